@@ -1,0 +1,1 @@
+"""The compiler behind torch.compile(model, backend="cudal1")."""

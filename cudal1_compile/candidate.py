@@ -1,0 +1,251 @@
+"""Reply V1: what a generator writes for a region, as data.
+
+A reply has three sections, `## Performance Analysis`, `## Algorithm Design`, `## Code`; the code section
+holds one ```cuda block of DEVICE code whose first lines are the launch plan:
+
+    // scratch: s0 f32[d0]
+    // scratch: s1 i32[d0] = 0
+    // launch: row_stats<<<d0, 256>>>(in0, s0)
+    // launch: apply<<<dim3(cdiv(d1, 128), d0), 128, 4096>>>(in0, s0, out0)
+
+Grid, block, shared memory (bytes) and scratch sizes are integer expressions over the region's dims with
++ - * / % ( ), cdiv, min and max. This module parses and checks; it builds and runs nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from cudal1_compile.errors import CandidateError
+from cudal1_fx_passes.program import DTYPES, ITEM_BYTES, Program
+
+SECTIONS = ("Performance Analysis", "Algorithm Design", "Code")
+MAX_BLOCK = 1024
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_LAUNCHES = 8
+MAX_SCRATCH = 8
+
+_SCRATCH = re.compile(r"// scratch: (s\d+) (\w+)\[([^\]]*)\]( = 0)?\s*$")
+_LAUNCH = re.compile(r"// launch: (\w+)<<<(.*)>>>\(([\w, ]*)\)\s*$")
+_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_CALLS: dict[str, Callable[[int, int], int]] = {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max}
+
+
+@dataclass(frozen=True)
+class Expr:
+    """An integer expression over dims, kept as its text."""
+
+    text: str
+
+    @cached_property
+    def _tree(self) -> ast.expr:
+        try:
+            return ast.parse(self.text.strip(), mode="eval").body
+        except SyntaxError as error:
+            raise CandidateError(f"expression {self.text!r}: {error.msg}") from None
+
+    def evaluate(self, dims: Mapping[str, int]) -> int:
+        """Raises CandidateError for anything that is not integer arithmetic over `dims`."""
+        try:
+            return _evaluate(self._tree, dims, self.text)
+        except ZeroDivisionError:
+            raise CandidateError(f"expression {self.text!r}: division by zero") from None
+
+
+def _evaluate(node: ast.expr, dims: Mapping[str, int], text: str) -> int:
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return value
+        case ast.Name(id=name) if name in dims:
+            return dims[name]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return _BINARY[type(op)](_evaluate(left, dims, text), _evaluate(right, dims, text))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_evaluate(operand, dims, text)
+        case ast.Call(func=ast.Name(id=name), args=[first, *rest], keywords=[]) if name in _CALLS and rest:
+            value = _evaluate(first, dims, text)
+            for item in rest:
+                value = _CALLS[name](value, _evaluate(item, dims, text))
+            return value
+    raise CandidateError(f"expression {text!r}: only integers, {', '.join(dims)}, + - * / %, cdiv, min and max")
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Device memory that the launches share. `zeroed` before every call, otherwise undefined."""
+
+    name: str
+    dtype: str
+    shape: tuple[Expr, ...]
+    zeroed: bool
+
+    def size_bytes(self, dims: Mapping[str, int]) -> int:
+        total = ITEM_BYTES[self.dtype]
+        for extent in self.shape:
+            total *= extent.evaluate(dims)
+        return total
+
+
+@dataclass(frozen=True)
+class Launch:
+    kernel: str
+    grid: tuple[Expr, Expr, Expr]
+    block: tuple[Expr, Expr, Expr]
+    shared: Expr  # dynamic shared memory, bytes
+    args: tuple[str, ...]  # names of inputs, outputs and scratch, in the kernel's parameter order
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Device code with its launch plan, checked against the region that it is for."""
+
+    code: str  # the whole block, plan lines included
+    scratch: tuple[Scratch, ...]
+    launches: tuple[Launch, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the code without comments and white space, plan lines kept: equal means the same candidate."""
+        return hashlib.sha256(normalise_code(self.code).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Reply:
+    analysis: str
+    design: str
+    code: str
+
+
+def normalise_code(code: str) -> str:
+    """Drops comments (but not the plan) and folds white space."""
+    kept = [line if _is_plan(line) else re.sub(r"//.*", "", line) for line in code.splitlines()]
+    text = re.sub(r"/\*.*?\*/", "", "\n".join(kept), flags=re.S)
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def parse_reply(text: str) -> Reply:
+    """Splits a reply into its three sections; raises CandidateError where one is missing."""
+    parts = re.split(r"^## (.+?)\s*$", text, flags=re.M)
+    found = {parts[i].strip(): parts[i + 1].strip() for i in range(1, len(parts) - 1, 2)}
+    missing = [s for s in SECTIONS if s not in found]
+    if missing:
+        raise CandidateError(f"reply lacks the section{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
+    code = re.search(r"```(?:cuda|cpp|c\+\+)?\n(.*?)```", found["Code"], flags=re.S)
+    if not code:
+        raise CandidateError("section Code holds no ```cuda block")
+    return Reply(found["Performance Analysis"], found["Algorithm Design"], code[1])
+
+
+def print_reply(reply: Reply) -> str:
+    body = (reply.analysis, reply.design, f"```cuda\n{reply.code.rstrip()}\n```")
+    return "".join(f"## {name}\n{text}\n" for name, text in zip(SECTIONS, body, strict=True))
+
+
+def parse_candidate(code: str, program: Program) -> Candidate:
+    """Reads the launch plan of a code block and checks it against the program's dims and names."""
+    scratch: list[Scratch] = []
+    launches: list[Launch] = []
+    for line in code.splitlines():
+        if line.startswith("// scratch:"):
+            scratch.append(_parse_scratch(line))
+        elif line.startswith("// launch:"):
+            launches.append(_parse_launch(line))
+    candidate = Candidate(code, tuple(scratch), tuple(launches))
+    _check(candidate, program)
+    return candidate
+
+
+def _is_plan(line: str) -> bool:
+    return line.startswith(("// launch:", "// scratch:"))
+
+
+def _parse_scratch(line: str) -> Scratch:
+    m = _SCRATCH.match(line)
+    if not m:
+        raise CandidateError(f"{line!r} is not like '// scratch: s0 f32[d0]'")
+    if m[2] not in DTYPES:
+        raise CandidateError(f"scratch {m[1]}: dtype {m[2]!r} is none of {', '.join(DTYPES)}")
+    return Scratch(m[1], m[2], tuple(Expr(x) for x in _split(m[3])), bool(m[4]))
+
+
+def _parse_launch(line: str) -> Launch:
+    m = _LAUNCH.match(line)
+    if not m:
+        raise CandidateError(f"{line!r} is not like '// launch: name<<<grid, block, shared>>>(in0, out0)'")
+    config = _split(m[2])
+    if len(config) not in (2, 3):
+        raise CandidateError(f"{line!r}: <<<grid, block>>> or <<<grid, block, shared>>> expected")
+    shared = Expr(config[2]) if len(config) == 3 else Expr("0")
+    return Launch(m[1], _dim3(config[0]), _dim3(config[1]), shared, tuple(_split(m[3])))
+
+
+def _dim3(text: str) -> tuple[Expr, Expr, Expr]:
+    m = re.fullmatch(r"dim3\((.*)\)", text.strip())
+    parts = [Expr(x) for x in _split(m[1])] if m else [Expr(text)]
+    if not 1 <= len(parts) <= 3:
+        raise CandidateError(f"{text!r}: dim3 takes one to three extents")
+    x, y, z = (*parts, Expr("1"), Expr("1"))[:3]
+    return x, y, z
+
+
+def _split(text: str) -> list[str]:
+    """Splits at commas outside parentheses."""
+    parts, depth, last = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            parts.append(text[last:i].strip())
+            last = i + 1
+    tail = text[last:].strip()
+    return [*parts, tail] if tail or parts else []
+
+
+def _check(candidate: Candidate, program: Program) -> None:
+    dims = {a.name: a.size for a in program.axes}
+    if not 1 <= len(candidate.launches) <= MAX_LAUNCHES:
+        raise CandidateError(f"{len(candidate.launches)} launches, expected 1 to {MAX_LAUNCHES}")
+    if len(candidate.scratch) > MAX_SCRATCH:
+        raise CandidateError(f"{len(candidate.scratch)} scratch buffers, at most {MAX_SCRATCH}")
+    names = [s.name for s in candidate.scratch]
+    if len(set(names)) != len(names):
+        raise CandidateError(f"scratch names {names}: each must occur once")
+    for s in candidate.scratch:
+        if s.size_bytes(dims) <= 0:
+            raise CandidateError(f"scratch {s.name} has no elements")
+    outputs = {o.name for o in program.outputs}
+    known = {i.name for i in program.inputs} | outputs | set(names)
+    for launch in candidate.launches:
+        _check_launch(launch, dims, known, candidate.code)
+    unwritten = outputs - {a for launch in candidate.launches for a in launch.args}
+    if unwritten:
+        raise CandidateError(f"no launch takes {', '.join(sorted(unwritten))}")
+
+
+def _check_launch(launch: Launch, dims: Mapping[str, int], known: set[str], code: str) -> None:
+    grid = [e.evaluate(dims) for e in launch.grid]
+    block = [e.evaluate(dims) for e in launch.block]
+    threads = block[0] * block[1] * block[2]
+    if not all(1 <= g <= limit for g, limit in zip(grid, MAX_GRID, strict=True)):
+        raise CandidateError(f"{launch.kernel}: grid {grid} must lie in 1..{MAX_GRID}")
+    if not (all(b >= 1 for b in block) and threads <= MAX_BLOCK):
+        raise CandidateError(f"{launch.kernel}: block {block} has {threads} threads, 1 to {MAX_BLOCK} allowed")
+    if launch.shared.evaluate(dims) < 0:
+        raise CandidateError(f"{launch.kernel}: shared memory {launch.shared.text} is negative")
+    for a in launch.args:
+        if a not in known:
+            raise CandidateError(f"{launch.kernel}: argument {a!r} is none of {', '.join(sorted(known))}")
+    if not re.search(rf"__global__[^;{{]*\b{launch.kernel}\s*\(", code):
+        raise CandidateError(f"launch of {launch.kernel}, but the code has no __global__ of that name")

@@ -1,0 +1,202 @@
+"""Runs a program with torch: natively (each operation in its own dtype) or in float64 (the oracle).
+
+Tensors carry one dim per axis of the PROGRAM's axis order that they have; operands are aligned to the
+result's axes before each operation. This is the meaning of Region text V1, not a fast way to compute it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import FLOAT_DTYPES, Index, Input, Literal, Op, Operand, Output, Program, Ref
+
+TORCH_DTYPE: dict[str, torch.dtype] = {
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i16": torch.int16,
+    "i8": torch.int8,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+}
+DTYPE_NAME = {v: k for k, v in TORCH_DTYPE.items()}
+
+
+def input_shape(program: Program, item: Input | Output) -> tuple[int, ...]:
+    """Sizes of an input or output in its memory order."""
+    return tuple(program.axis[a].size for a in item.axes)
+
+
+def evaluate(
+    program: Program, inputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None, float64: bool = False
+) -> list[Tensor]:
+    """Returns one tensor an output, dims in the output's memory order.
+
+    inputs: one tensor an input, dims in the input's memory order (any strides), dtypes as declared.
+    sizes: overrides of axis sizes (symbolic or shrunk axes).
+    float64: float values, literals and intermediates are float64; integers and booleans stay as they are.
+    """
+    return _outputs(program, run_values(program, inputs, sizes, float64))
+
+
+def run_values(
+    program: Program, inputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None, float64: bool = False
+) -> dict[str, Tensor]:
+    """Returns every value by name, dims in the program's axis order."""
+    if len(inputs) != len(program.inputs):
+        raise ValueError(f"got {len(inputs)} inputs, the program has {len(program.inputs)}")
+    extent = {a.name: a.size for a in program.axes} | dict(sizes or {})
+    values: dict[str, Tensor] = {}
+    for spec, x in zip(program.inputs, inputs, strict=True):
+        order = program.value_axes[spec.name]
+        x = x.permute([spec.axes.index(a) for a in order]) if spec.axes else x
+        values[spec.name] = x.double() if float64 and spec.dtype in FLOAT_DTYPES else x
+    device = inputs[0].device if inputs else torch.device("cpu")
+    for op in program.ops:
+        values[op.name] = _run(program, op, values, extent, float64, device)
+    return values
+
+
+def _outputs(program: Program, values: dict[str, Tensor]) -> list[Tensor]:
+    found = []
+    for out in program.outputs:
+        order = program.value_axes[out.value]
+        found.append(values[out.value].permute([order.index(a) for a in out.axes]))
+    return found
+
+
+def _run(
+    p: Program, op: Op, values: dict[str, Tensor], extent: Mapping[str, int], float64: bool, device: torch.device
+) -> Tensor:
+    spec = OPS[op.fn]
+    dtype = torch.float64 if float64 and op.dtype in FLOAT_DTYPES else TORCH_DTYPE[op.dtype]
+    span = tuple(a.name for a in p.axes if a.name in op.axes or a.name in op.over)
+    if spec.kind is Kind.IOTA:
+        return torch.arange(extent[op.over[0]], dtype=dtype, device=device)
+    literal_dtype = _operand_dtype(p, op, float64)
+    read = [_read(p, x, values, extent, span, literal_dtype, device) for x in op.operands]
+    if spec.kind is Kind.POINTWISE:
+        x = spec.run(*(t for t, _ in read)).to(dtype)
+        return _spread(x, [extent[a] for a in op.axes])
+    if spec.kind is Kind.SCAN:
+        x = _spread(read[0][0], [extent[a] for a in span])
+        return spec.run(x, span.index(op.over[0])).to(dtype)
+    dims = tuple(span.index(a) for a in op.over)
+    sizes = [extent[a] for a in span]
+    if spec.kind is Kind.DOT:
+        return _dot(read, sizes, dims, dtype)
+    return _reduce(op, read, sizes, dims, dtype)
+
+
+def _reduce(
+    op: Op, read: list[tuple[Tensor, Tensor | None]], sizes: list[int], dims: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
+    spec = OPS[op.fn]
+    x, inside = read[0]
+    x = _spread(x, sizes)
+    extra = [o.value for o in op.operands[1:] if isinstance(o, Literal)]
+    if inside is None:
+        return spec.run(x, dims, *extra).to(dtype)
+    inside = _spread(inside, sizes)
+    if op.fn == "mean":
+        return (torch.where(inside, x, 0).sum(dims) / inside.sum(dims)).to(dtype)
+    if spec.identity is None:
+        raise ValueError(f"{op.name}: {op.fn} has no meaning for accesses outside the bounds")
+    if not x.is_floating_point() and abs(spec.identity) == float("inf"):
+        limits = torch.iinfo(x.dtype)
+        fill: float = limits.min if spec.identity < 0 else limits.max
+    else:
+        fill = spec.identity
+    return spec.run(torch.where(inside, x, torch.full_like(x[..., :1], fill)), dims, *extra).to(dtype)
+
+
+def _dot(
+    read: list[tuple[Tensor, Tensor | None]], sizes: list[int], dims: tuple[int, ...], dtype: torch.dtype
+) -> Tensor:
+    masked = [x if inside is None else torch.where(inside, x, torch.zeros_like(x)) for x, inside in read]
+    letters = "abcdefghijklmnopqrstuvwxyz"[: len(sizes)]
+    terms, tensors = [], []
+    for x in masked:
+        held = [i for i in range(x.dim()) if x.shape[i] == sizes[i] and sizes[i] != 1]
+        terms.append("".join(letters[i] for i in held))
+        tensors.append(x.reshape([x.shape[i] for i in held]))
+    kept = [i for i in range(len(sizes)) if i not in dims]
+    alone = [i for i in kept if not any(letters[i] in t for t in terms)]
+    out = "".join(letters[i] for i in kept if i not in alone)
+    got = torch.einsum(f"{','.join(terms)}->{out}", *tensors)
+    return got.reshape([sizes[i] if i not in alone else 1 for i in kept]).to(dtype)
+
+
+def _operand_dtype(p: Program, op: Op, float64: bool) -> torch.dtype:
+    """The dtype in which a literal takes part: that of the tensor operands, or the result's."""
+    names = [x.name for x in op.operands if isinstance(x, Ref)]
+    if op.fn == "where":
+        names = [x.name for x in op.operands[1:] if isinstance(x, Ref)]
+    found = p.value_dtype[names[0]] if names else op.dtype
+    return torch.float64 if float64 and found in FLOAT_DTYPES else TORCH_DTYPE[found]
+
+
+def _spread(x: Tensor, sizes: list[int]) -> Tensor:
+    return x.expand(sizes) if list(x.shape) != sizes else x
+
+
+def _read(
+    p: Program,
+    x: Operand,
+    values: dict[str, Tensor],
+    extent: Mapping[str, int],
+    span: tuple[str, ...],
+    literal_dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[Tensor, Tensor | None]:
+    """One operand aligned to `span` (size 1 where it does not vary), and where its accesses are in bounds."""
+    if isinstance(x, Literal):
+        dtype = torch.bool if isinstance(x.value, bool) else literal_dtype
+        return torch.tensor(x.value, dtype=dtype, device=device).reshape([1] * len(span)), None
+    held = p.value_axes[x.name]
+    value = values[x.name]
+    if not x.access:
+        return _align(value, held, span), None
+    access = dict(x.access)
+    inside: Tensor | None = None
+    places = []
+    for axis in held:
+        place, ok = _index(p, access.get(axis, Index(((1, axis),))), values, extent, span, device)
+        ok = (
+            ok & (place >= 0) & (place < extent[axis]) if ok is not None else (place >= 0) & (place < extent[axis])
+        )
+        inside = ok if inside is None else inside & ok
+        places.append(place.clamp(0, extent[axis] - 1))
+    assert inside is not None
+    got = value[tuple(places)]  # index tensors broadcast
+    return got, None if bool(inside.all()) else inside
+
+
+def _index(
+    p: Program,
+    index: Index,
+    values: dict[str, Tensor],
+    extent: Mapping[str, int],
+    span: tuple[str, ...],
+    device: torch.device,
+) -> tuple[Tensor, Tensor | None]:
+    if index.value is not None:
+        return _align(values[index.value], p.value_axes[index.value], span).long(), None
+    place = torch.full([1] * len(span), index.offset, dtype=torch.int64, device=device)
+    for coefficient, axis in index.terms:
+        steps = torch.arange(extent[axis], dtype=torch.int64, device=device)
+        place = place + coefficient * _align(steps, (axis,), span)
+    if index.divisor == 1:
+        return place, None
+    return torch.div(place, index.divisor, rounding_mode="floor"), place % index.divisor == 0
+
+
+def _align(value: Tensor, held: tuple[str, ...], span: tuple[str, ...]) -> Tensor:
+    return value.reshape([value.shape[held.index(a)] if a in held else 1 for a in span])
