@@ -1,0 +1,27 @@
+"""The kernel cache: SQLite store, keys and bundles. It knows nothing of torch graphs."""
+
+from cudal1_cache.errors import BundleError, CacheBusy, CacheCorrupt, CacheError
+from cudal1_cache.keys import KEY_VERSION, EntryKey, NoWinKey, TargetKey, digest
+from cudal1_cache.rows import ACCEPTED, UNVERIFIED, Attempt, Entry, GraphPlan, Miss, Region
+from cudal1_cache.store import Stats, Store
+
+__all__ = [
+    "ACCEPTED",
+    "KEY_VERSION",
+    "UNVERIFIED",
+    "Attempt",
+    "BundleError",
+    "CacheBusy",
+    "CacheCorrupt",
+    "CacheError",
+    "Entry",
+    "EntryKey",
+    "GraphPlan",
+    "Miss",
+    "NoWinKey",
+    "Region",
+    "Stats",
+    "Store",
+    "TargetKey",
+    "digest",
+]

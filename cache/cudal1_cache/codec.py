@@ -1,0 +1,119 @@
+"""Rows to columns and back, with a checksum a row.
+
+Each table has the fields of its dataclass and one more column, `checksum`: sha256 over the canonical form of
+all of them. A row whose checksum or types are wrong raises CacheCorrupt and is not handed out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from cudal1_cache.errors import CacheCorrupt
+from cudal1_cache.rows import Attempt, Entry, GraphPlan, Miss, Region
+
+Row = Region | Attempt | Entry | GraphPlan | Miss
+R = TypeVar("R", Region, Attempt, Entry, GraphPlan, Miss)
+Column = str | int | float | bytes | None
+
+TABLES: dict[type[Row], str] = {
+    Region: "regions",
+    Attempt: "attempts",
+    Entry: "entries",
+    GraphPlan: "plans",
+    Miss: "misses",
+}
+PRIMARY_KEYS: dict[type[Row], tuple[str, ...]] = {
+    Region: ("fingerprint",),
+    Attempt: ("id",),
+    Entry: ("entry_id",),
+    GraphPlan: ("graph_key", "target"),
+    Miss: ("fingerprint", "target"),
+}
+
+
+def to_columns(row: Row) -> dict[str, Column]:
+    """The row's fields as SQLite takes them, with the checksum."""
+    columns = {name: _stored(getattr(row, name), kind) for name, kind in KINDS[type(row)].items()}
+    return columns | {"checksum": checksum(columns)}
+
+
+def from_columns(cls: type[R], columns: Mapping[str, Any]) -> R:
+    """Raises CacheCorrupt, naming table and key, where a type or the checksum is wrong."""
+    where = _where(cls, columns)
+    kinds: dict[str, str] = KINDS[cls]
+    missing = [name for name in (*kinds, "checksum") if name not in columns]
+    if missing:
+        raise CacheCorrupt(f"{where} lacks {', '.join(missing)}; delete the row or the cache file")
+    stored = {name: columns[name] for name in kinds}
+    for name, kind in kinds.items():
+        if not isinstance(stored[name], _SQLITE[kind]):
+            found = type(stored[name]).__name__
+            raise CacheCorrupt(f"{where}: {name} is {found}, expected {kind}; delete the row or the cache file")
+    if columns["checksum"] != checksum(stored):
+        raise CacheCorrupt(f"{where} does not match its checksum; delete the row or the cache file")
+    loaded: dict[str, Any] = {name: _loaded(stored[name], kind) for name, kind in kinds.items()}
+    return cls(**loaded)
+
+
+def checksum(columns: Mapping[str, Column]) -> str:
+    """sha256 over names and values; floats by their shortest exact spelling, blobs by their own sha256."""
+    plain = {k: hashlib.sha256(v).hexdigest() if isinstance(v, bytes) else v for k, v in columns.items()}
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+# what SQLite may hand back for a field of this kind
+_SQLITE: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float,),
+    "bool": (int,),
+    "bytes": (bytes,),
+    "float | None": (float, types.NoneType),
+}
+
+
+def _stored(value: object, kind: str) -> Column:
+    match kind, value:
+        case "str", str() if not value.isascii():
+            return value.encode("utf-8", "replace").decode("utf-8")  # SQLite takes no lone surrogates
+        case "bool", bool():
+            return int(value)
+        case "float" | "float | None", int() | float():
+            return _finite(float(value))
+    assert isinstance(value, _SQLITE[kind]), f"{kind} expected, got {value!r}"
+    return value  # type: ignore[return-value]
+
+
+def _finite(value: float) -> float:
+    """SQLite keeps neither NaN (it becomes NULL) nor the sign of zero."""
+    if math.isnan(value):
+        raise ValueError("a row cannot hold NaN; leave the field None where nothing was measured")
+    return value + 0.0
+
+
+def _loaded(value: Column, kind: str) -> Column:
+    return bool(value) if kind == "bool" else value
+
+
+def _kind(hint: Any) -> str:
+    if get_origin(hint) in (Union, types.UnionType):
+        return " | ".join("None" if a is types.NoneType else a.__name__ for a in get_args(hint))
+    return "str" if get_args(hint) else str(hint.__name__)  # a Literal of strings
+
+
+def _where(cls: type[Row], columns: Mapping[str, Any]) -> str:
+    key = ", ".join(f"{name}={columns.get(name)!r}" for name in PRIMARY_KEYS[cls])
+    return f"cache row {TABLES[cls]}({key})"
+
+
+# field name -> kind, a key of _SQLITE
+KINDS: dict[type[Row], dict[str, str]] = {
+    cls: {f.name: _kind(get_type_hints(cls)[f.name]) for f in fields(cls)} for cls in TABLES
+}

@@ -1,0 +1,84 @@
+"""Keys: frozen dataclasses -> canonical bytes -> sha256.
+
+The bytes hold KEY_VERSION, the class's name and every field by name, as JSON with sorted names. Raise
+KEY_VERSION when a field changes its meaning: old rows are then never found again, and never wrongly found.
+
+This module knows nothing of graphs: what decides a region's meaning arrives as its canonical text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+KEY_VERSION = 1
+
+
+def canonical_bytes(key: DataclassInstance) -> bytes:
+    """The one spelling of a key. Fields must be str, int, bool or tuples of these; floats have no one spelling."""
+    values = {f.name: _plain(getattr(key, f.name), f.name) for f in fields(key)}
+    document = {"version": KEY_VERSION, "key": type(key).__name__, "fields": values}
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+
+
+def digest(key: DataclassInstance) -> str:
+    """sha256 of the canonical bytes, in hex."""
+    return hashlib.sha256(canonical_bytes(key)).hexdigest()
+
+
+def _plain(value: object, name: str) -> object:
+    match value:
+        case str() | bool() | int():
+            return value
+        case tuple():
+            return [_plain(item, name) for item in value]
+    raise ValueError(f"key field {name}={value!r}: expected str, int, bool or a tuple of these")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetKey:
+    """What makes two machines interchangeable for a kernel and for its measured time."""
+
+    kind: str  # "cuda" | "host"; the two never mix
+    name: str  # the device's own name
+    arch: str  # "sm_90a", or the host's instruction set
+    sm_count: int
+    shared_bytes: int  # largest shared memory a block may ask for
+    l2_bytes: int
+
+    @property
+    def id(self) -> str:
+        return digest(self)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryKey:
+    """Everything that determines what a kernel's binary computes."""
+
+    region: str  # canonical region text, sizes, dtypes and strides included
+    code_digest: str  # of the candidate, launch plan included
+    header_digest: str  # of the device header that it is built with
+    arch: str
+    numerics: str  # "exact" | "reassociates" | "f32_split" | "assumes_finite"
+
+    @property
+    def id(self) -> str:
+        return digest(self)
+
+
+@dataclass(frozen=True, slots=True)
+class NoWinKey:
+    """One verdict "nothing beat the fallback" for a region on a target, under a numerics setting."""
+
+    fingerprint: str
+    target: str
+    numerics: str = ""
+
+    @property
+    def id(self) -> str:
+        return digest(self)

@@ -1,0 +1,102 @@
+"""Rows of the store as frozen dataclasses of plain columns; the field's name is the column's name.
+
+Times are Unix seconds, durations microseconds, `*_json` is JSON text. The tables are made in schema.py,
+the conversion to and from columns, with its checksum, is codec.py's.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Literal
+
+EntryStatus = Literal["kernel", "no_win"]
+PlanChoice = Literal["none", "all", "some", "deciding"]
+
+ACCEPTED = "accepted"  # the stage of an attempt that passed every gate; otherwise the gate that refused it
+UNVERIFIED = "unverified"  # the reason of an imported entry that no judge of this machine has seen
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region's canonical text. `relative` is equal for regions that differ in sizes only."""
+
+    fingerprint: str
+    relative: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One candidate and its verdict, failures included: exemplar base and training data."""
+
+    fingerprint: str
+    target: str  # Target.key
+    code_digest: str
+    generator: str
+    model: str
+    prompt_digest: str
+    analysis: str
+    design: str
+    code: str
+    stage: str  # ACCEPTED, or the gate that refused it: text, build, verify, time
+    reason: str  # empty when accepted
+    speedup: float | None = None  # over the best permitted plan; None where it was not timed
+    candidate_us: float | None = None
+    baseline_us: float | None = None
+    proof_json: str = "{}"
+    id: str = field(default_factory=new_id)
+    created: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the cache holds for (region, target): a kernel with its proof, or "no win" with what was tried."""
+
+    entry_id: str  # EntryKey.id of a kernel, NoWinKey.id of a no win
+    fingerprint: str
+    target: str
+    status: EntryStatus
+    attempt_id: str = ""
+    code: str = ""
+    image: bytes = b""  # cubin or shared object
+    image_arch: str = ""
+    proof_json: str = "{}"
+    speedup: float | None = None
+    numerics: str = ""
+    versions_json: str = "{}"  # of generator, torch, CUDA, header; of a no win also the budget
+    quarantined: bool = False  # never used for a compile
+    reason: str = ""  # why it is quarantined, or what a no win tried
+    created: float = field(default_factory=time.time)
+
+    @property
+    def is_unverified(self) -> bool:
+        return self.quarantined and self.reason.startswith(UNVERIFIED)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPlan:
+    """What was decided for one graph on one target, so that the next process decides the same."""
+
+    graph_key: str
+    target: str
+    decisions_json: str  # {fingerprint: entry id, or "inline"}
+    regions_json: str = "[]"  # the region table that the summary and explain print
+    choice: PlanChoice = "deciding"
+    ratio: float | None = None  # of the chosen plan over the kernel-free plan, > 1 is faster
+    created: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A region that was wanted and not found. `value_us`: what a call spends in it, at its highest."""
+
+    fingerprint: str
+    target: str
+    value_us: float = 0.0
+    count: int = 1

@@ -1,0 +1,262 @@
+"""The store: regions, attempts, entries, graph plans and misses, for every target of this user.
+
+`Store.open(directory)` never raises for a damaged, read-only or full place (database.py says what happens
+instead). Lookups raise CacheCorrupt for a row that does not pass its checksum and CacheBusy for a locked file; the
+caller then falls back and says so. Writing the same row again replaces it.
+
+This module builds, verifies and measures nothing, and it reads no environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import sqlite_utils
+
+from cudal1_cache.codec import PRIMARY_KEYS, TABLES, R, Row, from_columns, to_columns
+from cudal1_cache.database import Database
+from cudal1_cache.rows import ACCEPTED, Attempt, Entry, GraphPlan, Miss, Region
+from cudal1_cache.schema import FILE_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts over one target, or over all of them."""
+
+    regions: int
+    attempts: int
+    accepted: int  # attempts that passed every gate
+    kernels: int  # usable ones
+    no_wins: int
+    quarantined: int
+    plans: int
+    misses: int
+    size_bytes: int  # of the file, 0 in memory
+
+
+class Store:
+    """All lookups and writes; safe to share between threads and to use from several processes."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @classmethod
+    def open(cls, directory: Path) -> Store:
+        """Opens or makes the store in a directory."""
+        return cls(Database(Path(directory) / FILE_NAME))
+
+    @classmethod
+    def memory(cls) -> Store:
+        """A store that ends with this process."""
+        return cls(Database(None))
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.database.close()
+
+    @property
+    def path(self) -> Path | None:
+        """The file, or None where the store lives in memory."""
+        return self.database.path
+
+    # regions
+
+    def add_region(self, region: Region) -> None:
+        self._put([region])
+
+    def get_region(self, fingerprint: str) -> Region | None:
+        return self._get(Region, (fingerprint,))
+
+    # attempts
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        self._put([attempt])
+
+    def add_attempts(self, attempts: Iterable[Attempt]) -> None:
+        """All of them, or none if one cannot be written."""
+        self._put(list(attempts))
+
+    def get_attempt(self, attempt_id: str) -> Attempt | None:
+        return self._get(Attempt, (attempt_id,))
+
+    def attempts(self, fingerprint: str, target: str) -> list[Attempt]:
+        """Every attempt for a region on a target, oldest first."""
+        return self._select(
+            Attempt, "where fingerprint = ? and target = ? order by created, id", [fingerprint, target]
+        )
+
+    def find_attempt(self, fingerprint: str, target: str, code_digest: str) -> Attempt | None:
+        """The latest verdict on this very code, so that nothing is judged twice."""
+        where = "where fingerprint = ? and target = ? and code_digest = ? order by created desc, id limit 1"
+        return _first(self._select(Attempt, where, [fingerprint, target, code_digest]))
+
+    def best_attempts(self, fingerprint: str, target: str, limit: int = 8) -> list[Attempt]:
+        """Accepted attempts, fastest first, each code once."""
+        where = "where fingerprint = ? and target = ? and stage = ? and speedup is not null"
+        return self._fastest(where, [fingerprint, target, ACCEPTED], limit)
+
+    def best_relatives(self, region: Region, target: str, limit: int = 8) -> list[Attempt]:
+        """Accepted attempts for regions that differ from `region` in sizes only, fastest first, each code once."""
+        where = (
+            "where fingerprint in (select fingerprint from regions where relative = ? and fingerprint <> ?)"
+            " and target = ? and stage = ? and speedup is not null"
+        )
+        return self._fastest(where, [region.relative, region.fingerprint, target, ACCEPTED], limit)
+
+    # entries
+
+    def put_entry(self, entry: Entry) -> None:
+        self._put([entry])
+
+    def get_entry(self, entry_id: str) -> Entry | None:
+        return self._get(Entry, (entry_id,))
+
+    def find_entry(self, fingerprint: str, target: str, numerics: Collection[str] | None = None) -> Entry | None:
+        """The fastest usable kernel whose numerics label is among `numerics`; else the latest no win; else None.
+
+        `numerics=None` takes every label.
+        """
+        found = self.entries(fingerprint, target)
+        usable = [e for e in found if not e.quarantined]
+        kernels = [e for e in usable if e.status == "kernel" and (numerics is None or e.numerics in numerics)]
+        if kernels:
+            return max(kernels, key=lambda e: (e.speedup or 0.0, e.created, e.entry_id))
+        no_wins = [e for e in usable if e.status == "no_win"]
+        return max(no_wins, key=lambda e: (e.created, e.entry_id), default=None)
+
+    def entries(self, fingerprint: str | None = None, target: str | None = None) -> list[Entry]:
+        """Entries, quarantined ones included, newest first."""
+        wanted = {"fingerprint": fingerprint, "target": target}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = f"where {' and '.join(f'{name} = ?' for name in given)} " if given else ""
+        return self._select(Entry, f"{where}order by created desc, entry_id", list(given.values()))
+
+    def match_entries(self, prefix: str) -> list[Entry]:
+        """Entries whose id starts with `prefix`, for people who type the first digits."""
+        return self._select(Entry, "where substr(entry_id, 1, ?) = ? order by entry_id", [len(prefix), prefix])
+
+    def quarantine(self, entry_id: str, reason: str) -> None:
+        """Takes an entry out of use and keeps it for inspection. Raises KeyError where there is none."""
+
+        def run(db: sqlite_utils.Database) -> None:
+            found = _read(db, Entry, _by_key(Entry), (entry_id,))
+            if not found:
+                raise KeyError(f"no entry {entry_id}")
+            _upsert(db, replace(found[0], quarantined=True, reason=reason))
+
+        self.database.write(run)
+
+    # graph plans
+
+    def put_plan(self, plan: GraphPlan) -> None:
+        self._put([plan])
+
+    def get_plan(self, graph_key: str, target: str) -> GraphPlan | None:
+        return self._get(GraphPlan, (graph_key, target))
+
+    # misses
+
+    def record_miss(self, fingerprint: str, target: str, value_us: float) -> None:
+        """Counts a region that was wanted and not found; keeps the highest value seen."""
+
+        def run(db: sqlite_utils.Database) -> None:
+            found = _read(db, Miss, _by_key(Miss), (fingerprint, target))
+            old = found[0] if found else Miss(fingerprint, target, value_us, 0)
+            _upsert(db, replace(old, value_us=max(old.value_us, value_us), count=old.count + 1))
+
+        self.database.write(run)
+
+    def misses(self, target: str, limit: int | None = None) -> list[Miss]:
+        """What is worth most first: a call's time times how often it was wanted."""
+        where = "where target = ? order by value_us * count desc, fingerprint limit ?"
+        return self._select(Miss, where, [target, -1 if limit is None else limit])
+
+    def clear_miss(self, fingerprint: str, target: str) -> None:
+        """After synthesis has answered it, with a kernel or with no win."""
+        self.database.write(
+            lambda db: db.table(TABLES[Miss]).delete_where("fingerprint = ? and target = ?", [fingerprint, target])
+        )
+
+    # whole store
+
+    def targets(self) -> list[str]:
+        """Targets that own attempts, entries or misses."""
+        sql = "select target from attempts union select target from entries union select target from misses"
+        return self.database.read(lambda db: sorted(row["target"] for row in db.query(sql)))
+
+    def stats(self, target: str | None = None) -> Stats:
+        where, values = ("target = ?", [target]) if target is not None else ("1", [])
+
+        def run(db: sqlite_utils.Database) -> Stats:
+            def count(cls: type[Row], condition: str = "1") -> int:
+                return db.table(TABLES[cls]).count_where(f"{where} and {condition}", values)
+
+            return Stats(
+                regions=db.table(TABLES[Region]).count,
+                attempts=count(Attempt),
+                accepted=count(Attempt, f"stage = '{ACCEPTED}'"),
+                kernels=count(Entry, "status = 'kernel' and not quarantined"),
+                no_wins=count(Entry, "status = 'no_win' and not quarantined"),
+                quarantined=count(Entry, "quarantined"),
+                plans=count(GraphPlan),
+                misses=count(Miss),
+                size_bytes=self.path.stat().st_size if self.path else 0,
+            )
+
+        return self.database.read(run)
+
+    def _fastest(self, where: str, values: Sequence[Any], limit: int) -> list[Attempt]:
+        def run(db: sqlite_utils.Database) -> list[Attempt]:
+            found: dict[str, Attempt] = {}
+            for attempt in _iterate(db, Attempt, f"{where} order by speedup desc, id", values):
+                found.setdefault(attempt.code_digest, attempt)
+                if len(found) >= limit:
+                    break
+            return list(found.values())
+
+        return self.database.read(run)
+
+    def _put(self, rows: Sequence[Row]) -> None:
+        def run(db: sqlite_utils.Database) -> None:
+            for row in rows:
+                _upsert(db, row)
+
+        self.database.write(run)
+
+    def _get(self, cls: type[R], key: tuple[str, ...]) -> R | None:
+        return _first(self._select(cls, _by_key(cls), list(key)))
+
+    def _select(self, cls: type[R], where: str, values: Sequence[Any]) -> list[R]:
+        return self.database.read(lambda db: _read(db, cls, where, values))
+
+
+def _read(db: sqlite_utils.Database, cls: type[R], where: str, values: Sequence[Any]) -> list[R]:
+    return list(_iterate(db, cls, where, values))
+
+
+def _iterate(db: sqlite_utils.Database, cls: type[R], where: str, values: Sequence[Any]) -> Iterator[R]:
+    for row in db.query(f"select * from {TABLES[cls]} {where}", values):
+        yield from_columns(cls, row)
+
+
+def _upsert(db: sqlite_utils.Database, row: Row) -> None:
+    db.table(TABLES[type(row)]).insert(to_columns(row), replace=True)
+
+
+def _by_key(cls: type[Row]) -> str:
+    return f"where {' and '.join(f'{name} = ?' for name in PRIMARY_KEYS[cls])}"
+
+
+def _first(rows: list[R]) -> R | None:
+    return rows[0] if rows else None
