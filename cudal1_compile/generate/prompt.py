@@ -1,0 +1,98 @@
+"""The one prompt template, for every generator.
+
+    <facts line>
+    <region text V1>
+    variant 0.94x
+    ```cuda
+    ...
+    ```
+    variant 1.20x
+    ```cuda
+    ...
+    ```
+
+Exemplars stand slowest first and are whole: where the budget does not hold all, the slowest go first.
+A generator with room for it (INSTRUCTED_TOKENS and more) was not trained on this language, so the
+template is then preceded by an instruction block, and the reasons of refused candidates may follow it.
+
+This module chooses no exemplars (exemplars.py) and calls no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cudal1_compile.generate.errors import PromptTooLong
+from cudal1_compile.generate.instructions import instruction_block
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import HEADER, parse_program
+
+INSTRUCTED_TOKENS = 16_384  # budget from which a generator gets instructions
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    """An earlier variant of the region (or of a relative) and what it measured."""
+
+    code: str  # the whole cuda block, launch plan included
+    speedup: float  # over the best baseline; on the host target a ratio of declared costs
+
+
+def build_prompt(
+    facts: str,
+    region_text: str,
+    exemplars: Sequence[Exemplar],
+    budget_tokens: int,
+    count_tokens: Callable[[str], int],
+    refusals: Sequence[str] = (),
+) -> str:
+    """Raises PromptTooLong where facts and region alone exceed the budget.
+
+    `refusals`, sentences on candidates that failed, reach instructed generators only.
+    """
+    instructed = budget_tokens >= INSTRUCTED_TOKENS
+    head = (instruction_block() if instructed else "") + f"{facts.strip()}\n{region_text.strip()}\n"
+    used = count_tokens(head)
+    if used > budget_tokens:
+        raise PromptTooLong(f"the region's text is {used} tokens long, the generator takes {budget_tokens}")
+    blocks: list[str] = []
+    for exemplar in sorted(exemplars, key=lambda e: e.speedup, reverse=True):
+        block = print_exemplar(exemplar)
+        used += count_tokens(block)
+        if used > budget_tokens:
+            break
+        blocks.insert(0, block)
+    text = head + "".join(blocks)
+    return _with_refusals(text, refusals, budget_tokens, count_tokens) if instructed else text
+
+
+def print_exemplar(exemplar: Exemplar) -> str:
+    return f"variant {exemplar.speedup:.2f}x\n```cuda\n{exemplar.code.strip()}\n```\n"
+
+
+def find_region(prompt: str) -> Program:
+    """The program that a prompt asks for; for teachers and checks that stand behind the generator protocol."""
+    lines = prompt.splitlines()
+    starts = [i for i, line in enumerate(lines) if line == HEADER]
+    if not starts:
+        raise ValueError(f"prompt holds no line {HEADER!r}")
+    # the instruction block quotes no header line of its own, so the last one is the region's
+    body = [HEADER]
+    for line in lines[starts[-1] + 1 :]:
+        if not line.startswith(("dims", "in", "t", "out")):
+            break
+        body.append(line)
+    return parse_program("\n".join(body))
+
+
+def _with_refusals(
+    text: str, refusals: Sequence[str], budget_tokens: int, count_tokens: Callable[[str], int]
+) -> str:
+    kept = list(dict.fromkeys(refusals))
+    while kept:
+        block = "refused before:\n" + "".join(f"- {' '.join(r.split())}\n" for r in kept)
+        if count_tokens(text) + count_tokens(block) <= budget_tokens:
+            return text + block
+        kept.pop(0)
+    return text

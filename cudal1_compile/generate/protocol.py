@@ -1,0 +1,109 @@
+"""What a generator is: prompts in, replies out.
+
+    propose(prompts, n, seed) -> for every prompt at most n replies
+
+A reply that the token limit cuts off is returned as it stands (the parser refuses it and says why); one
+that a time limit cuts off is left out. A generator may offer two things more, found by isinstance:
+counting tokens in its own tokenizer, and ending a call in time by itself. `propose_within` bounds any
+generator; it is the only way in which synthesis calls one.
+
+This module neither builds prompts nor reads replies.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from cudal1_compile.generate.errors import GeneratorError, GeneratorTimeout
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 2.0  # what a generator that knows its limit gets on top of it before it is abandoned
+CHARACTERS_PER_TOKEN = 2.5  # of device code, for generators that cannot count; too many rather than too few
+
+
+class Generator(Protocol):
+    @property
+    def name(self) -> str:
+        """Stored with every attempt: kind and model, for instance `bundled:3f2a91c0`."""
+
+    @property
+    def budget_tokens(self) -> int:
+        """Tokens that a prompt may hold; the reply is not counted."""
+
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]: ...
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    def count_tokens(self, text: str) -> int: ...
+
+
+@runtime_checkable
+class EndsInTime(Protocol):
+    def propose_until(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
+        """As propose, but returns what is finished at `deadline` (time.monotonic seconds)."""
+
+
+def token_counter(generator: Generator) -> Callable[[str], int]:
+    """The generator's own count, or an estimate from the number of characters."""
+    if isinstance(generator, CountsTokens):
+        return generator.count_tokens
+    return lambda text: int(len(text) / CHARACTERS_PER_TOKEN) + 1
+
+
+def propose_within(
+    generator: Generator, prompts: Sequence[str], n: int, seed: int, limit_s: float
+) -> list[list[str]]:
+    """Runs propose in a thread and waits at most `limit_s` (and a grace for those that end by themselves).
+
+    Raises GeneratorTimeout where nothing came, GeneratorError for whatever the generator raised and for
+    answers of the wrong shape. An abandoned thread is a daemon: it cannot keep the process alive.
+    """
+    if not prompts or n < 1:
+        return [[] for _ in prompts]
+    call = _Call(generator, list(prompts), n, seed, time.monotonic() + limit_s)
+    thread = threading.Thread(target=call.run, name=f"cudal1-{generator.name}", daemon=True)
+    thread.start()
+    thread.join(limit_s + (GRACE_S if isinstance(generator, EndsInTime) else 0.0))
+    if thread.is_alive():
+        raise GeneratorTimeout(f"generator {generator.name} gave no answer within {limit_s:.0f} s")
+    if call.error is not None:
+        raise _wrapped(generator, call.error) from call.error
+    return _checked(generator, call.replies, len(prompts), n)
+
+
+class _Call:
+    """One propose call and how it ended."""
+
+    def __init__(self, generator: Generator, prompts: list[str], n: int, seed: int, deadline: float) -> None:
+        self.generator, self.prompts, self.n, self.seed, self.deadline = generator, prompts, n, seed, deadline
+        self.replies: list[list[str]] = []
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            if isinstance(self.generator, EndsInTime):
+                self.replies = self.generator.propose_until(self.prompts, self.n, self.seed, self.deadline)
+            else:
+                self.replies = self.generator.propose(self.prompts, self.n, self.seed)
+        except BaseException as error:  # noqa: BLE001  a thread must hand on whatever ended it
+            self.error = error
+
+
+def _wrapped(generator: Generator, error: BaseException) -> GeneratorError:
+    if isinstance(error, GeneratorError):
+        return error
+    return GeneratorError(f"generator {generator.name} failed: {type(error).__name__}: {error}")
+
+
+def _checked(generator: Generator, replies: list[list[str]], prompts: int, n: int) -> list[list[str]]:
+    if len(replies) != prompts:
+        raise GeneratorError(f"generator {generator.name} answered {len(replies)} of {prompts} prompts")
+    if any(len(group) > n for group in replies):
+        log.warning("generator %s gave more than the %d replies asked for; the rest is dropped", generator.name, n)
+    return [group[:n] for group in replies]
