@@ -9,16 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from cudal1_trainer.tokenizer import (
-    EOS_ID,
-    SPECIAL,
-    encode,
-    encode_prompt,
-    encode_reply,
-    load_tokenizer,
-    save_tokenizer,
-    train_tokenizer,
-)
+from cudal1_compile.generate.tokens import SPECIAL_TOKENS
+from cudal1_trainer.tokenizer import codec_of, load_tokenizer, save_tokenizer, train_tokenizer
 
 TEXTS = [
     "region v1\ndims d0=101444 d1=77\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n",
@@ -36,7 +28,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 @settings(max_examples=200, deadline=None)
 def test_any_text_round_trips(text: str) -> None:
     tokenizer = _shared()
-    if any(s in text for s in SPECIAL):
+    if any(s in text for s in SPECIAL_TOKENS):
         return
     text = text.encode("utf-8", "ignore").decode()
     assert tokenizer.decode(encode(tokenizer, text), skip_special_tokens=False) == text
@@ -58,9 +50,11 @@ def test_a_dtype_is_one_token(tokenizer: PreTrainedTokenizerFast) -> None:
 
 
 def test_special_ids(tokenizer: PreTrainedTokenizerFast) -> None:
-    assert tokenizer.convert_tokens_to_ids(list(SPECIAL)) == [0, 1, 2, 3]
-    assert encode_prompt(tokenizer, "x")[0] == 1 and encode_prompt(tokenizer, "x")[-1] == 2
-    assert encode_reply(tokenizer, "x")[-1] == EOS_ID
+    codec = codec_of(tokenizer)
+    assert tokenizer.convert_tokens_to_ids(list(SPECIAL_TOKENS)) == [0, 1, 2, 3]
+    assert codec.encode_prompt("x")[0] == tokenizer.bos_token_id
+    assert codec.encode_prompt("x")[-1] == tokenizer.sep_token_id
+    assert codec.encode_reply("x")[-1] == tokenizer.eos_token_id
 
 
 def test_reloads_through_transformers(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
@@ -68,7 +62,7 @@ def test_reloads_through_transformers(tokenizer: PreTrainedTokenizerFast, tmp_pa
     for again in (load_tokenizer(tmp_path), AutoTokenizer.from_pretrained(str(tmp_path))):
         assert again.encode(TEXTS[1], add_special_tokens=False) == encode(tokenizer, TEXTS[1])
         assert again.decode(encode(tokenizer, TEXTS[1])) == TEXTS[1]
-        assert again.eos_token_id == EOS_ID
+        assert again.eos_token_id == 3
 
 
 _CACHE: list[PreTrainedTokenizerFast] = []
@@ -78,3 +72,7 @@ def _shared() -> PreTrainedTokenizerFast:
     if not _CACHE:
         _CACHE.append(train_tokenizer(TEXTS, 512))
     return _CACHE[0]
+
+
+def encode(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+    return codec_of(tokenizer).encode_reply(text)[:-1]

@@ -2,12 +2,8 @@
 
 A piece never crosses a line or a digit, a digit is always one token (a size such as 101444 is copied digit
 by digit), and a dtype (`f32`, `bf16`, ...) stays in one piece. Every text round-trips exactly: all 256 bytes
-are in the alphabet. A training row reads
-
-    <bos> prompt <sep> reply <eos>
-
-and a sampler gives the model `<bos> prompt <sep>`. This module trains, saves, loads and lays out rows; it
-does not build prompts (cudal1_compile.generate.prompt) or pairs (corpus.py).
+are in the alphabet. This module trains, saves and loads. How a prompt and a reply become one row of ids is
+told once for training and use, in cudal1_compile.generate.tokens.
 """
 
 from __future__ import annotations
@@ -18,11 +14,8 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from cudal1_compile.generate.tokens import BOS, EOS, PAD, SEP, SPECIAL_TOKENS, Codec
 from cudal1_fx_passes.program import DTYPES
-
-PAD, BOS, SEP, EOS = "<pad>", "<bos>", "<sep>", "<eos>"
-SPECIAL = (PAD, BOS, SEP, EOS)  # ids 0 to 3, in this order
-PAD_ID, BOS_ID, SEP_ID, EOS_ID = range(4)
 
 _SIZED = "|".join(sorted((d for d in DTYPES if d != "bool"), key=len, reverse=True))
 _DTYPE = rf"\b(?:{_SIZED})\b"
@@ -43,7 +36,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=list(SPECIAL),
+        special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
         min_frequency=10,
@@ -58,25 +51,16 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+def codec_of(tokenizer: PreTrainedTokenizerFast) -> Codec:
+    """The calls that lay out prompts and replies as rows of ids."""
+    backend = tokenizer.backend_tokenizer
+    assert isinstance(backend, Tokenizer)
+    return Codec(backend)
+
+
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
     """Writes tokenizer.json and tokenizer_config.json."""
     tokenizer.save_pretrained(str(directory))
-
-
-def encode(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
-    """Ids of a text, no special token added."""
-    backend: Tokenizer = tokenizer.backend_tokenizer
-    ids: list[int] = backend.encode(text, add_special_tokens=False).ids
-    return ids
-
-
-def encode_prompt(tokenizer: PreTrainedTokenizerFast, prompt: str) -> list[int]:
-    """What a sampler feeds the model: <bos> prompt <sep>."""
-    return [BOS_ID, *encode(tokenizer, prompt), SEP_ID]
-
-
-def encode_reply(tokenizer: PreTrainedTokenizerFast, reply: str) -> list[int]:
-    return [*encode(tokenizer, reply), EOS_ID]
 
 
 def _wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:

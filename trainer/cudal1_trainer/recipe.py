@@ -1,0 +1,126 @@
+"""Recipes: every number of a training run, read from one YAML file.
+
+`load_recipe("h100")` reads `recipes/h100.yaml` beside this file; a path to a file works as well. A key that
+no field has is an error, so that a misspelt one cannot pass unseen. Nothing is trained here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+RECIPES = Path(__file__).parent / "recipes"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerRecipe:
+    vocab: int = 2048
+    programs: int = 2000  # tasks whose prompts and replies it is trained on
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecipe:
+    hidden: int = 384
+    layers: int = 8
+    heads: int = 6
+    kv_heads: int = 2
+    mlp: int = 1024
+    max_positions: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class DataRecipe:
+    max_tokens: int = 4096  # of one pair, prompt and reply together; longer ones are left out and counted
+    contrastive: float = 0.35  # share of pairs that show measured variants; 0 without a score file
+    scored_plain: float = 0.15  # share of plain pairs whose target is among the measured fastest
+    variants_per_task: int = 2  # pairs made of one unmeasured task
+    fast_within: float = 1.1  # a variant this close to the fastest is a plain target
+    good_share: float = 0.9  # of the measured plain targets are among the fastest; the rest are any right one
+    min_gap: float = 1.05  # a contrastive target is faster than both variants shown by this factor
+    chunk_tokens: int = 600_000  # of one unit of work of a producer process
+    workers: int = 14
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRecipe:
+    minutes: float = 9.0
+    tokens_per_step: int = 49_152
+    lr: float = 2e-3
+    min_lr: float = 0.02  # of lr, at the end of the cosine
+    warmup_steps: int = 150
+    weight_decay: float = 0.05
+    clip: float = 1.0
+    checkpoint_s: float = 60.0
+    compile: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRecipe:
+    programs: int = 4000
+    variants: int = 12  # of one program, at most
+    seconds: float = 480.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    name: str
+    seed: int = 1
+    tokenizer: TokenizerRecipe = field(default_factory=TokenizerRecipe)
+    model: ModelRecipe = field(default_factory=ModelRecipe)
+    data: DataRecipe = field(default_factory=DataRecipe)
+    train: TrainRecipe = field(default_factory=TrainRecipe)
+    scores: ScoreRecipe = field(default_factory=ScoreRecipe)
+
+    @property
+    def digest(self) -> str:
+        """sha256 over all numbers; a checkpoint of another recipe is refused."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+_PARTS: dict[str, type[Any]] = {
+    "tokenizer": TokenizerRecipe,
+    "model": ModelRecipe,
+    "data": DataRecipe,
+    "train": TrainRecipe,
+    "scores": ScoreRecipe,
+}
+
+
+def load_recipe(name: str) -> Recipe:
+    """Raises ValueError for an unknown name, key or type of value."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else RECIPES / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in RECIPES.glob("*.yaml")))
+        raise ValueError(f"recipe {name!r}: no such file; the built-in recipes are {known}")
+    raw = yaml.safe_load(path.read_text())
+    if not isinstance(raw, dict):
+        raise ValueError(f"recipe {path.name}: expected keys and values at the top level")
+    parts = {key: _part(cls, raw.pop(key, None) or {}, f"{path.name}: {key}") for key, cls in _PARTS.items()}
+    return _part(Recipe, {"name": path.stem} | raw | parts, path.name)
+
+
+def _part(cls: type[T], raw: Mapping[str, Any], where: str) -> T:
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    unknown = sorted(set(raw) - set(known))
+    if unknown:
+        raise ValueError(f"{where}: unknown key {', '.join(unknown)}; known are {', '.join(known)}")
+    for key, value in raw.items():
+        default = known[key].default
+        if default is not MISSING and not _fits(value, default):
+            raise ValueError(f"{where}.{key}={value!r}: expected a {type(default).__name__}")
+    return cls(**raw)
+
+
+def _fits(value: Any, default: Any) -> bool:
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and isinstance(default, bool)
+    if isinstance(default, float):
+        return isinstance(value, int | float)
+    return isinstance(value, type(default))
