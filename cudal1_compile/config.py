@@ -1,0 +1,34 @@
+"""Settings from the environment: the ONE file of the package that reads it.
+
+CUDAL1_CACHE_DIR   where launchers, host runtimes and the kernel cache lie (default: the user's cache directory)
+CUDAL1_DEBUG       0 to 4: hits and misses, timings, graphs after each pass, prompts and sources
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+MAX_DEBUG_LEVEL = 4
+
+
+def cache_dir() -> Path:
+    """The directory of everything that is kept between processes; made if it is not there."""
+    path = Path(os.environ.get("CUDAL1_CACHE_DIR") or platformdirs.user_cache_dir("cudal1"))
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def debug_level() -> int:
+    """0 (silent) to 4; raises ValueError for anything else."""
+    text = os.environ.get("CUDAL1_DEBUG", "0") or "0"
+    if not text.isdigit() or int(text) > MAX_DEBUG_LEVEL:
+        raise ValueError(f"CUDAL1_DEBUG={text!r}: expected 0 to {MAX_DEBUG_LEVEL}")
+    return int(text)
+
+
+def environment_path(name: str) -> str | None:
+    """A variable that names a place or a tool of the user's system (CUDA_HOME, CXX, PATH); None if unset."""
+    return os.environ.get(name) or None

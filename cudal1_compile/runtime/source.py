@@ -1,0 +1,65 @@
+"""Puts a compilable source together: device header, preamble, candidate.
+
+Refuses what device code of Reply V1 may not hold (includes, inline assembly, compiler attributes). This is
+the compiler's own safety net; the judge's text gate is stricter and words its refusals for a prompt.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.errors import BuildError
+from cudal1_compile.runtime.preamble import preamble
+from cudal1_compile.runtime.target import Target
+from cudal1_fx_passes.program import Program
+
+HEADER_DIR = Path(__file__).parent / "header"
+CANDIDATE_NAME = "candidate.cu"  # what compilers and checks call the candidate's lines
+
+# Numbers are tokens too: the quote in 1'000 starts no character.
+_TOKEN = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<!\w)\.?\d(?:[\w.]|'\w)*|'(?:\\.|[^'\\\n])+'""", re.S
+)
+_REFUSED = (
+    (r"#\s*(?:include|include_next|import|embed|line|pragma\s+GCC)\b", "includes and compiler directives"),
+    (r"%:|\?\?=|##", "token pasting"),
+    (r"\b(?:asm|__asm|__asm__)\b", "inline assembly"),
+    (r"\b(?:__attribute|__attribute__|__declspec|_Pragma|__has_include|__has_embed)\b", "compiler attributes"),
+    (r"\[\s*\[", "compiler attributes"),
+)
+
+
+@lru_cache(maxsize=8)
+def header_text(name: str) -> str:
+    """One file of the header folder."""
+    return (HEADER_DIR / name).read_text()
+
+
+def assemble(program: Program, candidate: Candidate, target: Target) -> str:
+    """Returns the whole translation unit for the target; candidate lines keep their numbers.
+
+    cuda: header, preamble, candidate. host: preamble and candidate only (the header is precompiled).
+    Raises BuildError where the candidate holds what device code may not.
+    """
+    reason = refusal(candidate.code)
+    if reason:
+        raise BuildError(f"device code may not hold {reason}")
+    body = f'{preamble(program)}#line 1 "{CANDIDATE_NAME}"\n{candidate.code.rstrip()}\n'
+    return body if target.kind == "host" else f"{header_text('cudal1.cuh')}\n{body}"
+
+
+def refusal(code: str) -> str | None:
+    """What the code holds that device code may not, or None. Comments and string contents do not count."""
+    joined = re.sub(r"\\[ \t]*\r?\n", "", code)  # a line continuation may split a word
+    if re.search(r"\bR\"", joined):
+        return "raw strings"
+    text = _TOKEN.sub(_blank, joined)
+    return next((what for pattern, what in _REFUSED if re.search(pattern, text)), None)
+
+
+def _blank(match: re.Match[str]) -> str:
+    first = match[0][0]
+    return '""' if first == '"' else match[0] if first in ".0123456789" else " "
