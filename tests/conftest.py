@@ -1,0 +1,63 @@
+"""Every test gets its own cache directory; without a compiler or a GPU, tests that need one are skipped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parent
+
+# before torch is imported: artifacts of an earlier run must not answer for the code under test, and one
+# directory a run lets the workers of pytest-xdist share what Inductor has compiled
+_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+_INDUCTOR_DIR = Path(tempfile.gettempdir()) / f"cudal1-tests-{_RUN}"
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_INDUCTOR_DIR)
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+# a shared machine is slow by turns: no deadline, few examples by default, the seed printed on failure
+settings.register_profile("default", deadline=None, max_examples=30, print_blob=True)
+settings.register_profile("long", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def cudal1_cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory that CUDAL1_CACHE_DIR names during this test."""
+    directory = tmp_path / "cudal1-cache"
+    monkeypatch.setenv("CUDAL1_CACHE_DIR", str(directory))
+    return directory
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for folder in ("host", "gpu"):
+            if ROOT / folder in item.path.parents:
+                item.add_marker(folder)
+    _skip_without(items, "host", shutil.which("g++") is not None, "no g++ on PATH")
+    _skip_without(items, "gpu", _has_cuda(items), "no CUDA device")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the controller of pytest-xdist, or a run without it
+        shutil.rmtree(_INDUCTOR_DIR, ignore_errors=True)
+
+
+def _skip_without(items: list[pytest.Item], marker: str, present: bool, reason: str) -> None:
+    if present:
+        return
+    for item in items:
+        if item.get_closest_marker(marker):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _has_cuda(items: list[pytest.Item]) -> bool:
+    if not any(item.get_closest_marker("gpu") for item in items):
+        return False
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,0 +1,143 @@
+"""Rows, keys and checksums: what goes in comes out, and what was altered does not."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cudal1_cache import (
+    Attempt,
+    CacheCorrupt,
+    Entry,
+    EntryKey,
+    GraphPlan,
+    Miss,
+    NoWinKey,
+    Region,
+    Store,
+    TargetKey,
+    digest,
+)
+from cudal1_cache.codec import KINDS, TABLES, Row, from_columns, to_columns
+from cudal1_cache.keys import canonical_bytes
+from cudal1_cache.schema import FILE_NAME
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
+numbers = st.floats(allow_nan=False)
+VALUES: dict[str, st.SearchStrategy[object]] = {
+    "str": texts,
+    "int": st.integers(-(2**63), 2**63 - 1),
+    "float": numbers,
+    "bool": st.booleans(),
+    "bytes": st.binary(max_size=200),
+    "float | None": st.none() | numbers,
+}
+
+
+def rows_of(cls: type[Row]) -> st.SearchStrategy[Row]:
+    values = {name: VALUES[kind] for name, kind in KINDS[cls].items()}
+    values |= {"status": st.sampled_from(["kernel", "no_win"])} if cls is Entry else {}
+    return st.fixed_dictionaries(values).map(lambda found: cls(**found))
+
+
+any_row = st.one_of([rows_of(cls) for cls in TABLES])
+
+
+@given(any_row)
+def test_columns_round_trip(row: Row) -> None:
+    assert from_columns(type(row), to_columns(row)) == row
+
+
+@given(rows_of(Region), rows_of(Attempt), rows_of(Entry), rows_of(GraphPlan))
+def test_store_round_trip(region: Region, attempt: Attempt, entry: Entry, plan: GraphPlan) -> None:
+    with Store.memory() as store:
+        store.add_region(region)
+        store.add_attempts([attempt])
+        store.put_entry(entry)
+        store.put_plan(plan)
+        assert store.get_region(region.fingerprint) == region
+        assert store.attempts(attempt.fingerprint, attempt.target) == [attempt]
+        assert store.get_attempt(attempt.id) == attempt
+        assert store.get_entry(entry.entry_id) == entry
+        assert store.get_plan(plan.graph_key, plan.target) == plan
+
+
+def test_tables_have_the_fields_of_their_rows() -> None:
+    with Store.memory() as store:
+        for cls, table in TABLES.items():
+            names = store.database.read(lambda db, table=table: [c.name for c in db.table(table).columns])
+            assert set(names) == {"checksum", *(f.name for f in fields(cls))}
+
+
+def test_nan_is_refused() -> None:
+    with pytest.raises(ValueError, match="NaN"):
+        to_columns(Miss("f", "t", math.nan))
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("entries", "image", b"\x7fELF other"),
+        ("entries", "speedup", 9.0),
+        ("entries", "quarantined", 1),
+        ("entries", "checksum", "0" * 64),
+        ("regions", "text", "out0 = add(in0, in0)"),
+        ("plans", "choice", "all"),
+        ("attempts", "stage", "accepted"),
+        ("misses", "count", 77),
+    ],
+)
+def test_altered_row_is_an_error_that_names_it(tmp_path: Path, table: str, column: str, value: object) -> None:
+    with Store.open(tmp_path) as store:
+        _fill(store)
+    with sqlite3.connect(tmp_path / FILE_NAME) as raw:
+        assert raw.execute(f"update {table} set {column} = ?", [value]).rowcount == 1
+    with Store.open(tmp_path) as store, pytest.raises(CacheCorrupt, match=f"{table}\\("):
+        _read_all(store)
+
+
+def _fill(store: Store) -> None:
+    store.add_region(Region("f", "r", "out0 = relu(in0)"))
+    store.add_attempt(Attempt("f", "t", "c", "g", "m", "p", "why", "how", "code", "verify", "wrong at 3"))
+    store.put_entry(Entry("e", "f", "t", "kernel", image=b"\x7fELF", speedup=1.5))
+    store.put_plan(GraphPlan("g", "t", '{"f":"e"}', choice="none"))
+    store.record_miss("f", "t", 3.0)
+
+
+def _read_all(store: Store) -> None:
+    store.get_region("f")
+    store.attempts("f", "t")
+    store.find_entry("f", "t")
+    store.get_plan("g", "t")
+    store.misses("t")
+
+
+KEY = EntryKey("out0 = sub(in0, in1)", "c0de", "4ead", "sm_90a", "exact")
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(EntryKey)])
+def test_every_field_is_in_the_key(name: str) -> None:
+    assert replace(KEY, **{name: getattr(KEY, name) + "x"}).id != KEY.id
+
+
+def test_fields_do_not_run_into_each_other() -> None:
+    assert EntryKey("ab", "c", "", "", "").id != EntryKey("a", "bc", "", "", "").id
+
+
+def test_host_and_gpu_targets_differ() -> None:
+    gpu = TargetKey("cuda", "H100", "sm_90a", 132, 232448, 52428800)
+    assert gpu.id != replace(gpu, kind="host").id
+    assert digest(gpu) == gpu.id
+
+
+def test_key_bytes_are_frozen() -> None:
+    """A change here loses every user's cache: raise KEY_VERSION and say so."""
+    spelled = canonical_bytes(NoWinKey("f", "t"))
+    assert spelled == b'{"fields":{"fingerprint":"f","numerics":"","target":"t"},"key":"NoWinKey","version":1}'
+    assert KEY.id == "afeaa0c2250dc3194a4912aa12630d3832409d72df5850759e8a78359fb73d7e"
