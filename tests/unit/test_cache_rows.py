@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import sqlite3
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlite_utils
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,7 +46,11 @@ VALUES: dict[str, st.SearchStrategy[object]] = {
 def rows_of(cls: type[Row]) -> st.SearchStrategy[Row]:
     values = {name: VALUES[kind] for name, kind in KINDS[cls].items()}
     values |= {"status": st.sampled_from(["kernel", "no_win"])} if cls is Entry else {}
-    return st.fixed_dictionaries(values).map(lambda found: cls(**found))
+
+    def make(found: dict[str, Any]) -> Row:
+        return cls(**found)
+
+    return st.fixed_dictionaries(values).map(make)
 
 
 any_row = st.one_of([rows_of(cls) for cls in TABLES])
@@ -51,7 +58,8 @@ any_row = st.one_of([rows_of(cls) for cls in TABLES])
 
 @given(any_row)
 def test_columns_round_trip(row: Row) -> None:
-    assert from_columns(type(row), to_columns(row)) == row
+    cls: Any = type(row)
+    assert from_columns(cls, to_columns(row)) == row
 
 
 @given(rows_of(Region), rows_of(Attempt), rows_of(Entry), rows_of(GraphPlan))
@@ -71,8 +79,12 @@ def test_store_round_trip(region: Region, attempt: Attempt, entry: Entry, plan: 
 def test_tables_have_the_fields_of_their_rows() -> None:
     with Store.memory() as store:
         for cls, table in TABLES.items():
-            names = store.database.read(lambda db, table=table: [c.name for c in db.table(table).columns])
+            names = store.database.read(partial(_column_names, table))
             assert set(names) == {"checksum", *(f.name for f in fields(cls))}
+
+
+def _column_names(table: str, db: sqlite_utils.Database) -> list[str]:
+    return [column.name for column in db.table(table).columns]
 
 
 def test_nan_is_refused() -> None:
