@@ -1,0 +1,78 @@
+"""A program as aten code equals the program's meaning, eagerly and under Inductor."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.to_aten import pooling_windows, to_aten
+from torch.nn import functional as F
+
+TEXT = """region v1
+dims d0=4 d1=8 d2=6 d3=6 d4=3 d5=3 k0=3 k1=3
+in0 f32[d0,d1,d2,d3]
+in1 f32[d1] >0
+in2 i64[d0] in [0,d1)
+t0 f32[d0,d1,d2,d3] = mul(in0, in1)
+t1 f32[d0,d1,d4,d5] = amax(t0[d2=2*d4+k0-1, d3=2*d5+k1-1]) over k0,k1
+t11 f32[d0,d1,d4,d5] = mean(t0[d2=2*d4+k0-1, d3=2*d5+k1-1]) over k0,k1
+t12 i8[d0,d1,d4,d5] = argmax(t0[d2=2*d4+k0-1, d3=2*d5+k1-1]) over k0,k1
+t2 f32[d1] = var(t0, 0) over d0,d2,d3
+t3 f32[d0,d2,d3] = add(t0[d1=in2], -1e-05)
+t4 i64[d1] = iota() along d1
+t5 f32[d0,d1,d2,d3] = where(true, t0, 0.0)
+t6 bool[d0,d1] = eq(t4, in2)
+t7 f32[d0,d1] = where(t6, 1.0, in1)
+t8 f32[d0,d1,d2,d3] = maximum(t0, 0.5)
+t9 f32[d0,d1,d2,d3] = div(1.0, t8)
+t10 f32[d0,d1,d2,d3] = cumsum(t9) along d2
+out0 f32[d0,d1,d4,d5] = t1
+out1 f32[d1] = t2
+out2 f32[d0,d3,d2] = t3
+out3 f32[d0,d1] = t7
+out4 f32[d3,d1,d2,d0] = t10
+out5 f32[d0,d1,d4,d5] = t11
+out6 i8[d0,d1,d4,d5] = t12
+"""
+
+
+def _inputs() -> list[torch.Tensor]:
+    g = torch.Generator().manual_seed(3)
+    x = torch.randn(4, 8, 6, 6, generator=g)
+    return [x, torch.rand(8, generator=g) + 0.1, torch.randint(0, 8, (4,), generator=g)]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_equals_the_program(compiled: bool) -> None:
+    program = parse_program(TEXT)
+    run = to_aten(program)
+    got = (torch.compile(run, dynamic=False, fullgraph=True) if compiled else run)(*_inputs())
+    for expected, actual in zip(evaluate(program, _inputs()), got, strict=True):
+        assert actual.dtype == expected.dtype
+        torch.testing.assert_close(actual, expected)
+
+
+def test_pooling_is_torchs_own() -> None:
+    program = parse_program(TEXT)
+    x, w, _ = _inputs()
+    y = x * w[None, :, None, None]
+    got = to_aten(program)(*_inputs())
+    assert torch.equal(got[0], F.max_pool2d(y, 3, 2, 1))
+    torch.testing.assert_close(got[5], F.avg_pool2d(y, 3, 2, 1, count_include_pad=False))
+    assert pooling_windows(program, program.op["t1"]) is not None
+    assert pooling_windows(program, program.op["t12"]) is None
+
+
+def test_a_choice_between_two_literals_keeps_its_dtype() -> None:
+    program = parse_program(
+        "region v1\ndims d0=4\nin0 bool[d0]\nt0 bf16[d0] = where(in0, 1.0, 0.0)\nout0 bf16[d0] = t0\n"
+    )
+    (got,) = to_aten(program)(torch.tensor([True, False, True, True]))
+    assert got.dtype is torch.bfloat16 and got.tolist() == [1.0, 0.0, 1.0, 1.0]
+
+
+def test_symbolic_sizes_are_refused() -> None:
+    program = parse_program("region v1\ndims d0=?4\nin0 f32[d0]\nt0 f32[d0] = neg(in0)\nout0 f32[d0] = t0\n")
+    with pytest.raises(ValueError, match="symbolic"):
+        to_aten(program)
