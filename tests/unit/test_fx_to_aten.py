@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional as F
+
 from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.text import parse_program
 from cudal1_fx_passes.to_aten import pooling_windows, to_aten
-from torch.nn import functional as F
 
 TEXT = """region v1
 dims d0=4 d1=8 d2=6 d3=6 d4=3 d5=3 k0=3 k1=3
