@@ -1,0 +1,439 @@
+"""A batched sampler for small Llama models on CPU and CUDA.
+
+    prompts -> unique prompts -> prefill once each -> rows decode together, one token a step
+
+Rows of one prompt share its keys and values: their queries attend to one prefix cache as one product, and
+each row keeps only what it generated itself, so no row is padded to another's length. Decoding runs in
+stages of `stage_steps` with fixed shapes; between stages finished rows leave and the row caches grow. On
+CUDA each stage is captured once as a CUDA graph and replayed, because some 200 small launches a token
+would cost more than their work.
+
+Greedy results equal transformers' token for token in float32. It serves one process and one device, and
+computes no log-probabilities and no gradients: training does that with the transformers model itself.
+
+Legend of shape suffixes: P prompts, N rows of a prompt, R = P * N rows, L prefix, C columns generated,
+D hidden, V vocabulary, K key/value heads, G queries a key/value head, E size of a head.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cudal1_compile.generate.llama_weights import LayerWeights, LlamaWeights, take_weights
+
+log = logging.getLogger(__name__)
+
+PREFILL_TOKENS = 32_768  # prompt tokens worked on at once
+CHECK_STEPS = 16  # between two looks at the clock and at whether every row has ended
+FILL_LIMIT = 1.25  # rows including fillers over rows, where prompts are repeated unequally often
+LEAVE_SHARE = 0.9  # finished rows leave where fewer than this share of the rows is alive
+DEAD = -1  # the row number of a place that is filled only to keep the batch rectangular
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    ids: list[int]  # what was generated, the end token included where it was reached
+    finished: bool  # False: cut off by max_new or by the deadline
+
+
+@dataclass
+class _Rows:
+    """The rows of one stage. Everything a captured graph touches lies in these fixed buffers."""
+
+    prefix: list[tuple[Tensor, Tensor]]  # a layer: keys and values, [P, K, L, E]
+    prefix_mask_PL: Tensor  # float32, 0 or -inf beyond the prompt's own length
+    length_R: Tensor  # tokens of each row's prompt
+    suffix: list[tuple[Tensor, Tensor]]  # a layer: keys and values, [R, K, C, E]
+    column: Tensor  # int64 [1], the column that this step writes
+    token_R: Tensor  # what this step reads
+    logits_RV: Tensor  # float32, what this step writes
+    temperature_R: Tensor
+    number: list[list[int]] = field(default_factory=list)  # [P][N], place in the caller's list, or DEAD
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.number), len(self.number[0])
+
+
+class FastLlama:
+    """Samples from one model. Not safe for two threads at once."""
+
+    def __init__(self, weights: LlamaWeights, stage_steps: int | None = None, max_rows: int = 1024) -> None:
+        """`max_rows` bounds the memory: more samples than that are worked off one batch after the other."""
+        on_cuda = weights.device.type == "cuda"
+        self.weights = weights
+        self.stage_steps = stage_steps or (128 if on_cuda else 48)
+        self.max_rows = max_rows
+        self.use_graphs = on_cuda
+
+    @classmethod
+    def from_model(
+        cls, model: Any, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> FastLlama:
+        """Copies the weights of a transformers LlamaForCausalLM, so later training steps do not reach it."""
+        return cls(take_weights(model, torch.device(device) if device is not None else None, dtype))
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new: int,
+        temperature: float | Sequence[float] = 1.0,
+        seed: int = 0,
+    ) -> list[list[int]]:
+        """One reply for each prompt (repeat a prompt for more); the end token is included where reached."""
+        return [s.ids for s in self.sample_until(prompts, max_new, temperature, seed)]
+
+    @torch.inference_mode()
+    def sample_until(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new: int,
+        temperature: float | Sequence[float] = 1.0,
+        seed: int = 0,
+        deadline: float | None = None,
+    ) -> list[Sample]:
+        """As sample, ending unfinished at `deadline` (time.monotonic). Temperature 0 is greedy."""
+        warm = [temperature] * len(prompts) if isinstance(temperature, int | float) else list(temperature)
+        self._check(prompts, warm, max_new)
+        generator = torch.Generator(device=self.weights.device).manual_seed(seed)
+        results = [Sample([], False) for _ in prompts]
+        for batch in _split_batches(prompts, self.max_rows):
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+            run = _Run(self, [prompts[i] for i in batch], max_new, [warm[i] for i in batch], generator, deadline)
+            for i, found in zip(batch, run.finish(), strict=True):
+                results[i] = found
+        return results
+
+    def _check(self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], max_new: int) -> None:
+        if len(temperatures) != len(prompts):
+            raise ValueError(f"{len(temperatures)} temperatures for {len(prompts)} prompts")
+        if any(t < 0 for t in temperatures):
+            raise ValueError("a temperature is negative; 0 is greedy")
+        if any(not p for p in prompts):
+            raise ValueError("a prompt is empty")
+        longest = max((len(p) for p in prompts), default=0)
+        if max_new < 1 or longest + max_new > self.weights.max_positions:
+            raise ValueError(
+                f"a prompt of {longest} tokens and max_new={max_new}: at least 1 new token and together at "
+                f"most {self.weights.max_positions} are possible"
+            )
+
+
+class _Run:
+    """One batch of prompts from prefill to the last token."""
+
+    def __init__(
+        self,
+        owner: FastLlama,
+        prompts: list[Sequence[int]],
+        max_new: int,
+        temperatures: list[float],
+        generator: torch.Generator,
+        deadline: float | None,
+    ) -> None:
+        self.weights, self.stage_steps, self.use_graphs = owner.weights, owner.stage_steps, owner.use_graphs
+        self.max_new, self.deadline, self.generator = max_new, deadline, generator
+        self.ids: list[list[int]] = [[] for _ in prompts]
+        self.ended = [False] * len(prompts)
+        self.eos = torch.tensor(self.weights.eos_ids, dtype=torch.long, device=self.weights.device)
+        self.rows = self._prefill(prompts, temperatures)
+
+    def finish(self) -> list[Sample]:
+        made = 0
+        while made < self.max_new:
+            steps = min(self.stage_steps, self.max_new - made)
+            made += self._run_stage(steps)
+            if all(self.ended) or self._is_late():
+                break
+            if made < self.max_new:
+                self._start_stage(made)
+        return [Sample(ids, ended) for ids, ended in zip(self.ids, self.ended, strict=True)]
+
+    def _is_late(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    # prefill
+
+    def _prefill(self, prompts: list[Sequence[int]], temperatures: list[float]) -> _Rows:
+        w = self.weights
+        unique: dict[tuple[int, ...], list[int]] = {}
+        for i, prompt in enumerate(prompts):
+            unique.setdefault(tuple(prompt), []).append(i)
+        width = group_width([len(places) for places in unique.values()])
+        number: list[list[int]] = []
+        shared: list[tuple[int, ...]] = []
+        for prompt_ids, places in unique.items():
+            for start in range(0, len(places), width):
+                group = places[start : start + width]
+                number.append(group + [DEAD] * (width - len(group)))
+                shared.append(prompt_ids)
+        lengths = torch.tensor([len(p) for p in shared], device=w.device)
+        prefix, logits_PV = self._read_prompts(shared, lengths)
+        columns = torch.arange(prefix[0][0].shape[2], device=w.device)
+        mask = torch.zeros(len(shared), columns.shape[0], device=w.device)
+        mask.masked_fill_(columns[None] >= lengths[:, None], float("-inf"))
+        flat = [i for group in number for i in group]
+        return _Rows(
+            prefix,
+            mask,
+            lengths.repeat_interleave(width),
+            self._empty_suffix(len(flat), min(self.stage_steps, self.max_new)),
+            torch.zeros(1, dtype=torch.long, device=w.device),
+            torch.zeros(len(flat), dtype=torch.long, device=w.device),
+            logits_PV.repeat_interleave(width, 0),
+            torch.tensor([0.0 if i == DEAD else temperatures[i] for i in flat], device=w.device),
+            number,
+        )
+
+    def _read_prompts(
+        self, prompts: list[tuple[int, ...]], lengths: Tensor
+    ) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+        w = self.weights
+        longest = max(len(p) for p in prompts)
+        ids_PL = torch.zeros(len(prompts), longest, dtype=torch.long)
+        for i, p in enumerate(prompts):
+            ids_PL[i, : len(p)] = torch.tensor(p)
+        ids_PL = ids_PL.to(w.device)
+        shape = (len(prompts), w.kv_heads, longest, w.head_dim)
+        prefix = [
+            (
+                torch.empty(shape, device=w.device, dtype=w.dtype),
+                torch.empty(shape, device=w.device, dtype=w.dtype),
+            )
+            for _ in w.layers
+        ]
+        last = []
+        size = max(1, PREFILL_TOKENS // longest)
+        for start in range(0, len(prompts), size):
+            part = slice(start, start + size)
+            x_PLD = prefill(w, ids_PL[part], [(k[part], v[part]) for k, v in prefix])
+            last.append(x_PLD[torch.arange(x_PLD.shape[0], device=w.device), lengths[part] - 1])
+        return prefix, project(w, torch.cat(last))
+
+    def _empty_suffix(self, rows: int, columns: int) -> list[tuple[Tensor, Tensor]]:
+        w = self.weights
+        shape = (rows, w.kv_heads, columns, w.head_dim)
+        # zeros, not empty: masked columns still take part in the product with weight zero
+        return [
+            (
+                torch.zeros(shape, device=w.device, dtype=w.dtype),
+                torch.zeros(shape, device=w.device, dtype=w.dtype),
+            )
+            for _ in w.layers
+        ]
+
+    # decoding
+
+    def _run_stage(self, steps: int) -> int:
+        """Makes up to `steps` tokens a row and hands them out; returns how many it made."""
+        r = self.rows
+        tokens_RS = torch.empty(r.token_R.shape[0], steps, dtype=torch.long, device=r.token_R.device)
+        done_R = torch.zeros(r.token_R.shape[0], dtype=torch.bool, device=r.token_R.device)
+        flat = [i for group in r.number for i in group]
+        done_R |= torch.tensor([i == DEAD or self.ended[i] for i in flat], device=done_R.device)
+        graph: torch.cuda.CUDAGraph | None = None
+        made = 0
+        for s in range(steps):
+            r.token_R.copy_(self._pick(r.logits_RV, r.temperature_R))
+            tokens_RS[:, s] = r.token_R
+            done_R |= torch.isin(r.token_R, self.eos)
+            made = s + 1
+            if made % CHECK_STEPS == 0 and (bool(done_R.all()) or self._is_late()):
+                break
+            if graph is not None:
+                graph.replay()
+            else:
+                decode_step(self.weights, r)
+                # after one step as it comes, so that no library initialises itself inside the capture
+                graph = self._capture() if self.use_graphs and s + 2 < steps else None
+        self._hand_out(flat, tokens_RS[:, :made].tolist())
+        return made
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        # thread_local: another thread of the user's process may be using the device
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            decode_step(self.weights, self.rows)
+        return graph
+
+    def _pick(self, logits_RV: Tensor, temperature_R: Tensor) -> Tensor:
+        """Greedy where the temperature is 0; else the Gumbel-max trick, which samples the softmax exactly."""
+        noise_RV = torch.empty_like(logits_RV).exponential_(generator=self.generator).clamp_min_(1e-30).log_()
+        scaled_RV = logits_RV / temperature_R.clamp_min(1e-6)[:, None] - noise_RV
+        return torch.where((temperature_R > 0)[:, None], scaled_RV, logits_RV).argmax(-1)
+
+    def _hand_out(self, flat: list[int], tokens: list[list[int]]) -> None:
+        eos = set(self.weights.eos_ids)
+        for place, new in zip(flat, tokens, strict=True):
+            if place == DEAD or self.ended[place]:
+                continue
+            end = next((i for i, t in enumerate(new) if t in eos), None)
+            self.ids[place] += new if end is None else new[: end + 1]
+            self.ended[place] = end is not None
+
+    # between stages
+
+    def _start_stage(self, made: int) -> None:
+        """Lets finished rows go where that pays, and makes room for the next columns."""
+        r = self.rows
+        prompts, width = r.shape
+        alive = [[j for j, i in enumerate(group) if i != DEAD and not self.ended[i]] for group in r.number]
+        kept = [p for p, group in enumerate(alive) if group]
+        new_width = max(len(group) for group in alive)
+        leave = len(kept) * new_width < LEAVE_SHARE * prompts * width
+        if not leave:
+            kept, new_width = list(range(prompts)), width
+            alive = [list(range(width))] * prompts
+        self.rows = self._select(r, kept, alive, new_width, made, min(self.stage_steps, self.max_new - made))
+
+    def _select(
+        self, r: _Rows, kept: list[int], alive: list[list[int]], width: int, made: int, room: int
+    ) -> _Rows:
+        device, old_width = r.token_R.device, r.shape[1]
+        number, places = [], []
+        for p in kept:
+            group = alive[p]
+            number.append([r.number[p][j] for j in group] + [DEAD] * (width - len(group)))
+            places += [p * old_width + j for j in group + group[:1] * (width - len(group))]
+        rows = torch.tensor(places, device=device)
+        suffix = self._empty_suffix(len(places), made + room)
+        for (new_k, new_v), (old_k, old_v) in zip(suffix, r.suffix, strict=True):
+            new_k[:, :, :made] = old_k[rows, :, :made]
+            new_v[:, :, :made] = old_v[rows, :, :made]
+        same = kept == list(range(r.shape[0]))
+        at = torch.tensor(kept, device=device)
+        return _Rows(
+            r.prefix if same else [(k[at], v[at]) for k, v in r.prefix],
+            r.prefix_mask_PL if same else r.prefix_mask_PL[at],
+            r.length_R[rows],
+            suffix,
+            torch.full((1,), made, dtype=torch.long, device=device),
+            r.token_R[rows],
+            r.logits_RV[rows],
+            r.temperature_R[rows],
+            number,
+        )
+
+
+def prefill(w: LlamaWeights, ids_PL: Tensor, caches: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Reads whole prompts, fills their keys and values, returns the hidden states before the last norm.
+
+    Prompts are padded on the right: a causal mask alone keeps the padding out of everything that counts.
+    """
+    p, length = ids_PL.shape
+    turn = _rotation(w, torch.arange(length, device=ids_PL.device))
+    x_PLD = w.embed_VD[ids_PL]
+    for layer, (keys, values) in zip(w.layers, caches, strict=True):
+        q, k, v = _split_heads(w, layer, _norm(x_PLD, layer.input_norm_D, w.eps), turn)
+        keys.copy_(k.transpose(1, 2))
+        values.copy_(v.transpose(1, 2))
+        group = w.heads // w.kv_heads
+        mixed = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            keys.repeat_interleave(group, 1),
+            values.repeat_interleave(group, 1),
+            is_causal=True,
+        )
+        x_PLD = x_PLD + F.linear(mixed.transpose(1, 2).reshape(p, length, -1), layer.out_DX)
+        x_PLD = x_PLD + _mlp(layer, x_PLD, w.eps)
+    return x_PLD
+
+
+def decode_step(w: LlamaWeights, r: _Rows) -> None:
+    """Reads token_R at `column`, writes logits_RV and moves on by one column; allocates but never waits."""
+    columns = torch.arange(r.suffix[0][0].shape[2], device=r.column.device)
+    suffix_mask_C = torch.where(columns <= r.column, 0.0, float("-inf"))
+    turn = _rotation(w, r.length_R + r.column)
+    x_RD = w.embed_VD[r.token_R]
+    for layer, prefix, suffix in zip(w.layers, r.prefix, r.suffix, strict=True):
+        q_RHE, k_RKE, v_RKE = _split_heads(w, layer, _norm(x_RD, layer.input_norm_D, w.eps), turn)
+        suffix[0].index_copy_(2, r.column, k_RKE[:, :, None])
+        suffix[1].index_copy_(2, r.column, v_RKE[:, :, None])
+        mixed_RX = _attend(q_RHE, prefix, suffix, r.prefix_mask_PL, suffix_mask_C)
+        x_RD = x_RD + F.linear(mixed_RX, layer.out_DX)
+        x_RD = x_RD + _mlp(layer, x_RD, w.eps)
+    r.logits_RV.copy_(project(w, x_RD))
+    r.column.add_(1)
+
+
+def project(w: LlamaWeights, x_RD: Tensor) -> Tensor:
+    """Logits in float32."""
+    return F.linear(_norm(x_RD, w.norm_D, w.eps), w.head_VD).float()
+
+
+def _attend(
+    q_RHE: Tensor,
+    prefix: tuple[Tensor, Tensor],
+    suffix: tuple[Tensor, Tensor],
+    prefix_mask_PL: Tensor,
+    suffix_mask_C: Tensor,
+) -> Tensor:
+    """One softmax over the shared prefix and the row's own columns."""
+    p, kv, length, e = prefix[0].shape
+    rows = q_RHE.shape[0]
+    n, g = rows // p, q_RHE.shape[1] // kv
+    scale = e**-0.5
+    q_PKNGE = q_RHE.view(p, n, kv, g, e).transpose(1, 2).reshape(p, kv, n * g, e)
+    before = (q_PKNGE @ prefix[0].transpose(2, 3)).float() * scale + prefix_mask_PL[:, None, None]
+    before_RKGL = before.view(p, kv, n, g, length).transpose(1, 2).reshape(rows, kv, g, length)
+    own_RKGC = (q_RHE.view(rows, kv, g, e) @ suffix[0].transpose(2, 3)).float() * scale + suffix_mask_C
+    weight = torch.cat((before_RKGL, own_RKGC), -1).softmax(-1).to(q_RHE.dtype)
+    on_prefix = weight[..., :length].reshape(p, n, kv, g, length).transpose(1, 2).reshape(p, kv, n * g, length)
+    from_prefix = (on_prefix @ prefix[1]).view(p, kv, n, g, e).transpose(1, 2).reshape(rows, kv, g, e)
+    return (from_prefix + weight[..., length:] @ suffix[1]).reshape(rows, -1)
+
+
+def _split_heads(
+    w: LlamaWeights, layer: LayerWeights, x: Tensor, turn: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rotated queries and keys, and values: [..., heads, E]."""
+    every = F.linear(x, layer.qkv_XD).view(*x.shape[:-1], -1, w.head_dim)
+    turned = _rotate(every[..., : w.heads + w.kv_heads, :], turn)
+    return turned[..., : w.heads, :], turned[..., w.heads :, :], every[..., w.heads + w.kv_heads :, :]
+
+
+def _rotation(w: LlamaWeights, position: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine for each position: [..., 1, E]."""
+    angle = position.float()[..., None] * w.inverse_frequency_E2
+    angle = torch.cat((angle, angle), -1)[..., None, :]
+    return angle.cos().to(w.dtype), angle.sin().to(w.dtype)
+
+
+def _rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    half = x.shape[-1] // 2
+    swapped = torch.cat((-x[..., half:], x[..., :half]), -1)
+    return x * turn[0] + swapped * turn[1]
+
+
+def _norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+    wide = x.float()
+    return weight_D * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+def _mlp(layer: LayerWeights, x: Tensor, eps: float) -> Tensor:
+    gate, up = F.linear(_norm(x, layer.mlp_norm_D, eps), layer.gate_up_XD).chunk(2, -1)
+    return F.linear(F.silu(gate) * up, layer.down_DF)
+
+
+def group_width(counts: Sequence[int]) -> int:
+    """Rows that share one prefix: as many as possible with few fillers; a prompt repeated more is read again."""
+    total = sum(counts)
+    for width in sorted(set(counts), reverse=True):
+        if sum(-(-c // width) * width for c in counts) <= FILL_LIMIT * total:
+            return width
+    return 1
+
+
+def _split_batches(prompts: Sequence[Sequence[int]], max_rows: int) -> list[list[int]]:
+    """Places of at most `max_rows` prompts each; equal prompts stay neighbours, and so share their prefix."""
+    order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), tuple(prompts[i]), i))
+    return [order[i : i + max_rows] for i in range(0, len(order), max_rows)]
