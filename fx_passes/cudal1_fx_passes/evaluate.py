@@ -64,6 +64,19 @@ def run_values(
     return values
 
 
+def run_op(
+    program: Program,
+    op: Op,
+    values: Mapping[str, Tensor],
+    device: torch.device,
+    sizes: Mapping[str, int] | None = None,
+    float64: bool = False,
+) -> Tensor:
+    """Runs one operation over values by name (dims in the program's axis order)."""
+    extent = {a.name: a.size for a in program.axes} | dict(sizes or {})
+    return _run(program, op, dict(values), extent, float64, device)
+
+
 def _outputs(program: Program, values: dict[str, Tensor]) -> list[Tensor]:
     found = []
     for out in program.outputs:

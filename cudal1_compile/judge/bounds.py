@@ -1,0 +1,311 @@
+"""The oracle with its error scale: every output in float64, and how far honest rounding may move each element.
+
+    inputs (exact) -> per operation: value in float64, error = its operands' errors carried on + its own rounding
+
+Errors are first-order bounds per element. A pointwise operation is probed: run again with each operand moved
+by its error, so that every row of the operator table is covered, discontinuities included (a comparison whose
+sides lie closer than their errors becomes AMBIGUOUS: error 1 of a bool). Reductions use their own rule with the
+growth of budget.py. Scales are upper bounds: correlated errors that cancel are not seen to cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.judge.budget import ACCUMULATOR, TINY, UNIT, growth, roundings
+from cudal1_fx_passes.evaluate import run_op
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Op, Program, Ref
+
+_MAGNIFY = 2.0**20  # float64 programs: their errors lie at the float64 probe's own resolution
+_TWO_SIDED = {"floor", "ceil", "round", "trunc", "sign", "remainder", "fmod", "where", "cast", "isnan", "abs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """A value in float64 (or integer, bool) and its error scale; None where the value is exact."""
+
+    value: Tensor
+    error: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    program: Program
+    sizes: Mapping[str, int]
+    device: torch.device
+    coherent: bool
+    magnify: float
+
+    def unit(self, dtype: str) -> float:
+        return UNIT[dtype] * self.magnify if dtype in UNIT else 0.0
+
+    def accumulator(self, dtype: str) -> float:
+        return ACCUMULATOR[dtype] * self.magnify if dtype in ACCUMULATOR else 0.0
+
+    def run(self, op: Op, values: Mapping[str, Tensor]) -> Tensor:
+        return run_op(self.program, op, values, self.device, self.sizes, float64=True)
+
+
+def bounded_outputs(
+    program: Program,
+    inputs: Sequence[Tensor],
+    sizes: Mapping[str, int] | None = None,
+    coherent: bool = False,
+) -> list[Bounded]:
+    """One Bounded an output, dims in the output's memory order. `coherent`: terms of sums may be equal."""
+    floats = {d for d in program.value_dtype.values() if d in FLOAT_DTYPES}
+    magnify = _MAGNIFY if floats == {"f64"} else 1.0
+    device = inputs[0].device if inputs else torch.device("cpu")
+    trace = _Trace(program, dict(sizes or {}), device, coherent, magnify)
+    values, errors = _run_all(trace, inputs)
+    found = []
+    for out in program.outputs:
+        order = program.value_axes[out.value]
+        turn = [order.index(a) for a in out.axes]
+        error = errors[out.value]
+        scale = None if error is None else (error / magnify).permute(turn)
+        found.append(Bounded(values[out.value].permute(turn), scale))
+    return found
+
+
+def _run_all(trace: _Trace, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor | None]]:
+    p = trace.program
+    values: dict[str, Tensor] = {}
+    errors: dict[str, Tensor | None] = {}
+    for spec, x in zip(p.inputs, inputs, strict=True):
+        order = p.value_axes[spec.name]
+        x = x.permute([spec.axes.index(a) for a in order]) if spec.axes else x
+        values[spec.name] = x.double() if spec.dtype in FLOAT_DTYPES else x
+        errors[spec.name] = None
+    last_use = _last_uses(p)
+    for i, op in enumerate(p.ops):
+        values[op.name] = trace.run(op, values)
+        error = _error(trace, op, values, errors)
+        errors[op.name] = None if error is None else _tidy(error, values[op.name])
+        for name in last_use.get(i, ()):
+            del values[name], errors[name]
+    return values, errors
+
+
+def _last_uses(p: Program) -> dict[int, list[str]]:
+    """Values that may be freed after each operation."""
+    last: dict[str, int] = {}
+    for i, op in enumerate(p.ops):
+        for name in (*_operands(op), op.name):
+            last[name] = i
+    kept = {o.value for o in p.outputs}
+    found: dict[int, list[str]] = {}
+    for name, i in last.items():
+        if name not in kept:
+            found.setdefault(i, []).append(name)
+    return found
+
+
+def _operands(op: Op) -> list[str]:
+    """Names of the values that an operation reads, index values included, each once."""
+    names: dict[str, None] = {}
+    for x in op.operands:
+        if isinstance(x, Ref):
+            names[x.name] = None
+            names |= {index.value: None for _, index in x.access if index.value is not None}
+    return list(names)
+
+
+def _tidy(error: Tensor, value: Tensor) -> Tensor:
+    """NaN errors mean that nothing is known; an error of a value that is itself not finite is not used."""
+    return error.nan_to_num(nan=torch.inf, posinf=torch.inf).expand(value.shape)
+
+
+def _error(
+    trace: _Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None]
+) -> Tensor | None:
+    kind = OPS[op.fn].kind
+    if kind is Kind.IOTA:
+        return None
+    if kind is Kind.POINTWISE:
+        return _pointwise(trace, op, values, errors)
+    if all(errors[n] is None for n in _operands(op)) and op.dtype not in FLOAT_DTYPES:
+        return None
+    name = op.operands[0].name if isinstance(op.operands[0], Ref) else ""
+    if kind is Kind.DOT:
+        return _dot(trace, op, values, errors)
+    rule = _REDUCTIONS.get(op.fn)
+    if rule is None or not name:
+        raise ValueError(f"{op.name}: no error rule for {op.fn}")
+    x = values[name]
+    error = errors[name]
+    return rule(trace, op, values, name, x, torch.zeros_like(x, dtype=torch.float64) if error is None else error)
+
+
+# pointwise operations
+
+
+def _pointwise(
+    trace: _Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None]
+) -> Tensor | None:
+    total: Tensor | None = None
+    result = values[op.name]
+    for name in _operands(op):
+        error = errors[name]
+        if error is None:
+            continue
+        for sign in (1.0, -1.0) if op.fn in _TWO_SIDED or op.dtype not in FLOAT_DTYPES else (1.0,):
+            moved = trace.run(op, {**values, name: _move(values[name], error, sign)})
+            step = _distance(moved, result)
+            total = step if total is None else torch.maximum(total, step) if sign < 0 else total + step
+    if op.dtype not in FLOAT_DTYPES:
+        return total
+    rounding = _rounding(trace, op)
+    if rounding == 0.0:
+        return total
+    own = result.abs() * rounding + TINY[op.dtype] * trace.magnify
+    return own if total is None else total + own
+
+
+def _rounding(trace: _Trace, op: Op) -> float:
+    if op.fn == "cast":
+        source = op.operands[0]
+        found = trace.program.value_dtype[source.name] if isinstance(source, Ref) else op.dtype
+        if found == op.dtype or (found in UNIT and UNIT[found] >= UNIT[op.dtype] and op.dtype in ("f32", "f64")):
+            return 0.0
+    return roundings(op.fn) * trace.unit(op.dtype)
+
+
+def _move(value: Tensor, error: Tensor, sign: float) -> Tensor:
+    if value.dtype == torch.bool:
+        return value ^ (error > 0)
+    if value.is_floating_point():
+        return value + sign * error
+    step = error.clamp(0, 2.0**30).ceil().to(value.dtype)
+    return value + step if sign > 0 else value - step
+
+
+def _distance(a: Tensor, b: Tensor) -> Tensor:
+    """|a - b| in float64; 0 where both are the same non-finite value."""
+    if a.dtype == torch.bool:
+        return (a ^ b).double()
+    if not a.is_floating_point():
+        return (a - b).abs().double()
+    gap = (a - b).abs()
+    return torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, gap)
+
+
+# reductions and scans: (trace, op, values, name of the operand, its value, its error) -> error of the result
+
+_Rule = Callable[[_Trace, Op, Mapping[str, Tensor], str, Tensor, Tensor], Tensor]
+
+
+def _with(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, fn: str = "") -> Tensor:
+    """The operation, or another one over the same axes, run on other values of its operand."""
+    if fn:
+        op = replace(op, fn=fn, operands=op.operands[:1], dtype="f64")
+    return trace.run(op, {**values, name: x})
+
+
+def _sum(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
+    """sum, mean, cumsum: operand errors add up; roundings grow with the number of nonzero terms."""
+    count = "cumsum" if op.fn == "cumsum" else "sum"
+    terms = _with(trace, op, values, name, (x != 0).double(), count)
+    magnitude = _with(trace, op, values, name, x.double().abs(), op.fn)
+    carried = _with(trace, op, values, name, error, op.fn)
+    unit = trace.accumulator(op.dtype)
+    own = values[op.name].abs() * trace.unit(op.dtype)
+    return carried + unit * growth(terms, trace.coherent) * magnitude + own
+
+
+def _extreme(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
+    return _with(trace, op, values, name, error, "amax").clamp_min(0.0)
+
+
+def _product(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
+    size = x.double().abs()
+    plain = _with(trace, op, values, name, size, op.fn)
+    moved = _with(trace, op, values, name, size + error, op.fn)
+    count = "cumsum" if op.fn == "cumprod" else "sum"
+    terms = _with(trace, op, values, name, torch.ones_like(size), count)
+    unit = trace.accumulator(op.dtype)
+    return _distance(moved, plain) + plain * (unit * growth(terms, True) + trace.unit(op.dtype))
+
+
+def _variance(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
+    """Deviations err by their operand's error, by one rounding and by the mean's error; then Cauchy-Schwarz."""
+    size = x.double().abs()
+    unit = trace.accumulator(op.dtype)
+    terms = _with(trace, op, values, name, torch.ones_like(size), "sum")
+    grown = unit * growth(terms, trace.coherent)
+    mean_error = _with(trace, op, values, name, error, "mean") + grown * _with(
+        trace, op, values, name, size, "mean"
+    )
+    local = _with(trace, op, values, name, (error + unit * size).square(), "mean").sqrt()
+    deviation = local + mean_error
+    found = values[op.name].abs()
+    correction = op.operands[1].value if isinstance(op.operands[1], Literal) else 1
+    ratio = terms / (terms - float(correction)).clamp_min(1.0)
+    return ratio * (2.0 * found.sqrt() * deviation + deviation.square()) + found * (grown + trace.unit(op.dtype))
+
+
+def _logsumexp(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
+    moved = _with(trace, op, values, name, x + error)
+    terms = _with(trace, op, values, name, torch.ones_like(error), "sum")
+    own = trace.accumulator(op.dtype) * (growth(terms, trace.coherent) + 4.0)
+    return (
+        _distance(moved, values[op.name]) + own + values[op.name].abs() * roundings(op.fn) * trace.unit(op.dtype)
+    )
+
+
+def _position(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
+    """argmax, argmin: ambiguous (infinite) where a second element lies within the errors of the best."""
+    best = _with(trace, op, values, name, x.double(), "amax" if op.fn == "argmax" else "amin")
+    source = op.operands[0]
+    if isinstance(source, Ref) and source.access:
+        reach = _with(trace, op, values, name, error, "amax")
+        return torch.where(reach > 0, torch.inf, 0.0)
+    held = trace.program.value_axes[name]
+    shape = [1 if a in op.over else n for a, n in zip(held, x.shape, strict=True)]
+    best = best.reshape(shape)
+    lead = (best - x.double()).abs()
+    rivals = ((lead <= error * 2.0) & (error > 0)).double()
+    count = _with(trace, op, values, name, rivals, "sum")
+    return torch.where(count > 1, torch.inf, 0.0)
+
+
+def _decision(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
+    """any, all: ambiguous where the ambiguous operands decide."""
+    unsure = error > 0
+    lowest = _with(trace, op, values, name, x.bool() & ~unsure)
+    highest = _with(trace, op, values, name, x.bool() | unsure)
+    return (lowest ^ highest).double()
+
+
+_REDUCTIONS: dict[str, _Rule] = {
+    "sum": _sum,
+    "mean": _sum,
+    "cumsum": _sum,
+    "amax": _extreme,
+    "amin": _extreme,
+    "prod": _product,
+    "cumprod": _product,
+    "var": _variance,
+    "logsumexp": _logsumexp,
+    "argmax": _position,
+    "argmin": _position,
+    "any": _decision,
+    "all": _decision,
+}
+
+
+def _dot(trace: _Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None]) -> Tensor:
+    names = [x.name for x in op.operands if isinstance(x, Ref)]
+    size = {n: values[n].double().abs() for n in names}
+    plain = trace.run(op, {**values, **size})
+    moved = {n: size[n] if (e := errors[n]) is None else size[n] + e for n in names}
+    carried = trace.run(op, {**values, **moved}) - plain
+    terms = torch.tensor(float(trace.program.size(op.over)), device=trace.device, dtype=torch.float64)
+    unit = trace.accumulator(op.dtype)
+    own = values[op.name].abs() * trace.unit(op.dtype)
+    return carried + unit * growth(terms, trace.coherent) * plain + own

@@ -1,0 +1,185 @@
+"""Compares a candidate's output with the oracle: every element, and the whole in the root mean square.
+
+    program + inputs -> expect() -> one Expected an output -> measure(got) -> refusal() or the share of budget used
+
+Float outputs are held against float64 within the budget. Booleans and integers are held against the native
+reference, exactly; where rounding alone decides (the bounds call the element ambiguous) a difference is exempt
+for at most EXEMPT_SHARE of the elements. NaN and infinities must stand where the native reference or the oracle
+has them. Measuring leaves its figures on the device; reading them is the one synchronisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.judge.bounds import Bounded, bounded_outputs
+from cudal1_compile.judge.budget import (
+    EXEMPT_SHARE,
+    LARGEST,
+    MAX_NONFINITE,
+    REFERENCE_FACTOR,
+    RMS_LIMIT,
+    SAFETY,
+)
+from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.program import FLOAT_DTYPES, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one output must be. Tensors in the output's memory order."""
+
+    name: str
+    want: Tensor  # float64 for float outputs, else the native reference
+    tolerance: Tensor | None  # float64, absolute; of a discrete output over 0 where ambiguous; None: exact
+    native: Tensor | None  # the native reference where something is not finite, else None
+    nonfinite_share: float  # of the native reference
+
+    @property
+    def discrete(self) -> bool:
+        return not self.want.is_floating_point()
+
+    @property
+    def size_bytes(self) -> int:
+        kept = (self.want, self.tolerance, self.native)
+        return sum(t.untyped_storage().nbytes() for t in kept if t is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Figures of one comparison: wrong elements, worst and rms share of the budget, exempt differences."""
+
+    wrong: int
+    worst: float
+    rms: float
+    exempt: int
+    count: int
+
+
+def expect(
+    program: Program, inputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None, coherent: bool = False
+) -> list[Expected]:
+    """Runs the native reference and the float64 oracle. `coherent`: terms of sums may be equal (budget.growth)."""
+    native = evaluate(program, inputs, sizes)
+    oracle = bounded_outputs(program, inputs, sizes, coherent)
+    return [
+        _expected(out.name, program.output_dtype(out), n, o)
+        for out, n, o in zip(program.outputs, native, oracle, strict=True)
+    ]
+
+
+def _expected(name: str, dtype: str, native: Tensor, oracle: Bounded) -> Expected:
+    if dtype not in FLOAT_DTYPES:
+        return Expected(name, native, oracle.error, None, 0.0)
+    want = oracle.value
+    own = (native.double() - want).abs()
+    special = ~(native.isfinite() & (want.abs() <= LARGEST[dtype]))
+    share = float((~native.isfinite()).double().mean()) if native.numel() else 0.0
+    tolerance = REFERENCE_FACTOR * torch.where(special, 0.0, own)
+    if oracle.error is not None:
+        tolerance = tolerance + SAFETY * oracle.error
+    return Expected(name, want, tolerance, native if bool(special.any()) else None, share)
+
+
+def usable(expected: Sequence[Expected]) -> bool:
+    """Whether the reference is finite enough for its inputs to be used."""
+    return all(e.nonfinite_share <= MAX_NONFINITE for e in expected)
+
+
+def measure(got: Tensor, expected: Expected) -> Tensor:
+    """Four float64 figures on the device: wrong elements, worst share, rms share, exempt differences."""
+    if got.numel() == 0:
+        return torch.zeros(4, dtype=torch.float64, device=got.device)
+    if expected.discrete:
+        return _measure_discrete(got, expected)
+    assert expected.tolerance is not None
+    share = (got.double() - expected.want).abs() / expected.tolerance
+    # 0 / 0 is an exact element that is right; a NaN in what was got stays NaN and counts as wrong
+    share = torch.where(got == expected.want, 0.0, share)
+    if expected.native is not None:
+        share = torch.where(_same_special(got, expected), 0.0, share)
+    wrong = ~(share <= 1.0)
+    worst = share.nan_to_num(nan=torch.inf).amax()
+    rms = share.clamp(max=1e150).square().mean().sqrt()
+    return torch.stack([wrong.sum().double(), worst, rms, torch.zeros_like(rms)])
+
+
+def _same_special(got: Tensor, expected: Expected) -> Tensor:
+    """True where the reference or the oracle is not finite and the candidate equals either."""
+    assert expected.native is not None
+    wide = got.double()
+    same = torch.zeros_like(got, dtype=torch.bool)
+    for other in (expected.native.double(), expected.want.to(got.dtype).double()):
+        same |= ~other.isfinite() & ((wide == other) | (wide.isnan() & other.isnan()))
+    return same
+
+
+def _measure_discrete(got: Tensor, expected: Expected) -> Tensor:
+    differs = got != expected.want
+    if expected.tolerance is None:
+        wrong = differs.sum().double()
+        return torch.stack([wrong, wrong, wrong, torch.zeros_like(wrong)])
+    apart = (got.double() - expected.want.double()).abs()
+    exempt = differs & (apart <= expected.tolerance)
+    wrong = (differs & ~exempt).sum().double()
+    return torch.stack([wrong, wrong, wrong, exempt.sum().double()])
+
+
+def read(stats: Tensor, expected: Expected) -> Measured:
+    """Synchronises and returns the figures as numbers."""
+    wrong, worst, rms, exempt = stats.tolist()
+    return Measured(int(wrong), worst, rms, int(exempt), expected.want.numel())
+
+
+def refusal(measured: Measured, got: Tensor, expected: Expected) -> str | None:
+    """Why an output is not accepted, naming the first wrong element; None where it is right."""
+    if measured.wrong:
+        return _first_wrong(measured, got, expected)
+    if expected.discrete:
+        allowed = max(1, ceil(EXEMPT_SHARE * measured.count))
+        if measured.exempt > allowed:
+            return (
+                f"{expected.name}: {measured.exempt} of {measured.count} elements differ where rounding may decide, "
+                f"at most {allowed} may"
+            )
+        return None
+    if not measured.rms <= RMS_LIMIT:
+        return (
+            f"{expected.name}: every element is within its tolerance, but the root mean square uses "
+            f"{measured.rms:.2f} of it, at most {RMS_LIMIT} may be: the arithmetic is less precise than its dtype"
+        )
+    return None
+
+
+def _first_wrong(measured: Measured, got: Tensor, expected: Expected) -> str:
+    if expected.discrete:
+        differs = got != expected.want
+        if expected.tolerance is not None:
+            differs &= ~((got.double() - expected.want.double()).abs() <= expected.tolerance)
+        allowance = ""
+    else:
+        assert expected.tolerance is not None
+        share = (got.double() - expected.want).abs() / expected.tolerance
+        differs = ~((share <= 1.0) | (got == expected.want))
+        if expected.native is not None:
+            differs &= ~_same_special(got, expected)
+    place = torch.nonzero(differs)[0].tolist() if got.dim() else []
+    at = tuple(place)
+    if not expected.discrete:
+        assert expected.tolerance is not None
+        allowance = f" within {expected.tolerance[at].item():.3g}"
+    where = f"{expected.name}{place}" if place else expected.name
+    return (
+        f"{where} is {_show(got[at])}, expected {_show(expected.want[at])}{allowance}; "
+        f"{measured.wrong} of {measured.count} elements are wrong"
+    )
+
+
+def _show(x: Tensor) -> str:
+    value = x.item()
+    return f"{value:.9g}" if isinstance(value, float) else str(value)

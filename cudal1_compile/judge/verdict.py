@@ -1,0 +1,119 @@
+"""Verdicts: what the judge says about one candidate, with its evidence, as plain data and as JSON.
+
+Accepted carries a Proof; Rejected names the gate and a sentence that goes into the next prompt; Deferred says
+that the judge could not decide now (no room, a busy device) and that the candidate may be tried again.
+A host cost is never a speedup: the two live in different fields. Nothing here measures or compares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+Stage = Literal["text", "build", "verify", "time"]
+Numerics = Literal["exact", "reassociates", "f32_split", "assumes_finite"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Device-busy times of one candidate and its baselines, measured together."""
+
+    candidate_us: float  # median of one call
+    aten_us: float  # the region run one aten operation at a time
+    inductor_us: float | None  # Inductor compiling the region alone; None where not measured
+    speedup: float  # best baseline over candidate, rounded toward 1
+    lower_bound: float  # of the speedup, 95% one-sided
+    rounds: int  # paired rounds behind the figures
+    final: bool  # the long measurement of the finalists, not the quick one
+
+
+@dataclass(frozen=True, slots=True)
+class HostCost:
+    """Declared, deterministic cost on the host target (no unit; never a time)."""
+
+    candidate: float
+    baseline: float  # the region run one operation at a time
+
+    @property
+    def cost_ratio(self) -> float:
+        """Candidate over baseline: below 1 the candidate wins."""
+        return self.candidate / self.baseline
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Why a candidate was accepted. `errors`: for each distribution the worst share of the error budget used."""
+
+    target_key: str
+    numerics: Numerics
+    errors: tuple[tuple[str, float], ...]
+    seed: int
+    timing: Timing | None = None
+    host_cost: HostCost | None = None
+    versions: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def speedup(self) -> float | None:
+        """Best baseline over candidate on a GPU; None on the host target, which knows no speed."""
+        return self.timing.speedup if self.timing else None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    proof: Proof
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    stage: Stage
+    reason: str  # one sentence, names the element, size or error: it goes into the next prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    reason: str
+
+
+Verdict = Accepted | Rejected | Deferred
+
+
+def to_json(verdict: Verdict) -> str:
+    """One JSON object on one line; `from_json` reads it back to an equal verdict."""
+    match verdict:
+        case Accepted(proof):
+            body: dict[str, Any] = {"verdict": "accepted", "proof": asdict(proof)}
+        case Rejected(stage, reason):
+            body = {"verdict": "rejected", "stage": stage, "reason": reason}
+        case Deferred(reason):
+            body = {"verdict": "deferred", "reason": reason}
+    return json.dumps(body, sort_keys=True)
+
+
+def from_json(text: str) -> Verdict:
+    """Raises ValueError for anything that `to_json` did not write."""
+    body = json.loads(text)
+    try:
+        match body["verdict"]:
+            case "accepted":
+                return Accepted(_proof(body["proof"]))
+            case "rejected" if body["stage"] in get_args(Stage):
+                return Rejected(body["stage"], body["reason"])
+            case "deferred":
+                return Deferred(body["reason"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a verdict: {text[:80]!r} ({error})") from None
+    raise ValueError(f"not a verdict: {text[:80]!r}; expected accepted, rejected or deferred")
+
+
+def _proof(body: Mapping[str, Any]) -> Proof:
+    return Proof(
+        target_key=body["target_key"],
+        numerics=body["numerics"],
+        errors=tuple((name, float(share)) for name, share in body["errors"]),
+        seed=body["seed"],
+        timing=Timing(**body["timing"]) if body["timing"] else None,
+        host_cost=HostCost(**body["host_cost"]) if body["host_cost"] else None,
+        versions=tuple((name, version) for name, version in body["versions"]),
+    )
