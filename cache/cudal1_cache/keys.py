@@ -41,22 +41,6 @@ def _plain(value: object, name: str) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetKey:
-    """What makes two machines interchangeable for a kernel and for its measured time."""
-
-    kind: str  # "cuda" | "host"; the two never mix
-    name: str  # the device's own name
-    arch: str  # "sm_90a", or the host's instruction set
-    sm_count: int
-    shared_bytes: int  # largest shared memory a block may ask for
-    l2_bytes: int
-
-    @property
-    def id(self) -> str:
-        return digest(self)
-
-
-@dataclass(frozen=True, slots=True)
 class EntryKey:
     """Everything that determines what a kernel's binary computes."""
 

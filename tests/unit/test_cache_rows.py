@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from cudal1_cache import (
     NoWinKey,
     Region,
     Store,
-    TargetKey,
     digest,
 )
 from cudal1_cache.codec import KINDS, TABLES, Row, from_columns, to_columns
@@ -142,10 +141,21 @@ def test_fields_do_not_run_into_each_other() -> None:
     assert EntryKey("ab", "c", "", "", "").id != EntryKey("a", "bc", "", "", "").id
 
 
-def test_host_and_gpu_targets_differ() -> None:
-    gpu = TargetKey("cuda", "H100", "sm_90a", 132, 232448, 52428800)
-    assert gpu.id != replace(gpu, kind="host").id
-    assert digest(gpu) == gpu.id
+def test_kinds_of_keys_differ() -> None:
+    assert digest(NoWinKey("f", "t")) == NoWinKey("f", "t").id
+    assert canonical_bytes(NoWinKey("f", "t")) != canonical_bytes(Other("f", "t"))
+
+
+def test_a_float_has_no_place_in_a_key() -> None:
+    with pytest.raises(ValueError, match="expected str, int, bool"):
+        digest(Other("f", "t", 0.1))
+
+
+@dataclass(frozen=True)
+class Other:
+    fingerprint: str
+    target: str
+    numerics: object = ""
 
 
 def test_key_bytes_are_frozen() -> None:

@@ -1,0 +1,85 @@
+"""The command `cudal1`: looks a subcommand up in the entry-point group `cudal1.commands`, and loads only that one.
+
+An entry point is a typer app or a plain function with typer's annotations. `cudal1 --help` loads none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint, entry_points, version
+
+import typer
+
+from cudal1_cache import BundleError, CacheError
+from cudal1_compile.errors import OptionError
+
+GROUP = "cudal1.commands"
+
+# one line a command, here so that the list needs no import; a command of another package is listed without one
+SUMMARIES = {
+    "demo": "run the main job on this machine",
+    "warm": "do the work of a miss ahead of time",
+    "plan": "show what would be compiled, without compiling",
+    "explain": "print each region, its decision and why",
+    "cache": "look into the kernel cache; export and import kernels",
+    "doctor": "say what is found on this machine and what to do about what is not",
+    "audit": "check the stored kernels again",
+    "bench": "measure",
+    "train": "rebuild the bundled model",
+}
+USAGE_ERROR = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the process's exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    commands = find_commands()
+    if not given or given[0] in ("-h", "--help"):
+        print(usage(commands))
+        return 0
+    if given[0] == "--version":
+        print(f"cudal1 {version('cudal1')}")
+        return 0
+    if given[0] not in commands:
+        print(f"cudal1: no command {given[0]!r}; there are: {', '.join(commands)}", file=sys.stderr)
+        return USAGE_ERROR
+    return run(commands[given[0]], given[1:])
+
+
+def find_commands() -> dict[str, EntryPoint]:
+    """Installed commands by name, the known ones first, in the order in which they are used."""
+    found = {e.name: e for e in entry_points(group=GROUP)}
+    known = [name for name in SUMMARIES if name in found]
+    return {name: found[name] for name in [*known, *sorted(found.keys() - set(known))]}
+
+
+def usage(commands: dict[str, EntryPoint]) -> str:
+    width = max(map(len, commands), default=0)
+    lines = [f"  {name:<{width}}  {SUMMARIES.get(name, '')}".rstrip() for name in commands]
+    return "\n".join(["usage: cudal1 COMMAND [OPTIONS]    (cudal1 COMMAND --help says more)", "", *lines])
+
+
+def run(command: EntryPoint, arguments: Sequence[str]) -> int:
+    """Loads a command and calls it. A user's mistake ends in one sentence, a bug in its traceback."""
+    try:
+        loaded = command.load()
+    except ImportError as error:
+        print(f"cudal1 {command.name} cannot be loaded: {error}", file=sys.stderr)
+        return 1
+    try:
+        _app(loaded)(list(arguments), prog_name=f"cudal1 {command.name}")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except (BundleError, CacheError, OptionError) as error:
+        print(f"cudal1 {command.name}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _app(loaded: typer.Typer | Callable[..., object]) -> typer.Typer:
+    if isinstance(loaded, typer.Typer):
+        return loaded
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(loaded)
+    return app
