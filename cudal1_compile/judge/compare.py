@@ -144,7 +144,7 @@ def refusal(measured: Measured, got: Tensor, expected: Expected) -> str | None:
         allowed = max(1, ceil(EXEMPT_SHARE * measured.count))
         if measured.exempt > allowed:
             return (
-                f"{expected.name}: {measured.exempt} of {measured.count} elements differ where rounding may decide, "
+                f"{expected.name}: {measured.exempt} of {measured.count} elements differ where rounding decides, "
                 f"at most {allowed} may"
             )
         return None

@@ -1,0 +1,167 @@
+"""One case: inputs of one distribution and what the outputs must be; large cases compute that slice by slice.
+
+    Case.measure(outputs) -> figures on the device;  Case.verdict(figures, outputs) -> CaseResult
+
+A small case keeps its expectation. A large one would need many times its outputs in float64, so it is cut
+along an axis that nothing reduces, reads shifted or gathers, and each slice is compared on its own; every
+element is still compared. Where no such axis exists the case stays whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.judge.compare import Expected, Measured, expect, measure, read, refusal
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import Program, Ref
+
+# distributions with many equal terms in a sum, whose roundings do not average out (budget.growth)
+COHERENT = frozenset({"uniform_rows", "blocks", "heavy", "edges", "integers"})
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """Worst share of the budget over the outputs, or why the case refuses."""
+
+    worst: float
+    refusal: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`expected` is None for a large case, which computes it slice by slice along `axis`."""
+
+    program: Program
+    name: str
+    inputs: list[Tensor]
+    sizes: Mapping[str, int]
+    expected: list[Expected] | None
+    axis: str | None = None
+    step: int = 0
+
+    def measure(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Figures of every (slice, output) pair, on the device and not yet read."""
+        return torch.stack([measure(got, want) for got, want in self._pairs(outputs)])
+
+    def verdict(self, figures: Tensor, outputs: Sequence[Tensor]) -> CaseResult:
+        """Reads the figures; looks for the first wrong element only where something is wrong."""
+        if self.expected is None:
+            return self._large_verdict(outputs)
+        worst = 0.0
+        for row, want, got in zip(figures, self.expected, outputs, strict=True):
+            found = read(row, want)
+            reason = refusal(found, got, want)
+            if reason:
+                return CaseResult(found.worst, f"{reason} (inputs: {self.name})")
+            worst = max(worst, found.worst)
+        return CaseResult(worst, None)
+
+    def check(self, outputs: Sequence[Tensor]) -> CaseResult:
+        return self.verdict(self.measure(outputs) if self.expected is not None else torch.empty(0), outputs)
+
+    @property
+    def size_bytes(self) -> int:
+        kept = sum(e.size_bytes for e in self.expected or [])
+        return kept + sum(x.untyped_storage().nbytes() for x in self.inputs)
+
+    def _pairs(self, outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Expected]]:
+        assert self.expected is not None
+        yield from zip(outputs, self.expected, strict=True)
+
+    def _large_verdict(self, outputs: Sequence[Tensor]) -> CaseResult:
+        totals: dict[str, Measured] = {}
+        for start, stop in self.slices():
+            for got, want in self.compared_slice(outputs, start, stop):
+                found = read(measure(got, want), want)
+                totals[want.name] = _merge(totals.get(want.name), found)
+                # rms and exemptions are limits over whole outputs, so a slice alone only finds wrong elements
+                if found.wrong and (reason := refusal(found, got, want)):
+                    return CaseResult(found.worst, f"{reason} (inputs: {self.name}, {self.axis} from {start})")
+        for name, total in totals.items():
+            whole = Expected(name, outputs[0].new_empty(0), None, None, 0.0)
+            if reason := refusal(total, outputs[0], whole):
+                return CaseResult(total.worst, f"{reason} (inputs: {self.name})")
+        return CaseResult(max((t.worst for t in totals.values()), default=0.0), None)
+
+    def slices(self) -> Iterator[tuple[int, int]]:
+        assert self.axis is not None
+        extent = self.sizes.get(self.axis, self.program.axis[self.axis].size)
+        for start in range(0, extent, self.step):
+            yield start, min(extent, start + self.step)
+
+    def compared_slice(
+        self, outputs: Sequence[Tensor], start: int, stop: int
+    ) -> Iterator[tuple[Tensor, Expected]]:
+        """(what was got, what must be) of each output within one slice."""
+        assert self.axis is not None
+        sizes = {**self.sizes, self.axis: stop - start}
+        cut = [
+            _narrow(x, i.axes, self.axis, start, stop)
+            for x, i in zip(self.inputs, self.program.inputs, strict=True)
+        ]
+        wanted = expect(self.program, cut, sizes, self.name in COHERENT)
+        for got, want, out in zip(outputs, wanted, self.program.outputs, strict=True):
+            yield _narrow(got, out.axes, self.axis, start, stop), want
+
+
+def make_case(
+    program: Program, name: str, inputs: list[Tensor], sizes: Mapping[str, int], room_bytes: int
+) -> Case:
+    """Computes the expectation now where it fits into `room_bytes`, else a case that works slice by slice."""
+    need = oracle_bytes(program, sizes)
+    axis = parallel_axis(program, sizes)
+    if need <= room_bytes or axis is None:
+        return Case(program, name, inputs, sizes, expect(program, inputs, sizes, name in COHERENT))
+    extent = sizes.get(axis, program.axis[axis].size)
+    step = max(1, int(extent * room_bytes / need))
+    return Case(program, name, inputs, sizes, None, axis, step)
+
+
+def oracle_bytes(program: Program, sizes: Mapping[str, int]) -> int:
+    """A rough peak of native reference, oracle and error scales: what lives at once, and the probe's copies."""
+    extent = {a.name: a.size for a in program.axes} | dict(sizes)
+
+    def elements(axes: Sequence[str]) -> int:
+        total = 1
+        for a in axes:
+            total *= extent[a]
+        return total
+
+    values = {n: elements(a) for n, a in program.value_axes.items()}
+    largest = max([*values.values(), *(elements((*o.axes, *o.over)) for o in program.ops)])
+    kept = sum(values[i.name] for i in program.inputs) + sum(values[o.value] for o in program.outputs)
+    return 16 * kept + 8 * 8 * largest
+
+
+def parallel_axis(program: Program, sizes: Mapping[str, int]) -> str | None:
+    """The largest axis along which the program can be cut into independent slices, if there is one."""
+    fixed: set[str] = set()
+    for op in program.ops:
+        fixed |= set(op.over)
+        fixed |= {a for a in op.axes if OPS[op.fn].kind is Kind.IOTA}
+        for x in op.operands:
+            if isinstance(x, Ref):
+                for axis, index in x.access:
+                    fixed |= {axis, *(a for _, a in index.terms)}
+    fixed |= {i.domain.below for i in program.inputs if i.domain.below is not None}
+    free = [a.name for a in program.axes if a.name not in fixed and all(a.name in o.axes for o in program.outputs)]
+    extent = {a.name: sizes.get(a.name, a.size) for a in program.axes}
+    return max(free, key=extent.__getitem__, default=None) if free else None
+
+
+def _narrow(x: Tensor, axes: Sequence[str], axis: str, start: int, stop: int) -> Tensor:
+    return x.narrow(axes.index(axis), start, stop - start) if axis in axes else x
+
+
+def _merge(a: Measured | None, b: Measured) -> Measured:
+    if a is None:
+        return b
+    count = a.count + b.count
+    rms = ((a.rms**2 * a.count + b.rms**2 * b.count) / max(1, count)) ** 0.5
+    return replace(
+        a, wrong=a.wrong + b.wrong, worst=max(a.worst, b.worst), rms=rms, exempt=a.exempt + b.exempt, count=count
+    )

@@ -1,0 +1,123 @@
+"""The examination of a region: its cases, made once and used for every candidate.
+
+    program + secret seed -> cases over the distributions -> the task's vacuity gate -> Exam | Unverifiable
+
+A distribution whose reference is not finite in over 1% of the elements gets smaller inputs or is left out.
+Shapes vary only where sizes are symbolic and no operand is read at an index, since window sizes hang together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.judge.cases import COHERENT, Case, make_case, oracle_bytes, parallel_axis
+from cudal1_compile.judge.compare import usable
+from cudal1_compile.judge.inputs import DISTRIBUTIONS, FULL_SIZE, make_inputs
+from cudal1_compile.judge.vacuity import find_vacuous
+from cudal1_fx_passes.program import ITEM_BYTES, Program, Ref
+
+LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer distributions run
+MIN_CASES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Exam:
+    program: Program
+    seed: int
+    cases: tuple[Case, ...]
+    left_out: tuple[str, ...]  # distributions whose references are not finite
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(c.size_bytes for c in self.cases)
+
+
+@dataclass(frozen=True, slots=True)
+class Unverifiable:
+    """No candidate can be told from a stand-in (or nothing finite comes out): the region gets no kernel."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    reason: str
+
+
+def prepare_exam(
+    program: Program,
+    seed: int,
+    device: torch.device,
+    room_bytes: int,
+    distributions: Sequence[str] | None = None,
+) -> Exam | Unverifiable | NoRoom:
+    """Makes the cases. `room_bytes` bounds one oracle run and, fourfold, what the exam keeps."""
+    names = distributions or (FULL_SIZE if tensor_elements(program) > LARGE_ELEMENTS else DISTRIBUTIONS)
+    if (reason := _too_large(program, room_bytes)) is not None:
+        return NoRoom(reason)
+    cases: list[Case] = []
+    left_out: list[str] = []
+    for name, sizes in zip(names, _size_variants(program, len(names)), strict=True):
+        case = _case(program, name, seed, device, sizes, room_bytes)
+        if case is None:
+            left_out.append(name)
+        else:
+            cases.append(case)
+    if len(cases) < min(MIN_CASES, len(names)):
+        return Unverifiable(f"the reference is not finite for the inputs {', '.join(left_out)}")
+    if (vacuous := find_vacuous(program, cases)) is not None:
+        return Unverifiable(vacuous.reason)
+    return Exam(program, seed, tuple(cases), tuple(left_out))
+
+
+def tensor_elements(program: Program) -> int:
+    """Elements of all inputs and outputs."""
+    return sum(program.size(axes) for axes, _ in _tensors(program))
+
+
+def tensor_bytes(program: Program) -> int:
+    """Bytes of all inputs and outputs."""
+    return sum(program.size(axes) * ITEM_BYTES[dtype] for axes, dtype in _tensors(program))
+
+
+def _tensors(program: Program) -> list[tuple[tuple[str, ...], str]]:
+    outputs = [(o.axes, program.output_dtype(o)) for o in program.outputs]
+    return [*((i.axes, i.dtype) for i in program.inputs), *outputs]
+
+
+def _case(
+    program: Program, name: str, seed: int, device: torch.device, sizes: Mapping[str, int], room_bytes: int
+) -> Case | None:
+    for attempt in (name, "small"):
+        inputs: list[Tensor] = make_inputs(program, attempt, seed, device, sizes)
+        case = make_case(program, name if attempt == name else attempt, inputs, sizes, room_bytes)
+        if case.expected is None or usable(case.expected):
+            return case
+        if name in COHERENT:
+            return None
+    return None
+
+
+def _too_large(program: Program, room_bytes: int) -> str | None:
+    need = oracle_bytes(program, {})
+    axis = parallel_axis(program, {})
+    slices = program.axis[axis].size if axis else 1
+    if need // max(1, slices) > room_bytes or 4 * tensor_bytes(program) > 4 * room_bytes:
+        return f"the oracle needs about {need >> 20} MiB, {room_bytes >> 20} MiB are free for it"
+    return None
+
+
+def _size_variants(program: Program, count: int) -> Iterator[Mapping[str, int]]:
+    """Sizes of the symbolic axes for each case; the example's sizes where they must hang together."""
+    symbolic = [a for a in program.axes if a.symbolic]
+    indexed = any(isinstance(x, Ref) and x.access for op in program.ops for x in op.operands)
+    for i in range(count):
+        if not symbolic or indexed or i % 2 == 0:
+            yield {}
+        else:
+            other = (1, 7, 0, 33)[(i // 2) % 4]
+            yield {a.name: max(1, a.size - 1) if other == 0 else min(other, max(1, a.size)) for a in symbolic}

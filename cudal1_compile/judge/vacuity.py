@@ -1,0 +1,116 @@
+"""Gate 3, on the task: stand-ins that did not do the work must fail, or no kernel of the task can be trusted.
+
+For each output: zeros, a constant, an input passed through, the result for other inputs, a result half of which
+is missing. Each must be refused by at least one case (a candidate has to pass them all). The gate says nothing
+about any candidate; it runs once for a region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.judge.cases import Case
+from cudal1_compile.judge.compare import Expected, measure, read, refusal
+from cudal1_fx_passes.evaluate import DTYPE_NAME
+from cudal1_fx_passes.program import Output, Program, Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuous:
+    """The stand-in that no case refuses."""
+
+    output: str
+    stand_in: str
+
+    @property
+    def reason(self) -> str:
+        return f"{self.output} cannot be told from {self.stand_in}: the task is unverifiable"
+
+
+def find_vacuous(program: Program, cases: Sequence[Case]) -> Vacuous | None:
+    """The first stand-in that passes every case, or None where the task can be verified."""
+    views = [_view(case) for case in cases]
+    for place, out in enumerate(program.outputs):
+        wanted = [view[place] for view in views]
+        if passing := _passing(program, out, cases, wanted):
+            return Vacuous(out.name, min(passing))
+    return None
+
+
+def _passing(program: Program, out: Output, cases: Sequence[Case], wanted: Sequence[Expected]) -> set[str]:
+    """Names of the stand-ins of one output that no case refuses."""
+    seen: set[str] = set()
+    refused: set[str] = set()
+    for i, (case, expected) in enumerate(zip(cases, wanted, strict=True)):
+        if expected.want.numel() == 0:
+            continue
+        for name, got in _stand_ins(program, out, case, expected, wanted[(i + 1) % len(wanted)]):
+            seen.add(name)
+            if name not in refused and _refused(got, expected):
+                refused.add(name)
+        if seen == refused:
+            break
+    return seen - refused
+
+
+def _view(case: Case) -> list[Expected]:
+    """The expectation of a case; of a large one that of its first slice."""
+    if case.expected is not None:
+        return case.expected
+    start, stop = next(iter(case.slices()))
+    empty = [torch.empty([case.program.axis[a].size for a in o.axes], device="meta") for o in case.program.outputs]
+    return [want for _, want in case.compared_slice(empty, start, stop)]
+
+
+def _refused(got: Tensor, expected: Expected) -> bool:
+    return refusal(read(measure(got, expected), expected), got, expected) is not None
+
+
+def _stand_ins(
+    program: Program, out: Output, case: Case, expected: Expected, other: Expected
+) -> Iterator[tuple[str, Tensor]]:
+    dtype = _dtype_of(program, out, case)
+    right = expected.want.to(dtype)
+    yield "zeros", torch.zeros_like(right)
+    if right.numel() > 1:
+        yield "a constant", _constant(expected.want).to(dtype).expand_as(right)
+        half = right.flatten().clone()
+        half[half.numel() // 2 :] = 0
+        yield "a result half of which is missing", half.reshape(right.shape)
+    if other is not expected and other.want.shape == right.shape:
+        yield "the result for other inputs", other.want.to(dtype)
+    if case.expected is None or _is_copy(program, out):
+        return
+    for item, x in zip(program.inputs, case.inputs, strict=True):
+        if set(item.axes) == set(out.axes):
+            turned = x.permute([item.axes.index(a) for a in out.axes])
+            yield f"{item.name} passed through", turned.to(dtype)
+
+
+def _dtype_of(program: Program, out: Output, case: Case) -> torch.dtype:
+    name = program.output_dtype(out)
+    return next(d for d, n in DTYPE_NAME.items() if n == name)
+
+
+def _constant(want: Tensor) -> Tensor:
+    """The constant closest to a result: its mean, or the more frequent truth value."""
+    finite = want.double()
+    finite = finite[finite.isfinite()]
+    mean = finite.mean() if finite.numel() else torch.zeros((), device=want.device, dtype=torch.float64)
+    return mean.round() if not want.is_floating_point() else mean
+
+
+def _is_copy(program: Program, out: Output) -> bool:
+    """Whether an output is by its own text an input, passed on or cast: then passing it through is the work."""
+    name = out.value
+    while name in program.op:
+        op = program.op[name]
+        source = op.operands[0] if op.operands else None
+        if op.fn != "cast" or not isinstance(source, Ref) or source.access:
+            return False
+        name = source.name
+    return True
