@@ -190,7 +190,9 @@ class _Run:
             torch.zeros(1, dtype=torch.long, device=w.device),
             torch.zeros(len(flat), dtype=torch.long, device=w.device),
             logits_PV.repeat_interleave(width, 0),
-            torch.tensor([0.0 if i == DEAD else temperatures[i] for i in flat], device=w.device),
+            torch.tensor(
+                [0.0 if i == DEAD else temperatures[i] for i in flat], dtype=torch.float32, device=w.device
+            ),
             number,
         )
 
@@ -266,10 +268,13 @@ class _Run:
         return graph
 
     def _pick(self, logits_RV: Tensor, temperature_R: Tensor) -> Tensor:
-        """Greedy where the temperature is 0; else the Gumbel-max trick, which samples the softmax exactly."""
-        noise_RV = torch.empty_like(logits_RV).exponential_(generator=self.generator).clamp_min_(1e-30).log_()
-        scaled_RV = logits_RV / temperature_R.clamp_min(1e-6)[:, None] - noise_RV
-        return torch.where((temperature_R > 0)[:, None], scaled_RV, logits_RV).argmax(-1)
+        """Greedy where the temperature is 0; else one uniform number a row, looked up in the summed softmax."""
+        total_RV = (logits_RV / temperature_R.clamp_min(1e-4)[:, None]).softmax(-1).cumsum(-1)
+        uniform_R = torch.empty_like(temperature_R).uniform_(generator=self.generator)
+        # times the last sum, which rounding leaves a little off 1; right=True never takes a token of weight 0
+        found_R = torch.searchsorted(total_RV, (uniform_R * total_RV[:, -1])[:, None], right=True)[:, 0]
+        found_R = found_R.clamp_max(logits_RV.shape[1] - 1)
+        return torch.where(temperature_R > 0, found_R, logits_RV.argmax(-1))
 
     def _hand_out(self, flat: list[int], tokens: list[list[int]]) -> None:
         eos = set(self.weights.eos_ids)
@@ -343,7 +348,7 @@ def prefill(w: LlamaWeights, ids_PL: Tensor, caches: list[tuple[Tensor, Tensor]]
             values.repeat_interleave(group, 1),
             is_causal=True,
         )
-        x_PLD = x_PLD + F.linear(mixed.transpose(1, 2).reshape(p, length, -1), layer.out_DX)
+        x_PLD = x_PLD + layer.out(mixed.transpose(1, 2).reshape(p, length, -1))
         x_PLD = x_PLD + _mlp(layer, x_PLD, w.eps)
     return x_PLD
 
@@ -359,7 +364,7 @@ def decode_step(w: LlamaWeights, r: _Rows) -> None:
         suffix[0].index_copy_(2, r.column, k_RKE[:, :, None])
         suffix[1].index_copy_(2, r.column, v_RKE[:, :, None])
         mixed_RX = _attend(q_RHE, prefix, suffix, r.prefix_mask_PL, suffix_mask_C)
-        x_RD = x_RD + F.linear(mixed_RX, layer.out_DX)
+        x_RD = x_RD + layer.out(mixed_RX)
         x_RD = x_RD + _mlp(layer, x_RD, w.eps)
     r.logits_RV.copy_(project(w, x_RD))
     r.column.add_(1)
@@ -367,7 +372,7 @@ def decode_step(w: LlamaWeights, r: _Rows) -> None:
 
 def project(w: LlamaWeights, x_RD: Tensor) -> Tensor:
     """Logits in float32."""
-    return F.linear(_norm(x_RD, w.norm_D, w.eps), w.head_VD).float()
+    return w.head(_norm(x_RD, w.norm_D, w.eps)).float()
 
 
 def _attend(
@@ -396,7 +401,7 @@ def _split_heads(
     w: LlamaWeights, layer: LayerWeights, x: Tensor, turn: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries and keys, and values: [..., heads, E]."""
-    every = F.linear(x, layer.qkv_XD).view(*x.shape[:-1], -1, w.head_dim)
+    every = layer.qkv(x).view(*x.shape[:-1], -1, w.head_dim)
     turned = _rotate(every[..., : w.heads + w.kv_heads, :], turn)
     return turned[..., : w.heads, :], turned[..., w.heads :, :], every[..., w.heads + w.kv_heads :, :]
 
@@ -420,8 +425,8 @@ def _norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
 
 
 def _mlp(layer: LayerWeights, x: Tensor, eps: float) -> Tensor:
-    gate, up = F.linear(_norm(x, layer.mlp_norm_D, eps), layer.gate_up_XD).chunk(2, -1)
-    return F.linear(F.silu(gate) * up, layer.down_DF)
+    gate, up = layer.gate_up(_norm(x, layer.mlp_norm_D, eps)).chunk(2, -1)
+    return layer.down(F.silu(gate) * up)
 
 
 def group_width(counts: Sequence[int]) -> int:

@@ -3,7 +3,7 @@
 Only the plain Llama configuration is taken (SiLU, no biases, default rotary embedding); anything else is
 refused with its name, because the sampler would silently compute something different.
 
-Legend of shape suffixes: D hidden, V vocabulary, H query heads, K key/value heads, E size of a head, F MLP.
+Legend: D hidden, V vocabulary, H query heads, K key/value heads, E size of a head, F MLP.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cudal1_compile.generate.linear import Linear
+
 
 @dataclass(frozen=True)
 class LayerWeights:
     input_norm_D: Tensor
-    qkv_XD: Tensor  # query, key and value rows stacked: X = (H + 2 K) * E
-    out_DX: Tensor  # X = H * E
+    qkv: Linear  # query, key and value rows stacked: D -> (H + 2 K) * E
+    out: Linear  # H * E -> D
     mlp_norm_D: Tensor
-    gate_up_XD: Tensor  # X = 2 F
-    down_DF: Tensor
+    gate_up: Linear  # D -> 2 F
+    down: Linear  # F -> D
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class LlamaWeights:
     embed_VD: Tensor
     layers: tuple[LayerWeights, ...]
     norm_D: Tensor
-    head_VD: Tensor
+    head: Linear  # D -> V
     inverse_frequency_E2: Tensor  # float32, of the rotary embedding
     heads: int
     kv_heads: int
@@ -64,11 +66,11 @@ def take_weights(model: Any, device: torch.device | None = None, dtype: torch.dt
         layers.append(
             LayerWeights(
                 place(block.input_layernorm.weight),
-                place(attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight),
-                place(attention.o_proj.weight),
+                Linear(place(attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight)),
+                Linear(place(attention.o_proj.weight)),
                 place(block.post_attention_layernorm.weight),
-                place(mlp.gate_proj.weight, mlp.up_proj.weight),
-                place(mlp.down_proj.weight),
+                Linear(place(mlp.gate_proj.weight, mlp.up_proj.weight)),
+                Linear(place(mlp.down_proj.weight)),
             )
         )
     eos = config.eos_token_id
@@ -76,7 +78,7 @@ def take_weights(model: Any, device: torch.device | None = None, dtype: torch.dt
         place(model.model.embed_tokens.weight),
         tuple(layers),
         place(model.model.norm.weight),
-        place(model.lm_head.weight),
+        Linear(place(model.lm_head.weight)),
         _inverse_frequency(config, device),
         config.num_attention_heads,
         config.num_key_value_heads,
