@@ -109,15 +109,15 @@ class Case:
 
 
 def make_case(
-    program: Program, name: str, inputs: list[Tensor], sizes: Mapping[str, int], room_bytes: int
+    program: Program, name: str, inputs: list[Tensor], sizes: Mapping[str, int], room_bytes: int, keep: bool = True
 ) -> Case:
-    """Computes the expectation now where it fits into `room_bytes`, else a case that works slice by slice."""
+    """Computes the expectation now where one oracle run fits into `room_bytes` and it may be kept, else slices."""
     need = oracle_bytes(program, sizes)
     axis = parallel_axis(program, sizes)
-    if need <= room_bytes or axis is None:
+    if (keep and need <= room_bytes) or axis is None:
         return Case(program, name, inputs, sizes, expect(program, inputs, sizes, name in COHERENT))
     extent = sizes.get(axis, program.axis[axis].size)
-    step = max(1, int(extent * room_bytes / need))
+    step = max(1, min(extent, int(extent * room_bytes / need)))
     return Case(program, name, inputs, sizes, None, axis, step)
 
 

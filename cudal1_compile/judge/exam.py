@@ -21,6 +21,7 @@ from cudal1_compile.judge.vacuity import find_vacuous
 from cudal1_fx_passes.program import ITEM_BYTES, Program, Ref
 
 LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer distributions run
+EXPECTED_BYTES = 16  # an output element's oracle and tolerance
 MIN_CASES = 2
 
 
@@ -55,14 +56,18 @@ def prepare_exam(
     room_bytes: int,
     distributions: Sequence[str] | None = None,
 ) -> Exam | Unverifiable | NoRoom:
-    """Makes the cases. `room_bytes` bounds one oracle run and, fourfold, what the exam keeps."""
+    """Makes the cases. Half of `room_bytes` is for one oracle run, half for what the exam keeps."""
     names = distributions or (FULL_SIZE if tensor_elements(program) > LARGE_ELEMENTS else DISTRIBUTIONS)
     if (reason := _too_large(program, room_bytes)) is not None:
         return NoRoom(reason)
+    kept = len(names) * (
+        tensor_bytes(program) + EXPECTED_BYTES * sum(program.size(o.axes) for o in program.outputs)
+    )
+    keep = kept <= room_bytes // 2
     cases: list[Case] = []
     left_out: list[str] = []
     for name, sizes in zip(names, _size_variants(program, len(names)), strict=True):
-        case = _case(program, name, seed, device, sizes, room_bytes)
+        case = _case(program, name, seed, device, sizes, room_bytes // 2, keep)
         if case is None:
             left_out.append(name)
         else:
@@ -90,11 +95,17 @@ def _tensors(program: Program) -> list[tuple[tuple[str, ...], str]]:
 
 
 def _case(
-    program: Program, name: str, seed: int, device: torch.device, sizes: Mapping[str, int], room_bytes: int
+    program: Program,
+    name: str,
+    seed: int,
+    device: torch.device,
+    sizes: Mapping[str, int],
+    room_bytes: int,
+    keep: bool,
 ) -> Case | None:
     for attempt in (name, "small"):
         inputs: list[Tensor] = make_inputs(program, attempt, seed, device, sizes)
-        case = make_case(program, name if attempt == name else attempt, inputs, sizes, room_bytes)
+        case = make_case(program, attempt, inputs, sizes, room_bytes, keep)
         if case.expected is None or usable(case.expected):
             return case
         if name in COHERENT:
@@ -103,11 +114,13 @@ def _case(
 
 
 def _too_large(program: Program, room_bytes: int) -> str | None:
-    need = oracle_bytes(program, {})
+    """A trial holds inputs of each case, two sets of buffers and one oracle slice."""
     axis = parallel_axis(program, {})
-    slices = program.axis[axis].size if axis else 1
-    if need // max(1, slices) > room_bytes or 4 * tensor_bytes(program) > 4 * room_bytes:
-        return f"the oracle needs about {need >> 20} MiB, {room_bytes >> 20} MiB are free for it"
+    oracle = oracle_bytes(program, {}) // (program.axis[axis].size if axis else 1)
+    held = 8 * tensor_bytes(program)
+    if 2 * oracle > room_bytes or held > room_bytes:
+        need = max(2 * oracle, held)
+        return f"a trial of this region needs about {need >> 20} MiB, {room_bytes >> 20} MiB are free for it"
     return None
 
 

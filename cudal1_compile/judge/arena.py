@@ -1,0 +1,168 @@
+"""Guarded memory: every buffer of a trial lies in one allocation, with canaries before, between and behind.
+
+    specs -> Arena -> views (as the program's tensors) ; poison() before a launch ; intact() after it
+
+Poison is a byte pattern: 0xFF is NaN in every float format, 0x7B a large finite number, and neither is a bool.
+The gaps of strided buffers count as canaries. Works on CPU and CUDA tensors alike; never synchronises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.candidate import Candidate
+from cudal1_fx_passes.evaluate import TORCH_DTYPE
+from cudal1_fx_passes.program import Program
+
+ALIGNMENT = 256  # bytes, as the caching allocators give
+GUARD = 256  # bytes of canary on each side of a buffer, at least
+CANARY = 0xA5
+POISONS = (0xFF, 0x7B)
+_INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """One buffer: shape and strides in elements (None: dense)."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from the first element to the end of the last."""
+        if 0 in self.shape:
+            return 0
+        if self.strides is None:
+            count = 1
+            for n in self.shape:
+                count *= n
+        else:
+            count = 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        return count * self.dtype.itemsize
+
+
+def output_specs(program: Program, sizes: Mapping[str, int]) -> list[BufferSpec]:
+    extent = {a.name: a.size for a in program.axes} | dict(sizes)
+    return [
+        BufferSpec(o.name, TORCH_DTYPE[program.output_dtype(o)], tuple(extent[a] for a in o.axes), o.strides)
+        for o in program.outputs
+    ]
+
+
+def scratch_specs(program: Program, candidate: Candidate, sizes: Mapping[str, int]) -> list[BufferSpec]:
+    """Scratch buffers are flat."""
+    extent = {a.name: a.size for a in program.axes} | dict(sizes)
+    found = []
+    for s in candidate.scratch:
+        dtype = TORCH_DTYPE[s.dtype]
+        found.append(BufferSpec(s.name, dtype, (s.size_bytes(extent) // dtype.itemsize,)))
+    return found
+
+
+def input_specs(inputs: Sequence[Tensor]) -> list[BufferSpec]:
+    """Buffers with the layout of given tensors."""
+    return [BufferSpec(f"in{i}", x.dtype, tuple(x.shape), tuple(x.stride())) for i, x in enumerate(inputs)]
+
+
+class Arena:
+    """Buffers within one allocation, each aligned, guarded on both sides."""
+
+    def __init__(self, specs: Sequence[BufferSpec], device: torch.device, guard_gaps: bool = True) -> None:
+        """guard_gaps: the gaps of strided buffers are canaries; not so where whole storages are loaded."""
+        self.specs = tuple(specs)
+        self._guard_gaps = guard_gaps
+        offsets, total = _place(specs)
+        self._bytes = torch.full((total,), CANARY, dtype=torch.uint8, device=device)
+        self.views = [self._view(s, o) for s, o in zip(specs, offsets, strict=True)]
+        self._whole = [self._span(s, o) for s, o in zip(specs, offsets, strict=True)]
+        self._guards = self._guard_places(offsets, total).to(device)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._bytes.numel()
+
+    def poison(self, byte: int) -> None:
+        """Fills every element (not the gaps, which are canaries) with a byte pattern."""
+        for spec, view in zip(self.specs, self.views, strict=True):
+            size = spec.dtype.itemsize
+            value = int.from_bytes(bytes([byte]) * size, "little", signed=size > 1)
+            view.view(_INTEGER_OF_SIZE[size]).fill_(value)
+
+    def load(self, tensors: Sequence[Tensor]) -> None:
+        """Copies whole storages, gaps included, of tensors with the buffers' layouts."""
+        for target, source in zip(self._whole, tensors, strict=True):
+            target.copy_(_storage_bytes(source)[: target.numel()])
+
+    def damaged(self) -> Tensor:
+        """A bool scalar on the device: whether any canary changed."""
+        return (self._bytes[self._guards] != CANARY).any()
+
+    def differs_from(self, tensors: Sequence[Tensor]) -> Tensor:
+        """A bool scalar on the device: whether any loaded storage is no longer equal to its source."""
+        found = torch.zeros((), dtype=torch.bool, device=self._bytes.device)
+        for target, source in zip(self._whole, tensors, strict=True):
+            found = found | (target != _storage_bytes(source)[: target.numel()]).any()
+        return found
+
+    def _span(self, spec: BufferSpec, offset: int) -> Tensor:
+        return self._bytes[offset : offset + spec.span_bytes]
+
+    def _view(self, spec: BufferSpec, offset: int) -> Tensor:
+        flat = self._span(spec, offset).view(spec.dtype)
+        if spec.strides is None or 0 in spec.shape:
+            return flat.view(spec.shape)
+        return flat.as_strided(spec.shape, spec.strides, flat.storage_offset())
+
+    def _guard_places(self, offsets: Sequence[int], total: int) -> Tensor:
+        """Byte positions of all canaries."""
+        places = []
+        end = 0
+        for spec, offset in zip(self.specs, offsets, strict=True):
+            places.append(torch.arange(end, offset))
+            if self._guard_gaps and spec.strides is not None and spec.span_bytes:
+                places.append(_gaps(spec) + offset)
+            end = offset + spec.span_bytes
+        return torch.cat([*places, torch.arange(end, total)])
+
+
+def _gaps(spec: BufferSpec) -> Tensor:
+    """Byte positions, within the span of a strided buffer, that belong to no element."""
+    assert spec.strides is not None
+    size = spec.dtype.itemsize
+    gap = torch.ones(spec.span_bytes // size, dtype=torch.bool)
+    gap.as_strided(spec.shape, spec.strides).fill_(False)
+    first = gap.nonzero() * size
+    return (first + torch.arange(size)).flatten()
+
+
+def invalid_bools(outputs: Sequence[Tensor]) -> Tensor:
+    """A bool scalar on the device: whether a bool output holds a byte that is neither 0 nor 1."""
+    device = outputs[0].device
+    found = torch.zeros((), dtype=torch.bool, device=device)
+    for x in outputs:
+        if x.dtype == torch.bool:
+            found = found | (x.view(torch.uint8) > 1).any()
+    return found
+
+
+def _place(specs: Sequence[BufferSpec]) -> tuple[list[int], int]:
+    offsets = []
+    end = 0
+    for spec in specs:
+        start = -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT
+        offsets.append(start)
+        end = start + spec.span_bytes
+    return offsets, -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT
+
+
+def _storage_bytes(x: Tensor) -> Tensor:
+    storage = x.untyped_storage()
+    whole = torch.empty(0, dtype=torch.uint8, device=x.device).set_(storage)
+    return whole[x.storage_offset() * x.dtype.itemsize :]

@@ -1,0 +1,48 @@
+"""What a candidate is measured against: the region in aten, operation by operation, and compiled by Inductor.
+
+Both come from one callable (`to_aten`), at the region's example sizes, on the device they are given. Whether a
+baseline can be captured in a CUDA graph is the session's concern.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.to_aten import to_aten
+
+log = logging.getLogger(__name__)
+
+Baseline = Callable[[Sequence[Tensor]], object]
+
+
+def aten_baseline(program: Program, device: torch.device) -> Baseline:
+    """The region as aten calls."""
+    module = to_aten(static_sizes(program)).to(device)
+    return lambda inputs: module(*inputs)
+
+
+def inductor_baseline(program: Program, device: torch.device, inputs: Sequence[Tensor]) -> Baseline:
+    """The region compiled alone by Inductor (dynamic=False), warmed up on `inputs`. Takes seconds."""
+    module = to_aten(static_sizes(program)).to(device)
+    compiled = torch.compile(module, backend="inductor", dynamic=False)
+
+    def run(given: Sequence[Tensor]) -> object:
+        with torch.no_grad():
+            return compiled(*given)
+
+    for _ in range(2):
+        run(inputs)
+    return run
+
+
+def static_sizes(program: Program) -> Program:
+    """The program with the example's sizes in place of symbolic ones."""
+    if not program.is_symbolic:
+        return program
+    return replace(program, axes=tuple(replace(a, symbolic=False) for a in program.axes))

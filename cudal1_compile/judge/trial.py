@@ -1,0 +1,134 @@
+"""Gates 4 and 5 for one candidate on one device: is it right, and does it touch only what is its own?
+
+Each case runs into poisoned outputs and scratch within guarded memory. Two sets of buffers take turns, so that
+the same pointers hold new content (every other case), other pointers hold the next one, and two results are
+alive when either is compared. The first case runs twice, the second time into memory with another poison.
+
+How a candidate is launched and waited for is the Runner's business: a loaded kernel here, anything in tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.judge.arena import POISONS, Arena, input_specs, invalid_bools, output_specs, scratch_specs
+from cudal1_compile.judge.cases import Case
+from cudal1_compile.judge.exam import Exam
+from cudal1_fx_passes.program import Program
+
+
+class TrialStopped(Exception):
+    """The candidate hung or faulted; the device context is no longer usable."""
+
+
+class Runner(Protocol):
+    """Launches a candidate without waiting; `wait` returns when all is done or raises TrialStopped."""
+
+    def launch(
+        self,
+        outputs: Sequence[Tensor],
+        scratch: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        sizes: Mapping[str, int],
+    ) -> None: ...
+
+    def wait(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """Worst share of the error budget by distribution."""
+
+    errors: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    reason: str
+
+
+class BufferSet:
+    """Inputs, outputs and scratch of one call, each kind in its own guarded allocation."""
+
+    def __init__(self, program: Program, candidate: Candidate, case: Case, device: torch.device) -> None:
+        outputs = output_specs(program, case.sizes)
+        scratch = scratch_specs(program, candidate, case.sizes)
+        self.inputs = Arena(input_specs(case.inputs), device, guard_gaps=False)
+        self.written = Arena([*outputs, *scratch], device)
+        self.outputs = self.written.views[: len(outputs)]
+        self.scratch = self.written.views[len(outputs) :]
+
+    def fits(self, case: Case) -> bool:
+        """Whether a case has the shapes that these buffers were made for."""
+        return self.inputs.specs == tuple(input_specs(case.inputs))
+
+
+class Trial:
+    """The buffers of one candidate, and the verification that runs over them."""
+
+    def __init__(self, exam: Exam, candidate: Candidate, runner: Runner, device: torch.device) -> None:
+        self.exam = exam
+        self.candidate = candidate
+        self.runner = runner
+        self.device = device
+        self._sets: list[BufferSet | None] = [None, None]
+
+    def verify(self, repeats: int = 1) -> Right | Wrong:
+        """Runs every case; `repeats` further runs of the first one look for races. Raises TrialStopped."""
+        first, *others = self.exam.cases
+        errors: dict[str, float] = {}
+        pending: tuple[Case, BufferSet] | None = None
+        for turn, case in enumerate([first] * (1 + repeats) + others):
+            buffers = self._launch(case, turn % 2)
+            self.runner.wait()
+            if pending is not None and (reason := self._check(*pending, errors)):
+                return Wrong(reason)
+            pending = (case, buffers)
+        assert pending is not None
+        reason = self._check(*pending, errors)
+        return Wrong(reason) if reason else Right(tuple(errors.items()))
+
+    def _launch(self, case: Case, turn: int) -> BufferSet:
+        buffers = self._sets[turn]
+        if buffers is None or not buffers.fits(case):
+            buffers = self._sets[turn] = BufferSet(self.exam.program, self.candidate, case, self.device)
+        buffers.inputs.load(case.inputs)
+        buffers.written.poison(POISONS[turn])
+        self.runner.launch(buffers.outputs, buffers.scratch, buffers.inputs.views, case.sizes)
+        return buffers
+
+    def _check(self, case: Case, buffers: BufferSet, errors: dict[str, float]) -> str | None:
+        """Compares a result that the launch after it had the chance to spoil."""
+        if (reason := damage(case, buffers)) is not None:
+            return f"{reason} (inputs: {case.name})"
+        found = case.check(buffers.outputs)
+        errors[case.name] = max(found.worst, errors.get(case.name, 0.0))
+        return found.refusal
+
+
+def damage(case: Case, buffers: BufferSet) -> str | None:
+    """What a candidate touched that is not its own, or None."""
+    flags = torch.stack(
+        [
+            buffers.written.damaged() | buffers.inputs.damaged(),
+            buffers.inputs.differs_from(case.inputs),
+            invalid_bools(buffers.outputs),
+        ]
+    )
+    for changed, reason in zip(flags.tolist(), _DAMAGE, strict=True):
+        if changed:
+            return reason
+    return None
+
+
+_DAMAGE = (
+    "the kernel writes outside its buffers",
+    "the kernel writes into an input",
+    "a bool output holds a byte that is neither 0 nor 1",
+)
