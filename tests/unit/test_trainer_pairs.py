@@ -1,0 +1,108 @@
+"""Pairs and the score file: what is shown agrees with what was measured; files survive a torn end."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cudal1_compile.candidate import Reply, parse_reply
+from cudal1_trainer.pairs import Measured, choose_triple, contrastive_pair, plain_pair
+from cudal1_trainer.scorebook import TaskScore, VariantScore, pack, print_score, read_scores
+
+REGION = "region v1\ndims d0=64\nin0 f32[d0]\nt0 f32[d0] = exp(in0)\nout0 f32[d0] = t0\n"
+FACTS = "target sm_90a, 132 SMs, 227 KB shared a block, 50 MB L2"
+
+
+def _reply(i: int) -> Reply:
+    code = f"// launch: k{i}<<<1, 64>>>(in0, out0)\n__global__ void k{i}(const f32* in0, f32* out0 DIMS) {{}}\n"
+    return Reply("One pass.", f"Schedule {i}.", code)
+
+
+def _measured(times: list[float]) -> list[Measured]:
+    return [Measured(_reply(i), us) for i, us in enumerate(times)]
+
+
+def test_a_plain_pair_is_the_prompt_of_round_one() -> None:
+    pair = plain_pair(FACTS, REGION, _reply(0))
+    assert pair.prompt == f"{FACTS}\n{REGION}"
+    assert parse_reply(pair.reply).code.strip() == _reply(0).code.strip()
+
+
+@given(st.lists(st.floats(1.0, 1e4), min_size=2, max_size=12), st.integers(0, 2**32))
+def test_the_target_is_strictly_faster_and_the_text_agrees(times: list[float], seed: int) -> None:
+    triple = choose_triple(_measured(times), 1.05, random.Random(seed))
+    if triple is None:
+        assert max(times) < min(times) * 1.05
+        return
+    shown, target = triple
+    assert all(s.us >= target.us * 1.05 for s in shown)
+    pair = contrastive_pair(FACTS, REGION, shown, target, baseline_us=1000.0)
+    printed = [float(x) for x in re.findall(r"^variant ([\d.]+)x$", pair.prompt, re.M)]
+    assert printed == sorted(printed) and len(printed) == len(shown)
+    codes = re.findall(r"<<<.*\n__global__ void (k\d+)", pair.prompt)
+    assert codes == [f"k{s.reply.design.split()[1][:-1]}" for s in sorted(shown, key=lambda s: -s.us)]
+    said = [float(x) for x in re.findall(r"([\d.]+)x", parse_reply(pair.reply).analysis)]
+    assert said == printed[::-1]
+    assert parse_reply(pair.reply).code.strip() == target.reply.code.strip()
+
+
+def test_a_target_that_is_not_faster_is_refused() -> None:
+    slow, fast = _measured([2.0, 1.0])
+    with pytest.raises(ValueError, match="not less"):
+        contrastive_pair(FACTS, REGION, [fast], slow, 1.0)
+
+
+def test_two_variants_are_shown_wherever_there_are_two_apart() -> None:
+    rng = random.Random(5)
+    found = [choose_triple(_measured([1.0, 2.0, 3.0, 4.0]), 1.05, rng) for _ in range(300)]
+    two = sum(1 for f in found if f is not None and len(f[0]) == 2)
+    assert two > 200
+
+
+def _book(path: Path, count: int) -> list[TaskScore]:
+    scores = [
+        TaskScore(
+            i, f"f{i}", 10.0 + i, (VariantScore("row/0", "ab", 1.5), VariantScore("row/1", "cd", None, "wrong: x"))
+        )
+        for i in range(count)
+    ]
+    lines = ['{"facts": "F", "versions": {}}', *(print_score(s) for s in scores)]
+    path.write_text("\n".join(lines) + "\n")
+    return scores
+
+
+def test_a_score_file_reads_back(tmp_path: Path) -> None:
+    scores = _book(tmp_path / "scores.jsonl", 5)
+    book = read_scores([tmp_path / "scores.jsonl"])
+    assert book is not None
+    assert (book.facts, list(book.tasks)) == ("F", scores)
+    assert [v.name for v in book.tasks[0].right] == ["row/0"]
+
+
+def test_a_torn_last_line_costs_that_line_only(tmp_path: Path) -> None:
+    path = tmp_path / "scores.jsonl"
+    scores = _book(path, 5)
+    path.write_bytes(path.read_bytes()[:-9])
+    book = read_scores([path])
+    assert book is not None and list(book.tasks) == scores[:4]
+
+
+def test_parts_hold_everything_and_the_facts(tmp_path: Path) -> None:
+    scores = _book(tmp_path / "scores.jsonl", 200)
+    parts = pack(tmp_path / "scores.jsonl", tmp_path / "packed", part_bytes=2000)
+    assert len(parts) > 3
+    book = read_scores(parts)
+    assert book is not None and list(book.tasks) == scores
+    assert pack(tmp_path / "scores.jsonl", tmp_path / "again", 2000)[0].read_bytes() == parts[0].read_bytes()
+
+
+def test_scores_of_two_gpus_do_not_mix(tmp_path: Path) -> None:
+    _book(tmp_path / "a.jsonl", 1)
+    (tmp_path / "b.jsonl").write_text('{"facts": "other GPU"}\n')
+    with pytest.raises(ValueError, match="other GPU"):
+        read_scores([tmp_path / "a.jsonl", tmp_path / "b.jsonl"])

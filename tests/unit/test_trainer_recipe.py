@@ -1,0 +1,47 @@
+"""Recipes: the built-in ones load, a misspelt key or a wrong type is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cudal1_trainer.recipe import RECIPES, load_recipe
+
+
+@pytest.mark.parametrize("name", [p.stem for p in sorted(RECIPES.glob("*.yaml"))])
+def test_built_in_recipes_load(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert recipe.model.hidden % recipe.model.heads == 0
+    assert recipe.data.max_tokens <= recipe.model.max_positions
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("seed: 1\nmodle: {}\n", "modle"),
+        ("train: {minuts: 2}\n", "minuts"),
+        ("train: {minutes: long}\n", "float"),
+        ("model: {hidden: 1.5}\n", "int"),
+        ("- 1\n", "keys and values"),
+    ],
+)
+def test_mistakes_are_told(tmp_path: Path, text: str, word: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=word):
+        load_recipe(str(path))
+
+
+def test_an_unknown_recipe_lists_the_known() -> None:
+    with pytest.raises(ValueError, match="nano"):
+        load_recipe("gigantic")
+
+
+def test_any_number_changes_the_digest(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("train: {lr: 0.002}\n")
+    first = load_recipe(str(path)).digest
+    path.write_text("train: {lr: 0.003}\n")
+    assert load_recipe(str(path)).digest != first

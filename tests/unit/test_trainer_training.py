@@ -1,0 +1,129 @@
+"""The loop: the loss falls, a killed run goes on bit by bit, NaN stops it, the bundle loads in transformers."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+from cudal1_trainer.loader import Batch, Row, pack
+from cudal1_trainer.model import build_model, save_bundle
+from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
+from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
+from cudal1_trainer.training import NotFinite, Training, learning_rate
+
+TRAIN = TrainRecipe(minutes=0.15, tokens_per_step=512, lr=3e-3, warmup_steps=5, checkpoint_s=1e9, compile=False)
+RECIPE = Recipe(
+    "test",
+    model=ModelRecipe(hidden=32, layers=2, heads=4, kv_heads=2, mlp=64, max_positions=256),
+    data=DataRecipe(workers=1),
+    train=TRAIN,
+)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Replies that repeat their prompt: learnable, and never the same chunk twice."""
+
+    def __call__(self, index: int) -> list[Batch]:
+        rng = random.Random(index)
+        rows = []
+        for _ in range(64):
+            word = [rng.randrange(10, 20) for _ in range(4)]
+            rows.append(Row([1, *word, 2, *word, *word, 3], 6))
+        return pack(rows, 512, rng)
+
+
+def _heldout() -> list[Batch]:
+    return Copies()(10**6)
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    save_tokenizer(train_tokenizer(["float x = 1.0f;\n"] * 20, 280), tmp_path / "tokenizer")
+    return tmp_path / "tokenizer"
+
+
+def _weights(directory: Path) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = torch.load(directory / "state.pt", weights_only=True)["model"]
+    return state
+
+
+def _run_steps(training: Training, steps: int) -> None:
+    """Steps without a clock, so that two runs can be compared."""
+    from cudal1_trainer.loader import Feed
+    from cudal1_trainer.training import Progress
+
+    with Feed(Copies(), 1, training.progress.cursor) as feed:
+        batches: Iterator[object] = training._prefetched(feed)
+        for _ in range(steps):
+            step = next(batches)
+            training._step(step, 1e-3)  # type: ignore[arg-type]
+            p = training.progress
+            training.progress = Progress(p.step + 1, 0.0, p.tokens, step.cursor)  # type: ignore[attr-defined]
+    training.save()
+
+
+def test_the_loss_falls_and_the_bundle_loads(tokenizer: Path, tmp_path: Path) -> None:
+    report = Training(RECIPE, tokenizer, tmp_path / "run").run(Copies(), _heldout)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[0]["loss"] > 5.0
+    assert report["heldout_loss"] < 3.5
+    assert report["steps"] > 20 and report["processes"] == 1
+    model = LlamaForCausalLM.from_pretrained(tmp_path / "run" / "model")
+    assert model.dtype == torch.bfloat16 or next(model.parameters()).dtype in (torch.bfloat16, torch.float32)
+    assert AutoTokenizer.from_pretrained(tmp_path / "run" / "model").eos_token_id == 3
+
+
+def test_a_resumed_run_equals_one_that_was_not_killed(tokenizer: Path, tmp_path: Path) -> None:
+    whole = Training(RECIPE, tokenizer, tmp_path / "whole")
+    _run_steps(whole, 7)
+    first = Training(RECIPE, tokenizer, tmp_path / "halves")
+    _run_steps(first, 3)
+    second = Training(RECIPE, tokenizer, tmp_path / "halves")
+    assert second.progress.step == 3
+    _run_steps(second, 4)
+    for name, w in _weights(tmp_path / "whole").items():
+        assert torch.equal(w, _weights(tmp_path / "halves")[name]), name
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(tokenizer: Path, tmp_path: Path) -> None:
+    Training(RECIPE, tokenizer, tmp_path / "run").save()
+    with pytest.raises(ValueError, match="another recipe"):
+        Training(replace(RECIPE, seed=2), tokenizer, tmp_path / "run")
+
+
+def test_nan_stops_the_run_and_keeps_the_last_good_state(tokenizer: Path, tmp_path: Path) -> None:
+    training = Training(RECIPE, tokenizer, tmp_path / "run")
+    training.save()
+    good = _weights(tmp_path / "run")
+    with torch.no_grad():
+        next(training.loss.parameters()).fill_(float("nan"))
+    with pytest.raises(NotFinite, match="last good state"):
+        training.run(Copies(), _heldout)
+    assert all(torch.equal(w, good[name]) for name, w in _weights(tmp_path / "run").items())
+
+
+def test_the_rate_warms_up_and_ends_low() -> None:
+    rates = [learning_rate(TRAIN, step, done) for step, done in ((0, 0.0), (4, 0.0), (100, 0.5), (100, 1.0))]
+    assert rates[0] == pytest.approx(TRAIN.lr / 5)
+    assert rates[1] == pytest.approx(TRAIN.lr)
+    assert rates[2] == pytest.approx(TRAIN.lr * 0.51)
+    assert rates[3] == pytest.approx(TRAIN.lr * TRAIN.min_lr)
+
+
+def test_weights_come_in_parts_that_fit_a_file(tokenizer: Path, tmp_path: Path) -> None:
+    recipe = ModelRecipe(hidden=384, layers=8, heads=6, kv_heads=2, mlp=1024)
+    fast = AutoTokenizer.from_pretrained(tokenizer)
+    model = build_model(recipe, 2048)
+    parts = save_bundle(model, fast, tmp_path / "model")
+    assert len(parts) >= 2 and all(p.stat().st_size <= 15 * 2**20 for p in parts)
+    again = LlamaForCausalLM.from_pretrained(tmp_path / "model")
+    for (name, a), b in zip(model.state_dict().items(), again.state_dict().values(), strict=True):
+        assert torch.equal(a.bfloat16(), b.bfloat16()), name

@@ -1,0 +1,250 @@
+"""The corpus: an endless, reproducible stream of training pairs, laid out as batches.
+
+Fresh pairs come from tasks x teachers, made on the fly. Measured pairs come from the score file: contrastive ones
+(a strictly faster third) and plain ones whose target is mostly among the fastest. Programs held out are skipped by
+fingerprint and by structure. Chunk c of the stream is a function of (recipe, data folder, c).
+
+The data folder:   heldout.json   tokenizer/   scores*.jsonl[.gz]
+
+    python -m cudal1_trainer.corpus --recipe h100 --data trainer/data --pairs 2000     prints what the stream holds
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from cudal1_fx_passes.canonical import fingerprint
+
+from cudal1_compile.candidate import Reply
+from cudal1_compile.generate.tokens import Codec
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
+from cudal1_trainer.heldout import HeldOut, read_heldout
+from cudal1_trainer.loader import Batch, Row, pack
+from cudal1_trainer.pairs import (
+    Measured,
+    Pair,
+    choose_baseline,
+    choose_facts,
+    choose_triple,
+    contrastive_pair,
+    plain_pair,
+)
+from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
+from cudal1_trainer.scorebook import ScoreBook, TaskScore, read_scores, score_files
+from cudal1_trainer.tokenizer import codec_of, load_tokenizer
+from cudal1_trainer.variants import make_task, write_variant, write_variants
+
+log = logging.getLogger(__name__)
+
+SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
+
+
+@dataclass(frozen=True)
+class ScoredProgram:
+    """A measured program with its right variants written out again."""
+
+    program: Program
+    text: str
+    aten_us: float | None
+    measured: tuple[Measured, ...]
+
+
+@dataclass
+class Source:
+    """Draws pairs. What a draw returns depends on the generator it is given and on nothing else."""
+
+    recipe: DataRecipe
+    heldout: HeldOut
+    book: ScoreBook | None
+    seen: dict[int, ScoredProgram | None] = field(default_factory=dict)  # measured programs, by place in the book
+
+    def draw(self, rng: random.Random) -> list[tuple[Program, Pair]]:
+        """One or a few pairs; at times none, where a task is held out or no teacher answers."""
+        at = rng.random()
+        if self.book is not None and self.book.tasks:
+            if at < self.recipe.contrastive:
+                return self._contrastive(rng)
+            if at < self.recipe.contrastive + self.recipe.scored_plain:
+                return self._scored_plain(rng)
+        return self._fresh(rng)
+
+    def _fresh(self, rng: random.Random) -> list[tuple[Program, Pair]]:
+        program = make_task(rng.getrandbits(SEED_BITS))
+        if self.heldout.holds(program):
+            return []
+        text = print_program(program)
+        return [(program, plain_pair(choose_facts(rng), text, r)) for r in self._replies(program)]
+
+    def _replies(self, program: Program) -> list[Reply]:
+        # more are written than kept, so that no teacher is preferred for standing first in the table
+        variants = write_variants(program, 64, tries=1)
+        rng = random.Random(fingerprint(program))
+        chosen = rng.sample(variants, min(self.recipe.variants_per_task, len(variants)))
+        return [v.reply for v in chosen]
+
+    def _contrastive(self, rng: random.Random) -> list[tuple[Program, Pair]]:
+        assert self.book is not None
+        for _ in range(20):
+            scored = self._scored(rng)
+            triple = choose_triple(scored.measured, self.recipe.min_gap, rng) if scored else None
+            if scored is not None and triple is not None:
+                shown, target = triple
+                baseline = choose_baseline(scored.measured, scored.aten_us, rng)
+                return [(scored.program, contrastive_pair(self.book.facts, scored.text, shown, target, baseline))]
+        return []
+
+    def _scored_plain(self, rng: random.Random) -> list[tuple[Program, Pair]]:
+        assert self.book is not None
+        scored = self._scored(rng)
+        if scored is None:
+            return []
+        limit = min(m.us for m in scored.measured) * self.recipe.fast_within
+        fast = [m for m in scored.measured if m.us <= limit]
+        chosen = rng.choice(fast if rng.random() < self.recipe.good_share else scored.measured)
+        return [(scored.program, plain_pair(self.book.facts, scored.text, chosen.reply, "scored"))]
+
+    def _scored(self, rng: random.Random) -> ScoredProgram | None:
+        assert self.book is not None
+        at = rng.randrange(len(self.book.tasks))
+        if at not in self.seen:
+            self.seen[at] = write_again(self.book.tasks[at], self.heldout)
+        return self.seen[at]
+
+
+def write_again(score: TaskScore, heldout: HeldOut) -> ScoredProgram | None:
+    """A measured task's program and replies; None where it is held out or its code is not what was measured."""
+    program = make_task(score.seed)
+    if fingerprint(program) != score.fingerprint or heldout.holds(program):
+        return None
+    measured = []
+    for item in score.right:
+        variant = write_variant(program, item.name)
+        if variant is not None and variant.digest == item.digest and item.us is not None:
+            measured.append(Measured(variant.reply, item.us))
+    if not measured:
+        return None
+    return ScoredProgram(program, print_program(program), score.aten_us, tuple(measured))
+
+
+def row_of(codec: Codec, pair: Pair) -> Row:
+    prompt = codec.encode_prompt(pair.prompt)
+    return Row([*prompt, *codec.encode_reply(pair.reply)], len(prompt))
+
+
+@dataclass(frozen=True)
+class CorpusMaker:
+    """The loader's ChunkMaker: pickles as two names, loads its data where it runs."""
+
+    recipe: Recipe
+    data: Path
+
+    def __call__(self, index: int) -> list[Batch]:
+        source, codec = _load(self.recipe, self.data)
+        rng = random.Random(f"{self.recipe.seed} chunk {index}")
+        rows: list[Row] = []
+        tokens = 0
+        while tokens < self.recipe.data.chunk_tokens:
+            for _, pair in source.draw(rng):
+                row = row_of(codec, pair)
+                if len(row.ids) <= self.recipe.data.max_tokens:
+                    rows.append(row)
+                    tokens += len(row.ids)
+        return pack(rows, self.recipe.train.tokens_per_step, rng)
+
+
+@lru_cache(maxsize=1)
+def _load(recipe: Recipe, data: Path) -> tuple[Source, Codec]:
+    heldout = read_heldout(data / "heldout.json")
+    book = read_scores(score_files(data))
+    return Source(recipe.data, heldout, book), codec_of(load_tokenizer(data / "tokenizer"))
+
+
+def heldout_batches(recipe: Recipe, data: Path, limit: int = 200) -> list[Batch]:
+    """Plain pairs of held-out programs, one teacher's reply each: for the final loss, never for training."""
+    codec = codec_of(load_tokenizer(data / "tokenizer"))
+    rng = random.Random(f"{recipe.seed} held out")
+    programs = list(read_heldout(data / "heldout.json").programs)
+    rng.shuffle(programs)
+    rows: list[Row] = []
+    for item in programs[:limit]:
+        variants = write_variants(item.program, 4, tries=1)
+        if variants:
+            row = row_of(codec, plain_pair(choose_facts(rng), item.text, rng.choice(variants).reply))
+            if len(row.ids) <= recipe.data.max_tokens:
+                rows.append(row)
+    return pack(rows, recipe.train.tokens_per_step, rng) if rows else []
+
+
+def texts_for_tokenizer(recipe: Recipe, heldout: HeldOut) -> Iterator[str]:
+    """Prompts and replies of `recipe.tokenizer.programs` fresh tasks."""
+    source = Source(recipe.data, heldout, None)
+    rng = random.Random(f"{recipe.seed} tokenizer")
+    for _ in range(recipe.tokenizer.programs):
+        for _, pair in source.draw(rng):
+            yield pair.prompt
+            yield pair.reply
+
+
+def describe(recipe: Recipe, data: Path, pairs: int) -> dict[str, object]:
+    """What the stream holds: kinds, operations a region, tokens, what is too long, pairs a second."""
+    source, codec = _load(recipe, data)
+    rng = random.Random(f"{recipe.seed} describe")
+    kinds: Counter[str] = Counter()
+    lengths: Counter[int] = Counter()
+    too_long: Counter[int] = Counter()
+    prompts, replies = [], []
+    start = time.monotonic()
+    made = 0
+    while made < pairs:
+        for program, pair in source.draw(rng):
+            row = row_of(codec, pair)
+            made += 1
+            if len(row.ids) > recipe.data.max_tokens:
+                too_long[len(program.ops)] += 1
+                continue
+            kinds[pair.kind] += 1
+            lengths[len(program.ops)] += 1
+            prompts.append(row.prompt)
+            replies.append(len(row.ids) - row.prompt)
+    return {
+        "pairs": made,
+        "pairs_per_s": round(made / (time.monotonic() - start), 1),
+        "kinds": dict(kinds),
+        "operations": dict(sorted(lengths.items())),
+        "missing_lengths": [n for n in range(1, 65) if n not in lengths],
+        "too_long": dict(sorted(too_long.items())),
+        "prompt_tokens": _quantiles(prompts),
+        "reply_tokens": _quantiles(replies),
+    }
+
+
+def _quantiles(values: list[int]) -> dict[str, float]:
+    ordered = sorted(values)
+    at = {"p50": 0.5, "p95": 0.95, "max": 1.0}
+    found = {name: float(ordered[min(len(ordered) - 1, int(q * len(ordered)))]) for name, q in at.items()}
+    return {"mean": round(sum(ordered) / len(ordered), 1)} | found
+
+
+def main(argv: list[str] | None = None) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    parser = argparse.ArgumentParser(description="Describes the training stream.")
+    parser.add_argument("--recipe", default="h100")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--pairs", type=int, default=2000)
+    arguments = parser.parse_args(argv)
+    found = describe(load_recipe(arguments.recipe), arguments.data, arguments.pairs)
+    log.info("%s", json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The held-out programs: written first, never trained on.
+
+`heldout.json` holds evaluation programs from two sources: regions that the partitioner cut from real models
+(benchmarks/extract_regions.py writes them as JSON lines) and generated tasks from a seed range of their own.
+Corpus and scores skip every program whose fingerprint or structure (its text without sizes) occurs here.
+
+    python -m cudal1_trainer.heldout --regions trainer/data/regions.jsonl --out trainer/data/heldout.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
+
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.variants import make_task, write_variants
+
+log = logging.getLogger(__name__)
+
+FIRST_SEED = 2**60  # generated held-out tasks; training draws below it
+MAX_TRIES = 50  # seeds looked at for one task kept
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutProgram:
+    source: str  # "task", or the model and direction, as in gpt2/forward
+    fingerprint: str
+    structure: str
+    text: str
+    seed: int | None = None  # of a generated task
+
+    @property
+    def program(self) -> Program:
+        return parse_program(self.text)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What training must not touch."""
+
+    programs: tuple[HeldOutProgram, ...]
+    fingerprints: frozenset[str]
+    structures: frozenset[str]
+
+    def holds(self, program: Program) -> bool:
+        return fingerprint(program) in self.fingerprints or structure_key(program) in self.structures
+
+
+def structure_key(program: Program) -> str:
+    """sha256 of the program's text without sizes."""
+    return hashlib.sha256(relative(program).encode()).hexdigest()
+
+
+def hold_out(programs: Iterable[HeldOutProgram]) -> HeldOut:
+    kept = tuple(programs)
+    return HeldOut(kept, frozenset(p.fingerprint for p in kept), frozenset(p.structure for p in kept))
+
+
+def read_heldout(path: Path) -> HeldOut:
+    raw = json.loads(path.read_text())
+    return hold_out(HeldOutProgram(**item) for item in raw["programs"])
+
+
+def write_heldout(heldout: HeldOut, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    body = {"version": 1, "programs": [asdict(p) for p in heldout.programs]}
+    path.write_text(json.dumps(body, indent=1) + "\n")
+
+
+def region_programs(path: Path) -> Iterator[HeldOutProgram]:
+    """Distinct regions of a file of JSON lines {text, model, direction}."""
+    seen: set[str] = set()
+    for line in path.read_text().splitlines():
+        item = json.loads(line)
+        program = canonicalise(parse_program(item["text"]))
+        if (key := fingerprint(program)) not in seen:
+            seen.add(key)
+            yield _entry(program, f"{item['model']}/{item['direction']}")
+
+
+def task_programs(count: int, taken: Iterable[str] = ()) -> Iterator[HeldOutProgram]:
+    """`count` generated tasks of distinct structure, none of them `taken`, each with at least one variant."""
+    structures, kept = set(taken), 0
+    for seed in range(FIRST_SEED, FIRST_SEED + count * MAX_TRIES):
+        if kept == count:
+            return
+        program = make_task(seed)
+        key = structure_key(program)
+        if key in structures or not write_variants(program, 1):
+            continue
+        structures.add(key)
+        kept += 1
+        yield _entry(program, "task", seed)
+    if kept < count:
+        raise ValueError(f"{count * MAX_TRIES} seeds gave {kept} tasks of distinct structure, {count} are wanted")
+
+
+def _entry(program: Program, source: str, seed: int | None = None) -> HeldOutProgram:
+    return HeldOutProgram(source, fingerprint(program), structure_key(program), print_program(program), seed)
+
+
+def build_heldout(regions: Path | None, tasks: int) -> HeldOut:
+    from_models = list(region_programs(regions)) if regions is not None and regions.is_file() else []
+    generated = task_programs(tasks, {p.structure for p in from_models})
+    return hold_out([*from_models, *generated])
+
+
+def main(argv: list[str] | None = None) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    parser = argparse.ArgumentParser(description="Writes the held-out programs.")
+    parser.add_argument("--regions", type=Path, help="JSON lines from benchmarks/extract_regions.py")
+    parser.add_argument("--tasks", type=int, default=240, help="generated programs")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    heldout = build_heldout(arguments.regions, arguments.tasks)
+    write_heldout(heldout, arguments.out)
+    log.info("%d held-out programs of %d structures", len(heldout.programs), len(heldout.structures))
+
+
+if __name__ == "__main__":
+    main()

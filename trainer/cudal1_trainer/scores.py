@@ -1,0 +1,205 @@
+"""The measuring step: how fast every teacher's variants run on this GPU, checked, written line by line.
+
+    python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 480 [--recipe h100]
+
+Worker processes make a task, write and build its variants (CPU, in parallel), then take the device's lock, check
+every kernel against the float64 oracle and time the right ones beside aten. Tasks 0, 1, 2, ... are taken in order;
+those already in the score files of --data or --out are skipped, so a run that was killed, or a later run, goes on.
+Held-out programs are never measured. At the end the new lines are packed as gzip parts beside scores.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from cudal1_fx_passes.canonical import fingerprint
+
+from cudal1_compile.runtime.target import Target, detect_target
+from cudal1_trainer.heldout import HeldOut, read_heldout
+from cudal1_trainer.measure import Mark, Measurement, build_all, measure
+from cudal1_trainer.recipe import load_recipe
+from cudal1_trainer.scorebook import (
+    TaskScore,
+    VariantScore,
+    pack,
+    print_score,
+    read_scores,
+    score_files,
+)
+from cudal1_trainer.variants import Variant, make_task, write_variants
+from cudal1_trainer.workers import Exclusive, Finished, Lost, run_jobs
+
+log = logging.getLogger(__name__)
+
+LIMIT_S = 30.0  # silence after which a worker counts as hung
+MAX_LOSSES = 3  # of one task, after which it is left out
+REPORT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    seed: int
+    limit: int  # variants
+    blamed: tuple[str, ...] = ()  # variants that broke a worker; recorded, not run again
+    losses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a worker makes its state from; pickles."""
+
+    heldout: Path
+    lock: Path
+
+    def __call__(self) -> Worker:
+        torch.set_num_threads(1)
+        device = torch.device("cuda", 0)
+        torch.zeros(1, device=device)
+        return Worker(device, detect_target(device), read_heldout(self.heldout), Exclusive(self.lock))
+
+
+@dataclass(frozen=True)
+class Worker:
+    device: torch.device
+    target: Target
+    heldout: HeldOut
+    lock: Exclusive
+
+
+def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
+    """None where the task is held out or no teacher answers it."""
+    program = make_task(job.seed)
+    if worker.heldout.holds(program):
+        return None
+    variants = write_variants(program, job.limit)
+    if not variants:
+        return None
+    wanted = {v.name: v.candidate for v in variants if v.name not in job.blamed}
+    built = build_all(program, wanted, worker.target, mark)
+    mark("waits for the device")
+    with worker.lock:
+        found = measure(program, built, worker.device, worker.target, mark)
+    return _score(job, fingerprint(program), variants, found)
+
+
+def _score(job: Job, key: str, variants: list[Variant], found: Measurement) -> TaskScore:
+    scores = []
+    for v in variants:
+        if v.name in found.busy:
+            scores.append(VariantScore(v.name, v.digest, round(found.busy[v.name].median_us, 3)))
+        else:
+            failure = "crash: broke the CUDA context or hung" if v.name in job.blamed else found.failures[v.name]
+            scores.append(VariantScore(v.name, v.digest, None, failure))
+    aten = found.busy.get("aten")
+    return TaskScore(job.seed, key, round(aten.median_us, 3) if aten else None, tuple(scores))
+
+
+def blame(lost: Lost) -> Job | None:
+    """The job again without the variant that was under way; None after MAX_LOSSES."""
+    job: Job = lost.job
+    if job.losses + 1 >= MAX_LOSSES:
+        return None
+    named = (*job.blamed, lost.mark) if "/" in lost.mark and " " not in lost.mark else job.blamed
+    return replace(job, blamed=named, losses=job.losses + 1)
+
+
+def jobs_left(done: Iterable[int], programs: int, variants: int) -> Iterator[Job]:
+    known = set(done)
+    fresh = (seed for seed in itertools.count() if seed not in known)
+    return (Job(seed, variants) for seed in itertools.islice(fresh, programs))
+
+
+def run(data: Path, out: Path, seconds: float, programs: int, variants: int, workers: int) -> dict[str, Any]:
+    """Measures until the time or the tasks are over; returns the summary, also written as scores.summary.json."""
+    start = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    target = detect_target(torch.device("cuda", 0))
+    earlier = read_scores([*score_files(data), *score_files(out)])
+    if earlier is not None and earlier.facts != target.facts():
+        raise ValueError(
+            f"existing scores are of {earlier.facts!r}, this GPU is {target.facts()!r}: "
+            "give another --data and --out"
+        )
+    done = {t.seed for t in earlier.tasks} if earlier else set()
+    lock = Path(tempfile.gettempdir()) / f"cudal1-scores-{os.getpid()}.lock"
+    counts = {"tasks": 0, "kernels": 0, "right": 0, "lost": 0}
+    failures: dict[str, int] = {}
+    path = out / "scores.jsonl"
+    reported = start
+    with path.open("a") as stream:
+        if path.stat().st_size == 0:
+            stream.write(json.dumps(_head(target)) + "\n")
+        jobs = jobs_left(done, programs, variants)
+        setup = Setup(data / "heldout.json", lock)
+        for outcome in run_jobs(score_task, setup, jobs, workers, LIMIT_S, start + seconds, blame):
+            _count(outcome, counts, failures)
+            if isinstance(outcome, Finished) and outcome.result is not None:
+                stream.write(print_score(outcome.result) + "\n")
+                stream.flush()
+            if time.monotonic() - reported > REPORT_S:
+                reported = time.monotonic()
+                log.info("%s, %.1f kernels/s", counts, counts["kernels"] / (reported - start))
+    lock.unlink(missing_ok=True)
+    seconds_used = time.monotonic() - start
+    summary = counts | {
+        "seconds": round(seconds_used, 1),
+        "kernels_per_s": round(counts["kernels"] / seconds_used, 1),
+        "failures": failures,
+        "parts": [p.name for p in pack(path, out)],
+    }
+    (out / "scores.summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    return summary
+
+
+def _head(target: Target) -> dict[str, Any]:
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
+    return {"target": asdict(target), "facts": target.facts(), "versions": versions}
+
+
+def _count(outcome: Finished | Lost, counts: dict[str, int], failures: dict[str, int]) -> None:
+    if isinstance(outcome, Lost):
+        counts["lost"] += 1
+        return
+    if outcome.result is None:
+        return
+    counts["tasks"] += 1
+    for v in outcome.result.variants:
+        counts["kernels"] += 1
+        counts["right"] += v.us is not None
+        if v.failure is not None:
+            key = f"{v.name.rpartition('/')[0]}: {v.failure.split(':')[0]}"
+            failures[key] = failures.get(key, 0) + 1
+
+
+def main(argv: list[str] | None = None) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    parser = argparse.ArgumentParser(description="Measures teachers' variants on this GPU.")
+    parser.add_argument("--recipe", default="h100")
+    parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json and earlier scores")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, help="instead of the recipe's")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2)))
+    arguments = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        raise SystemExit(
+            "scores: no CUDA device; nothing can be measured here (existing scores are used as they are)"
+        )
+    recipe = load_recipe(arguments.recipe).scores
+    seconds = arguments.seconds or recipe.seconds
+    found = run(arguments.data, arguments.out, seconds, recipe.programs, recipe.variants, arguments.workers)
+    log.info("%s", json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

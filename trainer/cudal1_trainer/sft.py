@@ -1,0 +1,60 @@
+"""Stage 1: supervised fine-tuning from scratch on replies written by teachers (programs, not LLMs).
+
+Method: next-token prediction over `<bos> prompt <sep> reply <eos>`, prompts masked. Pairs are made on the fly by
+producer processes (loader.py, corpus.py); at least 30% are contrastive: the prompt shows two measured variants,
+the target is a strictly faster third. AdamW with betas 0.9 and 0.95, linear warm-up, cosine tied to wall time,
+gradients clipped, bf16 autocast. As in CUDA-L1's stage 1 only right kernels are taught; unlike there, measured
+plain targets are mostly the fastest ones. Left out: dropout, several epochs, any teacher that is a model.
+
+    python -m cudal1_trainer.sft --recipe h100 --data trainer/data --out runs/h100
+    accelerate launch --multi_gpu --num_processes 4 -m cudal1_trainer.sft --recipe h100 --data ... --out ...
+
+A run that was killed goes on from its last checkpoint when the same command is given again. Everything appears
+under --out: metrics.jsonl and tensorboard/ (continuously), state.pt, model/ (the bundle), report.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cudal1_trainer.corpus import CorpusMaker, heldout_batches
+from cudal1_trainer.recipe import Recipe, load_recipe
+from cudal1_trainer.training import Training
+
+log = logging.getLogger(__name__)
+
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Stage 1: supervised fine-tuning from scratch.")
+    parser.add_argument("--recipe", default="h100", help="name of a built-in recipe, or a YAML file")
+    parser.add_argument("--data", type=Path, required=True, help="folder with tokenizer/, heldout.json, scores")
+    parser.add_argument("--out", type=Path, required=True, help="folder of this run; an interrupted one goes on")
+    parser.add_argument("--minutes", type=float, help="instead of the recipe's")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    arguments = parse_arguments(argv)
+    recipe = load_recipe(arguments.recipe)
+    if arguments.minutes is not None:
+        recipe = replace(recipe, train=replace(recipe.train, minutes=arguments.minutes))
+    train(recipe, arguments.data, arguments.out)
+
+
+def train(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
+    """Stage 1 from a data folder (corpus.py says what is in it) into `out`; returns the report."""
+    training = Training(recipe, data / "tokenizer", out)
+    report = training.run(CorpusMaker(recipe, data), partial(heldout_batches, recipe, data))
+    log.info("%s", json.dumps({k: v for k, v in report.items() if k != "recipe"}))
+    return report
+
+
+if __name__ == "__main__":
+    main()

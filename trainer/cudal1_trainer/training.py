@@ -1,0 +1,298 @@
+"""The training loop: one model, one stream of batches, a limit in minutes.
+
+    Training(recipe, tokenizer, out).run(maker, heldout_maker) -> report
+
+It knows no programs: `maker` makes chunks of batches (loader.py), `heldout_maker` the batches of the final loss.
+State is saved every `checkpoint_s` seconds and a killed run goes on from it, on the same data in the same order.
+A loss that is not finite stops the run and keeps the last good state.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast
+from torch import Tensor
+
+from cudal1_trainer.loader import Batch, ChunkMaker, Cursor, Feed, targets
+from cudal1_trainer.model import ReplyLoss, build_model, compile_blocks, count_parameters, save_bundle
+from cudal1_trainer.recipe import Recipe, TrainRecipe
+from cudal1_trainer.tokenizer import load_tokenizer
+
+log = logging.getLogger(__name__)
+
+CHECK_EVERY = 20  # steps between looks at the loss; each look waits for the device
+PREFETCH = 8  # batches
+
+
+class NotFinite(RuntimeError):
+    """The loss became NaN or infinite; the last good state is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands: what a checkpoint stores beside weights and optimiser."""
+
+    step: int = 0
+    elapsed_s: float = 0.0
+    tokens: int = 0  # padded ones, all processes together
+    cursor: Cursor = Cursor()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One batch on its device."""
+
+    tokens_BT: Tensor
+    places_N: Tensor
+    ids_N: Tensor
+    cursor: Cursor  # after this batch
+    waited_s: float
+
+
+def learning_rate(recipe: TrainRecipe, step: int, done: float) -> float:
+    """done: share of the run's time that has passed."""
+    warm = min(1.0, (step + 1) / recipe.warmup_steps)
+    cosine = 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
+    return recipe.lr * warm * (recipe.min_lr + (1.0 - recipe.min_lr) * cosine)
+
+
+def make_optimizer(loss: ReplyLoss, recipe: TrainRecipe, fused: bool) -> torch.optim.AdamW:
+    """Weight decay on matrices only."""
+    matrices = [p for p in loss.parameters() if p.ndim >= 2]
+    vectors = [p for p in loss.parameters() if p.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused)
+
+
+class Metrics:
+    """metrics.jsonl, one line a look, and TensorBoard where it is installed. Silent on other ranks."""
+
+    def __init__(self, directory: Path, active: bool) -> None:
+        self._file: TextIO | None = (directory / "metrics.jsonl").open("a") if active else None
+        self._board: Any = _tensorboard(directory / "tensorboard") if active else None
+
+    def write(self, step: int, values: dict[str, float]) -> None:
+        if self._file is None:
+            return
+        self._file.write(json.dumps({"step": step} | {k: round(v, 6) for k, v in values.items()}) + "\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _tensorboard(directory: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        log.info("tensorboard is not installed: metrics.jsonl only")
+        return None
+    return SummaryWriter(str(directory))
+
+
+class Training:
+    """One run: model, optimiser, progress and its folder."""
+
+    def __init__(self, recipe: Recipe, tokenizer: Path, out: Path) -> None:
+        self.recipe, self.out = recipe, out
+        cuda = torch.cuda.is_available()
+        self.accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.manual_seed(recipe.seed)
+        out.mkdir(parents=True, exist_ok=True)
+        self.tokenizer = load_tokenizer(tokenizer)
+        self.loss = ReplyLoss(build_model(recipe.model, len(self.tokenizer)))
+        self.loss.to(self.accelerator.device)
+        self.optimizer = make_optimizer(self.loss, recipe.train, fused=cuda)
+        self.progress = self._resume()
+        if recipe.train.compile and cuda:
+            compile_blocks(self.loss)
+        self.step_module, self.stepper = self.accelerator.prepare(self.loss, self.optimizer)
+        self.metrics = Metrics(out, self.accelerator.is_main_process)
+
+    def run(self, maker: ChunkMaker, heldout_maker: Callable[[], list[Batch]]) -> dict[str, Any]:
+        """Trains until the recipe's minutes are over; returns and writes the report."""
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        with _background(heldout_maker) as heldout:
+            with Feed(maker, self.recipe.data.workers, self.progress.cursor, rank, ranks) as feed:
+                self._loop(self._prefetched(feed))
+            self.save()
+            report = self._report(self.heldout_loss(heldout.result()))
+        self.accelerator.wait_for_everyone()
+        self.metrics.close()
+        return report
+
+    def _loop(self, steps: Iterator[Step]) -> None:
+        budget_s = self.recipe.train.minutes * 60
+        before_s, start = self.progress.elapsed_s, time.monotonic()
+        saved = time.monotonic()
+        losses: list[Tensor] = []
+        waited = 0.0
+        last = (time.monotonic(), self.progress.tokens)
+        while (elapsed_s := self._agree(before_s + time.monotonic() - start)) < budget_s:
+            batch = next(steps)
+            rate = learning_rate(self.recipe.train, self.progress.step, elapsed_s / budget_s)
+            losses.append(self._step(batch, rate))
+            waited += batch.waited_s
+            p = self.progress
+            size = batch.tokens_BT.numel() * self.accelerator.num_processes
+            self.progress = Progress(p.step + 1, elapsed_s, p.tokens + size, batch.cursor)
+            if self.progress.step % CHECK_EVERY == 0 or self.progress.step == 1:
+                mean = self._look(losses)
+                now = time.monotonic()
+                speed = (self.progress.tokens - last[1]) / (now - last[0])
+                values = {"loss": mean, "lr": rate, "tokens_per_s": speed, "wait_s": waited}
+                values |= {"elapsed_s": elapsed_s, "tokens": float(self.progress.tokens)}
+                self.metrics.write(self.progress.step, values)
+                losses, waited, last = [], 0.0, (now, self.progress.tokens)
+            if time.monotonic() - saved > self.recipe.train.checkpoint_s:
+                self._look(losses)
+                self.save()
+                saved = time.monotonic()
+        self._look(losses)
+
+    def _step(self, batch: Step, rate: float) -> Tensor:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss: Tensor = self.step_module(batch.tokens_BT, batch.places_N, batch.ids_N)
+        self.accelerator.backward(loss)
+        self.accelerator.clip_grad_norm_(self.step_module.parameters(), self.recipe.train.clip)
+        self.stepper.step()
+        self.stepper.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def _look(self, losses: list[Tensor]) -> float:
+        """Mean of the losses since the last look; raises NotFinite."""
+        if not losses:
+            return math.nan
+        mean = float(torch.stack(losses).mean())
+        if not math.isfinite(mean):
+            raise NotFinite(
+                f"loss is {mean} at step {self.progress.step}; the last good state is {self.out / 'state.pt'}. "
+                f"Lower train.lr (now {self.recipe.train.lr}) or raise train.warmup_steps, and start again"
+            )
+        return mean
+
+    def _agree(self, elapsed_s: float) -> float:
+        """Rank 0's clock on every rank, so that all use one learning rate and stop together."""
+        if self.accelerator.num_processes == 1:
+            return elapsed_s
+        clock = torch.tensor([elapsed_s], device=self.accelerator.device)
+        return float(broadcast(clock)[0])
+
+    def _prefetched(self, feed: Feed) -> Iterator[Step]:
+        """Lays batches on the device in a thread, PREFETCH ahead."""
+        ready: queue.Queue[Step | BaseException] = queue.Queue(maxsize=PREFETCH)
+        thread = threading.Thread(target=self._fill, args=(feed, ready), daemon=True)
+        thread.start()
+        while True:
+            start = time.monotonic()
+            got = ready.get()
+            if isinstance(got, BaseException):
+                raise got
+            yield Step(got.tokens_BT, got.places_N, got.ids_N, got.cursor, time.monotonic() - start)
+
+    def _fill(self, feed: Feed, ready: queue.Queue[Step | BaseException]) -> None:
+        try:
+            for batch, cursor in feed:
+                ready.put(Step(*self._to_device(batch), cursor, 0.0))
+        except BaseException as error:  # noqa: BLE001  a thread hands whatever ended it to the loop
+            ready.put(error)
+
+    def _to_device(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        places, ids = targets(batch)
+        tokens = torch.from_numpy(batch.tokens.astype("int64"))
+        found = [tokens, torch.from_numpy(places), torch.from_numpy(ids)]
+        if self.accelerator.device.type == "cuda":
+            found = [x.pin_memory().to(self.accelerator.device, non_blocking=True) for x in found]
+        return found[0], found[1], found[2]
+
+    def heldout_loss(self, batches: list[Batch]) -> float:
+        """Mean loss a reply token over the held-out pairs."""
+        total, count = 0.0, 0
+        with torch.no_grad(), self.accelerator.autocast():
+            for batch in batches:
+                tokens, places, ids = self._to_device(batch)
+                total += float(self.loss(tokens, places, ids)) * ids.numel()
+                count += ids.numel()
+        return total / count if count else math.nan
+
+    def save(self) -> None:
+        """Writes state.pt; a kill at any moment leaves the old or the new one whole."""
+        if not self.accelerator.is_main_process:
+            return
+        state = {
+            "recipe": self.recipe.digest,
+            "model": self.loss.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "progress": asdict(self.progress),
+        }
+        temporary = self.out / "state.pt.tmp"
+        torch.save(state, temporary)
+        os.replace(temporary, self.out / "state.pt")
+
+    def _resume(self) -> Progress:
+        path = self.out / "state.pt"
+        if not path.is_file():
+            return Progress()
+        state = torch.load(path, map_location=self.accelerator.device, weights_only=True)
+        if state["recipe"] != self.recipe.digest:
+            raise ValueError(f"{path} is of another recipe: give another --out, or remove it to start afresh")
+        self.loss.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        raw = state["progress"]
+        log.info("goes on at step %d, %.0f s", raw["step"], raw["elapsed_s"])
+        return Progress(raw["step"], raw["elapsed_s"], raw["tokens"], Cursor(**raw["cursor"]))
+
+    def _report(self, heldout: float) -> dict[str, Any]:
+        report = {
+            "recipe": asdict(self.recipe),
+            "parameters": count_parameters(self.loss),
+            "steps": self.progress.step,
+            "tokens": self.progress.tokens,
+            "seconds": round(self.progress.elapsed_s, 1),
+            "tokens_per_s": round(self.progress.tokens / max(1e-9, self.progress.elapsed_s)),
+            "heldout_loss": heldout,
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+            "torch": torch.__version__,
+            "processes": self.accelerator.num_processes,
+        }
+        if self.accelerator.is_main_process:
+            save_bundle(self.loss.lm, self.tokenizer, self.out / "model")
+            (self.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+        return report
+
+
+class _background:
+    """Runs a function in a process of its own while the body runs."""
+
+    def __init__(self, function: Callable[[], list[Batch]]) -> None:
+        self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        self._future = self._pool.submit(function)
+
+    def __enter__(self) -> Future[list[Batch]]:
+        return self._future
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
