@@ -7,6 +7,7 @@ CUDAL1_DEBUG       0 to 4: hits and misses, timings, graphs after each pass, pro
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
@@ -15,9 +16,13 @@ MAX_DEBUG_LEVEL = 4
 
 
 def cache_dir() -> Path:
-    """The directory of everything that is kept between processes; made if it is not there."""
+    """The directory of everything that is kept between processes; made if it can be, whoever writes there finds out.
+
+    Only this user may enter it: what lies there is loaded as native code.
+    """
     path = Path(os.environ.get("CUDAL1_CACHE_DIR") or platformdirs.user_cache_dir("cudal1"))
-    path.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
 
@@ -31,4 +36,9 @@ def debug_level() -> int:
 
 def environment_path(name: str) -> str | None:
     """A variable that names a place or a tool of the user's system (CUDA_HOME, CXX, PATH); None if unset."""
+    return os.environ.get(name) or None
+
+
+def environment_secret(name: str) -> str | None:
+    """A key that the user keeps in a variable of this name; None if unset. Never to be logged or stored."""
     return os.environ.get(name) or None

@@ -1,10 +1,10 @@
 """Bundles: kernels in one file, to be taken to another machine.
 
-    export_bundle(store, path)  ->  a zip of regions.json, entries.json and manifest.json with a sha256 of each
+    export_bundle(store, path)  ->  a text file: a line with format, version and the sha256 of the rest, then JSON
     import_bundle(store, path, verify)  ->  what became of each entry
 
 A bundle carries region text, source and proof, never binaries: what would run as native code is built here, from
-source. The sha256 sums find damage, not malice: no entry of a bundle is used before `verify`, the caller's judge,
+source. The sha256 finds damage, not malice: no entry of a bundle is used before `verify`, the caller's judge,
 has accepted it on this machine. Until then it is stored, quarantined as UNVERIFIED. Nothing here checks that a
 fingerprint belongs to its text: `verify` has to.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -28,9 +27,8 @@ from cudal1_cache.store import Store
 
 FORMAT = "cudal1-bundle"
 VERSION = 1
-MAX_FILE_BYTES = 1 << 30  # of one file inside, unpacked
 
-_PARTS = ("regions.json", "entries.json")
+_NATIVE = {"image", "image_arch"}  # fields of an entry that a bundle leaves out
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,37 +79,25 @@ def export_bundle(store: Store, path: Path, target: str | None = None) -> Bundle
         raise BundleError(f"region {missing[0]} of a kernel is not in the store; it cannot be exported")
     regions = tuple(r for r in found.values() if r is not None)
     bundle = Bundle(regions, tuple(replace(e, image=b"", image_arch="") for e in kernels))
-    parts = {
-        "regions.json": _to_json([asdict(r) for r in bundle.regions]),
-        "entries.json": _to_json([_without_image(e) for e in bundle.entries]),
-    }
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
-    manifest = _to_json({"format": FORMAT, "version": VERSION, "sha256": sums})
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
-            for name, data in {"manifest.json": manifest, **parts}.items():
-                file.writestr(name, data)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    _write_whole(path, _to_bytes(bundle))
     return bundle
 
 
 def read_bundle(path: Path) -> Bundle:
     """Reads and checks a bundle; raises BundleError, naming what is wrong, and OSError where there is no file."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            manifest = _parse(path, "manifest.json", _unpack(path, file, "manifest.json"))
-            _check_manifest(path, manifest)
-            parts = {name: _unpack(path, file, name) for name in _PARTS}
-    except zipfile.BadZipFile as error:
-        raise BundleError(f"{path} is no bundle or is damaged ({error}); export it again") from error
-    for name, data in parts.items():
-        if hashlib.sha256(data).hexdigest() != manifest["sha256"].get(name):
-            raise BundleError(f"{path}: {name} does not match the manifest's sha256; export it again")
-    regions = tuple(_row(path, Region, item) for item in _parse(path, "regions.json", parts["regions.json"]))
-    entries = tuple(_row(path, Entry, item) for item in _parse(path, "entries.json", parts["entries.json"]))
+    head, _, body = path.read_bytes().partition(b"\n")
+    manifest = _parse(path, head)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise BundleError(f"{path} is no bundle: its first line does not say {FORMAT!r}")
+    if manifest.get("version") != VERSION:
+        raise BundleError(f"{path} is a bundle of version {manifest.get('version')}, this cudal1 reads {VERSION}")
+    if manifest.get("sha256") != hashlib.sha256(body).hexdigest():
+        raise BundleError(f"{path} is damaged: its content does not match its sha256; export it again")
+    content = _parse(path, body)
+    if not (isinstance(content, dict) and all(isinstance(content.get(n), list) for n in ("regions", "entries"))):
+        raise BundleError(f"{path}: expected lists of regions and entries")
+    regions = tuple(_row(path, Region, item) for item in content["regions"])
+    entries = tuple(_row(path, Entry, item) for item in content["entries"])
     _check_content(path, regions, entries)
     return Bundle(regions, entries)
 
@@ -165,44 +151,36 @@ def _is_settled(store: Store, entry_id: str) -> bool:
     return known is not None and not known.is_unverified
 
 
-def _without_image(entry: Entry) -> dict[str, Any]:
-    return {f.name: getattr(entry, f.name) for f in fields(entry) if f.name not in ("image", "image_arch")}
+def _to_bytes(bundle: Bundle) -> bytes:
+    content = {"regions": [asdict(r) for r in bundle.regions], "entries": [_plain(e) for e in bundle.entries]}
+    body = json.dumps(content, indent=1, sort_keys=True).encode("ascii")
+    manifest = {"format": FORMAT, "version": VERSION, "sha256": hashlib.sha256(body).hexdigest()}
+    return json.dumps(manifest).encode("ascii") + b"\n" + body
 
 
-def _to_json(value: object) -> bytes:
-    return json.dumps(value, indent=1, sort_keys=True).encode("ascii")
+def _plain(entry: Entry) -> dict[str, Any]:
+    return {f.name: getattr(entry, f.name) for f in fields(entry) if f.name not in _NATIVE}
 
 
-def _unpack(path: Path, file: zipfile.ZipFile, name: str) -> bytes:
+def _write_whole(path: Path, data: bytes) -> None:
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        size_bytes = file.getinfo(name).file_size
-    except KeyError:
-        raise BundleError(f"{path} is no bundle: it lacks {name}") from None
-    if size_bytes > MAX_FILE_BYTES:
-        raise BundleError(f"{path}: {name} has {size_bytes} bytes, at most {MAX_FILE_BYTES} are read")
-    with file.open(name) as part:
-        return part.read(MAX_FILE_BYTES)
+        partial.write_bytes(data)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
-def _parse(path: Path, name: str, data: bytes) -> Any:
+def _parse(path: Path, data: bytes) -> Any:
     try:
         return json.loads(data)
-    except ValueError as error:
-        raise BundleError(f"{path}: {name} is no JSON ({error})") from error
-
-
-def _check_manifest(path: Path, manifest: Any) -> None:
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise BundleError(f"{path} is no bundle: its manifest does not say {FORMAT!r}")
-    if manifest.get("version") != VERSION:
-        raise BundleError(f"{path} is a bundle of version {manifest.get('version')}, this cudal1 reads {VERSION}")
-    if not isinstance(manifest.get("sha256"), dict):
-        raise BundleError(f"{path}: the manifest lacks its sha256 sums")
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path} is no bundle or is damaged: no JSON ({error})") from error
 
 
 def _row(path: Path, cls: Any, item: Any) -> Any:
     """Builds a row by way of its columns, so that every type is checked."""
-    expected = set(KINDS[cls]) - ({"image", "image_arch"} if cls is Entry else set())
+    expected = set(KINDS[cls]) - (_NATIVE if cls is Entry else set())
     if not isinstance(item, dict) or set(item) != expected:
         raise BundleError(f"{path}: a {cls.__name__} needs exactly the fields {', '.join(sorted(expected))}")
     try:
