@@ -1,7 +1,8 @@
 """Bundles: kernels in one file, to be taken to another machine.
 
     export_bundle(store, path)  ->  a text file: a line with format, version and the sha256 of the rest, then JSON
-    import_bundle(store, path, verify)  ->  what became of each entry
+    read_bundle(path)  ->  Bundle
+    import_bundle(store, bundle, origin, verify)  ->  what became of each entry
 
 A bundle carries region text, source and proof, never binaries: what would run as native code is built here, from
 source. The sha256 finds damage, not malice: no entry of a bundle is used before `verify`, the caller's judge,
@@ -102,18 +103,17 @@ def read_bundle(path: Path) -> Bundle:
     return Bundle(regions, entries)
 
 
-def import_bundle(store: Store, path: Path, verify: Verify) -> list[Outcome]:
+def import_bundle(store: Store, bundle: Bundle, origin: str, verify: Verify) -> list[Outcome]:
     """Stores a bundle's entries as unverified, then lets `verify` judge them one by one.
 
     Kernels that the store holds already, verified, are left as they are. It may be stopped and run again.
     """
-    bundle = read_bundle(path)
     regions = {r.fingerprint: r for r in bundle.regions}
     wanted = [e for e in bundle.entries if not _is_settled(store, e.entry_id)]
     for entry in wanted:
         if store.get_region(entry.fingerprint) is None:  # a stranger's text never replaces our own
             store.add_region(regions[entry.fingerprint])
-        store.put_entry(replace(entry, quarantined=True, reason=f"{UNVERIFIED}: imported from {path.name}"))
+        store.put_entry(replace(entry, quarantined=True, reason=f"{UNVERIFIED}: imported from {origin}"))
     return verify_entries(store, wanted, verify)
 
 

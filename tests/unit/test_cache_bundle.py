@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from cudal1_cache import BundleError, Entry, Region, Store
 from cudal1_cache.bundle import (
+    Outcome,
     Postponed,
     Refused,
     Verification,
     Verified,
+    Verify,
     export_bundle,
     import_bundle,
     read_bundle,
@@ -39,6 +41,10 @@ def bundle(tmp_path: Path) -> Path:
         store.put_entry(Entry("none", "f", "t", "no_win"))
         export_bundle(store, path)
     return path
+
+
+def take(store: Store, path: Path, verify: Verify) -> list[Outcome]:
+    return import_bundle(store, read_bundle(path), path.name, verify)
 
 
 def accept(region: Region, entry: Entry) -> Verification:
@@ -68,7 +74,7 @@ def test_export_of_one_target(tmp_path: Path) -> None:
 
 def test_nothing_is_used_before_the_judge_accepts(bundle: Path) -> None:
     with Store.memory() as store:
-        assert len(import_bundle(store, bundle, postpone)) == 2
+        assert len(take(store, bundle, postpone)) == 2
         assert store.find_entry("f", "t") is None
         assert {e.entry_id for e in unverified(store)} == {"e1", "e2"}
         verify_entries(store, unverified(store, "t"), accept)
@@ -80,10 +86,10 @@ def test_nothing_is_used_before_the_judge_accepts(bundle: Path) -> None:
 
 def test_a_refused_kernel_is_never_asked_about_again(bundle: Path) -> None:
     with Store.memory() as store:
-        import_bundle(store, bundle, lambda region, entry: Refused("wrong at [3]"))
+        take(store, bundle, lambda region, entry: Refused("wrong at [3]"))
         assert store.find_entry("f", "t") is None
         assert unverified(store) == []
-        assert import_bundle(store, bundle, accept) == []
+        assert take(store, bundle, accept) == []
         kept = store.get_entry("e1")
         assert kept is not None
         assert kept.reason == "refused: wrong at [3]"
@@ -94,16 +100,14 @@ def test_an_import_changes_nothing_that_is_here(bundle: Path) -> None:
         own = replace(KERNEL, speedup=2.0)
         store.put_entry(own)
         store.add_region(replace(REGION, text="our own text"))
-        import_bundle(store, bundle, postpone)
+        take(store, bundle, postpone)
         assert store.get_entry("e1") == own
         assert store.get_region("f") == replace(REGION, text="our own text")
 
 
 def test_a_kernel_built_under_another_key_replaces_the_imported_one(bundle: Path) -> None:
     with Store.memory() as store:
-        import_bundle(
-            store, bundle, lambda region, entry: Verified(replace(entry, entry_id=f"new {entry.entry_id}"))
-        )
+        take(store, bundle, lambda region, entry: Verified(replace(entry, entry_id=f"new {entry.entry_id}")))
         found = store.find_entry("f", "t")
         assert found is not None
         assert found.entry_id == "new e1"
@@ -121,8 +125,8 @@ def test_an_import_that_was_stopped_goes_on(bundle: Path) -> None:
 
     with Store.memory() as store:
         with pytest.raises(KeyboardInterrupt):
-            import_bundle(store, bundle, stop_at_second)
-        again = import_bundle(store, bundle, accept)
+            take(store, bundle, stop_at_second)
+        again = take(store, bundle, accept)
         assert [o.entry_id for o in again] == [asked[1]]
 
 
@@ -141,7 +145,7 @@ def test_altered_bundles_are_refused(bundle: Path, old: bytes, new: bytes, says:
     assert old in whole
     bundle.write_bytes(whole.replace(old, new))
     with pytest.raises(BundleError, match=says), Store.memory() as store:
-        import_bundle(store, bundle, accept)
+        take(store, bundle, accept)
 
 
 @pytest.mark.parametrize(

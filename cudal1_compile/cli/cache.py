@@ -1,0 +1,178 @@
+"""`cudal1 cache`: what the kernel cache holds, and kernels to and from a file."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from cudal1_cache import CacheError, Entry, Region, Store
+from cudal1_cache.bundle import (
+    Outcome,
+    Postponed,
+    Refused,
+    Verified,
+    Verify,
+    export_bundle,
+    import_bundle,
+    read_bundle,
+    unverified,
+    verify_entries,
+)
+from cudal1_compile.config import cache_dir
+
+SHORT_ID = 12  # digits of an id that are shown
+
+app = typer.Typer(
+    help="Look into the kernel cache; export and import kernels.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def stats() -> None:
+    """What the cache holds, a line for each target."""
+    with Store.open(cache_dir()) as store:
+        whole = store.stats()
+        names = ("target", "kernels", "no win", "barred", "attempts", "right", "plans", "misses")
+        table = Table(*names, caption="barred: quarantined or unverified; right: passed the judge")
+        for target in store.targets():
+            s = store.stats(target)
+            counts = (s.kernels, s.no_wins, s.quarantined, s.attempts, s.accepted, s.plans, s.misses)
+            table.add_row(target[:SHORT_ID], *(str(count) for count in counts))
+        where = store.path or "memory (the cache directory cannot be written)"
+        Console(soft_wrap=True).print(f"{where}: {whole.regions} regions, {whole.size_bytes / 1e6:.1f} MB")
+        Console().print(table)
+
+
+@app.command()
+def show(
+    entry: Annotated[str, typer.Argument(help="the entry's id, or its first digits")],
+    attempts: Annotated[bool, typer.Option(help="also list every attempt for its region")] = False,
+) -> None:
+    """One entry: its region, its verdict and proof, its source."""
+    with Store.open(cache_dir()) as store:
+        found = _one(store, entry)
+        region = store.get_region(found.fingerprint)
+        print(describe(found, region))
+        if attempts:
+            print("\n".join(["", "attempts:", *_attempt_lines(store, found)]))
+
+
+@app.command("export")
+def export(
+    file: Annotated[Path, typer.Argument(help="the bundle to write")],
+    target: Annotated[str | None, typer.Option(help="only this target, see `cudal1 cache stats`")] = None,
+) -> None:
+    """Writes every usable kernel's region, source and proof to one file."""
+    with Store.open(cache_dir()) as store:
+        bundle = export_bundle(store, file, _target(store, target))
+    print(f"{file}: {len(bundle.entries)} kernels of {len(bundle.regions)} regions")
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="a bundle that `cudal1 cache export` wrote")],
+    verify: Annotated[bool, typer.Option(help="build, verify and time each kernel now")] = True,
+) -> None:
+    """Reads a bundle. No kernel of it is used before this machine's judge has accepted it."""
+    with Store.open(cache_dir()) as store:
+        bundle = read_bundle(file)
+        with _judges() if verify else nullcontext(_later) as judge:
+            outcomes = import_bundle(store, bundle, file.name, judge)
+    _report(outcomes)
+
+
+@app.command("verify")
+def verify_() -> None:
+    """Judges the imported kernels that still wait for it."""
+    with Store.open(cache_dir()) as store:
+        waiting = unverified(store)
+        with _judges() if waiting else nullcontext(_later) as judge:
+            outcomes = verify_entries(store, waiting, judge)
+    _report(outcomes)
+
+
+def describe(entry: Entry, region: Region | None) -> str:
+    """All that the cache knows of an entry, as plain text."""
+    state = f"quarantined: {entry.reason}" if entry.quarantined else entry.reason
+    lines = [
+        f"entry     {entry.entry_id}",
+        f"region    {entry.fingerprint}",
+        f"target    {entry.target}",
+        f"status    {entry.status.replace('_', ' ')}{f' ({state})' if state else ''}",
+        f"numerics  {entry.numerics or '-'}",
+        f"made      {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(entry.created))}",
+        f"versions  {_compact(entry.versions_json)}",
+        f"image     {len(entry.image)} bytes {entry.image_arch}".rstrip(),
+        f"proof     {_compact(entry.proof_json)}",
+        "",
+        region.text.rstrip() if region else "the region's text is not in the cache",
+    ]
+    if entry.code:
+        lines += ["", entry.code.rstrip()]
+    return "\n".join(lines)
+
+
+def _attempt_lines(store: Store, entry: Entry) -> list[str]:
+    lines = []
+    for a in store.attempts(entry.fingerprint, entry.target):
+        result = f"{a.stage} {a.speedup:.3f}" if a.speedup is not None else a.stage
+        lines.append(f"  {a.code_digest[:SHORT_ID]}  {a.generator}  {result}  {a.reason}".rstrip())
+    return lines
+
+
+def _one(store: Store, prefix: str) -> Entry:
+    found = store.match_entries(prefix)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise CacheError(f"no entry begins with {prefix!r}; `cudal1 cache stats` says what there is")
+    raise CacheError(f"{len(found)} entries begin with {prefix!r}; give more digits")
+
+
+def _target(store: Store, prefix: str | None) -> str | None:
+    if prefix is None:
+        return None
+    found = [t for t in store.targets() if t.startswith(prefix)]
+    if len(found) != 1:
+        raise CacheError(f"{len(found)} targets begin with {prefix!r}; `cudal1 cache stats` lists them")
+    return found[0]
+
+
+def _judges() -> AbstractContextManager[Verify]:
+    from cudal1_compile.cli.reverify import judges  # loads torch
+
+    return judges()
+
+
+def _later(region: Region, entry: Entry) -> Postponed:
+    return Postponed("not asked for; `cudal1 cache verify` does it")
+
+
+def _report(outcomes: Sequence[Outcome]) -> None:
+    names: dict[type[Any], str] = {Verified: "verified", Refused: "refused", Postponed: "still unverified"}
+    for outcome in outcomes:
+        match outcome.verification:
+            case Refused(reason) | Postponed(reason):
+                print(f"{outcome.entry_id[:SHORT_ID]}  {names[type(outcome.verification)]}: {reason}")
+    counts = Counter(names[type(o.verification)] for o in outcomes)
+    print(", ".join(f"{name} {counts[name]}" for name in names.values()))
+
+
+def _compact(text: str) -> str:
+    """JSON in one line; what is no JSON as it is."""
+    try:
+        return json.dumps(json.loads(text), sort_keys=True)
+    except ValueError:
+        return text
