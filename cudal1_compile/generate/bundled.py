@@ -1,0 +1,136 @@
+"""The model that comes with the package, or any directory of the same form.
+
+    config.json  generation_config.json  tokenizer.json
+    model.safetensors.index.json  model-0000N-of-0000M.safetensors
+
+transformers loads it offline (LlamaForCausalLM.from_pretrained works on the directory as it is), the fast
+sampler runs it. What a directory lacks is told before anything is loaded. This module trains nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cudal1_compile.generate.errors import GeneratorError, ModelMissing
+from cudal1_compile.generate.fast_llama import FastLlama
+from cudal1_compile.generate.linear import fast_cpu_dtype
+from cudal1_compile.generate.tokens import load_codec
+
+MODEL_DIR = Path(__file__).parent / "model"
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+PART_BYTES = 15 * 1024 * 1024  # no file of the model is larger
+DEFAULT_MAX_NEW = 1536
+SHORTEST_REPLY = 64  # tokens; a prompt that leaves less room is not worth asking
+
+
+@dataclass(frozen=True, slots=True)
+class BundledConfig:
+    directory: Path = MODEL_DIR
+    device: str = "cpu"
+    dtype: torch.dtype | None = None  # None: bfloat16 where the device is fast at it, otherwise float32
+    temperature: float | None = None  # None: as generation_config.json says, or 0.8
+    greedy_first: bool = True  # the first of n replies takes the most likely token always
+
+
+class BundledGenerator:
+    def __init__(self, config: BundledConfig | None = None) -> None:
+        """Raises ModelMissing where the directory holds no complete model."""
+        self.config = config = config or BundledConfig()
+        files = check_model_dir(config.directory)
+        self.name = f"bundled:{model_digest(files)[:12]}"
+        self.codec = load_codec(str(config.directory / "tokenizer.json"))
+        model = load_model(config.directory)
+        dtype = config.dtype or (torch.bfloat16 if config.device != "cpu" else fast_cpu_dtype())
+        self.sampler = FastLlama.from_model(model, torch.device(config.device), dtype)
+        settings = model.generation_config
+        positions = self.sampler.weights.max_positions
+        self.max_new = min(settings.max_new_tokens or DEFAULT_MAX_NEW, positions - SHORTEST_REPLY)
+        self.budget_tokens = positions - self.max_new - 2  # <bos> and <sep>
+        wanted = config.temperature if config.temperature is not None else settings.temperature
+        self.temperature = 0.8 if wanted is None else float(wanted)
+
+    def count_tokens(self, text: str) -> int:
+        return self.codec.count(text)
+
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        return self.propose_until(prompts, n, seed, float("inf"))
+
+    def propose_until(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
+        """All prompts decode together; replies that the deadline cuts off are left out."""
+        coded = [self.codec.encode_prompt(p) for p in prompts]
+        rows = [ids for ids in coded for _ in range(n)]
+        longest = max((len(ids) for ids in coded), default=0)
+        room = min(self.max_new, self.sampler.weights.max_positions - longest)
+        if room < SHORTEST_REPLY:
+            raise GeneratorError(
+                f"a prompt of {longest} tokens leaves room for {room}; at most {self.budget_tokens}"
+            )
+        warm = [0.0 if self.config.greedy_first and i == 0 else self.temperature for _ in coded for i in range(n)]
+        found = self.sampler.sample_until(rows, room, warm, seed, deadline if deadline != float("inf") else None)
+        late = time.monotonic() >= deadline
+        kept = [None if late and not s.finished else self.codec.decode(s.ids) for s in found]
+        groups = [kept[i * n : (i + 1) * n] for i in range(len(coded))]
+        return [[text for text in group if text is not None] for group in groups]
+
+
+def check_model_dir(directory: Path) -> list[Path]:
+    """The files that make the model, sorted by name; raises ModelMissing, naming what is not there."""
+    wanted = [directory / "config.json", directory / "tokenizer.json"]
+    index = directory / INDEX
+    if index.is_file():
+        wanted += [index, *sorted({directory / part for part in _read_index(index)})]
+    else:
+        wanted.append(directory / SINGLE)
+    missing = [path.name for path in wanted if not path.is_file()]
+    if missing:
+        raise ModelMissing(
+            f"no model in {directory}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing. "
+            "Reinstall the package, train one with `make retrain`, or name another generator in the options"
+        )
+    return wanted
+
+
+def model_digest(files: Sequence[Path]) -> str:
+    """sha256 over the files' names and contents."""
+    total = hashlib.sha256()
+    for path in sorted(files):
+        total.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def load_model(directory: Path) -> Any:
+    """The transformers model on the CPU; raises GeneratorError where a file is damaged."""
+    from safetensors import SafetensorError
+    from transformers import LlamaForCausalLM
+
+    try:
+        return LlamaForCausalLM.from_pretrained(str(directory), local_files_only=True)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise GeneratorError(f"the model in {directory} cannot be loaded: {error}") from error
+
+
+def save_model(model: Any, directory: Path, max_new_tokens: int, temperature: float = 0.8) -> None:
+    """Writes config, generation settings, index and parts of at most PART_BYTES, weights in bfloat16."""
+    model.generation_config.max_new_tokens = max_new_tokens
+    model.generation_config.do_sample = True
+    model.generation_config.temperature = temperature
+    copy = type(model)(model.config).to(torch.bfloat16)
+    copy.load_state_dict(model.state_dict())
+    copy.generation_config = model.generation_config
+    copy.save_pretrained(str(directory), max_shard_size=PART_BYTES)
+
+
+def _read_index(path: Path) -> set[str]:
+    try:
+        return set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, AttributeError) as error:
+        raise GeneratorError(f"{path} is not an index of safetensors parts: {error}") from error
