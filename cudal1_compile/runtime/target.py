@@ -58,5 +58,5 @@ def detect_target(device: torch.device) -> Target:
         raise ValueError(f"device {device}: cudal1 builds for cuda and, as its host target, for cpu")
     p = torch.cuda.get_device_properties(device)
     arch = _ARCH_SPECIFIC.get((p.major, p.minor), f"sm_{p.major}{p.minor}")
-    shared = int(p.shared_memory_per_block_optin)
+    shared = int(getattr(p, "shared_memory_per_block_optin", p.shared_memory_per_block))
     return Target("cuda", p.name, arch, p.multi_processor_count, shared, int(p.L2_cache_size))

@@ -42,6 +42,11 @@ struct __align__(2) bf16 { unsigned short bits; };
 #endif
 
 #define CUDAL1_FN __device__ __forceinline__
+#ifdef CUDAL1_HOST
+#define CUDAL1_ATOMIC_READ(p) __atomic_load_n(p, __ATOMIC_RELAXED)
+#else
+#define CUDAL1_ATOMIC_READ(p) (*(volatile Bits*)(p))
+#endif
 
 template <class A, class B> __host__ __device__ constexpr auto cdiv(A a, B b) { return (a + b - 1) / b; }
 
@@ -399,7 +404,7 @@ CUDAL1_FN void from_bits(unsigned long long b, double& x) { x = __longlong_as_do
 CUDAL1_FN void from_bits(unsigned long long b, long long& x) { x = (long long)b; }
 template <class F, class T> CUDAL1_FN void atomic_join(T* p, T v) {
   typedef decltype(to_bits(v)) Bits;
-  Bits seen = to_bits(*(volatile T*)p), expected;
+  Bits seen = CUDAL1_ATOMIC_READ((Bits*)p), expected;
   do {
     T old;
     from_bits(seen, old);

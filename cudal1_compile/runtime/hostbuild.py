@@ -1,0 +1,139 @@
+"""The host target's compiler: candidate text in, a shared object out.
+
+g++ compiles the unchanged device code behind header/host.h, which is precompiled once per machine. Two forms:
+plain (what `load` runs) and check (every access goes through native/memory_check.cpp; only the runner of
+hostrun.py can load it). The object may need libm, memcpy/memset and our own scheduler, nothing else: that
+allow-list over its undefined symbols, and no initialisers, is what an accepted object obeys.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from cudal1_compile.errors import BuildError
+from cudal1_compile.runtime.elf import ElfFacts, read_elf
+from cudal1_compile.runtime.nvrtc import shorten_errors
+from cudal1_compile.runtime.source import HEADER_DIR
+from cudal1_compile.runtime.toolchain import NATIVE_DIR, Step, build_native, compiler, run
+
+COMPILE_LIMIT_S = 60.0
+STATIC_SHARED_LIMIT = 48 * 1024
+LANGUAGE = (
+    *("-std=c++17", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fwrapv"),
+    *("-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fno-gnu-unique", "-ftemplate-depth=200"),
+    *("-w", "-ftrack-macro-expansion=0", "-fno-diagnostics-show-caret"),
+)
+PLAIN = ("-O2",)
+CHECK = (
+    *("-O1", "-g1", "-fsanitize=thread,bounds-strict,alignment", "-fno-sanitize-recover=all"),
+    *("-fstack-protector-strong", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
+)
+WRAPPED = ("memcpy", "memmove", "memset")
+LINK = ("-shared", "-nostdlib", "-Wl,--no-undefined-version", "-Wl,--hash-style=gnu")
+
+_MATHS = """
+    acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs
+    fdim floor fma fmax fmin fmod hypot ilogb j0 j1 ldexp lgamma llrint llround log log10 log1p log2 logb
+    lrint lround nearbyint nextafter pow remainder rint round scalbn sin sincos sinh sqrt tan tanh tgamma
+    trunc y0 y1
+"""
+_OURS = """
+    cudal1_active_mask cudal1_barrier cudal1_clock cudal1_collective cudal1_dynamic cudal1_fence cudal1_state
+    cudal1_trap __tls_get_addr memcpy memmove memset
+"""
+ALLOWED = frozenset(_MATHS.split()) | {name + "f" for name in _MATHS.split()} | frozenset(_OURS.split())
+_CHECK_ONLY = re.compile(r"__tsan_\w+|__ubsan_handle_\w+_abort|__wrap_(?:memcpy|memmove|memset)|__stack_chk_fail")
+
+_DYNAMIC = re.compile(
+    r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:<>\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
+)
+
+
+def compile_host(source: str, kernels: tuple[str, ...], check: bool) -> bytes:
+    """Compiles preamble + candidate. Raises BuildError with g++'s first errors, or naming a forbidden symbol."""
+    with tempfile.TemporaryDirectory(prefix="cudal1-") as folder:
+        text = Path(folder, "source.cpp")
+        text.write_text(translate(source, kernels))
+        objects, image = Path(folder, "kernel.o"), Path(folder, "kernel.so")
+        flags = [*LANGUAGE, *(CHECK if check else PLAIN)]
+        header = precompiled_header(check) / "host.h"
+        command = [compiler(), "-c", *flags, "-include", str(header), str(text), "-o", str(objects)]
+        try:
+            run(command, limit_s=COMPILE_LIMIT_S)
+        except BuildError as error:
+            raise BuildError(shorten_errors(_readable(str(error), folder))) from None
+        wraps = [f"-Wl,--wrap={name}" for name in WRAPPED] if check else []
+        run([compiler(), *LINK, *wraps, str(objects), "-o", str(image), "-lm", "-lgcc"])
+        built = image.read_bytes()
+    facts = read_elf(built)
+    check_facts(facts, check)
+    return built
+
+
+def translate(source: str, kernels: tuple[str, ...]) -> str:
+    """The two constructs that no macro can express, the entry points, and a touch for the shared memory."""
+    text = _DYNAMIC.sub(_dynamic, source)
+    text = re.sub(r"\bstatic\s+__shared__", "__shared__", text)
+    entries = "".join(f"CUDAL1_ENTRY({name})\n" for name in kernels)
+    return f"{text}\n{entries}CUDAL1_TOUCH_SHARED\n"
+
+
+def entry_symbol(kernel: str) -> str:
+    """The C symbol through which a launch calls the kernel: void (void** arguments)."""
+    return f"cudal1_entry_{kernel}"
+
+
+def check_facts(facts: ElfFacts, check: bool) -> None:
+    """Raises BuildError for an object that needs more than device code may use."""
+    foreign = sorted(name for name in facts.undefined if name not in ALLOWED)
+    if check:
+        foreign = [name for name in foreign if not _CHECK_ONLY.fullmatch(name)]
+    if foreign:
+        raise BuildError(f"device code may not call {', '.join(foreign[:5])}")
+    if facts.initialisers > (1 if check else 0):  # the one of a check build calls __tsan_init
+        raise BuildError("device code may not hold variables that are initialised at run time")
+    if facts.tls_bytes > STATIC_SHARED_LIMIT:
+        raise BuildError(
+            f"{facts.tls_bytes} bytes of static shared memory, at most {STATIC_SHARED_LIMIT} are allowed"
+        )
+
+
+def is_checked(facts: ElfFacts) -> bool:
+    """Whether an object is a check build, which only the checking runner can load."""
+    return any(name.startswith("__tsan_") for name in facts.undefined)
+
+
+@lru_cache(maxsize=2)
+def precompiled_header(check: bool) -> Path:
+    """The folder of host.h and its .gch for one form of build."""
+    flags = (*LANGUAGE, *(CHECK if check else PLAIN), "-x", "c++-header", f"-I{HEADER_DIR}", f"-I{NATIVE_DIR}")
+    sources = (HEADER_DIR / "host.h",)
+    return build_native(f"header-{'check' if check else 'plain'}", (Step("host.h.gch", sources, flags),))
+
+
+@lru_cache(maxsize=1)
+def runtime_folder() -> Path:
+    """The folder with `runner`, `runner_check` (child processes) and `libcudal1_host.so` (in process)."""
+    common = ("-std=c++17", "-O2", "-w", "-fno-exceptions", f"-I{NATIVE_DIR}")
+    scheduler, runner, memory = (NATIVE_DIR / f"{name}.cpp" for name in ("scheduler", "runner", "memory_check"))
+    common_runner = ("-std=c++17", "-O2", "-w", f"-I{NATIVE_DIR}", "-rdynamic", "-ldl", "-lm")
+    return build_native(
+        "host",
+        (
+            Step("runner", (runner, scheduler), common_runner),
+            Step("runner_check", (runner, scheduler, memory), (*common_runner, "-DCUDAL1_CHECKED")),
+            Step("libcudal1_host.so", (scheduler,), (*common, "-shared", "-fPIC", "-lm")),
+        ),
+    )
+
+
+def _dynamic(match: re.Match[str]) -> str:
+    lines = "\n" * match[0].count("\n")
+    return f"CUDAL1_DYNAMIC_SHARED({match[1].strip()}, {match[2]});{lines}"
+
+
+def _readable(text: str, folder: str) -> str:
+    return text.replace(f"{folder}/", "").replace(f"{HEADER_DIR}/", "")

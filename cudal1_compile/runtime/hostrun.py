@@ -1,0 +1,272 @@
+"""Runs an unproven host kernel in a child process that can be killed, and reads its deterministic cost.
+
+The child (native/runner.cpp) gets a memory-mapped file with the buffers and nothing else: an empty environment,
+limits on CPU, memory and files, its own network namespace where that is allowed, and before the kernel starts it
+gives up every system call but write and exit. A hang is reported by the child's own timer with the place of the
+loop; should that fail, the whole process group is killed.
+
+COST, in "cost units": the sum of (1) 128-byte transactions to global memory: for each access that a warp makes,
+the number of distinct 128-byte lines that its lanes touch; atomics count as accesses, shared memory is free;
+(2) barriers that a block passes (__syncthreads and its kin; a block reduction holds two); (3) one for each 128
+bytes of scratch zeroed. It is counted by the check build only and depends on the code, the sizes and the compiler,
+never on time or on the order in which threads take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import mmap
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.errors import BuildError, LaunchError
+from cudal1_compile.runtime import hostbuild
+from cudal1_compile.runtime.elf import read_elf
+from cudal1_compile.runtime.host_cost import lines
+from cudal1_compile.runtime.places import candidate_line
+from cudal1_compile.runtime.plan import Plan, axis_sizes, buffer_bytes, buffer_names, plan, symbolic_names
+from cudal1_fx_passes.program import Program
+
+PAGE = 4096
+CANARY_BYTES = 256
+CANARY = 0xA5
+OVERHEAD_BYTES = 1 << 30  # address space of the runner itself: stacks, tables, libraries, guard pages
+SHADOW_FACTOR = 7  # shadow memory a byte, with room to spare
+GRACE_S = 2.0  # between the child's own timer and the kill
+
+Order = Literal["forward", "reverse", "random"]
+Status = Literal["ok", "fault", "timeout", "crash", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """Limits of one run, and the order in which threads and blocks take turns."""
+
+    wall_s: float = 10.0
+    cpu_s: int = 20
+    memory_bytes: int = 4 << 30  # beyond the buffers and their shadow
+    order: Order = "forward"
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostRun:
+    """status: ok, fault (the kernel broke a rule), timeout, crash (the child died), refused (may not be run)."""
+
+    status: Status
+    cost: int | None = None  # cost units; None in a plain build and after a fault
+    kind: str = ""  # out_of_bounds, race, uninitialised, deadlock, ...
+    message: str = ""  # one sentence that names the place
+    line: int | None = None  # of the candidate's code, from 1
+    wall_s: float = 0.0
+    sealed: bool = False  # whether the child could give up its system calls
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Where a buffer lies in the file."""
+
+    name: str
+    role: Literal["in", "out", "scratch"]
+    offset: int  # of the first byte; canaries before and after
+    size: int
+    end: int  # of the pages
+
+
+def run_isolated(
+    program: Program,
+    candidate: Candidate,
+    image: bytes,
+    buffers: Mapping[str, Tensor],
+    limits: HostLimits | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> HostRun:
+    """Runs every launch of the candidate once over CPU tensors; outputs and scratch are written back into them.
+
+    image: of `build(..., check=True)` (all rules, cost) or of a plain build (canaries only, no cost).
+    buffers: by name, the outputs, scratch and inputs of a call; dtypes as declared, data_ptr() the first element.
+    Raises LaunchError for a call that does not fit the program; a kernel's own misdeeds are in the result.
+    """
+    limits = limits or HostLimits()
+    facts = read_elf(image)
+    checked = hostbuild.is_checked(facts)
+    try:
+        hostbuild.check_facts(facts, checked)
+    except BuildError as error:
+        return HostRun("refused", kind="symbols", message=str(error))
+    slots = _lay_out(program, candidate, buffers, sizes)
+    planned = plan(program, candidate, sizes)
+    with tempfile.TemporaryDirectory(prefix="cudal1-run-") as folder:
+        data = Path(folder, "data")
+        _write_data(data, slots, buffers)
+        Path(folder, "kernel.so").write_bytes(image)
+        text = _request(program, candidate, planned, slots, limits, checked, Path(folder), sizes)
+        Path(folder, "request").write_text(text)
+        run = _run_child(Path(folder), checked, limits, image)
+        return _collect(run, data, slots, buffers, planned) if run.ok else run
+
+
+def _lay_out(
+    program: Program, candidate: Candidate, buffers: Mapping[str, Tensor], sizes: Mapping[str, int] | None
+) -> list[_Slot]:
+    names, need = buffer_names(program, candidate), buffer_bytes(program, candidate, sizes)
+    if set(names) != set(buffers):
+        raise LaunchError(f"buffers {sorted(buffers)} given, the call has {sorted(names)}")
+    roles = {o.name: "out" for o in program.outputs} | {s.name: "scratch" for s in candidate.scratch}
+    slots, at = [], 0
+    for name in names:
+        tensor = buffers[name]
+        room = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
+        if tensor.device.type != "cpu" or room < need[name]:
+            raise LaunchError(f"{name}: {room} bytes on {tensor.device}, the program needs {need[name]} on cpu")
+        end = at + -(-(need[name] + 2 * CANARY_BYTES) // PAGE) * PAGE
+        role: Any = roles.get(name, "in")
+        slots.append(_Slot(name, role, at + CANARY_BYTES, need[name], end))
+        at = end
+    return slots
+
+
+def _write_data(path: Path, slots: list[_Slot], buffers: Mapping[str, Tensor]) -> None:
+    with path.open("wb") as file:
+        at = 0
+        for slot in slots:
+            file.write(bytes([CANARY]) * (slot.offset - at))
+            file.write(_memory(buffers[slot.name], slot.size))
+            file.write(bytes([CANARY]) * (slot.end - slot.offset - slot.size))
+            at = slot.end
+
+
+def _memory(tensor: Tensor, size: int) -> memoryview:
+    """The tensor's memory as bytes that can be read and written; the tensor must outlive it."""
+    if size == 0:
+        return memoryview(bytearray())
+    return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())).cast("B")
+
+
+def _request(
+    program: Program,
+    candidate: Candidate,
+    planned: Plan,
+    slots: list[_Slot],
+    limits: HostLimits,
+    checked: bool,
+    folder: Path,
+    sizes: Mapping[str, int] | None,
+) -> str:
+    number = {slot.name: i for i, slot in enumerate(slots)}
+    dims, symbolic = axis_sizes(program, sizes), symbolic_names(program)
+    total = sum(slot.size for slot in slots)
+    memory = limits.memory_bytes + OVERHEAD_BYTES + total * (1 + (SHADOW_FACTOR if checked else 0))
+    order = ("forward", "reverse", "random").index(limits.order)
+    lines = [
+        f"limits {limits.cpu_s} {memory} {int(limits.wall_s * 1000)} {order} {limits.seed}",
+        f"object {folder / 'kernel.so'}",
+        f"data {folder / 'data'}",
+        *(f"buffer {slot.name} {slot.role} {slot.offset} {slot.size}" for slot in slots),
+        *(f"int {dims[name]}" for name in symbolic),
+        *(f"zero {number[name]}" for name, _ in planned.zeroed),
+    ]
+    for launch in planned.launches:
+        args = [f"b{number[a]}" for a in launch.args] + [f"i{i}" for i in range(len(symbolic))]
+        shape = " ".join(map(str, (*launch.grid, *launch.block, launch.shared_bytes)))
+        lines.append(f"launch {launch.kernel} {shape} {len(args)} {' '.join(args)}")
+    return "\n".join(lines) + "\n"
+
+
+def _run_child(folder: Path, checked: bool, limits: HostLimits, image: bytes) -> HostRun:
+    runner = hostbuild.runtime_folder() / ("runner_check" if checked else "runner")
+    begin = time.monotonic()
+    child = subprocess.Popen(
+        [str(runner), str(folder / "request")],
+        cwd=folder,
+        env={},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        out, _ = child.communicate(timeout=limits.wall_s + GRACE_S)
+    except subprocess.TimeoutExpired:
+        return HostRun("timeout", message=f"killed after {limits.wall_s + GRACE_S:g} s", wall_s=_since(begin))
+    finally:
+        _kill_group(child)
+    wall_s = _since(begin)
+    try:
+        found = json.loads(out.decode(errors="replace").strip() or "null")
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
+        return HostRun("crash", kind="crash", message=f"the process died ({how})", wall_s=wall_s)
+    return _result(found, wall_s, checked, folder / "kernel.so")
+
+
+def _result(found: dict[str, Any], wall_s: float, checked: bool, image: Path) -> HostRun:
+    if found["status"] == "ok":
+        cost = found["transactions"] + found["barriers"] if checked else None
+        return HostRun("ok", cost, wall_s=wall_s, sealed=found["sealed"])
+    line = candidate_line(image, found["pc"]) if found["pc"] >= 0 else None
+    where = f" at line {line}" if line else ""
+    block, thread = tuple(found["block"]), tuple(found["thread"])
+    message = f"{found['kind']}: {found['detail']}{where}, block {block}, thread {thread}"
+    status: Status = "timeout" if found["kind"] == "timeout" else "fault"
+    if found["kind"] == "load_error":
+        status = "refused"
+    return HostRun(status, None, found["kind"], message, line, wall_s)
+
+
+def _collect(
+    run: HostRun, data: Path, slots: list[_Slot], buffers: Mapping[str, Tensor], planned: Plan
+) -> HostRun:
+    """Checks the canaries and the inputs, copies outputs and scratch back, adds the cost of zeroing."""
+    with data.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as found:
+        for slot in slots:
+            before = found[slot.offset - CANARY_BYTES : slot.offset]
+            after = found[slot.offset + slot.size : slot.end]
+            if before.strip(bytes([CANARY])) or after.strip(bytes([CANARY])):
+                message = (
+                    f"out_of_bounds: a write {'before' if before.strip(bytes([CANARY])) else 'after'} {slot.name}"
+                )
+                return HostRun("fault", None, "out_of_bounds", message, None, run.wall_s)
+            memory = _memory(buffers[slot.name], slot.size)
+            written = memoryview(found)[slot.offset : slot.offset + slot.size]
+            try:
+                if slot.role == "in" and written != memory:
+                    return HostRun("fault", None, "input_written", f"input_written: {slot.name} has changed", None)
+                if slot.role != "in":
+                    memory[:] = written
+            finally:
+                written.release()
+    if run.cost is None:
+        return run
+    zeroing = sum(lines(size) for _, size in planned.zeroed)
+    return HostRun("ok", run.cost + zeroing, wall_s=run.wall_s, sealed=run.sealed)
+
+
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    if child.stdout:
+        child.stdout.close()
+
+
+def _since(begin: float) -> float:
+    return time.monotonic() - begin

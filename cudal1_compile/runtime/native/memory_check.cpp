@@ -1,0 +1,291 @@
+// memory_check.cpp: see memory_check.h.
+#include "memory_check.h"
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "scheduler.h"
+
+namespace cudal1 {
+namespace {
+const int MAX_AREAS = 64;
+const int POISON = 0xff;  // of shared memory at a block's begin
+const size_t LINE_BYTES = 128;
+
+// Who touched a 4-byte cell last, packed: blocks are numbered from 1 over all launches, 0 is nobody.
+struct Stamp {
+  uint64_t block : 24, thread : 10, barrier : 16, warp : 9, bytes : 4, atomic : 1;
+};
+struct Cell {
+  Stamp write, read[2];
+};
+struct Region {
+  const char* name;
+  char *low, *high;
+  Area kind;
+  Cell* cells;
+};
+Region regions[MAX_AREAS];
+int region_count;
+const char* base;             // of the kernel's object: addresses in keys are relative to it
+unsigned block_number, first_of_launch;
+bool fenced;                  // this block has passed a __threadfence: the last-block pattern is ordered
+
+// ---------------------------------------------------------------- cost
+// A transaction is (warp, place in the code, how often the thread has been there, line). Threads of a warp
+// run one after another here, so lanes meet through this key and not through time.
+const int PLACES = 256;
+struct Place {
+  uint32_t pc, block, count;
+};
+Place places[MAX_THREADS][PLACES];
+const size_t SEEN = 1 << 22;
+struct Seen {
+  uint64_t key;
+  uint32_t block;
+};
+Seen* seen;
+size_t seen_count;
+unsigned long long counted;
+
+uint64_t mix(uint64_t x) {
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccdull;
+  x ^= x >> 33;
+  x *= 0xc4ceb9fe1a85ec53ull;
+  return x ^ x >> 33;
+}
+uint32_t visits(int thread, uint32_t pc) {
+  Place* mine = places[thread];
+  for (uint32_t i = 0, at = pc * 2654435761u >> 24; i < PLACES; i++, at = (at + 1) % PLACES) {
+    Place& p = mine[at];
+    if (p.block != block_number) p = {pc, block_number, 0};
+    if (p.pc == pc) return p.count++;
+  }
+  return mine[0].count++;  // more places than the table holds: they share one count
+}
+void count_line(uint64_t key) {
+  if (seen_count > SEEN / 4 * 3) {
+    memset(seen, 0, SEEN * sizeof *seen);
+    seen_count = 0;
+  }
+  for (size_t at = key % SEEN;; at = (at + 1) % SEEN) {
+    Seen& s = seen[at];
+    if (s.block == block_number && s.key == key) return;
+    if (s.block == block_number) continue;
+    s = {key, block_number};
+    seen_count++;
+    counted++;
+    return;
+  }
+}
+void count(const Region& region, const char* address, unsigned bytes, int thread, const void* pc) {
+  uint32_t place = (uint32_t)((const char*)pc - base), visit = visits(thread, place);
+  uint64_t which = (uint64_t)(&region - regions) << 8 | (uint64_t)(thread / 32);
+  uint64_t access = mix(mix(which << 32 | place) + visit);
+  size_t first = (size_t)(address - region.low) / LINE_BYTES, last = (size_t)(address + bytes - 1 - region.low) / LINE_BYTES;
+  for (size_t line = first; line <= last; line++) count_line(mix(access + line * 0x9e3779b97f4a7c15ull));
+}
+
+// ---------------------------------------------------------------- faults
+[[noreturn]] void complain(const char* kind, const Region* region, const char* address, unsigned bytes, bool write,
+                           const void* pc, const char* more) {
+  char text[220];
+  const char* what = write ? "write" : "read";
+  if (region)
+    snprintf(text, sizeof text, "%s of %u bytes at byte %ld of %s (%ld bytes)%s", what, bytes,
+             (long)(address - region->low), region->name, (long)(region->high - region->low), more);
+  else
+    snprintf(text, sizeof text, "%s of %u bytes at no memory of this kernel%s", what, bytes, more);
+  fail(kind, text, pc);
+}
+const Region* region_near(const char* address) {
+  const Region* best = nullptr;
+  size_t best_distance = 1 << 20;
+  for (int i = 0; i < region_count; i++) {
+    const Region& r = regions[i];
+    if (r.kind == Area::FREE) continue;
+    size_t distance = address < r.low ? (size_t)(r.low - address) : address >= r.high ? (size_t)(address - r.high) : 0;
+    if (distance < best_distance) {
+      best = &r;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+const Region* find(const char* address) {
+  static int last;
+  if (address >= regions[last].low && address < regions[last].high) return &regions[last];
+  for (int i = 0; i < region_count; i++) {
+    if (address < regions[i].low || address >= regions[i].high) continue;
+    if (regions[i].kind != Area::FREE) last = i;  // a FREE area may enclose another one
+    return &regions[i];
+  }
+  return nullptr;
+}
+
+// ---------------------------------------------------------------- races
+bool is_shared(Area kind) { return kind == Area::STATIC_SHARED || kind == Area::DYNAMIC_SHARED; }
+
+bool ordered(const Stamp& old, const Stamp& now, const Fiber& self, bool shared) {
+  if (old.block == 0 || !(old.bytes & now.bytes) || (old.atomic && now.atomic)) return true;
+  if (old.block != now.block) return shared || fenced || old.block < first_of_launch;
+  if (old.thread == now.thread) return true;
+  if (old.barrier != now.barrier) return true;  // a __syncthreads lies between
+  return old.thread / 32 == now.thread / 32 && old.warp < (self.warp_epoch & 511);
+}
+void note(Cell& cell, Stamp now, bool write) {
+  Stamp& same = write ? cell.write : cell.read[0];
+  bool again = same.block == now.block && same.thread == now.thread && same.barrier == now.barrier;
+  if (again) now.bytes |= same.bytes;
+  if (!write && !again) cell.read[1] = cell.read[0];
+  same = now;
+}
+void check_cell(const Region& region, Cell& cell, const Stamp& now, const Fiber& self, const char* address,
+                unsigned bytes, bool write, const void* pc) {
+  bool shared = is_shared(region.kind);
+  if (!ordered(cell.write, now, self, shared))
+    complain("race", &region, address, bytes, write, pc, ", unordered with a write by another thread");
+  for (const Stamp& read : cell.read)
+    if (write && !ordered(read, now, self, shared))
+      complain("race", &region, address, bytes, write, pc, ", unordered with a read by another thread");
+  bool set = shared ? cell.write.block == block_number : cell.write.block != 0 || region.kind == Area::GLOBAL_SET;
+  if (!write && !set) complain("uninitialised", &region, address, bytes, write, pc, ", which nobody wrote");
+}
+void check_cells(const Region& region, const Fiber& self, const char* address, unsigned bytes, bool write,
+                 bool atomic, const void* pc) {
+  Stamp now;
+  now.block = block_number;
+  now.thread = (unsigned)number(&self) & 1023;
+  now.barrier = self.barrier_epoch & 0xffff;
+  now.warp = self.warp_epoch & 511;
+  now.atomic = atomic;
+  for (const char* at = address; at < address + bytes;) {
+    size_t offset = (size_t)(at - region.low), within = offset & 3;
+    size_t covered = 4 - within < (size_t)(address + bytes - at) ? 4 - within : (size_t)(address + bytes - at);
+    now.bytes = ((1u << covered) - 1) << within & 15;
+    Cell& cell = region.cells[offset >> 2];
+    check_cell(region, cell, now, self, address, bytes, write, pc);
+    note(cell, now, write);
+    at += covered;
+  }
+}
+
+void access(const void* where, unsigned bytes, bool write, bool atomic, const void* pc) {
+  const Fiber* self = current();
+  const char* address = (const char*)where;
+  if (!self || on_stack(self, where)) return;
+  const Region* region = find(address);
+  if (!region || address + bytes > region->high)
+    complain("out_of_bounds", region ? region : region_near(address), address, bytes, write, pc, "");
+  if (region->kind == Area::FREE) return;
+  if (write && region->kind == Area::INPUT) complain("input_written", region, address, bytes, write, pc, "");
+  if (!is_shared(region->kind)) count(*region, address, bytes, number(self), pc);
+  if (region->kind != Area::INPUT) check_cells(*region, *self, address, bytes, write, atomic, pc);
+}
+
+void poison(const Region& region) { memset(region.low, POISON, (size_t)(region.high - region.low)); }
+void block_begins() {
+  block_number++;
+  fenced = false;
+  seen_count = 0;
+  for (int i = 0; i < region_count; i++)
+    if (is_shared(regions[i].kind)) poison(regions[i]);
+}
+void* reserve(size_t bytes) {
+  void* found = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return found == MAP_FAILED ? nullptr : found;
+}
+}  // namespace
+
+void add_area(const char* name, void* low, size_t bytes, Area kind) {
+  if (bytes == 0 || region_count == MAX_AREAS) return;
+  Region region = {name, (char*)low, (char*)low + bytes, kind, nullptr};
+  if (kind != Area::FREE && kind != Area::INPUT) region.cells = (Cell*)reserve((bytes / 4 + 2) * sizeof(Cell));
+  regions[region_count++] = region;
+}
+bool begin_checks(const void* object_base) {
+  base = (const char*)object_base;
+  seen = (Seen*)reserve(SEEN * sizeof *seen);
+  observer = {block_begins, [] { fenced = true; }};
+  bool all = seen != nullptr;
+  for (int i = 0; i < region_count; i++)
+    all = all && (regions[i].cells || regions[i].kind == Area::FREE || regions[i].kind == Area::INPUT);
+  return all;
+}
+void begin_checked_launch(unsigned dynamic_bytes) {
+  first_of_launch = block_number + 1;
+  for (int i = 0; i < region_count; i++)
+    if (regions[i].kind == Area::DYNAMIC_SHARED) regions[i].high = regions[i].low + dynamic_bytes;
+}
+unsigned long long transactions() { return counted; }
+}  // namespace cudal1
+
+// ---------------------------------------------------------------- the compiler's hooks
+using cudal1::access;
+#define PC __builtin_return_address(0)
+extern "C" {
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+#define HOOKS(N)                                                                              \
+  void __tsan_read##N(void* a) { access(a, N, false, false, PC); }                            \
+  void __tsan_write##N(void* a) { access(a, N, true, false, PC); }                            \
+  void __tsan_unaligned_read##N(void* a) { access(a, N, false, false, PC); }                  \
+  void __tsan_unaligned_write##N(void* a) { access(a, N, true, false, PC); }                  \
+  void __tsan_volatile_read##N(void* a) { access(a, N, false, false, PC); }                   \
+  void __tsan_volatile_write##N(void* a) { access(a, N, true, false, PC); }
+HOOKS(1)
+HOOKS(2)
+HOOKS(4)
+HOOKS(8)
+HOOKS(16)
+void __tsan_read_range(void* a, unsigned long n) { access(a, (unsigned)n, false, false, PC); }
+void __tsan_write_range(void* a, unsigned long n) { access(a, (unsigned)n, true, false, PC); }
+// host.h makes every atomic from a load and a compare-exchange: the second one is checked and counted.
+#define ATOMIC_HOOKS(BITS, T)                                                                                \
+  T __tsan_atomic##BITS##_load(const volatile T* a, int) { return *a; }                                      \
+  int __tsan_atomic##BITS##_compare_exchange_strong(volatile T* a, T* expected, T v, int, int) {             \
+    access((const void*)a, sizeof(T), true, true, PC);                                                       \
+    return __atomic_compare_exchange_n(a, expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);           \
+  }                                                                                                          \
+  T __tsan_atomic##BITS##_compare_exchange_val(volatile T* a, T expected, T v, int, int) {                   \
+    access((const void*)a, sizeof(T), true, true, PC);                                                       \
+    __atomic_compare_exchange_n(a, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);                 \
+    return expected;                                                                                         \
+  }
+ATOMIC_HOOKS(8, uint8_t)
+ATOMIC_HOOKS(16, uint16_t)
+ATOMIC_HOOKS(32, uint32_t)
+ATOMIC_HOOKS(64, uint64_t)
+
+// -fsanitize=bounds-strict,alignment without libubsan; both handlers begin with a source location.
+struct Cudal1Source {
+  const char* file;
+  uint32_t line, column;
+};
+void __ubsan_handle_out_of_bounds_abort(Cudal1Source*, unsigned long index) {
+  char text[80];
+  snprintf(text, sizeof text, "index %ld of an array", (long)index);
+  cudal1::fail("out_of_bounds", text, PC);
+}
+void __ubsan_handle_type_mismatch_v1_abort(Cudal1Source*, unsigned long address) {
+  char text[80];
+  snprintf(text, sizeof text, "a vector access to an address that ends in 0x%02lx", address & 0xff);
+  cudal1::fail("misaligned", text, PC);
+}
+// The linker's --wrap sends the kernel's own calls here; they would escape the hooks otherwise.
+void* __wrap_memcpy(void* to, const void* from, unsigned long n) {
+  if (n) access(from, (unsigned)n, false, false, PC), access(to, (unsigned)n, true, false, PC);
+  return memcpy(to, from, n);
+}
+void* __wrap_memmove(void* to, const void* from, unsigned long n) {
+  if (n) access(from, (unsigned)n, false, false, PC), access(to, (unsigned)n, true, false, PC);
+  return memmove(to, from, n);
+}
+void* __wrap_memset(void* to, int value, unsigned long n) {
+  if (n) access(to, (unsigned)n, true, false, PC);
+  return memset(to, value, n);
+}
+void __stack_chk_fail() { cudal1::fail("out_of_bounds", "a local array was overrun", PC); }
+}

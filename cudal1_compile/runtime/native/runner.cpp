@@ -1,0 +1,289 @@
+// runner.cpp: the child process that runs an unproven kernel. runner REQUEST -> one line of JSON on stdout.
+//
+// The request's lines (hostrun.py writes them):
+//   limits CPU_S MEMORY_BYTES TIMEOUT_MS ORDER SEED     object PATH     data PATH
+//   buffer NAME in|out|scratch OFFSET BYTES     (of the data file; pages around a buffer hold canaries)
+//   int VALUE     zero BUFFER
+//   launch ENTRY GX GY GZ BX BY BZ SHARED_BYTES N_ARGS ARG...     (b3: buffer 3, i0: integer 0)
+// Before the kernel starts the process gives up the network, new privileges and every system call but read,
+// write, exit and sigreturn (seccomp strict); after that it allocates nothing.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <string>
+#include <vector>
+#include "scheduler.h"
+#ifdef CUDAL1_CHECKED
+#include "memory_check.h"
+#endif
+
+namespace {
+const size_t PAGE = 4096;
+const size_t GUARD = 1 << 20;
+const size_t MAX_ARGS = 128;
+
+struct Buffer {
+  std::string name, kind;
+  size_t offset, bytes;
+  char* data;
+};
+struct Step {
+  Cudal1Launch launch;
+  void* args[MAX_ARGS];
+};
+struct Request {
+  long cpu_s, memory_bytes, timeout_ms;
+  int order;
+  unsigned seed;
+  std::string object, data;
+  std::vector<Buffer> buffers;
+  std::vector<int> ints, zeroed;
+  std::vector<Step> steps;
+  std::vector<std::vector<std::string>> launches;
+};
+void* object;
+const char* object_base;
+size_t object_bytes;
+char* shared_low;
+size_t shared_bytes;
+
+// ---------------------------------------------------------------- reports
+[[noreturn]] void leave(int code) {
+  for (;;) syscall(SYS_exit, code);  // seccomp strict knows no exit_group
+}
+void say(const char* text, int length) {
+  while (length > 0) {
+    long n = write(1, text, (size_t)length);
+    if (n <= 0) return;
+    text += n;
+    length -= (int)n;
+  }
+}
+[[noreturn]] void report(const char* kind, const char* detail, const void* pc, Cudal1Index block, Cudal1Index thread) {
+  char line[900];
+  long offset = pc && (const char*)pc >= object_base && (const char*)pc < object_base + object_bytes
+                    ? (long)((const char*)pc - object_base) - 1
+                    : -1;
+  int n = snprintf(line, sizeof line,
+                   "{\"status\": \"fault\", \"kind\": \"%s\", \"detail\": \"%s\", \"pc\": %ld, "
+                   "\"block\": [%u, %u, %u], \"thread\": [%u, %u, %u]}\n",
+                   kind, detail, offset, block.x, block.y, block.z, thread.x, thread.y, thread.z);
+  say(line, n);
+  leave(3);
+}
+[[noreturn]] void give_up(const char* kind, const std::string& detail) {
+  std::string clean;
+  for (char c : detail)
+    if (c != '"' && c != '\\' && c >= ' ') clean += c;
+  report(kind, clean.substr(0, 500).c_str(), nullptr, {0, 0, 0}, {0, 0, 0});
+}
+const void* program_counter(void* context) {
+#if defined(__x86_64__)
+  return (const void*)(((ucontext_t*)context)->uc_mcontext.gregs[REG_RIP] + 1);
+#elif defined(__aarch64__)
+  return (const void*)(((ucontext_t*)context)->uc_mcontext.pc + 1);
+#else
+  return nullptr;
+#endif
+}
+void on_signal(int number, siginfo_t*, void* context) {
+  const char* kind = number == SIGALRM ? "timeout" : number == SIGXCPU ? "timeout" : number == SIGFPE ? "arithmetic" : "memory_fault";
+  const char* detail = number == SIGALRM   ? "no end within the time limit: an endless loop?"
+                       : number == SIGXCPU ? "no end within the CPU limit: an endless loop?"
+                       : number == SIGFPE  ? "integer division by zero"
+                       : number == SIGILL  ? "illegal instruction"
+                                           : "access to an address that is not mapped";
+  cudal1::Fiber* fiber = cudal1::current();
+  report(kind, detail, program_counter(context), cudal1_state.block, fiber ? fiber->index : Cudal1Index{0, 0, 0});
+}
+void catch_signals() {
+  stack_t stack = {};
+  stack.ss_size = 64 << 10;
+  stack.ss_sp = malloc(stack.ss_size);
+  sigaltstack(&stack, nullptr);
+  struct sigaction action = {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM, SIGXCPU, SIGABRT}) sigaction(number, &action, nullptr);
+}
+
+// ---------------------------------------------------------------- the request
+Request read_request(const char* path) {
+  Request r;
+  FILE* file = fopen(path, "r");
+  if (!file) give_up("load_error", "no request");
+  char* text = nullptr;
+  size_t room = 0;
+  while (getline(&text, &room, file) > 0) {
+    std::vector<std::string> words;
+    for (char* word = strtok(text, " \n"); word; word = strtok(nullptr, " \n")) words.push_back(word);
+    if (words.empty()) continue;
+    const std::string& key = words[0];
+    auto number = [&](size_t i) { return atol(words.at(i).c_str()); };
+    if (key == "limits") {
+      r.cpu_s = number(1), r.memory_bytes = number(2), r.timeout_ms = number(3);
+      r.order = (int)number(4), r.seed = (unsigned)number(5);
+    }
+    if (key == "object") r.object = words.at(1);
+    if (key == "data") r.data = words.at(1);
+    if (key == "buffer") r.buffers.push_back({words.at(1), words.at(2), (size_t)number(3), (size_t)number(4), nullptr});
+    if (key == "int") r.ints.push_back((int)number(1));
+    if (key == "zero") r.zeroed.push_back((int)number(1));
+    if (key == "launch") r.launches.push_back(words);
+  }
+  free(text);
+  fclose(file);
+  return r;
+}
+void map_buffers(Request& r) {
+  int fd = open(r.data.c_str(), O_RDWR);
+  if (fd < 0) give_up("load_error", "no data file");
+  for (Buffer& b : r.buffers) {  // OFFSET is 256 bytes into the first page: canaries on both sides
+    size_t begin = b.offset / PAGE * PAGE, inside = b.offset - begin;
+    size_t pages = (inside + b.bytes + 256 + PAGE - 1) / PAGE * PAGE;
+    char* room = (char*)mmap(nullptr, pages + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == (char*)MAP_FAILED) give_up("out_of_memory", "no address space for " + b.name);
+    void* at = mmap(room + GUARD, pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)begin);
+    if (at == MAP_FAILED) give_up("out_of_memory", "cannot map " + b.name);
+    b.data = (char*)at + inside;
+  }
+  close(fd);
+}
+void plan_steps(Request& r) {
+  r.steps.resize(r.launches.size());
+  for (size_t i = 0; i < r.launches.size(); i++) {
+    const std::vector<std::string>& w = r.launches[i];
+    Step& step = r.steps[i];
+    Cudal1Launch& l = step.launch;
+    auto number = [&](size_t k) { return (unsigned)strtoul(w.at(k).c_str(), nullptr, 10); };
+    std::string entry = "cudal1_entry_" + w.at(1);
+    l.entry = (void (*)(void**))dlsym(object, entry.c_str());
+    if (!l.entry) give_up("load_error", "the object has no " + entry);
+    for (int d = 0; d < 3; d++) l.grid[d] = number(2 + (size_t)d), l.block[d] = number(5 + (size_t)d);
+    l.dynamic_bytes = number(8);
+    l.order = r.order;
+    l.seed = r.seed;
+    l.args = step.args;
+    size_t n = number(9);
+    if (n > MAX_ARGS) give_up("load_error", "too many arguments");
+    for (size_t k = 0; k < n; k++) {
+      size_t which = strtoul(w.at(10 + k).c_str() + 1, nullptr, 10);
+      step.args[k] = w[10 + k][0] == 'b' ? (void*)&r.buffers.at(which).data : (void*)&r.ints.at(which);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- the object
+int find_object(dl_phdr_info* info, size_t, void* path) {
+  if (!info->dlpi_name || strcmp(info->dlpi_name, (const char*)path) != 0) return 0;
+  object_base = (const char*)info->dlpi_addr;
+  for (int i = 0; i < info->dlpi_phnum; i++) {
+    const auto& h = info->dlpi_phdr[i];
+    if (h.p_type == PT_LOAD && h.p_vaddr + h.p_memsz > object_bytes) object_bytes = h.p_vaddr + h.p_memsz;
+    if (h.p_type != PT_TLS) continue;
+    shared_low = (char*)info->dlpi_tls_data;
+    shared_bytes = h.p_memsz;
+  }
+  return 1;
+}
+void load_object(const std::string& path) {
+  object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!object) give_up("load_error", dlerror());
+  void (*touch)() = (void (*)())dlsym(object, "cudal1_touch_shared");
+  if (touch) touch();  // makes this thread's copy of the TLS segment, which is the static shared memory
+  dl_iterate_phdr(find_object, (void*)path.c_str());
+}
+
+// ---------------------------------------------------------------- giving up privileges
+void set_limit(int resource, rlim_t value) {
+  rlimit limit = {value, value};
+  setrlimit((__rlimit_resource_t)resource, &limit);
+}
+void limit_resources(const Request& r) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  set_limit(RLIMIT_CORE, 0);
+  set_limit(RLIMIT_FSIZE, 0);
+  set_limit(RLIMIT_AS, (rlim_t)r.memory_bytes);
+  rlimit cpu = {(rlim_t)r.cpu_s, (rlim_t)r.cpu_s + 1};
+  setrlimit(RLIMIT_CPU, &cpu);
+  if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+    // not allowed here; seccomp below still refuses sockets
+  }
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+void start_clock(long timeout_ms) {
+  itimerval timer = {};
+  timer.it_value = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+  setitimer(ITIMER_REAL, &timer, nullptr);
+}
+
+#ifdef CUDAL1_CHECKED
+void describe_memory(const Request& r) {
+  using cudal1::Area;
+  for (size_t i = 0; i < r.buffers.size(); i++) {
+    const Buffer& b = r.buffers[i];
+    Area kind = b.kind == "in" ? Area::INPUT : Area::GLOBAL;
+    for (int zeroed : r.zeroed)
+      if ((size_t)zeroed == i) kind = Area::GLOBAL_SET;
+    cudal1::add_area(b.name.c_str(), b.data, b.bytes, kind);
+  }
+  unsigned dynamic = 0;
+  for (const Step& step : r.steps) dynamic = step.launch.dynamic_bytes > dynamic ? step.launch.dynamic_bytes : dynamic;
+  cudal1::add_area("static shared memory", shared_low, shared_bytes, Area::STATIC_SHARED);
+  cudal1::add_area("dynamic shared memory", cudal1_dynamic, dynamic, Area::DYNAMIC_SHARED);
+  cudal1::add_area("indices", &cudal1_state, sizeof cudal1_state, Area::FREE);
+  cudal1::add_area("arguments", (void*)r.steps.data(), r.steps.size() * sizeof(Step), Area::FREE);
+  cudal1::add_area("integers", (void*)r.ints.data(), r.ints.size() * sizeof(int), Area::FREE);
+  cudal1::add_area("pointers", (void*)r.buffers.data(), r.buffers.size() * sizeof(Buffer), Area::FREE);
+  cudal1::add_area("constants", (void*)object_base, object_bytes, Area::FREE);
+  if (!cudal1::begin_checks(object_base)) give_up("out_of_memory", "no room for the shadow memory");
+}
+#endif
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  Request r = read_request(argv[1]);
+  cudal1::prepare();
+  map_buffers(r);
+  limit_resources(r);
+  catch_signals();
+  load_object(r.object);
+  plan_steps(r);
+#ifdef CUDAL1_CHECKED
+  describe_memory(r);
+#endif
+  start_clock(r.timeout_ms);
+  bool sealed = prctl(PR_SET_SECCOMP, 1 /* SECCOMP_MODE_STRICT */) == 0;
+  for (int i : r.zeroed) memset(r.buffers[(size_t)i].data, 0, r.buffers[(size_t)i].bytes);
+  Cudal1Fault fault;
+  for (const Step& step : r.steps) {
+#ifdef CUDAL1_CHECKED
+    cudal1::begin_checked_launch(step.launch.dynamic_bytes);
+#endif
+    if (cudal1_launch(&step.launch, &fault)) report(fault.kind, fault.detail, fault.pc, fault.block, fault.thread);
+  }
+  unsigned long long lines = 0;
+#ifdef CUDAL1_CHECKED
+  lines = cudal1::transactions();
+#endif
+  char text[200];
+  int n = snprintf(text, sizeof text,
+                   "{\"status\": \"ok\", \"transactions\": %llu, \"barriers\": %llu, \"sealed\": %s, \"shared_bytes\": %zu}\n",
+                   lines, cudal1::barriers_passed, sealed ? "true" : "false", shared_bytes);
+  say(text, n);
+  leave(0);
+}

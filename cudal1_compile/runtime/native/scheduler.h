@@ -1,0 +1,66 @@
+// scheduler.h: runs a grid on one OS thread; the threads of a block are fibers.
+//
+// A fault (deadlock, divergence at a barrier, misuse of a warp collective, or what the memory check finds)
+// abandons the grid: the fibers' stacks are dropped and cudal1_launch returns 1 with the report.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include "host_abi.h"
+
+enum Cudal1Order { CUDAL1_FORWARD, CUDAL1_REVERSE, CUDAL1_RANDOM };
+
+struct Cudal1Launch {
+  void (*entry)(void**);
+  void** args;
+  unsigned grid[3], block[3];
+  unsigned dynamic_bytes;
+  int order;      // Cudal1Order, of threads and of blocks
+  unsigned seed;  // of CUDAL1_RANDOM
+};
+
+struct Cudal1Fault {
+  char kind[32];
+  char detail[256];
+  const void* pc;  // in the kernel's object, or null
+  Cudal1Index block, thread;
+};
+
+extern "C" int cudal1_launch(const Cudal1Launch* launch, Cudal1Fault* fault);
+
+namespace cudal1 {
+const int MAX_THREADS = 1024;
+const size_t STACK_BYTES = 128 << 10;
+
+struct Context {
+  void* sp;
+  void* heavy;  // the ucontext of machines without an own switch
+};
+
+enum class State : uint8_t { FRESH, READY, AT_BARRIER, IN_COLLECTIVE, EXITED };
+
+struct Fiber {
+  Context context;
+  int stack;  // slot, -1 without one
+  Cudal1Index index;
+  State state;
+  int kind, source, line;  // of the collective or barrier in which it waits
+  unsigned mask;
+  unsigned long long value, result;
+  const void* pc;
+  unsigned barrier_epoch, warp_epoch;  // barriers and __syncwarps passed
+};
+
+// Called around every block by whoever watches (the memory check); null in the user's process.
+struct Observer {
+  void (*block_begins)();
+  void (*fence)();
+};
+extern Observer observer;
+extern unsigned long long barriers_passed;  // by whole blocks, since the process began
+
+void prepare();                      // allocates stacks; nothing is allocated after it
+Fiber* current();                    // the running fiber, or null
+int number(const Fiber* fiber);      // its linear index in the block
+bool on_stack(const Fiber* fiber, const void* address);
+[[noreturn]] void fail(const char* kind, const char* detail, const void* pc);
+}  // namespace cudal1
