@@ -1,0 +1,141 @@
+"""Lowerings of pooling: a reduction over window axes of a value read at stride*out + dilation*k - padding."""
+
+from __future__ import annotations
+
+from cudal1_fx_passes.draft import DraftRef, Place, Value, window_atom
+from cudal1_fx_passes.lowering import Call, Result, extent, lowers
+from cudal1_fx_passes.program import FLOAT_DTYPES
+from cudal1_fx_passes.unify import Atom, AxisConflict, Dim, find, keep_apart, new_dim
+
+
+class Window:
+    """The windows of a pooling over the last dims of a value."""
+
+    def __init__(
+        self, c: Call, value: Value, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+    ):
+        self.c, self.value = c, value
+        self.first = len(value.dims) - len(kernel)
+        self.kernel, self.stride, self.padding, self.dilation = kernel, stride, padding, dilation
+        shape = c.node.args[0].meta["val"].shape  # type: ignore[union-attr]
+        self.sizes = [extent(s) for s in shape[self.first :]]
+        self.made = [extent(s) for s in c.meta.shape[self.first :]]
+        if not all(isinstance(s, int) for s in (*self.sizes, *self.made)):
+            raise AxisConflict("pooling over a symbolic dim")
+        if not isinstance(value.source, str) or value.access:
+            raise AxisConflict("pooling of a sliced value or a literal")
+        self._build()
+
+    def _build(self) -> None:
+        access: list[tuple[Atom, Place]] = []
+        self.over: list[Atom] = []
+        dims: list[Dim] = list(self.value.dims[: self.first])
+        for i, (kernel, made) in enumerate(zip(self.kernel, self.made, strict=True)):
+            assert isinstance(made, int)
+            out = new_dim(made, made)
+            terms = [(self.stride[i], a) for a in out]
+            if kernel > 1:
+                self.over.append(window_atom(kernel))
+                terms.append((self.dilation[i], self.over[-1]))
+            place = Place(tuple(terms), -self.padding[i])
+            if self.value.dims[self.first + i]:
+                axis = self.c.draft.whole_axis(self.value, self.first + i, "pooling")
+                if axis not in self.c.draft.varies_over(self.value):
+                    raise AxisConflict("pooling over an expanded dim")
+                access.append((axis, place))
+            elif kernel > 1:
+                raise AxisConflict("pooling over a dim of size 1")
+            dims.append(out)
+        self.access = tuple(access)
+        self.dims = tuple(dims)
+        if not self.over:
+            raise AxisConflict("pooling with a window of 1")
+        keep_apart(a for d in (*dims, tuple(self.over)) for a in d)
+
+    def reduce(self, fn: str, dtype: str) -> Value:
+        assert isinstance(self.value.source, str)
+        read = {find(a) for a, _ in self.access}
+        kept = [a for a in self.c.draft.varies_over(self.value) if a not in read]
+        atoms = kept + [a for d in self.dims[self.first :] for a in d]
+        ref = DraftRef(self.value.source, self.access)
+        name = self.c.draft.write(fn, dtype, [ref], atoms, self.over)
+        return Value(name, self.dims, dtype)
+
+    @property
+    def inside(self) -> bool:
+        """Whether every window lies inside the tensor and its padding."""
+        last = zip(self.made, self.stride, self.kernel, self.padding, self.sizes, strict=True)
+        return all((o - 1) * s + k <= n + 2 * p for o, s, k, p, n in last)
+
+    @property
+    def padded(self) -> bool:
+        return any(self.padding)
+
+
+def _pair(items: list[int], count: int) -> list[int]:
+    return items * count if len(items) == 1 else items
+
+
+def _pool(c: Call, value: Value, count: int) -> Window:
+    kernel = _pair(c.integers("kernel_size"), count)
+    stride = _pair(c.integers("stride") or kernel, count)
+    dilation = _pair(c.integers("dilation"), count) if "dilation" in c.args else [1] * count
+    return Window(c, value, kernel, stride, _pair(c.integers("padding"), count), dilation)
+
+
+def _settled(c: Call) -> Value:
+    return c.draft.settle(c.first())
+
+
+@lowers("aten.max_pool2d_with_indices.default aten.max_pool3d_with_indices.default", role="window", weight=1)
+def lower_max_pool(c: Call) -> Result:
+    if any(u.args[1] == 1 and u.users for u in c.node.users):
+        raise AxisConflict("max pooling whose flat indices are used")
+    value = _settled(c)
+    return _pool(c, value, 3 if "3d" in str(c.node.target) else 2).reduce("amax", value.dtype), None
+
+
+@lowers("prims._low_memory_max_pool_with_offsets.default", role="window", weight=2)
+def lower_max_pool_offsets(c: Call) -> Result:
+    """The offset is the row-major position within the window, as i8."""
+    value = _settled(c)
+    window = _pool(c, value, len(c.integers("kernel_size")))
+    values = window.reduce("amax", value.dtype)
+    if not any(u.args[1] == 1 and u.users for u in c.node.users):
+        return values, None
+    return values, window.reduce("argmax", "i8")
+
+
+@lowers("aten.avg_pool2d.default aten.avg_pool3d.default", role="window", weight=2)
+def lower_avg_pool(c: Call) -> Result:
+    value = _settled(c)
+    window = _pool(c, value, 3 if "3d" in str(c.node.target) else 2)
+    divisor = c.args.get("divisor_override")
+    if divisor is not None:
+        return c.draft.pointwise("div", [window.reduce("sum", value.dtype), c.number("divisor_override")])
+    if not c.args["count_include_pad"]:
+        return window.reduce("mean", value.dtype)
+    if not window.inside:
+        raise AxisConflict("average pooling with ceil_mode that counts its padding")
+    if not window.padded:
+        return window.reduce("mean", value.dtype)
+    count = 1
+    for k in window.kernel:
+        count *= k
+    return c.draft.pointwise("div", [window.reduce("sum", value.dtype), count])
+
+
+@lowers("aten._adaptive_avg_pool2d.default aten._adaptive_avg_pool3d.default", role="window", weight=1)
+def lower_adaptive(c: Call) -> Result:
+    value = _settled(c)
+    if value.dtype not in FLOAT_DTYPES:
+        raise AxisConflict("average pooling of integers")
+    made = c.integers("output_size")
+    first = len(value.dims) - len(made)
+    if all(m == 1 for m in made):
+        return c.draft.reduce("mean", value, list(range(first, len(value.dims))), True)
+    sizes = c.node.args[0].meta["val"].shape[first:]  # type: ignore[union-attr]
+    if not all(isinstance(s, int) for s in sizes) or any(s % m for s, m in zip(sizes, made, strict=True)):
+        raise AxisConflict("adaptive pooling whose sizes do not divide")
+    kernel = [s // m for s, m in zip(sizes, made, strict=True)]
+    return Window(c, value, kernel, kernel, [0] * len(made), [1] * len(made)).reduce("mean", value.dtype)

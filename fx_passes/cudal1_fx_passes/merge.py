@@ -1,0 +1,143 @@
+"""Merges adjacent axes that no operation tells apart: [d0=8,d1=64] becomes [d0=512] where both always go together.
+
+    in0 f32[d0,d1]               in0 f32[d0]
+    t0 f32[d0,d1] = exp(in0)  ->  t0 f32[d0] = exp(in0)
+
+Legal where every tensor holds both, next to each other, in the same order and dense, or neither; every
+value varies over both or neither; every reduction removes both or neither; and neither is symbolic,
+accessed, scanned, counted (iota, argmax) or named by a domain. Works on the parts of a program, because
+the limit of 5 dims a tensor holds only after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import Axis, Index, Input, Literal, Op, Output, Program, Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A program's fields, without its checks."""
+
+    axes: tuple[Axis, ...]
+    inputs: tuple[Input, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[Output, ...]
+
+    @property
+    def tensors(self) -> list[Input | Output]:
+        return [*self.inputs, *self.outputs]
+
+    def build(self) -> Program:
+        return Program(self.axes, self.inputs, self.ops, self.outputs)
+
+
+def merge_axes(parts: Parts) -> Parts:
+    """Returns the parts with every legal merge done; axes that nothing uses are dropped."""
+    parts = drop_unused(parts)
+    runs = _runs(parts)
+    return _rename(parts, runs) if runs else parts
+
+
+def drop_unused(parts: Parts) -> Parts:
+    used: set[str] = set()
+    for t in parts.tensors:
+        used |= set(t.axes)
+    for i in parts.inputs:
+        if i.domain.below is not None:
+            used.add(i.domain.below)
+    for op in parts.ops:
+        used |= {*op.axes, *op.over}
+        for axis, index in _accesses(op):
+            used |= {axis, *(a for _, a in index.terms)}
+    return replace(parts, axes=tuple(a for a in parts.axes if a.name in used))
+
+
+def _accesses(op: Op) -> Iterable[tuple[str, Index]]:
+    for x in op.operands:
+        if isinstance(x, Ref):
+            yield from x.access
+
+
+def _runs(parts: Parts) -> list[list[str]]:
+    """Maximal chains of axes to merge, outermost first."""
+    follows = _follows(parts)
+    before = set(follows.values())
+    runs = []
+    for axis in parts.axes:
+        if axis.name in follows and axis.name not in before:
+            run = [axis.name]
+            while run[-1] in follows:
+                run.append(follows[run[-1]])
+            runs.append(run)
+    return runs
+
+
+def _follows(parts: Parts) -> dict[str, str]:
+    """outer axis -> the inner axis that it may be merged with."""
+    fixed = _fixed(parts)
+    together: dict[str, set[int]] = {a.name: set() for a in parts.axes}
+    groups: list[Sequence[str]] = [t.axes for t in parts.tensors]
+    groups += [op.axes for op in parts.ops] + [op.over for op in parts.ops if op.over]
+    for number, group in enumerate(groups):
+        for name in group:
+            together[name].add(number)
+    sizes = {a.name: a.size for a in parts.axes}
+    follows: dict[str, str] = {}
+    for tensor in parts.tensors:
+        for outer, inner in zip(tensor.axes, tensor.axes[1:], strict=False):
+            if outer not in fixed and inner not in fixed and together[outer] == together[inner]:
+                follows.setdefault(outer, inner)
+    for tensor in parts.tensors:
+        place = {name: i for i, name in enumerate(tensor.axes)}
+        for outer, inner in list(follows.items()):
+            if outer not in place:
+                continue
+            at = place[outer]
+            dense = tensor.strides is None or tensor.strides[at] == tensor.strides[place[inner]] * sizes[inner]
+            if place[inner] != at + 1 or not dense:
+                del follows[outer]
+    return follows
+
+
+def _fixed(parts: Parts) -> set[str]:
+    """Axes that must stay as they are."""
+    fixed = {a.name for a in parts.axes if a.symbolic or a.name.startswith("k")}
+    fixed |= {i.domain.below for i in parts.inputs if i.domain.below is not None}
+    for op in parts.ops:
+        if OPS[op.fn].kind in (Kind.SCAN, Kind.IOTA) or op.fn in ("argmax", "argmin"):
+            fixed |= set(op.over)
+        for x in op.operands:
+            if isinstance(x, Literal):
+                continue
+            for axis, index in x.access:
+                fixed |= {axis, *(a for _, a in index.terms)}
+    return fixed
+
+
+def _rename(parts: Parts, runs: list[list[str]]) -> Parts:
+    """Keeps the first axis of each run, with the run's size."""
+    gone = {name for run in runs for name in run[1:]}
+    sizes = {a.name: a.size for a in parts.axes}
+    grown = {run[0]: prod(sizes[name] for name in run) for run in runs}
+    last = {run[0]: run[-1] for run in runs}
+
+    def keep(axes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(a for a in axes if a not in gone)
+
+    def strides(tensor: Input | Output) -> tuple[int, ...] | None:
+        if tensor.strides is None:
+            return None
+        step = dict(zip(tensor.axes, tensor.strides, strict=True))
+        return tuple(step[last.get(a, a)] for a in keep(tensor.axes))
+
+    return Parts(
+        tuple(replace(a, size=grown.get(a.name, a.size)) for a in parts.axes if a.name not in gone),
+        tuple(replace(i, axes=keep(i.axes), strides=strides(i)) for i in parts.inputs),
+        tuple(replace(o, axes=keep(o.axes), over=keep(o.over)) for o in parts.ops),
+        tuple(replace(o, axes=keep(o.axes), strides=strides(o)) for o in parts.outputs),
+    )
