@@ -95,6 +95,10 @@ class Arena:
             value = int.from_bytes(bytes([byte]) * size, "little", signed=size > 1)
             view.view(_INTEGER_OF_SIZE[size]).fill_(value)
 
+    def fill(self, byte: int) -> None:
+        """Fills the whole allocation, canaries included: one write for many buffers."""
+        self._bytes.fill_(byte)
+
     def load(self, tensors: Sequence[Tensor]) -> None:
         """Copies whole storages, gaps included, of tensors with the buffers' layouts."""
         for target, source in zip(self._whole, tensors, strict=True):

@@ -23,7 +23,7 @@ MIN_ROUNDS = 7
 MAX_ROUNDS = 400
 SMALL_US = 30.0  # baselines shorter than this are timed as several calls in one graph
 MAX_CALLS = 10
-FLOOR_SHARE = 0.6  # of the time that measured copy bandwidth would take
+FLOOR_SHARE = 0.45  # of the time at measured copy bandwidth; a causal mask lets a kernel skip half its reads
 L2_FACTOR = 4.0  # data that fits into L2 may move this much faster within one graph
 POLL_S = 20e-6
 

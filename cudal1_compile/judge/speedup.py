@@ -40,7 +40,9 @@ class Unstable:
     variance: float
 
 
-def compare_times(baseline_us: Sequence[float], candidate_us: Sequence[float]) -> Speedup | Unstable:
+def compare_times(
+    baseline_us: Sequence[float], candidate_us: Sequence[float], max_variance: float = MAX_VARIANCE
+) -> Speedup | Unstable:
     """Times of the same rounds, in their order. Raises ValueError for times that are no times."""
     if len(baseline_us) != len(candidate_us) or not baseline_us:
         raise ValueError(f"{len(baseline_us)} baseline and {len(candidate_us)} candidate times: expected as many")
@@ -48,7 +50,7 @@ def compare_times(baseline_us: Sequence[float], candidate_us: Sequence[float]) -
         raise ValueError("a time that is not positive and finite")
     ratios = [median(b) / median(c) for b, c in zip(_split(baseline_us), _split(candidate_us), strict=True)]
     variance = pvariance(ratios) / fmean(ratios) ** 2
-    if variance > MAX_VARIANCE:
+    if variance > max_variance:
         return Unstable(variance)
     return Speedup(
         value=round_toward_one(median(ratios)),

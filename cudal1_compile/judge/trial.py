@@ -94,13 +94,30 @@ class Trial:
         reason = self._check(*pending, errors)
         return Wrong(reason) if reason else Right(tuple(errors.items()))
 
+    def timing_cases(self) -> list[Case]:
+        """Up to two cases of the example's sizes; the calls of a timed graph take turns with them."""
+        return [c for c in self.exam.cases if not c.sizes][:2]
+
+    def timing_sets(self) -> list[BufferSet]:
+        """Buffers loaded with the timing cases."""
+        found = []
+        for turn, case in enumerate(self.timing_cases()):
+            buffers = self._buffers(case, turn)
+            buffers.inputs.load(case.inputs)
+            found.append(buffers)
+        return found
+
     def _launch(self, case: Case, turn: int) -> BufferSet:
-        buffers = self._sets[turn]
-        if buffers is None or not buffers.fits(case):
-            buffers = self._sets[turn] = BufferSet(self.exam.program, self.candidate, case, self.device)
+        buffers = self._buffers(case, turn)
         buffers.inputs.load(case.inputs)
         buffers.written.poison(POISONS[turn])
         self.runner.launch(buffers.outputs, buffers.scratch, buffers.inputs.views, case.sizes)
+        return buffers
+
+    def _buffers(self, case: Case, turn: int) -> BufferSet:
+        buffers = self._sets[turn]
+        if buffers is None or not buffers.fits(case):
+            buffers = self._sets[turn] = BufferSet(self.exam.program, self.candidate, case, self.device)
         return buffers
 
     def _check(self, case: Case, buffers: BufferSet, errors: dict[str, float]) -> str | None:

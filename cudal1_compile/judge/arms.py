@@ -1,0 +1,145 @@
+"""The arms of a measurement: aten, Inductor and candidates, each captured as a CUDA graph of the same form."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.judge.arena import POISONS, Arena, output_specs, scratch_specs
+from cudal1_compile.judge.baseline import Baseline, aten_baseline, inductor_baseline
+from cudal1_compile.judge.clock import Arm, Clock, calls_per_graph
+from cudal1_compile.judge.trial import Runner, Trial
+from cudal1_compile.runtime.launcher import LoadedKernel
+from cudal1_fx_passes.program import Program
+
+log = logging.getLogger(__name__)
+
+WARM_UP_S = 30.0
+
+
+class KernelRunner:
+    """A loaded kernel on the clock's stream."""
+
+    def __init__(self, program: Program, kernel: LoadedKernel, clock: Clock, limit_s: float) -> None:
+        self._symbols = [a for a in program.axes if a.symbolic]
+        self._kernel = kernel
+        self._clock = clock
+        self._limit_s = limit_s
+
+    def launch(
+        self,
+        outputs: Sequence[Tensor],
+        scratch: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        sizes: Mapping[str, int],
+    ) -> None:
+        symbols = [sizes.get(a.name, a.size) for a in self._symbols]
+        self._kernel(*outputs, *scratch, *inputs, *symbols, self._clock.stream.cuda_stream)
+
+    def wait(self) -> None:
+        self._clock.wait(self._limit_s)
+
+
+class Slots:
+    """Outputs and scratch for each call of a timed graph: no call finds what another one left."""
+
+    def __init__(self, program: Program, candidate: Candidate, calls: int, device: torch.device) -> None:
+        outputs = output_specs(program, {})
+        specs = [*outputs, *scratch_specs(program, candidate, {})]
+        self._arena = Arena(specs * calls, device)
+        self._width = len(specs)
+        self._outputs = len(outputs)
+
+    def outputs(self, call: int) -> list[Tensor]:
+        start = call * self._width
+        return self._arena.views[start : start + self._outputs]
+
+    def scratch(self, call: int) -> list[Tensor]:
+        start = call * self._width
+        return self._arena.views[start + self._outputs : start + self._width]
+
+    def poison(self) -> None:
+        self._arena.fill(POISONS[0])
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineArm:
+    """`held` keeps alive what the graph reads and writes."""
+
+    arm: Arm
+    held: object
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateArm:
+    arm: Arm
+    slots: Slots
+    trial: Trial
+
+    def wrong_result(self) -> str | None:
+        """Results of timed calls are results too: compares those of the last round."""
+        cases = self.trial.timing_cases()
+        for i in range(min(self.arm.calls, len(cases))):
+            if (reason := cases[i].check(self.slots.outputs(i)).refusal) is not None:
+                return f"a timed call gave a wrong result: {reason}"
+        return None
+
+
+def aten_arm(program: Program, inputs: Sequence[Sequence[Tensor]], clock: Clock) -> BaselineArm | None:
+    """The aten baseline, with as many calls in its graph as its length asks for; None where it has no graph."""
+    try:
+        call = aten_baseline(program, clock.device)
+        one = _baseline_arm("aten", call, inputs, 1, clock)
+        (times,) = clock.measure([one.arm], 5, random.Random(0))
+        calls = calls_per_graph(median(times))
+        return one if calls == 1 else _baseline_arm("aten", call, inputs, calls, clock)
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        log.warning("no aten baseline: %s", str(error).splitlines()[0])
+        return None
+
+
+def inductor_arm(
+    program: Program, inputs: Sequence[Sequence[Tensor]], calls: int, clock: Clock
+) -> BaselineArm | None:
+    """The region compiled alone by Inductor; None where Inductor or a capture of its code fails."""
+    try:
+        call = inductor_baseline(program, clock.device, inputs[0])
+        return _baseline_arm("inductor", call, inputs, calls, clock)
+    except Exception as error:  # noqa: BLE001  a compiler's failure of any kind leaves the other baseline
+        log.warning("no Inductor baseline: %s", str(error).splitlines()[:1])
+        return None
+
+
+def candidate_arm(
+    name: str, program: Program, runner: Runner, trial: Trial, calls: int, clock: Clock
+) -> CandidateArm:
+    """One candidate, every call into memory of its own, inputs in turns."""
+    slots = Slots(program, trial.candidate, calls, clock.device)
+    sets = trial.timing_sets()
+
+    def call(i: int) -> None:
+        runner.launch(slots.outputs(i), slots.scratch(i), sets[i % len(sets)].inputs.views, {})
+
+    return CandidateArm(Arm(name, clock.capture(call, calls), calls, slots.poison), slots, trial)
+
+
+def _baseline_arm(
+    name: str, call: Baseline, inputs: Sequence[Sequence[Tensor]], calls: int, clock: Clock
+) -> BaselineArm:
+    held: list[object] = [call, inputs]
+    for given in inputs:
+        call(given)
+    clock.wait(WARM_UP_S)
+    graph = clock.capture(lambda i: held.append(call(inputs[i % len(inputs)])), calls)
+    return BaselineArm(Arm(name, graph, calls, _nothing), held)
+
+
+def _nothing() -> None:
+    """An arm without state to reset."""

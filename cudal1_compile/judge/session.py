@@ -1,0 +1,292 @@
+"""The judge's work on one GPU, within the worker process: verify, time, measure finalists together.
+
+    judge:     exam (cached) -> trial -> quick timing against aten
+    finalists: fresh exam -> trial with repeats -> replays of a CUDA graph with new inputs
+               -> aten, Inductor and all candidates timed together
+
+A hang or a fault raises TrialStopped; the process is then useless and its parent replaces it. Everything runs
+on one stream that is not the default one. Builds happen in the parent; this module gets binaries.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.errors import LaunchError
+from cudal1_compile.judge.arena import POISONS
+from cudal1_compile.judge.arms import (
+    BaselineArm,
+    CandidateArm,
+    KernelRunner,
+    aten_arm,
+    candidate_arm,
+    inductor_arm,
+)
+from cudal1_compile.judge.clock import Clock
+from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
+from cudal1_compile.judge.inputs import derive_seed
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.moved import bytes_moved
+from cudal1_compile.judge.speedup import Speedup, compare_times
+from cudal1_compile.judge.trial import Trial, Wrong
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
+from cudal1_compile.runtime.build import Binary
+from cudal1_compile.runtime.launcher import LoadedKernel, load
+from cudal1_compile.runtime.target import detect_target
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
+
+log = logging.getLogger(__name__)
+
+MAX_REGIONS = 512
+QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A candidate with its binary."""
+
+    candidate: Candidate
+    binary: Binary
+
+
+@dataclass(slots=True)
+class _Region:
+    """What is made once for a region: its exam, and its aten baseline on first use."""
+
+    exam: Exam
+    aten: BaselineArm | None = None
+    tried_aten: bool = False
+
+    def timing_inputs(self) -> list[list[Tensor]]:
+        return [c.inputs for c in self.exam.cases if not c.sizes][:2]
+
+
+@dataclass(frozen=True, slots=True)
+class _Final:
+    """A finalist that is right, ready to be timed."""
+
+    kernel: LoadedKernel
+    runner: KernelRunner
+    trial: Trial
+    errors: tuple[tuple[str, float], ...]
+
+
+class DeviceSession:
+    """Owns a device: its stream, its clock, the regions that are ready."""
+
+    def __init__(self, index: int, limits: Limits) -> None:
+        self.device = torch.device("cuda", index)
+        torch.cuda.set_device(self.device)
+        self.limits = limits
+        self.target = detect_target(self.device)
+        self.clock = Clock(self.device, self.target.l2_bytes)
+        self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
+        self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
+        self._rng = random.Random()
+
+    def judge(self, program: Program, entrant: Entrant, seed: int, timed: bool = True) -> Verdict:
+        """Gates 3 to 5 and, if asked, a quick timing. Raises TrialStopped."""
+        (verdict,) = self._guarded(1, lambda: [self._judge(program, entrant, seed, timed)])
+        return verdict
+
+    def finalists(self, program: Program, entrants: Sequence[Entrant], seed: int) -> list[Verdict]:
+        """Gates 5 to 8 on fresh data, all candidates timed together. Raises TrialStopped."""
+        return self._guarded(
+            len(entrants), lambda: self._finalists(program, entrants, derive_seed(seed, "finalists"))
+        )
+
+    def _guarded(self, count: int, work: Callable[[], list[Verdict]]) -> list[Verdict]:
+        with torch.cuda.stream(self.clock.stream), torch.no_grad():
+            try:
+                return work()
+            except torch.OutOfMemoryError:
+                self._regions.clear()
+                torch.cuda.empty_cache()
+                return [Deferred("the device has no room for a trial of this region")] * count
+
+    # regions
+
+    def _region(self, program: Program, seed: int) -> _Region | Deferred | Rejected:
+        key = (print_program(program), seed)
+        found = self._regions.get(key)
+        if found is None:
+            exam = prepare_exam(program, seed, self.device, self._room(), self.limits.distributions or None)
+            if isinstance(exam, NoRoom):
+                return Deferred(exam.reason)
+            found = exam if isinstance(exam, Unverifiable) else _Region(exam)
+            self._regions[key] = found
+            self._evict()
+        self._regions.move_to_end(key)
+        return Rejected("verify", found.reason) if isinstance(found, Unverifiable) else found
+
+    def _evict(self) -> None:
+        def held_bytes() -> int:
+            return sum(r.exam.size_bytes for r in self._regions.values() if isinstance(r, _Region))
+
+        while len(self._regions) > 1 and (
+            len(self._regions) > MAX_REGIONS or held_bytes() > self.limits.cached_exams_bytes
+        ):
+            self._regions.popitem(last=False)
+
+    def _room(self) -> int:
+        free, _ = torch.cuda.mem_get_info(self.device)
+        cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return min(self.limits.memory_bytes, (free + cached) // 2)
+
+    def _aten(self, program: Program, region: _Region) -> BaselineArm | None:
+        if not region.tried_aten:
+            region.tried_aten = True
+            region.aten = aten_arm(program, region.timing_inputs(), self.clock)
+        return region.aten
+
+    # one candidate
+
+    def _judge(self, program: Program, entrant: Entrant, seed: int, timed: bool) -> Verdict:
+        region = self._region(program, seed)
+        if not isinstance(region, _Region):
+            return region
+        found = self._trial(program, region, entrant, repeats=1)
+        if isinstance(found, Rejected):
+            return found
+        try:
+            timing = self._quick(program, region, found) if timed else None
+        finally:
+            found.kernel.close()
+        return timing if isinstance(timing, Rejected) else self._accept(found, seed, timing)
+
+    def _trial(self, program: Program, region: _Region, entrant: Entrant, repeats: int) -> _Final | Rejected:
+        try:
+            kernel = load(program, entrant.candidate, entrant.binary, self.device.index)
+        except LaunchError as error:
+            return Rejected("build", f"the kernel cannot be loaded: {error}")
+        runner = KernelRunner(program, kernel, self.clock, self.limits.verify_s)
+        trial = Trial(region.exam, entrant.candidate, runner, self.device)
+        try:
+            found = trial.verify(repeats)
+        except LaunchError as error:
+            kernel.close()
+            return Rejected("verify", f"the launch failed: {error}")
+        if isinstance(found, Wrong):
+            kernel.close()
+            return Rejected("verify", found.reason)
+        return _Final(kernel, runner, trial, found.errors)
+
+    def _accept(self, final: _Final, seed: int, timing: Timing | None) -> Accepted:
+        return Accepted(Proof(self.target.key, "reassociates", final.errors, seed, timing, None, self.versions))
+
+    def _quick(self, program: Program, region: _Region, final: _Final) -> Timing | Rejected | None:
+        aten = self._aten(program, region)
+        if aten is None:
+            return None
+        arm = candidate_arm("candidate", program, final.runner, final.trial, aten.arm.calls, self.clock)
+        arms = [aten.arm, arm.arm]
+        rounds = self.clock.rounds_for(arms, self.limits.quick_ms, self._rng)
+        aten_us, candidate_us = self.clock.measure(arms, rounds, self._rng)
+        if (refused := self._time_refusal(program, arm, candidate_us)) is not None:
+            return refused
+        found = compare_times(aten_us, candidate_us, QUICK_VARIANCE)
+        assert isinstance(found, Speedup)
+        return Timing(
+            found.candidate_us, found.baseline_us, None, found.value, found.lower_bound, found.rounds, final=False
+        )
+
+    def _time_refusal(self, program: Program, arm: CandidateArm, times_us: Sequence[float]) -> Rejected | None:
+        """A wrong result of a timed call, or a time that cannot be."""
+        if (reason := arm.wrong_result()) is not None:
+            return Rejected("time", reason)
+        floor_us = self.clock.floor_us(bytes_moved(program), arm.arm.calls)
+        fastest_us = min(times_us)
+        if fastest_us < floor_us:
+            return Rejected("time", f"{fastest_us:.2f} us a call: its bytes alone need {floor_us:.2f} us")
+        return None
+
+    # finalists
+
+    def _finalists(self, program: Program, entrants: Sequence[Entrant], seed: int) -> list[Verdict]:
+        region = self._region(program, seed)
+        if not isinstance(region, _Region):
+            return [region] * len(entrants)
+        verdicts: dict[int, Verdict] = {}
+        finals: dict[int, _Final] = {}
+        try:
+            for i, entrant in enumerate(entrants):
+                found = self._trial(program, region, entrant, self.limits.finalist_repeats)
+                if isinstance(found, Rejected):
+                    verdicts[i] = found
+                    continue
+                finals[i] = found
+                if (reason := self._replays(found)) is not None:
+                    verdicts[i] = Rejected("verify", reason)
+            timed = {i: f for i, f in finals.items() if i not in verdicts}
+            verdicts |= self._final_timing(program, region, timed, seed) if timed else {}
+        finally:
+            for final in finals.values():
+                final.kernel.close()
+        return [verdicts[i] for i in range(len(entrants))]
+
+    def _replays(self, final: _Final) -> str | None:
+        """Captures the candidate once and replays it with the inputs of every case of the same shapes."""
+        buffers = final.trial.timing_sets()[0]
+
+        def call(_: int) -> None:
+            final.runner.launch(buffers.outputs, buffers.scratch, buffers.inputs.views, {})
+
+        graph = self.clock.capture(call, 1)
+        for case in (c for c in final.trial.exam.cases if not c.sizes):
+            buffers.inputs.load(case.inputs)
+            buffers.written.poison(POISONS[1])
+            graph.replay()
+            final.runner.wait()
+            if (reason := case.check(buffers.outputs).refusal) is not None:
+                return f"replayed in a CUDA graph with new inputs: {reason}"
+        return None
+
+    def _final_timing(
+        self, program: Program, region: _Region, finals: Mapping[int, _Final], seed: int
+    ) -> dict[int, Verdict]:
+        aten = self._aten(program, region)
+        if aten is None:
+            return dict.fromkeys(finals, Deferred("the aten baseline cannot be captured in a CUDA graph"))
+        calls = aten.arm.calls
+        inputs = region.timing_inputs()
+        inductor = inductor_arm(program, inputs, calls, self.clock) if self.limits.inductor else None
+        baselines = [aten.arm] if inductor is None else [aten.arm, inductor.arm]
+        rivals = {
+            i: candidate_arm(str(i), program, f.runner, f.trial, calls, self.clock) for i, f in finals.items()
+        }
+        arms = [*baselines, *(r.arm for r in rivals.values())]
+        rounds = self.clock.rounds_for(arms, self.limits.final_ms * len(arms), self._rng)
+        times = self.clock.measure(arms, rounds, self._rng)
+        verdicts: dict[int, Verdict] = {}
+        for (i, rival), candidate_us in zip(rivals.items(), times[len(baselines) :], strict=True):
+            refused = self._time_refusal(program, rival, candidate_us)
+            verdicts[i] = refused or self._decide(finals[i], times[: len(baselines)], candidate_us, seed)
+        return verdicts
+
+    def _decide(
+        self, final: _Final, baselines: Sequence[Sequence[float]], candidate_us: Sequence[float], seed: int
+    ) -> Verdict:
+        found = [compare_times(b, candidate_us) for b in baselines]
+        steady = [f for f in found if isinstance(f, Speedup)]
+        if len(steady) < len(found):
+            return Deferred("the times vary too much between buckets; the device may be busy")
+        worst = min(steady, key=lambda f: f.value)
+        timing = Timing(
+            candidate_us=worst.candidate_us,
+            aten_us=steady[0].baseline_us,
+            inductor_us=steady[1].baseline_us if len(steady) > 1 else None,
+            speedup=worst.value,
+            lower_bound=worst.lower_bound,
+            rounds=worst.rounds,
+            final=True,
+        )
+        return self._accept(final, seed, timing)
