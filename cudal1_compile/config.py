@@ -16,7 +16,7 @@ MAX_DEBUG_LEVEL = 4
 
 
 def cache_dir() -> Path:
-    """The directory of everything that is kept between processes; made if it can be, whoever writes there finds out.
+    """The directory of everything that is kept between processes; made where that is possible.
 
     Only this user may enter it: what lies there is loaded as native code.
     """
