@@ -22,6 +22,7 @@ import torch
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.fast_llama import FastLlama
 from cudal1_compile.generate.linear import fast_cpu_dtype
+from cudal1_compile.generate.quiet import without_progress_bars
 from cudal1_compile.generate.tokens import load_codec
 
 MODEL_DIR = Path(__file__).parent / "model"
@@ -70,7 +71,7 @@ class BundledGenerator:
         rows = [ids for ids in coded for _ in range(n)]
         longest = max((len(ids) for ids in coded), default=0)
         room = min(self.max_new, self.sampler.weights.max_positions - longest)
-        if room < SHORTEST_REPLY:
+        if room < min(SHORTEST_REPLY, self.max_new):
             raise GeneratorError(
                 f"a prompt of {longest} tokens leaves room for {room}; at most {self.budget_tokens}"
             )
@@ -113,7 +114,8 @@ def load_model(directory: Path) -> Any:
     from transformers import LlamaForCausalLM
 
     try:
-        return LlamaForCausalLM.from_pretrained(str(directory), local_files_only=True)
+        with without_progress_bars():
+            return LlamaForCausalLM.from_pretrained(str(directory), local_files_only=True)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise GeneratorError(f"the model in {directory} cannot be loaded: {error}") from error
 
@@ -126,7 +128,8 @@ def save_model(model: Any, directory: Path, max_new_tokens: int, temperature: fl
     copy = type(model)(model.config).to(torch.bfloat16)
     copy.load_state_dict(model.state_dict())
     copy.generation_config = model.generation_config
-    copy.save_pretrained(str(directory), max_shard_size=PART_BYTES)
+    with without_progress_bars():
+        copy.save_pretrained(str(directory), max_shard_size=PART_BYTES)
 
 
 def _read_index(path: Path) -> set[str]:

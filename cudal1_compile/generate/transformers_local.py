@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
+from cudal1_compile.generate.quiet import without_progress_bars
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,9 @@ def load_checkpoint(directory: Path, device: str, dtype: str) -> tuple[Any, Any]
             f"{directory} holds no config.json: expected the directory of a transformers checkpoint"
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
-        model: Any = AutoModelForCausalLM.from_pretrained(str(directory), local_files_only=True, dtype=dtype)
+        with without_progress_bars():
+            tokenizer = AutoTokenizer.from_pretrained(str(directory), local_files_only=True)
+            model: Any = AutoModelForCausalLM.from_pretrained(str(directory), local_files_only=True, dtype=dtype)
     except (OSError, ValueError, KeyError) as error:
         raise GeneratorError(f"{directory} cannot be loaded by transformers: {error}") from error
     return model.to(device).train(False), tokenizer

@@ -1,0 +1,131 @@
+"""The bundled generator on a tiny model of the shipped form: loading, replying, and what can be wrong with it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from generate_models import make_checkpoint
+from transformers import LlamaForCausalLM
+
+from cudal1_compile.generate import bundled
+from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
+from cudal1_compile.generate.errors import GeneratorError, ModelMissing
+from cudal1_compile.generate.factory import make_generator
+from cudal1_compile.generate.transformers_local import TransformersGenerator
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(bundled, "PART_BYTES", 40_000)
+    make_checkpoint(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def open_generator(directory: Path, **changes: Any) -> BundledGenerator:
+    return BundledGenerator(BundledConfig(directory, dtype=torch.float32, **changes))
+
+
+def test_the_model_lies_in_small_parts_and_transformers_loads_the_directory(directory: Path) -> None:
+    parts = sorted(p.name for p in directory.glob("model-*.safetensors"))
+    assert len(parts) > 1
+    assert parts[0] == f"model-00001-of-{len(parts):05d}.safetensors"
+    assert all(p.stat().st_size < 60_000 for p in directory.glob("*.safetensors"))
+    model = LlamaForCausalLM.from_pretrained(str(directory), local_files_only=True)
+    assert model.config.head_dim == 8
+
+
+def test_replies_are_those_of_transformers_where_greedy(directory: Path) -> None:
+    generator = open_generator(directory)
+    prompt = "region v1\ndims d0=32\n"
+    [[first, second, third]] = generator.propose([prompt], 3, seed=1)
+    model: Any = LlamaForCausalLM.from_pretrained(str(directory), dtype=torch.float32)
+    ids = torch.tensor([generator.codec.encode_prompt(prompt)])
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=48, do_sample=False)
+    assert first == generator.codec.decode(out[0, ids.shape[1] :].tolist())
+    assert len({first, second, third}) == 3
+    assert generator.propose([prompt], 3, seed=1) == [[first, second, third]]
+    assert generator.propose([prompt], 3, seed=2)[0][1:] != [second, third]
+    assert all("<eos>" not in r and "<pad>" not in r for r in (first, second, third))
+
+
+def test_prompts_keep_their_order_and_get_n_replies_each(directory: Path) -> None:
+    generator = open_generator(directory, temperature=0.0)
+    prompts = ["dims d0=64", "region v1", "region v1\ndims"]
+    together = generator.propose(prompts, 2, seed=0)
+    assert together == [generator.propose([p], 2, seed=0)[0] for p in prompts]
+
+
+def test_budget_counts_in_its_own_tokens(directory: Path) -> None:
+    generator = open_generator(directory)
+    assert generator.budget_tokens == 256 - 48 - 2
+    assert generator.count_tokens("dims d0=32 d1=64") < 16
+    with pytest.raises(GeneratorError, match="leaves room for"):
+        generator.propose(["# " * 250], 1, 0)
+
+
+def test_the_deadline_leaves_unfinished_replies_out(directory: Path) -> None:
+    generator = open_generator(directory)
+    start = time.monotonic()
+    found = generator.propose_until(["region v1"] * 4, 8, 0, start + 0.01)
+    assert time.monotonic() - start < 2.0
+    assert len(found) == 4
+    assert sum(map(len, found)) < 32
+
+
+def test_the_name_is_the_digest_of_the_files(directory: Path) -> None:
+    name = open_generator(directory).name
+    assert name == open_generator(directory).name
+    path = directory / "generation_config.json"
+    config = directory / "config.json"
+    path.write_text(path.read_text())
+    config.write_text(config.read_text() + "\n")
+    assert open_generator(directory).name != name
+
+
+def test_a_missing_part_is_named(directory: Path) -> None:
+    part = sorted(directory.glob("model-*.safetensors"))[1]
+    part.unlink()
+    with pytest.raises(ModelMissing, match=f"{part.name} is missing.*make retrain"):
+        open_generator(directory)
+
+
+def test_an_absent_model_is_named_with_all_its_files(tmp_path: Path) -> None:
+    with pytest.raises(ModelMissing, match=r"config\.json, tokenizer\.json, model\.safetensors are missing"):
+        open_generator(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("damage", ["cut", "index", "tokens"])
+def test_a_damaged_model_is_a_generator_error(directory: Path, damage: str) -> None:
+    if damage == "cut":
+        part = sorted(directory.glob("model-*.safetensors"))[0]
+        part.write_bytes(part.read_bytes()[:1000])
+        with pytest.raises(GeneratorError, match="cannot be loaded"):
+            open_generator(directory)
+    elif damage == "index":
+        (directory / "model.safetensors.index.json").write_text("{")
+        with pytest.raises(GeneratorError, match="not an index"):
+            open_generator(directory)
+    else:
+        path = directory / "tokenizer.json"
+        path.write_text(path.read_text().replace('"<sep>"', '"<other>"'))
+        with pytest.raises(ValueError, match="ids of <pad>, <bos>, <sep>, <eos>"):
+            open_generator(directory)
+
+
+def test_the_factory_finds_the_right_kind(directory: Path, tmp_path: Path) -> None:
+    assert isinstance(make_generator(str(directory)), BundledGenerator)
+    make_checkpoint(tmp_path / "other", chat=True)
+    path = tmp_path / "other" / "tokenizer.json"
+    path.write_text(path.read_text().replace('"<sep>"', '"<other>"'))
+    assert isinstance(make_generator(str(tmp_path / "other")), TransformersGenerator)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(GeneratorError, match=r"config\.json"):
+        make_generator(str(tmp_path / "empty"))
+    with pytest.raises(ValueError, match="'bundeld': expected 'bundled'"):
+        make_generator("bundeld")
+    with pytest.raises(ValueError, match="URL#model=NAME"):
+        make_generator("http://localhost:1/v1")
