@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from cudal1_fx_passes.canonical import fingerprint
-
 from cudal1_compile.candidate import Reply
 from cudal1_compile.generate.tokens import Codec
 from cudal1_fx_passes.program import Program
@@ -42,7 +40,7 @@ from cudal1_trainer.pairs import (
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scorebook import ScoreBook, TaskScore, read_scores, score_files
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
-from cudal1_trainer.variants import make_task, write_variant, write_variants
+from cudal1_trainer.variants import canonical_key, make_task, write_variant, write_variants
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +86,7 @@ class Source:
     def _replies(self, program: Program) -> list[Reply]:
         # more are written than kept, so that no teacher is preferred for standing first in the table
         variants = write_variants(program, 64, tries=1)
-        rng = random.Random(fingerprint(program))
+        rng = random.Random(canonical_key(program))
         chosen = rng.sample(variants, min(self.recipe.variants_per_task, len(variants)))
         return [v.reply for v in chosen]
 
@@ -124,7 +122,7 @@ class Source:
 def write_again(score: TaskScore, heldout: HeldOut) -> ScoredProgram | None:
     """A measured task's program and replies; None where it is held out or its code is not what was measured."""
     program = make_task(score.seed)
-    if fingerprint(program) != score.fingerprint or heldout.holds(program):
+    if canonical_key(program) != score.fingerprint or heldout.holds(program):
         return None
     measured = []
     for item in score.right:

@@ -10,7 +10,6 @@ Corpus and scores skip every program whose fingerprint or structure (its text wi
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator
@@ -18,10 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
-
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.variants import make_task, write_variants
+from cudal1_trainer.variants import canonical_key, make_task, write_variants
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +49,8 @@ class HeldOut:
     structures: frozenset[str]
 
     def holds(self, program: Program) -> bool:
-        return fingerprint(program) in self.fingerprints or structure_key(program) in self.structures
-
-
-def structure_key(program: Program) -> str:
-    """sha256 of the program's text without sizes."""
-    return hashlib.sha256(relative(program).encode()).hexdigest()
+        """Whether a canonical program, or one of its structure, is held out."""
+        return canonical_key(program) in self.fingerprints or relative(program) in self.structures
 
 
 def hold_out(programs: Iterable[HeldOutProgram]) -> HeldOut:
@@ -93,7 +87,7 @@ def task_programs(count: int, taken: Iterable[str] = ()) -> Iterator[HeldOutProg
         if kept == count:
             return
         program = make_task(seed)
-        key = structure_key(program)
+        key = relative(program)
         if key in structures or not write_variants(program, 1):
             continue
         structures.add(key)
@@ -104,7 +98,7 @@ def task_programs(count: int, taken: Iterable[str] = ()) -> Iterator[HeldOutProg
 
 
 def _entry(program: Program, source: str, seed: int | None = None) -> HeldOutProgram:
-    return HeldOutProgram(source, fingerprint(program), structure_key(program), print_program(program), seed)
+    return HeldOutProgram(source, fingerprint(program), relative(program), print_program(program), seed)
 
 
 def build_heldout(regions: Path | None, tasks: int) -> HeldOut:

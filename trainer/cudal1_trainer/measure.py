@@ -19,12 +19,20 @@ from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError, LaunchError
+from cudal1_compile.judge.baseline import static_sizes
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.to_aten import to_aten
 from cudal1_trainer.gpu_time import Arm, Busy, Captured, capture, copies_needed, time_graphs
-from cudal1_trainer.quickcheck import Subject, check, empty_outputs, empty_scratch, make_subject
+from cudal1_trainer.quickcheck import (
+    Subject,
+    bytes_moved,
+    check,
+    empty_outputs,
+    empty_scratch,
+    make_subject,
+)
 from cudal1_trainer.workers import Fault
 
 log = logging.getLogger(__name__)
@@ -85,11 +93,10 @@ def measure(
             failures[item.name] = wrong
         else:
             kernels[item.name] = (item.candidate, wrong)
-    bytes_moved = subject.bytes_moved
-    copies = copies_needed(bytes_moved, target.l2_bytes, torch.cuda.mem_get_info(device)[0])
+    copies = copies_needed(bytes_moved(program), target.l2_bytes, torch.cuda.mem_get_info(device)[0])
     inputs = [subject.inputs, *([copy_storage(x) for x in subject.inputs] for _ in range(copies - 1))]
     del subject
-    aten = to_aten(program).to(device)
+    aten = to_aten(static_sizes(program)).to(device)
     callables: dict[str, Callable[..., object]] = {"aten": aten} | dict(others or {})
     graphs, lost = _capture_all(program, kernels, callables, inputs, device, mark)
     mark("timing")

@@ -1,10 +1,11 @@
 """A quick look whether a kernel computes its program: poisoned outputs, guarded ends, one comparison.
 
-    Subject(program, device)   inputs, oracle and native reference, made once
-    check(subject, kernel)     None where right, else a sentence
+    make_subject(program, device)        inputs and what is expected of them, made once
+    check(subject, candidate, run)       None where right, else a sentence
 
-This keeps wrong kernels out of scores and statistics. It is NOT the judge: one distribution, no attack on
-timing or memory beyond the ends of the outputs; nothing is accepted into a cache because of it.
+The comparison and its error budget are the judge's own. This keeps wrong kernels out of scores and statistics, but
+it is NOT the judge: one distribution, no attack on timing or memory beyond the ends of the outputs; nothing
+is accepted into a cache because of it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
+from cudal1_compile.judge.compare import Expected, expect, measure, read, refusal, usable
 from cudal1_compile.judge.inputs import make_inputs
-from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate
-from cudal1_fx_passes.program import Output, Program
+from cudal1_fx_passes.evaluate import TORCH_DTYPE
+from cudal1_fx_passes.program import ITEM_BYTES, Output, Program
 
 GUARD = 256  # elements behind an output that must stay untouched
-DISCRETE_SHARE = 1e-3  # of the elements of an integer or bool output that may differ
-_UNIT = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float64: 2.0**-53}
 
 Run = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], None]  # outputs, scratch, inputs
 
@@ -35,19 +35,26 @@ class Subject:
     program: Program
     device: torch.device
     inputs: list[Tensor]
-    exact: list[Tensor]  # float64 oracle
-    native: list[Tensor]  # each operation in its own dtype
-
-    @property
-    def bytes_moved(self) -> int:
-        """Every input read once, every output written once."""
-        tensors = [*self.inputs, *self.native]
-        return sum(t.numel() * t.element_size() for t in tensors)
+    expected: list[Expected]
 
 
-def make_subject(program: Program, device: torch.device, seed: int = 0) -> Subject:
-    inputs = make_inputs(program, "normal", seed, device)
-    return Subject(program, device, inputs, evaluate(program, inputs, float64=True), evaluate(program, inputs))
+class Unusable(RuntimeError):
+    """The reference is not finite enough on these inputs to tell right from wrong."""
+
+
+def make_subject(program: Program, device: torch.device, distribution: str = "normal", seed: int = 0) -> Subject:
+    """Raises Unusable."""
+    inputs = make_inputs(program, distribution, seed, device)
+    expected = expect(program, inputs)
+    if not usable(expected):
+        raise Unusable("more than 1% of the reference is not finite")
+    return Subject(program, device, inputs, expected)
+
+
+def bytes_moved(program: Program) -> int:
+    """Every input read once, every output written once."""
+    read_bytes = sum(program.size(i.axes) * ITEM_BYTES[i.dtype] for i in program.inputs)
+    return read_bytes + sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
 
 
 def storage_length(program: Program, out: Output) -> int:
@@ -96,32 +103,11 @@ def check(subject: Subject, candidate: Candidate, run: Run) -> str | None:
 
 
 def compare(subject: Subject, outputs: Sequence[Tensor]) -> str | None:
-    for spec, got, exact, native in zip(
-        subject.program.outputs, outputs, subject.exact, subject.native, strict=True
-    ):
-        wrong = _compare_one(got, exact, native)
-        if wrong:
-            return f"{spec.name}: {wrong}"
+    for got, expected in zip(outputs, subject.expected, strict=True):
+        reason = refusal(read(measure(got, expected), expected), got, expected)
+        if reason:
+            return reason
     return None
-
-
-def _compare_one(got: Tensor, exact: Tensor, native: Tensor) -> str | None:
-    if not got.is_floating_point():
-        share = float((got != native).double().mean()) if got.numel() else 0.0
-        return f"{share:.2%} of the elements differ" if share > DISCRETE_SHARE else None
-    usable = exact.isfinite() & native.isfinite()
-    if not bool((got.isfinite() | ~usable).all()):
-        return "holds NaN or infinity where the reference is finite"
-    zero = torch.zeros((), dtype=torch.float64, device=got.device)
-    error = torch.where(usable, got.double() - exact, zero).abs()
-    allowed = torch.where(usable, native.double() - exact, zero).abs()
-    size = torch.where(usable, exact, zero).abs()
-    unit = _UNIT[got.dtype]
-    peak, limit = float(error.max()), 4 * float(allowed.max()) + 32 * unit * float(size.max())
-    if peak > limit:
-        return f"error {peak:.3g}, at most {limit:.3g} allowed"
-    mean, mean_limit = float(error.mean()), 4 * float(allowed.mean()) + 8 * unit * float(size.mean())
-    return f"mean error {mean:.3g}, at most {mean_limit:.3g} allowed" if mean > mean_limit else None
 
 
 def _check_guards(program: Program, flats: Sequence[Tensor]) -> str | None:

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cudal1_fx_passes.canonical import fingerprint
 
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.measure import Mark, Measurement, build_all, measure
+from cudal1_trainer.quickcheck import Unusable
 from cudal1_trainer.recipe import load_recipe
 from cudal1_trainer.scorebook import (
     TaskScore,
@@ -37,7 +37,7 @@ from cudal1_trainer.scorebook import (
     read_scores,
     score_files,
 )
-from cudal1_trainer.variants import Variant, make_task, write_variants
+from cudal1_trainer.variants import Variant, canonical_key, make_task, write_variants
 from cudal1_trainer.workers import Exclusive, Finished, Lost, run_jobs
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Worker:
 
 
 def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
-    """None where the task is held out or no teacher answers it."""
+    """None where the task is held out, no teacher answers it, or its reference is not finite."""
     program = make_task(job.seed)
     if worker.heldout.holds(program):
         return None
@@ -88,9 +88,12 @@ def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
     wanted = {v.name: v.candidate for v in variants if v.name not in job.blamed}
     built = build_all(program, wanted, worker.target, mark)
     mark("waits for the device")
-    with worker.lock:
-        found = measure(program, built, worker.device, worker.target, mark)
-    return _score(job, fingerprint(program), variants, found)
+    try:
+        with worker.lock:
+            found = measure(program, built, worker.device, worker.target, mark)
+    except Unusable:
+        return None
+    return _score(job, canonical_key(program), variants, found)
 
 
 def _score(job: Job, key: str, variants: list[Variant], found: Measurement) -> TaskScore:

@@ -7,16 +7,16 @@ tells whether today's teachers still write the code that was measured. Nothing i
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cudal1_fx_passes.canonical import fingerprint
-
 from cudal1_compile.candidate import Candidate, Reply, parse_candidate
 from cudal1_compile.errors import CandidateError
 from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
 from cudal1_trainer.tasks import generate_task
 from cudal1_trainer.teachers import TEACHERS
 
@@ -45,10 +45,15 @@ def make_task(seed: int) -> Program:
     return generate_task(random.Random(f"task {seed}"))
 
 
-def write_variant(program: Program, name: str) -> Variant | None:
-    """The reply of this name; None where the teacher has none for the program."""
+def canonical_key(program: Program) -> str:
+    """The fingerprint of a program that is in canonical form already, as tasks and imported regions are."""
+    return hashlib.sha256(print_program(program).encode()).hexdigest()
+
+
+def write_variant(program: Program, name: str, key: str | None = None) -> Variant | None:
+    """The reply of this name; None where the teacher has none for the program. key: its canonical_key."""
     teacher = name.rpartition("/")[0]
-    reply = TEACHERS[teacher](program, random.Random(f"{fingerprint(program)} {name}"))
+    reply = TEACHERS[teacher](program, random.Random(f"{key or canonical_key(program)} {name}"))
     if reply is None:
         return None
     try:
@@ -62,13 +67,14 @@ def write_variants(program: Program, limit: int, tries: int = 4, teachers: Seque
     """Up to `limit` distinct variants: every teacher once, then every teacher again, `tries` rounds at most."""
     found: dict[str, Variant] = {}
     silent: set[str] = set()
+    key = canonical_key(program)
     for k in range(tries):
         for teacher in teachers or TEACHERS:
             if len(found) == limit:
                 return list(found.values())
             if teacher in silent:
                 continue
-            variant = write_variant(program, f"{teacher}/{k}")
+            variant = write_variant(program, f"{teacher}/{k}", key)
             if variant is None:
                 silent.add(teacher)  # a teacher that passes does so for the program, not for the seed
             else:
