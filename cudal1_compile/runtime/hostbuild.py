@@ -125,7 +125,11 @@ def runtime_folder() -> Path:
         (
             Step("runner", (runner, scheduler), common_runner),
             Step("runner_check", (runner, scheduler, memory), (*common_runner, "-DCUDAL1_CHECKED")),
-            Step("libcudal1_host.so", (scheduler,), (*common, "-shared", "-fPIC", "-lm")),
+            Step(
+                "libcudal1_host.so",
+                (NATIVE_DIR / "host_driver.cpp", scheduler),
+                (*common, "-shared", "-fPIC", "-lm"),
+            ),
         ),
     )
 
