@@ -93,6 +93,8 @@ class Database:
         raise CacheError(f"{self.path}: still failing after {_RETRIES} new connections; see the warnings above")
 
     def _connection(self) -> sqlite_utils.Database:
+        if self._db is not None and self.path is not None and _inode(self.path) != self._inode:
+            self.close()  # another process has moved or removed the file; what is written to it now would be lost
         if self._db is None:
             self._db = self._open()
         return self._db
@@ -133,8 +135,6 @@ class Database:
                 f"{self.path}: locked by another process for {self.busy_timeout_s:.0f} s ({error})"
             ) from error
         self.close()
-        if _inode(self.path) != self._inode and code != sqlite3.SQLITE_CANTOPEN:
-            return  # another process has moved or removed the file; open what is there now
         if code in _DAMAGED:
             try:
                 _move_aside(self.path, self._inode, str(error))

@@ -11,14 +11,16 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from cudal1_cache import Attempt, CacheBusy, Entry, GraphPlan, Region, Store
-from cudal1_cache.database import Database, _warn_once
+from cudal1_cache.database import Database, _move_aside, _warn_once
 from cudal1_cache.schema import FILE_NAME
 
 NOBODY = 65534
@@ -69,11 +71,7 @@ def entry_as_stored(store: Store, name: str) -> Entry:
 def test_damage_inside_a_file_is_met_on_use(tmp_path: Path, warned: Callable[[], list[str]]) -> None:
     with Store.open(tmp_path) as store:
         store.add_attempts(attempt(i) for i in range(200))
-    path = tmp_path / FILE_NAME
-    with open(path, "r+b") as file:  # the schema stays whole, every later page does not
-        pages = path.stat().st_size // 4096
-        file.seek(4096)
-        file.write(b"\xa5" * 4096 * (pages - 1))
+    _damage_pages(tmp_path / FILE_NAME)
     with Store.open(tmp_path) as store:
         assert store.attempts("w", "t") == []
         store.add_attempt(attempt(1))
@@ -83,16 +81,31 @@ def test_damage_inside_a_file_is_met_on_use(tmp_path: Path, warned: Callable[[],
 
 
 def test_two_stores_that_meet_the_same_damage_move_it_once(tmp_path: Path) -> None:
-    with Store.open(tmp_path) as first, Store.open(tmp_path) as second:
-        first.add_attempts(attempt(i) for i in range(50))
-        first.close()
-        second.close()
-        (tmp_path / FILE_NAME).write_bytes(b"no database" * 1000)
-        first.put_entry(entry("a"))
-        second.put_entry(entry("b"))
-        assert second.get_entry("a") is not None
-        assert first.get_entry("b") is not None
-    assert len(list(tmp_path.glob("*.damaged-*"))) == 1
+    with Store.open(tmp_path) as writer, Store.open(tmp_path) as first, Store.open(tmp_path) as second:
+        writer.add_attempts(attempt(i) for i in range(200))
+        writer.database.read(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+        _damage_pages(tmp_path / FILE_NAME)
+        assert first.attempts("w", "t") == []
+        first.put_entry(entry("b"))
+        for store in (second, writer):
+            assert store.get_entry("b") is not None
+    moved = [path.name for path in tmp_path.glob("*.damaged-*")]
+    assert len([name for name in moved if not name.endswith(("-wal", "-shm"))]) == 1
+
+
+def test_a_file_that_another_process_has_replaced_is_not_moved(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_bytes(b"new and whole")
+    _move_aside(path, path.stat().st_ino + 1, "damaged when it was looked at")
+    assert path.read_bytes() == b"new and whole"
+
+
+def _damage_pages(path: Path) -> None:
+    """All but the first, so that the schema stays whole."""
+    with open(path, "r+b") as file:
+        pages = path.stat().st_size // 4096
+        file.seek(4096)
+        file.write(b"\xa5" * 4096 * (pages - 1))
 
 
 def test_torn_log_keeps_what_was_checkpointed(tmp_path: Path) -> None:
@@ -112,14 +125,15 @@ def test_torn_log_keeps_what_was_checkpointed(tmp_path: Path) -> None:
         assert store.get_entry("torn") is None
 
 
-def test_removed_file_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_file_is_made_again(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         store.put_entry(entry("a"))
         for path in tmp_path.glob(f"{FILE_NAME}*"):
             path.unlink()
-        with Store.open(tmp_path) as later:
-            later.put_entry(entry("b"))
-            assert later.get_entry("b") is not None
+        store.put_entry(entry("b"))
+        assert store.get_entry("a") is None
+    with Store.open(tmp_path) as later:
+        assert later.get_entry("b") is not None
 
 
 # processes
@@ -191,21 +205,36 @@ def _source_of_attempt() -> str:
     return f"from cudal1_cache import Attempt\n{inspect.getsource(attempt)}"
 
 
+def test_a_file_is_made_by_many_at_once(tmp_path: Path) -> None:
+    for i in range(10):
+        barrier = threading.Barrier(8)
+
+        def make(directory: Path, barrier: threading.Barrier) -> None:
+            barrier.wait()
+            with Store.open(directory) as store:
+                store.record_miss("f", "t", 1.0)
+                assert store.path is not None
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(make, [tmp_path / str(i)] * 8, [barrier] * 8))
+        with Store.open(tmp_path / str(i)) as store:
+            assert store.misses("t")[0].count == 8
+
+
 def test_a_forked_child_opens_its_own_connection(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         store.put_entry(entry("parent"))
+        mine = store.database.read(id)
         child = os.fork()
         if child == 0:
             found = store.get_entry("parent")
             store.put_entry(entry("child"))
-            os._exit(0 if found is not None else 1)
+            os._exit(0 if found is not None and store.database.read(id) != mine else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert store.get_entry("child") is not None
 
 
 def test_threads_share_a_store(tmp_path: Path) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     with Store.open(tmp_path) as store, ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda i: store.add_attempt(attempt(i)), range(80)))
         assert len(store.attempts("w", "t")) == 80

@@ -86,6 +86,12 @@ def _column_names(table: str, db: sqlite_utils.Database) -> list[str]:
     return [column.name for column in db.table(table).columns]
 
 
+def test_the_sign_of_zero_does_not_break_a_checksum(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        store.put_entry(Entry("e", "f", "t", "kernel", speedup=-0.0))
+        assert store.get_entry("e") is not None
+
+
 def test_nan_is_refused() -> None:
     with pytest.raises(ValueError, match="NaN"):
         to_columns(Miss("f", "t", math.nan))
