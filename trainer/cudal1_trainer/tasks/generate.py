@@ -1,0 +1,90 @@
+"""Draws a task: a family, a length, sizes; retries until the program is finite, canonical and of a fit size.
+
+    generate_task(random.Random(7))                       any family, any length
+    generate_task(rng, family="rows", n_ops=24)           about 24 operations
+    generate_task(rng, small=True)                        small enough for the host target
+
+Benchmarks' own tasks are nowhere in here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from cudal1_fx_passes.canonical import canonicalise
+from cudal1_fx_passes.errors import ProgramError
+from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program
+from cudal1_trainer.tasks.builder import Unsuitable
+from cudal1_trainer.tasks.columns import columns, row_then_total, totals
+from cudal1_trainer.tasks.images import images
+from cudal1_trainer.tasks.mixed import mixed
+from cudal1_trainer.tasks.pointwise import glu, pointwise
+from cudal1_trainer.tasks.rows import rows
+from cudal1_trainer.tasks.shapes import MAX_BYTES, MIN_BYTES, Sizes
+
+MAX_OPS = 64
+MAX_ATTEMPTS = 400
+
+Family = Callable[[random.Random, Sizes, int], Program]
+FAMILIES: dict[str, tuple[Family, float]] = {
+    "pointwise": (pointwise, 6.0),
+    "glu": (glu, 0.7),
+    "rows": (rows, 6.0),
+    "columns": (columns, 2.5),
+    "totals": (totals, 1.0),
+    "row_then_total": (row_then_total, 0.7),
+    "images": (images, 4.0),
+    "mixed": (mixed, 2.5),
+}
+
+
+def generate_task(
+    rng: random.Random, family: str | None = None, n_ops: int | None = None, small: bool = False
+) -> Program:
+    """Returns a canonical program of 1 to 64 operations.
+
+    family: one of FAMILIES; n_ops: about how many operations; small: at most a few thousand elements.
+    Raises ValueError for an unknown family or where nothing fits after many attempts.
+    """
+    if family is not None and family not in FAMILIES:
+        raise ValueError(f"family {family!r}: must be one of {', '.join(FAMILIES)}")
+    for _ in range(MAX_ATTEMPTS):
+        name = family or rng.choices(list(FAMILIES), [w for _, w in FAMILIES.values()])[0]
+        try:
+            program = canonicalise(FAMILIES[name][0](rng, Sizes(rng, small), n_ops or draw_length(rng)))
+        except (Unsuitable, ProgramError, OverflowError, ZeroDivisionError):
+            continue
+        if 1 <= len(program.ops) <= MAX_OPS and program.inputs and _fits(program, small):
+            return program
+    raise ValueError(f"no task of family {family!r} with {n_ops} operations in {MAX_ATTEMPTS} attempts")
+
+
+def draw_length(rng: random.Random) -> int:
+    """How many operations: short regions are common, every length up to the limit occurs."""
+    return rng.randint(1, 20) if rng.random() < 0.55 else rng.randint(1, MAX_OPS)
+
+
+def bytes_moved(program: Program) -> int:
+    """Bytes of all inputs and outputs, each once."""
+    total = sum(program.size(i.axes) * ITEM_BYTES[i.dtype] for i in program.inputs)
+    return total + sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
+
+
+def _fits(program: Program, small: bool) -> bool:
+    largest = max(program.size(v) for v in program.value_axes.values())
+    if largest >= 1 << 28:
+        return False
+    total = bytes_moved(program)
+    return 64 <= total <= 1 << 18 if small else MIN_BYTES <= total <= MAX_BYTES
+
+
+def structure(program: Program) -> str:
+    """What a program is without its sizes, literals and float widths: the key by which tasks are held out."""
+    parts = []
+    for op in program.ops:
+        operands = ("#" if isinstance(x, Literal) else x.name for x in op.operands)
+        parts.append(f"{op.fn}({','.join(operands)})[{','.join(op.axes)}]{','.join(op.over)}")
+    heads = [f"{i.name}[{','.join(i.axes)}]{'s' if i.strides else ''}" for i in program.inputs]
+    ends = [f"{o.value}[{','.join(o.axes)}]" for o in program.outputs]
+    return ";".join([*heads, *parts, *ends])

@@ -1,0 +1,269 @@
+"""Writes reducing stages as ONE kernel: each group of kept axes belongs to a block, a warp, a thread or a tile.
+
+    block    one block a group; threads stride over the group in vectors, block_* combine
+    warp     one warp a group, several groups a block: short groups
+    thread   one thread a group: very short groups, or groups that lie side by side in memory
+    tile     32 groups side by side in threadIdx.x, their elements spread over threadIdx.y: reductions of outer axes
+
+With `cached`, everything of a group that is loaded or computed stays in register arrays and each operation
+stands once; otherwise every pass reads memory again and repeats the operations that are ready by then.
+"""
+
+from __future__ import annotations
+
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import Op
+from cudal1_trainer.teachers.element import Elements, write_each
+from cudal1_trainer.teachers.reduction import Phase, declare, phases, reduced_value
+from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
+from cudal1_trainer.teachers.space import Space, Var, grouped, size_of
+from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction, read_names
+
+TILE = 32  # groups side by side in a tile
+
+
+class GroupedWriter:
+    """One reducing stage under one schedule."""
+
+    def __init__(self, stage: Stage, schedule: StageSchedule, name: str) -> None:
+        self.stage, self.schedule, self.name = stage, schedule, name
+        self.kept, self.order = group_order(stage), reduced_order(stage)
+        variables = tuple(v for v in (Var("g", self.kept), Var("c", self.order)) if v.axes)
+        axis = self.order[-1] if schedule.vector > 1 else None
+        space = Space(stage.program, variables)
+        self.elements = Elements(stage.program, space, axis, schedule.vector, schedule.cached)
+        self.group = Elements(stage.program, Space(stage.program, variables[:-1]), None)
+        self.group.spelled = self.elements.spelled
+        self.phases, self.level = phases(stage.program, stage.ops)
+        kept = set(stage.kept)
+        pointwise = [o for o in stage.ops if not is_reduction(o)]
+        self.group_ops = [o for o in pointwise if set(o.axes) <= kept]
+        self.element_ops = [o for o in pointwise if not set(o.axes) <= kept]
+        self.group_reads = [b for b in stage.reads if set(b.axes) <= kept]
+        self.element_reads = [b for b in stage.reads if not set(b.axes) <= kept]
+        self.group_writes = [b for b in stage.writes if set(b.axes) <= kept]
+        self.element_writes = [b for b in stage.writes if not set(b.axes) <= kept]
+        self.lines = Lines()
+        self.loaded: set[str] = set()
+
+    def write(self) -> Kernel:
+        s = self.schedule
+        with self.lines.block(signature(self.name, s.block, self.stage.reads, self.stage.writes)):
+            self._open()
+            for level in range(self.last_level + 1):
+                self._pass(level)
+                self._finish(level)
+            self._close()
+        names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
+        return Kernel(self.name, "\n".join(self.lines.text), self.grid, self.block, names)
+
+    @property
+    def last_level(self) -> int:
+        stored = [self.level.get(b.value, 0) for b in self.element_writes]
+        return max([p.level for p in self.phases] + stored)
+
+    @property
+    def grid(self) -> str:
+        s, total = self.schedule, size_of(self.kept)
+        per_block = {"block": 1, "warp": s.block // 32, "thread": s.block, "tile": TILE}[s.mapping]
+        return total if per_block == 1 else f"cdiv({total}, {per_block})"
+
+    @property
+    def block(self) -> str:
+        s = self.schedule
+        return f"dim3({TILE}, {s.block // TILE})" if s.mapping == "tile" else str(s.block)
+
+    def _open(self) -> None:
+        """Which group this thread works on, and what is the same for the whole group."""
+        s, lines, total = self.schedule, self.lines, size_of(self.kept)
+        match s.mapping:
+            case "block":
+                if self.kept:
+                    lines.add("const int g = blockIdx.x;")
+            case "warp":
+                lines.add(f"const int g = blockIdx.x * {s.block // 32} + threadIdx.x / 32;")
+                lines.add(f"if (g >= {total}) return;", "const int lane = threadIdx.x % 32;")
+            case "thread":
+                lines.add(f"const int g = blockIdx.x * {s.block} + threadIdx.x;", f"if (g >= {total}) return;")
+            case "tile":
+                lines.add(f"const int h = blockIdx.x * {TILE} + threadIdx.x;", f"const int g = min(h, {total} - 1);")
+        if s.cached:
+            lines.add(f"constexpr int C = cdiv({size_of(self.order)}, {product(self._threads(), s.vector)});")
+        lines.add(*self.group.index_lines([*self.group_reads, *self.group_writes], self.group_ops))
+        for b in self.group_reads:
+            before, _ = self.group.load(b)
+            lines.add(before or "")
+        lines.add(*[self.group.statement(o) for o in self.group_ops if self.level[o.name] == 0])
+        if s.cached:
+            lines.add(*self.elements.declare_loads(self.element_reads))
+            lines.add(*self.elements.declare_cached(self.element_ops))
+
+    def _threads(self) -> int:
+        s = self.schedule
+        return {"block": s.block, "warp": 32, "thread": 1, "tile": s.block // TILE}[s.mapping]
+
+    def _pass(self, level: int) -> None:
+        """One loop over the group's elements."""
+        s, lines = self.schedule, self.lines
+        here = [p for p in self.phases if p.level == level]
+        stores = [b for b in self.element_writes if self.level.get(b.value, 0) == level]
+        ops = [o for o in self.element_ops if self._in_pass(self.level[o.name], level)]
+        if s.cached and not here and not stores and not ops:
+            return
+        loads = self._loads(ops, here, stores, level)
+        lines.add(*[declare(p) for p in here])
+        head = self._loop_head(bool(stores))
+        with lines.block(head):
+            if s.cached:
+                lines.add(f"const int c = {self._cached_position()};", f"if (c >= {size_of(self.order)}) break;")
+            self._body(loads, ops, here, stores)
+
+    def _in_pass(self, ready: int, level: int) -> bool:
+        return ready == level if self.schedule.cached else ready <= level
+
+    def _loads(self, ops: list[Op], here: list[Phase], stores: list[Buffer], level: int) -> list[Buffer]:
+        names = {x for o in ops for x in read_names(o)}
+        names |= {reduced_value(p.op) for p in here} | {b.value for b in stores}
+        found = [b for b in self.element_reads if b.value in names]
+        if self.schedule.cached:
+            found = [b for b in found if b.value not in self.loaded]
+            self.loaded |= {b.value for b in found}
+        return found
+
+    def _body(self, loads: list[Buffer], ops: list[Op], here: list[Phase], stores: list[Buffer]) -> None:
+        lines, elements = self.lines, self.elements
+        lines.add(*elements.index_lines([*loads, *stores], [o for o in ops if OPS[o.fn].kind is Kind.IOTA]))
+        if not elements.cached:
+            lines.add(*elements.declare_loads(loads))
+        outer, inner = [], []
+        for b in loads:
+            before, within = elements.load(b)
+            outer += [before] if before else []
+            inner += [within] if within else []
+        lines.add(*outer)
+        inner += [elements.statement(op) for op in ops]
+        place = "c + j" if self.schedule.vector > 1 else "c"
+        inner += [p.update.format(v=elements.spelled[reduced_value(p.op)], c=place) for p in here]
+        declared, after = [], []
+        for b in stores:
+            array, within, last = elements.store(b)
+            declared += [array] if array else []
+            inner += [within] if within else []
+            after += [last] if last else []
+        lines.add(*declared)
+        write_each(lines, self.schedule.vector, inner)
+        if self.schedule.mapping == "tile":  # lanes past the last group repeat it and must not store
+            after = [f"if (h < {size_of(self.kept)}) {line}" for line in after]
+        lines.add(*after)
+
+    def _loop_head(self, stores: bool) -> str:
+        s, total = self.schedule, size_of(self.order)
+        if s.cached:
+            self.lines.add("#pragma unroll")
+            return "for (int k = 0; k < C; k++)"
+        if not stores:
+            self.lines.add("#pragma unroll 4")
+        start, step = self._first(), product(self._threads(), s.vector)
+        first = start if s.vector == 1 or start == "0" else f"{start} * {s.vector}"
+        advance = "c++" if step == "1" else f"c += {step}"
+        return f"for (int c = {first}; c < {total}; {advance})"
+
+    def _first(self) -> str:
+        return {"block": "threadIdx.x", "warp": "lane", "thread": "0", "tile": "threadIdx.y"}[self.schedule.mapping]
+
+    def _cached_position(self) -> str:
+        s, first, threads = self.schedule, self._first(), self._threads()
+        base = "k" if threads == 1 else f"k * {threads} + {first}"
+        return base if s.vector == 1 else f"{grouped(base)} * {s.vector}"
+
+    def _finish(self, level: int) -> None:
+        """Combines the pass's accumulators, then the group operations that are ready now."""
+        lines, count = self.lines, grouped(size_of(self.order))
+        here = [p for p in self.phases if p.level == level]
+        if self.schedule.mapping == "tile":
+            lines.add(*combine_tile(here, self.schedule.block // TILE))
+        for p in here:
+            value, before = self._combined(p)
+            lines.add(*before, *[f.format(p=value, n=count) for f in p.finish])
+            if p.defines:
+                self.elements.spelled[p.defines] = p.defines
+        lines.add(*[self.group.statement(o) for o in self.group_ops if self.level[o.name] == level + 1])
+
+    def _combined(self, p: Phase) -> tuple[str, list[str]]:
+        scope = self.schedule.mapping
+        if scope in ("thread", "tile"):
+            return p.register, []
+        if p.kind.startswith("arg"):
+            return p.register, [f"{scope}_{p.kind}({p.register}, x{p.op.name[1:]});"]
+        return f"{scope}_{p.kind}({p.register})", []
+
+    def _close(self) -> None:
+        """Writes what is one value a group."""
+        stores = []
+        for b in self.group_writes:
+            _, _, line = self.group.store(b)
+            stores.append(line or "")
+        if not stores:
+            return
+        live = f"threadIdx.y == 0 && h < {size_of(self.kept)}"
+        guard = {"block": "threadIdx.x == 0", "warp": "lane == 0", "thread": "", "tile": live}
+        write_guarded(self.lines, guard[self.schedule.mapping], stores)
+
+
+def write_guarded(lines: Lines, guard: str, stores: list[str]) -> None:
+    if not guard:
+        lines.add(*stores)
+    elif len(stores) == 1:
+        lines.add(f"if ({guard}) {stores[0]}")
+    else:
+        with lines.block(f"if ({guard})"):
+            lines.add(*stores)
+
+
+JOIN = {
+    "sum": "{p} += {x};",
+    "prod": "{p} *= {x};",
+    "max": "{p} = maximum({p}, {x});",
+    "min": "{p} = minimum({p}, {x});",
+}
+
+
+def combine_tile(here: list[Phase], rows: int) -> list[str]:
+    """Adds up the accumulators of the threads with one threadIdx.x; all of them get the result."""
+    if not here:
+        return []
+    lines = []
+    for p in here:
+        buffer = f"b{p.register}"
+        lines.append(f"__shared__ {p.type} {buffer}[{rows}][{TILE}];")
+        lines.append(f"{buffer}[threadIdx.y][threadIdx.x] = {p.register};")
+    lines.append("__syncthreads();")
+    lines += [f"{p.register} = {p.start};" for p in here]
+    lines += ["#pragma unroll", f"for (int y = 0; y < {rows}; y++) {{"]
+    lines += ["  " + JOIN[p.kind].format(p=p.register, x=f"b{p.register}[y][threadIdx.x]") for p in here]
+    return [*lines, "}"]
+
+
+def group_order(stage: Stage) -> tuple[str, ...]:
+    """The kept axes as the largest tensor holds them in memory."""
+    return _ordered(stage, stage.kept)
+
+
+def reduced_order(stage: Stage) -> tuple[str, ...]:
+    """The reduced axes in memory order; in program order where an argmax counts positions."""
+    if any(o.fn in ("argmax", "argmin") for o in stage.ops):
+        return stage.reduced
+    return _ordered(stage, stage.reduced)
+
+
+def main_buffer(stage: Stage) -> Buffer:
+    """The read buffer with most axes of the stage, the widest elements first among equals."""
+    return max(stage.reads, key=lambda b: (stage.program.size(b.axes), -stage.reads.index(b)))
+
+
+def _ordered(stage: Stage, axes: tuple[str, ...]) -> tuple[str, ...]:
+    held = main_buffer(stage).axes
+    return tuple(a for a in held if a in axes) + tuple(a for a in axes if a not in held)
+
+

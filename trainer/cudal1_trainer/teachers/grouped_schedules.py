@@ -1,0 +1,160 @@
+"""Which schedules a reducing stage may have, the likely best first.
+
+The rules are those of a memory-bound GPU: 16-byte accesses, every SM busy, a group's values kept in registers
+where they fit (so that memory is read once), no block larger than its group has work for.
+"""
+
+from __future__ import annotations
+
+from cudal1_fx_passes.program import ITEM_BYTES
+from cudal1_trainer.teachers.grouped import TILE, group_order, main_buffer, reduced_order
+from cudal1_trainer.teachers.reduction import phases
+from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.space import vector_fits
+from cudal1_trainer.teachers.split import is_splittable
+from cudal1_trainer.teachers.stage import Stage, is_reduction
+
+SM_COUNT = 132  # the layouts are tuned for this many; they are right on any GPU
+REGISTER_BUDGET = 96  # values of a group that a thread may keep, all arrays together
+MAX_SPLITS = 512
+
+
+def is_row_like(stage: Stage) -> bool:
+    """Whether the innermost axis of the largest tensor is reduced: threads then run along a group."""
+    held = main_buffer(stage)
+    if held.strides is not None and held.axes:
+        inner = min(zip(held.strides, held.axes, strict=True))[1]
+        return inner in stage.reduced
+    return not held.axes or held.axes[-1] in stage.reduced
+
+
+def schedules(stage: Stage) -> list[StageSchedule]:
+    found = _row_schedules(stage) if is_row_like(stage) else _column_schedules(stage)
+    found += _split_schedules(stage) if is_splittable(stage) else []
+    return sorted(dict.fromkeys(found), key=lambda s: _rank(stage, s))
+
+
+def pass_count(stage: Stage) -> int:
+    found, levels = phases(stage.program, stage.ops)
+    stored = [levels.get(b.value, 0) for b in stage.writes if not set(b.axes) <= set(stage.kept)]
+    return max([p.level for p in found] + stored) + 1
+
+
+def crossing_values(stage: Stage) -> int:
+    """How many values of an element are read in a later pass than the one that makes them."""
+    found, levels = phases(stage.program, stage.ops)
+    kept = set(stage.kept)
+    used: dict[str, int] = {}
+    for op in stage.ops:
+        at = max([p.level for p in found if p.op is op] + [0]) if is_reduction(op) else levels[op.name]
+        for x in op.operands:
+            if name := getattr(x, "name", None):
+                used[name] = max(used.get(name, 0), at)
+    for b in stage.writes:
+        used[b.value] = max(used.get(b.value, 0), levels.get(b.value, 0))
+    elements = [b.value for b in stage.reads if not set(b.axes) <= kept]
+    elements += [o.name for o in stage.ops if not set(o.axes) <= kept]
+    reads = {b.value for b in stage.reads}
+    first = {
+        n: min((levels.get(o.name, 0) for o in stage.ops if any(getattr(x, "name", None) == n for x in o.operands)), default=0)
+        for n in reads
+    }
+    return sum(1 for n in elements if used.get(n, 0) > (first[n] if n in reads else levels[n]))
+
+
+def _static(stage: Stage) -> bool:
+    return not any(stage.program.axis[a].symbolic for a in stage.reduced)
+
+
+def _vectors(stage: Stage) -> list[int]:
+    """Vector widths along the innermost reduced axis, widest first."""
+    axis = reduced_order(stage)[-1]
+    buffers = [b for b in (*stage.reads, *stage.writes) if not set(b.axes) <= set(stage.kept)]
+    narrow = min((ITEM_BYTES[b.dtype] for b in buffers), default=4)
+    widths = [v for v in (8, 4, 2) if v * narrow <= 16]
+    return [v for v in widths if all(vector_fits(stage.program, b, axis, v) for b in buffers)] + [1]
+
+
+def _row_schedules(stage: Stage) -> list[StageSchedule]:
+    count = stage.program.size(stage.reduced)
+    several, crossing = pass_count(stage) > 1, max(1, crossing_values(stage))
+    found = []
+    vectors = _vectors(stage)
+    for vector in vectors if len(vectors) == 1 or count < 128 else vectors[:-1]:
+        for mapping, block, lanes in _row_mappings(count, vector):
+            held = -(-count // (lanes * vector)) * vector
+            limit = min(REGISTER_BUDGET, 65536 // block - 24 if block > 256 else REGISTER_BUDGET)
+            fits = several and _static(stage) and held * crossing <= limit
+            if fits:
+                found.append(StageSchedule(mapping, vector, block, True))
+            if not fits or mapping == "block":
+                found.append(StageSchedule(mapping, vector, block, False))
+    return found
+
+
+def _row_mappings(count: int, vector: int) -> list[tuple[str, int, int]]:
+    """(mapping, block, threads that share a group)"""
+    found = []
+    if count <= 64:
+        found += [("thread", b, 1) for b in (128, 256)]
+    if 16 <= count <= 8192:
+        found += [("warp", b, 32) for b in (128, 256)]
+    for block in (64, 128, 256, 512, 1024):
+        if count >= 96 and block * vector <= 2 * count:
+            found.append(("block", block, block))
+    return found or [("warp", 128, 32)]
+
+
+def _column_schedules(stage: Stage) -> list[StageSchedule]:
+    count = stage.program.size(stage.reduced)
+    several, crossing = pass_count(stage) > 1, max(1, crossing_values(stage))
+    index = any(o.fn.startswith("arg") for o in stage.ops)
+    found = []
+    for block in (64, 128, 256):
+        fits = several and _static(stage) and count * crossing <= REGISTER_BUDGET
+        found.append(StageSchedule("thread", 1, block, fits))
+    if not index and stage.kept and count >= 16:
+        for block in (256, 512, 1024):
+            rows = block // TILE
+            limit = min(REGISTER_BUDGET, 65536 // block - 24)
+            fits = several and _static(stage) and -(-count // rows) * crossing <= limit
+            if rows <= count:
+                found.append(StageSchedule("tile", 1, block, fits))
+    return found
+
+
+def _split_schedules(stage: Stage) -> list[StageSchedule]:
+    groups, count = stage.program.size(stage.kept), stage.program.size(stage.reduced)
+    rows = is_row_like(stage)
+    blocks = groups if rows else -(-groups // TILE)
+    if blocks >= SM_COUNT * 4 or count < 1024:
+        return []
+    found = []
+    for block in (256, 512):
+        for vector in _vectors(stage)[:2] if rows else [1]:
+            work = block * vector if rows else block // TILE
+            for waves in (2, 4, 8):
+                splits = _power_of_two(SM_COUNT * waves * 256 // block / blocks)
+                if 2 <= splits <= MAX_SPLITS and count >= splits * work:
+                    found.append(StageSchedule("split_block" if rows else "split_tile", vector, block, False, splits))
+    return found
+
+
+def _power_of_two(x: float) -> int:
+    return 1 << max(0, int(x).bit_length() - 1)
+
+
+def _rank(stage: Stage, s: StageSchedule) -> float:
+    """An estimate of badness: idle SMs, repeated passes, narrow accesses, awkward block sizes."""
+    groups, count = stage.program.size(group_order(stage)), stage.program.size(stage.reduced)
+    lanes = {"block": s.block, "warp": 32, "thread": 1, "tile": s.block // TILE}.get(s.mapping, s.block * s.splits)
+    if s.mapping == "split_tile":
+        lanes = s.block // TILE * s.splits
+    threads = groups * lanes
+    item = ITEM_BYTES[main_buffer(stage).dtype]
+    passes = 1 if s.cached else pass_count(stage)
+    busy = min(1.0, threads / (SM_COUNT * 1024))
+    held = -(-count // (lanes * s.vector)) * s.vector
+    waste = held * lanes / max(1, count)
+    wide = min(16, s.vector * item) / 16 if is_row_like(stage) and s.mapping != "thread" else 0.7
+    return passes * waste / (busy * (0.5 + 0.5 * wide)) + 0.02 * abs(s.block.bit_length() - 9)

@@ -1,0 +1,42 @@
+"""Turns a plan and a schedule into the code of a reply: plan lines first, then the kernels.
+
+Kernels are named k0, k1, ... in launch order; scratch s0, s1, ... starts with what stages hand on, then the
+parts of split reductions. Nothing is chosen here.
+"""
+
+from __future__ import annotations
+
+from cudal1_trainer.teachers.grouped import GroupedWriter
+from cudal1_trainer.teachers.pointwise import write_pointwise
+from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.source import Kernel
+from cudal1_trainer.teachers.split import write_split
+from cudal1_trainer.teachers.stage import Buffer, Plan
+
+
+def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
+    """Returns the code block of the reply."""
+    kernels: list[Kernel] = []
+    taken = len(plan.scratch)
+    for stage, schedule in zip(plan.stages, schedules, strict=True):
+        name = f"k{len(kernels)}"
+        if not stage.reduced:
+            kernels += write_pointwise(stage, schedule, name)
+        elif schedule.splits > 1:
+            made = write_split(stage, schedule, (name, f"k{len(kernels) + 1}"), taken)
+            taken += len(made[0].scratch)
+            kernels += made
+        else:
+            kernels.append(GroupedWriter(stage, schedule, name).write())
+    return assemble(kernels, [scratch_line(b) for b in plan.scratch])
+
+
+def scratch_line(buffer: Buffer) -> str:
+    return f"{buffer.name} {buffer.dtype}[{', '.join(buffer.axes) or '1'}]"
+
+
+def assemble(kernels: list[Kernel], scratch: list[str]) -> str:
+    declared = [*scratch, *(text for k in kernels for text in k.scratch)]
+    lines = [f"// scratch: {text}" for text in declared]
+    lines += [k.launch for k in kernels]
+    return "\n".join([*lines, *(k.text for k in kernels)]) + "\n"

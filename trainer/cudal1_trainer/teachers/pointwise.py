@@ -1,0 +1,142 @@
+"""Writes pointwise stages: every element of the output space once, read and written in vectors.
+
+Mappings:
+    exact    one vector a thread over the flattened space; an operand that lacks axes is found by division
+    stride   the same space, walked by a grid that just fills the GPU
+    rows     blocks along the innermost axis, one grid row for each of the rest: no division in the inner loop
+"""
+
+from __future__ import annotations
+
+from cudal1_fx_passes.program import ITEM_BYTES
+from cudal1_trainer.teachers.element import Elements, write_pass
+from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
+from cudal1_trainer.teachers.space import Space, Var, is_unit_stride, size_of, vector_fits
+from cudal1_trainer.teachers.stage import Buffer, Stage
+
+RESIDENT_BLOCKS = 132 * 8  # of 256 threads on the largest GPU in use; a grid-stride loop is right on any
+
+
+def memory_order(stage: Stage) -> tuple[str, ...]:
+    """The stage's axes as its largest output lies in memory."""
+    whole = [b for b in stage.writes if set(b.axes) == set(stage.kept)]
+    return whole[0].axes if whole else stage.kept
+
+
+def is_flat(stage: Stage) -> bool:
+    """Whether every tensor is dense over the whole space in one order, or a scalar."""
+    order = memory_order(stage)
+    same = all(b.strides is None and b.axes in (order, ()) for b in (*stage.reads, *stage.writes))
+    return same and not any(op.over for op in stage.ops)
+
+
+def vector_axis(stage: Stage) -> str | None:
+    order = memory_order(stage)
+    return order[-1] if order else None
+
+
+def allows_vector(stage: Stage, vector: int) -> bool:
+    axis = vector_axis(stage)
+    if vector == 1:
+        return True
+    if axis is None:
+        return False
+    if is_flat(stage):
+        axes = [stage.program.axis[a] for a in stage.kept]
+        total = stage.program.size(stage.kept)
+        return total % vector == 0 if not any(a.symbolic for a in axes) else axes[-1].size % vector == 0
+    return all(vector_fits(stage.program, b, axis, vector) for b in (*stage.reads, *stage.writes))
+
+
+def widest_bytes(stage: Stage) -> int:
+    axis = vector_axis(stage)
+    buffers = [b for b in (*stage.reads, *stage.writes) if axis is not None and is_unit_stride(b, axis)]
+    return max((ITEM_BYTES[b.dtype] for b in buffers), default=4)
+
+
+def narrowest_bytes(stage: Stage) -> int:
+    axis = vector_axis(stage)
+    buffers = [b for b in (*stage.reads, *stage.writes) if axis is not None and is_unit_stride(b, axis)]
+    return min((ITEM_BYTES[b.dtype] for b in buffers), default=4)
+
+
+def schedules(stage: Stage) -> list[StageSchedule]:
+    """All that are worth trying, the likely best first."""
+    found = []
+    total = stage.program.size(stage.kept)
+    largest = max(1, min(16, 32 // max(1, narrowest_bytes(stage))))
+    vectors = [v for v in (16, 8, 4, 2, 1) if v <= largest and allows_vector(stage, v)]
+    if len(vectors) > 1 and total >= 1 << 15:
+        vectors = vectors[:-1] or vectors
+    inner = stage.program.axis[memory_order(stage)[-1]].size if stage.kept else 1
+    for vector in vectors:
+        for block in (256, 128, 512, 1024):
+            if block > 128 and block * vector > 2 * total:
+                continue
+            found.append(StageSchedule("exact", vector, block))
+            if total >= 2 * RESIDENT_BLOCKS * block * vector:
+                found.append(StageSchedule("stride", vector, block))
+            if len(stage.kept) > 1 and not is_flat(stage) and inner >= block * vector // 2 and block <= 512:
+                found.append(StageSchedule("rows", vector, block))
+    return sorted(found, key=lambda s: _rank(stage, s))
+
+
+def _rank(stage: Stage, s: StageSchedule) -> tuple[int, ...]:
+    wanted = 16 // widest_bytes(stage)
+    return (abs(s.vector.bit_length() - max(wanted, 1).bit_length()), abs(s.block - 256), s.mapping != "exact")
+
+
+def write_pointwise(stage: Stage, schedule: StageSchedule, name: str) -> list[Kernel]:
+    order = memory_order(stage)
+    if schedule.mapping == "rows":
+        return [_write_rows(stage, schedule, name, order)]
+    return [_write_flat(stage, schedule, name, order)]
+
+
+def _elements(stage: Stage, schedule: StageSchedule, variables: tuple[Var, ...]) -> Elements:
+    space = Space(stage.program, tuple(v for v in variables if v.axes))
+    return Elements(stage.program, space, vector_axis(stage), schedule.vector)
+
+
+def _write_flat(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...]) -> Kernel:
+    lines = Lines()
+    total = size_of(order)
+    elements = _elements(stage, s, (Var("i", order),))
+    grid = f"cdiv({total}, {product(s.block, s.vector)})"
+    with lines.block(signature(name, s.block, stage.reads, stage.writes)):
+        start = "blockIdx.x * %d + threadIdx.x" % s.block
+        first = start if s.vector == 1 else f"({start}) * {s.vector}"
+        if s.mapping == "stride":
+            step = product("gridDim.x", s.block, s.vector)
+            grid = f"min({grid}, {RESIDENT_BLOCKS * 256 // s.block})"
+            with lines.block(f"for (int i = {first}; i < {total}; i += {step})"):
+                write_pass(lines, elements, list(stage.reads), list(stage.ops), list(stage.writes))
+        else:
+            lines.add(f"const int i = {first};", f"if (i >= {total}) return;")
+            write_pass(lines, elements, list(stage.reads), list(stage.ops), list(stage.writes))
+    return _kernel(name, lines, grid, s.block, stage.reads, stage.writes)
+
+
+def _write_rows(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...]) -> Kernel:
+    lines = Lines()
+    outer, inner = order[:-1], order[-1]
+    elements = _elements(stage, s, (Var("g", outer), Var("c", (inner,))))
+    with lines.block(signature(name, s.block, stage.reads, stage.writes)):
+        lines.add("const int g = blockIdx.x;")
+        start = f"blockIdx.y * {s.block} + threadIdx.x"
+        lines.add(f"const int c = {start if s.vector == 1 else f'({start}) * {s.vector}'};")
+        lines.add(f"if (c >= {inner}) return;")
+        write_pass(lines, elements, list(stage.reads), list(stage.ops), list(stage.writes))
+    grid = f"dim3({size_of(outer)}, cdiv({inner}, {product(s.block, s.vector)}))"
+    return _kernel(name, lines, grid, s.block, stage.reads, stage.writes)
+
+
+def _kernel(
+    name: str, lines: Lines, grid: str, block: int, reads: tuple[Buffer, ...], writes: tuple[Buffer, ...]
+) -> Kernel:
+    names = tuple(b.name for b in (*reads, *writes))
+    return Kernel(name, "\n".join(lines.text), grid, str(block), names)
+
+
+

@@ -1,0 +1,140 @@
+"""A reduction as one or two phases: what is accumulated for each element, and how a group's result is finished.
+
+    sum      p3 += t2;                        const float t3 = block_sum(p3);
+    var      p3 += t2; then q3 += (t2 - m3)^2      two phases: the mean first, or a mean that the program has
+    argmax   if (t2 > p3) { p3 = t2; x3 = c; }
+
+The phases of all reductions of one stage are laid out by level: a phase at level n needs only results of lower
+levels. How threads combine their parts is the caller's: `combine` spells it for a warp, a block or one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cudal1_fx_passes.program import Literal, Op, Program, Ref
+from cudal1_trainer.teachers.expression import COMPUTE_TYPE, is_float
+
+Combine = Callable[[str, str], str]  # (kind of reduction, accumulator) -> expression of the group's value
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One accumulation. update: statement with {v} for the element and {c} for its index in the group."""
+
+    op: Op
+    level: int
+    register: str  # the accumulator
+    kind: str  # sum, prod, max, min, argmax, argmin
+    type: str
+    start: str
+    update: str
+    finish: tuple[str, ...]  # statements with {p} for the combined accumulator and {n} for the group's size
+    defines: str | None  # the program's value that the finish defines
+
+
+def reduced_value(op: Op) -> str:
+    operand = op.operands[0]
+    assert isinstance(operand, Ref)
+    return operand.name
+
+
+def phases(program: Program, ops: tuple[Op, ...]) -> tuple[list[Phase], dict[str, int]]:
+    """Lays out the reductions among `ops` (in order); also returns the level at which each value is ready."""
+    levels: dict[str, int] = {}
+    found: list[Phase] = []
+    means = {reduced_value(o): o for o in ops if o.fn == "mean"}
+    for op in _means_first(ops):
+        if not op.over or op.fn == "iota":
+            levels[op.name] = max((levels.get(x.name, 0) for x in op.operands if isinstance(x, Ref)), default=0)
+            continue
+        at = levels.get(reduced_value(op), 0)
+        made = _phases(program, op, at, means.get(reduced_value(op)), levels)
+        found += made
+        levels[op.name] = made[-1].level + 1
+    return found, levels
+
+
+def _means_first(ops: tuple[Op, ...]) -> list[Op]:
+    """The operations in order, but a mean before the variance of the same value."""
+    ordered: list[Op] = []
+    for op in ops:
+        if op.fn == "var":
+            ordered += [m for m in ops if m.fn == "mean" and m not in ordered and reduced_value(m) == reduced_value(op)]
+        if op not in ordered:
+            ordered.append(op)
+    return ordered
+
+
+def _phases(
+    program: Program, op: Op, level: int, mean: Op | None, levels: dict[str, int]
+) -> list[Phase]:
+    n = op.name[1:]
+    source = program.value_dtype[reduced_value(op)]
+    kind = COMPUTE_TYPE[op.dtype if op.fn not in ("argmax", "argmin", "any", "all") else source]
+    zero = "0.0f" if kind == "float" else "0"
+    const = f"const {kind} {op.name} = "
+    p = f"p{n}"
+    lowest, highest = (f"{word}<{source}>()" for word in ("lowest", "highest"))
+    if is_float(source):
+        lowest, highest = "-INFINITY", "INFINITY"
+
+    def one(register: str, kind_: str, start: str, update: str, *finish: str, at: int = level) -> Phase:
+        return Phase(op, at, register, kind_, kind, start, update, finish, op.name)
+
+    match op.fn:
+        case "sum":
+            return [one(p, "sum", zero, f"{p} += {{v}};", f"{const}{{p}};")]
+        case "mean":
+            return [one(p, "sum", zero, f"{p} += {{v}};", f"{const}{{p}} / {{n}};")]
+        case "prod":
+            return [one(p, "prod", "1.0f" if kind == "float" else "1", f"{p} *= {{v}};", f"{const}{{p}};")]
+        case "amax":
+            return [one(p, "max", lowest, f"{p} = maximum({p}, {{v}});", f"{const}{{p}};")]
+        case "amin":
+            return [one(p, "min", highest, f"{p} = minimum({p}, {{v}});", f"{const}{{p}};")]
+        case "any" | "all":
+            test = "> 0" if op.fn == "any" else "== {n}"
+            made = one(p, "sum", "0", f"{p} += {{v}} ? 1 : 0;", f"const bool {op.name} = {{p}} {test};")
+            return [Phase(made.op, level, p, "sum", "int", "0", made.update, made.finish, op.name)]
+        case "argmax" | "argmin":
+            sign, start = (">", lowest) if op.fn == "argmax" else ("<", highest)
+            nan = f" || ({{v}} != {{v}} && {p} == {p})" if is_float(source) else ""
+            update = f"if ({{v}} {sign} {p}{nan}) {{{{ {p} = {{v}}; x{n} = {{c}}; }}}}"
+            return [one(p, op.fn, start, update, f"const long long {op.name} = x{n};")]
+        case "var":
+            return _var(op, level, n, kind, mean, levels)
+        case "logsumexp":
+            first = Phase(
+                op, level, p, "max", kind, lowest, f"{p} = maximum({p}, {{v}});", (f"const {kind} m{n} = {{p}};",), None
+            )
+            e, l = ("exp", "log") if kind == "double" else ("expf", "logf")
+            second = one(
+                f"q{n}", "sum", zero, f"q{n} += {e}({{v}} - m{n});", f"{const}{l}({{p}}) + m{n};", at=level + 1
+            )
+            return [first, second]
+    raise ValueError(f"{op.name}: reduction {op.fn!r} has no phases here")
+
+
+def _var(op: Op, level: int, n: str, kind: str, mean: Op | None, levels: dict[str, int]) -> list[Phase]:
+    zero = "0.0f" if kind == "float" else "0"
+    value = op.operands[1]
+    correction = value.value if isinstance(value, Literal) else 1
+    divisor = "{n}" if not correction else f"({{n}} - {int(correction)})"
+    made = []
+    center = f"m{n}"
+    if mean is not None and mean.name in levels:
+        center, at = mean.name, levels[mean.name]
+    else:
+        at = level + 1
+        finish = (f"const {kind} m{n} = {{p}} / {{n}};",)
+        made.append(Phase(op, level, f"p{n}", "sum", kind, zero, f"p{n} += {{v}};", finish, None))
+    update = f"q{n} += ({{v}} - {center}) * ({{v}} - {center});"
+    finish = (f"const {kind} {op.name} = {{p}} / {divisor};",)
+    return [*made, Phase(op, at, f"q{n}", "sum", kind, zero, update, finish, op.name)]
+
+
+def declare(phase: Phase) -> str:
+    index = f" int x{phase.op.name[1:]} = 0;" if phase.kind.startswith("arg") else ""
+    return f"{phase.type} {phase.register} = {phase.start};{index}"

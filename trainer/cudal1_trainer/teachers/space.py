@@ -1,0 +1,147 @@
+"""Loop variables over axes, and the memory offsets that follow from them.
+
+A variable runs over one axis or over several flattened ones, outermost first: `c` over (d0, d2). A tensor whose
+memory order contains all axes of a variable side by side is indexed by the variable itself, any other axis by
+its own index, which is taken out of the variable once: `const int i2 = c % d2;`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cudal1_fx_passes.program import Program
+from cudal1_trainer.teachers.stage import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    name: str
+    axes: tuple[str, ...]
+
+
+def size_of(axes: Iterable[str]) -> str:
+    """The number of elements over `axes`, by name: `d0 * d2`."""
+    return " * ".join(axes) or "1"
+
+
+def grouped(text: str) -> str:
+    """Parentheses where a product or sum is about to be divided or multiplied."""
+    return f"({text})" if " " in text else text
+
+
+def axis_index(axis: str) -> str:
+    """The name of an axis's index: i2 for d2, w0 for k0."""
+    return ("w" if axis[0] == "k" else "i") + axis[1:]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The variables in scope. `renamed` gives an axis another index expression (windows, gathers)."""
+
+    program: Program
+    variables: tuple[Var, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    def offset(self, buffer: Buffer) -> str:
+        """The offset of the current element in elements: `(i0 * d1 + g) * d2 + i2`, or "" for the first."""
+        if buffer.strides is not None:
+            terms = [f"{self.index(a)} * {buffer.name}_{a}" for a in buffer.axes]
+            return " + ".join(terms)
+        text = ""
+        for name, size in self._units(buffer.axes):
+            text = name if not text else f"{grouped(text)} * {grouped(size)} + {name}"
+        return text
+
+    def needed_axes(self, buffers: Iterable[Buffer]) -> list[str]:
+        """Axes whose own index the offsets of `buffers` use, in program order."""
+        names: set[str] = set()
+        for b in buffers:
+            if b.strides is not None:
+                names |= set(b.axes)
+            else:
+                names |= {a for a in b.axes if not self._in_whole_variable(a, b.axes)}
+        return [a.name for a in self.program.axes if a.name in names]
+
+    def index(self, axis: str) -> str:
+        """The index of one axis: its variable where that runs over it alone."""
+        if axis in self.renamed:
+            return self.renamed[axis]
+        for v in self.variables:
+            if v.axes == (axis,):
+                return v.name
+        return axis_index(axis)
+
+    def index_line(self, axis: str) -> str | None:
+        """Declares the index of an axis; None where a variable or a rename is it."""
+        if axis in self.renamed:
+            return None
+        for v in self.variables:
+            if axis in v.axes and len(v.axes) > 1:
+                at = v.axes.index(axis)
+                text = v.name
+                if inner := v.axes[at + 1 :]:
+                    text += f" / {grouped(size_of(inner))}"
+                if at > 0:
+                    text += f" % {axis}"
+                return f"const int {axis_index(axis)} = {text};"
+        return None
+
+    def variable_of(self, axis: str) -> Var | None:
+        return next((v for v in self.variables if axis in v.axes), None)
+
+    def _units(self, axes: tuple[str, ...]) -> list[tuple[str, str]]:
+        """(index, size) outermost first; a run that is a whole variable is one unit."""
+        units: list[tuple[str, str]] = []
+        at = 0
+        while at < len(axes):
+            v = self._whole(axes, at)
+            if v is not None and len(v.axes) > 1:
+                units.append((v.name, size_of(v.axes)))
+                at += len(v.axes)
+            else:
+                units.append((self.index(axes[at]), axes[at]))
+                at += 1
+        return units
+
+    def _whole(self, axes: tuple[str, ...], at: int) -> Var | None:
+        for v in self.variables:
+            if v.axes and axes[at : at + len(v.axes)] == v.axes and not set(v.axes) & set(self.renamed):
+                return v
+        return None
+
+    def _in_whole_variable(self, axis: str, axes: tuple[str, ...]) -> bool:
+        at = 0
+        while at < len(axes):
+            v = self._whole(axes, at)
+            step = len(v.axes) if v is not None else 1
+            if axis in axes[at : at + step]:
+                return v is not None
+            at += step
+        return False
+
+
+def is_unit_stride(buffer: Buffer, axis: str) -> bool:
+    """Whether neighbours along `axis` are neighbours in memory."""
+    if axis not in buffer.axes:
+        return False
+    if buffer.strides is not None:
+        return buffer.strides[buffer.axes.index(axis)] == 1
+    return buffer.axes[-1] == axis
+
+
+def axis_stride(buffer: Buffer, axis: str) -> str:
+    """The step along `axis` in elements, by name; 1 for the innermost axis of a dense tensor."""
+    at = buffer.axes.index(axis)
+    if buffer.strides is not None:
+        return f"{buffer.name}_{axis}"
+    return size_of(buffer.axes[at + 1 :])
+
+
+def vector_fits(program: Program, buffer: Buffer, axis: str, vector: int) -> bool:
+    """Whether vectors of `vector` elements along `axis` are aligned in this tensor, or not used for it."""
+    if program.axis[axis].symbolic or program.axis[axis].size % vector:
+        return False
+    if not is_unit_stride(buffer, axis) or buffer.strides is None:
+        return True
+    return all(s % vector == 0 for a, s in zip(buffer.axes, buffer.strides, strict=True) if a != axis)

@@ -1,0 +1,79 @@
+"""The staged strategies: which plans and schedules a program may have, and the code of each.
+
+    pointwise   one stage without reductions
+    grouped     one reducing stage, one kernel
+    split       reductions cut into parts over many blocks, then joined, then applied
+    staged      several stages, each with its own schedule
+
+Variants come likely best first; a teacher draws among them, tests enumerate them.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from cudal1_fx_passes.program import Program
+from cudal1_trainer.teachers import grouped_schedules, pointwise
+from cudal1_trainer.teachers.lower import lower
+from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
+from cudal1_trainer.teachers.stage import Plan, Stage, cut_stages
+
+MAX_VARIANTS = 32
+STRATEGIES = ("pointwise", "grouped", "split", "staged")
+
+
+def stage_schedules(stage: Stage) -> list[StageSchedule]:
+    return grouped_schedules.schedules(stage) if stage.reduced else pointwise.schedules(stage)
+
+
+def variants(program: Program) -> list[Schedule]:
+    """All schedules of all strategies that apply, at most MAX_VARIANTS a plan."""
+    found: list[Schedule] = []
+    for flat, plan in enumerate(_plans(program)):
+        found += [Schedule(_name(plan, c), c, bool(flat)) for c in islice(_combine(plan), MAX_VARIANTS)]
+    return found
+
+
+def write_code(program: Program, schedule: Schedule) -> str:
+    """The code block of one variant."""
+    plan = cut_stages(program, flat=schedule.flat)
+    assert plan is not None
+    return lower(plan, schedule.stages)
+
+
+def stages_of(program: Program, schedule: Schedule) -> tuple[Stage, ...]:
+    """The stages that the schedule's parts belong to."""
+    plan = cut_stages(program, flat=schedule.flat)
+    return plan.stages if plan is not None else ()
+
+
+def _plans(program: Program) -> list[Plan]:
+    plan = cut_stages(program)
+    if plan is None:
+        return []
+    flat = cut_stages(program, flat=True)
+    assert flat is not None
+    worth = any(s.splits > 1 for stage in flat.stages if stage.reduced for s in stage_schedules(stage))
+    return [plan, flat] if worth else [plan]
+
+
+def _name(plan: Plan, chosen: tuple[StageSchedule, ...]) -> str:
+    if any(s.splits > 1 for s in chosen):
+        return "split"
+    if len(plan.stages) > 1:
+        return "staged"
+    return "grouped" if plan.stages[0].reduced else "pointwise"
+
+
+def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:
+    """The best schedule of every stage, then changes of one stage at a time, in order of rank."""
+    options = [stage_schedules(stage) for stage in plan.stages]
+    best = tuple(o[0] for o in options)
+    found = [best]
+    for rank in range(1, max(len(o) for o in options)):
+        found += [
+            (*best[:i], o[rank], *best[i + 1 :]) for i, o in enumerate(options) if rank < len(o)
+        ]
+        together = tuple(o[min(rank, len(o) - 1)] for o in options)
+        found.append(together)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,53 @@
+"""The two prose sections of a teacher's reply, in few and regular words.
+
+Analysis: what bounds the region. With measured exemplars it opens with a comparison that follows their order.
+Design: the strategy and each stage's schedule in one line; the code below follows from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cudal1_compile.generate.prompt import Exemplar
+from cudal1_fx_passes.program import Program
+from cudal1_trainer.teachers.schedule import Schedule
+from cudal1_trainer.teachers.stage import Stage
+
+
+def write_analysis(program: Program, exemplars: Sequence[Exemplar] = ()) -> str:
+    """One line on what limits the region; before it, one on the exemplars where there are any."""
+    overs = list(dict.fromkeys(",".join(o.over) for o in program.ops if o.over and o.fn != "iota"))
+    limit = "Bound by memory: read every input once, write every output once."
+    if overs:
+        limit += f" Reduced: {'; '.join(overs)}."
+    return "\n".join([*_compare(exemplars), limit])
+
+
+def write_design(schedule: Schedule, stages: Sequence[Stage] = ()) -> str:
+    """`grouped. k0 over d1: block, vector 4, block 256, registers`"""
+    parts = []
+    for i, s in enumerate(schedule.stages):
+        over = f" over {','.join(stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""
+        parts.append(f"stage {i}{over}: {s.describe()}")
+    return f"{schedule.strategy}. {'; '.join(parts)}"
+
+
+def describe_code(code: str) -> str:
+    """What a variant's text shows of its schedule: kernels, blocks, vectors, registers."""
+    blocks = re.findall(r"^// launch: \w+<<<.*, (?:dim3\()?(\d+)[^<]*>>>", code, flags=re.M)
+    vectors = sorted({int(v) for v in re.findall(r"\bvload<(\d+)>", code)})
+    words = [f"{len(blocks)} kernel{'s' if len(blocks) != 1 else ''}"]
+    words.append(f"vector {vectors[-1]}" if vectors else "scalar")
+    if "constexpr int C =" in code:
+        words.append("registers")
+    return ", ".join(words)
+
+
+def _compare(exemplars: Sequence[Exemplar]) -> list[str]:
+    """Fastest first, as measured."""
+    ordered = sorted(exemplars, key=lambda e: e.speedup, reverse=True)
+    if not ordered:
+        return []
+    texts = [f"{e.speedup:.2f}x with {describe_code(e.code)}" for e in ordered]
+    return [f"Fastest so far: {texts[0]}." + "".join(f" Slower: {t}." for t in texts[1:])]
