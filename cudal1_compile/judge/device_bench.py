@@ -1,0 +1,169 @@
+"""Candidates on a GPU: builds in parallel threads here, everything else in one killable worker process.
+
+    build -> worker (judge | finalists) -> verdict;   hang or fault -> verdict, worker replaced by a waiting spare
+
+A spare worker has torch imported and no CUDA context, so that a replacement costs a fraction of a second.
+Restarts are counted. Speedups above SECOND_LOOK are measured again in another process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+import torch
+
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.errors import BuildError
+from cudal1_compile.judge import wire
+from cudal1_compile.judge.inputs import derive_seed
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_compile.judge.speedup import SECOND_LOOK, agree
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.runtime import nvrtc
+from cudal1_compile.runtime.build import Binary, build
+from cudal1_compile.runtime.target import Target
+from cudal1_fx_passes.program import Program
+
+log = logging.getLogger(__name__)
+
+Entrants = list[tuple[Candidate, Binary]]
+
+
+class DeviceBench:
+    """One device. Not for several threads at once."""
+
+    def __init__(
+        self, target: Target, limits: Limits, device_index: int | None = None, spawn: Callable[[], Worker] = Worker
+    ) -> None:
+        nvrtc.library()  # raises BuildError here, not once a candidate
+        self.target = target
+        self.limits = limits
+        self.restarts = 0  # workers lost to a candidate
+        self._index = torch.cuda.current_device() if device_index is None else device_index
+        self._spawn = spawn
+        self._pool = ThreadPoolExecutor(limits.build_threads or os.cpu_count() or 1, "cudal1-build")
+        self._worker: Worker | None = None
+        self._spare: Worker | None = spawn()
+
+    def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]:
+        """Gates 2 to 5 and the quick timing; builds run ahead of the worker."""
+        builds = [self._pool.submit(self._build, *task) for task in tasks]
+        return [
+            self._try(program, candidate, built, seed)
+            for (program, candidate), built in zip(tasks, builds, strict=True)
+        ]
+
+    def try_finalists(self, program: Program, candidates: Sequence[Candidate], seed: int) -> list[Verdict]:
+        """Gates 5 to 8 on fresh data; a hang or a fault ends only the candidate that did it."""
+        built = list(self._pool.map(lambda c: self._build(program, c), candidates))
+        verdicts: dict[int, Verdict] = {i: b for i, b in enumerate(built) if isinstance(b, Rejected)}
+        ready = {i: (candidates[i], b) for i, b in enumerate(built) if isinstance(b, Binary)}
+        verdicts |= self._finalists(program, ready, derive_seed(seed, "finalists"))
+        return [verdicts[i] for i in range(len(candidates))]
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        for worker in (self._worker, self._spare):
+            if worker is not None:
+                worker.kill()
+        self._worker = self._spare = None
+
+    def _build(self, program: Program, candidate: Candidate) -> Binary | Rejected:
+        try:
+            return build(program, candidate, self.target)
+        except BuildError as error:
+            return Rejected("build", str(error))
+
+    def _try(
+        self, program: Program, candidate: Candidate, building: Future[Binary | Rejected], seed: int
+    ) -> Verdict:
+        built = building.result()
+        if isinstance(built, Rejected):
+            return built
+        request = wire.judge_request(program, candidate, built, seed, timed=True)
+        return self._ask(request, 1, self.limits.request_s)[0]
+
+    def _finalists(
+        self, program: Program, ready: dict[int, tuple[Candidate, Binary]], seed: int
+    ) -> dict[int, Verdict]:
+        """All together; where one of several spoils the context, each is tried alone first."""
+        if not ready:
+            return {}
+        restarts = self.restarts
+        found = dict(zip(ready, self._ask_finalists(program, list(ready.values()), seed), strict=True))
+        if self.restarts > restarts and len(ready) > 1:
+            sound: dict[int, tuple[Candidate, Binary]] = {}
+            for i, (candidate, binary) in ready.items():
+                request = wire.judge_request(program, candidate, binary, seed, timed=False)
+                found[i] = self._ask(request, 1, self.limits.request_s)[0]
+                if isinstance(found[i], Accepted):
+                    sound[i] = (candidate, binary)
+            found |= dict(zip(sound, self._ask_finalists(program, list(sound.values()), seed), strict=True))
+        return {i: self._second_look(program, ready[i], v, seed) for i, v in found.items()}
+
+    def _ask_finalists(self, program: Program, entrants: Entrants, seed: int) -> list[Verdict]:
+        if not entrants:
+            return []
+        request = wire.finalists_request(program, entrants, seed)
+        return self._ask(request, len(entrants), self.limits.finalists_s)
+
+    def _second_look(
+        self, program: Program, entrant: tuple[Candidate, Binary], verdict: Verdict, seed: int
+    ) -> Verdict:
+        """A speedup that is hard to believe must come out again in a process that knows nothing of the first."""
+        if not isinstance(verdict, Accepted) or (verdict.proof.speedup or 0.0) <= SECOND_LOOK:
+            return verdict
+        self._retire()
+        (second,) = self._ask_finalists(program, [entrant], derive_seed(seed, "second look"))
+        if not isinstance(second, Accepted) or second.proof.timing is None or verdict.proof.timing is None:
+            return second
+        if not agree(verdict.proof.timing.speedup, second.proof.timing.speedup):
+            first, again = verdict.proof.timing.speedup, second.proof.timing.speedup
+            return Rejected("time", f"measured {first:.2f}x, and {again:.2f}x when measured again")
+        slower = min((verdict, second), key=lambda v: v.proof.speedup or 0.0)
+        return replace(slower, proof=replace(slower.proof, seed=verdict.proof.seed))
+
+    # the worker
+
+    def _ask(self, request: wire.Message, count: int, limit_s: float) -> list[Verdict]:
+        """Asks a ready worker; a worker lost on the way is the candidate's doing."""
+        try:
+            worker = self._ready_worker()
+        except WorkerLost as lost:
+            return [Deferred(f"no worker can be started on the device: {lost}")] * count
+        try:
+            reply = worker.ask(request, limit_s)
+        except WorkerLost as lost:
+            self._worker = None
+            self.restarts += 1
+            return [Rejected("verify", f"hang or crash: {lost}")] * count
+        if "failure" in reply:
+            log.error("the judge's worker failed:\n%s", reply["failure"])
+            return [Deferred(f"the judge failed: {str(reply['failure']).strip().splitlines()[-1]}")] * count
+        if reply["fatal"]:
+            self.restarts += 1
+            self._retire()
+        return wire.read_verdicts(reply)
+
+    def _ready_worker(self) -> Worker:
+        if self._worker is not None and self._worker.alive:
+            return self._worker
+        worker = self._spare if self._spare is not None and self._spare.alive else self._spawn()
+        self._spare = None
+        reply = worker.ask(wire.start_request(self._index, self.limits), self.limits.start_s)
+        if not reply.get("ready"):
+            worker.kill()
+            raise WorkerLost(str(reply.get("failure", reply)).strip().splitlines()[-1])
+        self._worker = worker
+        self._spare = self._spawn()
+        return worker
+
+    def _retire(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+        self._worker = None

@@ -1,0 +1,157 @@
+"""The judge's work on the host target: legality, correctness and a declared cost; never a time.
+
+    exam (cached) -> check build, one case: rules of the machine and the cost -> plain build, every case
+                  -> cost below that of the region run one operation at a time, or refused
+
+Every run happens in a child process of its own (runtime.hostrun), so that hangs and crashes cost a candidate
+only itself; candidates are tried in parallel threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.errors import BuildError, LaunchError
+from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam, tensor_elements
+from cudal1_compile.judge.inputs import derive_seed
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.trial import Trial, TrialStopped, Wrong
+from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Verdict
+from cudal1_compile.runtime.build import Binary, build
+from cudal1_compile.runtime.host_cost import baseline_cost
+from cudal1_compile.runtime.hostrun import HostLimits, Order, run_isolated
+from cudal1_compile.runtime.plan import buffer_names
+from cudal1_compile.runtime.target import Target
+from cudal1_compile.runtime.toolchain import compiler
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
+
+MAX_ELEMENTS = 1 << 23  # of inputs and outputs: beyond it fibers take minutes
+MAX_REGIONS = 256
+CPU = torch.device("cpu")
+ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
+
+
+class _IsolatedRunner:
+    """Runs a candidate in a child process; each launch takes blocks and threads in another order."""
+
+    def __init__(self, program: Program, candidate: Candidate, image: bytes, wall_s: float) -> None:
+        self._program = program
+        self._candidate = candidate
+        self._image = image
+        self._wall_s = wall_s
+        self._launches = 0
+        self.cost = 0  # the largest of the checked runs, cost units
+
+    def launch(
+        self,
+        outputs: Sequence[Tensor],
+        scratch: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        sizes: Mapping[str, int],
+    ) -> None:
+        names = buffer_names(self._program, self._candidate)
+        buffers = dict(zip(names, (*outputs, *scratch, *inputs), strict=True))
+        order = ORDERS[self._launches % len(ORDERS)]
+        limits = HostLimits(wall_s=self._wall_s, order=order, seed=self._launches)
+        self._launches += 1
+        run = run_isolated(self._program, self._candidate, self._image, buffers, limits, sizes)
+        if not run.ok:
+            raise TrialStopped(run.message)
+        self.cost = max(self.cost, run.cost or 0)
+
+    def wait(self) -> None:
+        """A launch has ended when it returns."""
+
+
+class HostBench:
+    """Exams of regions, and the trial of candidates against them."""
+
+    def __init__(self, target: Target, limits: Limits) -> None:
+        compiler()  # raises BuildError here, not once a candidate
+        self.target = target
+        self.limits = limits
+        self._exams: OrderedDict[tuple[str, int], Exam | Unverifiable | NoRoom] = OrderedDict()
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(limits.build_threads or os.cpu_count() or 1, "cudal1-host-judge")
+
+    def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]:
+        """Gates 2 to 6 and the cost of each candidate."""
+        return list(self._pool.map(lambda task: self._try(task[0], task[1], seed, thorough=False), tasks))
+
+    def try_finalists(self, program: Program, candidates: Sequence[Candidate], seed: int) -> list[Verdict]:
+        """The same on fresh inputs, with the check build over every case."""
+        fresh = derive_seed(seed, "finalists")
+        return list(self._pool.map(lambda c: self._try(program, c, fresh, thorough=True), candidates))
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def _try(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
+        try:
+            checked = build(program, candidate, self.target, check=True)
+        except BuildError as error:
+            return Rejected("build", str(error))
+        match self._exam(program, seed):
+            case NoRoom(reason):
+                return Deferred(reason)
+            case Unverifiable(reason):
+                return Rejected("verify", reason)
+            case Exam() as exam:
+                pass
+        try:
+            return self._trials(program, candidate, checked, exam, thorough)
+        except TrialStopped as stopped:
+            return Rejected("verify", str(stopped))
+        except BuildError as error:
+            return Rejected("build", str(error))
+        except LaunchError as error:
+            return Rejected("verify", f"the launch failed: {error}")
+
+    def _trials(
+        self, program: Program, candidate: Candidate, checked: Binary, exam: Exam, thorough: bool
+    ) -> Verdict:
+        legality = exam if thorough else replace(exam, cases=exam.cases[:1])
+        checker = _IsolatedRunner(program, candidate, checked.image, self.limits.host_s)
+        found = Trial(legality, candidate, checker, CPU).verify(repeats=0)
+        if isinstance(found, Wrong):
+            return Rejected("verify", found.reason)
+        plain = build(program, candidate, self.target)
+        runner = _IsolatedRunner(program, candidate, plain.image, self.limits.host_s)
+        found = Trial(exam, candidate, runner, CPU).verify(repeats=1)
+        if isinstance(found, Wrong):
+            return Rejected("verify", found.reason)
+        cost = HostCost(float(checker.cost), float(baseline_cost(program)))
+        if cost.candidate >= cost.baseline:
+            return Rejected(
+                "time",
+                f"cost {cost.candidate:.0f} is not below {cost.baseline:.0f}, the cost of one operation at a time "
+                f"(ratio {cost.cost_ratio:.2f})",
+            )
+        versions = (("torch", str(torch.__version__)),)
+        return Accepted(Proof(self.target.key, "reassociates", found.errors, exam.seed, None, cost, versions))
+
+    def _exam(self, program: Program, seed: int) -> Exam | Unverifiable | NoRoom:
+        if tensor_elements(program) > MAX_ELEMENTS:
+            return NoRoom(f"{tensor_elements(program)} elements are too many for the host target")
+        key = (print_program(program), seed)
+        with self._lock:
+            found = self._exams.get(key)
+            if found is None:
+                found = prepare_exam(
+                    program, seed, CPU, self.limits.memory_bytes, self.limits.distributions or None
+                )
+                self._exams[key] = found
+                while len(self._exams) > MAX_REGIONS:
+                    self._exams.popitem(last=False)
+            self._exams.move_to_end(key)
+        return found

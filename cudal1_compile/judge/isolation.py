@@ -1,0 +1,59 @@
+"""What a worker process gives up before it serves: its terminal, core dumps, the network, its parent's death.
+
+Linux only; where the kernel refuses a step, the step is left out and reported. Device code cannot make system
+calls, so these are second lines of defence. A limit on address space is not among them: CUDA reserves far more
+than it uses. The device's memory is limited through torch's allocator instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from cudal1_compile.config import cache_dir, environment_path
+
+_CLONE_NEWNET = 0x40000000
+_PR_SET_PDEATHSIG = 1
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CC", "CXX")
+
+
+def worker_environment(scratch: Path) -> Mapping[str, str]:
+    """The whole environment of a worker: tools of the system, this package, a home of its own."""
+    found = {name: value for name in _PASSED_ON if (value := environment_path(name)) is not None}
+    return found | {
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "CUDAL1_CACHE_DIR": str(cache_dir()),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "OMP_NUM_THREADS": "2",
+        "CUDA_MODULE_LOADING": "LAZY",
+    }
+
+
+def give_up_privileges() -> dict[str, bool]:
+    """Called once in the worker, before torch is imported. Returns which steps worked."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    libc = ctypes.CDLL(None, use_errno=True)
+    return {
+        "dies_with_parent": libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0,
+        "no_network": libc.unshare(_CLONE_NEWNET) == 0,
+    }
+
+
+def take_over_pipes() -> tuple[int, int]:
+    """Moves the protocol off descriptors 0 and 1, so that nothing printed can mix with it."""
+    requests, replies = os.dup(0), os.dup(1)
+    silent = os.open(os.devnull, os.O_RDWR)
+    os.dup2(silent, 0)
+    os.dup2(2, 1)
+    with contextlib.suppress(OSError):
+        os.close(silent)
+    return requests, replies

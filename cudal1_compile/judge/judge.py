@@ -1,0 +1,107 @@
+"""The judge: candidates in, verdicts out. The one door of this folder.
+
+    code -> text gate -> launch plan -> bench: builds, then the host's child processes or a device's worker
+
+    with Judge(target) as judge:
+        verdict = judge.judge(program, code)
+        verdicts = judge.finalists(program, codes)
+
+Seeds are secret: drawn when the judge is made, written into proofs only. The process that owns a judge never
+runs an unproven kernel. A candidate that appears twice in one request is judged once.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol
+
+from cudal1_compile.candidate import Candidate, parse_candidate
+from cudal1_compile.errors import CandidateError
+from cudal1_compile.judge.host_bench import HostBench
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.textgate import RefusedText, check_text
+from cudal1_compile.judge.verdict import Rejected, Verdict
+from cudal1_compile.runtime.target import Target
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
+
+
+class Bench(Protocol):
+    """Where candidates whose text is in order are built and tried."""
+
+    def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]: ...
+
+    def try_finalists(self, program: Program, candidates: Sequence[Candidate], seed: int) -> list[Verdict]: ...
+
+    def close(self) -> None: ...
+
+
+class Judge:
+    """Judges candidates for one target. Close it, or use it in a with statement: it owns processes."""
+
+    def __init__(self, target: Target, limits: Limits | None = None, seed: int | None = None) -> None:
+        """seed: for tests only; otherwise secret. Raises BuildError where candidates cannot be built here."""
+        self.target = target
+        self.limits = limits or Limits()
+        self._seed = secrets.randbits(48) if seed is None else seed
+        self._bench: Bench = _bench(target, self.limits)
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._bench.close()
+
+    def judge(self, program: Program, code: str) -> Verdict:
+        """Gates 1 to 5 and a quick timing; on the host target the cost."""
+        return self.judge_tasks([(program, code)])[0]
+
+    def judge_many(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
+        """`judge` for several candidates of one region; builds run in parallel."""
+        return self.judge_tasks([(program, code) for code in codes])
+
+    def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
+        """`judge` for many regions at once. Keep a region's candidates together: its exam is made once."""
+        checked = [_read(program, code) for program, code in tasks]
+        unique: dict[tuple[str, str], tuple[Program, Candidate]] = {}
+        for (program, _), found in zip(tasks, checked, strict=True):
+            if isinstance(found, Candidate):
+                unique.setdefault((print_program(program), found.digest), (program, found))
+        verdicts = dict(zip(unique, self._bench.try_many(list(unique.values()), self._seed), strict=True))
+        return [
+            found if isinstance(found, Rejected) else verdicts[print_program(program), found.digest]
+            for (program, _), found in zip(tasks, checked, strict=True)
+        ]
+
+    def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
+        """Gates 5 to 8 on fresh data, all candidates measured together."""
+        checked = [_read(program, code) for code in codes]
+        ready = [c for c in checked if isinstance(c, Candidate)]
+        verdicts = iter(self._bench.try_finalists(program, ready, self._seed) if ready else [])
+        return [c if isinstance(c, Rejected) else next(verdicts) for c in checked]
+
+
+def _read(program: Program, code: str) -> Candidate | Rejected:
+    """Gate 1 and the launch plan."""
+    text = check_text(code)
+    if isinstance(text, RefusedText):
+        return Rejected("text", text.reason)
+    try:
+        return parse_candidate(text.code, program)
+    except CandidateError as error:
+        return Rejected("text", str(error))
+
+
+def _bench(target: Target, limits: Limits) -> Bench:
+    if target.kind == "host":
+        return HostBench(target, limits)
+    from cudal1_compile.judge.device_bench import DeviceBench  # only where a GPU is asked for
+
+    return DeviceBench(target, limits)

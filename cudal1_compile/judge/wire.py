@@ -1,0 +1,93 @@
+"""The protocol between the judge and a worker: one JSON object a line, tensors never cross.
+
+    start {device, limits, fraction}                  -> ready {versions, no_network, ...}
+    judge {program, code, binary, seed, timed}        -> verdicts [one]
+    finalists {program, entrants, seed}               -> verdicts [one an entrant]
+
+A reply with `fatal` is the worker's last one: its device context is spoilt. This module turns binaries and
+verdicts into JSON and back; it opens no pipes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from cudal1_compile.candidate import Candidate, parse_candidate
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.verdict import Verdict, from_json, to_json
+from cudal1_compile.runtime.build import Binary, Resources
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program, print_program
+
+Message = dict[str, Any]
+
+
+def start_request(device_index: int, limits: Limits) -> Message:
+    return {"op": "start", "device": device_index, "limits": asdict(limits)}
+
+
+def judge_request(program: Program, candidate: Candidate, binary: Binary, seed: int, timed: bool) -> Message:
+    return {
+        "op": "judge",
+        "program": print_program(program),
+        "entrants": [entrant_message(candidate, binary)],
+        "seed": seed,
+        "timed": timed,
+    }
+
+
+def finalists_request(program: Program, entrants: Sequence[tuple[Candidate, Binary]], seed: int) -> Message:
+    return {
+        "op": "finalists",
+        "program": print_program(program),
+        "entrants": [entrant_message(c, b) for c, b in entrants],
+        "seed": seed,
+    }
+
+
+def entrant_message(candidate: Candidate, binary: Binary) -> Message:
+    kernels = {name: asdict(found) for name, found in binary.kernels.items()}
+    return {
+        "code": candidate.code,
+        "arch": binary.arch,
+        "image": base64.b64encode(binary.image).decode(),
+        "kernels": kernels,
+    }
+
+
+def read_entrant(message: Message, program: Program) -> tuple[Candidate, Binary]:
+    kernels = {name: Resources(**found) for name, found in message["kernels"].items()}
+    binary = Binary("cuda", message["arch"], base64.b64decode(message["image"]), kernels)
+    return parse_candidate(message["code"], program), binary
+
+
+def read_program(message: Message) -> Program:
+    return parse_program(message["program"])
+
+
+def read_limits(message: Message) -> Limits:
+    found = dict(message["limits"])
+    return Limits(**{**found, "distributions": tuple(found["distributions"])})
+
+
+def verdicts_reply(verdicts: Sequence[Verdict], fatal: bool = False) -> Message:
+    return {"verdicts": [to_json(v) for v in verdicts], "fatal": fatal}
+
+
+def read_verdicts(message: Message) -> list[Verdict]:
+    return [from_json(text) for text in message["verdicts"]]
+
+
+def encode(message: Message) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise ValueError(f"a message of the worker protocol is an object, got {line[:60]!r}")
+    return found

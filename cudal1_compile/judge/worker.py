@@ -1,0 +1,103 @@
+"""The worker process of one device: reads requests, runs candidates, answers. Started by process.py only.
+
+    python -m cudal1_compile.judge.worker
+
+It may be killed at any time. A candidate that hangs or faults is its last: it answers, says that the answer is
+fatal, and ends without cleaning up, since its CUDA context no longer works.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from typing import Any
+
+from cudal1_compile.judge.isolation import give_up_privileges, take_over_pipes
+
+
+def main() -> None:
+    """Serves until the pipe closes."""
+    requests, replies = take_over_pipes()
+    given_up = give_up_privileges()
+    serve = _Server(given_up)  # imports torch: a spare worker does so before it is needed
+    with os.fdopen(requests, "rb") as source, os.fdopen(replies, "wb") as target:
+        target.write(serve.hello())
+        target.flush()
+        for line in source:
+            reply, fatal = serve.answer(line)
+            target.write(reply)
+            target.flush()
+            if fatal:
+                os._exit(3)
+
+
+class _Server:
+    """Holds the device session once a start request has made it."""
+
+    def __init__(self, given_up: dict[str, bool]) -> None:
+        import torch
+
+        from cudal1_compile.judge import session, trial, verdict, wire
+
+        self._torch = torch
+        self._session_module = session
+        self._stopped = trial.TrialStopped
+        self._rejected = verdict.Rejected
+        self._wire = wire
+        self._given_up = given_up
+        self._session: session.DeviceSession | None = None
+
+    def hello(self) -> bytes:
+        return self._wire.encode({"hello": self._torch.__version__, **self._given_up})
+
+    def answer(self, line: bytes) -> tuple[bytes, bool]:
+        """The reply, and whether it is the last one."""
+        begin = time.monotonic()
+        request = self._wire.decode(line)
+        count = len(request.get("entrants", ()))
+        try:
+            reply = self._dispatch(request)
+        except self._stopped as stopped:
+            reply = self._wire.verdicts_reply([self._rejected("verify", str(stopped))] * count, fatal=True)
+        except RuntimeError as error:
+            if "CUDA" not in str(error):
+                reply = self._failure()
+            else:  # a sticky error that surfaced outside of a wait: still the candidate's doing
+                reason = f"the kernel faulted: {str(error).splitlines()[0]}"
+                reply = self._wire.verdicts_reply([self._rejected("verify", reason)] * count, fatal=True)
+        except (ValueError, KeyError, TypeError, AssertionError):
+            reply = self._failure()
+        reply["seconds"] = time.monotonic() - begin
+        return self._wire.encode(reply), bool(reply.get("fatal"))
+
+    def _failure(self) -> dict[str, Any]:
+        return {"failure": traceback.format_exc(), "fatal": False}
+
+    def _dispatch(self, request: dict[str, Any]) -> dict[str, Any]:
+        wire = self._wire
+        if request["op"] == "start":
+            return self._start(request)
+        if self._session is None:
+            raise ValueError("a request before start")
+        program = wire.read_program(request)
+        entrants = [self._session_module.Entrant(*wire.read_entrant(e, program)) for e in request["entrants"]]
+        seed = request["seed"]
+        if request["op"] == "judge":
+            found = [self._session.judge(program, entrants[0], seed, request["timed"])]
+        else:
+            found = self._session.finalists(program, entrants, seed)
+        reply: dict[str, Any] = wire.verdicts_reply(found)
+        return reply
+
+    def _start(self, request: dict[str, Any]) -> dict[str, Any]:
+        limits = self._wire.read_limits(request)
+        self._session = self._session_module.DeviceSession(request["device"], limits)
+        clock = self._session.clock
+        return {"ready": True, "bytes_per_us": clock.bytes_per_us, "versions": dict(self._session.versions)}
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)
