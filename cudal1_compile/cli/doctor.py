@@ -119,4 +119,24 @@ def check_cache() -> Finding:
     return Finding("cache", "ok", f"{directory}: {held.kernels} kernels, {held.attempts} attempts")
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (check_torch, check_gpu, check_nvrtc, check_compiler, check_cache)
+def check_model() -> Finding:
+    from cudal1_compile.generate.bundled import MODEL_DIR, check_model_dir, model_digest
+    from cudal1_compile.generate.errors import ModelMissing
+
+    try:
+        files = check_model_dir(MODEL_DIR)
+    except ModelMissing as error:
+        advice = "install the package with its model, or name another generator: options={'generator': ...}"
+        return Finding("model", "absent", str(error).partition(". ")[0], advice)
+    size_bytes = sum(f.stat().st_size for f in files)
+    return Finding("model", "ok", f"bundled:{model_digest(files)[:12]}, {size_bytes / 1e6:.0f} MB in {MODEL_DIR}")
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    check_torch,
+    check_gpu,
+    check_nvrtc,
+    check_compiler,
+    check_cache,
+    check_model,
+)
