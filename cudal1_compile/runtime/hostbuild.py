@@ -16,7 +16,7 @@ from pathlib import Path
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.elf import ElfFacts, read_elf
 from cudal1_compile.runtime.nvrtc import shorten_errors
-from cudal1_compile.runtime.source import HEADER_DIR
+from cudal1_compile.runtime.source import CANDIDATE_NAME, HEADER_DIR
 from cudal1_compile.runtime.toolchain import NATIVE_DIR, Step, build_native, compiler, run
 
 COMPILE_LIMIT_S = 60.0
@@ -28,7 +28,7 @@ LANGUAGE = (
 )
 PLAIN = ("-O2",)
 CHECK = (
-    *("-O1", "-g1", "-fsanitize=thread,bounds-strict,alignment", "-fno-sanitize-recover=all"),
+    *("-O1", "-g1", "-gdwarf-4", "-fsanitize=thread,bounds-strict,alignment", "-fno-sanitize-recover=all"),
     *("-fstack-protector-strong", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
 )
 WRAPPED = ("memcpy", "memmove", "memset")
@@ -55,12 +55,12 @@ _DYNAMIC = re.compile(
 def compile_host(source: str, kernels: tuple[str, ...], check: bool) -> bytes:
     """Compiles preamble + candidate. Raises BuildError with g++'s first errors, or naming a forbidden symbol."""
     with tempfile.TemporaryDirectory(prefix="cudal1-") as folder:
-        text = Path(folder, "source.cpp")
+        text = Path(folder, CANDIDATE_NAME)
         text.write_text(translate(source, kernels))
         objects, image = Path(folder, "kernel.o"), Path(folder, "kernel.so")
         flags = [*LANGUAGE, *(CHECK if check else PLAIN)]
         header = precompiled_header(check) / "host.h"
-        command = [compiler(), "-c", *flags, "-include", str(header), str(text), "-o", str(objects)]
+        command = [compiler(), "-c", *flags, "-include", str(header), "-x", "c++", str(text), "-o", str(objects)]
         try:
             run(command, limit_s=COMPILE_LIMIT_S)
         except BuildError as error:

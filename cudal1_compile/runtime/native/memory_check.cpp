@@ -150,7 +150,7 @@ void check_cell(const Region& region, Cell& cell, const Stamp& now, const Fiber&
     if (write && !ordered(read, now, self, shared))
       complain("race", &region, address, bytes, write, pc, ", unordered with a read by another thread");
   bool set = shared ? cell.write.block == block_number : cell.write.block != 0 || region.kind == Area::GLOBAL_SET;
-  if (!write && !set) complain("uninitialised", &region, address, bytes, write, pc, ", which nobody wrote");
+  if (!write && !set) complain("uninitialised", &region, address, bytes, write, pc, ", which nobody wrote yet");
 }
 void check_cells(const Region& region, const Fiber& self, const char* address, unsigned bytes, bool write,
                  bool atomic, const void* pc) {
@@ -174,10 +174,13 @@ void check_cells(const Region& region, const Fiber& self, const char* address, u
 void access(const void* where, unsigned bytes, bool write, bool atomic, const void* pc) {
   const Fiber* self = current();
   const char* address = (const char*)where;
-  if (!self || on_stack(self, where)) return;
+  if (!self) return;
+  if (expired) fail("timeout", "no end within the time limit: an endless loop?", pc);
+  if (on_stack(self, where)) return;
   const Region* region = find(address);
-  if (!region || address + bytes > region->high)
-    complain("out_of_bounds", region ? region : region_near(address), address, bytes, write, pc, "");
+  bool beyond = !region || address + bytes > region->high || (write && region->kind == Area::FREE);
+  if (beyond)
+    complain("out_of_bounds", region && region->kind != Area::FREE ? region : region_near(address), address, bytes, write, pc, "");
   if (region->kind == Area::FREE) return;
   if (write && region->kind == Area::INPUT) complain("input_written", region, address, bytes, write, pc, "");
   if (!is_shared(region->kind)) count(*region, address, bytes, number(self), pc);

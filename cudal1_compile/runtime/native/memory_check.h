@@ -9,7 +9,7 @@
 namespace cudal1 {
 enum class Area { INPUT, GLOBAL, GLOBAL_SET, STATIC_SHARED, DYNAMIC_SHARED, FREE };
 
-// GLOBAL: outputs and scratch, unwritten yet. GLOBAL_SET: zeroed scratch. FREE: anything the check ignores.
+// GLOBAL: outputs and scratch, unwritten yet. GLOBAL_SET: zeroed scratch. FREE: may be read (arguments, constants).
 void add_area(const char* name, void* low, size_t bytes, Area kind);
 bool begin_checks(const void* object_base);  // after the last add_area; false: no memory for the shadow
 void begin_checked_launch(unsigned dynamic_bytes);

@@ -32,13 +32,14 @@
 
 namespace {
 const size_t PAGE = 4096;
-const size_t GUARD = 1 << 20;
+const size_t GUARD = 1 << 30;  // address space only: what an int can index by mistake mostly lands here
 const size_t MAX_ARGS = 128;
+const size_t MAX_STEPS = 8;
+const size_t MAX_BUFFERS = 96;
 
 struct Buffer {
   std::string name, kind;
   size_t offset, bytes;
-  char* data;
 };
 struct Step {
   Cudal1Launch launch;
@@ -50,10 +51,15 @@ struct Request {
   unsigned seed;
   std::string object, data;
   std::vector<Buffer> buffers;
-  std::vector<int> ints, zeroed;
-  std::vector<Step> steps;
+  std::vector<int> zeroed;
   std::vector<std::vector<std::string>> launches;
 };
+// What a kernel's arguments are read from. Not on the heap, where a kernel's shared memory lies.
+Step steps[MAX_STEPS];
+size_t step_count;
+int ints[MAX_ARGS];
+size_t int_count;
+char* pointers[MAX_BUFFERS];
 void* object;
 const char* object_base;
 size_t object_bytes;
@@ -72,11 +78,12 @@ void say(const char* text, int length) {
     length -= (int)n;
   }
 }
+bool in_object(const void* pc) {
+  return (const char*)pc >= object_base && (const char*)pc < object_base + object_bytes;
+}
 [[noreturn]] void report(const char* kind, const char* detail, const void* pc, Cudal1Index block, Cudal1Index thread) {
   char line[900];
-  long offset = pc && (const char*)pc >= object_base && (const char*)pc < object_base + object_bytes
-                    ? (long)((const char*)pc - object_base) - 1
-                    : -1;
+  long offset = pc && in_object(pc) ? (long)((const char*)pc - object_base) - 1 : -1;
   int n = snprintf(line, sizeof line,
                    "{\"status\": \"fault\", \"kind\": \"%s\", \"detail\": \"%s\", \"pc\": %ld, "
                    "\"block\": [%u, %u, %u], \"thread\": [%u, %u, %u]}\n",
@@ -100,6 +107,10 @@ const void* program_counter(void* context) {
 #endif
 }
 void on_signal(int number, siginfo_t*, void* context) {
+  if (number == SIGALRM && !cudal1::expired && !in_object(program_counter(context))) {
+    cudal1::expired = true;  // inside the scheduler or a check: the next one of those names the place
+    return;
+  }
   const char* kind = number == SIGALRM ? "timeout" : number == SIGXCPU ? "timeout" : number == SIGFPE ? "arithmetic" : "memory_fault";
   const char* detail = number == SIGALRM   ? "no end within the time limit: an endless loop?"
                        : number == SIGXCPU ? "no end within the CPU limit: an endless loop?"
@@ -139,8 +150,8 @@ Request read_request(const char* path) {
     }
     if (key == "object") r.object = words.at(1);
     if (key == "data") r.data = words.at(1);
-    if (key == "buffer") r.buffers.push_back({words.at(1), words.at(2), (size_t)number(3), (size_t)number(4), nullptr});
-    if (key == "int") r.ints.push_back((int)number(1));
+    if (key == "buffer") r.buffers.push_back({words.at(1), words.at(2), (size_t)number(3), (size_t)number(4)});
+    if (key == "int" && int_count < MAX_ARGS) ints[int_count++] = (int)number(1);
     if (key == "zero") r.zeroed.push_back((int)number(1));
     if (key == "launch") r.launches.push_back(words);
   }
@@ -148,25 +159,28 @@ Request read_request(const char* path) {
   fclose(file);
   return r;
 }
-void map_buffers(Request& r) {
+void map_buffers(const Request& r) {
   int fd = open(r.data.c_str(), O_RDWR);
   if (fd < 0) give_up("load_error", "no data file");
-  for (Buffer& b : r.buffers) {  // OFFSET is 256 bytes into the first page: canaries on both sides
+  if (r.buffers.size() > MAX_BUFFERS) give_up("load_error", "too many buffers");
+  for (size_t i = 0; i < r.buffers.size(); i++) {  // OFFSET is 256 bytes into the first page: canaries on both sides
+    const Buffer& b = r.buffers[i];
     size_t begin = b.offset / PAGE * PAGE, inside = b.offset - begin;
     size_t pages = (inside + b.bytes + 256 + PAGE - 1) / PAGE * PAGE;
     char* room = (char*)mmap(nullptr, pages + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == (char*)MAP_FAILED) give_up("out_of_memory", "no address space for " + b.name);
     void* at = mmap(room + GUARD, pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)begin);
     if (at == MAP_FAILED) give_up("out_of_memory", "cannot map " + b.name);
-    b.data = (char*)at + inside;
+    pointers[i] = (char*)at + inside;
   }
   close(fd);
 }
-void plan_steps(Request& r) {
-  r.steps.resize(r.launches.size());
+void plan_steps(const Request& r) {
+  if (r.launches.size() > MAX_STEPS) give_up("load_error", "too many launches");
+  step_count = r.launches.size();
   for (size_t i = 0; i < r.launches.size(); i++) {
     const std::vector<std::string>& w = r.launches[i];
-    Step& step = r.steps[i];
+    Step& step = steps[i];
     Cudal1Launch& l = step.launch;
     auto number = [&](size_t k) { return (unsigned)strtoul(w.at(k).c_str(), nullptr, 10); };
     std::string entry = "cudal1_entry_" + w.at(1);
@@ -181,7 +195,7 @@ void plan_steps(Request& r) {
     if (n > MAX_ARGS) give_up("load_error", "too many arguments");
     for (size_t k = 0; k < n; k++) {
       size_t which = strtoul(w.at(10 + k).c_str() + 1, nullptr, 10);
-      step.args[k] = w[10 + k][0] == 'b' ? (void*)&r.buffers.at(which).data : (void*)&r.ints.at(which);
+      step.args[k] = w[10 + k][0] == 'b' ? (void*)&pointers[which % MAX_BUFFERS] : (void*)&ints[which % MAX_ARGS];
     }
   }
 }
@@ -216,7 +230,7 @@ void limit_resources(const Request& r) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   set_limit(RLIMIT_CORE, 0);
   set_limit(RLIMIT_FSIZE, 0);
-  set_limit(RLIMIT_AS, (rlim_t)r.memory_bytes);
+  set_limit(RLIMIT_DATA, (rlim_t)r.memory_bytes);
   rlimit cpu = {(rlim_t)r.cpu_s, (rlim_t)r.cpu_s + 1};
   setrlimit(RLIMIT_CPU, &cpu);
   if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
@@ -227,6 +241,7 @@ void limit_resources(const Request& r) {
 void start_clock(long timeout_ms) {
   itimerval timer = {};
   timer.it_value = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+  timer.it_interval = {0, 200 * 1000};
   setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
@@ -238,16 +253,17 @@ void describe_memory(const Request& r) {
     Area kind = b.kind == "in" ? Area::INPUT : Area::GLOBAL;
     for (int zeroed : r.zeroed)
       if ((size_t)zeroed == i) kind = Area::GLOBAL_SET;
-    cudal1::add_area(b.name.c_str(), b.data, b.bytes, kind);
+    cudal1::add_area(b.name.c_str(), pointers[i], b.bytes, kind);
   }
   unsigned dynamic = 0;
-  for (const Step& step : r.steps) dynamic = step.launch.dynamic_bytes > dynamic ? step.launch.dynamic_bytes : dynamic;
+  for (size_t i = 0; i < step_count; i++)
+    if (steps[i].launch.dynamic_bytes > dynamic) dynamic = steps[i].launch.dynamic_bytes;
   cudal1::add_area("static shared memory", shared_low, shared_bytes, Area::STATIC_SHARED);
   cudal1::add_area("dynamic shared memory", cudal1_dynamic, dynamic, Area::DYNAMIC_SHARED);
   cudal1::add_area("indices", &cudal1_state, sizeof cudal1_state, Area::FREE);
-  cudal1::add_area("arguments", (void*)r.steps.data(), r.steps.size() * sizeof(Step), Area::FREE);
-  cudal1::add_area("integers", (void*)r.ints.data(), r.ints.size() * sizeof(int), Area::FREE);
-  cudal1::add_area("pointers", (void*)r.buffers.data(), r.buffers.size() * sizeof(Buffer), Area::FREE);
+  cudal1::add_area("arguments", steps, sizeof steps, Area::FREE);
+  cudal1::add_area("integers", ints, sizeof ints, Area::FREE);
+  cudal1::add_area("pointers", pointers, sizeof pointers, Area::FREE);
   cudal1::add_area("constants", (void*)object_base, object_bytes, Area::FREE);
   if (!cudal1::begin_checks(object_base)) give_up("out_of_memory", "no room for the shadow memory");
 }
@@ -268,13 +284,13 @@ int main(int argc, char** argv) {
 #endif
   start_clock(r.timeout_ms);
   bool sealed = prctl(PR_SET_SECCOMP, 1 /* SECCOMP_MODE_STRICT */) == 0;
-  for (int i : r.zeroed) memset(r.buffers[(size_t)i].data, 0, r.buffers[(size_t)i].bytes);
+  for (int i : r.zeroed) memset(pointers[i], 0, r.buffers[(size_t)i].bytes);
   Cudal1Fault fault;
-  for (const Step& step : r.steps) {
+  for (size_t i = 0; i < step_count; i++) {
 #ifdef CUDAL1_CHECKED
-    cudal1::begin_checked_launch(step.launch.dynamic_bytes);
+    cudal1::begin_checked_launch(steps[i].launch.dynamic_bytes);
 #endif
-    if (cudal1_launch(&step.launch, &fault)) report(fault.kind, fault.detail, fault.pc, fault.block, fault.thread);
+    if (cudal1_launch(&steps[i].launch, &fault)) report(fault.kind, fault.detail, fault.pc, fault.block, fault.thread);
   }
   unsigned long long lines = 0;
 #ifdef CUDAL1_CHECKED

@@ -15,6 +15,7 @@ __attribute__((aligned(1024))) char cudal1_dynamic[CUDAL1_DYNAMIC_LIMIT];
 
 namespace cudal1 {
 Observer observer;
+volatile bool expired;
 unsigned long long barriers_passed;
 
 namespace {
@@ -151,6 +152,7 @@ void switch_to(Context& from, Fiber* next) {  // null: back to the main context
 }
 void wait_here() {  // the running fiber's state says why; others run until it is awake
   Fiber* self = g.running;
+  if (expired) fail("timeout", "no end within the time limit: an endless loop?", self->pc);
   Fiber* next = dequeue();
   if (next == self)
     become(*self);

@@ -56,6 +56,7 @@ struct Observer {
   void (*fence)();
 };
 extern Observer observer;
+extern volatile bool expired;  // set by a timer's handler: the next barrier, collective or check fails
 extern unsigned long long barriers_passed;  // by whole blocks, since the process began
 
 void prepare();                      // allocates stacks; nothing is allocated after it
