@@ -1,0 +1,83 @@
+"""The store as synthesis sees it: what was tried before, and a place for what is tried now.
+
+A store that fails must cost no result: whatever was written stays readable from memory for this call, and the
+failure is one warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from cudal1_cache.errors import CacheError
+from cudal1_cache.rows import ACCEPTED, Attempt, Entry, Region
+from cudal1_cache.store import Store
+from cudal1_compile.generate.prompt import Exemplar
+from cudal1_compile.synthesis.records import DEFERRED
+
+log = logging.getLogger(__name__)
+
+RELATIVES = 16  # accepted attempts for other sizes that may serve as exemplars
+
+
+class Archive:
+    """All attempts for one region on one target, oldest first."""
+
+    def __init__(self, store: Store, region: Region, target_key: str) -> None:
+        self.store, self.region, self.target_key = store, region, target_key
+        self.attempts: list[Attempt] = []
+        self.is_reliable = True
+        self._try(lambda: store.add_region(region))
+        self._try(lambda: self.attempts.extend(store.attempts(region.fingerprint, target_key)))
+
+    def put(self, attempts: Sequence[Attempt]) -> None:
+        """Adds attempts, or replaces those of the same id."""
+        place = {a.id: i for i, a in enumerate(self.attempts)}
+        for attempt in attempts:
+            if attempt.id in place:
+                self.attempts[place[attempt.id]] = attempt
+            else:
+                self.attempts.append(attempt)
+        self._try(lambda: self.store.add_attempts(attempts))
+
+    def put_entry(self, entry: Entry) -> None:
+        self._try(lambda: self.store.put_entry(entry))
+        self._try(lambda: self.store.clear_miss(self.region.fingerprint, self.target_key))
+
+    def verdict_on(self, code_digest: str) -> Attempt | None:
+        """The latest attempt with a verdict on this very code."""
+        return next(
+            (a for a in reversed(self.attempts) if a.code_digest == code_digest and a.stage != DEFERRED), None
+        )
+
+    def waiting(self) -> list[Attempt]:
+        """Attempts that have no verdict, each code once."""
+        found = {a.code_digest: a for a in self.attempts if a.stage == DEFERRED}
+        return [a for digest, a in found.items() if self.verdict_on(digest) is None]
+
+    def accepted(self) -> list[Attempt]:
+        """Right candidates with a score, best first, each code once under its latest verdict."""
+        latest = {a.code_digest: a for a in self.attempts if a.stage != DEFERRED}
+        right = [a for a in latest.values() if a.stage == ACCEPTED and a.speedup is not None]
+        return sorted(right, key=lambda a: (-(a.speedup or 0.0), a.id))
+
+    def exemplars(self) -> list[Exemplar]:
+        return [Exemplar(a.code, a.speedup) for a in self.accepted() if a.speedup is not None]
+
+    def relatives(self) -> list[Exemplar]:
+        found: list[Attempt] = []
+        self._try(lambda: found.extend(self.store.best_relatives(self.region, self.target_key, RELATIVES)))
+        return [Exemplar(a.code, a.speedup) for a in found if a.speedup is not None]
+
+    def refusals(self, limit: int) -> list[str]:
+        """The latest reasons, each once."""
+        reasons = [f"{a.stage}: {a.reason}" for a in self.attempts if a.stage not in (ACCEPTED, DEFERRED)]
+        return list(dict.fromkeys(reversed(reasons)))[:limit]
+
+    def _try(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except CacheError as error:
+            if self.is_reliable:
+                log.warning("the kernel cache failed, results of this process are kept in memory only: %s", error)
+            self.is_reliable = False

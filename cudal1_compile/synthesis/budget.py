@@ -1,0 +1,79 @@
+"""What one synthesis may take, and what all of them together may take in one process.
+
+A miss must never block for long: a graph waits at most Budget.seconds, a process at most the seconds of its
+ProcessBudget. What does not fit is left for later; nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+GRAPH_S = 20.0
+PROCESS_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of one call of synthesize or synthesize_all."""
+
+    seconds: float = GRAPH_S  # of all regions together
+    rounds: int = 3  # of proposals for a region; the first shows no exemplars
+    samples_per_round: int = 8  # replies for a region in a round
+    prompts_per_round: int = 2  # prompts with other exemplars in a contrastive round; share the samples
+    regions_at_once: int = 4  # regions whose prompts go to the generator in one call
+    finalists: int = 4  # candidates of a region that are measured together at the end
+    reserve: float = 0.15  # share of the seconds that proposals leave to the finalists
+
+    def __post_init__(self) -> None:
+        counts = (
+            self.rounds,
+            self.samples_per_round,
+            self.prompts_per_round,
+            self.regions_at_once,
+            self.finalists,
+        )
+        if self.seconds < 0 or min(counts) < 1 or not 0 <= self.reserve < 1:
+            raise ValueError(f"{self}: seconds >= 0, counts >= 1 and 0 <= reserve < 1 are possible")
+
+
+@dataclass
+class Timer:
+    """The time of one call, started when it is made."""
+
+    budget: Budget
+    start: float = field(default_factory=time.monotonic)
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.start + self.budget.seconds - time.monotonic())
+
+    @property
+    def proposals_left_s(self) -> float:
+        """Until proposals must end so that finalists can still be measured."""
+        return max(0.0, self.left_s - self.budget.reserve * self.budget.seconds)
+
+
+class ProcessBudget:
+    """Seconds of synthesis that are left to this process; safe to share between threads."""
+
+    def __init__(self, seconds: float = PROCESS_S) -> None:
+        self._left_s = seconds
+        self._lock = threading.Lock()
+
+    @property
+    def left_s(self) -> float:
+        return self._left_s
+
+    def take(self, seconds: float) -> float:
+        """Grants up to `seconds`; give back what was not used."""
+        with self._lock:
+            granted = min(seconds, max(0.0, self._left_s))
+            self._left_s -= granted
+            return granted
+
+    def give_back(self, seconds: float) -> None:
+        """A negative number books what a call took beyond its grant."""
+        with self._lock:
+            self._left_s += seconds

@@ -1,0 +1,44 @@
+"""How the synthesis of one region ended.
+
+Won         an entry with a kernel and its proof is stored
+NoWin       everything planned was tried, nothing beat the fallback; that is stored too
+Unfinished  time, generator or judge gave out before an answer; a later call goes on from what is stored
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cudal1_cache.rows import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class NoWin:
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    reason: str
+
+
+Result = Won | NoWin | Unfinished
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    fingerprint: str
+    result: Result
+    attempts: int  # stored for this region and target, earlier calls included
+    judged: int  # candidates that this call put before the judge
+    proposed: int  # replies that this call got from the generator
+
+    @property
+    def entry(self) -> Entry | None:
+        """The kernel's entry; None without a win."""
+        return self.result.entry if isinstance(self.result, Won) else None

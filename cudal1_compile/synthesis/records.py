@@ -1,0 +1,191 @@
+"""Replies and verdicts as rows of the store, and rows as verdicts again.
+
+A score is what exemplars show and rows are ordered by: on a GPU the speedup over the best baseline, on the
+host target the baseline's declared cost over the candidate's. The two never meet, because a row belongs to
+one target. This module decides nothing and calls neither judge nor generator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import torch
+
+from cudal1_cache.keys import EntryKey, NoWinKey
+from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, Region
+from cudal1_compile.candidate import Candidate, Reply, parse_reply
+from cudal1_compile.errors import CandidateError
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
+from cudal1_compile.runtime.build import Binary
+from cudal1_compile.runtime.source import header_text
+from cudal1_compile.runtime.target import Target
+from cudal1_compile.synthesis.budget import Budget
+
+DEFERRED = "deferred"  # the stage of an attempt that still waits for a verdict
+NO_WIN: EntryStatus = "no_win"
+
+
+HEADERS = {"cuda": ("cudal1.cuh",), "host": ("host.h", "cudal1.cuh")}
+
+
+def header_digest(target: Target) -> str:
+    """sha256 of the headers that every kernel for this target is built with."""
+    text = "\0".join(header_text(name) for name in HEADERS[target.kind])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One reply of a generator for a region, before any verdict."""
+
+    region: Region
+    generator: str
+    prompt_digest: str
+    reply: Reply | None  # None: not in the form of Reply V1
+    text: str
+    fault: str = ""  # why there is no Reply
+
+    @property
+    def code(self) -> str:
+        return self.reply.code if self.reply else self.text
+
+    @property
+    def code_digest(self) -> str:
+        return digest_code(self.code)
+
+
+def read_proposal(region: Region, generator: str, prompt: str, text: str) -> Proposal:
+    key = hashlib.sha256(prompt.encode()).hexdigest()
+    try:
+        return Proposal(region, generator, key, parse_reply(text), text)
+    except CandidateError as error:
+        return Proposal(region, generator, key, None, text, str(error))
+
+
+def digest_code(code: str) -> str:
+    """As Candidate.digest, also for code that no plan can be read from."""
+    return Candidate(code, (), ()).digest
+
+
+def score(proof: Proof) -> float:
+    """Larger is better, 1 is the baseline. Speedup, or on the host target the quotient of declared costs."""
+    if proof.timing is not None:
+        return proof.timing.speedup
+    assert proof.host_cost is not None, "a proof holds a timing or a cost"
+    return proof.host_cost.baseline / max(proof.host_cost.candidate, 1.0)
+
+
+def is_win(proof: Proof) -> bool:
+    """Whether a finalist's proof allows the kernel to run instead of the fallback."""
+    if proof.timing is not None:
+        return proof.timing.final and proof.timing.lower_bound >= 1.0
+    return proof.host_cost is not None and proof.host_cost.candidate < proof.host_cost.baseline
+
+
+def to_attempt(proposal: Proposal, verdict: Verdict, target: Target) -> Attempt:
+    reply = proposal.reply
+    kind, _, model = proposal.generator.partition(":")
+    row = Attempt(
+        fingerprint=proposal.region.fingerprint,
+        target=target.key,
+        code_digest=proposal.code_digest,
+        generator=kind,
+        model=model,
+        prompt_digest=proposal.prompt_digest,
+        analysis=reply.analysis if reply else "",
+        design=reply.design if reply else "",
+        code=proposal.code,
+        stage=DEFERRED,
+        reason="",
+    )
+    return with_verdict(row, verdict)
+
+
+def with_verdict(attempt: Attempt, verdict: Verdict) -> Attempt:
+    """The same row, judged (again)."""
+    match verdict:
+        case Accepted(proof):
+            timing = proof.timing
+            baselines = [t for t in (timing.aten_us, timing.inductor_us) if t is not None] if timing else []
+            return replace(
+                attempt,
+                stage=ACCEPTED,
+                reason="",
+                speedup=score(proof) if timing or proof.host_cost else None,
+                candidate_us=timing.candidate_us if timing else None,
+                baseline_us=min(baselines) if baselines else None,
+                proof_json=json.dumps(asdict(proof), sort_keys=True),
+            )
+        case Rejected(stage, reason):
+            return replace(attempt, stage=stage, reason=reason)
+        case Deferred(reason):
+            return replace(attempt, stage=DEFERRED, reason=reason)
+    raise AssertionError(f"{verdict!r} is no verdict")
+
+
+def repeat_of(proposal: Proposal, known: Attempt, target: Target) -> Attempt:
+    """A row for a reply whose code has a verdict already."""
+    fresh = to_attempt(proposal, Deferred(""), target)
+    return replace(
+        fresh,
+        stage=known.stage,
+        reason=known.reason,
+        speedup=known.speedup,
+        candidate_us=known.candidate_us,
+        baseline_us=known.baseline_us,
+        proof_json=known.proof_json,
+    )
+
+
+def to_entry(region: Region, attempt: Attempt, proof: Proof, target: Target, binary: Binary | None) -> Entry:
+    """A kernel's entry. Without a binary the kernel is built from its source when it is first loaded."""
+    key = EntryKey(region.text, attempt.code_digest, header_digest(target), target.arch, proof.numerics)
+    return Entry(
+        entry_id=key.id,
+        fingerprint=region.fingerprint,
+        target=target.key,
+        status="kernel",
+        attempt_id=attempt.id,
+        code=attempt.code,
+        image=binary.image if binary else b"",
+        image_arch=binary.arch if binary else "",
+        proof_json=json.dumps(asdict(proof), sort_keys=True),
+        speedup=score(proof),
+        numerics=proof.numerics,
+        versions_json=json.dumps({"generator": attempt.generator, "model": attempt.model} | dict(proof.versions)),
+    )
+
+
+def to_no_win(
+    region: Region, target: Target, generator: str, budget: Budget, tried: Sequence[Attempt], reason: str = ""
+) -> Entry:
+    """`reason` where nothing could be tried at all."""
+    right = [a.speedup for a in tried if a.stage == ACCEPTED and a.speedup is not None]
+    versions = {
+        "generator": generator,
+        "seconds": budget.seconds,
+        "rounds": budget.rounds,
+        "samples_per_round": budget.samples_per_round,
+        "torch": str(torch.__version__),
+        "header": header_digest(target),
+    }
+    return Entry(
+        entry_id=NoWinKey(region.fingerprint, target.key).id,
+        fingerprint=region.fingerprint,
+        target=target.key,
+        status=NO_WIN,
+        versions_json=json.dumps(versions),
+        speedup=max(right, default=None),
+        reason=reason or _why_none(tried, right),
+    )
+
+
+def _why_none(tried: Sequence[Attempt], right: Sequence[float]) -> str:
+    if right:
+        return f"{len(tried)} candidates, {len(right)} right, the best at {max(right):.2f} of the baseline"
+    stages = [a.stage for a in tried]
+    counts = ", ".join(f"{stages.count(s)} at {s}" for s in dict.fromkeys(stages))
+    return f"{len(tried)} candidates, none right ({counts}); the last: {tried[-1].reason}"

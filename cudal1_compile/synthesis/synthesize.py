@@ -1,0 +1,212 @@
+"""From regions without a kernel to entries, within a budget: generator and judge, round after round.
+
+    most valuable regions first, a few at once:
+        round 1 without exemplars -> judge -> contrastive rounds with measured variants -> judge
+        -> finalists measured together -> entry | no win | unfinished
+
+Round 1 of the regions at hand may take what time there is; further rounds only their fair share, so that
+every region gets its first chance. Each reply and verdict is stored when it comes. A generator or judge that
+fails is a warning and leaves the regions unfinished, never an exception.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cudal1_cache.rows import Attempt
+from cudal1_cache.store import Store
+from cudal1_compile.generate.errors import GeneratorError
+from cudal1_compile.generate.exemplars import ExemplarConfig
+from cudal1_compile.generate.protocol import Generator, propose_within
+from cudal1_compile.judge.moved import bytes_moved
+from cudal1_compile.judge.verdict import Accepted, Verdict
+from cudal1_compile.synthesis.budget import Budget, Timer
+from cudal1_compile.synthesis.outcome import Outcome
+from cudal1_compile.synthesis.ports import JudgePort
+from cudal1_compile.synthesis.progress import Asking, Done, Finals, Judging, Progress, silent
+from cudal1_compile.synthesis.task import Request, Task
+from cudal1_fx_passes.program import Program
+
+log = logging.getLogger(__name__)
+
+JUDGED_AT_ONCE = 16  # candidates between two looks at the clock; their verdicts are stored together
+TIME_OVER = "the time budget ended"
+
+
+def synthesize(
+    program: Program,
+    generator: Generator,
+    judge: JudgePort,
+    store: Store,
+    budget: Budget | None = None,
+    progress: Progress = silent,
+    seed: int = 0,
+    exemplars: ExemplarConfig | None = None,
+) -> Outcome:
+    """One region. Never raises for what a generator, a candidate, the judge or the store does."""
+    return synthesize_all([program], generator, judge, store, budget, progress, seed, exemplars)[0]
+
+
+def synthesize_all(
+    programs: Sequence[Program],
+    generator: Generator,
+    judge: JudgePort,
+    store: Store,
+    budget: Budget | None = None,
+    progress: Progress = silent,
+    seed: int = 0,
+    exemplars: ExemplarConfig | None = None,
+    values: Sequence[float] | None = None,
+) -> list[Outcome]:
+    """Several regions under one budget, the most valuable first; outcomes in the order of `programs`.
+
+    `values`: what a call spends in each region, in any one unit; by default the bytes it moves.
+    """
+    budget = budget or Budget()
+    config = exemplars or ExemplarConfig()
+    made = [Task(p, generator, judge.target, store, budget, seed, config) for p in programs]
+    unique = {t.region.fingerprint: t for t in reversed(made)}
+    worth = list(values) if values is not None else [float(bytes_moved(p)) for p in programs]
+    ranked = sorted(range(len(made)), key=lambda i: (-worth[i], i))
+    order = list(dict.fromkeys(made[i].region.fingerprint for i in ranked))
+    run = _Run([unique[f] for f in order], generator, judge, budget, progress)
+    run.work()
+    return [unique[t.region.fingerprint].outcome() for t in made]
+
+
+@dataclass
+class _Asked:
+    """A request and the task that it is for."""
+
+    task: Task
+    request: Request
+
+
+class _Run:
+    """All tasks of one call, in the order in which they are worked on."""
+
+    def __init__(
+        self, tasks: list[Task], generator: Generator, judge: JudgePort, budget: Budget, progress: Progress
+    ) -> None:
+        self.tasks, self.generator, self.judge, self.budget = tasks, generator, judge, budget
+        self.progress = progress
+        self.timer = Timer(budget)
+        self.place = {t.region.fingerprint: i + 1 for i, t in enumerate(tasks)}
+
+    def work(self) -> None:
+        size = self.budget.regions_at_once
+        for start in range(0, len(self.tasks), size):
+            group = self.tasks[start : start + size]
+            if self.timer.left_s > 0:
+                fair_s = self.timer.proposals_left_s * len(group) / (len(self.tasks) - start)
+                self._work_on(group, fair_s)
+            for task in group:
+                task.close(TIME_OVER if self.timer.proposals_left_s == 0 else "its share of the time budget ended")
+                self.progress(Done(self._at(task), len(self.tasks), task.outcome(), self.timer.left_s))
+
+    def _work_on(self, group: list[Task], fair_s: float) -> None:
+        start = time.monotonic()
+        self._judge_waiting(group)
+        round_s = 0.0
+        while any(t.wants_round for t in group) and self.timer.proposals_left_s > 0:
+            began = time.monotonic()
+            if round_s and began - start + round_s > fair_s:
+                break
+            self._ask([t for t in group if t.wants_round])
+            self._judge_waiting(group)
+            round_s = time.monotonic() - began
+        for task in group:
+            self._measure_finalists(task)
+
+    def _at(self, task: Task) -> int:
+        return self.place[task.region.fingerprint]
+
+    # proposals
+
+    def _ask(self, group: list[Task]) -> None:
+        asked = [_Asked(t, r) for t in group for r in t.requests()]
+        if not asked:
+            return
+        places = [self._at(a.task) for a in asked]
+        self.progress(
+            Asking(
+                min(places),
+                max(places),
+                len(self.tasks),
+                max(t.rounds_done for t in group),
+                self.budget.rounds,
+                sum(a.request.n for a in asked),
+                self.timer.left_s,
+            )
+        )
+        for n in sorted({a.request.n for a in asked}):
+            self._propose([a for a in asked if a.request.n == n], n)
+
+    def _propose(self, asked: list[_Asked], n: int) -> None:
+        limit_s = self.timer.proposals_left_s
+        try:
+            prompts = [a.request.prompt for a in asked]
+            found = propose_within(self.generator, prompts, n, asked[0].task.call_seed(), limit_s)
+        except GeneratorError as error:
+            log.warning("no proposals for %d regions: %s", len({id(a.task) for a in asked}), error)
+            for a in asked:
+                a.task.fail(str(error))
+            return
+        for a, replies in zip(asked, found, strict=True):
+            a.task.take_replies(a.request, replies)
+
+    # verdicts
+
+    def _judge_waiting(self, group: Iterable[Task]) -> None:
+        waiting = [(t, a) for t in group for a in t.to_judge()]
+        for start in range(0, len(waiting), JUDGED_AT_ONCE):
+            if self.timer.left_s == 0:
+                return
+            part = waiting[start : start + JUDGED_AT_ONCE]
+            verdicts = self._verdicts([(t.program, a.code) for t, a in part], [t for t, _ in part])
+            if verdicts is None:
+                return
+            for i, ((task, attempt), verdict) in enumerate(zip(part, verdicts, strict=True)):
+                task.take_verdicts([attempt], [verdict])
+                number = start + i + 1
+                self.progress(
+                    Judging(self._at(task), len(self.tasks), number, len(waiting), task.best, self.timer.left_s)
+                )
+
+    def _verdicts(self, tasks: Sequence[tuple[Program, str]], owners: Iterable[Task]) -> list[Verdict] | None:
+        """None where the judge itself failed; the candidates then wait for a later call."""
+        try:
+            return self.judge.judge_tasks(tasks)
+        except (RuntimeError, OSError, ValueError) as error:
+            self._judge_failed(owners, error)
+            return None
+
+    def _judge_failed(self, owners: Iterable[Task], error: Exception) -> None:
+        log.warning("the judge failed, its candidates are kept for a later call: %s", error)
+        for task in owners:
+            task.fail(f"the judge failed: {error}")
+
+    def _measure_finalists(self, task: Task) -> None:
+        """The best candidates; where the long look refuses them all, the next best, as often as time allows."""
+        seen: set[str] = set()
+        while task.result is None and self.timer.left_s > 0:
+            attempts = [a for a in task.finalists() if a.code_digest not in seen]
+            if not attempts:
+                return
+            seen |= {a.code_digest for a in attempts}
+            self.progress(Finals(self._at(task), len(self.tasks), len(attempts), task.best, self.timer.left_s))
+            if not self._take_finals(task, attempts):
+                return
+
+    def _take_finals(self, task: Task, attempts: list[Attempt]) -> bool:
+        """Whether others may be tried: every one of these was refused."""
+        try:
+            verdicts = self.judge.finalists(task.program, [a.code for a in attempts])
+        except (RuntimeError, OSError, ValueError) as error:
+            self._judge_failed([task], error)
+            return False
+        task.take_finals(attempts, verdicts)
+        return not any(isinstance(v, Accepted) for v in verdicts)

@@ -1,0 +1,233 @@
+"""One region on its way to a kernel: what to ask for next, what to judge, how it ended.
+
+    prompts(round) -> replies -> take_replies -> to_judge -> take_verdict ... -> finalists -> result
+
+Everything that a reply or a verdict brings is stored at once, so a killed process loses at most what the
+judge was working on; the next one counts the stored replies of this generator and goes on from there.
+It asks nobody itself: synthesize.py does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cudal1_cache.rows import Attempt, Region
+from cudal1_cache.store import Store
+from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.errors import BuildError, CandidateError
+from cudal1_compile.generate.errors import PromptTooLong
+from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
+from cudal1_compile.generate.prompt import build_prompt
+from cudal1_compile.generate.protocol import Generator, token_counter
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.runtime.build import Binary, build
+from cudal1_compile.runtime.target import Target
+from cudal1_compile.synthesis.archive import Archive
+from cudal1_compile.synthesis.budget import Budget
+from cudal1_compile.synthesis.outcome import NoWin, Outcome, Result, Unfinished, Won
+from cudal1_compile.synthesis.records import (
+    Proposal,
+    is_win,
+    read_proposal,
+    repeat_of,
+    score,
+    to_attempt,
+    to_entry,
+    to_no_win,
+    with_verdict,
+)
+from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
+
+log = logging.getLogger(__name__)
+
+REFUSALS = 6  # reasons of refused candidates that a prompt may carry
+FINALIST_FLOOR = 0.95  # score of the quick measurement below which a candidate cannot win the long one
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt and how many replies it should get."""
+
+    prompt: str
+    n: int
+
+
+class Task:
+    def __init__(
+        self,
+        program: Program,
+        generator: Generator,
+        target: Target,
+        store: Store,
+        budget: Budget,
+        seed: int,
+        exemplars: ExemplarConfig,
+    ) -> None:
+        self.program = canonicalise(program)
+        self.region = Region(fingerprint(self.program), relative(self.program), print_program(self.program))
+        self.generator, self.target, self.budget = generator, target, budget
+        self.seed, self.exemplars = seed, exemplars
+        self.archive = Archive(store, self.region, target.key)
+        self.judged = 0
+        self.proposed = 0
+        self.result: Result | None = None
+        self._asked = 0  # rounds that this call asked for
+        self._finals_done = False
+        self._trouble = ""  # what ended the proposals early
+        self._too_long = ""  # why this generator can never be asked
+
+    # proposals
+
+    @property
+    def rounds_done(self) -> int:
+        """Rounds of this generator that are stored, or were asked for in this call."""
+        kind, _, model = self.generator.name.partition(":")
+        mine = sum(a.generator == kind and a.model == model for a in self.archive.attempts)
+        return max(self._asked, mine // self.budget.samples_per_round)
+
+    @property
+    def wants_round(self) -> bool:
+        stopped = self.result is not None or self._trouble or self._too_long
+        return not stopped and self.rounds_done < self.budget.rounds
+
+    def requests(self) -> list[Request]:
+        """The prompts of the next round; none where the region's text alone is too long for the generator."""
+        done = self.rounds_done
+        self._asked = done + 1
+        try:
+            return self._requests(done, self.budget.samples_per_round)
+        except PromptTooLong as error:
+            self._too_long = str(error)
+            return []
+
+    def _requests(self, done: int, samples: int) -> list[Request]:
+        if done == 0:
+            return [Request(self._prompt(None), samples)]
+        prompts = [
+            self._prompt(self._number(f"exemplars {done} {i}")) for i in range(self.budget.prompts_per_round)
+        ]
+        share = -(-samples // len(prompts))
+        counts: dict[str, int] = {}
+        for i, prompt in enumerate(prompts):
+            counts[prompt] = counts.get(prompt, 0) + min(share, max(0, samples - i * share))
+        return [Request(prompt, n) for prompt, n in counts.items() if n]
+
+    def _prompt(self, seed: int | None) -> str:
+        chosen = []
+        if seed is not None:
+            own = self.archive.exemplars()
+            chosen = choose_exemplars(own, self.exemplars, seed, [] if own else self.archive.relatives())
+        return build_prompt(
+            self.target.facts(),
+            self.region.text,
+            chosen,
+            self.generator.budget_tokens,
+            token_counter(self.generator),
+            self.archive.refusals(REFUSALS),
+        )
+
+    def call_seed(self) -> int:
+        """Another one after each stored attempt, so that a resumed call does not repeat the replies it has."""
+        return self._number(f"replies {len(self.archive.attempts)}")
+
+    def _number(self, purpose: str) -> int:
+        text = f"{self.seed} {self.region.fingerprint} {purpose}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
+
+    def take_replies(self, request: Request, replies: Sequence[str]) -> None:
+        """Stores every reply: refused text and known code with their verdict, new code as waiting for one."""
+        self.proposed += len(replies)
+        rows: list[Attempt] = []
+        for reply in replies:
+            proposal = read_proposal(self.region, self.generator.name, request.prompt, reply)
+            rows.append(self._first_row(proposal))
+        self.archive.put(rows)
+
+    def _first_row(self, proposal: Proposal) -> Attempt:
+        if proposal.reply is None:
+            return to_attempt(proposal, Rejected("text", proposal.fault), self.target)
+        known = self.archive.verdict_on(proposal.code_digest)
+        if known is not None:
+            return repeat_of(proposal, known, self.target)
+        return to_attempt(proposal, Deferred("waits for the judge"), self.target)
+
+    # verdicts
+
+    def to_judge(self) -> list[Attempt]:
+        return self.archive.waiting() if self.result is None else []
+
+    def take_verdicts(self, attempts: Sequence[Attempt], verdicts: Sequence[Verdict]) -> None:
+        """Stores the verdicts, also on other rows of the same code."""
+        self.judged += len(verdicts)
+        changed: list[Attempt] = []
+        for attempt, verdict in zip(attempts, verdicts, strict=True):
+            same = [a for a in self.archive.attempts if a.code_digest == attempt.code_digest]
+            changed += [with_verdict(a, verdict) for a in same]
+        self.archive.put(changed)
+
+    @property
+    def best(self) -> float | None:
+        right = self.archive.accepted()
+        return right[0].speedup if right else None
+
+    # the end
+
+    def finalists(self) -> list[Attempt]:
+        right = self.archive.accepted()[: self.budget.finalists]
+        return [a for a in right if (a.speedup or 0.0) >= FINALIST_FLOOR]
+
+    def take_finals(self, attempts: Sequence[Attempt], verdicts: Sequence[Verdict]) -> None:
+        """Decides: the best winner's entry is stored; where a verdict is only deferred the region stays open."""
+        self._finals_done = True
+        pairs = list(zip(attempts, verdicts, strict=True))
+        decided = [(a, v) for a, v in pairs if not isinstance(v, Deferred)]
+        self.take_verdicts([a for a, _ in decided], [v for _, v in decided])
+        winners = [(score(v.proof), a, v.proof) for a, v in decided if isinstance(v, Accepted) and is_win(v.proof)]
+        if winners:
+            _, attempt, proof = max(winners, key=lambda w: (w[0], w[1].id))
+            entry = to_entry(self.region, attempt, proof, self.target, self._binary(attempt))
+            self.archive.put_entry(entry)
+            self.result = Won(entry)
+        elif len(decided) < len(pairs):
+            self.fail(next(v.reason for _, v in pairs if isinstance(v, Deferred)))
+
+    def _binary(self, attempt: Attempt) -> Binary | None:
+        try:
+            return build(self.program, parse_candidate(attempt.code, self.program), self.target)
+        except (BuildError, CandidateError, OSError) as error:
+            log.warning("kernel %s was proven but not built again: %s", attempt.code_digest[:12], error)
+            return None
+
+    def fail(self, reason: str) -> None:
+        """Ends the proposals for this call; what is right already may still win."""
+        self._trouble = self._trouble or reason
+
+    def close(self, why_not_all: str) -> None:
+        """Gives the region its end: no win where all was tried, otherwise unfinished for the reason given."""
+        if self.result is not None:
+            return
+        tried = self.archive.attempts
+        open_finals = bool(self.finalists()) and not self._finals_done
+        if self._too_long:
+            self._end_without(self._too_long)
+        elif self._trouble or self.wants_round or self.to_judge() or open_finals or not tried:
+            self.result = Unfinished(self._trouble or why_not_all or "the generator gave no reply")
+        else:
+            self._end_without("")
+
+    def _end_without(self, reason: str) -> None:
+        name, tried = self.generator.name, self.archive.attempts
+        entry = to_no_win(self.region, self.target, name, self.budget, tried, reason)
+        self.archive.put_entry(entry)
+        self.result = NoWin(entry)
+
+    def outcome(self) -> Outcome:
+        assert self.result is not None, "an outcome exists once the task is closed"
+        return Outcome(
+            self.region.fingerprint, self.result, len(self.archive.attempts), self.judged, self.proposed
+        )
