@@ -1,0 +1,135 @@
+"""The regions of the audit, by name. Small and odd-sized: they also run on the host target."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+
+_TEXTS = {
+    "silu": """region v1
+dims d0=24 d1=504
+in0 f32[d0,d1]
+in1 f32[d1]
+t0 f32[d0,d1] = mul(in0, in1)
+t1 f32[d0,d1] = sigmoid(t0)
+t2 f32[d0,d1] = mul(t0, t1)
+t3 f32[d0,d1] = add(t2, 0.5)
+out0 f32[d0,d1] = t3
+""",
+    "silu_bf16": """region v1
+dims d0=24 d1=504
+in0 bf16[d0,d1]
+in1 bf16[d1]
+t0 bf16[d0,d1] = mul(in0, in1)
+t1 bf16[d0,d1] = sigmoid(t0)
+t2 bf16[d0,d1] = mul(t0, t1)
+out0 bf16[d0,d1] = t2
+""",
+    "softmax": """region v1
+dims d0=33 d1=250
+in0 f32[d0,d1]
+t0 f32[d0] = amax(in0) over d1
+t1 f32[d0,d1] = sub(in0, t0)
+t2 f32[d0,d1] = exp(t1)
+t3 f32[d0] = sum(t2) over d1
+t4 f32[d0,d1] = div(t2, t3)
+out0 f32[d0,d1] = t4
+""",
+    "layernorm": """region v1
+dims d0=33 d1=250
+in0 f32[d0,d1]
+in1 f32[d1]
+in2 f32[d1]
+t0 f32[d0] = mean(in0) over d1
+t1 f32[d0,d1] = sub(in0, t0)
+t2 f32[d0,d1] = mul(t1, t1)
+t3 f32[d0] = mean(t2) over d1
+t4 f32[d0] = add(t3, 1e-05)
+t5 f32[d0] = rsqrt(t4)
+t6 f32[d0,d1] = mul(t1, t5)
+t7 f32[d0,d1] = mul(t6, in1)
+t8 f32[d0,d1] = add(t7, in2)
+out0 f32[d0,d1] = t8
+""",
+    "column_sum": """region v1
+dims d0=300 d1=70
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+t0 f32[d0,d1] = mul(in0, in1)
+t1 f32[d1] = sum(t0) over d0
+out0 f32[d1] = t1
+""",
+    "batch_stats": """region v1
+dims d0=4 d1=12 d2=9 d3=9
+in0 f32[d0,d1,d2,d3]
+t0 f32[d1] = mean(in0) over d0,d2,d3
+t1 f32[d1] = var(in0, 0) over d0,d2,d3
+t2 f32[d1] = add(t1, 1e-05)
+t3 f32[d1] = rsqrt(t2)
+t4 f32[d0,d1,d2,d3] = sub(in0, t0)
+t5 f32[d0,d1,d2,d3] = mul(t4, t3)
+out0 f32[d0,d1,d2,d3] = t5
+out1 f32[d1] = t0
+out2 f32[d1] = t1
+""",
+    "max_pool": """region v1
+dims d0=3 d1=5 d2=14 d3=14 d4=7 d5=7 k0=3 k1=3
+in0 f32[d0,d1,d2,d3]
+t0 f32[d0,d1,d4,d5] = amax(in0[d2=2*d4+k0-1, d3=2*d5+k1-1]) over k0,k1
+out0 f32[d0,d1,d4,d5] = t0
+""",
+    "threshold": """region v1
+dims d0=24 d1=504
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+t0 bool[d0,d1] = gt(in0, 0.25)
+t1 f32[d0,d1] = where(t0, in1, 0.0)
+t2 f32[d0,d1] = mul(t1, in0)
+out0 bool[d0,d1] = t0
+out1 f32[d0,d1] = t2
+""",
+    "argmax": """region v1
+dims d0=40 d1=130
+in0 f32[d0,d1]
+in1 f32[d1]
+t0 f32[d0,d1] = add(in0, in1)
+t1 i64[d0] = argmax(t0) over d1
+out0 i64[d0] = t1
+""",
+    "embedding": """region v1
+dims d0=60 d1=48 d2=37
+in0 f32[d2,d1]
+in1 i64[d0] in [0,d2)
+in2 f32[d0,d1]
+t0 f32[d0,d1] = add(in0[d2=in1], in2)
+t1 f32[d0,d1] = mul(t0, 0.5)
+out0 f32[d0,d1] = t1
+""",
+    "long_sum": """region v1
+dims d0=3 d1=40000
+in0 f32[d0,d1]
+t0 f32[d0,d1] = mul(in0, 1.25)
+t1 f32[d0] = sum(t0) over d1
+out0 f32[d0] = t1
+""",
+    "strided": """region v1
+dims d0=20 d1=60
+in0 f32[d0,d1] strides(64,1)
+in1 f32[d1,d0]
+t0 f32[d0,d1] = mul(in0, in1)
+t1 f32[d0,d1] = tanh(t0)
+out0 f32[d0,d1] strides(72,1) = t1
+""",
+}
+
+
+@lru_cache(maxsize=64)
+def region(name: str) -> Program:
+    """Raises KeyError for an unknown name."""
+    return parse_program(_TEXTS[name])
+
+
+def region_names() -> tuple[str, ...]:
+    return tuple(_TEXTS)
