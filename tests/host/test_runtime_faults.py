@@ -159,8 +159,12 @@ FAULTS = [
         "too_much_shared", "bad_launch", TID + "out0[i] = in0[i];", launch="k<<<1, 256, 300000>>>(in0, in1, out0)"
     ),
 ]
-DEEP = "__device__ __noinline__ int deep(int i) {\nvolatile int a[64];\na[i % 64] = i;\n"
-"return i < 0 ? 0 : deep(i + 1) + a[i % 64];\n}\n"
+DEEP = """__device__ __noinline__ int deep(int i) {
+  volatile int a[64];
+  a[i % 64] = i;
+  return i < 0 ? 0 : deep(i + 1) + a[i % 64];
+}
+"""
 
 RIGHT = [
     Planted("pointwise", "", TID + "out0[i] = in0[i] + in1[i];"),
