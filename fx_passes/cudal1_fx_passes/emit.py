@@ -16,6 +16,7 @@ from cudal1_fx_passes.layout import layout_of
 from cudal1_fx_passes.merge import Parts, merge_axes
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ANY, Axis, Domain, Index, Input, Literal, Op, Operand, Output, Program, Ref
+from cudal1_fx_passes.simplify import simplify
 from cudal1_fx_passes.unify import Atom, AxisConflict, Dim, Extent, find, leaves
 
 
@@ -56,7 +57,7 @@ def emit(draft: Draft, inputs: Sequence[Tensor], outputs: Sequence[tuple[Tensor,
         tuple(made),
         tuple(_emit_output(t, v, draft, naming, names) for t, v in outputs),
     )
-    program = merge_axes(parts).build()
+    program = merge_axes(simplify(parts, keep_inputs=True)).build()
     symbols = tuple(naming.extents[a.name] for a in program.axes if a.symbolic)
     return Emitted(program, symbols, origins)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
-from cudal1_fx_passes.from_fx import lowering_of
+from cudal1_fx_passes.border import constant_nodes, lowering_of
 from cudal1_fx_passes.lowering import Role, hint
 from cudal1_fx_passes.unify import AxisConflict
 
@@ -64,6 +64,7 @@ class Grower:
             found = lowering_of(n)
             self.role.append(None if found is None else found.role)
             self.weight.append(0 if found is None else found.weight)
+        self.constant = {self.index[n] for n in constant_nodes(self.nodes)}
 
     def grow(self, allowed: Iterable[int], cuts: set[int] | None = None) -> list[list[int]]:
         """Groups of the allowed nodes, each a sorted list. A node in `cuts` never joins its producers."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from cudal1_fx_passes.lowering import extent, hint
+from cudal1_fx_passes.program import Input, Output, Program
 from cudal1_fx_passes.unify import Atom, AxisConflict, Dim, Extent, leaves, new_atom
 
 
@@ -70,3 +71,18 @@ def _spread(atoms: list[Atom], step: int) -> list[tuple[Dim, int]]:
             break
         step *= atom.extent
     return list(reversed(found))
+
+
+def memory_view(program: Program, item: Input | Output, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's memory as the program sees it: dims in memory order, merged and split as the axes say.
+
+    The tensor must have the strides that its fake tensor had at import.
+    """
+    sizes = [program.axis[a].size for a in item.axes]
+    strides = item.strides
+    if strides is None:
+        dense = [1]
+        for size in reversed(sizes[1:]):
+            dense.append(dense[-1] * size)
+        strides = tuple(reversed(dense)) if sizes else ()
+    return tensor.as_strided(sizes, list(strides), tensor.storage_offset())

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import sympy  # type: ignore[import-untyped]
 import torch
+import torch._inductor.inductor_prims  # registers prims that post-grad graphs hold
 from torch import fx
 from torch._ops import OpOverload
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
@@ -63,11 +64,11 @@ def find_overload(name: str) -> OpOverload | None:
 class Call:
     """One FX node with its arguments bound to the operator's schema."""
 
-    def __init__(self, node: fx.Node, draft: Draft, env: dict[fx.Node, Result]) -> None:
+    def __init__(self, node: fx.Node, draft: Draft, read: Callable[[fx.Node], Result]) -> None:
         assert isinstance(node.target, OpOverload)
         self.node = node
         self.draft = draft
-        self._env = env
+        self.results = read
         self._target = node.target
 
     @cached_property
@@ -106,10 +107,6 @@ class Call:
             raise AxisConflict(f"{name} {items} holds a symbolic size")
         return items
 
-    def results(self, arg: Any) -> Result:
-        assert isinstance(arg, fx.Node)
-        return self._env[arg]
-
     @property
     def meta(self) -> torch.Tensor:
         """The result as a fake tensor; of a node with several results the first."""
@@ -145,7 +142,7 @@ class Call:
     def _read(self, arg: Any) -> Value:
         if not isinstance(arg, fx.Node):
             raise AxisConflict(f"argument {arg!r} is not a tensor")
-        found = self._env.get(arg)
+        found = self.results(arg)
         if not isinstance(found, Value):
             raise AxisConflict(f"argument {arg} is not one tensor")
         return found
@@ -154,6 +151,12 @@ class Call:
         if not isinstance(arg, (bool, int, float)):
             raise AxisConflict(f"argument {arg!r} is not a number known at compile time")
         return arg
+
+
+def holds_tensors(node: fx.Node) -> bool:
+    """Whether a node's result is a tensor or several (not a size)."""
+    val = node.meta.get("val")
+    return any(isinstance(x, torch.Tensor) for x in (val if isinstance(val, (tuple, list)) else [val]))
 
 
 def extent(size: int | torch.SymInt) -> Extent:

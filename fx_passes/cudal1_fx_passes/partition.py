@@ -3,22 +3,30 @@
     groups (grow.py) -> views at the border stay outside -> connected parts -> import
                                    ^------------- cut at the node that refuses
 
-The graph is not changed. A region may lend a view: a view inside with users outside stays in the graph for
-them and reads the region's output.
+The graph is not changed. A region may lend nodes (`lent_nodes`): a view or a constant inside that has users
+outside too stays in the graph for them; whoever splices replaces ALL uses of the outputs, then erases what has
+no users left. Constants (full, iota, masks made of them) belong to every region that reads them.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import networkx
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch import fx
 
+from cudal1_fx_passes.border import is_view, lowering_of
+from cudal1_fx_passes.canonical import canonical_form
 from cudal1_fx_passes.errors import ImportRefused
-from cudal1_fx_passes.from_fx import ImportedRegion, import_region, is_view, lowering_of
+from cudal1_fx_passes.from_fx import ImportedRegion, import_region
 from cudal1_fx_passes.grow import Grower, components, element_count
+from cudal1_fx_passes.lowering import holds_tensors
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +37,29 @@ class PartitionConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionNodes:
-    """Nodes of one region in topological order, and its program."""
+class Region:
+    """One region: its nodes in topological order and its canonical program.
+
+    Inputs, outputs and symbols (one expression a symbolic axis) are in the program's order.
+    """
 
     nodes: tuple[fx.Node, ...]
-    imported: ImportedRegion
+    program: Program
+    inputs: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+    symbols: tuple[sympy.Expr, ...]
+    fingerprint: str
     bytes_moved: int  # of all inputs and outputs, at the example's sizes
+    imported: ImportedRegion  # before it was put in canonical form
 
 
 @dataclass(frozen=True)
 class Partition:
     graph: fx.Graph
-    regions: tuple[RegionNodes, ...]
+    regions: tuple[Region, ...]
     refused: dict[str, str] = field(default_factory=dict)  # call_function node outside -> reason
 
-    def by_value(self) -> list[RegionNodes]:
+    def by_value(self) -> list[Region]:
         """Regions, the one that moves most bytes first."""
         return sorted(self.regions, key=lambda r: -r.bytes_moved)
 
@@ -63,54 +79,71 @@ class _Cutter:
         self.config = config
         self.reasons: dict[fx.Node, str] = {}
         self.cuts: set[int] = set()
-        self.found: list[RegionNodes] = []
+        self.found: list[Region] = []
 
-    def run(self) -> list[RegionNodes]:
-        self._cut(i for i, role in enumerate(self.grower.role) if role is not None and self._has_values(i))
+    def run(self) -> list[Region]:
+        every = {
+            i for i, n in enumerate(self.grower.nodes) if self.grower.role[i] is not None and holds_tensors(n)
+        }
+        self._cut(every - self.grower.constant)
         self.found.sort(key=lambda r: self.grower.index[r.nodes[0]])
         return self.found
 
     def reason(self, node: fx.Node) -> str:
         if node in self.reasons:
             return self.reasons[node]
+        if self.grower.index[node] in self.grower.constant:
+            return "a constant, which every region that reads it makes for itself"
+        if not holds_tensors(node):
+            return "a size, not a tensor"
         if lowering_of(node) is None:
             return f"{node.target} has no lowering"
-        return "a view at the border of a region" if is_view(node) else "its results are not tensors"
-
-    def _has_values(self, i: int) -> bool:
-        val = self.grower.nodes[i].meta.get("val")
-        items = val if isinstance(val, (tuple, list)) else [val]
-        return any(isinstance(x, torch.Tensor) for x in items)
+        return "a view at the border of a region" if is_view(node) else "left over"
 
     def _cut(self, allowed: Iterable[int]) -> None:
-        for group in self.grower.grow(allowed, self.cuts):
-            nodes = strip_views([self.grower.nodes[i] for i in group])
-            for part in components(nodes):
-                self._accept(part)
+        queue = [set(allowed)]
+        while queue:
+            for group in self.grower.grow(queue.pop(), self.cuts):
+                nodes = strip_views([self.grower.nodes[i] for i in group])
+                for part in components(nodes):
+                    rest = self._accept(self._with_constants(part))
+                    if rest:
+                        queue.append(rest)
 
-    def _accept(self, nodes: list[fx.Node]) -> None:
+    def _with_constants(self, nodes: list[fx.Node]) -> list[fx.Node]:
+        index = self.grower.index
+        found = {index[n] for n in nodes}
+        stack = list(found)
+        while stack:
+            for i in self.grower.before[stack.pop()] & self.grower.constant - found:
+                found.add(i)
+                stack.append(i)
+        return [self.grower.nodes[i] for i in sorted(found)]
+
+    def _accept(self, nodes: list[fx.Node]) -> set[int]:
+        """Takes the nodes as a region; returns those that are to be grown anew because it was refused."""
         why = self._too_little(nodes)
         if why is not None:
             self._refuse(nodes, why)
-            return
+            return set()
         try:
             imported = import_region(nodes, self.config.max_ops)
         except ImportRefused as refusal:
-            self._retry(nodes, refusal)
-            return
-        self.found.append(RegionNodes(tuple(nodes), imported, bytes_moved(imported)))
+            return self._retry(nodes, refusal)
+        self.found.append(make_region(nodes, imported))
+        return set()
 
-    def _retry(self, nodes: list[fx.Node], refusal: ImportRefused) -> None:
+    def _retry(self, nodes: list[fx.Node], refusal: ImportRefused) -> set[int]:
         """First the node starts a region of its own; where that fails too, it stays outside."""
         at = self.grower.index[next(n for n in nodes if n.name == refusal.node)]
-        allowed = {self.grower.index[n] for n in nodes}
+        allowed = {self.grower.index[n] for n in nodes} - self.grower.constant
         if at not in self.cuts and self.grower.before[at] & allowed:
             self.cuts.add(at)
         else:
             self._refuse([self.grower.nodes[at]], refusal.reason)
             allowed.discard(at)
             allowed -= self._orphans(at, allowed)
-        self._cut(allowed)
+        return allowed
 
     def _orphans(self, at: int, allowed: set[int]) -> set[int]:
         """The getitems of a refused node, which go with it."""
@@ -123,9 +156,8 @@ class _Cutter:
         return found
 
     def _too_little(self, nodes: Sequence[fx.Node]) -> str | None:
-        roles = [
-            lowering.role for n in nodes if (lowering := lowering_of(n)) is not None and lowering.role != "view"
-        ]
+        computing = [self.grower.index[n] for n in nodes if self.grower.index[n] not in self.grower.constant]
+        roles = [role for i in computing if (role := self.grower.role[i]) not in (None, "view")]
         if not roles:
             return "only views"
         if all(role == "pointwise" for role in roles) and len(roles) < self.config.min_nodes:
@@ -137,7 +169,25 @@ class _Cutter:
 
     def _refuse(self, nodes: Iterable[fx.Node], why: str) -> None:
         for node in nodes:
-            self.reasons[node] = why
+            if self.grower.index[node] not in self.grower.constant:
+                self.reasons[node] = why
+
+
+def make_region(nodes: Sequence[fx.Node], imported: ImportedRegion) -> Region:
+    """The region in canonical order."""
+    form = canonical_form(imported.program)
+    sizes = iter(imported.symbols)
+    symbol_of = {a.name: next(sizes) for a in imported.program.axes if a.symbolic}
+    return Region(
+        nodes=tuple(nodes),
+        program=form.program,
+        inputs=tuple(imported.inputs[i] for i in form.input_order),
+        outputs=tuple(imported.outputs[i] for i in form.output_order),
+        symbols=tuple(symbol_of[a] for a in form.axis_order if a in symbol_of),
+        fingerprint=hashlib.sha256(print_program(form.program).encode()).hexdigest(),
+        bytes_moved=bytes_moved(imported),
+        imported=imported,
+    )
 
 
 def strip_views(nodes: Sequence[fx.Node]) -> list[fx.Node]:
@@ -198,7 +248,7 @@ def region_graph(found: Partition) -> networkx.DiGraph[str]:
     owner: dict[fx.Node, str] = {}
     for at, region in enumerate(found.regions):
         name = f"region {at}"
-        drawn.add_node(name, kind="region", ops=len(region.imported.program.ops), bytes=region.bytes_moved)
+        drawn.add_node(name, kind="region", ops=len(region.program.ops), bytes=region.bytes_moved)
         owner |= dict.fromkeys(region.nodes, name)
     for node in found.graph.nodes:
         if node.op != "call_function":

@@ -20,7 +20,7 @@ from cudal1_fx_passes.program import Literal, Op, Operand, Ref
 _NEUTRAL = {"mul": 1, "div": 1, "sub": 0}
 
 
-def simplify(parts: Parts) -> Parts:
+def simplify(parts: Parts, keep_inputs: bool = False) -> Parts:
     """Returns the parts in one pass over the operations, which are in an executable order."""
     dtypes = {i.name: i.dtype for i in parts.inputs}
     alias: dict[str, str] = {}
@@ -39,7 +39,8 @@ def simplify(parts: Parts) -> Parts:
         else:
             alias[op.name] = same
     outputs = tuple(replace(o, value=alias.get(o.value, o.value)) for o in parts.outputs)
-    return drop_dead(replace(parts, ops=tuple(kept), outputs=outputs))
+    alive = drop_dead(replace(parts, ops=tuple(kept), outputs=outputs))
+    return replace(alive, inputs=parts.inputs) if keep_inputs else alive
 
 
 def drop_dead(parts: Parts) -> Parts:
