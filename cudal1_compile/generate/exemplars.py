@@ -56,7 +56,8 @@ def split_buckets(variants: Sequence[Exemplar], width: float) -> dict[int, list[
     """Bucket k holds the variants with k*width <= speedup < (k+1)*width."""
     buckets: dict[int, list[Exemplar]] = {}
     for variant in variants:
-        buckets.setdefault(math.floor(variant.speedup / width), []).append(variant)
+        # 1.40 / 0.1 is 13.999...; scores have two decimals, so a little more never reaches the next bucket
+        buckets.setdefault(math.floor(variant.speedup / width + 1e-6), []).append(variant)
     return buckets
 
 

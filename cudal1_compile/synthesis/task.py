@@ -4,7 +4,7 @@
 
 Everything that a reply or a verdict brings is stored at once, so a killed process loses at most what the
 judge was working on; the next one counts the stored replies of this generator and goes on from there.
-It asks nobody itself: synthesize.py does.
+It asks nobody itself: driver.py does.
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ VARIANTS = [Exemplar(f"k{i}", s) for i, s in enumerate((0.52, 0.55, 0.91, 1.12, 
 def test_bucket_borders_are_half_open() -> None:
     found = split_buckets([Exemplar("a", 0.5), Exemplar("b", 0.9999), Exemplar("c", 1.0)], 0.5)
     assert {k: [e.code for e in v] for k, v in found.items()} == {1: ["a", "b"], 2: ["c"]}
+    for hundredths in range(1, 400):  # 1.40 / 0.1 is a little less than 14
+        [bucket] = split_buckets([Exemplar("x", hundredths / 100)], 0.1)
+        assert bucket == hundredths // 10
 
 
 def test_first_draw_follows_the_softmax_of_centred_means() -> None:

@@ -1,0 +1,122 @@
+"""Test doubles for synthesis: a generator that replies from a script, a judge that reads its verdict off a name.
+
+A kernel called `good_130` is right and 1.30 times as fast, `wrong_7` differs in an element, `slow_80` is right
+and slower, `unsure_1` is deferred, `lucky_150` loses in the long measurement, `fake_200` is refused there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from cudal1_compile.candidate import Reply, parse_candidate, print_reply
+from cudal1_compile.errors import CandidateError
+from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Timing, Verdict
+from cudal1_compile.runtime.target import HOST, Target
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+
+GPU = Target("cuda", "Test GPU", "sm_90a", 132, 232448, 50 << 20)
+Script = Callable[[int, Sequence[str], int], list[list[str]]]
+
+
+def program(rows: int = 32) -> Program:
+    text = (
+        f"region v1\ndims d0={rows} d1=64\nin0 f32[d0,d1]\nt0 f32[d0] = amax(in0) over d1\n"
+        "t1 f32[d0,d1] = sub(in0, t0)\nout0 f32[d0,d1] = t1\n"
+    )
+    return parse_program(text)
+
+
+def kernel(name: str) -> str:
+    return (
+        f"// launch: {name}<<<1, 32>>>(in0, out0)\n"
+        f"__global__ void {name}(const f32* in0, f32* out0 DIMS) {{\n"
+        "    for (int i = threadIdx.x; i < d0 * d1; i += 32) st(out0 + i, relu(ld(in0 + i)));\n}\n"
+    )
+
+
+def reply(name: str) -> str:
+    return print_reply(Reply(f"analysis of {name}", "one warp", kernel(name)))
+
+
+class ScriptedGenerator:
+    """Calls script(call number, prompts, n); keeps the prompts."""
+
+    name = "teacher:scripted"
+
+    def __init__(self, script: Script | Sequence[Sequence[str]], budget_tokens: int = 4096) -> None:
+        self.script = script
+        self.budget_tokens = budget_tokens
+        self.calls: list[tuple[list[str], int, int]] = []
+
+    @property
+    def prompts(self) -> list[str]:
+        return [p for prompts, _, _ in self.calls for p in prompts]
+
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        self.calls.append((list(prompts), n, seed))
+        call = len(self.calls) - 1
+        if callable(self.script):
+            return self.script(call, prompts, n)
+        names = self.script[min(call, len(self.script) - 1)]
+        return [[reply(name) for name in names][:n] for _ in prompts]
+
+
+class ScriptedJudge:
+    def __init__(self, target: Target = GPU) -> None:
+        self.target = target
+        self.judged: list[str] = []
+        self.measured: list[list[str]] = []
+        self.before: Callable[[str], None] = lambda name: None
+
+    def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
+        return [self._judge(p, code) for p, code in tasks]
+
+    def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
+        names = [_name(code) for code in codes]
+        self.measured.append(names)
+        return [self._final(name) for name in names]
+
+    def _judge(self, program: Program, code: str) -> Verdict:
+        try:
+            parse_candidate(code, program)
+        except CandidateError as error:
+            return Rejected("text", str(error))
+        name = _name(code)
+        self.before(name)
+        self.judged.append(name)
+        kind, value = name.split("_")
+        if kind == "wrong":
+            return Rejected("verify", f"out0 differs by {value}.0 at d0=3, d1=5")
+        if kind == "unsure":
+            return Deferred("the device is busy")
+        return Accepted(self._proof(int(value) / 100, final=False))
+
+    def _final(self, name: str) -> Verdict:
+        kind, value = name.split("_")
+        if kind == "fake":
+            return Rejected("verify", "replayed in a CUDA graph with new inputs: out0 differs")
+        if kind == "late":
+            return Deferred("the times vary too much")
+        return Accepted(self._proof(0.97 if kind == "lucky" else int(value) / 100, final=True))
+
+    def _proof(self, value: float, final: bool) -> Proof:
+        errors = (("normal", 0.1),)
+        versions = (("torch", "test"),)
+        if self.target.kind == "host":
+            cost = HostCost(1000.0 / value, 1000.0)
+            return Proof(self.target.key, "exact", errors, 1, None, cost, versions)
+        inductor = 10.0 * 1.1 if final else None
+        timing = Timing(10.0 / value, 10.0, inductor, value, value - 0.02, 30, final)
+        return Proof(self.target.key, "exact", errors, 1, timing, None, versions)
+
+
+def host_judge() -> ScriptedJudge:
+    return ScriptedJudge(HOST)
+
+
+def _name(code: str) -> str:
+    found = re.search(r"launch: (\w+)<<<", code)
+    assert found is not None
+    return found[1]

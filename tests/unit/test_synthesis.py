@@ -1,0 +1,352 @@
+"""Synthesis with test doubles for generator and judge: what is asked, judged, stored and decided."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, kernel, program, reply
+
+from cudal1_cache import CacheBusy, Store
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.errors import BuildError
+from cudal1_compile.generate.errors import GeneratorError
+from cudal1_compile.generate.exemplars import ExemplarConfig
+from cudal1_compile.judge.verdict import Accepted, Verdict
+from cudal1_compile.synthesis import Budget, NoWin, ProcessBudget, Unfinished, Won, synthesize, synthesize_all
+from cudal1_fx_passes.canonical import fingerprint
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
+
+KEY = fingerprint(program())
+ONE_ROUND = Budget(seconds=60, rounds=1, samples_per_round=4)
+
+
+def test_the_best_finalist_becomes_the_entry_with_its_proof() -> None:
+    store = Store.memory()
+    judge = ScriptedJudge()
+    outcome = synthesize(
+        program(), ScriptedGenerator([["good_110", "wrong_7", "good_130", "slow_80"]]), judge, store, ONE_ROUND
+    )
+    assert isinstance(outcome.result, Won)
+    entry = store.find_entry(KEY, GPU.key)
+    assert entry == outcome.entry
+    assert entry is not None and entry.status == "kernel" and entry.speedup == 1.3
+    assert "good_130" in entry.code
+    assert json.loads(entry.proof_json)["timing"]["final"] is True
+    assert json.loads(entry.versions_json) == {"generator": "teacher", "model": "scripted", "torch": "test"}
+    assert judge.measured == [["good_130", "good_110"]]  # slow_80 cannot win and is not measured
+    assert (outcome.attempts, outcome.judged, outcome.proposed) == (4, 6, 4)
+    stored = {a.code.split("<<<")[0].split()[-1]: a for a in store.attempts(KEY, GPU.key)}
+    assert stored["wrong_7"].stage == "verify"
+    assert stored["wrong_7"].reason == "out0 differs by 7.0 at d0=3, d1=5"
+    assert stored["slow_80"].stage == "accepted" and stored["slow_80"].speedup == 0.8
+    assert stored["good_130"].baseline_us == 10.0
+    assert stored["good_130"].id == entry.attempt_id
+    assert stored["good_130"].analysis == "analysis of good_130"
+    region = store.get_region(KEY)
+    assert region is not None and region.text == print_program(program())
+
+
+def test_round_one_shows_nothing_and_round_two_shows_measured_variants() -> None:
+    generator = ScriptedGenerator([["slow_80", "wrong_1", "good_140", "good_141"], ["good_150"]])
+    budget = Budget(seconds=60, rounds=2, samples_per_round=4, prompts_per_round=1)
+    synthesize(program(), generator, ScriptedJudge(), Store.memory(), budget)
+    first, second = generator.prompts
+    assert "variant" not in first
+    assert first == f"{GPU.facts()}\n{print_program(program())}"
+    shown = [line for line in second.splitlines() if line.startswith("variant")]
+    assert shown[0] == "variant 0.80x"
+    assert shown[1] in ("variant 1.40x", "variant 1.41x")
+    assert len(shown) == 2  # 1.40 and 1.41 share a bucket
+    assert kernel("slow_80").strip() in second
+    assert "wrong_1" not in second
+
+
+def test_a_contrastive_round_spreads_its_samples_over_prompts() -> None:
+    generator = ScriptedGenerator([["slow_80", "good_110", "good_140", "good_170"], ["good_150"]])
+    budget = Budget(seconds=60, rounds=2, samples_per_round=4, prompts_per_round=2)
+    config = ExemplarConfig(tau=5.0)
+    for seed in range(20):
+        generator.calls.clear()
+        synthesize(program(), generator, ScriptedJudge(), Store.memory(), budget, seed=seed, exemplars=config)
+        if len(generator.prompts) == 3:
+            break
+    assert [n for _, n, _ in generator.calls] == [4, 2]
+    assert generator.prompts[1] != generator.prompts[2]
+
+
+def test_an_instructed_generator_is_told_what_was_refused() -> None:
+    generator = ScriptedGenerator([["wrong_3", "wrong_4"], ["good_120"]], budget_tokens=30_000)
+    budget = Budget(seconds=60, rounds=2, samples_per_round=2, prompts_per_round=1)
+    synthesize(program(), generator, ScriptedJudge(), Store.memory(), budget)
+    assert "refused before" not in generator.prompts[0]
+    assert "- verify: out0 differs by 3.0 at d0=3, d1=5" in generator.prompts[1]
+
+
+def test_equal_code_is_judged_once_however_it_comes() -> None:
+    spaced = reply("good_120").replace("    for", "  // the loop\n\n        for")
+    other = reply("good_120").replace("one warp", "another text")
+    names = {0: [reply("good_120"), spaced, other, reply("wrong_2")]}
+    judge = ScriptedJudge()
+    store = Store.memory()
+    generator = ScriptedGenerator(lambda call, prompts, n: [names.get(call, names[0]) for _ in prompts])
+    budget = Budget(seconds=60, rounds=2, samples_per_round=4, prompts_per_round=1)
+    synthesize(program(), generator, judge, store, budget)
+    assert sorted(judge.judged) == ["good_120", "wrong_2"]
+    rows = store.attempts(KEY, GPU.key)
+    assert len(rows) == 8
+    assert {a.code_digest for a in rows} == {Candidate(kernel(n), (), ()).digest for n in ("good_120", "wrong_2")}
+    assert all(a.reason for a in rows if a.stage == "verify")
+    # another call with another generator finds the verdicts in the store
+    again = ScriptedJudge()
+    stranger = ScriptedGenerator([["good_120", "wrong_2"]])
+    stranger.name = "other:model"
+    synthesize(program(), stranger, again, store, Budget(seconds=60, rounds=1, samples_per_round=2))
+    assert again.judged == []
+
+
+def test_nothing_faster_is_a_stored_no_win() -> None:
+    store = Store.memory()
+    outcome = synthesize(
+        program(), ScriptedGenerator([["slow_80", "lucky_150", "wrong_1"]]), ScriptedJudge(), store, ONE_ROUND
+    )
+    assert isinstance(outcome.result, NoWin)
+    entry = store.find_entry(KEY, GPU.key)
+    assert entry is not None and entry.status == "no_win"
+    assert entry.reason == "3 candidates, 2 right, the best at 0.97 of the baseline"
+    versions = json.loads(entry.versions_json)
+    assert (versions["generator"], versions["rounds"], versions["seconds"]) == ("teacher:scripted", 1, 60)
+
+
+def test_none_right_names_the_stages() -> None:
+    store = Store.memory()
+    script = [[reply("wrong_1"), "no sections", reply("wrong_2").replace("launch:", "lunch:")]]
+    outcome = synthesize(program(), ScriptedGenerator(lambda c, p, n: script), ScriptedJudge(), store, ONE_ROUND)
+    assert isinstance(outcome.result, NoWin)
+    assert outcome.result.entry.reason.startswith("3 candidates, none right (1 at verify, 2 at text)")
+    texts = [a for a in store.attempts(KEY, GPU.key) if a.stage == "text"]
+    assert any(a.code == "no sections" and "lacks the sections" in a.reason for a in texts)
+
+
+def test_finalists_refused_by_the_long_look_make_room_for_the_next() -> None:
+    judge = ScriptedJudge()
+    names = ["fake_200", "fake_210", "good_120", "good_105"]
+    budget = Budget(seconds=60, rounds=1, samples_per_round=4, finalists=2)
+    outcome = synthesize(program(), ScriptedGenerator([names]), judge, Store.memory(), budget)
+    assert judge.measured == [["fake_210", "fake_200"], ["good_120", "good_105"]]
+    assert outcome.entry is not None and "good_120" in outcome.entry.code
+
+
+def test_deferred_is_never_no_win_and_is_judged_again_without_the_generator() -> None:
+    store = Store.memory()
+    first = synthesize(program(), ScriptedGenerator([["unsure_1"]]), ScriptedJudge(), store, ONE_ROUND)
+    assert isinstance(first.result, Unfinished)
+    assert store.find_entry(KEY, GPU.key) is None
+    late = synthesize(program(64), ScriptedGenerator([["late_150"]]), ScriptedJudge(), store, ONE_ROUND)
+    assert late.result == Unfinished("the times vary too much")
+
+
+def test_a_failing_judge_keeps_the_candidates_for_a_later_call(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(ScriptedJudge):
+        def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
+            raise BuildError("no C++ compiler")
+
+    store = Store.memory()
+    with caplog.at_level(logging.WARNING):
+        outcome = synthesize(program(), ScriptedGenerator([["good_120"] * 4]), Broken(), store, ONE_ROUND)
+    assert outcome.result == Unfinished("the judge failed: no C++ compiler")
+    assert "the judge failed" in caplog.text
+    silent = ScriptedGenerator([["wrong_1"]])
+    later = synthesize(program(), silent, ScriptedJudge(), store, ONE_ROUND)
+    assert later.entry is not None
+    assert silent.calls == []
+
+
+def test_a_crashing_generator_leaves_what_was_right_to_win(caplog: pytest.LogCaptureFixture) -> None:
+    def script(call: int, prompts: Sequence[str], n: int) -> list[list[str]]:
+        if call == 0:
+            return [[reply("good_120")] for _ in prompts]
+        raise GeneratorError("the server is gone")
+
+    budget = Budget(seconds=60, rounds=3, samples_per_round=1)
+    outcome = synthesize(program(), ScriptedGenerator(script), ScriptedJudge(), Store.memory(), budget)
+    assert outcome.entry is not None
+    assert "the server is gone" in caplog.text
+
+    def crash(call: int, prompts: Sequence[str], n: int) -> list[list[str]]:
+        raise ZeroDivisionError
+
+    outcome = synthesize(program(), ScriptedGenerator(crash), ScriptedJudge(), Store.memory(), budget)
+    assert isinstance(outcome.result, Unfinished)
+    assert "ZeroDivisionError" in outcome.result.reason
+
+
+def test_a_hanging_generator_ends_with_the_budget() -> None:
+    def hang(call: int, prompts: Sequence[str], n: int) -> list[list[str]]:
+        time.sleep(60)
+        return []
+
+    start = time.monotonic()
+    budget = Budget(seconds=1.0, rounds=2, samples_per_round=2)
+    outcome = synthesize(program(), ScriptedGenerator(hang), ScriptedJudge(), Store.memory(), budget)
+    assert time.monotonic() - start < 3.0
+    assert isinstance(outcome.result, Unfinished)
+    assert "no answer within" in outcome.result.reason
+
+
+def test_the_budget_holds_and_the_most_valuable_regions_come_first() -> None:
+    judge = ScriptedJudge()
+    judge.before = lambda name: time.sleep(0.05)
+    generator = ScriptedGenerator(lambda call, prompts, n: [[reply(f"good_{120 + call}")] * n for _ in prompts])
+    sizes = [16, 256, 64, 512, 32, 128]
+    budget = Budget(seconds=0.5, rounds=1, samples_per_round=2, regions_at_once=1)
+    slow = ScriptedGenerator(lambda c, p, n: time.sleep(0.15) or generator.propose(p, n, 0))  # type: ignore[func-returns-value]
+    start = time.monotonic()
+    found = synthesize_all([program(n) for n in sizes], slow, judge, Store.memory(), budget)
+    assert time.monotonic() - start < 2.0
+    won = [size for size, outcome in zip(sizes, found, strict=True) if outcome.entry is not None]
+    assert 1 <= len(won) < 6
+    assert won and set(won) == set(sorted(sizes, reverse=True)[: len(won)])
+    assert all(isinstance(o.result, Unfinished) for o in found if o.entry is None)
+    asked = [int(p.split("d0=")[1].split()[0]) for p in slow.prompts]
+    assert asked == sorted(asked, reverse=True)
+
+
+def test_given_values_rule_the_order_and_twins_are_worked_on_once() -> None:
+    generator = ScriptedGenerator([["good_120"]])
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=1)
+    programs = [program(16), program(32), program(16)]
+    found = synthesize_all(programs, generator, ScriptedJudge(), Store.memory(), budget, values=[1.0, 3.0, 2.0])
+    assert [p.split("d0=")[1].split()[0] for p in generator.prompts] == ["32", "16"]
+    assert found[0] == found[2]
+
+
+def test_several_regions_share_one_call() -> None:
+    generator = ScriptedGenerator([["good_120"]])
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1, regions_at_once=4)
+    found = synthesize_all([program(n) for n in (8, 16, 24)], generator, ScriptedJudge(), Store.memory(), budget)
+    assert [len(prompts) for prompts, _, _ in generator.calls] == [3]
+    assert all(o.entry is not None for o in found)
+    assert len({o.fingerprint for o in found}) == 3
+
+
+def test_relatives_are_exemplars_where_the_region_has_none() -> None:
+    store = Store.memory()
+    synthesize(program(64), ScriptedGenerator([["good_133"]]), ScriptedJudge(), store, ONE_ROUND)
+    generator = ScriptedGenerator([["wrong_1"], ["good_140"], ["wrong_2"]])
+    budget = Budget(seconds=60, rounds=3, samples_per_round=1, prompts_per_round=1)
+    synthesize(program(32), generator, ScriptedJudge(), store, budget)
+    assert "variant" not in generator.prompts[0]
+    assert "variant 1.33x" in generator.prompts[1]
+    assert "variant 1.40x" in generator.prompts[2]
+    assert "1.33x" not in generator.prompts[2]
+
+
+def test_a_region_too_long_for_the_generator_is_a_no_win_that_says_so() -> None:
+    generator = ScriptedGenerator([["good_120"]], budget_tokens=10)
+    outcome = synthesize(program(), generator, ScriptedJudge(), Store.memory(), ONE_ROUND)
+    assert isinstance(outcome.result, NoWin)
+    assert "the generator takes 10" in outcome.result.entry.reason
+    assert generator.calls == []
+
+
+def test_a_failing_store_costs_no_result(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise CacheBusy("locked for 10 s")
+
+    store = Store.memory()
+    for name in ("add_region", "add_attempts", "put_entry", "clear_miss", "attempts", "best_relatives"):
+        monkeypatch.setattr(store, name, fail)
+    outcome = synthesize(
+        program(), ScriptedGenerator([["good_120"], ["good_130"]]), ScriptedJudge(), store, Budget(seconds=60)
+    )
+    assert outcome.entry is not None and "good_130" in outcome.entry.code
+    assert caplog.text.count("the kernel cache failed") == 1
+
+
+def test_no_time_at_all_asks_nobody() -> None:
+    generator, judge = ScriptedGenerator([["good_120"]]), ScriptedJudge()
+    outcome = synthesize(program(), generator, judge, Store.memory(), Budget(seconds=0))
+    assert outcome.result == Unfinished("the time budget ended")
+    assert generator.calls == [] and judge.judged == []
+
+
+def test_the_same_seed_asks_for_the_same_and_a_resumed_call_for_something_else() -> None:
+    def seeds(store: Store, rounds: int) -> list[int]:
+        generator = ScriptedGenerator([["wrong_1"], ["wrong_2"], ["wrong_3"]])
+        budget = Budget(seconds=60, rounds=rounds, samples_per_round=1)
+        synthesize(program(), generator, ScriptedJudge(), store, budget, seed=7)
+        return [seed for _, _, seed in generator.calls]
+
+    once = seeds(Store.memory(), 3)
+    assert once == seeds(Store.memory(), 3)
+    assert len(set(once)) == 3
+    store = Store.memory()
+    assert seeds(store, 1) + seeds(store, 3) == once
+
+
+CHILD = """
+    import os, signal, sys
+    sys.path[:0] = {paths!r}
+    from pathlib import Path
+    from synthesis_doubles import ScriptedGenerator, ScriptedJudge, program
+    from cudal1_cache import Store
+    from cudal1_compile.synthesis import Budget, synthesize
+    import cudal1_compile.synthesis.driver as module
+
+    module.JUDGED_AT_ONCE = 1
+    judge = ScriptedJudge()
+    def before(name):
+        if name == "good_140":
+            os.kill(os.getpid(), signal.SIGKILL)
+    judge.before = before
+    generator = ScriptedGenerator([["slow_80", "wrong_1", "good_140", "good_110"]])
+    synthesize(program(), generator, judge, Store.open(Path({place!r})),
+               Budget(seconds=60, rounds=2, samples_per_round=4, prompts_per_round=1))
+"""
+
+
+def test_a_killed_process_goes_on_from_what_is_stored(tmp_path: Path) -> None:
+    paths = [p for p in (str(Path(__file__).parent), *sys.path) if p]
+    script = textwrap.dedent(CHILD).format(paths=paths, place=str(tmp_path))
+    child = subprocess.run([sys.executable, "-c", script], env=dict(os.environ), timeout=120, check=False)
+    assert child.returncode == -signal.SIGKILL
+    store = Store.open(tmp_path)
+    stages = [a.stage for a in store.attempts(KEY, GPU.key)]
+    assert sorted(stages) == ["accepted", "deferred", "deferred", "verify"]
+    judge = ScriptedJudge()
+    generator = ScriptedGenerator([["good_150"]])
+    budget = Budget(seconds=60, rounds=2, samples_per_round=4, prompts_per_round=1)
+    outcome = synthesize(program(), generator, judge, store, budget)
+    assert judge.judged[:2] == ["good_140", "good_110"]  # the first round is finished, not repeated
+    assert len(generator.prompts) == 1 and generator.prompts[0].count("variant ") == 2
+    assert outcome.entry is not None and "good_150" in outcome.entry.code
+
+
+def test_process_budget_grants_what_is_left() -> None:
+    total = ProcessBudget(30.0)
+    assert total.take(20.0) == 20.0
+    total.give_back(5.0)
+    assert total.take(20.0) == 15.0
+    assert total.take(20.0) == 0.0
+    total.give_back(-3.0)
+    assert total.take(1.0) == 0.0
+    with pytest.raises(ValueError, match="rounds=0"):
+        Budget(rounds=0)
+
+
+def test_the_verdicts_of_the_doubles_are_the_real_ones() -> None:
+    verdict = ScriptedJudge().judge_tasks([(program(), kernel("good_130"))])[0]
+    assert isinstance(verdict, Accepted) and verdict.proof.speedup == 1.3

@@ -1,0 +1,69 @@
+"""What a person sees while synthesis runs."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, host_judge, program
+
+from cudal1_cache import Store
+from cudal1_compile.runtime.target import HOST
+from cudal1_compile.synthesis import Budget, LineProgress, synthesize_all
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run(judge: ScriptedJudge, progress: LineProgress) -> None:
+    generator = ScriptedGenerator([["good_131", "wrong_1"]])
+    budget = Budget(seconds=60, rounds=1, samples_per_round=2, regions_at_once=1)
+    synthesize_all([program(16), program(32)], generator, judge, Store.memory(), budget, progress)
+    progress.close()
+
+
+def test_a_terminal_gets_one_line_that_is_rewritten() -> None:
+    stream = Terminal()
+    run(ScriptedJudge(), LineProgress(GPU.kind, stream, level=0))
+    text = stream.getvalue()
+    assert "\n" not in text
+    lines = text.split("\r\x1b[K")
+    assert lines[-1] == ""
+    assert any(re.fullmatch(r"cudal1: region 2/2, candidate 2/2, best 1\.31x, \d+ s left", line) for line in lines)
+    assert any("round 1/1, writing 2 candidates" in line for line in lines)
+    assert any("measuring 1 finalist, best 1.31x" in line for line in lines)
+
+
+def test_elsewhere_nothing_unless_debug_asks_for_a_line_a_region() -> None:
+    stream = io.StringIO()
+    run(ScriptedJudge(), LineProgress(GPU.kind, stream, level=0))
+    assert stream.getvalue() == ""
+    run(ScriptedJudge(), LineProgress(GPU.kind, stream, level=1))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2
+    assert all(re.fullmatch(r"cudal1: region \d/2 [0-9a-f]{12}: new kernel, 1\.31x, \d+ s left", x) for x in lines)
+
+
+def test_the_level_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDAL1_DEBUG", "2")
+    assert LineProgress(GPU.kind, io.StringIO()).level == 2
+
+
+def test_the_host_target_has_costs_and_no_speed_word() -> None:
+    stream = Terminal()
+    run(host_judge(), LineProgress(HOST.kind, stream, level=1))
+    text = stream.getvalue()
+    assert "cost 0.76 of one operation at a time" in text
+    assert not re.search(r"\d+\.\d+x|speed|fast", text)
+
+
+def test_a_closed_stream_ends_the_progress_and_nothing_else() -> None:
+    stream = Terminal()
+    stream.close = lambda: None  # type: ignore[method-assign]
+    progress = LineProgress(GPU.kind, stream, level=1)
+    io.StringIO.close(stream)
+    run(ScriptedJudge(), progress)
+    assert not progress.rewrites
