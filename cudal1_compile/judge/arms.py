@@ -41,7 +41,7 @@ class KernelRunner:
         sizes: Mapping[str, int],
     ) -> None:
         symbols = [sizes.get(a.name, a.size) for a in self._symbols]
-        self._kernel(*outputs, *scratch, *inputs, *symbols, self._clock.stream.cuda_stream)
+        self._kernel(*outputs, *scratch, *inputs, *symbols, self._clock.stream_handle)
 
     def wait(self) -> None:
         self._clock.wait(self._limit_s)

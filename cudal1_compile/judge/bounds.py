@@ -22,6 +22,8 @@ from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Op, Program, Ref
 
 _MAGNIFY = 2.0**20  # float64 programs: their errors lie at the float64 probe's own resolution
+_STEPS = {"floor", "ceil", "round", "trunc", "sign"}
+_INTEGER_SAFE = {"add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "sum", "amax", "amin", "where"}
 _TWO_SIDED = {"floor", "ceil", "round", "trunc", "sign", "remainder", "fmod", "where", "cast", "isnan", "abs"}
 
 
@@ -39,6 +41,7 @@ class _Trace:
     sizes: Mapping[str, int]
     device: torch.device
     coherent: bool
+    integral: bool
     magnify: float
 
     def unit(self, dtype: str) -> float:
@@ -56,12 +59,17 @@ def bounded_outputs(
     inputs: Sequence[Tensor],
     sizes: Mapping[str, int] | None = None,
     coherent: bool = False,
+    integral: bool = False,
 ) -> list[Bounded]:
-    """One Bounded an output, dims in the output's memory order. `coherent`: terms of sums may be equal."""
+    """One Bounded an output, dims in the output's memory order.
+
+    coherent: terms of sums may be equal. integral: inputs are small integers, so that integer results of sums
+    and products are exact, and a tie decides as a tie.
+    """
     floats = {d for d in program.value_dtype.values() if d in FLOAT_DTYPES}
     magnify = _MAGNIFY if floats == {"f64"} else 1.0
     device = inputs[0].device if inputs else torch.device("cpu")
-    trace = _Trace(program, dict(sizes or {}), device, coherent, magnify)
+    trace = _Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
     values, errors = _run_all(trace, inputs)
     found = []
     for out in program.outputs:
@@ -125,6 +133,8 @@ def _error(
     trace: _Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None]
 ) -> Tensor | None:
     kind = OPS[op.fn].kind
+    if trace.integral and (op.dtype not in FLOAT_DTYPES or op.fn in _STEPS):
+        errors = {name: _unless_integer(trace, name, values[name], e) for name, e in errors.items()}
     if kind is Kind.IOTA:
         return None
     if kind is Kind.POINTWISE:
@@ -140,6 +150,15 @@ def _error(
     x = values[name]
     error = errors[name]
     return rule(trace, op, values, name, x, torch.zeros_like(x, dtype=torch.float64) if error is None else error)
+
+
+def _unless_integer(trace: _Trace, name: str, value: Tensor, error: Tensor | None) -> Tensor | None:
+    """The error of an operand of a decision: none where the value is an integer that every order of work hits."""
+    producer = trace.program.op.get(name)
+    if error is None or producer is None or producer.fn not in _INTEGER_SAFE:
+        return error
+    exact = (value == value.round()) & (value.abs() * trace.unit(producer.dtype) < 1.0)
+    return torch.where(exact, 0.0, error)
 
 
 # pointwise operations

@@ -10,10 +10,12 @@ believed. What the times mean is decided in speedup.py.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -28,12 +30,18 @@ L2_FACTOR = 4.0  # data that fits into L2 may move this much faster within one g
 POLL_S = 20e-6
 
 
+class Graph(Protocol):
+    """Captured work that can be started again."""
+
+    def replay(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Arm:
     """`reset` runs before the flush of each round, outside the timed part."""
 
     name: str
-    graph: torch.cuda.CUDAGraph
+    graph: Graph
     calls: int
     reset: Callable[[], None]
 
@@ -49,9 +57,27 @@ class Clock:
         self._flush = torch.empty(max(2 * l2_bytes, 32 << 20) // 4, dtype=torch.int32, device=device)
         self.bytes_per_us = self._bandwidth()
 
-    def capture(self, call: Callable[[int], object], calls: int) -> torch.cuda.CUDAGraph:
+    @property
+    def stream_handle(self) -> int:
+        """The raw stream, as a launcher takes it."""
+        return int(self.stream.cuda_stream)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Within it torch's own work runs on the clock's stream too."""
+        with torch.cuda.stream(self.stream):
+            yield
+
+    def free_bytes(self) -> int:
+        """Device memory that this process could still use."""
+        free, _ = torch.cuda.mem_get_info(self.device)
+        idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return int(free + idle)
+
+    def capture(self, call: Callable[[int], object], calls: int) -> Graph:
         """A graph of call(0) ... call(calls - 1) on the clock's stream. Call it once beforehand to warm up."""
         graph = torch.cuda.CUDAGraph()
+        self.stream.synchronize()
         with torch.cuda.stream(self.stream):
             graph.capture_begin()
             try:

@@ -62,11 +62,15 @@ class Measured:
 
 
 def expect(
-    program: Program, inputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None, coherent: bool = False
+    program: Program,
+    inputs: Sequence[Tensor],
+    sizes: Mapping[str, int] | None = None,
+    coherent: bool = False,
+    integral: bool = False,
 ) -> list[Expected]:
-    """Runs the native reference and the float64 oracle. `coherent`: terms of sums may be equal (budget.growth)."""
+    """Runs the native reference and the float64 oracle. `coherent`, `integral`: as in bounds.bounded_outputs."""
     native = evaluate(program, inputs, sizes)
-    oracle = bounded_outputs(program, inputs, sizes, coherent)
+    oracle = bounded_outputs(program, inputs, sizes, coherent, integral)
     return [
         _expected(out.name, program.output_dtype(out), n, o)
         for out, n, o in zip(program.outputs, native, oracle, strict=True)

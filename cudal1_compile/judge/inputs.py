@@ -132,7 +132,7 @@ def _floats(program: Program, shape: list[int], distribution: str, generator: to
             return x * 0.1
         case "heavy":
             spread = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
-            return x / spread.clamp_min(1e-3).sqrt()
+            return x / spread.clamp_min(1e-4)  # about one value in a hundred is over 88, where exp overflows
         case "blocks":
             return torch.where(_block_mask(shape, generator), x * 2.0, torch.zeros_like(x))
         case "integers":

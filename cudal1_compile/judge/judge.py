@@ -19,6 +19,7 @@ from typing import Protocol
 
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import CandidateError
+from cudal1_compile.judge.exam import tensor_bytes
 from cudal1_compile.judge.host_bench import HostBench
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.textgate import RefusedText, check_text
@@ -26,6 +27,9 @@ from cudal1_compile.judge.verdict import Rejected, Verdict
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
+
+MIN_SCRATCH_LIMIT = 16 << 20  # bytes
+SCRATCH_FACTOR = 2  # of the bytes of all inputs and outputs
 
 
 class Bench(Protocol):
@@ -94,9 +98,15 @@ def _read(program: Program, code: str) -> Candidate | Rejected:
     if isinstance(text, RefusedText):
         return Rejected("text", text.reason)
     try:
-        return parse_candidate(text.code, program)
+        candidate = parse_candidate(text.code, program)
     except CandidateError as error:
         return Rejected("text", str(error))
+    dims = {a.name: a.size for a in program.axes}
+    asked = sum(s.size_bytes(dims) for s in candidate.scratch)
+    allowed = max(MIN_SCRATCH_LIMIT, SCRATCH_FACTOR * tensor_bytes(program))
+    if asked > allowed:
+        return Rejected("text", f"{asked} bytes of scratch, at most {allowed} are allowed for this region")
+    return candidate
 
 
 def _bench(target: Target, limits: Limits) -> Bench:

@@ -40,7 +40,7 @@ from cudal1_compile.judge.trial import Trial, Wrong
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.launcher import LoadedKernel, load
-from cudal1_compile.runtime.target import detect_target
+from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
@@ -80,15 +80,22 @@ class _Final:
     errors: tuple[tuple[str, float], ...]
 
 
+def open_session(index: int, limits: Limits) -> DeviceSession:
+    """The session of one CUDA device; makes this process's CUDA context."""
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    target = detect_target(device)
+    return DeviceSession(target, Clock(device, target.l2_bytes), limits)
+
+
 class DeviceSession:
     """Owns a device: its stream, its clock, the regions that are ready."""
 
-    def __init__(self, index: int, limits: Limits) -> None:
-        self.device = torch.device("cuda", index)
-        torch.cuda.set_device(self.device)
+    def __init__(self, target: Target, clock: Clock, limits: Limits) -> None:
+        self.target = target
+        self.clock = clock
+        self.device = clock.device
         self.limits = limits
-        self.target = detect_target(self.device)
-        self.clock = Clock(self.device, self.target.l2_bytes)
         self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
         self._rng = random.Random()
@@ -105,7 +112,7 @@ class DeviceSession:
         )
 
     def _guarded(self, count: int, work: Callable[[], list[Verdict]]) -> list[Verdict]:
-        with torch.cuda.stream(self.clock.stream), torch.no_grad():
+        with self.clock.active(), torch.no_grad():
             try:
                 return work()
             except torch.OutOfMemoryError:
@@ -138,9 +145,7 @@ class DeviceSession:
             self._regions.popitem(last=False)
 
     def _room(self) -> int:
-        free, _ = torch.cuda.mem_get_info(self.device)
-        cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return min(self.limits.memory_bytes, (free + cached) // 2)
+        return min(self.limits.memory_bytes, self.clock.free_bytes() // 2)
 
     def _aten(self, program: Program, region: _Region) -> BaselineArm | None:
         if not region.tried_aten:
@@ -165,7 +170,7 @@ class DeviceSession:
 
     def _trial(self, program: Program, region: _Region, entrant: Entrant, repeats: int) -> _Final | Rejected:
         try:
-            kernel = load(program, entrant.candidate, entrant.binary, self.device.index)
+            kernel = load(program, entrant.candidate, entrant.binary, self.device.index or 0)
         except LaunchError as error:
             return Rejected("build", f"the kernel cannot be loaded: {error}")
         runner = KernelRunner(program, kernel, self.clock, self.limits.verify_s)

@@ -93,7 +93,7 @@ class _Server:
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         limits = self._wire.read_limits(request)
-        self._session = self._session_module.DeviceSession(request["device"], limits)
+        self._session = self._session_module.open_session(request["device"], limits)
         clock = self._session.clock
         return {"ready": True, "bytes_per_us": clock.bytes_per_us, "versions": dict(self._session.versions)}
 

@@ -159,7 +159,8 @@ __global__ void k(const f32* in0, const f32* in1, const f32* in2, f32* out0 DIMS
   float mean = warp_sum(s) * (1.0f / d1);
   for (int i = lane; i < d1; i += 32) { float d = ld(x + i) - mean; q = fmaf(d, d, q); }
   float r = 1.0f / sqrtf(warp_sum(q) * (1.0f / d1) + 1e-5f);
-  for (int i = lane; i < d1; i += 32) st(out0 + row * d1 + i, fmaf((ld(x + i) - mean) * r, ld(in1 + i), ld(in2 + i)));
+  for (int i = lane; i < d1; i += 32)
+    st(out0 + row * d1 + i, fmaf((ld(x + i) - mean) * r, ld(in1 + i), ld(in2 + i)));
 }
 """
 
