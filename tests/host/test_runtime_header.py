@@ -1,0 +1,48 @@
+"""Every function of the device header gives what torch gives, on the host target; NVRTC takes the same text."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from runtime_kernels import Case, cases
+
+from cudal1_compile.errors import BuildError
+from cudal1_compile.runtime import nvrtc
+from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
+from cudal1_compile.runtime.target import GPU_ARCHES, HOST, Target
+
+CASES = list(cases())
+
+
+def has_nvrtc() -> bool:
+    try:
+        nvrtc.library()
+    except BuildError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_the_host_target_equals_torch(case: Case) -> None:
+    inputs = case.inputs()
+    program = case.program(len(inputs[0]))
+    candidate = case.candidate(program)
+    binary = build(program, candidate, HOST, check=True)
+    out = torch.zeros(len(inputs[0]), dtype=case.out_dtype())
+    buffers = {f"in{i}": x.contiguous() for i, x in enumerate(inputs)} | {"out0": out}
+    found = run_isolated(program, candidate, binary.image, buffers, HostLimits(wall_s=30.0))
+    assert found.ok, found
+    torch.testing.assert_close(out, case.want(*inputs), rtol=case.rtol, atol=case.atol, equal_nan=True)
+
+
+@pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC")
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_nvrtc_builds_it(case: Case) -> None:
+    """One arch a case, in turn: all five are met by every group of cases."""
+    arch = GPU_ARCHES[CASES.index(case) % len(GPU_ARCHES)]
+    program = case.program(len(case.inputs()[0]))
+    target = Target("cuda", "test", arch, 132, 227 * 1024, 50 << 20)
+    binary = build(program, case.candidate(program), target)
+    assert binary.image[:4] == b"\x7fELF"
+    assert 0 < binary.kernels["k"].registers <= 255
