@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudal1_compile.candidate import Reply, parse_reply
+from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.pairs import Measured, choose_triple, contrastive_pair, plain_pair
 from cudal1_trainer.scorebook import TaskScore, VariantScore, pack, print_score, read_scores
 
-REGION = "region v1\ndims d0=64\nin0 f32[d0]\nt0 f32[d0] = exp(in0)\nout0 f32[d0] = t0\n"
+TEXT = "region v1\ndims d0=64\nin0 f32[d0]\nt0 f32[d0] = exp(in0)\nout0 f32[d0] = t0\n"
+REGION = parse_program(TEXT)
 FACTS = "target sm_90a, 132 SMs, 227 KB shared a block, 50 MB L2"
 
 
@@ -29,7 +31,7 @@ def _measured(times: list[float]) -> list[Measured]:
 
 def test_a_plain_pair_is_the_prompt_of_round_one() -> None:
     pair = plain_pair(FACTS, REGION, _reply(0))
-    assert pair.prompt == f"{FACTS}\n{REGION}"
+    assert pair.prompt == f"{FACTS}\n{TEXT}"
     assert parse_reply(pair.reply).code.strip() == _reply(0).code.strip()
 
 
@@ -46,7 +48,7 @@ def test_the_target_is_strictly_faster_and_the_text_agrees(times: list[float], s
     assert printed == sorted(printed) and len(printed) == len(shown)
     codes = re.findall(r"<<<.*\n__global__ void (k\d+)", pair.prompt)
     assert codes == [f"k{s.reply.design.split()[1][:-1]}" for s in sorted(shown, key=lambda s: -s.us)]
-    said = [float(x) for x in re.findall(r"([\d.]+)x", parse_reply(pair.reply).analysis)]
+    said = [float(x) for x in re.findall(r"([\d.]+)x with", parse_reply(pair.reply).analysis)]
     assert said == printed[::-1]
     assert parse_reply(pair.reply).code.strip() == target.reply.code.strip()
 

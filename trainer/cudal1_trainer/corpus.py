@@ -25,7 +25,6 @@ from pathlib import Path
 from cudal1_compile.candidate import Reply
 from cudal1_compile.generate.tokens import Codec
 from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import print_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.loader import Batch, Row, pack
 from cudal1_trainer.pairs import (
@@ -39,8 +38,9 @@ from cudal1_trainer.pairs import (
 )
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scorebook import ScoreBook, TaskScore, read_scores, score_files
+from cudal1_trainer.teachers import variants, write_reply
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
-from cudal1_trainer.variants import canonical_key, make_task, write_variant, write_variants
+from cudal1_trainer.variants import canonical_key, make_task, parse_schedule, write_variant, write_variants
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,6 @@ class ScoredProgram:
     """A measured program with its right variants written out again."""
 
     program: Program
-    text: str
     aten_us: float | None
     measured: tuple[Measured, ...]
 
@@ -68,27 +67,30 @@ class Source:
 
     def draw(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         """One or a few pairs; at times none, where a task is held out or no teacher answers."""
-        at = rng.random()
-        if self.book is not None and self.book.tasks:
-            if at < self.recipe.contrastive:
-                return self._contrastive(rng)
-            if at < self.recipe.contrastive + self.recipe.scored_plain:
-                return self._scored_plain(rng)
-        return self._fresh(rng)
+        if self.book is None or not self.book.tasks:
+            return self._fresh(rng)
+        r = self.recipe
+        # the recipe's shares are of pairs, and a fresh draw gives several
+        fresh = (1 - r.contrastive - r.scored_plain) / r.variants_per_task
+        draws = (self._contrastive, self._scored_plain, self._fresh)
+        return rng.choices(draws, (r.contrastive, r.scored_plain, fresh))[0](rng)
 
     def _fresh(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         program = make_task(rng.getrandbits(SEED_BITS))
         if self.heldout.holds(program):
             return []
-        text = print_program(program)
-        return [(program, plain_pair(choose_facts(rng), text, r)) for r in self._replies(program)]
+        return [(program, plain_pair(choose_facts(rng), program, r)) for r in self._replies(program, rng)]
 
-    def _replies(self, program: Program) -> list[Reply]:
-        # more are written than kept, so that no teacher is preferred for standing first in the table
-        variants = write_variants(program, 64, tries=1)
-        rng = random.Random(canonical_key(program))
-        chosen = rng.sample(variants, min(self.recipe.variants_per_task, len(variants)))
-        return [v.reply for v in chosen]
+    def _replies(self, program: Program, rng: random.Random) -> list[Reply]:
+        """Replies of a few schedules, the teachers' first choices more often."""
+        left = variants(program)
+        found: list[Reply] = []
+        while left and len(found) < self.recipe.variants_per_task:
+            at = min(int(rng.expovariate(self.recipe.rank_decay)), len(left) - 1)
+            reply = write_reply(program, left.pop(at))
+            if reply is not None:
+                found.append(reply)
+        return found
 
     def _contrastive(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         assert self.book is not None
@@ -98,7 +100,9 @@ class Source:
             if scored is not None and triple is not None:
                 shown, target = triple
                 baseline = choose_baseline(scored.measured, scored.aten_us, rng)
-                return [(scored.program, contrastive_pair(self.book.facts, scored.text, shown, target, baseline))]
+                return [
+                    (scored.program, contrastive_pair(self.book.facts, scored.program, shown, target, baseline))
+                ]
         return []
 
     def _scored_plain(self, rng: random.Random) -> list[tuple[Program, Pair]]:
@@ -109,7 +113,7 @@ class Source:
         limit = min(m.us for m in scored.measured) * self.recipe.fast_within
         fast = [m for m in scored.measured if m.us <= limit]
         chosen = rng.choice(fast if rng.random() < self.recipe.good_share else scored.measured)
-        return [(scored.program, plain_pair(self.book.facts, scored.text, chosen.reply, "scored"))]
+        return [(scored.program, plain_pair(self.book.facts, scored.program, chosen.reply, "scored"))]
 
     def _scored(self, rng: random.Random) -> ScoredProgram | None:
         assert self.book is not None
@@ -126,12 +130,12 @@ def write_again(score: TaskScore, heldout: HeldOut) -> ScoredProgram | None:
         return None
     measured = []
     for item in score.right:
-        variant = write_variant(program, item.name)
+        variant = write_variant(program, parse_schedule(item.name))
         if variant is not None and variant.digest == item.digest and item.us is not None:
             measured.append(Measured(variant.reply, item.us))
     if not measured:
         return None
-    return ScoredProgram(program, print_program(program), score.aten_us, tuple(measured))
+    return ScoredProgram(program, score.aten_us, tuple(measured))
 
 
 def row_of(codec: Codec, pair: Pair) -> Row:
@@ -175,9 +179,9 @@ def heldout_batches(recipe: Recipe, data: Path, limit: int = 200) -> list[Batch]
     rng.shuffle(programs)
     rows: list[Row] = []
     for item in programs[:limit]:
-        variants = write_variants(item.program, 4, tries=1)
-        if variants:
-            row = row_of(codec, plain_pair(choose_facts(rng), item.text, rng.choice(variants).reply))
+        written = write_variants(item.program, 1)
+        if written:
+            row = row_of(codec, plain_pair(choose_facts(rng), item.program, written[0].reply))
             if len(row.ids) <= recipe.data.max_tokens:
                 rows.append(row)
     return pack(rows, recipe.train.tokens_per_step, rng) if rows else []

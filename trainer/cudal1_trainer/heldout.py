@@ -2,7 +2,8 @@
 
 `heldout.json` holds evaluation programs from two sources: regions that the partitioner cut from real models
 (benchmarks/extract_regions.py writes them as JSON lines) and generated tasks from a seed range of their own.
-Corpus and scores skip every program whose fingerprint or structure (its text without sizes) occurs here.
+Corpus and scores skip every program whose fingerprint or relative (its text without sizes) occurs here, and every
+program with the structure (without sizes, literals and float widths) of a generated one.
 
     python -m cudal1_trainer.heldout --regions trainer/data/regions.jsonl --out trainer/data/heldout.json
 """
@@ -16,9 +17,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.canonical import canonicalise, relative
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.tasks import structure
 from cudal1_trainer.variants import canonical_key, make_task, write_variants
 
 log = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ MAX_TRIES = 50  # seeds looked at for one task kept
 class HeldOutProgram:
     source: str  # "task", or the model and direction, as in gpt2/forward
     fingerprint: str
-    structure: str
+    relative: str
     text: str
     seed: int | None = None  # of a generated task
 
@@ -46,16 +48,24 @@ class HeldOut:
 
     programs: tuple[HeldOutProgram, ...]
     fingerprints: frozenset[str]
-    structures: frozenset[str]
+    relatives: frozenset[str]
+    structures: frozenset[str]  # of the generated ones
 
     def holds(self, program: Program) -> bool:
         """Whether a canonical program, or one of its structure, is held out."""
-        return canonical_key(program) in self.fingerprints or relative(program) in self.structures
+        if canonical_key(program) in self.fingerprints or structure(program) in self.structures:
+            return True
+        return relative(program) in self.relatives
 
 
 def hold_out(programs: Iterable[HeldOutProgram]) -> HeldOut:
     kept = tuple(programs)
-    return HeldOut(kept, frozenset(p.fingerprint for p in kept), frozenset(p.structure for p in kept))
+    return HeldOut(
+        kept,
+        frozenset(p.fingerprint for p in kept),
+        frozenset(p.relative for p in kept),
+        frozenset(structure(p.program) for p in kept if p.seed is not None),
+    )
 
 
 def read_heldout(path: Path) -> HeldOut:
@@ -75,22 +85,22 @@ def region_programs(path: Path) -> Iterator[HeldOutProgram]:
     for line in path.read_text().splitlines():
         item = json.loads(line)
         program = canonicalise(parse_program(item["text"]))
-        if (key := fingerprint(program)) not in seen:
+        if (key := canonical_key(program)) not in seen:
             seen.add(key)
             yield _entry(program, f"{item['model']}/{item['direction']}")
 
 
 def task_programs(count: int, taken: Iterable[str] = ()) -> Iterator[HeldOutProgram]:
     """`count` generated tasks of distinct structure, none of them `taken`, each with at least one variant."""
-    structures, kept = set(taken), 0
+    known, kept = set(taken), 0
     for seed in range(FIRST_SEED, FIRST_SEED + count * MAX_TRIES):
         if kept == count:
             return
         program = make_task(seed)
-        key = relative(program)
-        if key in structures or not write_variants(program, 1):
+        key = structure(program)
+        if key in known or not write_variants(program, 1):
             continue
-        structures.add(key)
+        known.add(key)
         kept += 1
         yield _entry(program, "task", seed)
     if kept < count:
@@ -98,12 +108,12 @@ def task_programs(count: int, taken: Iterable[str] = ()) -> Iterator[HeldOutProg
 
 
 def _entry(program: Program, source: str, seed: int | None = None) -> HeldOutProgram:
-    return HeldOutProgram(source, fingerprint(program), relative(program), print_program(program), seed)
+    return HeldOutProgram(source, canonical_key(program), relative(program), print_program(program), seed)
 
 
 def build_heldout(regions: Path | None, tasks: int) -> HeldOut:
     from_models = list(region_programs(regions)) if regions is not None and regions.is_file() else []
-    generated = task_programs(tasks, {p.structure for p in from_models})
+    generated = task_programs(tasks, {structure(p.program) for p in from_models})
     return hold_out([*from_models, *generated])
 
 
@@ -116,7 +126,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     heldout = build_heldout(arguments.regions, arguments.tasks)
     write_heldout(heldout, arguments.out)
-    log.info("%d held-out programs of %d structures", len(heldout.programs), len(heldout.structures))
+    log.info("%d held-out programs of %d structures", len(heldout.programs), len(heldout.relatives))
 
 
 if __name__ == "__main__":

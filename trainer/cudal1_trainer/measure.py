@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from cudal1_compile.runtime.launcher import LoadedKernel, load
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError, LaunchError
 from cudal1_compile.judge.baseline import static_sizes
 from cudal1_compile.runtime.build import Binary, build
+from cudal1_compile.runtime.launcher import LoadedKernel, load
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.to_aten import to_aten

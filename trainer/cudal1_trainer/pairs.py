@@ -16,6 +16,9 @@ from typing import Literal
 from cudal1_compile.candidate import Reply, print_reply
 from cudal1_compile.generate.prompt import Exemplar, build_prompt
 from cudal1_compile.runtime.target import HOST, Target
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
+from cudal1_trainer.teachers import write_analysis
 
 Kind = Literal["plain", "scored", "contrastive"]
 
@@ -53,30 +56,21 @@ def choose_facts(rng: random.Random) -> str:
     return str(rng.choices(targets, weights)[0].facts())
 
 
-def plain_pair(facts: str, region_text: str, reply: Reply, kind: Kind = "plain") -> Pair:
-    return Pair(kind, build_prompt(facts, region_text, (), 1, lambda _: 0), print_reply(reply))
+def plain_pair(facts: str, program: Program, reply: Reply, kind: Kind = "plain") -> Pair:
+    return Pair(kind, build_prompt(facts, print_program(program), (), 1, lambda _: 0), print_reply(reply))
 
 
 def contrastive_pair(
-    facts: str, region_text: str, shown: Sequence[Measured], target: Measured, baseline_us: float
+    facts: str, program: Program, shown: Sequence[Measured], target: Measured, baseline_us: float
 ) -> Pair:
     """`shown`: slower variants than `target`. Their speedups are printed against `baseline_us`."""
     if any(s.us <= target.us for s in shown):
         raise ValueError(f"target takes {target.us} us, not less than each of {[s.us for s in shown]}")
     ordered = sorted(shown, key=lambda s: -s.us)
     exemplars = [Exemplar(s.reply.code, baseline_us / s.us) for s in ordered]
-    prompt = build_prompt(facts, region_text, exemplars, 1, lambda _: 0)
-    reply = replace(target.reply, analysis=f"{compare(ordered, baseline_us)}\n{target.reply.analysis}".strip())
+    prompt = build_prompt(facts, print_program(program), exemplars, 1, lambda _: 0)
+    reply = replace(target.reply, analysis=write_analysis(program, exemplars))
     return Pair("contrastive", prompt, print_reply(reply))
-
-
-def compare(ordered: Sequence[Measured], baseline_us: float) -> str:
-    """One line on the variants shown, slowest first: `Variant 2 leads with 1.31x over 0.94x.`"""
-    speedups = [f"{baseline_us / s.us:.2f}x" for s in ordered]
-    if len(ordered) == 1:
-        return f"Variant 1 stands at {speedups[0]}."
-    others = ", ".join(reversed(speedups[:-1]))
-    return f"Variant {len(ordered)} leads with {speedups[-1]} over {others}."
 
 
 def choose_triple(

@@ -1,8 +1,8 @@
 """The score file: how fast each variant of each task ran on one GPU, as JSON lines that later runs reuse.
 
     {"target": {...}, "facts": "target sm_90a, 132 SMs, ...", "versions": {...}}     first line
-    {"seed": 7, "fingerprint": "...", "aten_us": 31.2, "variants": [["row/0", "<digest>", 4.71], ...]}
-    {"seed": 9, "fingerprint": "...", "aten_us": null, "variants": [["row/0", "<digest>", "wrong: out0 ..."]]}
+    {"seed": 7, "fingerprint": "...", "aten_us": 31.2, "variants": [["grouped/block.4.256", "<digest>", 4.71]]}
+    {"seed": 9, "fingerprint": "...", "aten_us": null, "variants": [["split/...", "<digest>", "wrong: out0 ..."]]}
 
 The third item of a variant is its GPU time in microseconds, or why it has none. A file is appended to line by
 line, so a kill costs at most one line; `pack` writes it as gzip parts that fit the repository. Reading drops

@@ -123,8 +123,12 @@ def jobs_left(done: Iterable[int], programs: int, variants: int) -> Iterator[Job
     return (Job(seed, variants) for seed in itertools.islice(fresh, programs))
 
 
-def run(data: Path, out: Path, seconds: float, programs: int, variants: int, workers: int) -> dict[str, Any]:
-    """Measures until the time or the tasks are over; returns the summary, also written as scores.summary.json."""
+def run(data: Path, out: Path, seconds: float, programs: int, variants: int, workers: int = 0) -> dict[str, Any]:
+    """Measures until the time or the tasks are over; returns the summary, also written as scores.summary.json.
+
+    workers: processes; 0 is one a core.
+    """
+    workers = workers or os.cpu_count() or 2
     start = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     target = detect_target(torch.device("cuda", 0))
@@ -181,7 +185,7 @@ def _count(outcome: Finished | Lost, counts: dict[str, int], failures: dict[str,
         counts["kernels"] += 1
         counts["right"] += v.us is not None
         if v.failure is not None:
-            key = f"{v.name.rpartition('/')[0]}: {v.failure.split(':')[0]}"
+            key = f"{v.name.partition('/')[0]}: {v.failure.split(':')[0]}"
             failures[key] = failures.get(key, 0) + 1
 
 
@@ -192,7 +196,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json and earlier scores")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, help="instead of the recipe's")
-    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2)))
+    parser.add_argument("--workers", type=int, default=0, help="processes; one a core by default")
     arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
         raise SystemExit(

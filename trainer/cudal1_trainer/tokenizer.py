@@ -19,9 +19,8 @@ from cudal1_fx_passes.program import DTYPES
 
 _SIZED = "|".join(sorted((d for d in DTYPES if d != "bool"), key=len, reverse=True))
 _DTYPE = rf"\b(?:{_SIZED})\b"
-_VALUE = r"\b(?:in|out|[a-z])(?=\d)"  # the letters of a value's or an axis' name: t of t12
-# a dtype | a digit | a name's letters | a line break with its indentation | anything else up to one of those
-_PIECE = rf"{_DTYPE}|\d|{_VALUE}|\n *|(?:(?!{_DTYPE}|{_VALUE})[^\d\n])+"
+# a dtype | a digit | from a line break to the next of those | anything else up to the next of those
+_PIECE = rf"{_DTYPE}|\d|\n[^\d\n]*?(?={_DTYPE}|\d|$)|(?:(?!{_DTYPE})[^\d\n])+"
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -39,7 +38,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
         special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
-        min_frequency=10,
+        min_frequency=3,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return _wrap(tokenizer)

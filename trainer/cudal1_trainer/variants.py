@@ -1,8 +1,8 @@
 """Tasks and their variants, reproducible from small names.
 
-A task is named by an integer seed, a variant by `teacher/k`: the k-th reply of a teacher for this very program.
-Both are functions of these names alone, so a score file holds no code: it names seed and variant, and the digest
-tells whether today's teachers still write the code that was measured. Nothing is built or run here.
+A task is named by an integer seed; a variant by its schedule, as in `grouped/block.4.256.r`. Both determine the
+code, so a score file holds none: it names seed and schedule, and the digest tells whether today's teachers
+still write what was measured. Nothing is built or run here.
 """
 
 from __future__ import annotations
@@ -10,30 +10,33 @@ from __future__ import annotations
 import hashlib
 import logging
 import random
-from collections.abc import Sequence
+import re
 from dataclasses import dataclass
 
 from cudal1_compile.candidate import Candidate, Reply, parse_candidate
-from cudal1_compile.errors import CandidateError
+from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 from cudal1_trainer.tasks import generate_task
-from cudal1_trainer.teachers import TEACHERS
+from cudal1_trainer.teachers import Schedule, variants, write_reply
+from cudal1_trainer.teachers.schedule import StageSchedule
 
 log = logging.getLogger(__name__)
+
+_STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(\.r)?(?:\.s(\d+))?")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One teacher's reply for one program."""
+    """One reply for one program."""
 
-    name: str  # teacher/k
+    name: str  # of its schedule
     reply: Reply
     candidate: Candidate
 
     @property
-    def teacher(self) -> str:
-        return self.name.rpartition("/")[0]
+    def strategy(self) -> str:
+        return self.name.partition("/")[0].removesuffix("!")
 
     @property
     def digest(self) -> str:
@@ -42,7 +45,7 @@ class Variant:
 
 def make_task(seed: int) -> Program:
     """The task of this seed, in canonical form."""
-    return generate_task(random.Random(f"task {seed}"))
+    return canonicalise(generate_task(random.Random(f"task {seed}")))
 
 
 def canonical_key(program: Program) -> str:
@@ -50,33 +53,50 @@ def canonical_key(program: Program) -> str:
     return hashlib.sha256(print_program(program).encode()).hexdigest()
 
 
-def write_variant(program: Program, name: str, key: str | None = None) -> Variant | None:
-    """The reply of this name; None where the teacher has none for the program. key: its canonical_key."""
-    teacher = name.rpartition("/")[0]
-    reply = TEACHERS[teacher](program, random.Random(f"{key or canonical_key(program)} {name}"))
+def print_schedule(schedule: Schedule) -> str:
+    """`strategy/mapping.vector.block[.r][.sN];...`, with ! after the strategy where the plan is flat."""
+    stages = ";".join(_print_stage(s) for s in schedule.stages)
+    return f"{schedule.strategy}{'!' if schedule.flat else ''}/{stages}"
+
+
+def parse_schedule(name: str) -> Schedule:
+    strategy, _, rest = name.partition("/")
+    stages = []
+    for part in rest.split(";"):
+        m = _STAGE.fullmatch(part)
+        if not m:
+            raise ValueError(f"schedule {name!r}: {part!r} is not like block.4.256.r.s16")
+        stages.append(StageSchedule(m[1], int(m[2]), int(m[3]), m[4] is not None, int(m[5] or 1)))
+    return Schedule(strategy.removesuffix("!"), tuple(stages), strategy.endswith("!"))
+
+
+def write_variant(program: Program, schedule: Schedule) -> Variant | None:
+    """None where Reply V1's limits refuse the reply."""
+    reply = write_reply(program, schedule)
     if reply is None:
         return None
-    try:
-        return Variant(name, reply, parse_candidate(reply.code, program))
-    except CandidateError as error:
-        log.warning("teacher %s wrote a reply that Reply V1 refuses: %s", name, error)
-        return None
+    return Variant(print_schedule(schedule), reply, parse_candidate(reply.code, program))
 
 
-def write_variants(program: Program, limit: int, tries: int = 4, teachers: Sequence[str] = ()) -> list[Variant]:
-    """Up to `limit` distinct variants: every teacher once, then every teacher again, `tries` rounds at most."""
-    found: dict[str, Variant] = {}
-    silent: set[str] = set()
-    key = canonical_key(program)
-    for k in range(tries):
-        for teacher in teachers or TEACHERS:
-            if len(found) == limit:
-                return list(found.values())
-            if teacher in silent:
-                continue
-            variant = write_variant(program, f"{teacher}/{k}", key)
-            if variant is None:
-                silent.add(teacher)  # a teacher that passes does so for the program, not for the seed
-            else:
-                found.setdefault(variant.digest, variant)
-    return list(found.values())
+def choose_schedules(program: Program, limit: int) -> list[Schedule]:
+    """Half of them the teachers' first choices, the rest drawn from all others; the same for the same program."""
+    found = variants(program)
+    if len(found) <= limit:
+        return found
+    first = found[: (limit + 1) // 2]
+    rng = random.Random(canonical_key(program))
+    return [*first, *rng.sample(found[len(first) :], limit - len(first))]
+
+
+def write_variants(program: Program, limit: int) -> list[Variant]:
+    """Up to `limit` variants of distinct code."""
+    distinct: dict[str, Variant] = {}
+    for schedule in choose_schedules(program, limit):
+        variant = write_variant(program, schedule)
+        if variant is not None:
+            distinct.setdefault(variant.digest, variant)
+    return list(distinct.values())
+
+
+def _print_stage(s: StageSchedule) -> str:
+    return f"{s.mapping}.{s.vector}.{s.block}{'.r' if s.cached else ''}{f'.s{s.splits}' if s.splits > 1 else ''}"

@@ -1,0 +1,190 @@
+"""The corpus: reproducible, never a held-out program, every length covered; variants come back by name."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cudal1_compile.candidate import parse_candidate, parse_reply
+from cudal1_compile.generate.prompt import find_region
+from cudal1_fx_passes.canonical import canonicalise, relative
+from cudal1_fx_passes.text import print_program
+from cudal1_trainer.corpus import CorpusMaker, Source, heldout_batches, texts_for_tokenizer, write_again
+from cudal1_trainer.heldout import FIRST_SEED, HeldOut, build_heldout, hold_out, read_heldout, write_heldout
+from cudal1_trainer.recipe import DataRecipe, Recipe, TokenizerRecipe, TrainRecipe
+from cudal1_trainer.scorebook import ScoreBook, TaskScore, VariantScore
+from cudal1_trainer.tasks import structure
+from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
+from cudal1_trainer.variants import (
+    canonical_key,
+    make_task,
+    parse_schedule,
+    print_schedule,
+    write_variant,
+    write_variants,
+)
+
+DATA = Path(__file__).parents[2] / "trainer" / "data"
+RECIPE = Recipe(
+    "test",
+    tokenizer=TokenizerRecipe(vocab=600, programs=20),
+    data=DataRecipe(chunk_tokens=8000, max_tokens=2048),
+    train=TrainRecipe(tokens_per_step=4096),
+)
+NONE = hold_out(())
+
+
+def _score(seed: int, rng: random.Random) -> TaskScore:
+    program = make_task(seed)
+    scores = [VariantScore(v.name, v.digest, rng.uniform(1, 20)) for v in write_variants(program, 8)]
+    return TaskScore(seed, canonical_key(program), 30.0, tuple(scores))
+
+
+@pytest.fixture(scope="module")
+def book() -> ScoreBook:
+    rng = random.Random(11)
+    return ScoreBook(
+        "target sm_90a, 132 SMs, 227 KB shared a block, 50 MB L2", tuple(_score(i, rng) for i in range(30))
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("data")
+    write_heldout(build_heldout(None, 10), directory / "heldout.json")
+    texts = texts_for_tokenizer(RECIPE, read_heldout(directory / "heldout.json"))
+    save_tokenizer(train_tokenizer(texts, 600), directory / "tokenizer")
+    return directory
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tasks_are_canonical_and_reproducible(seed: int) -> None:
+    program = make_task(seed)
+    assert canonicalise(program) == program == make_task(seed)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_variant_comes_back_from_its_name(seed: int) -> None:
+    program = make_task(seed)
+    found = write_variants(program, 12)
+    assert found
+    assert len({v.digest for v in found}) == len(found)
+    for variant in found:
+        schedule = parse_schedule(variant.name)
+        assert print_schedule(schedule) == variant.name
+        again = write_variant(program, schedule)
+        assert again is not None and again.reply.code == variant.reply.code
+
+
+def test_held_out_programs_are_never_drawn(book: ScoreBook) -> None:
+    """Holds out what would be drawn, then draws again: it must be gone, by text and by structure."""
+    free = Source(RECIPE.data, NONE, None)
+    drawn = [p for _ in range(40) for p, _ in free.draw(random.Random(5))]
+    drawn += [p for i in range(60) for p, _ in free.draw(random.Random(i))]
+    held = _hold([canonical_key(p) for p in drawn], [relative(p) for p in drawn], drawn)
+    again = Source(RECIPE.data, held, book)
+    found = [p for i in range(60) for p, _ in again.draw(random.Random(i))]
+    keys = {relative(p) for p in drawn}
+    assert found
+    assert not [p for p in found if relative(p) in keys or canonical_key(p) in held.fingerprints]
+
+
+def _hold(fingerprints: list[str], relatives: list[str], programs: list[object]) -> HeldOut:
+    return HeldOut((), frozenset(fingerprints), frozenset(relatives), frozenset())
+
+
+def test_the_shipped_held_out_set_is_disjoint_from_training() -> None:
+    heldout = read_heldout(DATA / "heldout.json")
+    assert len(heldout.programs) >= 400
+    from_models = [p for p in heldout.programs if p.seed is None]
+    assert len(from_models) * 2 >= 400
+    source = Source(RECIPE.data, heldout, None)
+    rng = random.Random(77)
+    for _ in range(80):
+        for program, pair in source.draw(rng):
+            assert canonical_key(program) not in heldout.fingerprints
+            assert relative(program) not in heldout.relatives
+            assert structure(program) not in heldout.structures
+            assert print_program(program) in pair.prompt
+
+
+def test_held_out_tasks_have_seeds_of_their_own(data: Path) -> None:
+    heldout = read_heldout(data / "heldout.json")
+    assert [p for p in heldout.programs if p.seed is None or p.seed < FIRST_SEED] == []
+    assert len({structure(p.program) for p in heldout.programs}) == len(heldout.programs)
+    assert all(p.program == make_task(p.seed or 0) for p in heldout.programs)
+
+
+def test_a_chunk_depends_on_its_number_only(data: Path) -> None:
+    maker = CorpusMaker(RECIPE, data)
+    first, other = maker(3), maker(4)
+    again = CorpusMaker(RECIPE, data)(3)
+    assert [b.tokens.tolist() for b in first] == [b.tokens.tolist() for b in again]
+    assert [b.tokens.tolist() for b in first] != [b.tokens.tolist() for b in other]
+    assert sum(int(b.spans[:, 1].sum()) for b in first) >= 0.8 * RECIPE.data.chunk_tokens
+
+
+def test_with_scores_at_least_thirty_percent_are_contrastive(book: ScoreBook) -> None:
+    source = Source(RECIPE.data, NONE, book)
+    rng = random.Random(2)
+    kinds = Counter(pair.kind for _ in range(600) for _, pair in source.draw(rng))
+    assert 0.3 <= kinds["contrastive"] / sum(kinds.values()) <= 0.46
+    assert kinds["scored"] > 10
+
+
+def test_contrastive_targets_are_measured_faster_than_what_is_shown(book: ScoreBook) -> None:
+    source = Source(replace(RECIPE.data, contrastive=1.0), NONE, book)
+    times = {}
+    for task in book.tasks:
+        program = make_task(task.seed)
+        for item in task.variants:
+            variant = write_variant(program, parse_schedule(item.name))
+            assert variant is not None
+            times[print_program(program), variant.reply.code.strip()] = item.us or 0.0
+    rng = random.Random(9)
+    seen = 0
+    for _ in range(60):
+        for program, pair in source.draw(rng):
+            text = print_program(program)
+            shown = [block.split("```")[0].strip() for block in pair.prompt.split("```cuda\n")[1:]]
+            target = parse_reply(pair.reply).code.strip()
+            assert all(times[text, target] < times[text, code] for code in shown)
+            seen += len(shown) == 2
+    assert seen > 30
+
+
+def test_scores_of_code_that_has_changed_are_not_used(book: ScoreBook) -> None:
+    score = book.tasks[0]
+    stale = replace(score, variants=tuple(replace(v, digest="0" * 20) for v in score.variants))
+    assert write_again(score, NONE) is not None
+    assert write_again(stale, NONE) is None
+    assert write_again(replace(score, fingerprint="other"), NONE) is None
+
+
+def test_pairs_read_back_as_prompt_and_reply(book: ScoreBook) -> None:
+    source = Source(RECIPE.data, NONE, book)
+    rng = random.Random(4)
+    for _ in range(60):
+        for program, pair in source.draw(rng):
+            assert find_region(pair.prompt) == program
+            parse_candidate(parse_reply(pair.reply).code, program)
+
+
+def test_every_length_up_to_64_is_drawn() -> None:
+    lengths = Counter(len(make_task(seed).ops) for seed in range(2500))
+    assert [n for n in range(1, 65) if not lengths[n]] == []
+
+
+def test_the_held_out_loss_has_batches(data: Path) -> None:
+    batches = heldout_batches(RECIPE, data)
+    assert 5 <= sum(len(b.spans) for b in batches) <= 10
+
+
+def test_the_data_folder_names_no_machine() -> None:
+    for item in json.loads((DATA / "heldout.json").read_text())["programs"]:
+        assert set(item) == {"source", "fingerprint", "relative", "text", "seed"}

@@ -1,0 +1,113 @@
+"""`cudal1 train`: rebuilds the bundled model, step by step; each step can be given alone.
+
+    heldout    evaluation programs, written first and never trained on; kept where the file exists
+    tokenizer  on a sample of the corpus; kept where it exists
+    scores     measures variants on the GPU; skipped without one, existing scores stay in use
+    sft        stage 1, into OUT/model
+
+With --fresh the steps named write anew what exists.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from cudal1_trainer.corpus import texts_for_tokenizer
+from cudal1_trainer.heldout import build_heldout, read_heldout, write_heldout
+from cudal1_trainer.recipe import Recipe, load_recipe
+from cudal1_trainer.scorebook import score_files
+from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
+
+log = logging.getLogger(__name__)
+
+STEPS = ("heldout", "tokenizer", "scores", "sft")
+HELD_OUT_TASKS = 240
+DATA = Path("trainer/data")
+
+
+def make_heldout(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
+    path = data / "heldout.json"
+    if path.exists() and not fresh:
+        log.info("heldout: %d programs kept", len(read_heldout(path).programs))
+        return
+    heldout = build_heldout(data / "regions.jsonl", HELD_OUT_TASKS)
+    write_heldout(heldout, path)
+    log.info("heldout: %d programs", len(heldout.programs))
+
+
+def make_tokenizer(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
+    directory = data / "tokenizer"
+    if directory.exists() and not fresh:
+        log.info("tokenizer: kept")
+        return
+    texts = texts_for_tokenizer(recipe, read_heldout(data / "heldout.json"))
+    tokenizer = train_tokenizer(texts, recipe.tokenizer.vocab)
+    save_tokenizer(tokenizer, directory)
+    log.info("tokenizer: %d tokens", len(tokenizer))
+
+
+def make_scores(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
+    if not torch.cuda.is_available():
+        log.info("scores: no CUDA device; %d existing files stay in use", len(score_files(data)))
+        return
+    from cudal1_trainer.scores import run
+
+    run(data, out / "scores", recipe.scores.seconds, recipe.scores.programs, recipe.scores.variants)
+    for part in sorted((out / "scores").glob("scores*.jsonl.gz")):
+        shutil.copy(part, data / f"scores.{out.name}.{part.name.removeprefix('scores.')}")
+
+
+def run_sft(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
+    from cudal1_trainer.sft import train as train_model
+
+    if fresh:
+        (out / "state.pt").unlink(missing_ok=True)
+    train_model(recipe, data, out)
+
+
+_RUN: dict[str, Callable[[Recipe, Path, Path, bool], None]] = {
+    "heldout": make_heldout,
+    "tokenizer": make_tokenizer,
+    "scores": make_scores,
+    "sft": run_sft,
+}
+
+
+def train(
+    recipe: Annotated[str, typer.Option(help="a built-in recipe (h100, nano) or a YAML file")] = "h100",
+    data: Annotated[Path, typer.Option(help="folder of held-out programs, tokenizer and scores")] = DATA,
+    out: Annotated[Path | None, typer.Option(help="folder of this run; runs/RECIPE by default")] = None,
+    steps: Annotated[str, typer.Option(help="which steps, in order")] = ",".join(STEPS),
+    minutes: Annotated[float | None, typer.Option(help="of training, instead of the recipe's")] = None,
+    fresh: Annotated[bool, typer.Option(help="write anew what exists already")] = False,
+) -> None:
+    """Rebuild the bundled model: held-out programs, tokenizer, scores, stage 1."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    unknown = [s for s in steps.split(",") if s not in STEPS]
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)}: the steps are {', '.join(STEPS)}", param_hint="--steps")
+    try:
+        loaded = load_recipe(recipe)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--recipe") from None
+    if minutes is not None:
+        loaded = replace(loaded, train=replace(loaded.train, minutes=minutes))
+    data.mkdir(parents=True, exist_ok=True)
+    for step in steps.split(","):
+        _RUN[step](loaded, data, out or Path("runs") / loaded.name, fresh)
+
+
+def main() -> None:
+    typer.run(train)
+
+
+if __name__ == "__main__":
+    main()
