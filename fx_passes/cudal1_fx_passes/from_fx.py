@@ -16,7 +16,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import sympy  # type: ignore[import-untyped]
+import sympy
 import torch
 from torch import fx
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import sympy  # type: ignore[import-untyped]
+import sympy
 import torch
 import torch._inductor.inductor_prims  # registers prims that post-grad graphs hold
 from torch import fx

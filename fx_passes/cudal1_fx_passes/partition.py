@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import networkx
-import sympy  # type: ignore[import-untyped]
+import sympy
 import torch
 from torch import fx
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import sympy  # type: ignore[import-untyped]
+import sympy
 
 Extent: TypeAlias = int | sympy.Expr
 Dim = tuple["Atom", ...]
