@@ -11,8 +11,7 @@ would cost more than their work.
 Greedy results equal transformers' token for token in float32. It serves one process and one device, and
 computes no log-probabilities and no gradients: training does that with the transformers model itself.
 
-Legend of shape suffixes: P prompts, N rows of a prompt, R = P * N rows, L prefix, C columns generated,
-D hidden, V vocabulary, K key/value heads, G queries a key/value head, E size of a head.
+Legend of shape suffixes: P prompts, N rows of a prompt, R = P * N rows, L prefix, S steps, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,14 +19,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from cudal1_compile.generate.llama_weights import LayerWeights, LlamaWeights, take_weights
+from cudal1_compile.generate.llama_forward import DEAD, Rows, decode_step, prefill, project
+from cudal1_compile.generate.llama_weights import LlamaWeights, take_weights
 
 log = logging.getLogger(__name__)
 
@@ -35,32 +35,12 @@ PREFILL_TOKENS = 32_768  # prompt tokens worked on at once
 CHECK_STEPS = 16  # between two looks at the clock and at whether every row has ended
 FILL_LIMIT = 1.25  # rows including fillers over rows, where prompts are repeated unequally often
 LEAVE_SHARE = 0.9  # finished rows leave where fewer than this share of the rows is alive
-DEAD = -1  # the row number of a place that is filled only to keep the batch rectangular
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     ids: list[int]  # what was generated, the end token included where it was reached
     finished: bool  # False: cut off by max_new or by the deadline
-
-
-@dataclass
-class _Rows:
-    """The rows of one stage. Everything a captured graph touches lies in these fixed buffers."""
-
-    prefix: list[tuple[Tensor, Tensor]]  # a layer: keys and values, [P, K, L, E]
-    prefix_mask_PL: Tensor  # float32, 0 or -inf beyond the prompt's own length
-    length_R: Tensor  # tokens of each row's prompt
-    suffix: list[tuple[Tensor, Tensor]]  # a layer: keys and values, [R, K, C, E]
-    column: Tensor  # int64 [1], the column that this step writes
-    token_R: Tensor  # what this step reads
-    logits_RV: Tensor  # float32, what this step writes
-    temperature_R: Tensor
-    number: list[list[int]] = field(default_factory=list)  # [P][N], place in the caller's list, or DEAD
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.number), len(self.number[0])
 
 
 class FastLlama:
@@ -73,6 +53,7 @@ class FastLlama:
         self.stage_steps = stage_steps or (128 if on_cuda else 48)
         self.max_rows = max_rows
         self.use_graphs = on_cuda
+        self.side_stream = torch.cuda.Stream(weights.device) if on_cuda else None  # type: ignore[no-untyped-call]
 
     @classmethod
     def from_model(
@@ -103,15 +84,28 @@ class FastLlama:
         """As sample, ending unfinished at `deadline` (time.monotonic). Temperature 0 is greedy."""
         warm = [temperature] * len(prompts) if isinstance(temperature, int | float) else list(temperature)
         self._check(prompts, warm, max_new)
-        generator = torch.Generator(device=self.weights.device).manual_seed(seed)
+        device = self.weights.device
+        generator = torch.Generator(device=device).manual_seed(seed)
         results = [Sample([], False) for _ in prompts]
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            self._sample_batches(prompts, max_new, warm, generator, deadline, results)
+        return results
+
+    def _sample_batches(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new: int,
+        warm: list[float],
+        generator: torch.Generator,
+        deadline: float | None,
+        results: list[Sample],
+    ) -> None:
         for batch in _split_batches(prompts, self.max_rows):
             if deadline is not None and time.monotonic() >= deadline:
                 break
             run = _Run(self, [prompts[i] for i in batch], max_new, [warm[i] for i in batch], generator, deadline)
             for i, found in zip(batch, run.finish(), strict=True):
                 results[i] = found
-        return results
 
     def _check(self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], max_new: int) -> None:
         if len(temperatures) != len(prompts):
@@ -141,6 +135,7 @@ class _Run:
         deadline: float | None,
     ) -> None:
         self.weights, self.stage_steps, self.use_graphs = owner.weights, owner.stage_steps, owner.use_graphs
+        self.side_stream = owner.side_stream
         self.max_new, self.deadline, self.generator = max_new, deadline, generator
         self.ids: list[list[int]] = [[] for _ in prompts]
         self.ended = [False] * len(prompts)
@@ -163,7 +158,7 @@ class _Run:
 
     # prefill
 
-    def _prefill(self, prompts: list[Sequence[int]], temperatures: list[float]) -> _Rows:
+    def _prefill(self, prompts: list[Sequence[int]], temperatures: list[float]) -> Rows:
         w = self.weights
         unique: dict[tuple[int, ...], list[int]] = {}
         for i, prompt in enumerate(prompts):
@@ -182,7 +177,7 @@ class _Run:
         mask = torch.zeros(len(shared), columns.shape[0], device=w.device)
         mask.masked_fill_(columns[None] >= lengths[:, None], float("-inf"))
         flat = [i for group in number for i in group]
-        return _Rows(
+        return Rows(
             prefix,
             mask,
             lengths.repeat_interleave(width),
@@ -261,20 +256,32 @@ class _Run:
         return made
 
     def _capture(self) -> torch.cuda.CUDAGraph:
+        """Not torch.cuda.graph(): that empties the allocator's cache, which belongs to the user's process."""
         graph = torch.cuda.CUDAGraph()
-        # thread_local: another thread of the user's process may be using the device
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            decode_step(self.weights, self.rows)
+        current = torch.cuda.current_stream()
+        side = self.side_stream
+        assert side is not None
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            # thread_local: another thread of the user's process may be using the device
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                decode_step(self.weights, self.rows)
+            finally:
+                graph.capture_end()
+        current.wait_stream(side)
         return graph
 
     def _pick(self, logits_RV: Tensor, temperature_R: Tensor) -> Tensor:
-        """Greedy where the temperature is 0; else one uniform number a row, looked up in the summed softmax."""
-        total_RV = (logits_RV / temperature_R.clamp_min(1e-4)[:, None]).softmax(-1).cumsum(-1)
-        uniform_R = torch.empty_like(temperature_R).uniform_(generator=self.generator)
-        # times the last sum, which rounding leaves a little off 1; right=True never takes a token of weight 0
-        found_R = torch.searchsorted(total_RV, (uniform_R * total_RV[:, -1])[:, None], right=True)[:, 0]
-        found_R = found_R.clamp_max(logits_RV.shape[1] - 1)
-        return torch.where(temperature_R > 0, found_R, logits_RV.argmax(-1))
+        """Greedy where the temperature is 0; else the Gumbel-max trick, which samples the softmax exactly.
+
+        Its noise comes from uniform numbers, which a CPU draws six times faster than exponential ones. A summed
+        softmax would be faster still there, but CUDA refuses cumsum under deterministic algorithms.
+        """
+        noise_RV = torch.empty_like(logits_RV).uniform_(generator=self.generator)
+        noise_RV.clamp_min_(1e-30).log_().neg_().log_()
+        warm_RV = logits_RV / temperature_R.clamp_min(1e-4)[:, None] - noise_RV
+        return torch.where((temperature_R > 0)[:, None], warm_RV, logits_RV).argmax(-1)
 
     def _hand_out(self, flat: list[int], tokens: list[list[int]]) -> None:
         eos = set(self.weights.eos_ids)
@@ -300,9 +307,7 @@ class _Run:
             alive = [list(range(width))] * prompts
         self.rows = self._select(r, kept, alive, new_width, made, min(self.stage_steps, self.max_new - made))
 
-    def _select(
-        self, r: _Rows, kept: list[int], alive: list[list[int]], width: int, made: int, room: int
-    ) -> _Rows:
+    def _select(self, r: Rows, kept: list[int], alive: list[list[int]], width: int, made: int, room: int) -> Rows:
         device, old_width = r.token_R.device, r.shape[1]
         number, places = [], []
         for p in kept:
@@ -316,7 +321,7 @@ class _Run:
             new_v[:, :, :made] = old_v[rows, :, :made]
         same = kept == list(range(r.shape[0]))
         at = torch.tensor(kept, device=device)
-        return _Rows(
+        return Rows(
             r.prefix if same else [(k[at], v[at]) for k, v in r.prefix],
             r.prefix_mask_PL if same else r.prefix_mask_PL[at],
             r.length_R[rows],
@@ -327,106 +332,6 @@ class _Run:
             r.temperature_R[rows],
             number,
         )
-
-
-def prefill(w: LlamaWeights, ids_PL: Tensor, caches: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Reads whole prompts, fills their keys and values, returns the hidden states before the last norm.
-
-    Prompts are padded on the right: a causal mask alone keeps the padding out of everything that counts.
-    """
-    p, length = ids_PL.shape
-    turn = _rotation(w, torch.arange(length, device=ids_PL.device))
-    x_PLD = w.embed_VD[ids_PL]
-    for layer, (keys, values) in zip(w.layers, caches, strict=True):
-        q, k, v = _split_heads(w, layer, _norm(x_PLD, layer.input_norm_D, w.eps), turn)
-        keys.copy_(k.transpose(1, 2))
-        values.copy_(v.transpose(1, 2))
-        group = w.heads // w.kv_heads
-        mixed = F.scaled_dot_product_attention(
-            q.transpose(1, 2),
-            keys.repeat_interleave(group, 1),
-            values.repeat_interleave(group, 1),
-            is_causal=True,
-        )
-        x_PLD = x_PLD + layer.out(mixed.transpose(1, 2).reshape(p, length, -1))
-        x_PLD = x_PLD + _mlp(layer, x_PLD, w.eps)
-    return x_PLD
-
-
-def decode_step(w: LlamaWeights, r: _Rows) -> None:
-    """Reads token_R at `column`, writes logits_RV and moves on by one column; allocates but never waits."""
-    columns = torch.arange(r.suffix[0][0].shape[2], device=r.column.device)
-    suffix_mask_C = torch.where(columns <= r.column, 0.0, float("-inf"))
-    turn = _rotation(w, r.length_R + r.column)
-    x_RD = w.embed_VD[r.token_R]
-    for layer, prefix, suffix in zip(w.layers, r.prefix, r.suffix, strict=True):
-        q_RHE, k_RKE, v_RKE = _split_heads(w, layer, _norm(x_RD, layer.input_norm_D, w.eps), turn)
-        suffix[0].index_copy_(2, r.column, k_RKE[:, :, None])
-        suffix[1].index_copy_(2, r.column, v_RKE[:, :, None])
-        mixed_RX = _attend(q_RHE, prefix, suffix, r.prefix_mask_PL, suffix_mask_C)
-        x_RD = x_RD + layer.out(mixed_RX)
-        x_RD = x_RD + _mlp(layer, x_RD, w.eps)
-    r.logits_RV.copy_(project(w, x_RD))
-    r.column.add_(1)
-
-
-def project(w: LlamaWeights, x_RD: Tensor) -> Tensor:
-    """Logits in float32."""
-    return w.head(_norm(x_RD, w.norm_D, w.eps)).float()
-
-
-def _attend(
-    q_RHE: Tensor,
-    prefix: tuple[Tensor, Tensor],
-    suffix: tuple[Tensor, Tensor],
-    prefix_mask_PL: Tensor,
-    suffix_mask_C: Tensor,
-) -> Tensor:
-    """One softmax over the shared prefix and the row's own columns."""
-    p, kv, length, e = prefix[0].shape
-    rows = q_RHE.shape[0]
-    n, g = rows // p, q_RHE.shape[1] // kv
-    scale = e**-0.5
-    q_PKNGE = q_RHE.view(p, n, kv, g, e).transpose(1, 2).reshape(p, kv, n * g, e)
-    before = (q_PKNGE @ prefix[0].transpose(2, 3)).float() * scale + prefix_mask_PL[:, None, None]
-    before_RKGL = before.view(p, kv, n, g, length).transpose(1, 2).reshape(rows, kv, g, length)
-    own_RKGC = (q_RHE.view(rows, kv, g, e) @ suffix[0].transpose(2, 3)).float() * scale + suffix_mask_C
-    weight = torch.cat((before_RKGL, own_RKGC), -1).softmax(-1).to(q_RHE.dtype)
-    on_prefix = weight[..., :length].reshape(p, n, kv, g, length).transpose(1, 2).reshape(p, kv, n * g, length)
-    from_prefix = (on_prefix @ prefix[1]).view(p, kv, n, g, e).transpose(1, 2).reshape(rows, kv, g, e)
-    return (from_prefix + weight[..., length:] @ suffix[1]).reshape(rows, -1)
-
-
-def _split_heads(
-    w: LlamaWeights, layer: LayerWeights, x: Tensor, turn: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Rotated queries and keys, and values: [..., heads, E]."""
-    every = layer.qkv(x).view(*x.shape[:-1], -1, w.head_dim)
-    turned = _rotate(every[..., : w.heads + w.kv_heads, :], turn)
-    return turned[..., : w.heads, :], turned[..., w.heads :, :], every[..., w.heads + w.kv_heads :, :]
-
-
-def _rotation(w: LlamaWeights, position: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine and sine for each position: [..., 1, E]."""
-    angle = position.float()[..., None] * w.inverse_frequency_E2
-    angle = torch.cat((angle, angle), -1)[..., None, :]
-    return angle.cos().to(w.dtype), angle.sin().to(w.dtype)
-
-
-def _rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    half = x.shape[-1] // 2
-    swapped = torch.cat((-x[..., half:], x[..., :half]), -1)
-    return x * turn[0] + swapped * turn[1]
-
-
-def _norm(x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
-    wide = x.float()
-    return weight_D * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
-
-
-def _mlp(layer: LayerWeights, x: Tensor, eps: float) -> Tensor:
-    gate, up = layer.gate_up(_norm(x, layer.mlp_norm_D, eps)).chunk(2, -1)
-    return layer.down(F.silu(gate) * up)
 
 
 def group_width(counts: Sequence[int]) -> int:

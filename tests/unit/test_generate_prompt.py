@@ -74,3 +74,10 @@ def test_top_comment_reads_both_comment_forms() -> None:
     assert top_comment("// one\n//   two\n#include <x>\n// three") == "one\n  two\n"
     assert top_comment("#pragma once\n/* one\n * two\n */\nint x;") == "one\ntwo\n"
     assert top_comment("int x;") == ""
+
+
+def test_the_instructions_hold_the_real_headers_list() -> None:
+    text = instructions.instruction_block()
+    for name in ("block_sum", "vload<V>(p, v)", "warp_scan_sum", "cdiv(a, b)", "round_to<T>(x)"):
+        assert name in text
+    assert "#pragma" not in text

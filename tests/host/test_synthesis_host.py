@@ -1,0 +1,180 @@
+"""Synthesis with the real judge on the host target; the generator is a labelled test double, or random weights."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+
+from generate_models import make_checkpoint
+from synthesis_doubles import ScriptedGenerator
+
+from cudal1_cache import Store
+from cudal1_compile.candidate import Reply, print_reply
+from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.runtime.target import HOST
+from cudal1_compile.synthesis import Budget, NoWin, Won, synthesize
+from cudal1_fx_passes.canonical import canonicalise, fingerprint
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+
+TEXT = """region v1
+dims d0=6 d1=96
+in0 f32[d0,d1]
+t0 f32[d0] = amax(in0) over d1
+t1 f32[d0,d1] = sub(in0, t0)
+t2 f32[d0,d1] = exp(t1)
+t3 f32[d0] = sum(t2) over d1
+t4 f32[d0,d1] = div(t2, t3)
+out0 f32[d0,d1] = t4
+"""
+KERNEL = """// launch: softmax<<<d0, {block}>>>(in0, out0)
+__global__ void softmax(const f32* in0, f32* out0 DIMS) {{
+    const f32* row = in0 + blockIdx.x * d1;
+    float top = -INFINITY;
+    for (int i = threadIdx.x; i < d1; i += blockDim.x) top = maximum(top, ld(row + i));
+    top = block_max(top);
+    float total = 0.0f;
+    for (int i = threadIdx.x; i < d1; i += blockDim.x) total += expf(ld(row + i) - {shift});
+    total = block_sum(total);
+    for (int i = threadIdx.x; i < d1; i += blockDim.x)
+        st(out0 + blockIdx.x * d1 + i, expf(ld(row + i) - {shift}) / {divisor});
+}}
+"""
+BUDGET = Budget(seconds=90, rounds=2, samples_per_round=3, prompts_per_round=1)
+
+
+def program() -> Program:
+    return canonicalise(parse_program(TEXT))
+
+
+def code(block: int = 96, shift: str = "top", divisor: str = "total") -> str:
+    return KERNEL.format(block=block, shift=shift, divisor=divisor)
+
+
+def as_reply(text: str) -> str:
+    return print_reply(Reply("the rows are short", "one block a row", text))
+
+
+def scripted(*rounds: list[str]) -> ScriptedGenerator:
+    texts = [[as_reply(c) for c in codes] for codes in rounds]
+    return ScriptedGenerator(lambda call, prompts, n: [texts[min(call, len(texts) - 1)] for _ in prompts])
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    kept = os.environ.get("CUDAL1_CACHE_DIR")
+    os.environ["CUDAL1_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+    with Judge(HOST, Limits(build_threads=2), seed=5) as found:
+        yield found
+    os.environ.pop("CUDAL1_CACHE_DIR", None)
+    if kept is not None:
+        os.environ["CUDAL1_CACHE_DIR"] = kept
+
+
+def test_good_wins_wrong_is_refused_and_round_two_sees_what_was_measured(judge: Judge) -> None:
+    store = Store.memory()
+    wrong = code(divisor="(total + 1.0f)")
+    unsafe = code().replace("i < d1; i += blockDim.x) top", "i < d1 + 400; i += blockDim.x) top")
+    generator = scripted([code(96), wrong, unsafe], [code(64), code(32), "__global__ broken"])
+    outcome = synthesize(program(), generator, judge, store, BUDGET)
+    assert isinstance(outcome.result, Won), outcome
+    entry = outcome.result.entry
+    assert entry.image.startswith(b"\x7fELF")
+    assert entry.image_arch == HOST.arch
+    assert entry.numerics == "reassociates"
+    assert entry.speedup is not None and entry.speedup > 1.0
+    assert "softmax<<<d0" in entry.code
+    rows = store.attempts(fingerprint(program()), HOST.key)
+    assert len(rows) == 6
+    by_code = {a.code: a for a in rows}
+    assert by_code[wrong + ""].stage == "verify" and "out0" in by_code[wrong].reason
+    assert by_code[unsafe].stage == "verify" and by_code[unsafe].reason
+    first, second = generator.prompts
+    assert first.startswith("target host, cost")
+    assert "variant" not in first
+    good = by_code[code(96)]
+    assert f"variant {good.speedup:.2f}x" in second and code(96).strip() in second
+    assert code(divisor="(total + 1.0f)").strip() not in second
+    assert entry.speedup == max(a.speedup for a in rows if a.stage == "accepted" and a.speedup is not None)
+
+
+def test_duplicates_cost_no_second_trial(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = Judge.judge_tasks
+
+    def counting(self: Judge, tasks):  # type: ignore[no-untyped-def]
+        asked.extend(text for _, text in tasks)
+        return real(self, tasks)
+
+    monkeypatch.setattr(Judge, "judge_tasks", counting)
+    commented = code().replace("float total", "// the sum\n    float total")
+    store = Store.memory()
+    outcome = synthesize(program(), scripted([code(), commented, code()]), judge, store, BUDGET)
+    assert outcome.entry is not None
+    assert len(asked) == 1
+    assert len(store.attempts(fingerprint(program()), HOST.key)) == 6
+
+
+def test_random_weights_write_nothing_and_that_is_a_no_win(judge: Judge, tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, positions=1024, max_new=64)
+    store = Store.memory()
+    generator = BundledGenerator(BundledConfig(tmp_path))
+    outcome = synthesize(program(), generator, judge, store, BUDGET)
+    assert isinstance(outcome.result, NoWin)
+    assert "none right" in outcome.result.entry.reason
+    rows = store.attempts(fingerprint(program()), HOST.key)
+    assert {a.stage for a in rows} == {"text"}
+    assert all(a.generator == "bundled" and a.model for a in rows)
+
+
+CHILD = """
+    import os, signal, sys
+    sys.path[:0] = {paths!r}
+    from pathlib import Path
+    from cudal1_cache import Store
+    from cudal1_compile.judge.judge import Judge
+    from cudal1_compile.runtime.target import HOST
+    from cudal1_compile.synthesis import synthesize
+    import cudal1_compile.synthesis.driver as driver
+    from test_synthesis_host import BUDGET, code, program, scripted
+
+    driver.JUDGED_AT_ONCE = 1
+
+    def stop(event):
+        if isinstance(event, driver.Judging) and event.candidate == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with Judge(HOST) as judge:
+        synthesize(program(), scripted([code(96), code(divisor="2.0f"), code(64)]), judge,
+                   Store.open(Path({place!r})), BUDGET, stop)
+"""
+
+
+def test_kill_in_the_middle_and_go_on(judge: Judge, tmp_path: Path) -> None:
+    paths = [str(Path(__file__).parent), *(p for p in sys.path if p)]
+    child = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CHILD).format(paths=paths, place=str(tmp_path))],
+        timeout=150,
+        check=False,
+        env=dict(os.environ),
+    )
+    assert child.returncode == -signal.SIGKILL
+    store = Store.open(tmp_path)
+    rows = store.attempts(fingerprint(program()), HOST.key)
+    assert sorted(a.stage for a in rows) == ["accepted", "deferred", "verify"]
+    generator = scripted([code(32)])
+    outcome = synthesize(program(), generator, judge, store, BUDGET)
+    assert outcome.entry is not None
+    assert outcome.attempts == 4
+    assert len(generator.calls) == 1 and "variant" in generator.prompts[0]
