@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ./lint.sh check   reports: ruff, ruff format, mypy --strict, import-linter
+# ./lint.sh check   reports: ruff, ruff format, mypy --strict, import-linter, the README's file tree
 # ./lint.sh fix     lets ruff repair what it can, then checks
 set -uo pipefail
 cd "$(dirname "$0")"
@@ -8,6 +8,7 @@ case "${1:-}" in
     fix)
         .venv/bin/ruff check --fix --quiet .
         .venv/bin/ruff format --quiet .
+        .venv/bin/python dev/file_tree.py
         ;;
     check) ;;
     *)
@@ -21,4 +22,5 @@ failed=0
 .venv/bin/ruff format --check . || failed=1
 .venv/bin/mypy || failed=1
 .venv/bin/lint-imports || failed=1
+.venv/bin/python dev/file_tree.py --check || failed=1
 exit "$failed"
