@@ -60,10 +60,17 @@ static int address_of(PyObject* tensor, uint64_t* address) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
+static int read_tuple(PyObject* object) {
+  if (PyTuple_Check(object)) return 0;
+  PyErr_Format(PyExc_TypeError, "a launch table of %s, expected a tuple", Py_TYPE(object)->tp_name);
+  return -1;
+}
+
 static int read_launch(PyObject* row, int n_tensors, Launch* out) {
   unsigned long long function;
   PyObject* args;
   unsigned* s = out->shape;
+  if (read_tuple(row) < 0) return -1;
   if (!PyArg_ParseTuple(row, "KIIIIIIIO!", &function, s, s + 1, s + 2, s + 3, s + 4, s + 5, s + 6, &PyTuple_Type, &args))
     return -1;
   out->function = (void*)(uintptr_t)function;
@@ -80,6 +87,7 @@ static int read_launch(PyObject* row, int n_tensors, Launch* out) {
 /* table: (((function, gx, gy, gz, bx, by, bz, shared, (tensor, ...)), ...), ((tensor, bytes), ...)) */
 static int read_table(Launcher* self, PyObject* table) {
   PyObject *launches, *zeroed;
+  if (read_tuple(table) < 0) return -1;
   if (!PyArg_ParseTuple(table, "O!O!", &PyTuple_Type, &launches, &PyTuple_Type, &zeroed)) return -1;
   Py_ssize_t n_launches = PyTuple_GET_SIZE(launches), n_zeroed = PyTuple_GET_SIZE(zeroed);
   if (n_launches > MAX_LAUNCHES || n_zeroed > MAX_ZEROED)
@@ -88,6 +96,7 @@ static int read_table(Launcher* self, PyObject* table) {
     if (read_launch(PyTuple_GET_ITEM(launches, i), self->n_tensors, &self->launches[i]) < 0) return -1;
   for (Py_ssize_t i = 0; i < n_zeroed; i++) {
     Py_ssize_t bytes;
+    if (read_tuple(PyTuple_GET_ITEM(zeroed, i)) < 0) return -1;
     if (!PyArg_ParseTuple(PyTuple_GET_ITEM(zeroed, i), "in", &self->zeroed[i].tensor, &bytes)) return -1;
     if (self->zeroed[i].tensor < 0 || self->zeroed[i].tensor >= self->n_tensors || bytes < 0)
       return PyErr_SetString(PyExc_ValueError, "zeroed buffer out of range"), -1;
