@@ -20,7 +20,8 @@ import torch
 Arm = Callable[[int], None]  # runs once on the current stream, on copy number n of the buffers
 
 MAX_COPIES = 10
-TARGET_US = 400.0  # of one replay, by which the number of calls in a graph is chosen
+MAX_CALLS = 20
+TARGET_US = 300.0  # of one replay, by which the number of calls in a graph is chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +40,40 @@ def copies_needed(bytes_moved: int, l2_bytes: int, free_bytes: int) -> int:
     return max(1, min(wanted, MAX_COPIES, room))
 
 
-def time_arms(arms: Mapping[str, Arm], copies: int, rounds: int, seed: int = 0) -> dict[str, Busy]:
-    """Raises what an arm raises while it is captured; capture arms that may fail with `capture` first."""
-    graphs = {name: capture(arm, copies) for name, arm in arms.items()}
-    return time_graphs(graphs, rounds, seed)
-
-
 @dataclass(frozen=True)
 class Captured:
     graph: torch.cuda.CUDAGraph
     calls: int
 
 
-def capture(arm: Arm, copies: int) -> Captured:
-    """Warms up, estimates one call, and captures as many as take about TARGET_US (a whole turn of the copies)."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
+def capture(arm: Arm, copies: int, stream: torch.cuda.Stream) -> Captured:
+    """Warms up, estimates one call, and captures as many as take about TARGET_US. `stream`: not the default one.
+
+    Passes on what the arm raises; the stream is out of capture mode then.
+    """
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
         for n in range(2):
             arm(n % copies)
-        once_us = _event_us(lambda: arm(0))
-        calls = max(2, min(20, int(TARGET_US / max(once_us, 1.0)))) if once_us < TARGET_US else 1
-        calls = max(calls, min(copies, 10)) if once_us < 5 * TARGET_US else calls
+        calls = calls_for(_event_us(lambda: arm(0)), copies)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
+        # not `torch.cuda.graph`: that collects garbage and empties the cache, 50 ms and more a capture
+        graph.capture_begin()
+        try:
             for n in range(calls):
                 arm(n % copies)
-    torch.cuda.current_stream().wait_stream(side)
+        finally:
+            graph.capture_end()
+    torch.cuda.current_stream().wait_stream(stream)
     return Captured(graph, calls)
+
+
+def calls_for(once_us: float, copies: int) -> int:
+    """Calls in one graph: about TARGET_US of them, a whole turn of the copies unless a call is long."""
+    if once_us > 5 * TARGET_US:
+        return 1
+    wanted = int(TARGET_US / max(once_us, 1.0))
+    return max(copies, min(MAX_CALLS, wanted), 2)
 
 
 def time_graphs(graphs: Mapping[str, Captured], rounds: int, seed: int = 0) -> dict[str, Busy]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
-from cudal1_compile.errors import BuildError, LaunchError
+from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.baseline import static_sizes
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.launcher import LoadedKernel, load
@@ -66,7 +67,7 @@ def build_all(program: Program, candidates: Mapping[str, Candidate], target: Tar
         try:
             found.append(Built(name, candidate, build(program, candidate, target)))
         except BuildError as error:
-            found.append(Built(name, candidate, None, f"build: {_short(error)}"))
+            found.append(Built(name, candidate, None, f"build: {short(error)}"))
     return found
 
 
@@ -77,55 +78,61 @@ def measure(
     target: Target,
     mark: Mark,
     rounds: int = 9,
+    distributions: Sequence[str] = ("normal",),
     others: Mapping[str, Callable[..., object]] | None = None,
 ) -> Measurement:
-    """Checks every kernel, then times the right ones, aten and `others` (callables over the inputs) together."""
-    mark("reference")
-    subject = make_subject(program, device)
+    """Checks every kernel, then times the right ones, aten and `others` (callables over the inputs) together.
+
+    Raises quickcheck.Unusable where the program's reference is not finite, Fault where a kernel broke the context.
+    """
     failures = {b.name: b.failure for b in built if b.failure is not None}
-    kernels: dict[str, tuple[Candidate, LoadedKernel]] = {}
-    for item in built:
-        if item.binary is None:
-            continue
-        mark(item.name)
-        wrong = _try_kernel(subject, item.candidate, item.binary, device)
-        if isinstance(wrong, str):
-            failures[item.name] = wrong
-        else:
-            kernels[item.name] = (item.candidate, wrong)
+    kernels, inputs = _check_all(program, built, device, mark, distributions, failures)
     copies = copies_needed(bytes_moved(program), target.l2_bytes, torch.cuda.mem_get_info(device)[0])
-    inputs = [subject.inputs, *([copy_storage(x) for x in subject.inputs] for _ in range(copies - 1))]
-    del subject
+    bench = Bench(program, [inputs, *([copy_storage(x) for x in inputs] for _ in range(copies - 1))], device)
+    arms = {name: bench.kernel_arm(candidate, kernel) for name, (candidate, kernel) in kernels.items()}
     aten = to_aten(static_sizes(program)).to(device)
-    callables: dict[str, Callable[..., object]] = {"aten": aten} | dict(others or {})
-    graphs, lost = _capture_all(program, kernels, callables, inputs, device, mark)
+    arms |= {name: bench.callable_arm(run) for name, run in ({"aten": aten} | dict(others or {})).items()}
+    graphs = _capture_all(arms, copies, failures, mark)
     mark("timing")
     busy = time_graphs(graphs, rounds)
     graphs.clear()
     for _, kernel in kernels.values():
         kernel.close()
+    del arms, bench, inputs
     if torch.cuda.memory_reserved(device) > RESERVED_BYTES:
-        del inputs
         torch.cuda.empty_cache()
-    return Measurement(busy, failures | lost)
+    return Measurement(busy, failures)
 
 
-def kernel_arm(
-    program: Program,
-    candidate: Candidate,
-    kernel: LoadedKernel,
-    inputs: Sequence[list[Tensor]],
-    device: torch.device,
-) -> Arm:
-    """Calls a loaded kernel on copy n of inputs and outputs; scratch is shared, as in a planned graph."""
-    outputs = [empty_outputs(program, device, poison=False)[0] for _ in inputs]
-    scratch = empty_scratch(program, candidate, device)
-    sizes = [a.size for a in program.axes if a.symbolic]
+@dataclass(frozen=True)
+class Bench:
+    """Copies of a program's inputs and outputs. All arms of one measurement write the same outputs."""
 
-    def run(n: int) -> None:
-        kernel(*outputs[n], *scratch, *inputs[n], *sizes, torch.cuda.current_stream().cuda_stream)
+    program: Program
+    inputs: list[list[Tensor]]
+    device: torch.device
 
-    return run
+    @cached_property
+    def outputs(self) -> list[list[Tensor]]:
+        return [empty_outputs(self.program, self.device, poison=False)[0] for _ in self.inputs]
+
+    def kernel_arm(self, candidate: Candidate, kernel: LoadedKernel) -> Arm:
+        """Scratch is the same in every call, as in a planned graph."""
+        scratch = empty_scratch(self.program, candidate, self.device)
+        sizes = [a.size for a in self.program.axes if a.symbolic]
+        outputs = self.outputs
+
+        def run(n: int) -> None:
+            kernel(*outputs[n], *scratch, *self.inputs[n], *sizes, torch.cuda.current_stream().cuda_stream)
+
+        return run
+
+    def callable_arm(self, call: Callable[..., object]) -> Arm:
+        def run(n: int) -> None:
+            with torch.no_grad():
+                call(*self.inputs[n])
+
+        return run
 
 
 def copy_storage(x: Tensor) -> Tensor:
@@ -136,71 +143,87 @@ def copy_storage(x: Tensor) -> Tensor:
 
 
 def run_once(program: Program, kernel: LoadedKernel) -> Callable[..., None]:
-    """The call that `quickcheck.check` wants."""
+    """The call that `quickcheck.check` wants, on the current stream or, on the host, on none."""
     sizes = [a.size for a in program.axes if a.symbolic]
 
     def run(outputs: Sequence[Tensor], scratch: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
-        kernel(*outputs, *scratch, *inputs, *sizes, torch.cuda.current_stream().cuda_stream)
+        stream = torch.cuda.current_stream().cuda_stream if inputs and inputs[0].is_cuda else 0
+        kernel(*outputs, *scratch, *inputs, *sizes, stream)
 
     return run
 
 
-def _try_kernel(
-    subject: Subject, candidate: Candidate, binary: Binary, device: torch.device
-) -> str | LoadedKernel:
-    """A kernel that gave the right result, or why it did not. Raises Fault where the context is gone."""
-    kernel: LoadedKernel | None = None
+def _check_all(
+    program: Program,
+    built: Sequence[Built],
+    device: torch.device,
+    mark: Mark,
+    distributions: Sequence[str],
+    failures: dict[str, str],
+) -> tuple[dict[str, tuple[Candidate, LoadedKernel]], list[Tensor]]:
+    """Kernels that are right on every distribution, and the inputs of the first; adds to `failures`."""
+    kernels: dict[str, tuple[Candidate, LoadedKernel]] = {}
+    inputs: list[Tensor] = []
+    for distribution in distributions:
+        mark(f"reference on {distribution}")
+        subject = make_subject(program, device, distribution)
+        inputs = inputs or subject.inputs
+        for item in built:
+            if item.binary is None or item.name in failures:
+                continue
+            mark(item.name)
+            reason = _check_one(subject, item, item.binary, kernels)
+            if reason is not None:
+                failures[item.name] = reason
+    return kernels, inputs
+
+
+def _check_one(
+    subject: Subject, item: Built, binary: Binary, kernels: dict[str, tuple[Candidate, LoadedKernel]]
+) -> str | None:
+    """Loads where it is not loaded yet and checks; a wrong kernel is unloaded. Raises Fault."""
+    stage = "launch"
     try:
-        kernel = load(subject.program, candidate, binary, device.index or 0)
-        wrong = check(subject, candidate, run_once(subject.program, kernel))
-    except (LaunchError, RuntimeError) as error:
+        if item.name not in kernels:
+            kernels[item.name] = (
+                item.candidate,
+                load(subject.program, item.candidate, binary, subject.device.index or 0),
+            )
+        wrong = check(subject, item.candidate, run_once(subject.program, kernels[item.name][1]))
+        stage = "wrong"
+    except RuntimeError as error:
         _raise_if_broken(error)
-        wrong = f"launch: {_short(error)}"
-    if wrong is None and kernel is not None:
-        return kernel
-    if kernel is not None:
-        kernel.close()
-    return wrong if wrong is not None and wrong.startswith("launch") else f"wrong: {wrong}"
+        wrong = short(error)
+    if wrong is None:
+        return None
+    if item.name in kernels:
+        kernels.pop(item.name)[1].close()
+    return f"{stage}: {wrong}"
 
 
 def _capture_all(
-    program: Program,
-    kernels: Mapping[str, tuple[Candidate, LoadedKernel]],
-    callables: Mapping[str, Callable[..., object]],
-    inputs: Sequence[list[Tensor]],
-    device: torch.device,
-    mark: Mark,
-) -> tuple[dict[str, Captured], dict[str, str]]:
-    arms: dict[str, Arm] = {
-        name: kernel_arm(program, candidate, kernel, inputs, device)
-        for name, (candidate, kernel) in kernels.items()
-    }
-    arms |= {name: _callable_arm(run, inputs) for name, run in callables.items()}
-    graphs, lost = {}, {}
+    arms: Mapping[str, Arm], copies: int, failures: dict[str, str], mark: Mark
+) -> dict[str, Captured]:
+    graphs: dict[str, Captured] = {}
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     for name, arm in arms.items():
         mark(name)
         try:
-            graphs[name] = capture(arm, len(inputs))
+            graphs[name] = capture(arm, copies, stream)
         except RuntimeError as error:
             _raise_if_broken(error)
-            lost[name] = f"capture: {_short(error)}"
-    return graphs, lost
-
-
-def _callable_arm(run: Callable[..., object], inputs: Sequence[list[Tensor]]) -> Arm:
-    def arm(n: int) -> None:
-        with torch.no_grad():
-            run(*inputs[n])
-
-    return arm
+            failures[name] = f"capture: {short(error)}"
+    return graphs
 
 
 def _raise_if_broken(error: Exception) -> None:
+    if not torch.cuda.is_available():
+        return
     try:
         torch.cuda.synchronize()
     except RuntimeError as broken:
-        raise Fault(f"{_short(error)}; the CUDA context is gone: {_short(broken)}") from error
+        raise Fault(f"{short(error)}; the CUDA context is gone: {short(broken)}") from error
 
 
-def _short(error: Exception) -> str:
+def short(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
