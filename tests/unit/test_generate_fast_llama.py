@@ -121,12 +121,28 @@ def test_seed_decides_and_temperature_holds_for_its_row() -> None:
     assert mixed[1] != mixed[0]
 
 
-def test_finished_rows_leave_and_the_others_go_on() -> None:
-    """Every row of a temperature run must be what its own tokens make likely: replay it greedily row by row."""
+def test_finished_rows_leave_and_greedy_ones_go_on() -> None:
     model = make_model(0)
     prompts = make_prompts([4, 30, 11, 11, 3]) * 6
     whole = FastLlama(FastLlama.from_model(model).weights, stage_steps=5, max_rows=9).sample(prompts, 80, 0.0)
     assert whole == [reference(model, p, 80) for p in prompts[:5]] * 6
+
+
+def test_sampled_rows_keep_their_own_history_when_others_leave() -> None:
+    """Every token must be likely after its own row's tokens: a row that took another's cache would not be."""
+    model = make_model(3, initializer_range=0.6)
+    prompts = [p for p in make_prompts([6, 20]) for _ in range(16)]
+    temperature = 0.6
+    rows = FastLlama(FastLlama.from_model(model).weights, stage_steps=4).sample(prompts, 70, temperature, seed=2)
+    lengths = {len(r) for r in rows}
+    assert len(lengths) > 5, "rows are meant to end at different steps"
+    worst = 0.0
+    for prompt, row in zip(prompts, rows, strict=True):
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + row])).logits[0, len(prompt) - 1 : -1] / temperature
+        chosen = torch.log_softmax(logits, -1)[torch.arange(len(row)), torch.tensor(row)]
+        worst = min(worst, float(chosen.min()))
+    assert worst > -14.0  # exp(-14): about one such token in a million draws
 
 
 def test_deadline_ends_a_run_and_marks_what_is_unfinished() -> None:
