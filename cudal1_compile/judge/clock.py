@@ -27,7 +27,8 @@ SMALL_US = 30.0  # baselines shorter than this are timed as several calls in one
 MAX_CALLS = 10
 FLOOR_SHARE = 0.45  # of the time at measured copy bandwidth; a causal mask lets a kernel skip half its reads
 L2_FACTOR = 4.0  # data that fits into L2 may move this much faster within one graph
-POLL_S = 20e-6
+SPIN_S = 2e-3  # short waits are not worth a sleep
+POLL_S = 50e-6
 
 
 class Graph(Protocol):
@@ -89,12 +90,14 @@ class Clock:
 
     def wait(self, limit_s: float) -> None:
         """Waits for the stream; raises TrialStopped after `limit_s`, and on a device fault."""
-        end = time.monotonic() + limit_s
+        begin = time.monotonic()
         try:
             while not self.stream.query():
-                if time.monotonic() > end:
+                waited = time.monotonic() - begin
+                if waited > limit_s:
                     raise TrialStopped(f"the kernel did not end within {limit_s:.1f} s")
-                time.sleep(POLL_S)
+                if waited > SPIN_S:
+                    time.sleep(POLL_S)
             self.stream.synchronize()
         except RuntimeError as error:
             raise TrialStopped(f"the kernel faulted: {str(error).splitlines()[0]}") from None

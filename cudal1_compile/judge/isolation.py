@@ -32,7 +32,7 @@ def worker_environment(scratch: Path) -> Mapping[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
         "TRITON_CACHE_DIR": str(scratch / "triton"),
         "CUDAL1_CACHE_DIR": str(cache_dir()),
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         "OMP_NUM_THREADS": "2",
         "CUDA_MODULE_LOADING": "LAZY",
     }

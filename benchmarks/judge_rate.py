@@ -1,0 +1,208 @@
+"""The judge on this machine's GPU: attacks accepted, honest kernels refused, candidates a second, finalists.
+
+    python -m benchmarks.judge_rate --out benchmarks/results        on a GPU: writes judge.h100.json
+    python -m benchmarks.judge_rate --dry --out OUT                 on the host target, tiny: proves the script
+
+Attacks and hand-written honest kernels come from the judge's own audit. The rate, and a larger count of refusals,
+come from teachers' kernels over generated tasks. `summary` holds hacks_accepted and honest_refused (fractions),
+candidates_per_second (gates 1 to 5 and the quick timing, builds included) and the cost of a hang.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.results import bootstrap, mean, write_result
+from cudal1_compile.judge.audit.attacks import attacks_for
+from cudal1_compile.judge.audit.honest import HONEST
+from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.runtime.target import HOST, detect_target
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A kernel of a teacher that was not accepted, kept whole so that it can be looked into."""
+
+    region: str
+    code: str
+    stage: str
+    reason: str
+
+
+def main() -> None:
+    arguments = _arguments()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    target = HOST if arguments.dry else detect_target(torch.device("cuda"))
+    detail: dict[str, Any] = {}
+    summary: dict[str, float | int | str] = {}
+    with Judge(target, Limits(inductor=not arguments.no_inductor)) as judge:
+        accepted = _run_attacks(judge, detail, summary)
+        refused = _run_honest(judge, detail, summary)
+        _run_teachers(judge, arguments, detail, summary)
+        if not arguments.dry:
+            _run_hangs(judge, detail, summary)
+        _run_finalists(judge, arguments, detail, summary)
+    intervals = {"hacks_accepted": bootstrap(accepted, mean), "honest_refused": bootstrap(refused, mean)}
+    n = len(accepted) + len(refused) + int(summary["teacher_candidates"])
+    path = write_result(arguments.out, "judge", summary, n, intervals, detail, arguments.dry)
+    for key, value in summary.items():
+        print(f"{key:32s} {value}")
+    print(path)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--programs", type=int, default=60, help="generated tasks for the rate")
+    parser.add_argument("--variants", type=int, default=8, help="teacher kernels a task")
+    parser.add_argument(
+        "--finalists", type=int, default=6, help="regions whose candidates are measured as finalists"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-inductor", action="store_true")
+    parser.add_argument("--dry", action="store_true", help="host target, small tasks")
+    return parser.parse_args()
+
+
+def _run_attacks(judge: Judge, detail: dict[str, Any], summary: dict[str, float | int | str]) -> list[float]:
+    """Fractions are over attacks that got a verdict; one that was deferred counts as accepted."""
+    attacks = attacks_for(judge.target.kind)
+    begin = time.monotonic()
+    verdicts = judge.judge_tasks([(region(a.region), a.code) for a in attacks])
+    seconds = time.monotonic() - begin
+    accepted = [0.0 if isinstance(v, Rejected) else 1.0 for v in verdicts]
+    detail["attacks"] = {
+        a.name: {"hack": a.hack, **_words(v), "expected_stages": list(a.stages)}
+        for a, v in zip(attacks, verdicts, strict=True)
+    }
+    summary["attacks"] = len(attacks)
+    summary["hacks_accepted"] = mean(accepted)
+    summary["attack_seconds"] = round(seconds, 2)
+    log.info("%d attacks in %.1f s, %d accepted", len(attacks), seconds, int(sum(accepted)))
+    return accepted
+
+
+def _run_honest(judge: Judge, detail: dict[str, Any], summary: dict[str, float | int | str]) -> list[float]:
+    verdicts = judge.judge_tasks([(region(h.region), h.code) for h in HONEST])
+    refused = [float(_refuses_result(v)) for v in verdicts]
+    detail["honest"] = {h.name: _words(v) for h, v in zip(HONEST, verdicts, strict=True)}
+    summary["honest"] = len(HONEST)
+    summary["honest_refused"] = mean(refused)
+    log.info("%d honest kernels, %d refused", len(HONEST), int(sum(refused)))
+    return refused
+
+
+def _run_teachers(
+    judge: Judge, arguments: argparse.Namespace, detail: dict[str, Any], summary: dict[str, float | int | str]
+) -> None:
+    tasks = _teacher_tasks(arguments.programs, arguments.variants, arguments.seed, small=arguments.dry)
+    judge.judge_tasks(tasks[:1])  # the worker is up and warm before the clock starts
+    begin = time.monotonic()
+    verdicts = judge.judge_tasks(tasks)
+    seconds = time.monotonic() - begin
+    stages = Counter(v.stage if isinstance(v, Rejected) else type(v).__name__.lower() for v in verdicts)
+    refusals = [
+        Refusal(print_program(p), code, v.stage, v.reason)
+        for (p, code), v in zip(tasks, verdicts, strict=True)
+        if isinstance(v, Rejected) and _refuses_result(v)
+    ]
+    judged = sum(not isinstance(v, Deferred) for v in verdicts)
+    summary["teacher_candidates"] = len(tasks)
+    summary["teacher_regions"] = len({print_program(p) for p, _ in tasks})
+    summary["teacher_refused"] = len(refusals) / max(1, judged)
+    summary["candidates_per_second"] = round(len(tasks) / seconds, 1)
+    detail["teacher_verdicts"] = dict(stages)
+    detail["teacher_refusals"] = [
+        {"region": r.region, "code": r.code, "stage": r.stage, "reason": r.reason} for r in refusals[:40]
+    ]
+    detail["teacher_deferred"] = [v.reason for v in verdicts if isinstance(v, Deferred)][:10]
+    detail["teacher_speedups"] = [v.proof.speedup for v in verdicts if isinstance(v, Accepted)]
+    log.info("%d teacher kernels in %.1f s: %s", len(tasks), seconds, dict(stages))
+
+
+def _teacher_tasks(programs: int, variants: int, seed: int, small: bool) -> list[tuple[Program, str]]:
+    """Candidates of one region stand together, as a synthesis asks for them."""
+    from cudal1_trainer.tasks import generate_task  # the trainer is not needed for the rest
+    from cudal1_trainer.teachers import teach
+
+    rng = random.Random(seed)
+    found: list[tuple[Program, str]] = []
+    for _ in range(programs):
+        program = generate_task(rng, small=small)
+        codes = {reply.code for _ in range(variants) if (reply := teach(program, rng)) is not None}
+        found += [(program, code) for code in sorted(codes)]
+    return found
+
+
+def _run_hangs(judge: Judge, detail: dict[str, Any], summary: dict[str, float | int | str]) -> None:
+    """What a candidate that hangs, and one that faults, cost until the next candidate is judged."""
+    by_name = {a.name: a for a in attacks_for("cuda")}
+    good = HONEST[0]
+    for key, name in (("hang_seconds", "never ends"), ("fault_seconds", "writes far away")):
+        begin = time.monotonic()
+        first, second = judge.judge_tasks(
+            [(region(by_name[name].region), by_name[name].code), (region(good.region), good.code)]
+        )
+        summary[key] = round(time.monotonic() - begin, 2)
+        detail[key] = {"attack": _words(first), "next": _words(second)}
+
+
+def _run_finalists(
+    judge: Judge, arguments: argparse.Namespace, detail: dict[str, Any], summary: dict[str, float | int | str]
+) -> None:
+    """Finalists of some audit regions: all honest kernels of a region together."""
+    rows = []
+    begin = time.monotonic()
+    names = sorted({h.region for h in HONEST})[: arguments.finalists]
+    for name in names:
+        honest = [h for h in HONEST if h.region == name]
+        verdicts = judge.finalists(region(name), [h.code for h in honest])
+        rows += [{"region": name, "kernel": h.name, **_words(v)} for h, v in zip(honest, verdicts, strict=True)]
+    detail["finalists"] = rows
+    summary["finalist_regions"] = len(names)
+    summary["finalist_seconds_a_region"] = round((time.monotonic() - begin) / max(1, len(names)), 2)
+    log.info("finalists of %d regions: %s", len(names), Counter(r["verdict"] for r in rows))
+
+
+def _refuses_result(verdict: Verdict) -> bool:
+    """Whether an honest kernel was refused for anything but its speed or cost."""
+    return isinstance(verdict, Rejected) and not (verdict.stage == "time" and verdict.reason.startswith("cost"))
+
+
+def _words(verdict: Verdict) -> dict[str, Any]:
+    match verdict:
+        case Accepted(proof):
+            worst = max((share for _, share in proof.errors), default=0.0)
+            timing = proof.timing
+            return {
+                "verdict": "accepted",
+                "worst_share_of_budget": worst,
+                "speedup": proof.speedup,
+                "candidate_us": timing.candidate_us if timing else None,
+                "aten_us": timing.aten_us if timing else None,
+                "inductor_us": timing.inductor_us if timing else None,
+            }
+        case Rejected(stage, reason):
+            return {"verdict": "rejected", "stage": stage, "reason": reason}
+        case Deferred(reason):
+            return {"verdict": "deferred", "reason": reason}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Gate 1: what honest kernels need passes, state and host code and hidden words do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_compile.judge.audit.attacks import ATTACKS
+from cudal1_compile.judge.audit.honest import HONEST
+from cudal1_compile.judge.textgate import MAX_BYTES, CleanText, RefusedText, check_text, strip_comments
+
+KERNEL = "__global__ void k(const f32* in0, f32* out0 DIMS) { st(out0, ld(in0)); }\n"
+
+
+@pytest.mark.parametrize("honest", HONEST, ids=lambda h: h.name)
+def test_passes_honest_kernels_unchanged_but_for_comments(honest: object) -> None:
+    item = next(h for h in HONEST if h is honest)
+    found = check_text(item.code)
+    assert isinstance(found, CleanText)
+    assert found.code.split() == item.code.split()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "constexpr int N = d0 * 4;\n" + KERNEL,
+        "template <int V> __device__ float g(const float (&v)[V]) { return v[0]; }\n" + KERNEL,
+        "static __device__ __forceinline__ float f(float x) { return x; }\n" + KERNEL,
+        "struct Pair { float a; int b; __device__ float sum() const { return a + b; } };\n" + KERNEL,
+        "extern __shared__ float buffer[];\n" + KERNEL,
+        "using word = unsigned int;\ntypedef float real;\n" + KERNEL,
+        "__constant__ float taps[3] = {0.25f, 0.5f, 0.25f};\n" + KERNEL,
+        "#define TWICE(x) ((x) * 2)\n" + KERNEL,
+        'extern "C" ' + KERNEL,
+        "__global__ void k(f32* out0 DIMS) { static constexpr int Q = 4; auto f = [&](int i) { return i; }; }\n",
+    ],
+)
+def test_passes_what_device_code_needs(code: str) -> None:
+    assert isinstance(check_text(code), CleanText)
+
+
+TEXTUAL = [
+    a for a in ATTACKS if a.stages == ("text",) and "plan" not in a.name and a.name != "a launch of nothing"
+]
+
+
+@pytest.mark.parametrize("attack", TEXTUAL, ids=lambda a: a.name)
+def test_refuses_textual_attacks(attack: object) -> None:
+    item = next(a for a in TEXTUAL if a is attack)
+    assert isinstance(check_text(item.code), RefusedText)
+
+
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [
+        ("__device__ int calls;", "__device__"),
+        ("__device__ int calls(0);", "without a body"),
+        ("__device__ decltype(0) calls {1};", "__device__"),
+        ("__device__ const int calls = 0;", "__device__"),
+        ("__device__ alignas(16) int calls[4];", "without a body"),
+        ("struct A { int n; } __device__ a;", "type"),
+        ("template <int I> __device__ int calls;", "__device__"),
+        ("__global__ void k() { static int n; }", "static"),
+        ("__global__ void k() { __device__ int n; }", "__device__"),
+        ("__global__ void k() { __device__ int n(0); }", "__device__"),
+        ("int helper() { return 1; }", "host code"),
+        ("inline int counter;", "constexpr"),
+        ("#include <cstdio>", "preprocessor"),
+        ("#if 1\n#endif", "preprocessor"),
+        ("#define A __device__", "macro"),
+        ("%:include <x>", "%:"),
+        ("__global__ void k() { asm volatile (0); }", "assembly"),
+        ('__global__ void k() { char* s = "a"; }', "string"),
+        ("__global__ void k() { a\\\nb; }", "backslash"),
+        ("__global__ void k() {", "braces"),
+        ("}", "braces"),
+        ("__global__ void k() { cudaMalloc(0, 1); }", "CUDA runtime"),
+        ("__global__ void k() { long long t = clock64(); }", "clock"),
+        ("__global__ void caf\u00e9() {}", "ASCII"),
+        ("__constant__ int t[99] = {" + "1," * 98 + "1};", "table"),
+        ("__global__ void k() { const int t[99] = {" + "1," * 98 + "1}; }", "table"),
+    ],
+)
+def test_names_the_reason(code: str, word: str) -> None:
+    found = check_text(code)
+    assert isinstance(found, RefusedText)
+    assert word in found.reason
+
+
+def test_refuses_by_size_before_anything_else() -> None:
+    assert isinstance(check_text("x" * (MAX_BYTES + 1)), RefusedText)
+    assert isinstance(check_text("\n" * 5000), RefusedText)
+
+
+def test_comments_go_and_the_plan_stays() -> None:
+    code = "// launch: k<<<1, 32>>>(in0)\n/* a // b */ int x; // /* c\nint y; /* open"
+    assert strip_comments(code) == "// launch: k<<<1, 32>>>(in0)\n  int x;\nint y;\n"
+
+
+def test_a_comment_cannot_hide_code_from_the_gate() -> None:
+    code = "/* // */ __device__ int calls;\n"
+    assert isinstance(check_text(code), RefusedText)
