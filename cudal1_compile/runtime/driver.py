@@ -18,7 +18,6 @@ INVALID_CONTEXT = 201
 DEINITIALIZED = 4
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 SHARED_OPTIN = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-DEFAULT_SHARED_BYTES = 48 * 1024
 
 
 @lru_cache(maxsize=1)
@@ -116,7 +115,7 @@ class Module:
         found = ctypes.c_void_p()
         code = self._cuda.cuModuleGetFunction(ctypes.byref(found), self._module, symbol.encode())
         self._check(code, f"kernel {symbol}")
-        if shared_bytes > DEFAULT_SHARED_BYTES:
+        if shared_bytes > 0:  # the default is 48 KiB together with the static part
             code = self._cuda.cuFuncSetAttribute(found, MAX_DYNAMIC_SHARED, shared_bytes)
             self._check(code, f"{symbol}: {shared_bytes} bytes of dynamic shared memory")
         # Lazy loading would otherwise happen at the first launch, perhaps inside a graph capture.

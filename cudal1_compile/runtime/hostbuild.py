@@ -32,7 +32,7 @@ CHECK = (
     *("-fstack-protector-strong", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
 )
 WRAPPED = ("memcpy", "memmove", "memset")
-LINK = ("-shared", "-nostdlib", "-Wl,--no-undefined-version", "-Wl,--hash-style=gnu")
+LINK = ("-shared", "-nostdlib", "-Wl,--hash-style=gnu")
 
 _MATHS = """
     acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs

@@ -6,10 +6,11 @@ gives up every system call but write and exit. A hang is reported by the child's
 loop; should that fail, the whole process group is killed.
 
 COST, in "cost units": the sum of (1) 128-byte transactions to global memory: for each access that a warp makes,
-the number of distinct 128-byte lines that its lanes touch; atomics count as accesses, shared memory is free;
-(2) barriers that a block passes (__syncthreads and its kin; a block reduction holds two); (3) one for each 128
-bytes of scratch zeroed. It is counted by the check build only and depends on the code, the sizes and the compiler,
-never on time or on the order in which threads take turns.
+the number of distinct 128-byte lines that its lanes touch; a vload or vstore of up to 128 bytes is one access,
+atomics count as accesses, shared memory is free; (2) barriers that a block passes (__syncthreads and its kin; a
+block reduction holds two); (3) one for each 128 bytes of scratch zeroed. It is counted by the check build only and
+depends on the code, the sizes and the compiler, never on time, and on the order in which threads take turns only
+where the kernel itself does (who comes last, whether an atomic maximum changes anything).
 """
 
 from __future__ import annotations

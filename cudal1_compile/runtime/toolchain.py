@@ -36,10 +36,15 @@ class Step:
 
 @lru_cache(maxsize=4)
 def compiler(language: str = "c++") -> str:
-    """Path of the compiler (CXX or CC, else g++ or gcc); raises BuildError where there is none."""
-    variable, names = ("CXX", ("g++", "c++")) if language == "c++" else ("CC", ("gcc", "cc"))
+    """Path of the compiler (CXX or CC, else g++ or gcc); raises BuildError where there is none.
+
+    The host target needs GCC's own sanitizer hooks, so a CXX that is not a g++ is passed over.
+    """
+    variable, names = ("CXX", ("g++",)) if language == "c++" else ("CC", ("gcc", "cc"))
     wanted = environment_path(variable)
-    for name in (wanted, *names) if wanted else names:
+    if wanted and (language == "c" or "g++" in Path(wanted).name):
+        names = (wanted, *names)
+    for name in names:
         found = shutil.which(name)
         if found:
             return found

@@ -360,5 +360,12 @@ def test_cost_counts_lines_and_barriers() -> None:
     strided = Planted("", "", "const int i = threadIdx.x % 8 * 32 + threadIdx.x / 8;\nout0[i] = in0[i] + in1[i];")
     found, _, _ = run(strided)
     assert found.cost == 3 * 8 * 8  # each of 8 warps touches 8 lines in every access
+    vectors = "float a[8], b[8];\nvload<8>(in0 + 8 * i, a);\nvload<8>(in1 + 8 * i, b);\n"
+    vectors += "for (int j = 0; j < 8; j++) a[j] += b[j];\nvstore<8>(out0 + 8 * i, a);"
+    found, _, _ = run(Planted("", "", TID + vectors, launch="k<<<1, 32>>>(in0, in1, out0)"))
+    assert found.cost == 3 * 8  # both halves of a vector are one access
+    halves = TID + "for (int j = 0; j < 8; j++) out0[8 * i + j] = in0[8 * i + j] + in1[8 * i + j];"
+    found, _, _ = run(Planted("", "", halves, launch="k<<<1, 32>>>(in0, in1, out0)"))
+    assert found.cost == 3 * 8 * 8  # scalars far apart are not
     barriers, _, _ = run(next(c for c in RIGHT if c.name == "shared_with_barriers"))
     assert barriers.cost == 3 * (3 * 8 + 2)

@@ -39,6 +39,15 @@ struct Place {
   uint32_t pc, block, count;
 };
 Place places[MAX_THREADS][PLACES];
+// The parts of one vload or vstore follow each other without a gap and count as one access.
+const unsigned PART_BYTES = 16, VECTOR_BYTES = 128;
+struct Vector {
+  const char* end;
+  uint64_t access;
+  uint32_t block, bytes;
+  bool write;
+};
+Vector vectors[MAX_THREADS];
 const size_t SEEN = 1 << 22;
 struct Seen {
   uint64_t key;
@@ -79,11 +88,24 @@ void count_line(uint64_t key) {
     return;
   }
 }
-void count(const Region& region, const char* address, unsigned bytes, int thread, const void* pc) {
+uint64_t new_access(const Region& region, int thread, const void* pc) {
   uint32_t place = (uint32_t)((const char*)pc - base), visit = visits(thread, place);
   uint64_t which = (uint64_t)(&region - regions) << 8 | (uint64_t)(thread / 32);
-  uint64_t access = mix(mix(which << 32 | place) + visit);
-  size_t first = (size_t)(address - region.low) / LINE_BYTES, last = (size_t)(address + bytes - 1 - region.low) / LINE_BYTES;
+  return mix(mix(which << 32 | place) + visit);
+}
+uint64_t access_key(const Region& region, const char* address, unsigned bytes, bool write, int thread, const void* pc) {
+  if (bytes != PART_BYTES) return new_access(region, thread, pc);
+  Vector& v = vectors[thread];
+  bool goes_on = v.block == block_number && v.end == address && v.write == write && v.bytes < VECTOR_BYTES;
+  if (!goes_on) v = {address, new_access(region, thread, pc), block_number, 0, write};
+  v.end += bytes;
+  v.bytes += bytes;
+  return v.access;
+}
+void count(const Region& region, const char* address, unsigned bytes, bool write, int thread, const void* pc) {
+  uint64_t access = access_key(region, address, bytes, write, thread, pc);
+  size_t first = (size_t)(address - region.low) / LINE_BYTES;
+  size_t last = (size_t)(address + bytes - 1 - region.low) / LINE_BYTES;
   for (size_t line = first; line <= last; line++) count_line(mix(access + line * 0x9e3779b97f4a7c15ull));
 }
 
@@ -183,7 +205,7 @@ void access(const void* where, unsigned bytes, bool write, bool atomic, const vo
     complain("out_of_bounds", region && region->kind != Area::FREE ? region : region_near(address), address, bytes, write, pc, "");
   if (region->kind == Area::FREE) return;
   if (write && region->kind == Area::INPUT) complain("input_written", region, address, bytes, write, pc, "");
-  if (!is_shared(region->kind)) count(*region, address, bytes, number(self), pc);
+  if (!is_shared(region->kind)) count(*region, address, bytes, write, number(self), pc);
   if (region->kind != Area::INPUT) check_cells(*region, *self, address, bytes, write, atomic, pc);
 }
 
