@@ -17,7 +17,7 @@ import torch
 
 from cudal1_fx_passes.evaluate import DTYPE_NAME, TORCH_DTYPE
 from cudal1_fx_passes.ops import OPS, Kind, Result
-from cudal1_fx_passes.program import FLOAT_DTYPES, Literal
+from cudal1_fx_passes.program import FLOAT_DTYPES, Domain, Literal
 from cudal1_fx_passes.unify import (
     Atom,
     AxisConflict,
@@ -88,6 +88,8 @@ class Draft:
     ops: list[DraftOp] = field(default_factory=list)
     atoms: dict[str, tuple[Atom, ...]] = field(default_factory=dict)
     origin: str = ""
+    below: dict[str, Atom] = field(default_factory=dict)  # input that indexes -> the axis
+    domains: dict[str, Domain] = field(default_factory=dict)  # input -> what its readers ask of it
 
     # sources
 

@@ -15,7 +15,20 @@ from cudal1_fx_passes.draft import Draft, DraftOp, DraftRef, Place, Value
 from cudal1_fx_passes.layout import layout_of
 from cudal1_fx_passes.merge import Parts, merge_axes
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import ANY, Axis, Domain, Index, Input, Literal, Op, Operand, Output, Program, Ref
+from cudal1_fx_passes.program import (
+    ANY,
+    MAX_DIMS,
+    Axis,
+    Domain,
+    Index,
+    Input,
+    Literal,
+    Op,
+    Operand,
+    Output,
+    Program,
+    Ref,
+)
 from cudal1_fx_passes.simplify import simplify
 from cudal1_fx_passes.unify import Atom, AxisConflict, Dim, Extent, find, leaves
 
@@ -29,7 +42,10 @@ class Tensor:
     dims: tuple[Dim, ...]
     dtype: str
     domain: Domain = ANY
-    below: Atom | None = None  # indices into this axis
+
+
+class TooManyDims(AxisConflict):
+    """A tensor has more dims than a program allows, even after merging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +69,15 @@ def emit(draft: Draft, inputs: Sequence[Tensor], outputs: Sequence[tuple[Tensor,
         names[op.name] = made[-1].name
     parts = Parts(
         tuple(naming.axes),
-        tuple(_emit_input(i, naming) for i in inputs),
+        tuple(_emit_input(i, draft, naming) for i in inputs),
         tuple(made),
         tuple(_emit_output(t, v, draft, naming, names) for t, v in outputs),
     )
-    program = merge_axes(simplify(parts, keep_inputs=True)).build()
+    parts = merge_axes(simplify(parts, keep_inputs=True))
+    for t in parts.tensors:
+        if len(t.axes) > MAX_DIMS:
+            raise TooManyDims(f"{t.name}: {len(t.axes)} dims, at most {MAX_DIMS} are allowed")
+    program = parts.build()
     symbols = tuple(naming.extents[a.name] for a in program.axes if a.symbolic)
     return Emitted(program, symbols, origins)
 
@@ -129,11 +149,12 @@ class _Naming:
         return tuple(sorted({self.names[a] for a in atoms}, key=self.order.__getitem__))
 
 
-def _emit_input(t: Tensor, naming: _Naming) -> Input:
+def _emit_input(t: Tensor, draft: Draft, naming: _Naming) -> Input:
     layout = layout_of(t.meta, t.dims)
-    domain = t.domain
-    if t.below is not None and len(leaves((t.below,))) == 1 and find(t.below) in naming.names:
-        domain = Domain(below=naming.names[find(t.below)])
+    domain = draft.domains.get(t.name, t.domain)
+    axis = draft.below.get(t.name)
+    if axis is not None and find(axis) in naming.names:
+        domain = Domain(below=naming.names[find(axis)])
     return Input(t.name, t.dtype, tuple(naming.names[a] for d in layout.dims for a in d), layout.strides, domain)
 
 

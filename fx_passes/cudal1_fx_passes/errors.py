@@ -17,3 +17,11 @@ class ImportRefused(Exception):
         super().__init__(f"{node}: {reason}")
         self.node = node
         self.reason = reason
+
+
+class NodeRefused(ImportRefused):
+    """The node itself cannot be said in any region, so that cutting before it does not help."""
+
+
+class RegionTooWide(ImportRefused):
+    """A tensor would have more dims than a program allows; no single node is to blame."""

@@ -21,11 +21,11 @@ import torch
 from torch import fx
 
 from cudal1_fx_passes import lower_views
-from cudal1_fx_passes.border import constant_nodes, is_bundle, lowering_of, region_inputs, region_outputs
+from cudal1_fx_passes.border import constant_nodes, is_bundle, is_view, lowering_of, region_inputs, region_outputs
 from cudal1_fx_passes.domain import domain_of
 from cudal1_fx_passes.draft import Draft, Value, dtype_name
-from cudal1_fx_passes.emit import Emitted, Tensor, emit
-from cudal1_fx_passes.errors import ImportRefused, ProgramError
+from cudal1_fx_passes.emit import Emitted, Tensor, TooManyDims, emit
+from cudal1_fx_passes.errors import ImportRefused, NodeRefused, ProgramError, RegionTooWide
 from cudal1_fx_passes.layout import input_dims
 from cudal1_fx_passes.lowering import Call, Result, hint
 from cudal1_fx_passes.program import Program
@@ -141,6 +141,8 @@ class _Importer:
         outputs = [self._output(node, at) for at, node in enumerate(self.outputs)]
         try:
             return emit(self.draft, inputs, outputs)
+        except TooManyDims as wide:
+            raise RegionTooWide(self.outputs[-1].name, str(wide)) from None
         except (AxisConflict, ProgramError) as conflict:
             raise ImportRefused(self._blame(str(conflict)), str(conflict)) from None
 
@@ -153,8 +155,24 @@ class _Importer:
         value = self.draft.settle(value)
         held = [a for d in value.dims for a in leaves(d)]
         if not isinstance(value.source, str) or set(held) != set(self.draft.varies_over(value)):
-            raise ImportRefused(node.name, "an output that is the same along a whole dim (an expanded value)")
+            raise NodeRefused(
+                self._spreader(node), "copies an expanded value, which stays the same along a whole dim"
+            )
         return Tensor(f"out{at}", meta, value.dims, value.dtype), value
+
+    def _spreader(self, output: fx.Node) -> str:
+        """The first node before an output that copies what a view had expanded."""
+        before = {output}
+        for node in reversed(self.nodes):
+            if node in before:
+                before |= set(node.all_input_nodes)
+        for node in self.nodes:
+            value = self.env.get(node)
+            if node in before and isinstance(value, Value) and not is_view(node):
+                held = [a for d in value.dims for a in leaves(d)]
+                if set(held) != set(self.draft.varies_over(value)):
+                    return node.name
+        return output.name
 
     def _blame(self, message: str) -> str:
         """The node behind an input or output that a message begins with; else the last output."""

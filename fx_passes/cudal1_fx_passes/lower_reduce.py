@@ -1,14 +1,13 @@
-"""Lowerings of reductions, scans, norms and gathers."""
+"""Lowerings of reductions, scans and norms."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cudal1_fx_passes.draft import Place, Value
-from cudal1_fx_passes.lowering import Call, Result, extent, lowers
-from cudal1_fx_passes.program import FLOAT_DTYPES
-from cudal1_fx_passes.unify import AxisConflict, Dim, regroup, unify
+from cudal1_fx_passes.draft import Value
+from cudal1_fx_passes.lowering import Call, Result, lowers
+from cudal1_fx_passes.unify import AxisConflict, regroup
 
 
 def _dims(c: Call, value: Value, name: str = "dim") -> list[int]:
@@ -188,43 +187,3 @@ def lower_scan(c: Call) -> Result:
     fn = "cumsum" if "cumsum" in str(c.node.target) else "cumprod"
     value = c.draft.cast(c.first(), c.dtype)
     return c.draft.scan(fn, value, c.args["dim"] % max(1, len(value.dims)))
-
-
-@lowers("aten.embedding.default", role="gather")
-def lower_embedding(c: Call) -> Result:
-    """weight[indices]: the rows' axis is read at an index value."""
-    table, index = c.value("weight"), _index(c, c.value("indices"))
-    return _gather(c, table, 0, index, (*index.dims, table.dims[1]))
-
-
-@lowers("aten.gather.default", role="gather")
-def lower_gather(c: Call) -> Result:
-    value, index = c.value("self"), _index(c, c.value("index"))
-    dim = c.args["dim"] % max(1, len(value.dims))
-    shape, wanted = c.node.args[0].meta["val"].shape, c.meta.shape  # type: ignore[union-attr]
-    for i, (mine, theirs) in enumerate(zip(value.dims, index.dims, strict=True)):
-        if i != dim and extent(shape[i]) != extent(wanted[i]):
-            raise AxisConflict("gather that reads only a part of a dim")
-        if i != dim and mine:
-            unify(mine, theirs)
-    return _gather(c, value, dim, index, index.dims)
-
-
-def _index(c: Call, index: Value) -> Value:
-    """An index needs a name of its own, without pending accesses."""
-    if index.dtype not in ("i64", "i32"):
-        raise AxisConflict(f"an index of dtype {index.dtype}")
-    return c.draft.settle(index)
-
-
-def _gather(c: Call, value: Value, dim: int, index: Value, dims: tuple[Dim, ...]) -> Value:
-    if not isinstance(index.source, str):
-        number = index.source.value
-        place = Place(offset=int(number))
-    else:
-        place = Place(value=index.source)
-    read = value
-    if value.dims[dim]:
-        read = c.draft.access(value, dim, (), place, "gather")
-    made = replace(read, dims=dims)
-    return made if c.dtype not in FLOAT_DTYPES else c.draft.cast(made, c.dtype)

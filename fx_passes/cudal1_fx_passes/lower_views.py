@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from cudal1_fx_passes.draft import Number, Place, Value
 from cudal1_fx_passes.lowering import Call, Result, extent, lowers
-from cudal1_fx_passes.unify import Atom, AxisConflict, Dim, Extent, leaves, new_atom, new_dim, regroup
+from cudal1_fx_passes.unify import Atom, AxisConflict, Dim, Extent, can_regroup, leaves, new_atom, new_dim, regroup
 
 MAX_PIECES = 4  # of a cat: more make a long chain of where
 
@@ -42,6 +42,25 @@ def lower_expand(c: Call) -> Result:
         placed = [()] * (len(c.extents) - len(value.dims)) + list(value.dims)
     fresh = c.full(0).dims
     return replace(value, dims=tuple(old or new for old, new in zip(placed, fresh, strict=True)))
+
+
+@lowers("aten.as_strided.default", role="view", weight=0)
+def lower_as_strided(c: Call) -> Result:
+    """Only where it says what a reshape of a dense tensor says."""
+    source, made = c.node.args[0].meta["val"], c.meta  # type: ignore[union-attr]
+    sizes = (*source.shape, *source.stride(), *made.shape, *made.stride(), made.storage_offset())
+    if not all(isinstance(s, int) for s in sizes) or source.storage_offset() != made.storage_offset():
+        raise AxisConflict("as_strided with symbolic sizes or an offset")
+    if not source.is_contiguous() or not made.is_contiguous() or source.numel() != made.numel():
+        raise AxisConflict("as_strided that is no reshape of a dense tensor")
+    return replace(c.first(), dims=regroup(c.first().dims, c.extents))
+
+
+@lowers("aten.repeat.default", role="view", weight=0)
+def lower_repeat(c: Call) -> Result:
+    value, times = c.first(), c.integers("repeats")
+    old = [()] * (len(times) - len(value.dims)) + list(value.dims)
+    return replace(value, dims=tuple((*new_dim(n, n), *dim) for n, dim in zip(times, old, strict=True)))
 
 
 @lowers("aten.permute.default prims.transpose.default", role="view", weight=0)
@@ -102,10 +121,39 @@ def lower_slice(c: Call) -> Result:
 
 
 def narrow(c: Call, value: Value, dim: int, start: int, length: int, step: int = 1) -> Value:
-    """Positions start, start+step ... of a dim."""
+    """Positions start, start+step ... of a dim.
+
+    One of several equal chunks is one position of an outer axis: x[:, 4:8] of 8 is x at 1 of (2, 4).
+    """
+    if step == 1:
+        chunk = _chunk(c, value, dim, start, length)
+        if chunk is not None:
+            return chunk
     made = new_dim(length, length)
     terms = ((step, made[0]),) if made else ()
     return c.draft.access(value, dim, made, Place(terms, start), "slice")
+
+
+def _chunk(c: Call, value: Value, dim: int, start: int, length: int) -> Value | None:
+    halves = in_chunks(value.dims[dim], length)
+    if halves is None or start % length:
+        return None
+    outer, inner = halves
+    value = replace(value, dims=(*value.dims[:dim], outer, inner, *value.dims[dim + 1 :]))
+    return pick(c, value, dim, start // length)
+
+
+def in_chunks(dim: Dim, length: int) -> tuple[Dim, Dim] | None:
+    """The dim as (chunks, length), or None where it cannot be split so."""
+    size = 1
+    for atom in leaves(dim):
+        if atom.symbolic:
+            return None
+        size *= atom.hint
+    if length < 2 or size % length or not can_regroup(dim, length):
+        return None
+    outer, inner = regroup([dim], [size // length, length])
+    return outer, inner
 
 
 @lowers("aten.split.Tensor aten.split_with_sizes.default", role="view", weight=0)
@@ -157,6 +205,8 @@ def lower_cat(c: Call) -> Result:
     pieces = [c.draft.cast(c._read(n), c.dtype) for n in nodes]
     if len(pieces) == 1:
         return pieces[0]
+    if len(set(lengths)) == 1:
+        return _stack(c, pieces, dim, lengths[0])
     axis = new_atom(sum(lengths), sum(lengths))
     position = c.draft.iota(axis)
     starts = [sum(lengths[:i]) for i in range(len(lengths))]
@@ -169,6 +219,20 @@ def lower_cat(c: Call) -> Result:
         here = c.draft.pointwise("lt", [_along(position, dim, rank), end])
         found = c.draft.pointwise("where", [here, piece, found])
     return found
+
+
+def _stack(c: Call, pieces: list[Value], dim: int, length: int) -> Value:
+    """Equal pieces side by side: an outer axis that counts them, and the pieces' own axis inside."""
+    outer = new_atom(len(pieces), len(pieces))
+    rank = len(c.extents) + 1
+    position = _along(c.draft.iota(outer), dim, rank)
+    apart = [replace(p, dims=(*p.dims[:dim], (), *p.dims[dim:])) for p in pieces]
+    found = apart[-1]
+    for at in reversed(range(len(pieces) - 1)):
+        here = c.draft.pointwise("eq", [position, at])
+        found = c.draft.pointwise("where", [here, apart[at], found])
+    inner = found.dims[dim + 1] or (() if length == 1 else new_dim(length, length))
+    return replace(found, dims=(*found.dims[:dim], (outer, *inner), *found.dims[dim + 2 :]))
 
 
 def _shift(c: Call, value: Value, dim: int, axis: Atom, offset: int, size: int) -> Value:
@@ -235,6 +299,8 @@ def lower_slice_scatter(c: Call) -> Result:
     start = max(0, start + size) if start < 0 else start
     if length == size:
         return c.draft.cast(c.value("src"), c.dtype)
+    if start % length == 0 and (halves := in_chunks(base.dims[dim], length)) is not None:
+        return _scatter_chunk(c, base, dim, halves, start // length)
     axis = c.draft.whole_axis(base, dim, "slice_scatter")
     position = _along(c.draft.iota(axis), dim, len(c.extents))
     here = c.draft.pointwise("ge", [position, start])
@@ -242,6 +308,20 @@ def lower_slice_scatter(c: Call) -> Result:
         here = c.draft.pointwise("logical_and", [here, c.draft.pointwise("lt", [position, start + length])])
     source = _shift(c, c.draft.cast(c.value("src"), c.dtype), dim, axis, -start, length)
     return c.draft.pointwise("where", [here, source, base])
+
+
+def _scatter_chunk(c: Call, base: Value, dim: int, halves: tuple[Dim, Dim], index: int) -> Value:
+    """where(chunk == index, src, base) over the chunks of a dim."""
+    outer, inner = halves
+    (axis,) = leaves(outer)
+    rank = len(c.extents) + 1
+    here = c.draft.pointwise("eq", [_along(c.draft.iota(axis), dim, rank), index])
+    source = c.draft.cast(c.value("src"), c.dtype)
+    source = replace(source, dims=(*source.dims[:dim], (), *source.dims[dim:]))
+    base = replace(base, dims=(*base.dims[:dim], outer, inner, *base.dims[dim + 1 :]))
+    found = c.draft.pointwise("where", [here, source, base])
+    merged = (*found.dims[dim], *found.dims[dim + 1])
+    return replace(found, dims=(*found.dims[:dim], merged, *found.dims[dim + 2 :]))
 
 
 def get_item(results: object, index: Number) -> Value:

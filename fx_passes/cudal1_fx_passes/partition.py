@@ -21,7 +21,7 @@ from torch import fx
 
 from cudal1_fx_passes.border import is_view, lowering_of
 from cudal1_fx_passes.canonical import canonical_form
-from cudal1_fx_passes.errors import ImportRefused
+from cudal1_fx_passes.errors import ImportRefused, NodeRefused, RegionTooWide
 from cudal1_fx_passes.from_fx import ImportedRegion, import_region
 from cudal1_fx_passes.grow import Grower, components, element_count
 from cudal1_fx_passes.lowering import holds_tensors
@@ -55,6 +55,8 @@ class Region:
 
 @dataclass(frozen=True)
 class Partition:
+    """Regions in an executable order: splice them last to first, or map what was replaced."""
+
     graph: fx.Graph
     regions: tuple[Region, ...]
     refused: dict[str, str] = field(default_factory=dict)  # call_function node outside -> reason
@@ -70,7 +72,16 @@ def partition(graph: fx.Graph, config: PartitionConfig | None = None) -> Partiti
     regions = cutter.run()
     taken = {n for r in regions for n in r.nodes}
     refused = {n.name: cutter.reason(n) for n in graph.nodes if n.op == "call_function" and n not in taken}
-    return Partition(graph, tuple(regions), refused)
+    return Partition(graph, _in_order(graph, regions), refused)
+
+
+def _in_order(graph: fx.Graph, regions: list[Region]) -> tuple[Region, ...]:
+    """Regions so that each comes after those whose results it needs, directly or through nodes between."""
+    drawn = region_graph(Partition(graph, tuple(regions)))
+    names = {f"region {at}": region for at, region in enumerate(regions)}
+    position = {name: at for at, name in enumerate(drawn)}
+    order = networkx.lexicographical_topological_sort(drawn, key=lambda name: position[name])
+    return tuple(names[name] for name in order if name in names)
 
 
 class _Cutter:
@@ -128,6 +139,8 @@ class _Cutter:
             return set()
         try:
             imported = import_region(nodes, self.config.max_ops)
+        except RegionTooWide as refusal:
+            return self._retry(nodes, ImportRefused(self._widening(nodes), refusal.reason))
         except ImportRefused as refusal:
             return self._retry(nodes, refusal)
         self.found.append(make_region(nodes, imported))
@@ -137,13 +150,28 @@ class _Cutter:
         """First the node starts a region of its own; where that fails too, it stays outside."""
         at = self.grower.index[next(n for n in nodes if n.name == refusal.node)]
         allowed = {self.grower.index[n] for n in nodes} - self.grower.constant
-        if at not in self.cuts and self.grower.before[at] & allowed:
+        curable = not isinstance(refusal, NodeRefused)
+        if curable and at not in self.cuts and self.grower.before[at] & allowed:
             self.cuts.add(at)
         else:
             self._refuse([self.grower.nodes[at]], refusal.reason)
             allowed.discard(at)
             allowed -= self._orphans(at, allowed)
         return allowed
+
+    def _widening(self, nodes: list[fx.Node]) -> str:
+        """The first node without which the region would not be too wide."""
+        low, high = 0, len(nodes)  # the first `low` nodes are fine, the first `high` are not
+        while high - low > 1:
+            middle = (low + high) // 2
+            try:
+                import_region(nodes[:middle])
+                low = middle
+            except RegionTooWide:
+                high = middle
+            except ImportRefused:
+                low = middle
+        return nodes[high - 1].name
 
     def _orphans(self, at: int, allowed: set[int]) -> set[int]:
         """The getitems of a refused node, which go with it."""

@@ -125,6 +125,18 @@ def regroup(dims: Sequence[Dim], extents: Sequence[Extent]) -> tuple[Dim, ...]:
     return tuple(reversed(made))
 
 
+def can_regroup(dim: Dim, length: int) -> bool:
+    """Whether the innermost `length` elements of a static dim are, or can become, axes of their own."""
+    for atom in reversed(leaves(dim)):
+        if length % atom.hint == 0:
+            length //= atom.hint
+        else:
+            return atom.hint % length == 0 and not atom.whole
+        if length == 1:
+            return True
+    return False
+
+
 def _take(stack: list[Atom], extent: Extent) -> Dim:
     """Pops the innermost atoms whose product is `extent`."""
     taken: list[Atom] = []
