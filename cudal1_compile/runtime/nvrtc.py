@@ -19,7 +19,8 @@ from cudal1_compile.errors import BuildError
 
 log = logging.getLogger(__name__)
 
-FLAGS = ("-std=c++17", "--disable-warnings", "--ptxas-options=-v")
+# --no-cache: an object from NVRTC's own cache (seen with driver 580) comes without ptxas's report
+FLAGS = ("-std=c++17", "--disable-warnings", "--ptxas-options=-v", "--no-cache")
 MAX_REASON_LINES = 6
 MAX_REASON_CHARS = 800
 
