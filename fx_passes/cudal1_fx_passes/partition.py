@@ -19,7 +19,7 @@ import sympy
 import torch
 from torch import fx
 
-from cudal1_fx_passes.border import is_view, lowering_of
+from cudal1_fx_passes.border import constant_nodes, is_view, lowering_of
 from cudal1_fx_passes.canonical import canonical_form
 from cudal1_fx_passes.errors import ImportRefused, NodeRefused, RegionTooWide
 from cudal1_fx_passes.from_fx import ImportedRegion, import_region
@@ -278,8 +278,11 @@ def region_graph(found: Partition) -> networkx.DiGraph[str]:
         name = f"region {at}"
         drawn.add_node(name, kind="region", ops=len(region.program.ops), bytes=region.bytes_moved)
         owner |= dict.fromkeys(region.nodes, name)
+    constants = constant_nodes(list(found.graph.nodes))  # made where they are read
+    for node in constants:
+        owner.pop(node, None)
     for node in found.graph.nodes:
-        if node.op != "call_function":
+        if node.op != "call_function" or node in constants:
             continue
         if node not in owner and not is_view(node):
             owner[node] = node.name
