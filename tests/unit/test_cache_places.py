@@ -255,6 +255,20 @@ def test_a_lock_held_too_long_is_said_so(tmp_path: Path) -> None:
     store.close()
 
 
+def test_opening_waits_for_whoever_changes_the_journal(tmp_path: Path) -> None:
+    blocker = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None, check_same_thread=False)
+    blocker.execute("CREATE TABLE other (x)")
+    blocker.execute("BEGIN EXCLUSIVE")
+    release = threading.Timer(0.3, lambda: blocker.execute("ROLLBACK"))
+    release.start()
+    store = Store(Database(tmp_path / FILE_NAME, busy_timeout_s=0.01))
+    release.join()
+    blocker.close()
+    assert store.path is not None
+    store.put_entry(entry("a"))
+    assert store.get_entry("a") is not None
+
+
 # no permission
 
 
