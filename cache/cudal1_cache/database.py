@@ -88,6 +88,8 @@ class Database:
             for _ in range(_RETRIES):
                 try:
                     return operation()
+                except sqlite3.ProgrammingError:
+                    raise  # a mistake of ours
                 except sqlite3.DatabaseError as error:
                     self._recover(error)
         raise CacheError(f"{self.path}: still failing after {_RETRIES} new connections; see the warnings above")
@@ -129,7 +131,7 @@ class Database:
         """Makes the next try of an operation worthwhile, or raises."""
         code = _primary_code(error)
         if self.path is None or code not in _DAMAGED | _NO_ROOM | _LOCKED:
-            raise error
+            raise CacheError(f"the kernel cache {self.path or 'in memory'} failed: {error}") from error
         if code in _LOCKED:
             raise CacheBusy(
                 f"{self.path}: locked by another process for {self.busy_timeout_s:.0f} s ({error})"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_cache import Attempt, CacheBusy, Entry, GraphPlan, Region, Store
+from cudal1_cache import Attempt, CacheBusy, CacheError, Entry, GraphPlan, Region, Store
 from cudal1_cache.database import Database, _move_aside, _warn_once
 from cudal1_cache.schema import FILE_NAME
 
@@ -106,6 +106,13 @@ def _damage_pages(path: Path) -> None:
         pages = path.stat().st_size // 4096
         file.seek(4096)
         file.write(b"\xa5" * 4096 * (pages - 1))
+
+
+def test_a_file_without_our_tables_is_a_cache_error(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        store.database.write(lambda db: db.execute("DROP TABLE entries"))
+        with pytest.raises(CacheError, match="no such table: entries"):
+            store.get_entry("a")
 
 
 def test_torn_log_keeps_what_was_checkpointed(tmp_path: Path) -> None:
