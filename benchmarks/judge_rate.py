@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.results import bootstrap, mean, write_result
+from benchmarks.result_file import bootstrap, mean, write_result
 from cudal1_compile.judge.audit.attacks import attacks_for
 from cudal1_compile.judge.audit.honest import HONEST
 from cudal1_compile.judge.audit.regions import region
