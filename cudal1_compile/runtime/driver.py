@@ -14,7 +14,6 @@ from functools import lru_cache
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.runtime.launch_table import DriverFunctions
 
-INVALID_CONTEXT = 201
 DEINITIALIZED = 4
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 SHARED_OPTIN = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN

@@ -108,7 +108,7 @@ class LoadedKernel:
         what = "clearing scratch" if which < 0 else self._candidate.launches[which].kernel
         if isinstance(self._module, host_load.HostModule):
             raise LaunchError(f"{what}: {host_load.last_fault()}")
-        if code == driver.INVALID_CONTEXT and not driver.has_context():
+        if not driver.has_context():
             self._module.make_current()  # a thread that has not used this device yet
             return True
         raise LaunchError(f"{what}: {driver.error_text(driver.libcuda(), code)}")

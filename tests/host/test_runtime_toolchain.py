@@ -1,0 +1,98 @@
+"""Native builds: cached, safe against a second process, clear when a tool fails or is not there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cudal1_compile.errors import BuildError
+from cudal1_compile.runtime import places, toolchain
+from cudal1_compile.runtime.elf import read_elf
+from cudal1_compile.runtime.toolchain import Step, build_native, run
+
+pytestmark = pytest.mark.host
+FLAGS = ("-O1", "-shared", "-fPIC")
+
+
+def source(folder: Path, text: str) -> Path:
+    path = folder / "odd name.c"
+    path.write_text(text)
+    return path
+
+
+def test_a_build_is_cached_by_source_and_flags(tmp_path: Path) -> None:
+    step = Step("a.so", (source(tmp_path, "int f(void) { return 41; }"),), FLAGS, "c")
+    first = build_native("t", (step,))
+    begun = (first / "a.so").stat().st_mtime_ns
+    assert build_native("t", (step,)) == first and (first / "a.so").stat().st_mtime_ns == begun
+    assert build_native("t", (Step("a.so", step.sources, (*FLAGS, "-DX"), "c"),)) != first
+    source(tmp_path, "int f(void) { return 42; }")
+    second = build_native("t", (step,))
+    assert second != first
+    assert ctypes.CDLL(str(second / "a.so")).f() == 42
+    assert sorted(p.name for p in first.parent.iterdir()) == sorted(
+        p.name for p in first.parent.iterdir() if not p.name.startswith(".build")
+    )
+
+
+def test_a_failed_build_leaves_nothing(tmp_path: Path, cudal1_cache_dir: Path) -> None:
+    step = Step("a.so", (source(tmp_path, "int f(void) { return nosuch; }"),), FLAGS, "c")
+    with pytest.raises(BuildError, match="nosuch"):
+        build_native("t", (step,))
+    assert list((cudal1_cache_dir / "native").iterdir()) == []
+
+
+def test_processes_that_build_at_once(tmp_path: Path, cudal1_cache_dir: Path) -> None:
+    path = source(tmp_path, "int f(void) { return 7; }")
+    script = (
+        "import sys, pathlib\nfrom cudal1_compile.runtime.toolchain import Step, build_native\n"
+        f"step = Step('a.so', (pathlib.Path({str(path)!r}),), {FLAGS!r}, 'c')\nprint(build_native('t', (step,)))\n"
+    )
+    environment = {
+        **os.environ,
+        "CUDAL1_CACHE_DIR": str(cudal1_cache_dir),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    children = [
+        subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    outputs = {child.communicate()[0].strip() for child in children}
+    assert [child.returncode for child in children] == [0, 0, 0]
+    assert len(outputs) == 1
+    assert [p.name for p in Path(outputs.pop()).iterdir() if p.suffix == ".so"] == ["a.so"]
+    assert len(list((cudal1_cache_dir / "native").iterdir())) == 1
+
+
+def test_tools_that_fail_are_named(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="nosuchtool is not there"):
+        run(["nosuchtool"])
+    with pytest.raises(BuildError, match="longer than 0.2 s"):
+        run([sys.executable, "-c", "import time; time.sleep(9)"], limit_s=0.2)
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    toolchain.compiler.cache_clear()
+    monkeypatch.setattr("shutil.which", lambda name, path=None: None)
+    with pytest.raises(BuildError, match="install g\\+\\+"):
+        toolchain.compiler()
+    toolchain.compiler.cache_clear()
+
+
+def test_elf_facts_of_a_known_object(tmp_path: Path) -> None:
+    text = "int outside(int); __thread int kept[5];\nint f(void) { return outside(kept[1]); }\n"
+    text += "__attribute__((constructor)) static void begin(void) { kept[0] = 1; }\n"
+    step = Step("a.so", (source(tmp_path, text),), (*FLAGS, "-nostdlib"), "c")
+    facts = read_elf((build_native("t", (step,)) / "a.so").read_bytes())
+    assert facts.undefined == {"outside", "__tls_get_addr"}
+    assert facts.tls_bytes == 20 and facts.initialisers == 1
+
+
+def test_lines_without_addr2line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert places.candidate_line(tmp_path / "none.so", 16) is None
