@@ -22,12 +22,23 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.judge.verdict import Accepted, Verdict
-from cudal1_compile.synthesis import Budget, NoWin, ProcessBudget, Unfinished, Won, synthesize, synthesize_all
+from cudal1_compile.synthesis import (
+    Budget,
+    NoWin,
+    ProcessBudget,
+    Unfinished,
+    Won,
+    driver,
+    synthesize,
+    synthesize_all,
+)
+from cudal1_compile.synthesis.records import is_win
 from cudal1_fx_passes.canonical import fingerprint
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
 KEY = fingerprint(program())
+ONE_SAMPLE = Budget(seconds=60, rounds=1, samples_per_round=1)
 ONE_ROUND = Budget(seconds=60, rounds=1, samples_per_round=4)
 
 
@@ -43,7 +54,8 @@ def test_the_best_finalist_becomes_the_entry_with_its_proof() -> None:
     assert entry is not None and entry.status == "kernel" and entry.speedup == 1.3
     assert "good_130" in entry.code
     assert json.loads(entry.proof_json)["timing"]["final"] is True
-    assert json.loads(entry.versions_json) == {"generator": "teacher", "model": "scripted", "torch": "test"}
+    versions = json.loads(entry.versions_json)
+    assert (versions["generator"], versions["model"], versions["torch"]) == ("teacher", "scripted", "test")
     assert judge.measured == [["good_130", "good_110"]]  # slow_80 cannot win and is not measured
     assert (outcome.attempts, outcome.judged, outcome.proposed) == (4, 6, 4)
     stored = {a.code.split("<<<")[0].split()[-1]: a for a in store.attempts(KEY, GPU.key)}
@@ -106,6 +118,7 @@ def test_equal_code_is_judged_once_however_it_comes() -> None:
     rows = store.attempts(KEY, GPU.key)
     assert len(rows) == 8
     assert {a.code_digest for a in rows} == {Candidate(kernel(n), (), ()).digest for n in ("good_120", "wrong_2")}
+    assert {a.stage for a in rows} == {"accepted", "verify"}  # also the rows that were never judged themselves
     assert all(a.reason for a in rows if a.stage == "verify")
     # another call with another generator finds the verdicts in the store
     again = ScriptedJudge()
@@ -152,8 +165,10 @@ def test_deferred_is_never_no_win_and_is_judged_again_without_the_generator() ->
     first = synthesize(program(), ScriptedGenerator([["unsure_1"]]), ScriptedJudge(), store, ONE_ROUND)
     assert isinstance(first.result, Unfinished)
     assert store.find_entry(KEY, GPU.key) is None
-    late = synthesize(program(64), ScriptedGenerator([["late_150"]]), ScriptedJudge(), store, ONE_ROUND)
+    judge = ScriptedJudge()
+    late = synthesize(program(64), ScriptedGenerator([["late_150"]]), judge, store, ONE_ROUND)
     assert late.result == Unfinished("the times vary too much")
+    assert judge.measured == [["late_150"]]
 
 
 def test_a_failing_judge_keeps_the_candidates_for_a_later_call(caplog: pytest.LogCaptureFixture) -> None:
@@ -220,6 +235,46 @@ def test_the_budget_holds_and_the_most_valuable_regions_come_first() -> None:
     assert all(isinstance(o.result, Unfinished) for o in found if o.entry is None)
     asked = [int(p.split("d0=")[1].split()[0]) for p in slow.prompts]
     assert asked == sorted(asked, reverse=True)
+
+
+def test_a_judge_that_is_too_slow_leaves_candidates_for_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "JUDGED_AT_ONCE", 1)
+    store, slow = Store.memory(), ScriptedJudge()
+    slow.before = lambda name: time.sleep(0.2)
+    names = [f"good_{120 + i}" for i in range(10)]
+    budget = Budget(seconds=0.5, rounds=1, samples_per_round=10)
+    first = synthesize(program(), ScriptedGenerator([names]), slow, store, budget)
+    assert 1 <= len(slow.judged) <= 4
+    assert first.result == Unfinished("the time budget ended")
+    silent, quick = ScriptedGenerator([["wrong_1"]]), ScriptedJudge()
+    later = synthesize(program(), silent, quick, store, Budget(seconds=60, rounds=1, samples_per_round=10))
+    assert len(quick.judged) == 10 - len(slow.judged)
+    assert silent.calls == []
+    assert later.entry is not None and "good_129" in later.entry.code
+
+
+def test_no_time_for_the_finalists_is_unfinished_and_not_a_no_win() -> None:
+    store, slow = Store.memory(), ScriptedJudge()
+    slow.before = lambda name: time.sleep(0.3)
+    budget = Budget(seconds=0.2, rounds=1, samples_per_round=1)
+    first = synthesize(program(), ScriptedGenerator([["good_130"]]), slow, store, budget)
+    assert isinstance(first.result, Unfinished)
+    assert slow.judged == ["good_130"] and slow.measured == []
+    later = synthesize(program(), ScriptedGenerator([]), ScriptedJudge(), store, ONE_SAMPLE)
+    assert later.entry is not None and later.proposed == 0
+
+
+def test_further_rounds_of_one_region_leave_time_for_the_first_of_the_next() -> None:
+    def slow(call: int, prompts: Sequence[str], n: int) -> list[list[str]]:
+        time.sleep(0.15)
+        return [[reply(f"good_{110 + call}")] for _ in prompts]
+
+    generator = ScriptedGenerator(slow)
+    budget = Budget(seconds=1.5, rounds=50, samples_per_round=1, prompts_per_round=1, regions_at_once=1)
+    found = synthesize_all([program(32), program(16)], generator, ScriptedJudge(), Store.memory(), budget)
+    asked = [p.split("d0=")[1].split()[0] for p in generator.prompts]
+    assert asked.count("32") >= 2 and asked.count("16") >= 2
+    assert all(o.entry is not None for o in found)
 
 
 def test_given_values_rule_the_order_and_twins_are_worked_on_once() -> None:
@@ -350,3 +405,12 @@ def test_process_budget_grants_what_is_left() -> None:
 def test_the_verdicts_of_the_doubles_are_the_real_ones() -> None:
     verdict = ScriptedJudge().judge_tasks([(program(), kernel("good_130"))])[0]
     assert isinstance(verdict, Accepted) and verdict.proof.speedup == 1.3
+
+
+def test_a_quick_measurement_never_wins() -> None:
+    judge = ScriptedJudge()
+    [quick] = judge.judge_tasks([(program(), kernel("good_130"))])
+    [final] = judge.finalists(program(), [kernel("good_130")])
+    assert isinstance(quick, Accepted) and isinstance(final, Accepted)
+    assert not is_win(quick.proof)
+    assert is_win(final.proof)
