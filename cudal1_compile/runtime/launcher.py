@@ -18,7 +18,7 @@ from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.runtime import driver, host_load
 from cudal1_compile.runtime.build import Binary
-from cudal1_compile.runtime.launch_table import ALIGNMENT, CallShape, DriverFunctions, Table, make_launcher
+from cudal1_compile.runtime.launch_table import ALIGNMENT, CallShape, Table, make_launcher
 from cudal1_compile.runtime.plan import axis_sizes, buffer_names, plan, symbolic_names
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import Program
@@ -36,18 +36,15 @@ class LoadedKernel:
         self._tensors = buffer_names(program, candidate)
         self._n_outputs = len(program.outputs) + len(candidate.scratch)
         self._sizes = symbolic_names(program)
-        self._module: driver.Module | host_load.HostModule
-        functions: DriverFunctions
-        if binary.target_kind == "cuda":
-            module = driver.Module(binary.image, device_index)
-            self._functions = module.functions(self._symbols(module.shared_limit()))
-            self._module, functions = module, driver.functions()
-        else:
-            host = host_load.HostModule(binary.image)
-            self._functions = host.functions(binary.kernels)
-            self._module, functions = host, host_load.functions()
+        self._module = _open(binary, device_index)
+        try:
+            self._functions = self._find_functions()
+        except LaunchError:
+            self._module.close()
+            raise
         shape = CallShape(len(self._tensors), len(self._sizes), self._resolve, self._call_unaligned, self._failed)
-        self.launch = make_launcher(shape, functions)
+        native = driver.functions() if isinstance(self._module, driver.Module) else host_load.functions()
+        self.launch = make_launcher(shape, native)
 
     def __call__(self, *args: Any) -> None:
         self.launch(*args)
@@ -56,6 +53,11 @@ class LoadedKernel:
         """Unloads the kernel; the GPU must have finished with it."""
         self.launch = _closed
         self._module.close()
+
+    def _find_functions(self) -> dict[str, int]:
+        if isinstance(self._module, driver.Module):
+            return self._module.functions(self._symbols(self._module.shared_limit()))
+        return self._module.functions(self._binary.kernels)
 
     def _symbols(self, shared_limit: int) -> dict[str, tuple[str, int]]:
         """Symbol and the most dynamic shared memory a launch may ask for, by kernel."""
@@ -117,6 +119,12 @@ class LoadedKernel:
 def load(program: Program, candidate: Candidate, binary: Binary, device_index: int = 0) -> LoadedKernel:
     """Loads a built candidate: a cubin onto a GPU, a host object into this process. Raises LaunchError."""
     return LoadedKernel(program, candidate, binary, device_index)
+
+
+def _open(binary: Binary, device_index: int) -> driver.Module | host_load.HostModule:
+    if binary.target_kind == "host":
+        return host_load.HostModule(binary.image)
+    return driver.Module(binary.image, device_index)
 
 
 def allocate(
