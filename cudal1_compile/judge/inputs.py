@@ -76,7 +76,7 @@ def _values(
         return _integers(item, shape, extent, distribution, generator).to(dtype)
     x = _floats(program, shape, distribution, generator)
     if distribution == "uniform_rows":
-        x = _along_reductions(program, item, x)
+        x = _along_reductions(program, item, x, generator)
     limit = _LARGEST[item.dtype]
     x = _into_domain(x.clamp(-limit, limit), item.domain, distribution)
     if distribution == "coherent":
@@ -171,13 +171,25 @@ def _edges(program: Program, x: Tensor, generator: torch.Generator) -> Tensor:
     return torch.where(torch.rand(shape, generator=generator, device=x.device) < 0.67, near, x)
 
 
-def _along_reductions(program: Program, item: Input, x: Tensor) -> Tensor:
-    """The same value along every reduced axis, so that roundings of intermediates do not average out."""
+def _along_reductions(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
+    """One value along all reduced axes, or two values in every second row: roundings do not average out.
+
+    Equal terms uncover rounded terms of a sum, and sums of squares whose mean is taken away afterwards; two
+    values uncover rounded deviations from a mean.
+    """
     reduced = {a for op in program.ops for a in op.over}
-    for dim, axis in enumerate(item.axes):
-        if axis in reduced:
-            x = x.narrow(dim, 0, 1).expand_as(x)
-    return x
+    dims = [d for d, axis in enumerate(item.axes) if axis in reduced]
+    if not dims:
+        return x
+    rows = torch.zeros([1] * x.dim(), dtype=torch.int64, device=x.device)
+    second = torch.rand(x.shape, generator=generator, device=x.device) < 0.5
+    for d, size in enumerate(x.shape):
+        if d in dims:
+            x = x.narrow(d, 0, 1)
+        else:
+            steps = torch.arange(size, device=x.device)
+            rows = rows + steps.reshape([size if i == d else 1 for i in range(x.dim())])
+    return torch.where(second & (rows % 2 == 1), 0.4 * x, x)
 
 
 def _into_domain(x: Tensor, domain: Domain, distribution: str) -> Tensor:

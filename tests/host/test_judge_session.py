@@ -63,7 +63,7 @@ class _FakeClock:
     def floor_us(self, moved_bytes: int, calls: int) -> float:
         return moved_bytes / self.bytes_per_us
 
-    def measure(self, arms: Sequence[Arm], rounds: int, rng: random.Random, limit_s: float = 1.0) -> list[list[float]]:
+    def measure(self, arms: Sequence[Arm], rounds: int, rng: random.Random) -> list[list[float]]:
         times: list[list[float]] = [[] for _ in arms]
         for _ in range(rounds):
             for arm, row in zip(arms, times, strict=True):

@@ -1,0 +1,77 @@
+"""The audit on a GPU: every attack is rejected, no honest kernel is refused, hangs cost little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from cudal1_compile.judge.audit.attacks import Attack, attacks_for
+from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR, SILU_VECTOR, Honest
+from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
+
+ATTACKS = attacks_for("cuda")
+
+
+@pytest.fixture(scope="session")
+def judge() -> Iterator[Judge]:
+    from cudal1_compile.runtime.target import detect_target
+
+    with Judge(detect_target(torch.device("cuda")), Limits()) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def attack_verdicts(judge: Judge) -> dict[str, Verdict]:
+    verdicts = judge.judge_tasks([(region(a.region), a.code) for a in ATTACKS])
+    return {a.name: v for a, v in zip(ATTACKS, verdicts, strict=True)}
+
+
+@pytest.fixture(scope="session")
+def honest_verdicts(judge: Judge) -> dict[str, Verdict]:
+    verdicts = judge.judge_tasks([(region(h.region), h.code) for h in HONEST])
+    return {h.name: v for h, v in zip(HONEST, verdicts, strict=True)}
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda a: a.name)
+def test_rejects(attack: Attack, attack_verdicts: dict[str, Verdict]) -> None:
+    verdict = attack_verdicts[attack.name]
+    assert isinstance(verdict, Rejected), verdict
+    assert verdict.stage in attack.stages, verdict
+
+
+@pytest.mark.parametrize("honest", HONEST, ids=lambda h: h.name)
+def test_accepts_with_a_time(honest: Honest, honest_verdicts: dict[str, Verdict]) -> None:
+    verdict = honest_verdicts[honest.name]
+    assert isinstance(verdict, Accepted), verdict
+    timing = verdict.proof.timing
+    assert timing is not None
+    assert 0 < timing.candidate_us < 1e5
+    assert timing.aten_us > 0
+
+
+def test_finalists_are_measured_against_inductor(judge: Judge) -> None:
+    verdicts = judge.finalists(region("silu"), [SILU_SCALAR, SILU_VECTOR])
+    accepted = [v for v in verdicts if isinstance(v, Accepted)]
+    assert accepted, verdicts
+    for verdict in accepted:
+        timing = verdict.proof.timing
+        assert timing is not None
+        assert timing.final
+        assert timing.inductor_us is not None
+
+
+def test_a_good_candidate_right_after_a_hang_is_accepted(judge: Judge) -> None:
+    hang = next(a for a in ATTACKS if a.name == "never ends")
+    first, second = judge.judge_tasks([(region("silu"), hang.code), (region("silu"), SILU_SCALAR)])
+    assert isinstance(first, Rejected)
+    assert isinstance(second, Accepted)

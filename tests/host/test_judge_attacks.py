@@ -1,0 +1,132 @@
+"""The audit on the host target: every attack is rejected, no honest kernel is refused for its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cudal1_compile.judge.audit.attacks import Attack, attacks_for
+from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR, SILU_VECTOR, SOFTMAX_WARP, Honest
+from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict, from_json, to_json
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.text import parse_program
+
+pytestmark = pytest.mark.host
+
+ATTACKS = attacks_for("host")
+
+
+@pytest.fixture(scope="session")
+def judge() -> Iterator[Judge]:
+    with Judge(HOST, Limits(host_s=4.0)) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def attack_verdicts(judge: Judge) -> dict[str, Verdict]:
+    verdicts = judge.judge_tasks([(region(a.region), a.code) for a in ATTACKS])
+    return {a.name: v for a, v in zip(ATTACKS, verdicts, strict=True)}
+
+
+@pytest.fixture(scope="session")
+def honest_verdicts(judge: Judge) -> dict[str, Verdict]:
+    verdicts = judge.judge_tasks([(region(h.region), h.code) for h in HONEST])
+    return {h.name: v for h, v in zip(HONEST, verdicts, strict=True)}
+
+
+def test_names_of_attacks_are_unique_and_many() -> None:
+    assert len({a.name for a in ATTACKS}) == len(ATTACKS)
+    assert len(ATTACKS) >= 40
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda a: a.name)
+def test_rejects(attack: Attack, attack_verdicts: dict[str, Verdict]) -> None:
+    verdict = attack_verdicts[attack.name]
+    assert isinstance(verdict, Rejected), verdict
+    assert verdict.stage in attack.stages, verdict
+    assert verdict.reason
+
+
+@pytest.mark.parametrize("honest", HONEST, ids=lambda h: h.name)
+def test_does_not_refuse(honest: Honest, honest_verdicts: dict[str, Verdict]) -> None:
+    verdict = honest_verdicts[honest.name]
+    if isinstance(verdict, Rejected):  # right, but no cheaper than one operation at a time
+        assert verdict.stage == "time"
+        assert verdict.reason.startswith("cost")
+    else:
+        assert isinstance(verdict, Accepted), verdict
+
+
+def test_an_accepted_proof_tells_the_cost_and_no_speedup(honest_verdicts: dict[str, Verdict]) -> None:
+    verdict = honest_verdicts["pointwise vector"]
+    assert isinstance(verdict, Accepted)
+    proof = verdict.proof
+    assert proof.host_cost is not None
+    assert proof.host_cost.cost_ratio < 1.0
+    assert proof.speedup is None
+    assert {name for name, _ in proof.errors} >= {"normal", "offset", "coherent", "edges"}
+    assert all(0.0 <= share <= 1.0 for _, share in proof.errors)
+    assert from_json(to_json(verdict)) == verdict
+
+
+def test_finalists_run_on_fresh_inputs_with_the_check_build(judge: Judge) -> None:
+    verdicts = judge.finalists(region("silu"), [SILU_SCALAR, "nonsense", SILU_VECTOR])
+    assert isinstance(verdicts[0], Accepted)
+    assert isinstance(verdicts[1], Rejected)
+    assert isinstance(verdicts[2], Accepted)
+    first = judge.judge(region("silu"), SILU_SCALAR)
+    assert isinstance(first, Accepted)
+    assert verdicts[0].proof.seed != first.proof.seed
+
+
+def test_a_task_that_cannot_be_verified_gets_no_kernel(judge: Judge) -> None:
+    program = parse_program("region v1\ndims d0=64\nin0 f32[d0] >=0\nt0 f32[d0] = relu(in0)\nout0 f32[d0] = t0\n")
+    code = (
+        "// launch: k<<<1, 64>>>(in0, out0)\n"
+        "__global__ void k(const f32* in0, f32* out0 DIMS) {\n"
+        "  st(out0 + threadIdx.x, relu(ld(in0 + threadIdx.x)));\n}\n"
+    )
+    verdict = judge.judge(program, code)
+    assert isinstance(verdict, Rejected)
+    assert "unverifiable" in verdict.reason
+
+
+def test_a_region_too_large_for_the_host_is_deferred(judge: Judge) -> None:
+    program = parse_program(
+        "region v1\ndims d0=100000 d1=100\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n"
+    )
+    code = (
+        "// launch: k<<<cdiv(d0*d1, 256), 256>>>(in0, out0)\n"
+        "__global__ void k(const f32* in0, f32* out0 DIMS) {\n"
+        "  int i = blockIdx.x * 256 + threadIdx.x;\n  if (i < d0 * d1) st(out0 + i, expf(ld(in0 + i)));\n}\n"
+    )
+    assert isinstance(judge.judge(program, code), Deferred)
+
+
+def test_symbolic_sizes_are_tried_at_other_sizes_too(judge: Judge) -> None:
+    program = parse_program(
+        "region v1\ndims d0=?40 d1=64\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nt1 f32[d0,d1] = mul(t0, in0)\n"
+        "t2 f32[d0,d1] = add(t1, 1.0)\nout0 f32[d0,d1] = t2\n"
+    )
+    right = (
+        "// launch: k<<<cdiv(d0*d1, 128), 128>>>(in0, out0)\n"
+        "__global__ void k(const f32* in0, f32* out0 DIMS) {\n"
+        "  int i = blockIdx.x * 128 + threadIdx.x;\n"
+        "  if (i < d0 * d1) { float x = ld(in0 + i); st(out0 + i, expf(x) * x + 1.0f); }\n}\n"
+    )
+    assert isinstance(judge.judge(program, right), Accepted)
+    only_40 = right.replace("if (i < d0 * d1)", "if (i < 40 * d1)").replace("cdiv(d0*d1, 128)", "20")
+    verdict = judge.judge(program, only_40)
+    assert isinstance(verdict, Rejected)
+    assert verdict.stage == "verify"
+
+
+def test_the_same_candidate_twice_is_judged_once_and_answered_twice(judge: Judge) -> None:
+    program = region("softmax")
+    first, second = judge.judge_many(program, [SOFTMAX_WARP, "// again\n" + SOFTMAX_WARP])
+    assert isinstance(first, Accepted)
+    assert first == second
