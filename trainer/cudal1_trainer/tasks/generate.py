@@ -44,7 +44,7 @@ def generate_task(
 ) -> Program:
     """Returns a canonical program of 1 to 64 operations.
 
-    family: one of FAMILIES; n_ops: about how many operations; small: at most a few thousand elements.
+    family: one of FAMILIES; n_ops: about how many operations; small: at most 32768 elements, mostly far less.
     Raises ValueError for an unknown family or where nothing fits after many attempts.
     """
     if family is not None and family not in FAMILIES:
@@ -76,7 +76,7 @@ def _fits(program: Program, small: bool) -> bool:
     if largest >= 1 << 28:
         return False
     total = bytes_moved(program)
-    return 64 <= total <= 1 << 18 if small else MIN_BYTES <= total <= MAX_BYTES
+    return 64 <= total <= 1 << 20 if small else MIN_BYTES <= total <= MAX_BYTES
 
 
 def structure(program: Program) -> str:

@@ -14,7 +14,7 @@ MIN_BYTES, MAX_BYTES = 1 << 16, 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Draws sizes; `small` keeps a whole tensor within a few thousand elements."""
+    """Draws sizes; `small` keeps a whole tensor within 32768 elements, mostly far less."""
 
     rng: random.Random
     small: bool = False
@@ -22,7 +22,7 @@ class Sizes:
     def elements(self) -> int:
         """How many elements the largest tensor shall have: log-uniform, most within 1 to 64 MB in float32."""
         if self.small:
-            return int(2 ** self.rng.uniform(5, 12))
+            return int(2 ** self.rng.uniform(5, 12 if self.rng.random() < 0.7 else 15))
         if self.rng.random() < 0.8:
             return int(2 ** self.rng.uniform(18, 24))
         return int(2 ** self.rng.uniform(14, 25.5))
@@ -65,12 +65,9 @@ class Sizes:
     def image(self) -> tuple[int, int, int, int]:
         """(batch, channels, height, width)"""
         if self.small:
-            return (
-                self.rng.randint(1, 4),
-                self.rng.choice((2, 3, 4, 6, 8)),
-                self.rng.randint(2, 9),
-                self.rng.choice((2, 4, 5, 7, 8, 9, 12)),
-            )
+            side = self.rng.choice((2, 4, 5, 7, 8, 9, 12, 24))
+            batch = self.rng.randint(1, 6) if self.rng.random() < 0.7 else self.rng.randint(7, 32)
+            return batch, self.rng.choice((2, 3, 4, 6, 8)), self.rng.randint(2, 12), side
         elements = self.elements()
         channels = self.rng.choice(CHANNELS)
         height = self.rng.choice(SPATIAL)

@@ -8,24 +8,19 @@ Two styles, as a schedule asks:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Op, Program
+from cudal1_fx_passes.program import Op, Program, Ref
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE, expression, spell_operand
 from cudal1_trainer.teachers.source import Lines
-from cudal1_trainer.teachers.space import Space, axis_stride, is_unit_stride
-from cudal1_trainer.teachers.stage import Buffer
+from cudal1_trainer.teachers.space import Space, is_unit_stride
+from cudal1_trainer.teachers.stage import Buffer, Stage, key_of
 
 
-def register(value: str) -> str:
-    """The register name of a value: a0 for in0, t3 for t3."""
-    return f"a{value[2:]}" if value.startswith("in") else value
-
-
-def address(buffer: Buffer, offset: str) -> str:
-    return f"{buffer.name} + {offset}" if offset else buffer.name
+def operand_keys(op: Op) -> list[str]:
+    return [key_of(x) for x in op.operands if isinstance(x, Ref)]
 
 
 @dataclass
@@ -38,9 +33,10 @@ class Elements:
     vector: int = 1
     cached: bool = False
     spelled: dict[str, str] = field(default_factory=dict)
+    late: dict[str, Buffer] = field(default_factory=dict)  # loads whose index is computed in this kernel
 
     def is_vectored(self, buffer: Buffer) -> bool:
-        return self.vector > 1 and self.axis in buffer.axes
+        return self.vector > 1 and self.axis in buffer.span
 
     def is_wide(self, buffer: Buffer) -> bool:
         """Whether one vector access moves the buffer's elements."""
@@ -48,29 +44,43 @@ class Elements:
 
     def index_lines(self, buffers: Iterable[Buffer], ops: Iterable[Op]) -> list[str]:
         """Declarations of the axis indices that these buffers and index operations need."""
-        needed = set(self.space.needed_axes(buffers)) | {o.over[0] for o in ops if OPS[o.fn].kind is Kind.IOTA}
+        needed = {o.over[0] for o in ops if OPS[o.fn].kind is Kind.IOTA}
+        for b in buffers:
+            needed |= set(self._space_of(b).needed_axes([b]))
+            needed |= {self.axis} if self.axis is not None and self._is_shifted(b) else set()
         lines = [self.space.index_line(a.name) for a in self.program.axes if a.name in needed]
         return [line for line in lines if line is not None]
 
+    def _is_shifted(self, buffer: Buffer) -> bool:
+        """Whether each element of a vector has an address of its own."""
+        return self.is_vectored(buffer) and not self.is_wide(buffer)
+
+    def _space_of(self, buffer: Buffer) -> Space:
+        """The space in which the buffer is addressed; with `j` added where its elements do not lie side by side."""
+        if self.axis is None or not self._is_shifted(buffer):
+            return self.space
+        renamed = {**self.space.renamed, self.axis: f"{self.space.index(self.axis)} + j"}
+        return replace(self.space, renamed=renamed)
+
+    def address(self, buffer: Buffer) -> str:
+        offset = self._space_of(buffer).offset(buffer)
+        return f"{buffer.name} + {offset}" if offset else buffer.name
+
     def load(self, buffer: Buffer) -> tuple[str | None, str | None]:
         """Returns (line before the j loop, line inside it) and records the spelling."""
-        name = register(buffer.value)
+        name = buffer.register
         kind = COMPUTE_TYPE[buffer.dtype]
-        at = address(buffer, self.space.offset(buffer))
+        at = self.address(buffer)
         chunk = "[k]" if self.cached else ""
         if self.is_wide(buffer):
-            self.spelled[buffer.value] = f"{name}{chunk}[j]"
+            self.spelled[buffer.key] = f"{name}{chunk}[j]"
             return f"vload<{self.vector}>({at}, {name}{chunk});", None
-        if self.is_vectored(buffer):
-            assert self.axis is not None
-            step = axis_stride(buffer, self.axis)
-            moved = f"{at} + j" if step == "1" else f"{at} + j * {step if ' ' not in step else f'({step})'}"
-            self.spelled[buffer.value] = f"{name}[k][j]" if self.cached else name
-            head = f"{name}[k][j]" if self.cached else f"const {kind} {name}"
-            return None, f"{head} = ld({moved});"
-        self.spelled[buffer.value] = f"{name}{chunk}"
-        head = f"{name}[k]" if self.cached else f"const {kind} {name}"
-        return f"{head} = ld({at});", None
+        shifted = self._is_shifted(buffer)
+        inside = f"{chunk}[j]" if shifted and self.cached else chunk
+        self.spelled[buffer.key] = f"{name}{inside}"
+        head = f"{name}{inside}" if self.cached else f"const {kind} {name}"
+        line = f"{head} = ld({at});"
+        return (None, line) if shifted else (line, None)
 
     def declare_loads(self, buffers: Iterable[Buffer]) -> list[str]:
         """Arrays that the loads fill: all of them when cached, else those of wide loads."""
@@ -81,7 +91,7 @@ class Elements:
                 shape = f"[C]{shape}"
             elif not self.is_wide(b):
                 continue
-            names.setdefault(COMPUTE_TYPE[b.dtype], []).append(f"{register(b.value)}{shape}")
+            names.setdefault(COMPUTE_TYPE[b.dtype], []).append(f"{b.register}{shape}")
         return [f"{kind} {', '.join(found)};" for kind, found in names.items()]
 
     def declare_cached(self, ops: Iterable[Op]) -> list[str]:
@@ -91,14 +101,18 @@ class Elements:
             names.setdefault(COMPUTE_TYPE[o.dtype], []).append(f"{o.name}{shape}")
         return [f"{kind} {', '.join(found)};" for kind, found in names.items()]
 
-    def statement(self, op: Op) -> str:
-        """The operation's one line; records the spelling of its result."""
+    def statements(self, op: Op) -> list[str]:
+        """The operation's line, after loads that waited for their index; records the spelling of its result."""
+        lines = []
+        for key in operand_keys(op):
+            if key in self.late and key not in self.spelled:
+                lines += [line for line in self.load(self.late[key]) if line]
         right = self.value(op)
         if self.cached:
             self.spelled[op.name] = f"{op.name}[k][j]" if self.vector > 1 else f"{op.name}[k]"
-            return f"{self.spelled[op.name]} = {right};"
+            return [*lines, f"{self.spelled[op.name]} = {right};"]
         self.spelled[op.name] = op.name
-        return f"const {COMPUTE_TYPE[op.dtype]} {op.name} = {right};"
+        return [*lines, f"const {COMPUTE_TYPE[op.dtype]} {op.name} = {right};"]
 
     def value(self, op: Op) -> str:
         if OPS[op.fn].kind is Kind.IOTA:
@@ -110,7 +124,7 @@ class Elements:
 
     def store(self, buffer: Buffer) -> tuple[str | None, str | None, str | None]:
         """Returns (array to declare, line inside the j loop, line after it)."""
-        at = address(buffer, self.space.offset(buffer))
+        at = self.address(buffer)
         value = self.spelled[buffer.value]
         if self.is_wide(buffer):
             if value.endswith("[j]"):
@@ -123,47 +137,48 @@ class Elements:
                 f"vstore<{self.vector}>({at}, {array});",
             )
         if self.is_vectored(buffer):
-            assert self.axis is not None
-            step = axis_stride(buffer, self.axis)
-            moved = f"{at} + j" if step == "1" else f"{at} + j * {step if ' ' not in step else f'({step})'}"
-            return None, f"st({moved}, {value});", None
+            return None, f"st({at}, {value});", None
         return None, None, f"st({at}, {value});"
 
+    def visit(
+        self, loads: list[Buffer], ops: list[Op], stores: list[Buffer], updates: Callable[[], list[str]] | None = None
+    ) -> Iterator[str | list[str]]:
+        """One visit to a vector: lines, and once a list of the lines for each of its elements.
 
-def write_pass(
-    lines: Lines,
-    elements: Elements,
-    loads: list[Buffer],
-    ops: list[Op],
-    stores: list[Buffer],
-    accumulate: list[str] | None = None,
-    tail: list[str] | None = None,
-) -> None:
-    """One visit to a vector: indices, loads, then per element the operations, then stores.
+        updates: spells what follows the operations (accumulations) once their operands are known.
+        """
+        early = [b for b in loads if b.key not in self.late]
+        for b in loads:  # a new scope: what waited for an index is loaded again
+            if b.key in self.late and not self.cached:
+                self.spelled.pop(b.key, None)
+        yield from self.index_lines([*loads, *stores], ops)
+        if not self.cached:
+            yield from self.declare_loads(early)
+        outer, inner = [], []
+        for b in early:
+            before, within = self.load(b)
+            outer += [before] if before else []
+            inner += [within] if within else []
+        yield from outer
+        inner += [line for op in ops for line in self.statements(op)]
+        inner += updates() if updates is not None else []
+        declared, after = [], []
+        for b in stores:
+            array, within, last = self.store(b)
+            declared += [array] if array else []
+            inner += [within] if within else []
+            after += [last] if last else []
+        yield from declared
+        yield inner
+        yield from after
 
-    accumulate: operations and reduction updates already merged in order replace `ops` (see grouped.py).
-    tail: statements per element after the operations.
-    """
-    lines.add(*elements.index_lines([*loads, *stores], ops))
-    if not elements.cached:
-        lines.add(*elements.declare_loads(loads))
-    outer, inner = [], []
-    for b in loads:
-        before, within = elements.load(b)
-        outer += [before] if before else []
-        inner += [within] if within else []
-    lines.add(*outer)
-    inner += [elements.statement(op) for op in ops]
-    inner += tail or []
-    declared, after = [], []
-    for b in stores:
-        array, within, last = elements.store(b)
-        declared += [array] if array else []
-        inner += [within] if within else []
-        after += [last] if last else []
-    lines.add(*declared)
-    write_each(lines, elements.vector, inner)
-    lines.add(*after)
+
+def write_visit(lines: Lines, vector: int, visit: Iterable[str | list[str]]) -> None:
+    for line in visit:
+        if isinstance(line, list):
+            write_each(lines, vector, line)
+        else:
+            lines.add(line)
 
 
 def write_each(lines: Lines, vector: int, inner: list[str]) -> None:
@@ -176,3 +191,14 @@ def write_each(lines: Lines, vector: int, inner: list[str]) -> None:
     lines.add("#pragma unroll")
     with lines.block(f"for (int j = 0; j < {vector}; j++)"):
         lines.add(*inner)
+
+
+def late_loads(stage: Stage) -> dict[str, Buffer]:
+    """Loads at an index that the stage itself computes."""
+    made = {op.name for op in stage.ops}
+    return {b.key: b for b in stage.loads if any(v in made for v in b.index_values)}
+
+
+def in_order(loads: Iterable[Buffer]) -> list[Buffer]:
+    """Loads that serve as an index stand before those that use it."""
+    return sorted(loads, key=lambda b: bool(b.index_values))

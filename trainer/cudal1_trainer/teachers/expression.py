@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import isinf, isnan
 
 from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Op, Program, Ref
+from cudal1_trainer.teachers.stage import key_of
 
 COMPUTE_TYPE = {
     "f32": "float",
@@ -133,7 +134,7 @@ def _cast(a: str, source: str, target: str) -> str:
 def spell_operand(program: Program, op: Op, operand: Ref | Literal, spelled: dict[str, str]) -> str:
     """A literal in the operands' dtype, or the register that holds the value."""
     if isinstance(operand, Ref):
-        return spelled[operand.name]
+        return spelled[key_of(operand)]
     dtype = "bool" if isinstance(operand.value, bool) and op.fn == "where" else operand_dtype(program, op)
     text = literal(operand.value, dtype)
     return f"({text})" if text.startswith("-") and op.fn == "neg" else text

@@ -11,14 +11,13 @@ stands once; otherwise every pass reads memory again and repeats the operations 
 
 from __future__ import annotations
 
-from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Op
-from cudal1_trainer.teachers.element import Elements, write_each
+from cudal1_trainer.teachers.element import Elements, in_order, late_loads, operand_keys, write_each
 from cudal1_trainer.teachers.reduction import Phase, declare, phases, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import Space, Var, grouped, size_of
-from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction, read_names
+from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction
 
 TILE = 32  # groups side by side in a tile
 
@@ -31,19 +30,21 @@ class GroupedWriter:
         self.kept, self.order = group_order(stage), reduced_order(stage)
         variables = tuple(v for v in (Var("g", self.kept), Var("c", self.order)) if v.axes)
         axis = self.order[-1] if schedule.vector > 1 else None
-        space = Space(stage.program, variables)
-        self.elements = Elements(stage.program, space, axis, schedule.vector, schedule.cached)
-        self.group = Elements(stage.program, Space(stage.program, variables[:-1]), None)
-        self.group.spelled = self.elements.spelled
+        spelled: dict[str, str] = {}
+        late = late_loads(stage)
+        space = Space(stage.program, variables, registers=spelled)
+        self.elements = Elements(stage.program, space, axis, schedule.vector, schedule.cached, spelled, late)
+        outer = Space(stage.program, variables[:-1], registers=spelled)
+        self.group = Elements(stage.program, outer, None, spelled=spelled, late=late)
         self.phases, self.level = phases(stage.program, stage.ops)
         kept = set(stage.kept)
         pointwise = [o for o in stage.ops if not is_reduction(o)]
         self.group_ops = [o for o in pointwise if set(o.axes) <= kept]
         self.element_ops = [o for o in pointwise if not set(o.axes) <= kept]
-        self.group_reads = [b for b in stage.reads if set(b.axes) <= kept]
-        self.element_reads = [b for b in stage.reads if not set(b.axes) <= kept]
-        self.group_writes = [b for b in stage.writes if set(b.axes) <= kept]
-        self.element_writes = [b for b in stage.writes if not set(b.axes) <= kept]
+        self.group_reads = in_order(b for b in stage.loads if set(b.span) <= kept)
+        self.element_reads = in_order(b for b in stage.loads if not set(b.span) <= kept)
+        self.group_writes = [b for b in stage.writes if set(b.span) <= kept]
+        self.element_writes = [b for b in stage.writes if not set(b.span) <= kept]
         self.lines = Lines()
         self.loaded: set[str] = set()
 
@@ -92,9 +93,10 @@ class GroupedWriter:
             lines.add(f"constexpr int C = cdiv({size_of(self.order)}, {product(self._threads(), s.vector)});")
         lines.add(*self.group.index_lines([*self.group_reads, *self.group_writes], self.group_ops))
         for b in self.group_reads:
-            before, _ = self.group.load(b)
-            lines.add(before or "")
-        lines.add(*[self.group.statement(o) for o in self.group_ops if self.level[o.name] == 0])
+            if b.key not in self.group.late:
+                before, _ = self.group.load(b)
+                lines.add(before or "")
+        self._group_statements(0)
         if s.cached:
             lines.add(*self.elements.declare_loads(self.element_reads))
             lines.add(*self.elements.declare_cached(self.element_ops))
@@ -123,39 +125,30 @@ class GroupedWriter:
         return ready == level if self.schedule.cached else ready <= level
 
     def _loads(self, ops: list[Op], here: list[Phase], stores: list[Buffer], level: int) -> list[Buffer]:
-        names = {x for o in ops for x in read_names(o)}
-        names |= {reduced_value(p.op) for p in here} | {b.value for b in stores}
-        found = [b for b in self.element_reads if b.value in names]
+        keys = {key for o in ops for key in operand_keys(o)}
+        keys |= {reduced_value(p.op) for p in here} | {b.value for b in stores}
+        keys |= {v for b in self.element_reads if b.key in keys for v in b.index_values}
+        found = [b for b in self.element_reads if b.key in keys]
         if self.schedule.cached:
-            found = [b for b in found if b.value not in self.loaded]
-            self.loaded |= {b.value for b in found}
+            found = [b for b in found if b.key not in self.loaded]
+            self.loaded |= {b.key for b in found}
         return found
 
     def _body(self, loads: list[Buffer], ops: list[Op], here: list[Phase], stores: list[Buffer]) -> None:
-        lines, elements = self.lines, self.elements
-        lines.add(*elements.index_lines([*loads, *stores], [o for o in ops if OPS[o.fn].kind is Kind.IOTA]))
-        if not elements.cached:
-            lines.add(*elements.declare_loads(loads))
-        outer, inner = [], []
-        for b in loads:
-            before, within = elements.load(b)
-            outer += [before] if before else []
-            inner += [within] if within else []
-        lines.add(*outer)
-        inner += [elements.statement(op) for op in ops]
         place = "c + j" if self.schedule.vector > 1 else "c"
-        inner += [p.update.format(v=elements.spelled[reduced_value(p.op)], c=place) for p in here]
-        declared, after = [], []
-        for b in stores:
-            array, within, last = elements.store(b)
-            declared += [array] if array else []
-            inner += [within] if within else []
-            after += [last] if last else []
-        lines.add(*declared)
-        write_each(lines, self.schedule.vector, inner)
-        if self.schedule.mapping == "tile":  # lanes past the last group repeat it and must not store
-            after = [f"if (h < {size_of(self.kept)}) {line}" for line in after]
-        lines.add(*after)
+
+        def updates() -> list[str]:
+            spelled = self.elements.spelled
+            return [p.update.format(v=spelled[reduced_value(p.op)], c=place) for p in here]
+
+        for line in self.elements.visit(loads, ops, stores, updates):
+            if isinstance(line, list):
+                write_each(self.lines, self.schedule.vector, line)
+            elif self.schedule.mapping == "tile" and line.startswith("st("):
+                # lanes past the last group repeat it and must not store
+                self.lines.add(f"if (h < {size_of(self.kept)}) {line}")
+            else:
+                self.lines.add(line)
 
     def _loop_head(self, stores: bool) -> str:
         s, total = self.schedule, size_of(self.order)
@@ -188,7 +181,12 @@ class GroupedWriter:
             lines.add(*before, *[f.format(p=value, n=count) for f in p.finish])
             if p.defines:
                 self.elements.spelled[p.defines] = p.defines
-        lines.add(*[self.group.statement(o) for o in self.group_ops if self.level[o.name] == level + 1])
+        self._group_statements(level + 1)
+
+    def _group_statements(self, level: int) -> None:
+        for op in self.group_ops:
+            if self.level[op.name] == level:
+                self.lines.add(*self.group.statements(op))
 
     def _combined(self, p: Phase) -> tuple[str, list[str]]:
         scope = self.schedule.mapping
@@ -259,7 +257,8 @@ def reduced_order(stage: Stage) -> tuple[str, ...]:
 
 def main_buffer(stage: Stage) -> Buffer:
     """The read buffer with most axes of the stage, the widest elements first among equals."""
-    return max(stage.reads, key=lambda b: (stage.program.size(b.axes), -stage.reads.index(b)))
+    whole = [b for b in stage.loads if not b.access] or list(stage.loads)
+    return max(whole, key=lambda b: (stage.program.size(b.span), -whole.index(b)))
 
 
 def _ordered(stage: Stage, axes: tuple[str, ...]) -> tuple[str, ...]:

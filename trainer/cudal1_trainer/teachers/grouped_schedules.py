@@ -7,6 +7,7 @@ where they fit (so that memory is read once), no block larger than its group has
 from __future__ import annotations
 
 from cudal1_fx_passes.program import ITEM_BYTES
+from cudal1_trainer.teachers.element import late_loads, operand_keys
 from cudal1_trainer.teachers.grouped import TILE, group_order, main_buffer, reduced_order
 from cudal1_trainer.teachers.reduction import phases
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -36,7 +37,7 @@ def schedules(stage: Stage) -> list[StageSchedule]:
 
 def pass_count(stage: Stage) -> int:
     found, levels = phases(stage.program, stage.ops)
-    stored = [levels.get(b.value, 0) for b in stage.writes if not set(b.axes) <= set(stage.kept)]
+    stored = [levels.get(b.value, 0) for b in stage.writes if not set(b.span) <= set(stage.kept)]
     return max([p.level for p in found] + stored) + 1
 
 
@@ -44,22 +45,19 @@ def crossing_values(stage: Stage) -> int:
     """How many values of an element are read in a later pass than the one that makes them."""
     found, levels = phases(stage.program, stage.ops)
     kept = set(stage.kept)
-    used: dict[str, int] = {}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
     for op in stage.ops:
         at = max([p.level for p in found if p.op is op] + [0]) if is_reduction(op) else levels[op.name]
-        for x in op.operands:
-            if name := getattr(x, "name", None):
-                used[name] = max(used.get(name, 0), at)
+        for key in operand_keys(op):
+            first[key] = min(first.get(key, at), at)
+            last[key] = max(last.get(key, at), at)
     for b in stage.writes:
-        used[b.value] = max(used.get(b.value, 0), levels.get(b.value, 0))
-    elements = [b.value for b in stage.reads if not set(b.axes) <= kept]
-    elements += [o.name for o in stage.ops if not set(o.axes) <= kept]
-    reads = {b.value for b in stage.reads}
-    first = {
-        n: min((levels.get(o.name, 0) for o in stage.ops if any(getattr(x, "name", None) == n for x in o.operands)), default=0)
-        for n in reads
-    }
-    return sum(1 for n in elements if used.get(n, 0) > (first[n] if n in reads else levels[n]))
+        last[b.value] = max(last.get(b.value, 0), levels.get(b.value, 0))
+    held = [b.key for b in stage.loads if not set(b.span) <= kept]
+    made = [o.name for o in stage.ops if not set(o.axes) <= kept]
+    crossing = [k for k in held if last.get(k, 0) > first.get(k, 0)]
+    return len(crossing + [n for n in made if last.get(n, 0) > levels[n]])
 
 
 def _static(stage: Stage) -> bool:
@@ -69,8 +67,10 @@ def _static(stage: Stage) -> bool:
 def _vectors(stage: Stage) -> list[int]:
     """Vector widths along the innermost reduced axis, widest first."""
     axis = reduced_order(stage)[-1]
-    buffers = [b for b in (*stage.reads, *stage.writes) if not set(b.axes) <= set(stage.kept)]
+    buffers = [b for b in stage.tensors if not set(b.span) <= set(stage.kept)]
     narrow = min((ITEM_BYTES[b.dtype] for b in buffers), default=4)
+    if late_loads(stage):
+        return [1]
     widths = [v for v in (8, 4, 2) if v * narrow <= 16]
     return [v for v in widths if all(vector_fits(stage.program, b, axis, v) for b in buffers)] + [1]
 
@@ -127,13 +127,13 @@ def _split_schedules(stage: Stage) -> list[StageSchedule]:
     groups, count = stage.program.size(stage.kept), stage.program.size(stage.reduced)
     rows = is_row_like(stage)
     blocks = groups if rows else -(-groups // TILE)
-    if blocks >= SM_COUNT * 4 or count < 1024:
+    if blocks >= SM_COUNT * 4 or count < (512 if rows else 64):
         return []
     found = []
-    for block in (256, 512):
+    for block in (128, 256, 512):
         for vector in _vectors(stage)[:2] if rows else [1]:
             work = block * vector if rows else block // TILE
-            for waves in (2, 4, 8):
+            for waves in (8, 4, 2, 1, 1 / 4, 1 / 16, 1 / 64):
                 splits = _power_of_two(SM_COUNT * waves * 256 // block / blocks)
                 if 2 <= splits <= MAX_SPLITS and count >= splits * work:
                     found.append(StageSchedule("split_block" if rows else "split_tile", vector, block, False, splits))

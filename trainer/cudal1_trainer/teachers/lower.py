@@ -1,6 +1,6 @@
 """Turns a plan and a schedule into the code of a reply: plan lines first, then the kernels.
 
-Kernels are named k0, k1, ... in launch order; scratch s0, s1, ... starts with what stages hand on, then the
+Kernels are named f0, f1, ... in launch order; scratch s0, s1, ... starts with what stages hand on, then the
 parts of split reductions. Nothing is chosen here.
 """
 
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from cudal1_trainer.teachers.grouped import GroupedWriter
 from cudal1_trainer.teachers.pointwise import write_pointwise
+from cudal1_trainer.teachers.scans import ScanWriter
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel
 from cudal1_trainer.teachers.split import write_split
 from cudal1_trainer.teachers.stage import Buffer, Plan
+from cudal1_trainer.teachers.windows import WindowWriter
 
 
 def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
@@ -19,11 +21,15 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
     kernels: list[Kernel] = []
     taken = len(plan.scratch)
     for stage, schedule in zip(plan.stages, schedules, strict=True):
-        name = f"k{len(kernels)}"
-        if not stage.reduced:
+        name = f"f{len(kernels)}"
+        if stage.kind == "window":
+            kernels.append(WindowWriter(stage, schedule, name).write())
+        elif stage.kind == "scan":
+            kernels.append(ScanWriter(stage, schedule, name).write())
+        elif stage.kind == "pointwise":
             kernels += write_pointwise(stage, schedule, name)
         elif schedule.splits > 1:
-            made = write_split(stage, schedule, (name, f"k{len(kernels) + 1}"), taken)
+            made = write_split(stage, schedule, (name, f"f{len(kernels) + 1}"), taken)
             taken += len(made[0].scratch)
             kernels += made
         else:

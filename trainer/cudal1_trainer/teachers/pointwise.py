@@ -8,8 +8,10 @@ Mappings:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cudal1_fx_passes.program import ITEM_BYTES
-from cudal1_trainer.teachers.element import Elements, write_pass
+from cudal1_trainer.teachers.element import Elements, in_order, late_loads, write_visit
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import Space, Var, is_unit_stride, size_of, vector_fits
@@ -27,7 +29,7 @@ def memory_order(stage: Stage) -> tuple[str, ...]:
 def is_flat(stage: Stage) -> bool:
     """Whether every tensor is dense over the whole space in one order, or a scalar."""
     order = memory_order(stage)
-    same = all(b.strides is None and b.axes in (order, ()) for b in (*stage.reads, *stage.writes))
+    same = all(b.strides is None and not b.access and b.axes in (order, ()) for b in stage.tensors)
     return same and not any(op.over for op in stage.ops)
 
 
@@ -42,22 +44,24 @@ def allows_vector(stage: Stage, vector: int) -> bool:
         return True
     if axis is None:
         return False
+    if late_loads(stage):
+        return False
     if is_flat(stage):
         axes = [stage.program.axis[a] for a in stage.kept]
         total = stage.program.size(stage.kept)
         return total % vector == 0 if not any(a.symbolic for a in axes) else axes[-1].size % vector == 0
-    return all(vector_fits(stage.program, b, axis, vector) for b in (*stage.reads, *stage.writes))
+    return all(vector_fits(stage.program, b, axis, vector) for b in stage.tensors)
 
 
 def widest_bytes(stage: Stage) -> int:
     axis = vector_axis(stage)
-    buffers = [b for b in (*stage.reads, *stage.writes) if axis is not None and is_unit_stride(b, axis)]
+    buffers = [b for b in stage.tensors if axis is not None and is_unit_stride(b, axis)]
     return max((ITEM_BYTES[b.dtype] for b in buffers), default=4)
 
 
 def narrowest_bytes(stage: Stage) -> int:
     axis = vector_axis(stage)
-    buffers = [b for b in (*stage.reads, *stage.writes) if axis is not None and is_unit_stride(b, axis)]
+    buffers = [b for b in stage.tensors if axis is not None and is_unit_stride(b, axis)]
     return min((ITEM_BYTES[b.dtype] for b in buffers), default=4)
 
 
@@ -95,14 +99,20 @@ def write_pointwise(stage: Stage, schedule: StageSchedule, name: str) -> list[Ke
 
 
 def _elements(stage: Stage, schedule: StageSchedule, variables: tuple[Var, ...]) -> Elements:
-    space = Space(stage.program, tuple(v for v in variables if v.axes))
-    return Elements(stage.program, space, vector_axis(stage), schedule.vector)
+    spelled: dict[str, str] = {}
+    space = Space(stage.program, tuple(v for v in variables if v.axes), registers=spelled)
+    late = late_loads(stage)
+    return Elements(stage.program, space, vector_axis(stage), schedule.vector, spelled=spelled, late=late)
+
+
+def _visit(stage: Stage, elements: Elements) -> Iterator[str | list[str]]:
+    return elements.visit(in_order(stage.loads), list(stage.ops), list(stage.writes))
 
 
 def _write_flat(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...]) -> Kernel:
     lines = Lines()
     total = size_of(order)
-    elements = _elements(stage, s, (Var("i", order),))
+    visit = _visit(stage, _elements(stage, s, (Var("i", order),)))
     grid = f"cdiv({total}, {product(s.block, s.vector)})"
     with lines.block(signature(name, s.block, stage.reads, stage.writes)):
         start = "blockIdx.x * %d + threadIdx.x" % s.block
@@ -111,10 +121,10 @@ def _write_flat(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...
             step = product("gridDim.x", s.block, s.vector)
             grid = f"min({grid}, {RESIDENT_BLOCKS * 256 // s.block})"
             with lines.block(f"for (int i = {first}; i < {total}; i += {step})"):
-                write_pass(lines, elements, list(stage.reads), list(stage.ops), list(stage.writes))
+                write_visit(lines, s.vector, visit)
         else:
             lines.add(f"const int i = {first};", f"if (i >= {total}) return;")
-            write_pass(lines, elements, list(stage.reads), list(stage.ops), list(stage.writes))
+            write_visit(lines, s.vector, visit)
     return _kernel(name, lines, grid, s.block, stage.reads, stage.writes)
 
 
@@ -127,7 +137,7 @@ def _write_rows(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...
         start = f"blockIdx.y * {s.block} + threadIdx.x"
         lines.add(f"const int c = {start if s.vector == 1 else f'({start}) * {s.vector}'};")
         lines.add(f"if (c >= {inner}) return;")
-        write_pass(lines, elements, list(stage.reads), list(stage.ops), list(stage.writes))
+        write_visit(lines, s.vector, _visit(stage, elements))
     grid = f"dim3({size_of(outer)}, cdiv({inner}, {product(s.block, s.vector)}))"
     return _kernel(name, lines, grid, s.block, stage.reads, stage.writes)
 

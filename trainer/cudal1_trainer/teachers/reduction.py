@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from cudal1_fx_passes.program import Literal, Op, Program, Ref
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE, is_float
+from cudal1_trainer.teachers.stage import key_of, read_names
 
 Combine = Callable[[str, str], str]  # (kind of reduction, accumulator) -> expression of the group's value
 
@@ -35,6 +36,13 @@ class Phase:
 
 
 def reduced_value(op: Op) -> str:
+    """The key of what is reduced: a value's name, or a value at an access."""
+    operand = op.operands[0]
+    assert isinstance(operand, Ref)
+    return key_of(operand)
+
+
+def reduced_name(op: Op) -> str:
     operand = op.operands[0]
     assert isinstance(operand, Ref)
     return operand.name
@@ -47,9 +55,9 @@ def phases(program: Program, ops: tuple[Op, ...]) -> tuple[list[Phase], dict[str
     means = {reduced_value(o): o for o in ops if o.fn == "mean"}
     for op in _means_first(ops):
         if not op.over or op.fn == "iota":
-            levels[op.name] = max((levels.get(x.name, 0) for x in op.operands if isinstance(x, Ref)), default=0)
+            levels[op.name] = max((levels.get(name, 0) for name in read_names(op)), default=0)
             continue
-        at = levels.get(reduced_value(op), 0)
+        at = max(levels.get(name, 0) for name in read_names(op))
         made = _phases(program, op, at, means.get(reduced_value(op)), levels)
         found += made
         levels[op.name] = made[-1].level + 1
@@ -71,7 +79,7 @@ def _phases(
     program: Program, op: Op, level: int, mean: Op | None, levels: dict[str, int]
 ) -> list[Phase]:
     n = op.name[1:]
-    source = program.value_dtype[reduced_value(op)]
+    source = program.value_dtype[reduced_name(op)]
     kind = COMPUTE_TYPE[op.dtype if op.fn not in ("argmax", "argmin", "any", "all") else source]
     zero = "0.0f" if kind == "float" else "0"
     const = f"const {kind} {op.name} = "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program import Index, Program
 from cudal1_trainer.teachers.stage import Buffer
 
 
@@ -42,25 +42,58 @@ class Space:
     program: Program
     variables: tuple[Var, ...]
     renamed: Mapping[str, str] = field(default_factory=dict)
+    registers: Mapping[str, str] = field(default_factory=dict)  # of values that other accesses use as an index
 
     def offset(self, buffer: Buffer) -> str:
         """The offset of the current element in elements: `(i0 * d1 + g) * d2 + i2`, or "" for the first."""
+        at = self.moved(buffer)
         if buffer.strides is not None:
-            terms = [f"{self.index(a)} * {buffer.name}_{a}" for a in buffer.axes]
+            terms = [f"{grouped(at.index(a))} * {buffer.name}_{a}" for a in buffer.axes]
             return " + ".join(terms)
         text = ""
-        for name, size in self._units(buffer.axes):
+        for name, size in at._units(buffer.axes):
             text = name if not text else f"{grouped(text)} * {grouped(size)} + {name}"
         return text
+
+    def moved(self, buffer: Buffer) -> Space:
+        """This space with the buffer's access put in: each accessed axis has its own, clamped index."""
+        if not buffer.access:
+            return self
+        renamed = {**self.renamed, **{a: self.place(a, i) for a, i in buffer.access}}
+        return Space(self.program, self.variables, renamed, self.registers)
+
+    def place(self, axis: str, index: Index) -> str:
+        """An index as an expression that stays within the axis."""
+        if index.value is not None:
+            return f"min(max((int){self.registers.get(index.value, index.value)}, 0), {axis} - 1)"
+        text = self.affine(index)
+        lowest, highest = bounds(self.program, index)
+        if lowest < 0:
+            text = f"max({text}, 0)"
+        return f"min({text}, {axis} - 1)" if highest >= self.program.axis[axis].size else text
+
+    def affine(self, index: Index) -> str:
+        """(sum of terms + offset) / divisor, in the names of this space."""
+        text = ""
+        for factor, axis in index.terms:
+            name = grouped(self.index(axis))
+            term = name if abs(factor) == 1 else f"{abs(factor)} * {name}"
+            text += (f" {'-' if factor < 0 else '+'} {term}") if text else ("-" if factor < 0 else "") + term
+        if index.offset or not text:
+            text = f"{text} {'-' if index.offset < 0 else '+'} {abs(index.offset)}" if text else str(index.offset)
+        return text if index.divisor == 1 else f"({text}) / {index.divisor}"
 
     def needed_axes(self, buffers: Iterable[Buffer]) -> list[str]:
         """Axes whose own index the offsets of `buffers` use, in program order."""
         names: set[str] = set()
         for b in buffers:
+            at = dict(b.access)
             if b.strides is not None:
-                names |= set(b.axes)
+                names |= set(b.axes) - set(at)
             else:
-                names |= {a for a in b.axes if not self._in_whole_variable(a, b.axes)}
+                moved = self.moved(b)
+                names |= {a for a in b.axes if a not in at and not moved._in_whole_variable(a, b.axes)}
+            names |= {a for i in at.values() for _, a in i.terms}
         return [a.name for a in self.program.axes if a.name in names]
 
     def index(self, axis: str) -> str:
@@ -121,21 +154,26 @@ class Space:
         return False
 
 
+def bounds(program: Program, index: Index) -> tuple[int, int]:
+    """The lowest and highest place that an affine index takes."""
+    lowest = highest = index.offset
+    for factor, axis in index.terms:
+        reach = factor * (program.axis[axis].size - 1)
+        lowest, highest = lowest + min(0, reach), highest + max(0, reach)
+    return lowest // index.divisor, highest // index.divisor
+
+
 def is_unit_stride(buffer: Buffer, axis: str) -> bool:
     """Whether neighbours along `axis` are neighbours in memory."""
-    if axis not in buffer.axes:
+    if axis not in buffer.axes or any(_uses(i, axis) for _, i in buffer.access) or axis in dict(buffer.access):
         return False
     if buffer.strides is not None:
         return buffer.strides[buffer.axes.index(axis)] == 1
     return buffer.axes[-1] == axis
 
 
-def axis_stride(buffer: Buffer, axis: str) -> str:
-    """The step along `axis` in elements, by name; 1 for the innermost axis of a dense tensor."""
-    at = buffer.axes.index(axis)
-    if buffer.strides is not None:
-        return f"{buffer.name}_{axis}"
-    return size_of(buffer.axes[at + 1 :])
+def _uses(index: Index, axis: str) -> bool:
+    return any(a == axis for _, a in index.terms)
 
 
 def vector_fits(program: Program, buffer: Buffer, axis: str, vector: int) -> bool:

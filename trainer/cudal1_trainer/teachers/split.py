@@ -30,7 +30,7 @@ JOIN_ROWS = 8  # threads that share a group in the joining kernel of split_tile
 def is_splittable(stage: Stage) -> bool:
     """Whether every reduction of the stage can be cut into parts, each needing no other's result."""
     reductions = [o for o in stage.ops if is_reduction(o)]
-    flat = all(set(b.axes) <= set(stage.kept) for b in stage.writes)
+    flat = all(set(b.span) <= set(stage.kept) for b in stage.writes)
     names = {o.name for o in reductions}
     _, levels = phases(stage.program, tuple(o for o in stage.ops if not is_reduction(o) or o.name in names))
     shallow = all(levels.get(reduced_value(o), 0) == 0 for o in reductions)
@@ -88,7 +88,7 @@ class _PartialWriter(GroupedWriter):
         self.element_ops = [o for o in self.element_ops if o.name in needed]
         used = needed | {n for n in _reads(stage, needed)} | {reduced_value(p.phase.op) for p in parts}
         self.reads = tuple(b for b in stage.reads if b.value in used)
-        self.group_reads = [b for b in self.group_reads if b.value in used]
+        self.group_reads = [b for b in self.group_reads if b.key in used or b.value in used]
         self.element_writes, self.group_writes = [], []
 
     def write(self) -> Kernel:
@@ -165,24 +165,25 @@ def _write_join(stage: Stage, schedule: StageSchedule, name: str, parts: list[Pa
     needed = {o.name for o in stage.ops if is_reduction(o)}
     ops = [o for o in writer.group_ops if OPS[o.fn].kind is not Kind.REDUCE]
     used = {n for o in ops for n in _reads(stage, {o.name})} | {b.value for b in stage.writes}
-    group_reads = tuple(b for b in writer.group_reads if b.value in used and b.value not in needed)
+    group_reads = [b for b in writer.group_reads if b.value in used and b.value not in needed]
+    group_params = list({b.name: b for b in group_reads}.values())
     buffers = [Buffer(p.buffer, p.buffer, p.dtype, ()) for p in parts]
     lines = Lines()
-    group = Elements(stage.program, Space(stage.program, tuple(v for v in (Var("g", writer.kept),) if v.axes)), None)
-    with lines.block(signature(name, threads, [*buffers, *group_reads], stage.writes)):
+    group = writer.group
+    with lines.block(signature(name, threads, [*buffers, *group_params], stage.writes)):
         _open_join(lines, kept, tile)
         if any(p.phase.op.fn == "var" for p in parts):
             step = schedule.vector
             lines.add(f"const int n = {product(f'cdiv({total}, {product(schedule.splits, step)})', step)};")
         _JoinPhases(lines, writer, schedule.splits, parts, tile).write(total)
         lines.add(*_means_of_variances(stage, parts))
-        group.spelled |= {o.name: o.name for o in stage.ops if is_reduction(o)}
+        group.spelled.update({o.name: o.name for o in stage.ops if is_reduction(o)})
         lines.add(*group.index_lines([*group_reads, *stage.writes], ops))
-        lines.add(*[group.load(b)[0] or "" for b in group_reads])
-        lines.add(*[group.statement(o) for o in ops])
+        lines.add(*[group.load(b)[0] or "" for b in group_reads if b.key not in group.late])
+        lines.add(*[line for o in ops for line in group.statements(o)])
         stores = [group.store(b)[2] or "" for b in stage.writes]
         write_guarded(lines, f"threadIdx.y == 0 && h < {kept}" if tile else "lane == 0", stores)
-    names = tuple(b.name for b in (*buffers, *group_reads, *stage.writes))
+    names = tuple(b.name for b in (*buffers, *group_params, *stage.writes))
     block = f"dim3({TILE}, {JOIN_ROWS})" if tile else str(threads)
     grid = f"cdiv({kept}, {TILE if tile else JOIN_WARPS})"
     return Kernel(name, "\n".join(lines.text), grid, block, names)

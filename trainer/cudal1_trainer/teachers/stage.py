@@ -2,28 +2,47 @@
 
 A stage reads buffers (inputs, or scratch that an earlier stage wrote), computes operations and writes buffers.
 A reducing stage has the axes it keeps (one group each) and the axes it reduces; everything that those two span
-and that is ready is absorbed into it. What is left over is pointwise. A stage says nothing about threads.
-
-This module does not handle scans, windows or contractions: it returns None and their own strategies apply.
+and that is ready is absorbed into it. A window stage reduces window axes, a scan stage runs along one axis.
+What is left over is pointwise. A stage says nothing about threads. Contractions are not handled (None).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Op, Output, Program, Ref
+from cudal1_fx_passes.program import Index, Op, Output, Program, Ref
+from cudal1_fx_passes.text import print_index
+from cudal1_trainer.teachers.resolve import Unresolvable, is_window, resolve
+
+StageKind = Literal["pointwise", "reduce", "window", "scan"]
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory that holds `value`: an input, an output or scratch; `axes` in memory order, outermost first."""
+    """Memory that holds `value`: an input, an output or scratch; `axes` in memory order, outermost first.
+
+    As a load it may have an access; `span` is then what it varies over, and `register` the name it is loaded to.
+    """
 
     name: str
     value: str
     dtype: str
     axes: tuple[str, ...]
     strides: tuple[int, ...] | None = None
+    access: tuple[tuple[str, Index], ...] = ()
+    span: tuple[str, ...] = ()
+    register: str = ""
+
+    @property
+    def key(self) -> str:
+        """How operations refer to what is loaded."""
+        return key_of(Ref(self.value, self.access))
+
+    @property
+    def index_values(self) -> list[str]:
+        return [i.value for _, i in self.access if i.value is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +50,18 @@ class Stage:
     """kept and reduced: axes in program order; without `reduced` the stage is pointwise over `kept`."""
 
     program: Program
+    kind: StageKind
     kept: tuple[str, ...]
     reduced: tuple[str, ...]
-    reads: tuple[Buffer, ...]
+    reads: tuple[Buffer, ...]  # kernel parameters
+    loads: tuple[Buffer, ...]  # the distinct accesses to them
     ops: tuple[Op, ...]
     writes: tuple[Buffer, ...]
 
     @property
-    def axes(self) -> tuple[str, ...]:
-        held = {*self.kept, *self.reduced}
-        return tuple(a.name for a in self.program.axes if a.name in held)
+    def tensors(self) -> tuple[Buffer, ...]:
+        """Every access to memory."""
+        return (*self.loads, *self.writes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +72,17 @@ class Plan:
     scratch: tuple[Buffer, ...]
 
 
+def key_of(x: Ref) -> str:
+    return f"{x.name}[{','.join(f'{a}={print_index(i)}' for a, i in x.access)}]" if x.access else x.name
+
+
+def is_barrier(op: Op) -> bool:
+    """Whether the operation needs all of its group before any of its results."""
+    return OPS[op.fn].kind in (Kind.REDUCE, Kind.SCAN)
+
+
 def is_reduction(op: Op) -> bool:
     return OPS[op.fn].kind is Kind.REDUCE
-
-
-def is_plain(program: Program) -> bool:
-    """Only pointwise operations, reductions and index values, every operand read in place."""
-    kinds = (Kind.POINTWISE, Kind.REDUCE, Kind.IOTA)
-    in_place = all(not x.access for op in program.ops for x in op.operands if isinstance(x, Ref))
-    return in_place and all(OPS[op.fn].kind in kinds for op in program.ops)
 
 
 def read_names(op: Op) -> list[str]:
@@ -81,12 +104,17 @@ def closure(program: Program, wanted: list[str], held: set[str]) -> set[str]:
 
 
 def cut_stages(program: Program, flat: bool = False) -> Plan | None:
-    """Returns None where the program is not plain.
+    """Returns None where the program has a contraction, or an access that cannot be resolved.
 
     flat: reductions are stages of their own and everything with reduced axes is left to pointwise stages, so
     that each reduction can be split over more blocks than it has groups.
     """
-    return _Cutter(program, flat).run() if is_plain(program) else None
+    if any(OPS[op.fn].kind is Kind.DOT for op in program.ops):
+        return None
+    try:
+        return _Cutter(resolve(program), flat).run()
+    except Unresolvable:
+        return None
 
 
 class _Cutter:
@@ -96,7 +124,7 @@ class _Cutter:
             i.name: Buffer(i.name, i.name, i.dtype, i.axes, i.strides) for i in program.inputs
         }
         self.outputs = list(program.outputs)
-        self.waiting = [op for op in program.ops if is_reduction(op)]
+        self.waiting = [op for op in program.ops if is_barrier(op)]
         self.scratch: list[Buffer] = []
         self.stages: list[Stage] = []
 
@@ -107,79 +135,140 @@ class _Cutter:
             if self.waiting:
                 self._reduce()
         for axes in dict.fromkeys(self.program.value_axes[o.value] for o in self.outputs):
-            self._emit(axes, (), [o for o in self.outputs if self.program.value_axes[o.value] == axes], [])
+            found = [o for o in self.outputs if self.program.value_axes[o.value] == axes]
+            self._emit("pointwise", axes, (), found, [])
         return Plan(tuple(self.stages), tuple(self.scratch))
 
     def _needed(self, wanted: list[str]) -> set[str]:
         return closure(self.program, wanted, set(self.held))
 
     def _blocked(self, name: str, allowed: set[str]) -> bool:
-        """Whether computing `name` takes a waiting reduction that is not among `allowed`."""
+        """Whether computing `name` takes a waiting result that is not among `allowed`, or one at another index."""
         inside = self._needed([name])
-        return any(op.name in inside and op.name not in allowed for op in self.waiting)
+        if any(op.name in inside and op.name not in allowed for op in self.waiting):
+            return True
+        return any(self._reads_elsewhere(self.program.op[n]) for n in inside)
+
+    def _reads_elsewhere(self, op: Op) -> bool:
+        """Whether the operation reads, at another index, a result that is not in memory yet."""
+        refs = [x for x in op.operands if isinstance(x, Ref) and x.access and x.name not in self.held]
+        return any(is_barrier(self.program.op[x.name]) for x in refs)
 
     def _reduce(self) -> None:
-        first = next(op for op in self.waiting if not self._blocked(op.name, {op.name}))
-        kept, reduced = first.axes, self._ordered(first.over)
-        chosen: set[str] = set()
+        ready = [op for op in self.waiting if not self._blocked(op.name, {op.name})]
+        if not ready:
+            raise Unresolvable("reductions that wait for each other")
+        first = ready[0]
+        kind: StageKind = "scan" if not is_reduction(first) else "window" if is_window(first) else "reduce"
+        reduced = self._ordered(first.over)
+        kept = first.axes if kind != "scan" else tuple(a for a in first.axes if a not in reduced)
+        chosen = self._chosen(first, kind, kept, reduced)
+        self.waiting = [op for op in self.waiting if op.name not in chosen]
+        whole = self._ordered((*kept, *reduced))
+        spans = (kept,) if kind == "window" or (self.flat and kind == "reduce") else (kept, whole)
+        done = [o for o in self.outputs if self._is_done(o, spans)]
+        self.outputs = [o for o in self.outputs if o not in done]
+        self._emit(kind, kept, reduced, done, self._frontier(chosen, whole if kind == "scan" else kept))
+
+    def _chosen(self, first: Op, kind: StageKind, kept: tuple[str, ...], reduced: tuple[str, ...]) -> set[str]:
+        """The waiting results that share the first one's stage."""
+        chosen: set[str] = {first.name}
+        if kind == "scan":
+            return chosen
         for op in self.waiting:  # in program order, so the ones below come first
-            same = op.axes == kept and self._ordered(op.over) == reduced
+            same = is_reduction(op) and op.axes == kept and self._ordered(op.over) == reduced
+            if kind == "window":
+                same = same and is_window(op) and op.operands[0] == first.operands[0]
             if same and not self._blocked(op.name, {op.name} if self.flat else chosen | {op.name}):
                 chosen.add(op.name)
-        self.waiting = [op for op in self.waiting if op.name not in chosen]
-        spans = (kept,) if self.flat else (kept, self._ordered((*kept, *reduced)))
-        done = [
-            o
-            for o in self.outputs
-            if self.program.value_axes[o.value] in spans and not self._blocked(o.value, set())
-        ]
-        self.outputs = [o for o in self.outputs if o not in done]
-        self._emit(kept, reduced, done, self._frontier(chosen, kept))
+        return chosen
 
-    def _frontier(self, chosen: set[str], kept: tuple[str, ...]) -> list[str]:
-        """Group values that later stages read: they go to scratch."""
+    def _is_done(self, o: Output, spans: tuple[tuple[str, ...], ...]) -> bool:
+        return self.program.value_axes[o.value] in spans and not self._blocked(o.value, set())
+
+    def _frontier(self, chosen: set[str], axes: tuple[str, ...]) -> list[str]:
+        """Values of this stage that later stages read: they go to scratch."""
+        later = [o.value for o in self.outputs] + [op.name for op in self.waiting]
+        reads_at = {x.name for n in closure(self.program, later, set(self.held)) for x in _accessed(self.program.op[n])}
         group = {
             op.name
             for op in self.program.ops
-            if op.axes == kept
-            and self._needed([op.name]) & chosen
-            and not self._blocked(op.name, set())
+            if op.axes == axes and self._needed([op.name]) & chosen and not self._blocked(op.name, set())
         }
-        later = [o.value for o in self.outputs] + [op.name for op in self.waiting]
         rest = closure(self.program, later, set(self.held) | group)
-        read = {n for name in rest for n in read_names(self.program.op[name])} | set(later)
+        read = {n for name in rest for n in read_names(self.program.op[name])} | set(later) | (reads_at & chosen)
         return [op.name for op in self.program.ops if op.name in group and op.name in read]
 
     def _emit(
-        self, kept: tuple[str, ...], reduced: tuple[str, ...], outputs: list[Output], frontier: list[str]
+        self,
+        kind: StageKind,
+        kept: tuple[str, ...],
+        reduced: tuple[str, ...],
+        outputs: list[Output],
+        frontier: list[str],
     ) -> None:
         program = self.program
-        writes: list[Buffer] = []
-        for out in program.outputs:
-            if out in outputs:
-                writes.append(Buffer(out.name, out.value, program.output_dtype(out), out.axes, out.strides))
+        writes = [
+            self._write(Buffer(o.name, o.value, program.output_dtype(o), o.axes, o.strides)) for o in outputs
+        ]
         # an output that holds a value in full precision serves later stages too
         written = {w.value: w for w in writes if w.value in frontier and w.dtype not in ("f16", "bf16")}
         fresh: list[Buffer] = []
         for name in [n for n in frontier if n not in written]:
             dtype = program.value_dtype[name]
-            buffer = Buffer(
-                f"s{len(self.scratch) + len(fresh)}",
-                name,
-                "f32" if dtype in ("f16", "bf16") else dtype,
-                program.value_axes[name],
-            )
-            fresh.append(buffer)
+            kept_dtype = "f32" if dtype in ("f16", "bf16") else dtype
+            number = len(self.scratch) + len(fresh)
+            fresh.append(self._write(Buffer(f"s{number}", name, kept_dtype, program.value_axes[name])))
         writes += fresh
-        wanted = [w.value for w in writes]
-        inside = self._needed(wanted)
+        inside = self._needed([w.value for w in writes])
         ops = tuple(op for op in program.ops if op.name in inside)
-        used = {n for op in ops for n in read_names(op)} | set(wanted)
-        reads = tuple(b for name, b in self.held.items() if name in used)
-        self.stages.append(Stage(program, kept, reduced, reads, ops, tuple(writes)))
+        loads = self._loads(ops, [w.value for w in writes])
+        names = {b.name for b in loads}
+        reads = tuple(b for b in self.held.values() if b.name in names)
+        self.stages.append(Stage(program, kind, kept, reduced, reads, loads, ops, tuple(writes)))
         self.scratch += fresh
-        self.held |= {b.value: replace(b) for b in fresh}
-        self.held |= written
+        self.held |= {b.value: b for b in fresh} | written
+
+    def _write(self, buffer: Buffer) -> Buffer:
+        return replace(buffer, span=self.program.value_axes[buffer.value], register=buffer.value)
+
+    def _loads(self, ops: tuple[Op, ...], wanted: list[str]) -> tuple[Buffer, ...]:
+        """The distinct reads of memory, in order of first use."""
+        refs = [x for op in ops for x in op.operands if isinstance(x, Ref) and not _is_window_read(op, x)]
+        refs += [Ref(x.name) for op in ops for x in op.operands if isinstance(x, Ref) and _is_window_read(op, x)]
+        refs += [Ref(i) for op in ops for x in op.operands if isinstance(x, Ref) for i in _index_values(x)]
+        refs += [Ref(w) for w in wanted]
+        counts: dict[str, int] = {}
+        found: dict[Ref, Buffer] = {}
+        order = sorted(dict.fromkeys(r for r in refs if r.name in self.held), key=lambda r: list(self.held).index(r.name))
+        for ref in order:
+            name = f"a{ref.name[2:]}" if ref.name.startswith("in") else ref.name
+            if ref.access:
+                counts[name] = counts.get(name, 0) + 1
+                name = f"{name}_{counts[name]}"
+            held = self.held[ref.name]
+            found[ref] = replace(held, access=ref.access, span=self._span(ref), register=name)
+        return tuple(found.values())
+
+    def _span(self, ref: Ref) -> tuple[str, ...]:
+        at = dict(ref.access)
+        found = {a for a in self.program.value_axes[ref.name] if a not in at}
+        for index in at.values():
+            found |= {a for _, a in index.terms}
+            found |= set(self.program.value_axes[index.value]) if index.value is not None else set()
+        return self._ordered(tuple(found))
 
     def _ordered(self, axes: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(a.name for a in self.program.axes if a.name in axes)
+
+
+def _is_window_read(op: Op, x: Ref) -> bool:
+    return is_window(op) and bool(x.access)
+
+
+def _accessed(op: Op) -> list[Ref]:
+    return [x for x in op.operands if isinstance(x, Ref) and x.access]
+
+
+def _index_values(x: Ref) -> list[str]:
+    return [i.value for _, i in x.access if i.value is not None]

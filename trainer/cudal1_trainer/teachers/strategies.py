@@ -4,6 +4,8 @@
     grouped     one reducing stage, one kernel
     split       reductions cut into parts over many blocks, then joined, then applied
     staged      several stages, each with its own schedule
+    window      one pooling stage
+    scan        one scan stage
 
 Variants come likely best first; a teacher draws among them, tests enumerate them.
 """
@@ -13,17 +15,23 @@ from __future__ import annotations
 from itertools import islice
 
 from cudal1_fx_passes.program import Program
-from cudal1_trainer.teachers import grouped_schedules, pointwise
+from cudal1_trainer.teachers import grouped_schedules, pointwise, scans, windows
 from cudal1_trainer.teachers.lower import lower
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Plan, Stage, cut_stages
 
 MAX_VARIANTS = 32
-STRATEGIES = ("pointwise", "grouped", "split", "staged")
+STRATEGIES = ("pointwise", "grouped", "split", "staged", "window", "scan")
 
 
 def stage_schedules(stage: Stage) -> list[StageSchedule]:
-    return grouped_schedules.schedules(stage) if stage.reduced else pointwise.schedules(stage)
+    rules = {
+        "pointwise": pointwise.schedules,
+        "reduce": grouped_schedules.schedules,
+        "window": windows.schedules,
+        "scan": scans.schedules,
+    }
+    return rules[stage.kind](stage)
 
 
 def variants(program: Program) -> list[Schedule]:
@@ -53,7 +61,7 @@ def _plans(program: Program) -> list[Plan]:
         return []
     flat = cut_stages(program, flat=True)
     assert flat is not None
-    worth = any(s.splits > 1 for stage in flat.stages if stage.reduced for s in stage_schedules(stage))
+    worth = any(s.splits > 1 for stage in flat.stages if stage.kind == "reduce" for s in stage_schedules(stage))
     return [plan, flat] if worth else [plan]
 
 
@@ -62,12 +70,14 @@ def _name(plan: Plan, chosen: tuple[StageSchedule, ...]) -> str:
         return "split"
     if len(plan.stages) > 1:
         return "staged"
-    return "grouped" if plan.stages[0].reduced else "pointwise"
+    return {"reduce": "grouped", "window": "window", "scan": "scan", "pointwise": "pointwise"}[plan.stages[0].kind]
 
 
 def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:
     """The best schedule of every stage, then changes of one stage at a time, in order of rank."""
     options = [stage_schedules(stage) for stage in plan.stages]
+    if not all(options):
+        return []
     best = tuple(o[0] for o in options)
     found = [best]
     for rank in range(1, max(len(o) for o in options)):

@@ -25,7 +25,7 @@ def write_analysis(program: Program, exemplars: Sequence[Exemplar] = ()) -> str:
 
 
 def write_design(schedule: Schedule, stages: Sequence[Stage] = ()) -> str:
-    """`grouped. k0 over d1: block, vector 4, block 256, registers`"""
+    """`grouped. stage 0 over d1: block, vector 4, block 256, registers`"""
     parts = []
     for i, s in enumerate(schedule.stages):
         over = f" over {','.join(stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""

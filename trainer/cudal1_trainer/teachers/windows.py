@@ -1,0 +1,180 @@
+"""Writes window stages (pooling): one thread an output, loops over the window with constant extents.
+
+What the window reads is computed in the loop, at the window's index, from memory. An index outside the tensor is
+skipped, so it contributes nothing. With `rows`, the innermost output axis runs along threadIdx.x and the others
+along the grid, so that no thread divides.
+"""
+
+from __future__ import annotations
+
+from cudal1_fx_passes.program import Index, Ref
+from cudal1_trainer.teachers.element import Elements, in_order, late_loads
+from cudal1_trainer.teachers.pointwise import RESIDENT_BLOCKS, memory_order
+from cudal1_trainer.teachers.reduction import declare, phases
+from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.source import Kernel, Lines, signature
+from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, grouped, size_of
+from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction
+
+SIMPLE = ("sum", "mean", "amax", "amin", "prod", "argmax", "argmin", "any", "all")
+
+
+def is_supported(stage: Stage) -> bool:
+    """Reductions of one phase over one access, nothing gathered."""
+    reductions = [o for o in stage.ops if is_reduction(o)]
+    gathers = any(b.index_values for b in stage.loads)
+    return all(o.fn in SIMPLE for o in reductions) and not gathers and not late_loads(stage)
+
+
+def schedules(stage: Stage) -> list[StageSchedule]:
+    if not is_supported(stage):
+        return []
+    total = stage.program.size(stage.kept)
+    inner = stage.program.axis[memory_order(stage)[-1]].size
+    found = []
+    for block in (256, 128, 512, 64):
+        found.append(StageSchedule("exact", 1, block))
+        if total >= 2 * RESIDENT_BLOCKS * block:
+            found.append(StageSchedule("stride", 1, block))
+        if len(stage.kept) > 1 and inner >= block // 2:
+            found.append(StageSchedule("rows", 1, block))
+    return found
+
+
+class WindowWriter:
+    """One window stage under one schedule."""
+
+    def __init__(self, stage: Stage, schedule: StageSchedule, name: str) -> None:
+        self.stage, self.schedule, self.name = stage, schedule, name
+        self.order = memory_order(stage)
+        program = stage.program
+        self.window = [o for o in stage.ops if is_reduction(o)]
+        operand = self.window[0].operands[0]
+        assert isinstance(operand, Ref)
+        self.operand, self.access = operand.name, operand.access
+        rows = schedule.mapping == "rows"
+        parts = (Var("g", self.order[:-1]), Var("c", self.order[-1:])) if rows else (Var("i", self.order),)
+        self.space = Space(program, parts)
+        self.inner_axes = {a for a, _ in self.access} - set(stage.kept)
+        inner = [o for o in stage.ops if not is_reduction(o) and self._is_inner(o.axes)]
+        self.inner_ops = inner
+        self.outer_ops = [o for o in stage.ops if not is_reduction(o) and o not in inner]
+        self.inner_loads = in_order(b for b in stage.loads if self._is_inner(b.span))
+        self.outer_loads = in_order(b for b in stage.loads if not self._is_inner(b.span))
+        self.lines = Lines()
+        self.spelled: dict[str, str] = {}
+
+    def write(self) -> Kernel:
+        s, total = self.schedule, size_of(self.order)
+        grid = f"cdiv({total}, {s.block})"
+        with self.lines.block(signature(self.name, s.block, self.stage.reads, self.stage.writes)):
+            start = f"blockIdx.x * {s.block} + threadIdx.x"
+            if s.mapping == "rows":
+                outer, inner = self.order[:-1], self.order[-1]
+                grid = f"dim3({size_of(outer)}, cdiv({inner}, {s.block}))"
+                self.lines.add("const int g = blockIdx.x;", f"const int c = blockIdx.y * {s.block} + threadIdx.x;")
+                self.lines.add(f"if (c >= {inner}) return;")
+                self._body()
+            elif s.mapping == "stride":
+                grid = f"min({grid}, {RESIDENT_BLOCKS * 256 // s.block})"
+                with self.lines.block(f"for (int i = {start}; i < {total}; i += gridDim.x * {s.block})"):
+                    self._body()
+            else:
+                self.lines.add(f"const int i = {start};", f"if (i >= {total}) return;")
+                self._body()
+        names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
+        return Kernel(self.name, "\n".join(self.lines.text), grid, str(s.block), names)
+
+    def _is_inner(self, axes: tuple[str, ...]) -> bool:
+        return bool(set(axes) & self.inner_axes)
+
+    def _body(self) -> None:
+        program, lines = self.stage.program, self.lines
+        outer = Elements(program, self.space, None, spelled=self.spelled)
+        lines.add(*self._index_lines(outer))
+        for b in self.outer_loads:
+            lines.add(outer.load(b)[0] or "")
+        found, levels = phases(program, self.stage.ops)
+        after = {o.name for o in self.outer_ops if levels[o.name] > 0}
+        lines.add(*[line for o in self.outer_ops if o.name not in after for line in outer.statements(o)])
+        lines.add(*[declare(p) for p in found])
+        if self._counts():
+            lines.add("int n = 0;")
+        self._loops([p.update for p in found])
+        count = "n" if self._counts() else grouped(size_of(self.window[0].over))
+        for p in found:
+            lines.add(*[f.format(p=p.register, n=count) for f in p.finish])
+            self.spelled[p.op.name] = p.op.name
+        lines.add(*[line for o in self.outer_ops if o.name in after for line in outer.statements(o)])
+        lines.add(*[outer.store(b)[2] or "" for b in self.stage.writes])
+
+    def _index_lines(self, outer: Elements) -> list[str]:
+        """Indices that loads, stores and the window's own access need."""
+        used = {a for _, i in self.access for _, a in i.terms} | set(self.space.needed_axes(self._inner_plain()))
+        lines = outer.index_lines([*self.outer_loads, *self.stage.writes], self.outer_ops)
+        for axis in self.stage.program.axes:
+            line = self.space.index_line(axis.name) if axis.name in used else None
+            if line is not None and line not in lines:
+                lines.append(line)
+        return lines
+
+    def _inner_plain(self) -> list[Buffer]:
+        moved = {a: axis_index(a) for a in self.inner_axes}
+        space = Space(self.stage.program, self.space.variables, moved)
+        return [b for b in self.inner_loads if any(a not in moved for a in space.needed_axes([b]))]
+
+    def _counts(self) -> bool:
+        """Whether a mean must count what lies inside."""
+        return any(o.fn == "mean" for o in self.window) and any(self._may_leave(a, i) for a, i in self.access)
+
+    def _may_leave(self, axis: str, index: Index) -> bool:
+        lowest, highest = bounds(self.stage.program, index)
+        return lowest < 0 or highest >= self.stage.program.axis[axis].size or index.divisor > 1
+
+    def _loops(self, updates: list[str]) -> None:
+        """Nested loops over the window axes, then the operations at the window's index."""
+        lines, opened = self.lines, 0
+        program = self.stage.program
+        inner_space = Space(program, self.space.variables, {a: axis_index(a) for a, _ in self.access})
+        left = list(self.access)
+        window = [a.name for a in program.axes if a.name in self.window[0].over]
+        for axis in window:
+            w = axis_index(axis)
+            lines.add("#pragma unroll", f"for (int {w} = 0; {w} < {axis}; {w}++) {{")
+            lines.depth, opened = lines.depth + 1, opened + 1
+            for item in [x for x in left if not any(a in window[opened:] for _, a in x[1].terms)]:
+                left.remove(item)
+                self._place(*item)
+        inside = Elements(program, inner_space, None, spelled=self.spelled)
+        inside_ops = self.inner_ops
+        for b in self.inner_loads:
+            lines.add(inside.load(b)[0] or "")
+        lines.add(*[line for o in inside_ops for line in inside.statements(o)])
+        value = self.spelled[self.operand]
+        lines.add(*[u.format(v=value, c=self._position(window)) for u in updates])
+        if self._counts():
+            lines.add("n++;")
+        for _ in range(opened):
+            lines.depth -= 1
+            lines.add("}")
+
+    def _place(self, axis: str, index: Index) -> None:
+        """The index of one axis of what the window reads; outside the tensor nothing is done."""
+        name = axis_index(axis)
+        text = self.space.affine(Index(index.terms, index.offset))
+        if index.divisor > 1:
+            self.lines.add(f"if (({text}) % {index.divisor} != 0) continue;")
+            text = f"({text}) / {index.divisor}"
+        self.lines.add(f"const int {name} = {text};")
+        if self._may_leave(axis, index):
+            self.lines.add(f"if ({name} < 0 || {name} >= {axis}) continue;")
+
+    def _position(self, window: list[str]) -> str:
+        """The row-major place within the window."""
+        text = ""
+        for axis in window:
+            w = axis_index(axis)
+            text = w if not text else f"{grouped(text)} * {axis} + {w}"
+        return text
+
+
