@@ -120,7 +120,7 @@ def work(worker: Worker, job: Job, mark: Mark) -> Row:
                 candidates[name] = parse_candidate(code, program)
             except CandidateError as error:
                 failures[name] = f"text: {short(error)}"
-    built = build_all(program, candidates, worker.target, mark)
+    built = build_all(program, candidates, worker.target, mark, check=worker.config.dry)
     try:
         found = (
             _measure_host(program, built, mark) if worker.config.dry else _measure(worker, program, built, mark)
@@ -167,7 +167,7 @@ def compile_alone(program: Program, device: torch.device) -> Callable[..., objec
     gate = {"open": False}
 
     def backend(gm: torch.fx.GraphModule, example_inputs: list[Tensor]) -> Callable[..., Any]:
-        compiled = compile_fx(gm, example_inputs)
+        compiled: Any = compile_fx(gm, example_inputs)
 
         def run(*args: Any) -> Any:
             if not gate["open"]:

@@ -60,12 +60,15 @@ class Measurement:
     failures: dict[str, str]
 
 
-def build_all(program: Program, candidates: Mapping[str, Candidate], target: Target, mark: Mark) -> list[Built]:
+def build_all(
+    program: Program, candidates: Mapping[str, Candidate], target: Target, mark: Mark, check: bool = False
+) -> list[Built]:
+    """check: with the legality checks and the cost of the host target, for isolated runs."""
     found = []
     for name, candidate in candidates.items():
         mark(f"build {name}")
         try:
-            found.append(Built(name, candidate, build(program, candidate, target)))
+            found.append(Built(name, candidate, build(program, candidate, target, check)))
         except BuildError as error:
             found.append(Built(name, candidate, None, f"build: {short(error)}"))
     return found
