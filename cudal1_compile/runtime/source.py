@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
-from cudal1_compile.runtime.preamble import preamble
+from cudal1_compile.runtime.preamble import preamble, symbolic_axes
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
 
@@ -47,8 +47,22 @@ def assemble(program: Program, candidate: Candidate, target: Target) -> str:
     reason = refusal(candidate.code)
     if reason:
         raise BuildError(f"device code may not hold {reason}")
-    body = f'{preamble(program)}#line 1 "{CANDIDATE_NAME}"\n{candidate.code.rstrip()}\n'
+    code = f'#line 1 "{CANDIDATE_NAME}"\n{candidate.code.rstrip()}\n'
+    body = f"{preamble(program)}{code}{_assertions(program, candidate)}"
     return body if target.kind == "host" else f"{header_text('cudal1.cuh')}\n{body}"
+
+
+def _assertions(program: Program, candidate: Candidate) -> str:
+    """One static_assert a launch: a kernel that takes more than it is given would read past the argument list."""
+    sizes = len(symbolic_axes(program))
+    wanted = {(launch.kernel, len(launch.args)): None for launch in candidate.launches}
+    return "".join(
+        f"static_assert((int)cudal1::Signature<decltype({kernel})>::pointers == {n} && "
+        f"(int)cudal1::Signature<decltype({kernel})>::bytes == {8 * n + 4 * sizes}, "
+        f'"the launch of {kernel} passes {n} pointers{" and DIMS" if sizes else ""}: '
+        f'its parameters do not fit (end them with DIMS)");\n'
+        for kernel, n in wanted
+    )
 
 
 def refusal(code: str) -> str | None:

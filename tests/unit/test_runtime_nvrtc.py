@@ -68,6 +68,33 @@ def test_a_symbolic_size_cannot_be_an_array_size() -> None:
         build(program, parse_candidate(code, program), gpu())
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "const f32* in0",
+        "const f32* in0, f32* out0, f32* s0",
+        "const f32* in0, f32* out0, int n",
+        "const f32* in0, long long out0",
+    ],
+)
+def test_parameters_must_fit_the_launch(parameters: str) -> None:
+    with pytest.raises(BuildError, match="launch of k passes 2 pointers"):
+        try_build(f"// launch: k<<<1, 32>>>(in0, out0)\n__global__ void k({parameters} DIMS) {{}}\n")
+
+
+def test_parameters_of_other_pointer_types_fit() -> None:
+    head = "__global__ void __launch_bounds__(32) k(const float4* __restrict__ const a, void* __restrict__ b DIMS)"
+    try_build(f"// launch: k<<<1, 32>>>(in0, out0)\n{head} {{ ((float4*)b)[0] = a[0]; }}\n")
+    program = parse_program("region v1\ndims d0=?64\nin0 f32[d0]\nt0 f32[d0] = neg(in0)\nout0 f32[d0] = t0\n")
+    for tail, fits in (("DIMS", True), (", int n", True), ("", False), (", long long n", False)):
+        code = f"// launch: k<<<1, 32>>>(in0, out0)\n__global__ void k(const f32* in0, f32* out0 {tail}) {{}}\n"
+        if fits:
+            build(program, parse_candidate(code, program), gpu())
+            continue
+        with pytest.raises(BuildError, match="DIMS"):
+            build(program, parse_candidate(code, program), gpu())
+
+
 def test_a_block_with_too_many_registers_is_refused() -> None:
     body = "  float v[96];\n  for (int j = 0; j < 96; j++) v[j] = in0[threadIdx.x + j];\n  float s = 0;\n"
     body += "  __syncthreads();\n  for (int r = 0; r < d0; r++)\n"

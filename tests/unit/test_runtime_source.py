@@ -47,7 +47,7 @@ def test_preamble_names_sizes_types_and_strides() -> None:
 def test_the_source_keeps_the_candidates_lines() -> None:
     candidate = parse_candidate(CODE, PROGRAM)
     host, gpu = assemble(PROGRAM, candidate, HOST), assemble(PROGRAM, candidate, GPU)
-    assert host.startswith("#define DIMS") and host.endswith(f'#line 1 "candidate.cu"\n{CODE}')
+    assert host.startswith("#define DIMS") and f'#line 1 "candidate.cu"\n{CODE}static_assert(' in host
     assert gpu.endswith(host) and "block_sum" in gpu
     with pytest.raises(BuildError, match="inline assembly"):
         assemble(PROGRAM, parse_candidate(CODE + 'void f() { asm(""); }\n', PROGRAM), HOST)

@@ -115,6 +115,22 @@ template <> struct Narrow<bf16> {
 };
 }  // namespace cudal1
 
+// What source.py asserts of every launch: its arguments are as many pointers, then 4-byte sizes.
+namespace cudal1 {
+template <class T> struct IsPointer {
+  enum { yes = 0 };
+};
+template <class T> struct IsPointer<T*> {
+  enum { yes = 1 };
+};
+template <class F> struct Signature {
+  enum { pointers = -1, bytes = -1 };
+};
+template <class... A> struct Signature<void(A...)> {
+  enum { pointers = (0 + ... + (int)IsPointer<A>::yes), bytes = (0 + ... + (int)sizeof(A)) };
+};
+}  // namespace cudal1
+
 template <class T> using compute = typename cudal1::Compute<T>::type;
 
 template <class T> CUDAL1_FN compute<T> ld(const T* p) { return cudal1::widen(*p); }
