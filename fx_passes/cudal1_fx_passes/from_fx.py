@@ -22,7 +22,7 @@ from torch import fx
 
 from cudal1_fx_passes import lower_views
 from cudal1_fx_passes.border import constant_nodes, is_bundle, is_view, lowering_of, region_inputs, region_outputs
-from cudal1_fx_passes.domain import domain_of
+from cudal1_fx_passes.domain import Span, domain_of, with_demands
 from cudal1_fx_passes.draft import Draft, Value, dtype_name
 from cudal1_fx_passes.emit import Emitted, Tensor, TooManyDims, emit
 from cudal1_fx_passes.errors import ImportRefused, NodeRefused, ProgramError, RegionTooWide
@@ -61,6 +61,7 @@ class _Importer:
         self.constants = constant_nodes(nodes)
         self.draft = Draft()
         self.env: dict[fx.Node, Result] = {}
+        self.spans: dict[fx.Node, Span] = {}
 
     def run(self, max_ops: int | None) -> ImportedRegion:
         if not self.outputs:
@@ -75,7 +76,8 @@ class _Importer:
             over = emitted.program.ops[max_ops]
             raise ImportRefused(emitted.origins[over.name], f"more than {max_ops} operations")
         symbols = tuple(sympy.sympify(s) for s in emitted.symbols)
-        return ImportedRegion(emitted.program, tuple(self.inputs), tuple(self.outputs), symbols, emitted.origins)
+        program = with_demands(emitted.program)
+        return ImportedRegion(program, tuple(self.inputs), tuple(self.outputs), symbols, emitted.origins)
 
     def _last(self) -> str:
         return next(n.name for n in reversed(self.nodes) if n not in self.constants or n is self.nodes[0])
@@ -105,7 +107,7 @@ class _Importer:
         in_memory = [d for d, stride in zip(dims, meta.stride(), strict=True) if not _is_expanded(stride)]
         self.draft.add_input(name, [a for d in in_memory for a in d])
         self.env[node] = Value(name, dims, dtype)
-        return Tensor(name, meta, dims, dtype, domain_of(node))
+        return Tensor(name, meta, dims, dtype, domain_of(node, self.spans))
 
     def read(self, node: fx.Node) -> Result:
         """What a node stands for; a constant is made anew."""
