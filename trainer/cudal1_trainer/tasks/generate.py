@@ -18,6 +18,7 @@ from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program
 from cudal1_trainer.tasks.builder import Unsuitable
 from cudal1_trainer.tasks.columns import columns, row_then_total, totals
 from cudal1_trainer.tasks.images import images
+from cudal1_trainer.tasks.indexed import gather, joined, pooling, rotary, scan
 from cudal1_trainer.tasks.mixed import mixed
 from cudal1_trainer.tasks.pointwise import glu, pointwise
 from cudal1_trainer.tasks.rows import rows
@@ -36,6 +37,11 @@ FAMILIES: dict[str, tuple[Family, float]] = {
     "row_then_total": (row_then_total, 0.7),
     "images": (images, 4.0),
     "mixed": (mixed, 2.5),
+    "pooling": (pooling, 2.0),
+    "scan": (scan, 1.0),
+    "rotary": (rotary, 0.8),
+    "joined": (joined, 0.8),
+    "gather": (gather, 0.8),
 }
 
 

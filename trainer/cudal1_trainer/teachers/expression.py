@@ -114,6 +114,8 @@ def expression(program: Program, op: Op, operands: list[str]) -> str:
         return f"!{a}"
     if op.fn == "reciprocal":
         return f"{literal(1, dtype)} / {a}"
+    if op.fn == "pow":
+        return _power(a, operands[1], suffix)
     if op.fn in _INFIX:
         return f"{a} {_INFIX[op.fn]} {operands[1]}"
     if op.fn == "abs" and not is_float(dtype):
@@ -121,6 +123,12 @@ def expression(program: Program, op: Op, operands: list[str]) -> str:
     if op.fn in _C_FUNCTIONS:
         return f"{_C_FUNCTIONS[op.fn]}{suffix}({', '.join(operands)})"
     return f"{_HEADER_FUNCTIONS[op.fn]}({', '.join(operands)})"
+
+
+def _power(a: str, exponent: str, suffix: str) -> str:
+    """Small literal exponents without powf, as torch computes them too."""
+    products = {"2.0": f"{a} * {a}", "3.0": f"{a} * {a} * {a}", "0.5": f"sqrt{suffix}({a})", "-0.5": f"rsqrt{suffix}({a})"}
+    return products.get(exponent.removesuffix("f"), f"pow{suffix}({a}, {exponent})")
 
 
 def _cast(a: str, source: str, target: str) -> str:

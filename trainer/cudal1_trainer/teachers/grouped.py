@@ -249,10 +249,9 @@ def group_order(stage: Stage) -> tuple[str, ...]:
 
 
 def reduced_order(stage: Stage) -> tuple[str, ...]:
-    """The reduced axes in memory order; in program order where an argmax counts positions."""
-    if any(o.fn in ("argmax", "argmin") for o in stage.ops):
-        return stage.reduced
-    return _ordered(stage, stage.reduced)
+    """The reduced axes in memory order; in the argmax's own order where one counts positions."""
+    counted = [o for o in stage.ops if o.fn in ("argmax", "argmin")]
+    return counted[0].over if counted else _ordered(stage, stage.reduced)
 
 
 def main_buffer(stage: Stage) -> Buffer:

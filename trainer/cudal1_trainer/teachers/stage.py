@@ -179,6 +179,8 @@ class _Cutter:
             same = is_reduction(op) and op.axes == kept and self._ordered(op.over) == reduced
             if kind == "window":
                 same = same and is_window(op) and op.operands[0] == first.operands[0]
+            if any(_counts_otherwise(op, self.program.op[n]) for n in chosen):
+                continue  # positions in another order take another loop
             if same and not self._blocked(op.name, {op.name} if self.flat else chosen | {op.name}):
                 chosen.add(op.name)
         return chosen
@@ -264,6 +266,11 @@ class _Cutter:
 
 def _is_window_read(op: Op, x: Ref) -> bool:
     return is_window(op) and bool(x.access)
+
+
+def _counts_otherwise(a: Op, b: Op) -> bool:
+    """Whether two operations number the elements of a group in different orders."""
+    return a.fn in ("argmax", "argmin") and b.fn in ("argmax", "argmin") and a.over != b.over
 
 
 def _accessed(op: Op) -> list[Ref]:

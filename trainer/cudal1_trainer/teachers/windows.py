@@ -137,7 +137,7 @@ class WindowWriter:
         program = self.stage.program
         inner_space = Space(program, self.space.variables, {a: axis_index(a) for a, _ in self.access})
         left = list(self.access)
-        window = [a.name for a in program.axes if a.name in self.window[0].over]
+        window = list(self.window_order())
         for axis in window:
             w = axis_index(axis)
             lines.add("#pragma unroll", f"for (int {w} = 0; {w} < {axis}; {w}++) {{")
@@ -157,6 +157,11 @@ class WindowWriter:
         for _ in range(opened):
             lines.depth -= 1
             lines.add("}")
+
+    def window_order(self) -> tuple[str, ...]:
+        """The window axes, outermost first; in an argmax's own order, so that the first of equals is met first."""
+        counted = [o for o in self.window if o.fn in ("argmax", "argmin")]
+        return (counted or self.window)[0].over
 
     def _place(self, axis: str, index: Index) -> None:
         """The index of one axis of what the window reads; outside the tensor nothing is done."""
