@@ -119,14 +119,16 @@ def _add(node: fx.Node, read: Read) -> Span:
 
 def _sub(node: fx.Node, read: Read) -> Span:
     a, b = node.args[:2]
-    if _is_call(b, "amax") and b.args[0] is a:
+    if _is_call(b, "amax", a):
         return Span(hi=0.0)
     x, y = read(a), read(b)
     return ALL if node.kwargs.get("alpha", 1) != 1 else Span(x.lo - y.hi, x.hi - y.lo)
 
 
-def _is_call(x: Any, name: str) -> bool:
-    return isinstance(x, fx.Node) and x.op == "call_function" and f".{name}." in str(x.target)
+def _is_call(x: Any, name: str, first: Any) -> bool:
+    """Whether x is a call of the operator on `first`."""
+    called = isinstance(x, fx.Node) and x.op == "call_function" and f".{name}." in str(x.target)
+    return called and x.args[0] is first
 
 
 def _mul(node: fx.Node, read: Read) -> Span:
@@ -152,7 +154,7 @@ def _product(a: float, b: float) -> float:
 def _div(node: fx.Node, read: Read) -> Span:
     a, b = node.args[:2]
     x, y = read(a), read(b)
-    if _is_call(b, "sum") and b.args[0] is a and x.lo >= 0:
+    if _is_call(b, "sum", a) and x.lo >= 0:
         return UNIT  # a softmax
     if x.lo >= 0 and y.lo >= 0:
         return Span(0.0, x.hi / y.lo if y.lo > 0 else math.inf)
@@ -248,8 +250,8 @@ _FIXED: dict[str, Span] = {
 }
 _PASSING = (
     "view reshape _unsafe_view flatten unsqueeze squeeze expand permute transpose t slice select clone alias "
-    "detach convert_element_type _to_copy mean amax amin max min flip rev gather as_strided repeat avg_pool2d avg_pool3d "
-    "_adaptive_avg_pool2d index _unsafe_index embedding"
+    "detach convert_element_type _to_copy mean amax amin max min flip rev gather as_strided repeat "
+    "avg_pool2d avg_pool3d _adaptive_avg_pool2d index _unsafe_index embedding"
 )
 _RULES: Mapping[str, Callable[[fx.Node, Read], Span]] = dict.fromkeys(_PASSING.split(), _same) | {
     "add": _add,
