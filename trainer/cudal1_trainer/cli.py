@@ -58,9 +58,9 @@ def make_scores(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
     if not torch.cuda.is_available():
         log.info("scores: no CUDA device; %d existing files stay in use", len(score_files(data)))
         return
-    from cudal1_trainer.scores import run
+    from cudal1_trainer.scores import Budget, run
 
-    run(data, out / "scores", recipe.scores.seconds, recipe.scores.programs, recipe.scores.variants)
+    run(data, out / "scores", Budget(recipe.scores.seconds, recipe.scores.programs, recipe.scores.variants))
     for part in sorted((out / "scores").glob("scores*.jsonl.gz")):
         shutil.copy(part, data / f"scores.{out.name}.{part.name.removeprefix('scores.')}")
 

@@ -17,8 +17,9 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from cudal1_trainer.scorebook import (
     score_files,
 )
 from cudal1_trainer.variants import Variant, canonical_key, make_task, write_variants
-from cudal1_trainer.workers import Exclusive, Finished, Lost, run_jobs
+from cudal1_trainer.workers import Exclusive, Finished, Lost, Outcome, run_jobs
 
 log = logging.getLogger(__name__)
 
@@ -123,70 +124,123 @@ def jobs_left(done: Iterable[int], programs: int, variants: int) -> Iterator[Job
     return (Job(seed, variants) for seed in itertools.islice(fresh, programs))
 
 
-def run(data: Path, out: Path, seconds: float, programs: int, variants: int, workers: int = 0) -> dict[str, Any]:
-    """Measures until the time or the tasks are over; returns the summary, also written as scores.summary.json.
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much to measure. workers: processes; 0 is one a core."""
 
-    workers: processes; 0 is one a core.
-    """
-    workers = workers or os.cpu_count() or 2
+    seconds: float
+    programs: int
+    variants: int
+    workers: int = 0
+
+
+def run(data: Path, out: Path, budget: Budget) -> dict[str, Any]:
+    """Measures on this machine's GPU until the time or the tasks are over; returns the summary."""
+    lock = Path(tempfile.gettempdir()) / f"cudal1-scores-{os.getpid()}.lock"
+    try:
+        setup = Setup(data / "heldout.json", lock)
+        return collect(data, out, budget, detect_target(torch.device("cuda", 0)), setup, score_task)
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def collect(
+    data: Path,
+    out: Path,
+    budget: Budget,
+    target: Target,
+    setup: Callable[[], Any],
+    work: Callable[[Any, Job, Mark], TaskScore | None],
+) -> dict[str, Any]:
+    """Runs the workers and writes OUT/scores.jsonl as results come, then its parts and scores.summary.json."""
     start = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    target = detect_target(torch.device("cuda", 0))
-    earlier = read_scores([*score_files(data), *score_files(out)])
-    if earlier is not None and earlier.facts != target.facts():
-        raise ValueError(
-            f"existing scores are of {earlier.facts!r}, this GPU is {target.facts()!r}: "
-            "give another --data and --out"
-        )
-    done = {t.seed for t in earlier.tasks} if earlier else set()
-    lock = Path(tempfile.gettempdir()) / f"cudal1-scores-{os.getpid()}.lock"
-    counts = {"tasks": 0, "kernels": 0, "right": 0, "lost": 0}
-    failures: dict[str, int] = {}
+    done = _already_measured([*score_files(data), *score_files(out)], target)
+    tally = Tally()
     path = out / "scores.jsonl"
-    reported = start
+    drop_torn_line(path)
     with path.open("a") as stream:
-        if path.stat().st_size == 0:
+        if stream.tell() == 0:
             stream.write(json.dumps(_head(target)) + "\n")
-        jobs = jobs_left(done, programs, variants)
-        setup = Setup(data / "heldout.json", lock)
-        for outcome in run_jobs(score_task, setup, jobs, workers, LIMIT_S, start + seconds, blame):
-            _count(outcome, counts, failures)
+        jobs = jobs_left(done, budget.programs, budget.variants)
+        workers = budget.workers or os.cpu_count() or 2
+        for outcome in run_jobs(work, setup, jobs, workers, LIMIT_S, start + budget.seconds, blame):
+            tally.add(outcome)
             if isinstance(outcome, Finished) and outcome.result is not None:
                 stream.write(print_score(outcome.result) + "\n")
                 stream.flush()
-            if time.monotonic() - reported > REPORT_S:
-                reported = time.monotonic()
-                log.info("%s, %.1f kernels/s", counts, counts["kernels"] / (reported - start))
-    lock.unlink(missing_ok=True)
-    seconds_used = time.monotonic() - start
-    summary = counts | {
-        "seconds": round(seconds_used, 1),
-        "kernels_per_s": round(counts["kernels"] / seconds_used, 1),
-        "failures": failures,
-        "parts": [p.name for p in pack(path, out)],
-    }
+            tally.report(start)
+    parts = [p.name for p in pack(path, out)]
+    summary = tally.summary(time.monotonic() - start) | {"parts": parts, "before": len(done)}
     (out / "scores.summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     return summary
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cuts what a kill left behind the last line break."""
+    if path.is_file():
+        whole = path.read_bytes()
+        path.write_bytes(whole[: whole.rfind(b"\n") + 1])
+
+
+def _already_measured(files: list[Path], target: Target) -> set[int]:
+    book = read_scores(files)
+    if book is None:
+        return set()
+    if book.facts != target.facts():
+        raise ValueError(
+            f"existing scores are of {book.facts!r}, this GPU is {target.facts()!r}: give another --data and --out"
+        )
+    return {t.seed for t in book.tasks}
+
+
+@dataclass
+class Tally:
+    """Counts of one run, for the log and the summary."""
+
+    tasks: int = 0
+    kernels: int = 0
+    right: int = 0
+    lost: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    reported: float = field(default_factory=time.monotonic)
+
+    def add(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Lost):
+            self.lost += 1
+            self.failures[f"lost: {outcome.mark}"] += 1
+            return
+        if outcome.result is None:
+            return
+        self.tasks += 1
+        for v in outcome.result.variants:
+            self.kernels += 1
+            self.right += v.us is not None
+            if v.failure is not None:
+                self.failures[f"{v.name.partition('/')[0]}: {v.failure.partition(':')[0]}"] += 1
+
+    def report(self, start: float) -> None:
+        now = time.monotonic()
+        if now - self.reported > REPORT_S:
+            self.reported = now
+            rate = self.kernels / (now - start)
+            log.info("%d tasks, %d of %d kernels right, %.1f/s", self.tasks, self.right, self.kernels, rate)
+
+    def summary(self, seconds: float) -> dict[str, Any]:
+        return {
+            "tasks": self.tasks,
+            "kernels": self.kernels,
+            "right": self.right,
+            "lost": self.lost,
+            "seconds": round(seconds, 1),
+            "kernels_per_s": round(self.kernels / seconds, 1),
+            "failures": dict(self.failures.most_common()),
+        }
 
 
 def _head(target: Target) -> dict[str, Any]:
     versions = {"torch": torch.__version__, "cuda": torch.version.cuda}
     return {"target": asdict(target), "facts": target.facts(), "versions": versions}
-
-
-def _count(outcome: Finished | Lost, counts: dict[str, int], failures: dict[str, int]) -> None:
-    if isinstance(outcome, Lost):
-        counts["lost"] += 1
-        return
-    if outcome.result is None:
-        return
-    counts["tasks"] += 1
-    for v in outcome.result.variants:
-        counts["kernels"] += 1
-        counts["right"] += v.us is not None
-        if v.failure is not None:
-            key = f"{v.name.partition('/')[0]}: {v.failure.split(':')[0]}"
-            failures[key] = failures.get(key, 0) + 1
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -204,7 +258,8 @@ def main(argv: list[str] | None = None) -> None:
         )
     recipe = load_recipe(arguments.recipe).scores
     seconds = arguments.seconds or recipe.seconds
-    found = run(arguments.data, arguments.out, seconds, recipe.programs, recipe.variants, arguments.workers)
+    budget = Budget(seconds, recipe.programs, recipe.variants, arguments.workers)
+    found = run(arguments.data, arguments.out, budget)
     log.info("%s", json.dumps(found))
 
 

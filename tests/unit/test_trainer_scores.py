@@ -1,0 +1,96 @@
+"""The score run without a GPU: what it writes is what training reads back; it goes on after a kill."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudal1_trainer.corpus import write_again
+from cudal1_trainer.heldout import hold_out, write_heldout
+from cudal1_trainer.pairs import H100
+from cudal1_trainer.scorebook import TaskScore, VariantScore, read_lines, read_scores, score_files
+from cudal1_trainer.scores import Budget, Job, Tally, collect, drop_torn_line
+from cudal1_trainer.variants import canonical_key, make_task, write_variants
+from cudal1_trainer.workers import Finished, Lost
+
+
+def _setup() -> None:
+    return None
+
+
+def _work(state: None, job: Job, mark: Any) -> TaskScore | None:
+    """Times drawn from the seed; task 3 kills its worker while its first variant is under way."""
+    program = make_task(job.seed)
+    rng = random.Random(job.seed)
+    scores = []
+    for variant in write_variants(program, job.limit):
+        mark(variant.name)
+        if job.seed == 3 and not job.blamed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if variant.name in job.blamed:
+            scores.append(VariantScore(variant.name, variant.digest, None, "crash: hung"))
+        else:
+            scores.append(VariantScore(variant.name, variant.digest, rng.uniform(1, 9)))
+    return TaskScore(job.seed, canonical_key(program), 10.0, tuple(scores))
+
+
+def _collect(data: Path, out: Path, programs: int) -> dict[str, Any]:
+    return collect(data, out, Budget(60.0, programs, 4, 2), H100, _setup, _work)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    write_heldout(hold_out(()), tmp_path / "data" / "heldout.json")
+    return tmp_path / "data"
+
+
+def test_a_run_is_written_and_read_back_as_training_data(data: Path, tmp_path: Path) -> None:
+    summary = _collect(data, tmp_path / "out", 6)
+    assert (summary["tasks"], summary["lost"]) == (6, 1)
+    book = read_scores(score_files(tmp_path / "out"))
+    assert book is not None and book.facts == H100.facts()
+    assert sorted(t.seed for t in book.tasks) == list(range(6))
+    assert [v.failure for t in book.tasks if t.seed == 3 for v in t.variants if v.failure] == ["crash: hung"]
+    scored = [write_again(t, hold_out(())) for t in book.tasks]
+    assert all(s is not None for s in scored)
+    assert sum(len(s.measured) for s in scored if s) == summary["right"]
+
+
+def test_a_second_run_measures_what_is_left(data: Path, tmp_path: Path) -> None:
+    _collect(data, tmp_path / "out", 2)
+    with (tmp_path / "out" / "scores.jsonl").open("a") as stream:
+        stream.write('{"seed": 99, "torn')
+    summary = _collect(data, tmp_path / "out", 2)
+    assert (summary["tasks"], summary["before"]) == (2, 2)
+    seeds = [line["seed"] for line in read_lines(tmp_path / "out" / "scores.jsonl") if "seed" in line]
+    assert sorted(seeds) == [0, 1, 2, 3]
+
+
+def test_scores_of_another_gpu_are_refused(data: Path, tmp_path: Path) -> None:
+    (data / "scores.a100.jsonl").write_text('{"facts": "target sm_80, 108 SMs"}\n')
+    with pytest.raises(ValueError, match="another --data"):
+        _collect(data, tmp_path / "out", 1)
+
+
+def test_only_a_torn_end_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "scores.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"b"')
+    drop_torn_line(path)
+    assert path.read_bytes() == b'{"a": 1}\n'
+    drop_torn_line(path)
+    assert path.read_bytes() == b'{"a": 1}\n'
+
+
+def test_the_tally_counts_failures_by_strategy_and_stage() -> None:
+    tally = Tally()
+    scores = (VariantScore("split/x", "d", None, "wrong: out0"), VariantScore("grouped/y", "e", 1.0))
+    tally.add(Finished(Job(0, 4), TaskScore(0, "f", None, scores)))
+    tally.add(Lost(Job(1, 4), "timing", "silent"))
+    found = tally.summary(2.0)
+    assert found["failures"] == {"split: wrong": 1, "lost: timing": 1}
+    assert (found["kernels"], found["right"], found["kernels_per_s"]) == (2, 1, 1.0)
