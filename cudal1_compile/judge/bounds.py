@@ -24,7 +24,9 @@ from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Op, Program, Ref
 _MAGNIFY = 2.0**20  # float64 programs: their errors lie at the float64 probe's own resolution
 _STEPS = {"floor", "ceil", "round", "trunc", "sign"}
 _INTEGER_SAFE = {"add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "sum", "amax", "amin", "where"}
-_TWO_SIDED = {"floor", "ceil", "round", "trunc", "sign", "remainder", "fmod", "where", "cast", "isnan", "abs"}
+_JUMPS = {"floor", "ceil", "round", "trunc", "sign", "remainder", "fmod", "where", "cast", "isnan", "abs"}
+_TWO_SIDED = _JUMPS | {"div", "reciprocal", "rsqrt", "sqrt", "log", "log2", "log1p", "pow"}
+_PERIODIC = {"sin", "cos"}  # a large error may span whole periods, which no probe sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,9 @@ def _pointwise(
     for name in _operands(op):
         error = errors[name]
         if error is None:
+            continue
+        if op.fn in _PERIODIC:
+            total = error.clamp(max=2.0)
             continue
         for sign in (1.0, -1.0) if op.fn in _TWO_SIDED or op.dtype not in FLOAT_DTYPES else (1.0,):
             moved = trace.run(op, {**values, name: _move(values[name], error, sign)})

@@ -1,0 +1,147 @@
+"""Guarded memory: every stray write is seen, gaps included; poison is no value that a kernel could mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.judge.arena import ALIGNMENT, POISONS, Arena, BufferSpec, input_specs, invalid_bools
+from cudal1_compile.judge.audit.honest import SILU_SCALAR, STRIDED
+from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.exam import Exam, prepare_exam
+from cudal1_compile.judge.trial import Right, Trial, TrialStopped, Wrong
+from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.program import Program
+
+CPU = torch.device("cpu")
+SPECS = (
+    BufferSpec("a", torch.float32, (3, 5), (8, 1)),
+    BufferSpec("b", torch.bool, (7,)),
+    BufferSpec("c", torch.bfloat16, (2, 2)),
+)
+
+
+def test_buffers_are_aligned_and_apart() -> None:
+    arena = Arena(SPECS, CPU)
+    starts = [v.data_ptr() - arena.views[0].data_ptr() for v in arena.views]
+    assert all(s % ALIGNMENT == 0 for s in starts)
+    assert starts == sorted(set(starts))
+    assert [tuple(v.shape) for v in arena.views] == [(3, 5), (7,), (2, 2)]
+    assert arena.views[0].stride() == (8, 1)
+
+
+@pytest.mark.parametrize("byte", POISONS)
+def test_poison_fills_elements_and_leaves_canaries(byte: int) -> None:
+    arena = Arena(SPECS, CPU)
+    arena.poison(byte)
+    assert not bool(arena.damaged())
+    assert bool(invalid_bools(arena.views[1:2]))
+    if byte == 0xFF:
+        assert bool(arena.views[0].isnan().all())
+        assert bool(arena.views[2].isnan().all())
+
+
+@pytest.mark.parametrize("offset", [-1, 6, 7, 21, 22])
+def test_a_write_next_to_a_buffer_or_into_its_gap_is_seen(offset: int) -> None:
+    """The first buffer: rows of 5 within strides of 8, the last element at 20."""
+    arena = Arena(SPECS, CPU)
+    arena.poison(0xFF)
+    view = arena.views[0]
+    torch.as_strided(view, (1,), (1,), view.storage_offset() + offset).fill_(1.0)
+    assert bool(arena.damaged())
+
+
+def test_loaded_inputs_are_compared_whole() -> None:
+    x = torch.randn(30)[::3]
+    y = torch.arange(6)
+    arena = Arena(input_specs([x, y]), CPU, guard_gaps=False)
+    arena.load([x, y])
+    assert torch.equal(arena.views[0], x)
+    assert not bool(arena.damaged())
+    assert not bool(arena.differs_from([x, y]))
+    arena.views[1][5] += 1
+    assert bool(arena.differs_from([x, y]))
+
+
+class _Python:
+    """A runner whose kernel is a Python function over the buffers."""
+
+    def __init__(self, program: Program, cheat: str = "") -> None:
+        self.program, self.cheat = program, cheat
+        self.calls = 0
+        self.first: list[Tensor] = []
+
+    def launch(
+        self,
+        outputs: Sequence[Tensor],
+        scratch: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        sizes: Mapping[str, int],
+    ) -> None:
+        self.calls += 1
+        if self.cheat == "stop":
+            raise TrialStopped("it hung")
+        if self.cheat == "skip what looks done" and bool(outputs[0].isfinite().all() & (outputs[0] < 1e30).all()):
+            return
+        found = evaluate(self.program, list(inputs), sizes)
+        if self.cheat == "first result for ever":
+            self.first = self.first or found
+            found = self.first
+        for target, source in zip(outputs, found, strict=True):
+            target.copy_(source)
+        if self.cheat == "write an input":
+            inputs[0].view(-1)[0] = 7.0
+        if self.cheat == "write behind":
+            end = outputs[0].storage_offset() + outputs[0].numel()
+            torch.as_strided(outputs[0], (1,), (1,), end).fill_(0.0)
+        if self.cheat == "flaky" and self.calls == 2:
+            outputs[0].view(-1)[3] += 1e-3
+
+    def wait(self) -> None:
+        """Python has no queue."""
+
+
+def _trial(cheat: str = "") -> Right | Wrong:
+    program = region("silu")
+    exam = prepare_exam(program, 11, CPU, 1 << 30)
+    assert isinstance(exam, Exam)
+    return Trial(exam, parse_candidate(SILU_SCALAR, program), _Python(program, cheat), CPU).verify()
+
+
+def test_a_right_result_passes_every_case() -> None:
+    found = _trial()
+    assert isinstance(found, Right)
+    assert len(found.errors) == 9
+
+
+@pytest.mark.parametrize(
+    ("cheat", "word"),
+    [
+        ("skip what looks done", "out0"),
+        ("first result for ever", "out0"),
+        ("write an input", "into an input"),
+        ("write behind", "outside its buffers"),
+        ("flaky", "out0"),
+    ],
+)
+def test_cheats_of_a_call_are_seen(cheat: str, word: str) -> None:
+    found = _trial(cheat)
+    assert isinstance(found, Wrong)
+    assert word in found.reason
+
+
+def test_a_stop_goes_to_whoever_owns_the_process() -> None:
+    with pytest.raises(TrialStopped):
+        _trial("stop")
+
+
+def test_strided_outputs_keep_their_gaps() -> None:
+    program = region("strided")
+    exam = prepare_exam(program, 11, CPU, 1 << 30)
+    assert isinstance(exam, Exam)
+    found = Trial(exam, parse_candidate(STRIDED, program), _Python(program), CPU).verify()
+    assert isinstance(found, Right)

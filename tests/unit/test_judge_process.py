@@ -1,0 +1,212 @@
+"""The worker process from outside: clean start, deadlines, death, and a bench that survives what workers do."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.judge import device_bench, wire
+from cudal1_compile.judge.audit.honest import SILU_SCALAR
+from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.isolation import worker_environment
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected
+from cudal1_compile.runtime.build import Binary, Resources
+from cudal1_compile.runtime.target import Target
+
+FAKE = """
+import json, os, sys, time
+from cudal1_compile.judge.isolation import give_up_privileges, take_over_pipes
+requests, replies = take_over_pipes()
+given_up = give_up_privileges()
+print("noise on standard output must not reach the protocol")
+out = os.fdopen(replies, "wb")
+def say(message):
+    out.write(json.dumps(message).encode() + b"\\n"); out.flush()
+say({"hello": 1, **given_up})
+for line in os.fdopen(requests, "rb"):
+    message = json.loads(line)
+    match message["op"]:
+        case "echo": say({"got": message, "environment": dict(os.environ), "pid": os.getpid()})
+        case "hang": time.sleep(60)
+        case "die": os._exit(9)
+        case "child":
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+            say({"child": child})
+"""
+
+
+@pytest.fixture()
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    (tmp_path / "fake_worker_for_tests.py").write_text(FAKE)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    return Worker("fake_worker_for_tests")
+
+
+def test_answers_in_a_clean_environment(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_USER", "1")
+    reply = worker.ask({"op": "echo", "n": 3}, 20.0)
+    assert reply["got"] == {"op": "echo", "n": 3}
+    assert "SECRET_OF_THE_USER" not in reply["environment"]
+    assert reply["environment"]["HOME"] != os.environ.get("HOME")
+    worker.kill()
+    assert not worker.alive
+    worker.kill()
+
+
+def test_a_hang_is_killed_at_the_deadline(worker: Worker) -> None:
+    worker.ask({"op": "echo"}, 20.0)
+    begin = time.monotonic()
+    with pytest.raises(WorkerLost, match="in time"):
+        worker.ask({"op": "hang"}, 0.3)
+    assert time.monotonic() - begin < 5.0
+    assert not worker.alive
+
+
+def test_a_death_is_noticed_at_once(worker: Worker) -> None:
+    begin = time.monotonic()
+    with pytest.raises(WorkerLost, match="died"):
+        worker.ask({"op": "die"}, 20.0)
+    assert time.monotonic() - begin < 15.0
+
+
+def test_children_die_with_the_worker(worker: Worker) -> None:
+    child = worker.ask({"op": "child"}, 20.0)["child"]
+    assert Path(f"/proc/{child}").exists()
+    worker.kill()
+    end = time.monotonic() + 5.0
+    while _running(child) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not _running(child)
+
+
+def _running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_paths_of_a_worker_are_absolute(tmp_path: Path) -> None:
+    environment = worker_environment(tmp_path)
+    assert all(os.path.isabs(path) for path in environment["PYTHONPATH"].split(os.pathsep))
+    assert environment["HOME"] == str(tmp_path)
+
+
+def test_a_request_carries_program_candidate_and_binary() -> None:
+    program = region("silu")
+    candidate = parse_candidate(SILU_SCALAR, program)
+    binary = Binary("cuda", "sm_90a", b"\x7fELF\x00cubin", {"k": Resources(16, 0, 0, 1024, "k")})
+    request = wire.decode(wire.encode(wire.judge_request(program, candidate, binary, 2**47, True)))
+    assert wire.read_program(request) == program
+    (entrant,) = request["entrants"]
+    assert wire.read_entrant(entrant, program) == (candidate, binary)
+    assert request["seed"] == 2**47
+
+
+def test_limits_survive_the_wire() -> None:
+    limits = Limits(verify_s=0.5, distributions=("normal", "offset"))
+    request = wire.decode(wire.encode(wire.start_request(1, limits)))
+    assert wire.read_limits(request) == limits
+    assert request["device"] == 1
+
+
+class _Script:
+    """A worker that answers from a script; an exception in it is raised."""
+
+    def __init__(self, answers: list[wire.Message | WorkerLost]) -> None:
+        self.answers = answers
+        self.alive = True
+        self.asked: list[str] = []
+
+    def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
+        self.asked.append(message["op"])
+        if message["op"] == "start":
+            return {"ready": True}
+        answer = self.answers.pop(0)
+        if isinstance(answer, WorkerLost):
+            self.alive = False
+            raise answer
+        return answer
+
+    def kill(self) -> None:
+        self.alive = False
+
+
+def _bench(monkeypatch: pytest.MonkeyPatch, scripts: list[_Script]) -> device_bench.DeviceBench:
+    binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
+    monkeypatch.setattr(device_bench, "build", lambda program, candidate, target: binary)
+    monkeypatch.setattr("cudal1_compile.runtime.nvrtc.library", lambda: None)
+    target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
+    made = iter(cast(list[Worker], scripts))
+    return device_bench.DeviceBench(target, Limits(build_threads=2), 0, lambda: next(made))
+
+
+def _reply(*verdicts: object, fatal: bool = False) -> wire.Message:
+    return wire.verdicts_reply(list(verdicts), fatal)  # type: ignore[arg-type]
+
+
+def test_a_lost_worker_rejects_its_candidate_and_a_spare_takes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Rejected("verify", "out0 is wrong")
+    scripts = [_Script([WorkerLost("hang")]), _Script([_reply(wrong)]), _Script([]), _Script([])]
+    bench = _bench(monkeypatch, scripts)
+    program = region("silu")
+    candidate = parse_candidate(SILU_SCALAR, program)
+    first, second = bench.try_many([(program, candidate), (program, candidate)], 1)
+    assert isinstance(first, Rejected)
+    assert "hang" in first.reason
+    assert second == wrong
+    assert bench.restarts == 1
+    bench.close()
+    assert not any(s.alive for s in scripts[:3])
+
+
+def test_a_fatal_reply_retires_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = Rejected("verify", "the kernel faulted")
+    right = Rejected("verify", "another")
+    scripts = [_Script([_reply(fault, fatal=True)]), _Script([_reply(right)]), _Script([])]
+    bench = _bench(monkeypatch, scripts)
+    program = region("silu")
+    candidate = parse_candidate(SILU_SCALAR, program)
+    assert bench.try_many([(program, candidate)] * 2, 1) == [fault, right]
+    assert not scripts[0].alive
+    bench.close()
+
+
+def test_a_failure_of_the_judge_itself_is_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = _bench(
+        monkeypatch, [_Script([{"failure": "Traceback\nValueError: ours", "fatal": False}]), _Script([])]
+    )
+    program = region("silu")
+    (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    assert verdict == Deferred("the judge failed: ValueError: ours")
+    bench.close()
+
+
+def test_finalists_after_a_fault_are_tried_alone_so_that_only_the_culprit_falls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fault = Rejected("verify", "the kernel faulted")
+    good = Accepted(Proof("t", "reassociates", (), 1))
+    scripts = [
+        _Script([_reply(fault, fault, fatal=True)]),
+        _Script([_reply(fault, fatal=True)]),
+        _Script([_reply(good), _reply(good)]),
+        _Script([]),
+    ]
+    bench = _bench(monkeypatch, scripts)
+    program = region("silu")
+    candidate = parse_candidate(SILU_SCALAR, program)
+    assert bench.try_finalists(program, [candidate, candidate], 1) == [fault, good]
+    assert scripts[2].asked == ["start", "judge", "finalists"]
+    bench.close()
