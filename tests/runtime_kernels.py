@@ -387,6 +387,14 @@ def _scans() -> Iterator[Case]:
                 atol=0.0 if exact else 1e-3,
             )
     yield Case(
+        "scan_with_an_int_total",
+        ("i32", "i32"),
+        "int total;\nint x = block_scan_sum(in0[i], total);\nout0[i] = x + 1000 * total;",
+        _rows("i32", 128),
+        lambda x: (x.view(-1, 128).cumsum(1) + 1000 * x.view(-1, 128).sum(1, keepdim=True)).int().reshape(-1),
+        block=128,
+    )
+    yield Case(
         "scan_prod_and_total",
         ("f64", "f64"),
         "double total;\ndouble x = block_scan_prod(1.0 + 0.01 * in0[i], total);\n"

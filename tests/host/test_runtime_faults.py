@@ -138,6 +138,16 @@ FAULTS = [
         "out0[i] = v;",
     ),
     Planted(
+        "warp_sum_in_two_branches",
+        "warp_misuse",
+        TID + "f32 v;\nif (i % 2) v = warp_sum(in0[i]);\nelse v = warp_sum(in1[i]);\nout0[i] = v;",
+    ),
+    Planted(
+        "block_sum_in_two_branches",
+        "barrier_divergence",
+        TID + "f32 v;\nif (i < 128)\nv = block_sum(in0[i]);\nelse\nv = block_sum(in1[i]); // FAULT\nout0[i] = v;",
+    ),
+    Planted(
         "misaligned_vector",
         "misaligned",
         TID + "float v[4];\nif (i < 8) vload<4>(in0 + i * 4 + 1, v); // FAULT\nout0[i] = in0[i];",

@@ -42,6 +42,22 @@ struct __align__(2) bf16 { unsigned short bits; };
 #endif
 
 #define CUDAL1_FN __device__ __forceinline__
+// On the host target every collective knows the candidate's line, so that two different ones do not pass as one.
+#ifdef CUDAL1_HOST
+struct Cudal1Line {
+  int number;
+  constexpr operator int() const { return number; }
+};
+#define CUDAL1_FROM , Cudal1Line line = {__builtin_LINE()}  // in a parameter list
+#define CUDAL1_LINE_ONLY line  // as the only argument, or after others:
+#define CUDAL1_AT , line
+#define CUDAL1_SHUFFLE_AT , 32, line
+#else
+#define CUDAL1_FROM
+#define CUDAL1_LINE_ONLY
+#define CUDAL1_AT
+#define CUDAL1_SHUFFLE_AT
+#endif
 #ifdef CUDAL1_HOST
 #define CUDAL1_ATOMIC_READ(p) __atomic_load_n(p, __ATOMIC_RELAXED)
 #else
@@ -297,28 +313,28 @@ struct Prod { template <class T> static CUDAL1_FN T join(T a, T b) { return a * 
 struct Max { template <class T> static CUDAL1_FN T join(T a, T b) { return maximum(a, b); } };
 struct Min { template <class T> static CUDAL1_FN T join(T a, T b) { return minimum(a, b); } };
 
-template <class F, class T> CUDAL1_FN T warp_reduce(T x) {
+template <class F, class T> CUDAL1_FN T warp_reduce(T x CUDAL1_FROM) {
 #pragma unroll
-  for (int m = 16; m > 0; m /= 2) x = F::join(x, __shfl_xor_sync(0xffffffffu, x, m));
+  for (int m = 16; m > 0; m /= 2) x = F::join(x, __shfl_xor_sync(0xffffffffu, x, m CUDAL1_SHUFFLE_AT));
   return x;
 }
 // The first barrier keeps a second call from overwriting `part` while a slow warp still reads the first one's.
-template <class F, class T> CUDAL1_FN T block_reduce(T x) {
+template <class F, class T> CUDAL1_FN T block_reduce(T x CUDAL1_FROM) {
   __shared__ T part[32];
-  x = warp_reduce<F>(x);
+  x = warp_reduce<F>(x CUDAL1_AT);
   int warps = block_threads() / 32;
   if (warps == 1) return x;
-  __syncthreads();
+  __syncthreads(CUDAL1_LINE_ONLY);
   if (lane_id() == 0) part[warp_id()] = x;
-  __syncthreads();
+  __syncthreads(CUDAL1_LINE_ONLY);
   x = part[lane_id() < warps ? lane_id() : 0];
   T result = x;
 #pragma unroll
   for (int m = 16; m > 0; m /= 2) {  // lanes past `warps` hold a copy that must not be counted
-    T other = __shfl_down_sync(0xffffffffu, result, m);
+    T other = __shfl_down_sync(0xffffffffu, result, m CUDAL1_SHUFFLE_AT);
     if (lane_id() + m < warps) result = F::join(result, other);
   }
-  return __shfl_sync(0xffffffffu, result, 0);
+  return __shfl_sync(0xffffffffu, result, 0 CUDAL1_SHUFFLE_AT);
 }
 
 template <bool LARGEST, class T, class I> CUDAL1_FN void keep_best(T& v, I& i, T w, I j) {
@@ -330,82 +346,94 @@ template <bool LARGEST, class T, class I> CUDAL1_FN void keep_best(T& v, I& i, T
     i = j;
   }
 }
-template <bool LARGEST, class T, class I> CUDAL1_FN void warp_best(T& v, I& i) {
+template <bool LARGEST, class T, class I> CUDAL1_FN void warp_best(T& v, I& i CUDAL1_FROM) {
 #pragma unroll
   for (int m = 16; m > 0; m /= 2) {
-    T w = __shfl_xor_sync(0xffffffffu, v, m);
-    I j = __shfl_xor_sync(0xffffffffu, i, m);
+    T w = __shfl_xor_sync(0xffffffffu, v, m CUDAL1_SHUFFLE_AT);
+    I j = __shfl_xor_sync(0xffffffffu, i, m CUDAL1_SHUFFLE_AT);
     keep_best<LARGEST>(v, i, w, j);
   }
 }
-template <bool LARGEST, class T, class I> CUDAL1_FN void block_best(T& v, I& i) {
+template <bool LARGEST, class T, class I> CUDAL1_FN void block_best(T& v, I& i CUDAL1_FROM) {
   __shared__ T part[32];
   __shared__ I part_index[32];
-  warp_best<LARGEST>(v, i);
+  warp_best<LARGEST>(v, i CUDAL1_AT);
   int warps = block_threads() / 32;
   if (warps == 1) return;
-  __syncthreads();
+  __syncthreads(CUDAL1_LINE_ONLY);
   if (lane_id() == 0) {
     part[warp_id()] = v;
     part_index[warp_id()] = i;
   }
-  __syncthreads();
+  __syncthreads(CUDAL1_LINE_ONLY);
   v = part[lane_id() < warps ? lane_id() : 0];  // a repeated pair changes nothing
   i = part_index[lane_id() < warps ? lane_id() : 0];
-  warp_best<LARGEST>(v, i);
+  warp_best<LARGEST>(v, i CUDAL1_AT);
 }
 
-template <class F, class T> CUDAL1_FN T warp_scan(T x) {
+template <class F, class T> CUDAL1_FN T warp_scan(T x CUDAL1_FROM) {
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) {
-    T before = __shfl_up_sync(0xffffffffu, x, d);
+    T before = __shfl_up_sync(0xffffffffu, x, d CUDAL1_SHUFFLE_AT);
     if (lane_id() >= d) x = F::join(before, x);
   }
   return x;
 }
-template <class F, class T> CUDAL1_FN T block_scan(T x, T& total) {
+template <class F, class T> CUDAL1_FN T block_scan(T x, T& total CUDAL1_FROM) {
   __shared__ T part[32];
-  x = warp_scan<F>(x);
+  x = warp_scan<F>(x CUDAL1_AT);
   int warps = block_threads() / 32;
-  __syncthreads();
+  __syncthreads(CUDAL1_LINE_ONLY);
   if (lane_id() == 31) part[warp_id()] = x;
-  __syncthreads();
-  T sums = warp_scan<F>(part[lane_id() < warps ? lane_id() : 0]);
-  total = __shfl_sync(0xffffffffu, sums, warps - 1);
-  T before = __shfl_sync(0xffffffffu, sums, warp_id() > 0 ? warp_id() - 1 : 0);
+  __syncthreads(CUDAL1_LINE_ONLY);
+  T sums = warp_scan<F>(part[lane_id() < warps ? lane_id() : 0] CUDAL1_AT);
+  total = __shfl_sync(0xffffffffu, sums, warps - 1 CUDAL1_SHUFFLE_AT);
+  T before = __shfl_sync(0xffffffffu, sums, warp_id() > 0 ? warp_id() - 1 : 0 CUDAL1_SHUFFLE_AT);
   return warp_id() > 0 ? F::join(before, x) : x;
 }
 }  // namespace cudal1
 
-template <class T> CUDAL1_FN T warp_sum(T x) { return cudal1::warp_reduce<cudal1::Sum>(x); }
-template <class T> CUDAL1_FN T warp_prod(T x) { return cudal1::warp_reduce<cudal1::Prod>(x); }
-template <class T> CUDAL1_FN T warp_max(T x) { return cudal1::warp_reduce<cudal1::Max>(x); }
-template <class T> CUDAL1_FN T warp_min(T x) { return cudal1::warp_reduce<cudal1::Min>(x); }
-CUDAL1_FN bool warp_all(bool x) { return __all_sync(0xffffffffu, x) != 0; }
-CUDAL1_FN bool warp_any(bool x) { return __any_sync(0xffffffffu, x) != 0; }
-template <class T> CUDAL1_FN T block_sum(T x) { return cudal1::block_reduce<cudal1::Sum>(x); }
-template <class T> CUDAL1_FN T block_prod(T x) { return cudal1::block_reduce<cudal1::Prod>(x); }
-template <class T> CUDAL1_FN T block_max(T x) { return cudal1::block_reduce<cudal1::Max>(x); }
-template <class T> CUDAL1_FN T block_min(T x) { return cudal1::block_reduce<cudal1::Min>(x); }
-CUDAL1_FN bool block_all(bool x) { return __syncthreads_and(x) != 0; }
-CUDAL1_FN bool block_any(bool x) { return __syncthreads_or(x) != 0; }
+template <class T> CUDAL1_FN T warp_sum(T x CUDAL1_FROM) { return cudal1::warp_reduce<cudal1::Sum>(x CUDAL1_AT); }
+template <class T> CUDAL1_FN T warp_prod(T x CUDAL1_FROM) { return cudal1::warp_reduce<cudal1::Prod>(x CUDAL1_AT); }
+template <class T> CUDAL1_FN T warp_max(T x CUDAL1_FROM) { return cudal1::warp_reduce<cudal1::Max>(x CUDAL1_AT); }
+template <class T> CUDAL1_FN T warp_min(T x CUDAL1_FROM) { return cudal1::warp_reduce<cudal1::Min>(x CUDAL1_AT); }
+CUDAL1_FN bool warp_all(bool x CUDAL1_FROM) { return __all_sync(0xffffffffu, x CUDAL1_AT) != 0; }
+CUDAL1_FN bool warp_any(bool x CUDAL1_FROM) { return __any_sync(0xffffffffu, x CUDAL1_AT) != 0; }
+template <class T> CUDAL1_FN T block_sum(T x CUDAL1_FROM) { return cudal1::block_reduce<cudal1::Sum>(x CUDAL1_AT); }
+template <class T> CUDAL1_FN T block_prod(T x CUDAL1_FROM) { return cudal1::block_reduce<cudal1::Prod>(x CUDAL1_AT); }
+template <class T> CUDAL1_FN T block_max(T x CUDAL1_FROM) { return cudal1::block_reduce<cudal1::Max>(x CUDAL1_AT); }
+template <class T> CUDAL1_FN T block_min(T x CUDAL1_FROM) { return cudal1::block_reduce<cudal1::Min>(x CUDAL1_AT); }
+CUDAL1_FN bool block_all(bool x CUDAL1_FROM) { return __syncthreads_and(x CUDAL1_AT) != 0; }
+CUDAL1_FN bool block_any(bool x CUDAL1_FROM) { return __syncthreads_or(x CUDAL1_AT) != 0; }
 
-template <class T, class I> CUDAL1_FN void warp_argmax(T& v, I& i) { cudal1::warp_best<true>(v, i); }
-template <class T, class I> CUDAL1_FN void warp_argmin(T& v, I& i) { cudal1::warp_best<false>(v, i); }
-template <class T, class I> CUDAL1_FN void block_argmax(T& v, I& i) { cudal1::block_best<true>(v, i); }
-template <class T, class I> CUDAL1_FN void block_argmin(T& v, I& i) { cudal1::block_best<false>(v, i); }
-
-template <class T> CUDAL1_FN T warp_scan_sum(T x) { return cudal1::warp_scan<cudal1::Sum>(x); }
-template <class T> CUDAL1_FN T warp_scan_prod(T x) { return cudal1::warp_scan<cudal1::Prod>(x); }
-template <class T> CUDAL1_FN T block_scan_sum(T x, T& total) { return cudal1::block_scan<cudal1::Sum>(x, total); }
-template <class T> CUDAL1_FN T block_scan_prod(T x, T& total) { return cudal1::block_scan<cudal1::Prod>(x, total); }
-template <class T> CUDAL1_FN T block_scan_sum(T x) {
-  T total;
-  return block_scan_sum(x, total);
+template <class T, class I> CUDAL1_FN void warp_argmax(T& v, I& i CUDAL1_FROM) {
+  cudal1::warp_best<true>(v, i CUDAL1_AT);
 }
-template <class T> CUDAL1_FN T block_scan_prod(T x) {
+template <class T, class I> CUDAL1_FN void warp_argmin(T& v, I& i CUDAL1_FROM) {
+  cudal1::warp_best<false>(v, i CUDAL1_AT);
+}
+template <class T, class I> CUDAL1_FN void block_argmax(T& v, I& i CUDAL1_FROM) {
+  cudal1::block_best<true>(v, i CUDAL1_AT);
+}
+template <class T, class I> CUDAL1_FN void block_argmin(T& v, I& i CUDAL1_FROM) {
+  cudal1::block_best<false>(v, i CUDAL1_AT);
+}
+
+template <class T> CUDAL1_FN T warp_scan_sum(T x CUDAL1_FROM) { return cudal1::warp_scan<cudal1::Sum>(x CUDAL1_AT); }
+template <class T> CUDAL1_FN T warp_scan_prod(T x CUDAL1_FROM) { return cudal1::warp_scan<cudal1::Prod>(x CUDAL1_AT); }
+template <class T> CUDAL1_FN T block_scan_sum(T x, T& total CUDAL1_FROM) {
+  return cudal1::block_scan<cudal1::Sum>(x, total CUDAL1_AT);
+}
+template <class T> CUDAL1_FN T block_scan_prod(T x, T& total CUDAL1_FROM) {
+  return cudal1::block_scan<cudal1::Prod>(x, total CUDAL1_AT);
+}
+template <class T> CUDAL1_FN T block_scan_sum(T x CUDAL1_FROM) {
   T total;
-  return block_scan_prod(x, total);
+  return block_scan_sum(x, total CUDAL1_AT);
+}
+template <class T> CUDAL1_FN T block_scan_prod(T x CUDAL1_FROM) {
+  T total;
+  return block_scan_prod(x, total CUDAL1_AT);
 }
 
 // ---------------------------------------------------------------- atomics
