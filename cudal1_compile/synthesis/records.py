@@ -19,13 +19,14 @@ from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, Region
 from cudal1_compile.candidate import Candidate, Reply, parse_reply
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
-from cudal1_compile.runtime.build import Binary
+from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.source import header_text
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.budget import Budget
 
 DEFERRED = "deferred"  # the stage of an attempt that still waits for a verdict
 NO_WIN: EntryStatus = "no_win"
+KERNELS = "kernels"  # in an entry's versions: what each kernel of its image takes
 
 
 HEADERS = {"cuda": ("cudal1.cuh",), "host": ("host.h", "cudal1.cuh")}
@@ -143,6 +144,8 @@ def repeat_of(proposal: Proposal, known: Attempt, target: Target) -> Attempt:
 def to_entry(region: Region, attempt: Attempt, proof: Proof, target: Target, binary: Binary | None) -> Entry:
     """A kernel's entry. Without a binary the kernel is built from its source when it is first loaded."""
     key = EntryKey(region.text, attempt.code_digest, header_digest(target), target.arch, proof.numerics)
+    kernels = {name: asdict(found) for name, found in binary.kernels.items()} if binary else {}
+    versions = {"generator": attempt.generator, "model": attempt.model} | dict(proof.versions)
     return Entry(
         entry_id=key.id,
         fingerprint=region.fingerprint,
@@ -155,8 +158,17 @@ def to_entry(region: Region, attempt: Attempt, proof: Proof, target: Target, bin
         proof_json=json.dumps(asdict(proof), sort_keys=True),
         speedup=score(proof),
         numerics=proof.numerics,
-        versions_json=json.dumps({"generator": attempt.generator, "model": attempt.model} | dict(proof.versions)),
+        versions_json=json.dumps(versions | {KERNELS: kernels}),
     )
+
+
+def stored_binary(entry: Entry, target: Target) -> Binary | None:
+    """The binary that to_entry stored, ready to load; None where there is none, or it is for another arch."""
+    kernels = json.loads(entry.versions_json).get(KERNELS)
+    if not entry.image or not kernels or entry.image_arch != target.arch:
+        return None
+    found = {name: Resources(**resources) for name, resources in kernels.items()}
+    return Binary(target.kind, entry.image_arch, entry.image, found)
 
 
 def to_no_win(

@@ -1,0 +1,107 @@
+"""The entry point: torch.compile(model, backend="cudal1").
+
+    Dynamo's graph -> a stored plan, or: collect -> look up -> synthesize -> plan
+                   -> compile_fx with the plan's kernels spliced in (on a GPU up to three variants, choice.py)
+
+compile_fx runs on a fresh copy each time, because it owns and changes what it gets. Whatever goes wrong on the
+way, the graph is compiled by plain Inductor, with a warning that says why; only a wrong option is the user's to
+mend and is raised. This module holds no logic about regions or kernels.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx
+from torch._dynamo.exc import RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis
+
+from cudal1_compile import hook
+from cudal1_compile.graph_key import copy_graph
+from cudal1_compile.options import InvalidOption, Options, parse_options
+from cudal1_compile.summary import say
+
+log = logging.getLogger(__name__)
+
+Compiled = Callable[..., Any]
+
+
+def cudal1(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Compiled:
+    """Compiles one Dynamo graph. Raises InvalidOption (a ValueError) for a wrong mode or option."""
+    settings = parse_options(mode, options)
+    device = find_device(settings, example_inputs)
+    if device is None:
+        say(f"plain inductor: {_no_device(settings)}")
+        return compile_plain(gm, example_inputs, settings)
+    why_not = hook.why_not(settings.inductor)
+    if why_not is not None:
+        say(f"plain inductor: {why_not}")
+        return compile_plain(gm, example_inputs, settings)
+    try:
+        return _compile(gm, example_inputs, settings, device)
+    except (InvalidOption, RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis):
+        raise  # the user's to mend, or Dynamo's way of starting anew
+    except Exception as error:  # noqa: BLE001  a bug of this backend must not stop the user's job
+        log.warning("plain inductor, because of %s: %s", type(error).__name__, error)
+        log.debug("the error", exc_info=error)
+        return compile_plain(gm, example_inputs, settings)
+
+
+def compile_plain(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options) -> Compiled:
+    """Inductor in the user's mode and with the user's options, as if there were no cudal1."""
+    from torch._inductor.compile_fx import compile_fx
+
+    patches = dict(settings.inductor) or None
+    compiled: Any = compile_fx(copy_graph(gm), list(example_inputs), config_patches=patches)
+    return cast(Compiled, compiled)
+
+
+def find_device(settings: Options, example_inputs: Sequence[Any]) -> torch.device | None:
+    """The device that kernels are made for; None where the graph's tensors lie elsewhere."""
+    wanted = "cpu" if settings.target == "host" else "cuda"
+    return next((x.device for x in example_inputs if isinstance(x, Tensor) and x.device.type == wanted), None)
+
+
+def _no_device(settings: Options) -> str:
+    if settings.target == "auto":
+        return 'no CUDA tensors here; options={"target": "host"} makes kernels for CPU tensors'
+    return f"target={settings.target!r}, but the graph has no such tensors"
+
+
+def _compile(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options, device: torch.device
+) -> Compiled:
+    # imported here: these need Inductor's private classes, which hook.py has tested by now
+    from cudal1_compile.background import Background
+    from cudal1_compile.pipeline import Job, Pipeline
+    from cudal1_compile.planner import Place
+    from cudal1_compile.runtime.target import detect_target
+    from cudal1_compile.session import SESSION
+
+    job = Job(gm, example_inputs, settings, Place(device, detect_target(device)))
+    pipeline = Pipeline(job, SESSION)
+    plan = pipeline.plan()
+    if plan.is_open and settings.on_miss == "background":
+        return Background(pipeline, plan)
+    if plan.is_open and settings.on_miss == "synthesize":
+        plan = pipeline.synthesize(plan)
+    return pipeline.finish(plan)
+
+
+def _reset() -> None:
+    """Called by torch.compiler.reset()."""
+    from torch._inductor.cudagraph_trees import reset_cudagraph_trees
+
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        reset_cudagraph_trees()
+
+
+cudal1.reset = _reset  # type: ignore[attr-defined]

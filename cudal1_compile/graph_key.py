@@ -1,0 +1,66 @@
+"""Names a Dynamo graph across processes, and copies it.
+
+The key only finds a stored plan again: a plan's decisions are by region fingerprint, so that a wrong match could
+cost speed, never rightness. Inductor's own caches keep their own, stricter keys.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+KEY_VERSION = 1
+
+
+def graph_key(gm: fx.GraphModule, example_inputs: Sequence[Any], inductor: Mapping[str, Any]) -> str:
+    """sha256 over the graph's code, its constants' shapes, its inputs, and the settings that change it.
+
+    inductor: the user's Inductor options (callables by their qualified names).
+    """
+    document = {
+        "version": KEY_VERSION,
+        "torch": torch.__version__,
+        "code": {name: m.code for name, m in gm.named_modules() if isinstance(m, fx.GraphModule)},
+        "constants": [[name, _describe(t)] for name, t in _tensors(gm)],
+        "inputs": [_describe(x) for x in example_inputs],
+        "grad": torch.is_grad_enabled(),
+        "autocast": [torch.is_autocast_enabled(d) for d in ("cpu", "cuda")],
+        "inductor": sorted((k, getattr(v, "__qualname__", None) or repr(v)) for k, v in inductor.items()),
+    }
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
+    """A copy whose graphs may be mutated freely; parameters, buffers and constants are shared."""
+    memo: dict[int, Any] = {id(t): t for _, t in _tensors(gm)}
+    return copy.deepcopy(gm, memo)
+
+
+def _tensors(gm: nn.Module) -> list[tuple[str, Tensor]]:
+    found: list[tuple[str, Tensor]] = []
+    for prefix, module in gm.named_modules():
+        held = {**module.__dict__, **module._parameters, **module._buffers}
+        found += [(f"{prefix}.{name}", t) for name, t in held.items() if isinstance(t, Tensor)]
+    return found
+
+
+def _describe(x: Any) -> list[Any]:
+    if isinstance(x, Tensor):
+        strided = x.layout is torch.strided
+        strides = [_size(s) for s in x.stride()] if strided else []
+        shape = [_size(s) for s in x.shape]
+        return [str(x.dtype), shape, strides, str(x.device), str(x.layout), x.requires_grad]
+    if isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return [type(x).__name__]
+    return [type(x).__name__, repr(x)]
+
+
+def _size(s: int | torch.SymInt) -> int | str:
+    """Symbolic sizes by their expression: Dynamo names the symbols in a fixed order."""
+    return s if isinstance(s, int) else str(s.node.expr)

@@ -1,0 +1,125 @@
+"""What is decided for one graph: its regions, which of them run a kernel, and why not the others.
+
+A GraphPlanned is the unit that is stored (as the cache's GraphPlan row), printed and turned into passes. The
+same decisions give the same digest in every process, so a warm start needs neither a collecting pass nor the
+generator, and hits Inductor's caches. This module decides nothing itself; planner.py and choice.py do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+from cudal1_cache.rows import GraphPlan, PlanChoice
+from cudal1_compile.candidate import Candidate
+
+Phase = Literal["inference", "forward", "backward"]
+Outcome = Literal["hit", "new", "no win", "missed"]
+
+INLINE = "inline"  # the decision "Inductor compiles this region", as stored
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An accepted kernel for a region, as the pass and the generated module need it."""
+
+    entry_id: str
+    text: str  # of the region
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRegion:
+    """One distinct region of a graph, as the collecting pass saw it."""
+
+    fingerprint: str
+    text: str
+    ops: int
+    count: int  # uses of it in the graph
+    phase: Phase  # of its first use
+    is_fusible: bool  # at some use Inductor would have fused it with a neighbour
+    value_us: float  # estimated time of all its uses, at full memory bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedNode:
+    """A node that no region takes, and why."""
+
+    node: str
+    operation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRegion:
+    """A region and its decision. `missed` is open: a later process looks it up again."""
+
+    fingerprint: str
+    text: str
+    ops: int
+    count: int
+    phase: Phase
+    is_fusible: bool
+    value_us: float
+    outcome: Outcome
+    reason: str  # why there is no kernel; empty for hit and new
+    entry_id: str = ""
+    speedup: float | None = None  # of the region alone over the best permitted plan
+
+    @property
+    def has_kernel(self) -> bool:
+        return self.outcome in ("hit", "new")
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPlanned:
+    """All decisions for one graph. `ratio`: the chosen plan's speed over the kernel-free plan's, if measured."""
+
+    regions: tuple[PlannedRegion, ...]
+    refused: tuple[RefusedNode, ...] = ()
+    choice: PlanChoice = "deciding"
+    ratio: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether some region has neither a kernel nor a verdict."""
+        return any(r.outcome == "missed" for r in self.regions)
+
+    def chosen(self, choice: PlanChoice) -> dict[str, str]:
+        """fingerprint -> entry id of the kernels that run under a choice; "deciding" counts as "all"."""
+        if choice == "none":
+            return {}
+        kept = (r for r in self.regions if r.has_kernel and not (choice == "some" and r.is_fusible))
+        return {r.fingerprint: r.entry_id for r in kept}
+
+    @property
+    def has_kernels(self) -> bool:
+        return any(r.has_kernel for r in self.regions)
+
+    def count(self, *outcomes: Outcome) -> int:
+        return sum(r.outcome in outcomes for r in self.regions)
+
+
+def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
+    chosen = plan.chosen(plan.choice)
+    decisions = {r.fingerprint: chosen.get(r.fingerprint, INLINE) for r in plan.regions}
+    table = {"regions": [asdict(r) for r in plan.regions], "refused": [asdict(n) for n in plan.refused]}
+    return GraphPlan(graph_key, target, json.dumps(decisions), json.dumps(table), plan.choice, plan.ratio)
+
+
+def from_row(row: GraphPlan) -> GraphPlanned:
+    """Raises ValueError (KeyError, TypeError) for a table that this version did not write."""
+    table = json.loads(row.regions_json)
+    regions = tuple(PlannedRegion(**r) for r in table["regions"])
+    refused = tuple(RefusedNode(**n) for n in table["refused"])
+    return GraphPlanned(regions, refused, row.choice, row.ratio)
+
+
+def with_regions(plan: GraphPlanned, regions: Iterable[PlannedRegion]) -> GraphPlanned:
+    """The plan with new decisions; what was measured for the old ones no longer counts if kernels changed."""
+    changed = replace(plan, regions=tuple(regions))
+    if changed.chosen("all") == plan.chosen("all"):
+        return changed
+    return replace(changed, choice="deciding", ratio=None)

@@ -1,0 +1,164 @@
+"""From the regions of a graph to decisions: lookup in the kernel cache, synthesis of what is missing.
+
+    seen regions -> lookup -> hit | no win | missed -> synthesis within the budget -> new | no win | missed
+
+What fails (a damaged row, no generator, no compiler, an ended budget) leaves the region missed, with the reason:
+Inductor then compiles it, and a later process tries again. Which kernels of a graph run in the end is choice.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import torch
+
+from cudal1_cache.errors import CacheError
+from cudal1_cache.rows import Entry
+from cudal1_cache.store import Store
+from cudal1_compile import registry
+from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.errors import BuildError, CandidateError
+from cudal1_compile.generate.errors import GeneratorError
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.options import InvalidOption, Numerics, Options, allows
+from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
+from cudal1_compile.runtime.target import Target
+from cudal1_compile.session import Session
+from cudal1_compile.synthesis import Budget, LineProgress, NoWin, Outcome, Unfinished, Won, synthesize_all
+from cudal1_fx_passes.text import parse_program
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where kernels are for: the torch device and its target."""
+
+    device: torch.device
+    target: Target
+
+
+class Planner:
+    def __init__(self, session: Session, options: Options, place: Place) -> None:
+        self.session, self.options, self.place = session, options, place
+        self.store: Store = session.store(options.cache_dir)
+        self.labels = tuple(label for label in get_args(Numerics) if allows(options.numerics, label))
+
+    def look_up(self, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
+        """The cache's answer for one region."""
+        try:
+            entry = self.store.find_entry(seen.fingerprint, self.place.target.key, self.labels)
+        except CacheError as error:
+            return self._missed(seen, str(error))
+        if entry is None:
+            return self._missed(seen, "no kernel yet")
+        if entry.status == "no_win":
+            return _planned(seen, "no win", entry.reason, entry)
+        if not registry.is_loadable(entry, seen.text, self.place.device):
+            return self._missed(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
+        return _planned(seen, "hit", "", entry)
+
+    def look_up_all(self, seen: Iterable[SeenRegion | PlannedRegion]) -> tuple[PlannedRegion, ...]:
+        return tuple(self.look_up(region) for region in seen)
+
+    def kernels(self, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
+        """What the pass needs for fingerprint -> entry id; what cannot be read is left out, with a warning."""
+        texts = {r.fingerprint: r.text for r in plan.regions}
+        found: dict[str, Kernel] = {}
+        for fingerprint, entry_id in chosen.items():
+            try:
+                entry = self.store.get_entry(entry_id)
+                if entry is None:
+                    raise CacheError("it is no longer in the cache")
+                candidate = parse_candidate(entry.code, parse_program(texts[fingerprint]))
+            except (CacheError, CandidateError) as error:
+                log.warning("kernel %s is not used: %s", entry_id[:12], error)
+                continue
+            found[fingerprint] = Kernel(entry_id, texts[fingerprint], candidate)
+        return found
+
+    def record_misses(self, regions: Iterable[PlannedRegion]) -> None:
+        for region in regions:
+            if region.outcome == "missed":
+                try:
+                    self.store.record_miss(region.fingerprint, self.place.target.key, region.value_us)
+                except CacheError as error:
+                    log.warning("a miss could not be recorded: %s", error)
+                    return
+
+    def synthesize(self, regions: Sequence[PlannedRegion]) -> tuple[PlannedRegion, ...]:
+        """Asks the generator for the missed ones, most valuable first, as long as the budgets allow."""
+        missed = [r for r in regions if r.outcome == "missed"]
+        if not missed:
+            return tuple(regions)
+        budget = self.session.budget(self.options.process_budget_s)
+        granted_s = budget.take(self.options.budget_s)
+        if granted_s <= 0:
+            return self._all_missed(regions, "the time budget for synthesis ended")
+        start = time.monotonic()
+        try:
+            outcomes = self._run(missed, granted_s)
+        except (GeneratorError, BuildError, OSError) as error:
+            log.warning("no kernels can be written: %s", error)
+            return self._all_missed(regions, str(error))
+        finally:
+            budget.give_back(granted_s - (time.monotonic() - start))
+        answers = {r.fingerprint: self._answer(r, o) for r, o in zip(missed, outcomes, strict=True)}
+        return tuple(answers.get(r.fingerprint, r) for r in regions)
+
+    def _run(self, missed: Sequence[PlannedRegion], seconds: float) -> list[Outcome]:
+        try:
+            generator = self.session.generator(self.options.generator, self.place.device)
+        except ValueError as error:
+            raise InvalidOption(f"option {error}") from None
+        progress = LineProgress(self.place.target.kind)
+        programs = [parse_program(r.text) for r in missed]
+        values = [r.value_us for r in missed]
+        with Judge(self.place.target) as judge:
+            try:
+                return synthesize_all(
+                    programs, generator, judge, self.store, Budget(seconds=seconds), progress, values=values
+                )
+            finally:
+                progress.close()
+
+    def _answer(self, region: PlannedRegion, outcome: Outcome) -> PlannedRegion:
+        match outcome.result:
+            case Won(entry) if not allows(self.options.numerics, entry.numerics):
+                return self._missed(region, f"its kernel is {entry.numerics}, wider than {self.options.numerics}")
+            case Won(entry) if not registry.is_loadable(entry, region.text, self.place.device):
+                return self._missed(region, f"kernel {entry.entry_id[:12]} cannot be loaded")
+            case Won(entry):
+                return _planned(region, "new", "", entry)
+            case NoWin(entry):
+                return _planned(region, "no win", entry.reason, entry)
+            case Unfinished(reason):
+                return self._missed(region, reason)
+        raise AssertionError(f"{outcome.result!r} is no result of a synthesis")
+
+    def _all_missed(self, regions: Sequence[PlannedRegion], why: str) -> tuple[PlannedRegion, ...]:
+        return tuple(replace(r, reason=why) if r.outcome == "missed" else r for r in regions)
+
+    def _missed(self, seen: SeenRegion | PlannedRegion, why: str) -> PlannedRegion:
+        return _planned(seen, "missed", why, None)
+
+
+def _planned(seen: SeenRegion | PlannedRegion, outcome: str, reason: str, entry: Entry | None) -> PlannedRegion:
+    kernel = entry if entry is not None and entry.status == "kernel" else None
+    return PlannedRegion(
+        fingerprint=seen.fingerprint,
+        text=seen.text,
+        ops=seen.ops,
+        count=seen.count,
+        phase=seen.phase,
+        is_fusible=seen.is_fusible,
+        value_us=seen.value_us,
+        outcome=outcome,  # type: ignore[arg-type]
+        reason=reason,
+        entry_id=kernel.entry_id if kernel else "",
+        speedup=entry.speedup if entry else None,
+    )

@@ -1,0 +1,137 @@
+"""The pass at Inductor's post_grad_custom_pre_pass: cuts the graph into regions and puts kernels in.
+
+    %a = exp(%x); %b = add(%a, 1)   ->   %f = cudal1::fused("<entry>", [%x]); %b = %f[0]
+
+Two passes share the hook, so that both see one and the same graph: Observe only looks (the collecting pass of
+plan-then-compile), Splice replaces. A user's own pass at the hook runs first, as part of either.
+
+The uuid is the digest of this graph's own decisions: Inductor's and AOTAutograd's caches then hit exactly when
+the same kernels would be put in, and a kernel added for one model never invalidates another's artifacts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor import config as inductor_config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._inductor.pattern_matcher import stable_topological_sort
+
+from cudal1_compile.lowering import FUSED, META, FusedCall, remember_shapes
+from cudal1_compile.plan import Kernel
+from cudal1_compile.sizes import scratch_specs
+from cudal1_fx_passes.partition import Partition, Region, partition
+
+HOOK = "post_grad_custom_pre_pass"
+PASS_VERSION = 1  # raise it when the same decisions would give another graph
+
+_KEPT_META = ("tensor_meta", "stack_trace", "original_aten", "nn_module_stack")
+
+UserPass = Callable[[fx.Graph], None] | None
+
+
+class Observe(CustomGraphPass):
+    """Hands every graph's partition to `see` and changes nothing."""
+
+    def __init__(self, previous: UserPass, see: Callable[[fx.Graph, Partition], None]) -> None:
+        self.previous, self.see = previous, see
+
+    def __call__(self, graph: fx.Graph) -> None:
+        if self.previous is not None:
+            self.previous(graph)
+        self.see(graph, partition(graph))
+
+    def uuid(self) -> None:
+        """No caching: a cached graph would not be looked at."""
+        return
+
+
+class Splice(CustomGraphPass):
+    """Puts the kernels of one plan into the graphs of one compile."""
+
+    def __init__(self, previous: UserPass, kernels: Mapping[str, Kernel]) -> None:
+        self.previous = previous
+        self.kernels = dict(kernels)  # by fingerprint
+        self.replaced: list[str] = []  # fingerprints, one a use
+        self._digest = decisions_digest(kernels)
+
+    def __call__(self, graph: fx.Graph) -> None:
+        if self.previous is not None:
+            self.previous(graph)
+        if not self.kernels or inductor_config.cpp_wrapper:
+            return
+        for region in partition(graph).regions:
+            kernel = self.kernels.get(region.fingerprint)
+            if kernel is not None:
+                _replace(graph, region, kernel)
+                self.replaced.append(region.fingerprint)
+        stable_topological_sort(graph)  # the matchers that run next need a sorted graph
+
+    def uuid(self) -> tuple[Any, ...] | None:
+        if self.previous is None:
+            return ("cudal1", PASS_VERSION, self._digest)
+        theirs = self.previous.uuid() if isinstance(self.previous, CustomGraphPass) else None
+        # a user's pass without a uuid cannot be cached, so neither can the two together
+        return ("cudal1", PASS_VERSION, self._digest, theirs) if theirs else None
+
+
+def decisions_digest(kernels: Mapping[str, Kernel]) -> str:
+    """sha256 over fingerprint -> entry id; the order of the regions does not matter."""
+    lines = sorted(f"{fingerprint} {kernel.entry_id}" for fingerprint, kernel in kernels.items())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> None:
+    sizes = _size_operands(region)
+    call = FusedCall(
+        entry_id=kernel.entry_id,
+        text=kernel.text,
+        scratch=scratch_specs(kernel.candidate, region.program, region.symbols),
+        symbols=region.symbols,
+        subgraph=extract(region, sizes),
+    )
+    remember_shapes(call)
+    with graph.inserting_after(max(region.nodes, key=_position(graph))):
+        fused = graph.call_function(FUSED, (kernel.entry_id, list(region.inputs), sizes))
+    fused.meta["val"] = [o.meta["val"] for o in region.outputs]
+    fused.meta[META] = call
+    after = fused
+    for i, output in enumerate(region.outputs):
+        with graph.inserting_after(after):
+            item = graph.call_function(operator.getitem, (fused, i))
+        item.meta |= {"val": output.meta["val"]} | {k: v for k, v in output.meta.items() if k in _KEPT_META}
+        # lent nodes of the region stay in the graph and then read the kernel's result too
+        output.replace_all_uses_with(item)
+        after = item
+    for node in reversed(region.nodes):
+        if not node.users:
+            graph.erase_node(node)
+
+
+def extract(region: Region, sizes: list[fx.Node]) -> fx.GraphModule:
+    """The region's own nodes as a module over its inputs, followed by `sizes`; returns a tuple of its outputs."""
+    graph = fx.Graph()
+    known = {node: graph.placeholder(f"x{i}") for i, node in enumerate([*region.inputs, *sizes])}
+    for node, copied in zip([*region.inputs, *sizes], list(known.values()), strict=True):
+        copied.meta |= {k: v for k, v in node.meta.items() if k in ("val", "tensor_meta")}
+    for node in region.nodes:
+        known[node] = graph.node_copy(node, known.__getitem__)
+    graph.output(tuple(known[node] for node in region.outputs))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def _size_operands(region: Region) -> list[fx.Node]:
+    """Symbolic numbers that the region's nodes take as arguments (an expand's sizes, for instance)."""
+    inside = set(region.nodes) | set(region.inputs)
+    found = dict.fromkeys(a for n in region.nodes for a in n.all_input_nodes if a not in inside)
+    return list(found)
+
+
+def _position(graph: fx.Graph) -> Callable[[fx.Node], int]:
+    order = {node: i for i, node in enumerate(graph.nodes)}
+    return order.__getitem__

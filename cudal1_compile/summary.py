@@ -1,0 +1,70 @@
+"""One line on stderr for each compile, and the total of a process.
+
+    cudal1: regions: 12, hit 7, new 3, no win 2; 1.31x over inductor
+
+The ratio stands there only once it was measured on the user's own calls; until then the line ends in
+`deciding`. On the host target there is no speed, so there is no speed word. CUDAL1_DEBUG=1 adds a line for each
+region. A warm start prints the same line from the stored plan.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from cudal1_compile.config import debug_level
+from cudal1_compile.plan import GraphPlanned, PlannedRegion
+from cudal1_compile.session import Totals
+from cudal1_compile.synthesis.progress import TargetKind, show_score
+
+log = logging.getLogger(__name__)
+
+PREFIX = "cudal1: "
+
+
+def summary_line(plan: GraphPlanned, kind: TargetKind) -> str:
+    """Counts, then on a GPU how the choice stands."""
+    missed = plan.count("missed")
+    counts = _counts(len(plan.regions), plan.count("hit"), plan.count("new"), plan.count("no win"), missed)
+    return counts + (_ending(plan) if kind == "cuda" and plan.has_kernels else "")
+
+
+def total_line(totals: Totals) -> str:
+    return _counts(totals.regions, totals.hit, totals.new, totals.no_win, totals.missed)
+
+
+def region_line(region: PlannedRegion, kind: TargetKind) -> str:
+    """One region, its decision and why."""
+    uses = f" x{region.count}" if region.count > 1 else ""
+    score = f", {show_score(region.speedup, kind)}" if region.has_kernel and region.speedup else ""
+    why = f" ({region.reason})" if region.reason else ""
+    return f"{region.fingerprint[:12]} {region.phase}{uses}, {region.ops} ops: {region.outcome}{score}{why}"
+
+
+def report(plan: GraphPlanned, kind: TargetKind) -> None:
+    say(summary_line(plan, kind))
+    if debug_level() >= 1:
+        for region in plan.regions:
+            say(f"  {region_line(region, kind)}")
+
+
+def say(text: str) -> None:
+    """A line on stderr. A closed pipe must not end a compile."""
+    try:
+        sys.stderr.write(f"{PREFIX}{text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError) as error:
+        log.debug("stderr is closed: %s", error)
+
+
+def _counts(regions: int, hit: int, new: int, no_win: int, missed: int) -> str:
+    text = f"regions: {regions}, hit {hit}, new {new}, no win {no_win}"
+    return f"{text}, missed {missed}" if missed else text
+
+
+def _ending(plan: GraphPlanned) -> str:
+    if plan.choice == "deciding":
+        return "; deciding"
+    if plan.choice == "none":
+        return "; no kernel is faster here, inductor runs"
+    return f"; {plan.ratio:.2f}x over inductor" if plan.ratio is not None else ""

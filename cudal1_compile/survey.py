@@ -1,0 +1,86 @@
+"""What the collecting pass saw, summed up: each distinct region once, and every refused node with its reason.
+
+[SeenGraph, ...] -> SeenRegion per fingerprint (uses, neighbours, value), RefusedNode per node outside
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+
+import torch
+from torch import fx
+
+from cudal1_compile.collect import SeenGraph
+from cudal1_compile.plan import RefusedNode, SeenRegion
+from cudal1_fx_passes.border import is_view
+from cudal1_fx_passes.partition import Region
+from cudal1_fx_passes.text import print_program
+
+BYTES_PER_US = 2e6  # of a large GPU; only ranks regions by what they may save
+
+
+def survey(graphs: Iterable[SeenGraph], device: torch.device) -> tuple[list[SeenRegion], list[RefusedNode]]:
+    """Regions in order of first use. Regions on other devices than `device` count as refused."""
+    seen: dict[str, SeenRegion] = {}
+    refused: list[RefusedNode] = []
+    for graph in graphs:
+        for region in graph.partition.regions:
+            found = region.outputs[0].meta["val"].device
+            if found != device:
+                refused += [_refused(n, f"on {found}; kernels are made for {device}") for n in region.nodes]
+                continue
+            seen[region.fingerprint] = _add(seen.get(region.fingerprint), region, graph)
+        nodes = {n.name: n for n in graph.partition.graph.nodes}
+        refused += [_refused(nodes[name], why) for name, why in graph.partition.refused.items() if name in nodes]
+    return list(seen.values()), refused
+
+
+def fuses_with_neighbours(region: Region) -> bool:
+    """Whether Inductor would fuse the region with something next to it: a node that it writes loops for."""
+    inside = set(region.nodes)
+    around = [*(_source(i) for i in region.inputs), *(u for o in region.outputs for u in _readers(o))]
+    return any(n not in inside and _has_loops(n) for n in around)
+
+
+def _add(known: SeenRegion | None, region: Region, graph: SeenGraph) -> SeenRegion:
+    is_fusible = fuses_with_neighbours(region)
+    count = 1
+    phase = graph.phase
+    if known is not None:
+        is_fusible, count, phase = is_fusible or known.is_fusible, known.count + 1, known.phase
+    return SeenRegion(
+        fingerprint=region.fingerprint,
+        text=print_program(region.program),
+        ops=len(region.program.ops),
+        count=count,
+        phase=phase,
+        is_fusible=is_fusible,
+        value_us=count * region.bytes_moved / BYTES_PER_US,
+    )
+
+
+def _refused(node: fx.Node, why: str) -> RefusedNode:
+    return RefusedNode(node.name, str(node.target), why)
+
+
+def _source(node: fx.Node) -> fx.Node:
+    """The node that computed what a view looks at."""
+    while (is_view(node) or node.target is operator.getitem) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _readers(node: fx.Node) -> list[fx.Node]:
+    """Users, seen through views."""
+    found: list[fx.Node] = []
+    for user in node.users:
+        found += _readers(user) if is_view(user) else [user]
+    return found
+
+
+def _has_loops(node: fx.Node) -> bool:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    tags = node.target.tags
+    return torch.Tag.pointwise in tags or torch.Tag.reduction in tags
