@@ -1,6 +1,7 @@
 """Candidates on a GPU: builds in parallel threads here, everything else in one killable worker process.
 
-    build -> worker (judge | finalists) -> verdict;   hang or fault -> verdict, worker replaced by a waiting spare
+    build -> (finalists: memory check on the host) -> worker (judge | finalists) -> verdict
+    hang or fault -> verdict, worker replaced by a waiting spare
 
 A spare worker has torch imported and no CUDA context, so that a replacement costs a fraction of a second.
 Restarts are counted. Speedups above SECOND_LOOK are measured again in another process.
@@ -21,6 +22,7 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.judge import wire
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.memcheck import find_fault
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.speedup import SECOND_LOOK, agree
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
@@ -63,7 +65,9 @@ class DeviceBench:
         built = list(self._pool.map(lambda c: self._build(program, c), candidates))
         verdicts: dict[int, Verdict] = {i: b for i, b in enumerate(built) if isinstance(b, Rejected)}
         ready = {i: (candidates[i], b) for i, b in enumerate(built) if isinstance(b, Binary)}
-        verdicts |= self._finalists(program, ready, derive_seed(seed, "finalists"))
+        verdicts |= self._check_memory(program, ready, seed)
+        sound = {i: entrant for i, entrant in ready.items() if i not in verdicts}
+        verdicts |= self._finalists(program, sound, derive_seed(seed, "finalists"))
         return [verdicts[i] for i in range(len(candidates))]
 
     def close(self) -> None:
@@ -105,6 +109,13 @@ class DeviceBench:
                     sound[i] = (candidate, binary)
             found |= dict(zip(sound, self._ask_finalists(program, list(sound.values()), seed), strict=True))
         return {i: self._second_look(program, ready[i], v, seed) for i, v in found.items()}
+
+    def _check_memory(
+        self, program: Program, ready: dict[int, tuple[Candidate, Binary]], seed: int
+    ) -> dict[int, Verdict]:
+        """Finalists that break a rule of the machine which the GPU let pass."""
+        faults = self._pool.map(lambda e: find_fault(program, e[0], seed, self.limits.host_s), ready.values())
+        return {i: Rejected("verify", fault) for i, fault in zip(ready, faults, strict=True) if fault}
 
     def _ask_finalists(self, program: Program, entrants: Entrants, seed: int) -> list[Verdict]:
         if not entrants:

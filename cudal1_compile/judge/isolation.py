@@ -30,6 +30,7 @@ def worker_environment(scratch: Path) -> Mapping[str, str]:
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of helpers: a worker is one process that can be killed
         "TRITON_CACHE_DIR": str(scratch / "triton"),
         "CUDAL1_CACHE_DIR": str(cache_dir()),
         "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),

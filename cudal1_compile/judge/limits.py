@@ -12,12 +12,12 @@ class Limits:
     """What a trial may take. Times in seconds unless the name says otherwise."""
 
     memory_bytes: int = 4 * GIB  # of the device; never more than half of what is free
-    verify_s: float = 2.0  # one launch on a GPU may take this long before it counts as hanging
+    verify_s: float = 1.0  # one launch on a GPU may take this long before it counts as hanging
     host_s: float = 10.0  # one run on the host target
     request_s: float = 60.0  # one candidate in the worker, exam included
     finalists_s: float = 240.0  # one group of finalists, Inductor's compile included
     start_s: float = 120.0  # a worker, until it answers
-    quick_ms: float = 8.0  # device time of the quick timing
+    quick_ms: float = 6.0  # device time of the quick timing
     final_ms: float = 150.0  # device time an arm of the final timing
     build_threads: int = 0  # parallel builds; 0: one a core
     cached_exams_bytes: int = 2 * GIB  # regions that a worker keeps ready

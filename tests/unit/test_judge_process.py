@@ -147,6 +147,7 @@ def _bench(monkeypatch: pytest.MonkeyPatch, scripts: list[_Script]) -> device_be
     binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
     monkeypatch.setattr(device_bench, "build", lambda program, candidate, target: binary)
     monkeypatch.setattr("cudal1_compile.runtime.nvrtc.library", lambda: None)
+    monkeypatch.setattr(device_bench, "find_fault", lambda program, candidate, seed, wall_s: None)
     target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
     made = iter(cast(list[Worker], scripts))
     return device_bench.DeviceBench(target, Limits(build_threads=2), 0, lambda: next(made))
