@@ -154,6 +154,7 @@ class DeviceBench:
             self.restarts += 1
             return [Rejected("verify", f"hang or crash: {lost}")] * count
         if "failure" in reply:
+            self._retire()
             log.error("the judge's worker failed:\n%s", reply["failure"])
             return [Deferred(f"the judge failed: {str(reply['failure']).strip().splitlines()[-1]}")] * count
         if reply["fatal"]:

@@ -81,7 +81,9 @@ class _Final:
 
 
 def open_session(index: int, limits: Limits) -> DeviceSession:
-    """The session of one CUDA device; makes this process's CUDA context."""
+    """The session of one CUDA device; makes this process's CUDA context. Raises ValueError where there is none."""
+    if not torch.cuda.is_available():
+        raise ValueError(f"no CUDA device {index} can be used by this process")
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     target = detect_target(device)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import torch
 
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge import device_bench, wire
@@ -211,3 +212,15 @@ def test_finalists_after_a_fault_are_tried_alone_so_that_only_the_culprit_falls(
     assert bench.try_finalists(program, [candidate, candidate], 1) == [fault, good]
     assert scripts[2].asked == ["start", "judge", "finalists"]
     bench.close()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
+def test_without_a_device_a_candidate_is_deferred_and_the_reason_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
+    monkeypatch.setattr(device_bench, "build", lambda program, candidate, target: binary)
+    bench = device_bench.DeviceBench(Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20), Limits(), 0)
+    program = region("silu")
+    (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    bench.close()
+    assert isinstance(verdict, Deferred)
+    assert "no CUDA device" in verdict.reason
