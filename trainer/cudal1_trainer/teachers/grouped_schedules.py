@@ -42,7 +42,7 @@ def pass_count(stage: Stage) -> int:
 
 
 def crossing_values(stage: Stage) -> int:
-    """How many values of an element are read in a later pass than the one that makes them."""
+    """How many values of an element must be kept from one pass to the next, at most."""
     found, levels = phases(stage.program, stage.ops)
     kept = set(stage.kept)
     first: dict[str, int] = {}
@@ -56,15 +56,15 @@ def crossing_values(stage: Stage) -> int:
         last[b.value] = max(last.get(b.value, 0), levels.get(b.value, 0))
     held = [b.key for b in stage.loads if not set(b.span) <= kept]
     made = [o.name for o in stage.ops if not set(o.axes) <= kept]
-    crossing = [k for k in held if last.get(k, 0) > first.get(k, 0)]
-    return len(crossing + [n for n in made if last.get(n, 0) > levels[n]])
+    spans = [(first[k], last[k]) for k in held if k in first] + [(levels[n], last.get(n, 0)) for n in made]
+    return max(sum(a <= at < b for a, b in spans) for at in range(pass_count(stage)))
 
 
 def _static(stage: Stage) -> bool:
     return not any(stage.program.axis[a].symbolic for a in stage.reduced)
 
 
-def _vectors(stage: Stage) -> list[int]:
+def row_vectors(stage: Stage) -> list[int]:
     """Vector widths along the innermost reduced axis, widest first."""
     axis = reduced_order(stage)[-1]
     buffers = [b for b in stage.tensors if not set(b.span) <= set(stage.kept)]
@@ -79,7 +79,7 @@ def _row_schedules(stage: Stage) -> list[StageSchedule]:
     count = stage.program.size(stage.reduced)
     several, crossing = pass_count(stage) > 1, max(1, crossing_values(stage))
     found = []
-    vectors = _vectors(stage)
+    vectors = row_vectors(stage)
     for vector in vectors if len(vectors) == 1 or count < 128 else vectors[:-1]:
         for mapping, block, lanes in _row_mappings(count, vector):
             held = -(-count // (lanes * vector)) * vector
@@ -131,7 +131,7 @@ def _split_schedules(stage: Stage) -> list[StageSchedule]:
         return []
     found = []
     for block in (128, 256, 512):
-        for vector in _vectors(stage)[:2] if rows else [1]:
+        for vector in row_vectors(stage)[:2] if rows else [1]:
             work = block * vector if rows else block // TILE
             for waves in (8, 4, 2, 1, 1 / 4, 1 / 16, 1 / 64):
                 splits = _power_of_two(SM_COUNT * waves * 256 // block / blocks)

@@ -6,6 +6,7 @@ parts of split reductions. Nothing is chosen here.
 
 from __future__ import annotations
 
+from cudal1_trainer.teachers.fused import write_fused
 from cudal1_trainer.teachers.grouped import GroupedWriter
 from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.scans import ScanWriter
@@ -35,6 +36,11 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
         else:
             kernels.append(GroupedWriter(stage, schedule, name).write())
     return assemble(kernels, [scratch_line(b) for b in plan.scratch])
+
+
+def lower_fused(plan: Plan, schedule: StageSchedule) -> str:
+    """The code of a plan whose two stages share one pass."""
+    return assemble(write_fused(plan, schedule, ("f0", "f1"), 0), [])
 
 
 def scratch_line(buffer: Buffer) -> str:

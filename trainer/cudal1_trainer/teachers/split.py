@@ -224,6 +224,7 @@ class _JoinPhases:
         for p in here:
             lines.add(f"{p.phase.type} {p.phase.register} = {p.phase.start};")
         first, step = ("threadIdx.y", JOIN_ROWS) if self.tile else ("lane", 32)
+        lines.add("#pragma unroll 4")
         with lines.block(f"for (int s = {first}; s < {self.splits}; s += {step})"):
             lines.add(*[line for p in here for line in self._update(p, total)])
         if self.tile:

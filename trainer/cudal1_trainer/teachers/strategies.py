@@ -3,6 +3,7 @@
     pointwise   one stage without reductions
     grouped     one reducing stage, one kernel
     split       reductions cut into parts over many blocks, then joined, then applied
+    fused       a row stage and column sums of the same tensors in one pass
     staged      several stages, each with its own schedule
     window      one pooling stage
     scan        one scan stage
@@ -15,13 +16,14 @@ from __future__ import annotations
 from itertools import islice
 
 from cudal1_fx_passes.program import Program
-from cudal1_trainer.teachers import grouped_schedules, pointwise, scans, windows
-from cudal1_trainer.teachers.lower import lower
+from cudal1_trainer.teachers import fused, grouped_schedules, pointwise, scans, windows
+from cudal1_trainer.teachers.lower import lower, lower_fused
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Plan, Stage, cut_stages
 
 MAX_VARIANTS = 32
-STRATEGIES = ("pointwise", "grouped", "split", "staged", "window", "scan")
+MAX_FUSED = 12
+STRATEGIES = ("pointwise", "grouped", "split", "staged", "fused", "window", "scan")
 
 
 def stage_schedules(stage: Stage) -> list[StageSchedule]:
@@ -39,6 +41,9 @@ def variants(program: Program) -> list[Schedule]:
     found: list[Schedule] = []
     for flat, plan in enumerate(_plans(program)):
         found += [Schedule(_name(plan, c), c, bool(flat)) for c in islice(_combine(plan), MAX_VARIANTS)]
+    plan = cut_stages(program)
+    if plan is not None:
+        found += [Schedule("fused", (s,)) for s in fused.schedules(plan)[:MAX_FUSED]]
     return found
 
 
@@ -46,6 +51,8 @@ def write_code(program: Program, schedule: Schedule) -> str:
     """The code block of one variant."""
     plan = cut_stages(program, flat=schedule.flat)
     assert plan is not None
+    if schedule.strategy == "fused":
+        return lower_fused(plan, schedule.stages[0])
     return lower(plan, schedule.stages)
 
 
