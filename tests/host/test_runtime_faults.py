@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import pytest
@@ -347,10 +346,9 @@ def test_the_build_refuses_what_device_code_may_not_hold(name: str, check: bool)
 def test_the_plain_build_survives_crashes_and_hangs() -> None:
     for name, status in (("far_write", "fault"), ("null_pointer", "fault"), ("endless_empty_loop", "timeout")):
         case = next(c for c in FAULTS if c.name == name)
-        begin = time.monotonic()
         found, _, _ = run(case, check=False, limits=HostLimits(wall_s=1.0))
         assert found.status == status, found
-        assert time.monotonic() - begin < 6.0
+        assert found.wall_s < 4.0  # the limit and some slack, without the build
 
 
 def test_a_near_write_touches_the_canaries_of_a_plain_build() -> None:
