@@ -92,7 +92,7 @@ def _run_all(trace: _Trace, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor]
         x = x.permute([spec.axes.index(a) for a in order]) if spec.axes else x
         values[spec.name] = x.double() if spec.dtype in FLOAT_DTYPES else x
         errors[spec.name] = None
-    last_use = _last_uses(p)
+    last_use = last_uses(p)
     for i, op in enumerate(p.ops):
         values[op.name] = trace.run(op, values)
         error = _error(trace, op, values, errors)
@@ -102,8 +102,8 @@ def _run_all(trace: _Trace, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor]
     return values, errors
 
 
-def _last_uses(p: Program) -> dict[int, list[str]]:
-    """Values that may be freed after each operation."""
+def last_uses(p: Program) -> dict[int, list[str]]:
+    """Values that may be freed after each operation, by the operation's place."""
     last: dict[str, int] = {}
     for i, op in enumerate(p.ops):
         for name in (*_operands(op), op.name):

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge.bounds import last_uses
 from cudal1_compile.judge.compare import Expected, Measured, expect, measure, read, refusal
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program, Ref
@@ -22,6 +24,8 @@ from cudal1_fx_passes.program import Program, Ref
 # distributions with many equal terms in a sum, whose roundings do not average out (budget.growth)
 COHERENT = frozenset({"uniform_rows", "blocks", "heavy", "edges", "integers"})
 INTEGRAL = "integers"
+BOUNDED_BYTES = 16  # an element's value and error in float64
+PROBE_COPIES = 4  # of the result of one operation, while its error is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +129,20 @@ def make_case(
 
 
 def oracle_bytes(program: Program, sizes: Mapping[str, int]) -> int:
-    """A rough peak of native reference, oracle and error scales: what lives at once, and the probe's copies."""
+    """A rough peak of one oracle run: values and errors that live at once, and the copies of one probe."""
     extent = {a.name: a.size for a in program.axes} | dict(sizes)
 
     def elements(axes: Sequence[str]) -> int:
-        total = 1
-        for a in axes:
-            total *= extent[a]
-        return total
+        return prod(extent[a] for a in axes)
 
-    values = {n: elements(a) for n, a in program.value_axes.items()}
-    largest = max([*values.values(), *(elements((*o.axes, *o.over)) for o in program.ops)])
-    kept = sum(values[i.name] for i in program.inputs) + sum(values[o.value] for o in program.outputs)
-    return 16 * kept + 8 * 8 * largest
+    held = sum(elements(program.value_axes[i.name]) for i in program.inputs)
+    peak = held
+    last = last_uses(program)
+    for i, op in enumerate(program.ops):
+        held += elements(op.axes)
+        peak = max(peak, held + PROBE_COPIES * elements((*op.axes, *op.over)))
+        held -= sum(elements(program.value_axes[name]) for name in last.get(i, ()))
+    return BOUNDED_BYTES * peak
 
 
 def parallel_axis(program: Program, sizes: Mapping[str, int]) -> str | None:

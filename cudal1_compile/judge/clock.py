@@ -26,7 +26,7 @@ MAX_ROUNDS = 400
 SMALL_US = 30.0  # baselines shorter than this are timed as several calls in one graph
 MAX_CALLS = 10
 FLOOR_SHARE = 0.45  # of the time at measured copy bandwidth; a causal mask lets a kernel skip half its reads
-L2_FACTOR = 4.0  # data that fits into L2 may move this much faster within one graph
+L2_FACTOR = 4.0  # data that fits into L2 may move this much faster
 SPIN_S = 2e-3  # short waits are not worth a sleep
 POLL_S = 50e-6
 
@@ -56,6 +56,9 @@ class Clock:
         # not the default stream: a candidate may not lean on its ordering
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._flush = torch.empty(max(2 * l2_bytes, 32 << 20) // 4, dtype=torch.int32, device=device)
+        # one memory pool for all graphs: they never run at once. The first graph keeps it alive.
+        self._pool = torch.cuda.graph_pool_handle()
+        self._keeper = self.capture(lambda _: self._flush[:1].zero_(), 1)
         self.bytes_per_us = self._bandwidth()
 
     @property
@@ -80,7 +83,7 @@ class Clock:
         graph = torch.cuda.CUDAGraph()
         self.stream.synchronize()
         with torch.cuda.stream(self.stream):
-            graph.capture_begin()
+            graph.capture_begin(pool=self._pool)
             try:
                 for i in range(calls):
                     call(i)
@@ -129,9 +132,10 @@ class Clock:
         round_ms = (time.monotonic() - begin) * 1000.0 / 3
         return int(min(MAX_ROUNDS, max(MIN_ROUNDS, budget_ms / round_ms)))
 
-    def floor_us(self, moved_bytes: int, calls: int) -> float:
+    def floor_us(self, moved_bytes: int) -> float:
         """The shortest believable time of one call that moves so many bytes."""
-        rate = self.bytes_per_us * (L2_FACTOR if calls > 1 and moved_bytes < self.l2_bytes else 1.0)
+        # writes may still lie in L2 when a call ends, and calls of one graph find each other's data there
+        rate = self.bytes_per_us * (L2_FACTOR if moved_bytes < 2 * self.l2_bytes else 1.0)
         return FLOOR_SHARE * moved_bytes / rate
 
     def _bandwidth(self) -> float:

@@ -46,7 +46,7 @@ from cudal1_fx_passes.text import print_program
 
 log = logging.getLogger(__name__)
 
-MAX_REGIONS = 512
+MAX_REGIONS = 128
 QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
 
 
@@ -210,7 +210,7 @@ class DeviceSession:
         """A wrong result of a timed call, or a time that cannot be."""
         if (reason := arm.wrong_result()) is not None:
             return Rejected("time", reason)
-        floor_us = self.clock.floor_us(bytes_moved(program), arm.arm.calls)
+        floor_us = self.clock.floor_us(bytes_moved(program))
         fastest_us = min(times_us)
         if fastest_us < floor_us:
             return Rejected("time", f"{fastest_us:.2f} us a call: its bytes alone need {floor_us:.2f} us")

@@ -60,7 +60,7 @@ class _FakeClock:
     def rounds_for(self, arms: Sequence[Arm], budget_ms: float, rng: random.Random) -> int:
         return 7
 
-    def floor_us(self, moved_bytes: int, calls: int) -> float:
+    def floor_us(self, moved_bytes: int) -> float:
         return moved_bytes / self.bytes_per_us
 
     def measure(self, arms: Sequence[Arm], rounds: int, rng: random.Random) -> list[list[float]]:
@@ -122,7 +122,7 @@ def test_finalists_are_measured_together_and_the_wrong_one_is_named(session: Dev
 
 def test_an_implausible_time_is_rejected(session: DeviceSession, monkeypatch: pytest.MonkeyPatch) -> None:
     program = region("silu")
-    monkeypatch.setattr(session.clock, "floor_us", lambda moved, calls: 1e9)
+    monkeypatch.setattr(session.clock, "floor_us", lambda moved: 1e9)
     verdict = session.judge(program, _entrant(program, HONEST[0].code), seed=7)
     assert isinstance(verdict, Rejected)
     assert verdict.stage == "time"
