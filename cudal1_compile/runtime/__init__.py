@@ -2,7 +2,7 @@
 
     build.build(program, candidate, target) -> Binary          NVRTC cubin, or g++ shared object
     launcher.load(program, candidate, binary) -> LoadedKernel   fn(*outs, *scratch, *ins, *sizes, stream)
-    hostrun.run_isolated(...) -> HostRun                        unproven host code in a child process, with its cost
+    hostrun.run_isolated(...) -> HostRun                       unproven host code in a child process, and its cost
 
 header/ is what device code may use; native/ is our own C and C++ (launcher, scheduler, checks, runner).
 """
