@@ -142,6 +142,8 @@ class Call:
     def _read(self, arg: Any) -> Value:
         if not isinstance(arg, fx.Node):
             raise AxisConflict(f"argument {arg!r} is not a tensor")
+        if not holds_tensors(arg):
+            raise AxisConflict(f"argument {arg} is a number known only at run time")
         found = self.results(arg)
         if not isinstance(found, Value):
             raise AxisConflict(f"argument {arg} is not one tensor")

@@ -1,0 +1,218 @@
+"""The backend changes nothing but speed: outputs, gradients, mutation and aliasing equal eager's.
+
+Every region of every graph is spliced, with a kernel that runs the region with aten: what is tested is the hook
+(collecting, splicing, lowering, views, layouts), not kernels. Each case also says whether regions must be found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cudal1_compile import planner, registry
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
+
+pytestmark = pytest.mark.host
+
+Ran = list[str]
+
+
+@pytest.fixture
+def every_region(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Ran]:
+    """Gives every region a kernel that is the region itself run with aten; yields the calls, by entry."""
+    ran: Ran = []
+
+    def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
+        found = planner._planned(seen, "hit", "", None)
+        return planner.replace(found, entry_id=f"reference{seen.fingerprint[:40]}")
+
+    def kernels(self: planner.Planner, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
+        texts = {r.fingerprint: r.text for r in plan.regions}
+        return {f: Kernel(entry, texts[f], Candidate("", (), ())) for f, entry in chosen.items()}
+
+    def load(entry_id: str, device: torch.device, text: str) -> registry.KernelFunction:
+        reference = registry.load_reference(text)
+
+        def run(*args: Any) -> None:
+            ran.append(entry_id)
+            reference(*args)
+
+        return run
+
+    monkeypatch.setattr(planner.Planner, "look_up", look_up)
+    monkeypatch.setattr(planner.Planner, "kernels", kernels)
+    monkeypatch.setattr(registry, "_load_or_reference", load)
+    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.setenv("CUDAL1_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(force_disable_caches=True):
+        yield ran
+    torch._dynamo.reset()
+
+
+def compiled(fn: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+    return torch.compile(fn, backend="cudal1", options={"target": "host"}, **settings)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    fn: Callable[..., Any]
+    make: Callable[[], tuple[Tensor, ...]]
+    regions: int = 1  # at least so many kernel calls in all runs
+    grad: bool = False
+    context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    dynamic: bool | None = None
+    runs: int = 2
+
+
+def randn(*size: int, grad: bool = False) -> Tensor:
+    return torch.randn(*size, requires_grad=grad)
+
+
+def mutate_after(x: Tensor) -> Tensor:
+    y = torch.sin(x) * 3
+    x.add_(1)
+    return y
+
+
+def mutate_around(x: Tensor) -> tuple[Tensor, Tensor]:
+    x.mul_(2).add_(1)
+    y = torch.exp(-x) * 3
+    x.sub_(y)
+    return y, x.sum()
+
+
+def mutate_view(x: Tensor) -> Tensor:
+    x[0].add_(1)
+    return torch.cos(x) * 2 + 1
+
+
+def alias_outputs(x: Tensor) -> tuple[Tensor, ...]:
+    y = torch.sin(x) * 3
+    return y, y.view(-1), y[1:]
+
+
+def return_inputs(x: Tensor) -> tuple[Tensor, ...]:
+    return x, x * 2 + 1, x.t()
+
+
+def scatter(x: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    y = torch.sin(x) * 2
+    return y.index_put((at,), torch.ones(())) + torch.cos(y) * 2, y
+
+
+def graph_break(x: Tensor) -> Tensor:
+    y = torch.sin(x) * 2 + 1
+    torch._dynamo.graph_break()
+    return torch.softmax(y, -1)
+
+
+def vary_rows(rows: list[int]) -> Callable[[], tuple[Tensor, ...]]:
+    turns = iter(rows)
+    return lambda: (randn(next(turns), 32, grad=True),)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.transpose(-1, -2) * 0.25, -1) @ v
+
+
+def unsupported(x: Tensor) -> tuple[Tensor, Tensor]:
+    values, _ = torch.sort(torch.sin(x) * 2)
+    return torch.exp(values) + 1, torch.linalg.svdvals(x)
+
+
+CASES = [
+    Case("layer_norm", lambda x: F.layer_norm(x, (32,)), lambda: (randn(16, 32, grad=True),), 2, grad=True),
+    Case("softmax", lambda x: torch.softmax(x, -1) * 2, lambda: (randn(16, 32, grad=True),), 2, grad=True),
+    Case("attention", attention, lambda: tuple(randn(2, 8, 16, grad=True) for _ in range(3)), 2, grad=True),
+    Case("group_norm", lambda x: F.group_norm(x, 2), lambda: (randn(2, 4, 6, 6, grad=True),), 2, grad=True),
+    Case("max_pool", lambda x: F.relu(F.max_pool2d(x, 2)), lambda: (randn(2, 4, 8, 8, grad=True),), 0, grad=True),
+    Case("no_grad", lambda x: torch.sin(x) * 3 + 1, lambda: (randn(16, 8),), context=torch.no_grad),
+    Case("inference_mode", lambda x: torch.sin(x) * 3 + 1, lambda: (randn(16, 8),), context=torch.inference_mode),
+    Case("mutation after a read", mutate_after, lambda: (randn(16, 8),)),
+    Case("mutation around", mutate_around, lambda: (randn(16, 8),)),
+    Case("mutation of a view", mutate_view, lambda: (randn(16, 8),)),
+    Case("aliasing outputs", alias_outputs, lambda: (randn(16, 8),)),
+    Case("inputs returned", return_inputs, lambda: (randn(16, 8),)),
+    Case("scatter", scatter, lambda: (randn(16, 8), torch.tensor([1, 3]))),
+    Case("scalar tensor operand", lambda x, s: torch.sin(x) * s + 1, lambda: (randn(16, 8), torch.tensor(2.0))),
+    Case("0-dim", lambda x: torch.sin(x) * 3 + 1, lambda: (torch.tensor(0.5),), 0),
+    Case("empty", lambda x: torch.sin(x) * 3 + 1, lambda: (randn(0, 8),), 0),
+    Case("transposed", lambda x: torch.sin(x.t()) * 3 + 1, lambda: (randn(16, 8),)),
+    Case("strided input", lambda x: torch.softmax(x, -1) * 2, lambda: (randn(16, 32)[:, ::2],)),
+    Case("offset input", lambda x: torch.sin(x) * 2 + 1, lambda: (randn(17, 8)[1:],)),
+    Case(
+        "channels last",
+        lambda x: torch.sin(x) * 3 + x.mean((2, 3), keepdim=True),
+        lambda: (randn(2, 4, 5, 5).to(memory_format=torch.channels_last),),
+    ),
+    Case("expanded", lambda x: torch.sin(x.expand(16, 8)) * 3 + 1, lambda: (randn(1, 8),), 0),
+    Case(
+        "autocast",
+        lambda x, w: F.gelu(x @ w) * 2,
+        lambda: (randn(16, 8, grad=True), randn(8, 8, grad=True)),
+        grad=True,
+        context=lambda: torch.autocast("cpu", torch.bfloat16),
+    ),
+    Case(
+        "checkpoint",
+        lambda x: torch.utils.checkpoint.checkpoint(lambda y: torch.sin(y).exp() * 2, x, use_reentrant=False),
+        lambda: (randn(16, 8, grad=True),),
+        2,
+        grad=True,
+    ),
+    Case("vmap", torch.vmap(lambda row: torch.softmax(row, 0) * 2), lambda: (randn(16, 8),)),
+    Case("graph break", graph_break, lambda: (randn(16, 8),), 2),
+    Case("unsupported operators", unsupported, lambda: (randn(16, 8),)),
+    Case(
+        "dynamic",
+        lambda x: torch.softmax(x, -1) * x.shape[0] + x.shape[1] / 2,
+        vary_rows([8, 12, 16]),
+        2,
+        grad=True,
+        dynamic=True,
+        runs=3,
+    ),
+    Case("second batch size", lambda x: F.layer_norm(x, (32,)) * 2, vary_rows([8, 12, 9]), 3, True, runs=3),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_equals_eager(case: Case, every_region: Ran) -> None:
+    fast = compiled(case.fn, dynamic=case.dynamic)
+    for run in range(case.runs):
+        torch.manual_seed(run)
+        ours = case.make()
+        theirs = tuple(_copy(t) for t in ours)
+        with case.context():
+            expected, got = case.fn(*theirs), fast(*ours)
+        torch.testing.assert_close(got, expected)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a.detach(), b.detach())
+        if case.grad:
+            torch.testing.assert_close(_gradients(got, ours), _gradients(expected, theirs), rtol=1e-5, atol=1e-4)
+    assert len(every_region) >= case.regions
+
+
+def _copy(t: Tensor) -> Tensor:
+    """Same sizes, strides, offset and values in memory of its own."""
+    base = t.detach() if t._base is None else t._base.detach()
+    held = base.clone()
+    copy = held.as_strided(t.shape, t.stride(), t.storage_offset())
+    return copy.detach().requires_grad_(t.requires_grad)
+
+
+def _gradients(outputs: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    loss = sum((o.float().square().sum() for o in outputs if o.requires_grad), torch.zeros(()))
+    return torch.autograd.grad(loss, [t for t in inputs if t.requires_grad])
