@@ -132,6 +132,16 @@ def check_model() -> Finding:
     return Finding("model", "ok", f"bundled:{model_digest(files)[:12]}, {size_bytes / 1e6:.0f} MB in {MODEL_DIR}")
 
 
+def check_hook() -> Finding:
+    from cudal1_compile import hook
+
+    fault = hook.self_test()
+    if fault is not None:
+        advice = "use a torch that was tested (2.11, 2.13); with this one every graph runs on plain Inductor"
+        return Finding("self-test", "absent", f"the hook into Inductor: {fault}", advice)
+    return Finding("self-test", "ok", "a kernel can be spliced into what Inductor compiles")
+
+
 CHECKS: tuple[Callable[[], Finding], ...] = (
     check_torch,
     check_gpu,
@@ -139,4 +149,5 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_compiler,
     check_cache,
     check_model,
+    check_hook,
 )
