@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from cudal1_fx_passes.ops import OPS, Result
 from cudal1_fx_passes.program import ANY, Axis, Domain, Index, Input, Literal, Op, Operand, Output, Program, Ref
@@ -19,6 +19,7 @@ Value = str | float | int | bool  # a value's name, or a literal
 UNIT: Interval = (-5.0, 5.0)  # a normal input
 POSITIVE = Domain(lo=0.0, lo_open=True)
 UNBOUNDED = 1e30
+FLAT = 1e-4  # an interval narrower than this is a constant
 LIMIT = {"f16": 2e3, "bf16": 1e5, "f32": 1e6, "f64": 1e6}
 
 
@@ -96,12 +97,10 @@ class Builder:
         """Operations that nothing reads yet."""
         return [o.name for o in self.ops if not self.uses[o.name]]
 
-    def finish(self, values: Iterable[str], orders: dict[str, tuple[str, ...]] | None = None) -> Program:
+    def finish(self, values: Iterable[str], orders: Mapping[str, tuple[str, ...]] | None = None) -> Program:
         """The program with one output a value; dead operations and inputs are dropped, names made dense."""
         wanted = list(dict.fromkeys(values))
-        outputs = [
-            Output(f"out{i}", v, (orders or {}).get(v, self.held[v])) for i, v in enumerate(wanted)
-        ]
+        outputs = [Output(f"out{i}", v, (orders or {}).get(v, self.held[v])) for i, v in enumerate(wanted)]
         return _compact(self.axes, self.inputs, self.ops, outputs)
 
     def _know(self, name: str, dtype: str, axes: tuple[str, ...], interval: Interval) -> None:
@@ -154,6 +153,10 @@ class Builder:
         found = _POINTWISE[fn](*known)
         if math.isnan(found[0]) or math.isnan(found[1]) or found[0] > found[1]:
             raise Unsuitable(f"{fn} of {known}")
+        if is_float(dtype) and found[1] - found[0] < FLAT and any(hi - lo > FLAT for lo, hi in known):
+            raise Unsuitable(f"{fn} of {known} is constant")
+        if fn in ("maximum", "minimum") and (known[0][0] >= known[1][1] or known[1][0] >= known[0][1]):
+            raise Unsuitable(f"{fn} of {known} always takes one side")
         return found
 
 

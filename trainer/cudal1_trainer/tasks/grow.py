@@ -12,7 +12,21 @@ from cudal1_trainer.tasks.builder import Builder, Unsuitable, is_float
 from cudal1_trainer.tasks.idioms import ACTIVATIONS, BACKWARDS, dropout, masked
 
 MAX_TRIES = 200
-_UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tanh", "sigmoid", "relu", "erf")
+_UNARY = (
+    "neg",
+    "abs",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "relu",
+    "erf",
+)
 _UNARY_RARE = ("exp2", "expm1", "log2", "log1p", "floor", "ceil", "round", "trunc", "sign")
 _COMPARISONS = ("gt", "lt", "ge", "le")
 
@@ -86,7 +100,9 @@ class Grower:
         return self.rng.choice(self.pool)
 
     def _binary(self, x: str, y: str) -> str:
-        fn = self.rng.choices(("add", "sub", "mul", "div", "maximum", "minimum", "fma"), (5, 3, 6, 1, 0.7, 0.7, 0.5))[0]
+        fn = self.rng.choices(
+            ("add", "sub", "mul", "div", "maximum", "minimum", "fma"), (5, 3, 6, 1, 0.7, 0.7, 0.5)
+        )[0]
         if fn == "fma":
             return self.b.op("fma", x, y, self._other(x))
         if x == y and fn != "mul":
@@ -95,8 +111,12 @@ class Grower:
 
     def _scaled(self, x: str) -> str:
         rng = self.rng
-        value: float = rng.choice((0.5, 2, 0.1, 0.125, 1, 3, 0.25, 1e-05, 0.08838834764831845, round(rng.uniform(-2.5, 3), 2)))
-        fn = rng.choices(("add", "mul", "sub", "div", "maximum", "minimum", "pow"), (4, 5, 2, 1.5, 0.5, 0.5, 0.7))[0]
+        value: float = rng.choice(
+            (0.5, 2, 0.1, 0.125, 1, 3, 0.25, 1e-05, 0.08838834764831845, round(rng.uniform(-2.5, 3), 2))
+        )
+        fn = rng.choices(("add", "mul", "sub", "div", "maximum", "minimum", "pow"), (4, 5, 2, 1.5, 0.5, 0.5, 0.7))[
+            0
+        ]
         if fn == "pow":
             return self.b.op("pow", x, rng.choice((2, 2, 3)))
         if fn == "sub" and rng.random() < 0.6:
@@ -118,7 +138,9 @@ class Grower:
 
     def _logic(self, x: str) -> str:
         mask = self.b.op("gt", x, round(self.rng.uniform(-1, 1), 1))
-        both = self.b.op(self.rng.choice(("logical_and", "logical_or", "logical_xor")), mask, self.rng.choice(self.masks))
+        both = self.b.op(
+            self.rng.choice(("logical_and", "logical_or", "logical_xor")), mask, self.rng.choice(self.masks)
+        )
         return self.b.op("where", both, x, 0.0)
 
     def _merge(self, ends: int) -> None:

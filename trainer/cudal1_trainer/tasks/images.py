@@ -58,7 +58,9 @@ def _tail(r: Region, y: str, whole: tuple[str, ...], n_ops: int) -> str:
     if r.rng.random() < 0.35:
         y = r.b.op("add", y, r.tensor(whole))
     if r.rng.random() < 0.6:
-        y = r.rng.choice((idioms.plain("relu"), idioms.plain("relu"), idioms.silu, idioms.gelu, idioms.leaky_relu))(r.b, y)
+        y = r.rng.choice(
+            (idioms.plain("relu"), idioms.plain("relu"), idioms.silu, idioms.gelu, idioms.leaky_relu)
+        )(r.b, y)
     return r.spread([y], n_ops - len(r.b.ops))
 
 

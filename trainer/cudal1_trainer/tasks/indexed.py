@@ -91,7 +91,9 @@ def rotary(rng: random.Random, sizes: Sizes, n_ops: int) -> Program:
     half = rng.choice((2, 4, 8, 16)) if sizes.small else rng.choice((16, 32, 32, 40, 48, 64, 64, 128))
     rows_ = max(2, sizes.elements() // (2 * half))
     batch, heads, tokens = sizes.split(max(8, rows_), 3)
-    r = _region(rng, [Axis("d0", batch), Axis("d1", heads), Axis("d2", tokens), Axis("d3", 2 * half), Axis("d4", half)])
+    r = _region(
+        rng, [Axis("d0", batch), Axis("d1", heads), Axis("d2", tokens), Axis("d3", 2 * half), Axis("d4", half)]
+    )
     order = ("d0", "d2", "d1", "d3") if rng.random() < 0.5 else ("d0", "d1", "d2", "d3")
     table = ("d2", "d3") if rng.random() < 0.75 else ("d0", "d2", "d3")
     x = r.tensor(order)
@@ -105,7 +107,7 @@ def rotary(rng: random.Random, sizes: Sizes, n_ops: int) -> Program:
     orders = {}
     ends = [r.out(v) for v in values]
     if rng.random() < 0.6:
-        orders = {v: order for v in ends}
+        orders = dict.fromkeys(ends, order)
     return r.b.finish(ends, orders)
 
 

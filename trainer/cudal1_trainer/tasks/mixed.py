@@ -15,9 +15,11 @@ def mixed(rng: random.Random, sizes: Sizes, n_ops: int) -> Program:
     n = max(2, sizes.rows(sizes.elements(), width))
     if rng.random() < 0.25 and n >= 8:
         a, c = sizes.split(n, 2)
-        r, rows_, last = region(rng, (a, c, width)), ("d0", "d1"), ("d2",)
+        shape: tuple[int, ...] = (a, c, width)
     else:
-        r, rows_, last = region(rng, (n, width)), ("d0",), ("d1",)
+        shape = (n, width)
+    r = region(rng, shape)
+    rows_, last = tuple(r.b.size)[:-1], tuple(r.b.size)[-1:]
     body = rng.choices((_norm, _bias, _softmax_bias), (6, 4, 1.5))[0]
     return r.b.finish(r.out(v) for v in body(r, rows_, last, n_ops))
 

@@ -11,7 +11,9 @@ from cudal1_trainer.tasks.builder import Unsuitable
 from cudal1_trainer.tasks.setup import Region, part, region
 from cudal1_trainer.tasks.shapes import Sizes
 
-Body = Callable[[Region, str, tuple[str, ...], int], list[str]]  # (region, value, reduced axes, operations to spend)
+Body = Callable[
+    [Region, str, tuple[str, ...], int], list[str]
+]  # (region, value, reduced axes, operations to spend)
 
 
 def rows(rng: random.Random, sizes: Sizes, n_ops: int) -> Program:
@@ -159,10 +161,16 @@ def _divergence(r: Region, x: str, over: tuple[str, ...], spend: int) -> list[st
 def _statistics(r: Region, x: str, over: tuple[str, ...], spend: int) -> list[str]:
     """Several reductions of one value, each an output or joined."""
     b, rng = r.b, r.rng
-    names = rng.sample(("sum", "mean", "amax", "amin", "var", "logsumexp", "argmax", "argmin"), rng.choice((1, 2, 2, 3)))
+    names = rng.sample(
+        ("sum", "mean", "amax", "amin", "var", "logsumexp", "argmax", "argmin"), rng.choice((1, 2, 2, 3))
+    )
     found = []
     for fn in names:
-        y = x if rng.random() < 0.7 else rng.choice((idioms.plain("abs"), idioms.plain("tanh"), idioms.squared_relu))(b, x)
+        y = (
+            x
+            if rng.random() < 0.7
+            else rng.choice((idioms.plain("abs"), idioms.plain("tanh"), idioms.squared_relu))(b, x)
+        )
         found.append(b.op("var", y, rng.choice((0, 1)), over=over) if fn == "var" else b.op(fn, y, over=over))
     floats = [v for v in found if b.dtype[v] == r.compute]
     if len(floats) > 1 and rng.random() < 0.4:
@@ -179,7 +187,9 @@ def _chain(r: Region, x: str, over: tuple[str, ...], spend: int) -> list[str]:
         fn = r.rng.choice(("mean", "amax", "amin", "sum", "var", "logsumexp"))
         stat = r.b.op("var", x, 0, over=over) if fn == "var" else r.b.op(fn, x, over=over)
         if fn in ("var", "sum"):
-            stat = r.b.op("div", stat, _count(r, over)) if fn == "sum" else r.b.op("sqrt", r.b.op("add", stat, 1e-05))
+            stat = (
+                r.b.op("div", stat, _count(r, over)) if fn == "sum" else r.b.op("sqrt", r.b.op("add", stat, 1e-05))
+            )
         stat = r.spread([stat], min(4, shares[i]))
         x = r.b.op(r.rng.choice(("sub", "add", "mul", "maximum", "sub")), x, stat)
         if r.rng.random() < 0.5:

@@ -5,9 +5,87 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-HIDDEN = (64, 96, 128, 192, 256, 320, 384, 512, 576, 640, 768, 896, 1024, 1152, 1280, 1536, 2048, 2560, 3072, 4096, 5120, 8192)
-CHANNELS = (3, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384, 480, 512, 640, 768, 960, 1024, 1280, 2048)
-SPATIAL = (7, 8, 10, 13, 14, 16, 20, 26, 27, 28, 32, 35, 38, 48, 55, 56, 64, 75, 96, 109, 112, 128, 147, 150, 160, 222, 224)
+HIDDEN = (
+    64,
+    96,
+    128,
+    192,
+    256,
+    320,
+    384,
+    512,
+    576,
+    640,
+    768,
+    896,
+    1024,
+    1152,
+    1280,
+    1536,
+    2048,
+    2560,
+    3072,
+    4096,
+    5120,
+    8192,
+)
+CHANNELS = (
+    3,
+    8,
+    12,
+    16,
+    24,
+    32,
+    40,
+    48,
+    64,
+    80,
+    96,
+    112,
+    128,
+    160,
+    192,
+    256,
+    320,
+    384,
+    480,
+    512,
+    640,
+    768,
+    960,
+    1024,
+    1280,
+    2048,
+)
+SPATIAL = (
+    7,
+    8,
+    10,
+    13,
+    14,
+    16,
+    20,
+    26,
+    27,
+    28,
+    32,
+    35,
+    38,
+    48,
+    55,
+    56,
+    64,
+    75,
+    96,
+    109,
+    112,
+    128,
+    147,
+    150,
+    160,
+    222,
+    224,
+)
 CLASSES = (10, 11, 80, 100, 151, 365, 1000, 1001, 10000, 21841, 30522, 32000, 32128, 50257, 50304)
 MIN_BYTES, MAX_BYTES = 1 << 16, 1 << 28
 
@@ -30,7 +108,9 @@ class Sizes:
     def width(self) -> int:
         """An innermost extent: hidden size, class count, or anything."""
         if self.small:
-            return self.rng.choice((1 << self.rng.randint(2, 8), self.rng.randint(2, 200), 8 * self.rng.randint(1, 24)))
+            return self.rng.choice(
+                (1 << self.rng.randint(2, 8), self.rng.randint(2, 200), 8 * self.rng.randint(1, 24))
+            )
         p = self.rng.random()
         if p < 0.45:
             return self.rng.choice(HIDDEN)

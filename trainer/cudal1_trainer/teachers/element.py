@@ -56,7 +56,7 @@ class Elements:
         return self.is_vectored(buffer) and not self.is_wide(buffer)
 
     def _space_of(self, buffer: Buffer) -> Space:
-        """The space in which the buffer is addressed; with `j` added where its elements do not lie side by side."""
+        """The space in which the buffer is addressed; `j` is added where elements do not lie side by side."""
         if self.axis is None or not self._is_shifted(buffer):
             return self.space
         renamed = {**self.space.renamed, self.axis: f"{self.space.index(self.axis)} + j"}
@@ -141,7 +141,11 @@ class Elements:
         return None, None, f"st({at}, {value});"
 
     def visit(
-        self, loads: list[Buffer], ops: list[Op], stores: list[Buffer], updates: Callable[[], list[str]] | None = None
+        self,
+        loads: list[Buffer],
+        ops: list[Op],
+        stores: list[Buffer],
+        updates: Callable[[], list[str]] | None = None,
     ) -> Iterator[str | list[str]]:
         """One visit to a vector: lines, and once a list of the lines for each of its elements.
 

@@ -127,7 +127,12 @@ def expression(program: Program, op: Op, operands: list[str]) -> str:
 
 def _power(a: str, exponent: str, suffix: str) -> str:
     """Small literal exponents without powf, as torch computes them too."""
-    products = {"2.0": f"{a} * {a}", "3.0": f"{a} * {a} * {a}", "0.5": f"sqrt{suffix}({a})", "-0.5": f"rsqrt{suffix}({a})"}
+    products = {
+        "2.0": f"{a} * {a}",
+        "3.0": f"{a} * {a} * {a}",
+        "0.5": f"sqrt{suffix}({a})",
+        "-0.5": f"rsqrt{suffix}({a})",
+    }
     return products.get(exponent.removesuffix("f"), f"pow{suffix}({a}, {exponent})")
 
 

@@ -30,7 +30,7 @@ from cudal1_trainer.teachers.stage import Buffer, Plan, Stage, is_reduction
 
 
 def fuse(plan: Plan) -> tuple[Stage, Stage] | None:
-    """The row stage with the column stage's element operations, and the column stage; None where they do not fit."""
+    """The row stage with the column stage's element operations, and the column stage; None if unfit."""
     if len(plan.stages) != 2 or any(s.kind != "reduce" for s in plan.stages):
         return None
     rows, columns = plan.stages
@@ -144,7 +144,7 @@ class FusedWriter(GroupedWriter):
         self.lines.text[mark:] = kept
 
     def _add(self) -> None:
-        s, lines = self.schedule, self.lines
+        s = self.schedule
         self._load_rest()
         at = "[k][j]" if s.vector > 1 else "[k]"
         inner = [f"u{o.name[1:]}{at} += {self.elements.spelled[reduced_value(o)]};" for o in self.sums]
@@ -190,11 +190,15 @@ def _write_join(columns: Stage, rows: FusedWriter, name: str) -> Kernel:
     """Adds the blocks' lines up; threads along the columns."""
     lines = Lines()
     made = {o.name for o in rows.element_ops}
-    ops = [o for o in columns.ops if not is_reduction(o) and o.name not in made and set(o.axes) <= set(columns.kept)]
+    ops = [
+        o for o in columns.ops if not is_reduction(o) and o.name not in made and set(o.axes) <= set(columns.kept)
+    ]
     helper = GroupedWriter(columns, StageSchedule("tile", 1, 0), name)
     helper.kept = rows.order
     group = replace(helper.group, space=replace(helper.group.space, variables=(Var("g", rows.order),)))
-    used = {n for o in ops for n in (getattr(x, "name", "") for x in o.operands)} | {b.value for b in columns.writes}
+    used = {n for o in ops for n in (getattr(x, "name", "") for x in o.operands)} | {
+        b.value for b in columns.writes
+    }
     loads = [b for b in helper.group_reads if b.value in used]
     params = list({b.name: b for b in loads}.values())
     kept, lanes = size_of(rows.order), TILE * JOIN_ROWS
@@ -203,7 +207,9 @@ def _write_join(columns: Stage, rows: FusedWriter, name: str) -> Kernel:
         lines.add(f"const int h = blockIdx.x * {TILE} + threadIdx.x;", f"const int g = min(h, {kept} - 1);")
         lines.add(*[f"float {p.register} = 0.0f;" for p in found])
         lines.add("#pragma unroll 4")
-        with lines.block(f"for (int s = threadIdx.y; s < min({size_of(rows.kept)}, {rows.blocks}); s += {JOIN_ROWS})"):
+        with lines.block(
+            f"for (int s = threadIdx.y; s < min({size_of(rows.kept)}, {rows.blocks}); s += {JOIN_ROWS})"
+        ):
             for p in found:
                 part = next(b for b in rows.parts if b.value == p.op.name)
                 lines.add(f"{p.register} += ld({part.name} + s * {grouped(kept)} + g);")

@@ -3,7 +3,7 @@
     block    one block a group; threads stride over the group in vectors, block_* combine
     warp     one warp a group, several groups a block: short groups
     thread   one thread a group: very short groups, or groups that lie side by side in memory
-    tile     32 groups side by side in threadIdx.x, their elements spread over threadIdx.y: reductions of outer axes
+    tile     32 groups side by side in threadIdx.x, their elements over threadIdx.y: reductions of outer axes
 
 With `cached`, everything of a group that is loaded or computed stays in register arrays and each operation
 stands once; otherwise every pass reads memory again and repeats the operations that are ready by then.
@@ -88,7 +88,9 @@ class GroupedWriter:
             case "thread":
                 lines.add(f"const int g = blockIdx.x * {s.block} + threadIdx.x;", f"if (g >= {total}) return;")
             case "tile":
-                lines.add(f"const int h = blockIdx.x * {TILE} + threadIdx.x;", f"const int g = min(h, {total} - 1);")
+                lines.add(
+                    f"const int h = blockIdx.x * {TILE} + threadIdx.x;", f"const int g = min(h, {total} - 1);"
+                )
         if s.cached:
             lines.add(f"constexpr int C = cdiv({size_of(self.order)}, {product(self._threads(), s.vector)});")
         lines.add(*self.group.index_lines([*self.group_reads, *self.group_writes], self.group_ops))
@@ -163,7 +165,9 @@ class GroupedWriter:
         return f"for (int c = {first}; c < {total}; {advance})"
 
     def _first(self) -> str:
-        return {"block": "threadIdx.x", "warp": "lane", "thread": "0", "tile": "threadIdx.y"}[self.schedule.mapping]
+        return {"block": "threadIdx.x", "warp": "lane", "thread": "0", "tile": "threadIdx.y"}[
+            self.schedule.mapping
+        ]
 
     def _cached_position(self) -> str:
         s, first, threads = self.schedule, self._first(), self._threads()
@@ -263,5 +267,3 @@ def main_buffer(stage: Stage) -> Buffer:
 def _ordered(stage: Stage, axes: tuple[str, ...]) -> tuple[str, ...]:
     held = main_buffer(stage).axes
     return tuple(a for a in held if a in axes) + tuple(a for a in axes if a not in held)
-
-

@@ -136,7 +136,9 @@ def _split_schedules(stage: Stage) -> list[StageSchedule]:
             for waves in (8, 4, 2, 1, 1 / 4, 1 / 16, 1 / 64):
                 splits = _power_of_two(SM_COUNT * waves * 256 // block / blocks)
                 if 2 <= splits <= MAX_SPLITS and count >= splits * work:
-                    found.append(StageSchedule("split_block" if rows else "split_tile", vector, block, False, splits))
+                    found.append(
+                        StageSchedule("split_block" if rows else "split_tile", vector, block, False, splits)
+                    )
     return found
 
 

@@ -115,7 +115,7 @@ def _write_flat(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...
     visit = _visit(stage, _elements(stage, s, (Var("i", order),)))
     grid = f"cdiv({total}, {product(s.block, s.vector)})"
     with lines.block(signature(name, s.block, stage.reads, stage.writes)):
-        start = "blockIdx.x * %d + threadIdx.x" % s.block
+        start = f"blockIdx.x * {s.block} + threadIdx.x"
         first = start if s.vector == 1 else f"({start}) * {s.vector}"
         if s.mapping == "stride":
             step = product("gridDim.x", s.block, s.vector)
@@ -147,6 +147,3 @@ def _kernel(
 ) -> Kernel:
     names = tuple(b.name for b in (*reads, *writes))
     return Kernel(name, "\n".join(lines.text), grid, str(block), names)
-
-
-

@@ -69,15 +69,15 @@ def _means_first(ops: tuple[Op, ...]) -> list[Op]:
     ordered: list[Op] = []
     for op in ops:
         if op.fn == "var":
-            ordered += [m for m in ops if m.fn == "mean" and m not in ordered and reduced_value(m) == reduced_value(op)]
+            ordered += [
+                m for m in ops if m.fn == "mean" and m not in ordered and reduced_value(m) == reduced_value(op)
+            ]
         if op not in ordered:
             ordered.append(op)
     return ordered
 
 
-def _phases(
-    program: Program, op: Op, level: int, mean: Op | None, levels: dict[str, int]
-) -> list[Phase]:
+def _phases(program: Program, op: Op, level: int, mean: Op | None, levels: dict[str, int]) -> list[Phase]:
     n = op.name[1:]
     source = program.value_dtype[reduced_name(op)]
     kind = COMPUTE_TYPE[op.dtype if op.fn not in ("argmax", "argmin", "any", "all") else source]
@@ -115,7 +115,15 @@ def _phases(
             return _var(op, level, n, kind, mean, levels)
         case "logsumexp":
             first = Phase(
-                op, level, p, "max", kind, lowest, f"{p} = maximum({p}, {{v}});", (f"const {kind} m{n} = {{p}};",), None
+                op,
+                level,
+                p,
+                "max",
+                kind,
+                lowest,
+                f"{p} = maximum({p}, {{v}});",
+                (f"const {kind} m{n} = {{p}};",),
+                None,
             )
             e, l = ("exp", "log") if kind == "double" else ("expf", "logf")
             second = one(

@@ -154,7 +154,7 @@ class ScanWriter:
         write_visit(self.lines, 1, self.elements.visit(self.loads, self.before_ops, self.stores, updates))
 
     def _visit(self, kind: str) -> None:
-        """One step of all threads: values before the scan, the scan, values after it. Idle threads repeat the end."""
+        """One step: values before the scan, the scan, values after it. Idle threads repeat the row's end."""
         v, lines, elements, scan = self.schedule.vector, self.lines, self.elements, self.scan
         q = f"q{scan.name[1:]}{'[j]' if v > 1 else ''}"
         lines.add(f"{kind} q{scan.name[1:]}{f'[{v}]' if v > 1 else ''};")

@@ -14,12 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_trainer.teachers.element import Elements
 from cudal1_trainer.teachers.grouped import JOIN, TILE, GroupedWriter, combine_tile, write_guarded
 from cudal1_trainer.teachers.reduction import Phase, phases, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
-from cudal1_trainer.teachers.space import Space, Var, grouped, size_of
+from cudal1_trainer.teachers.space import grouped, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction, read_names
 
 _SCRATCH_TYPE = {"float": "f32", "double": "f64", "int": "i32", "long long": "i64"}
@@ -86,7 +85,7 @@ class _PartialWriter(GroupedWriter):
         needed = _ancestors(stage, [reduced_value(p.phase.op) for p in parts])
         self.group_ops = [o for o in self.group_ops if o.name in needed]
         self.element_ops = [o for o in self.element_ops if o.name in needed]
-        used = needed | {n for n in _reads(stage, needed)} | {reduced_value(p.phase.op) for p in parts}
+        used = needed | set(_reads(stage, needed)) | {reduced_value(p.phase.op) for p in parts}
         self.reads = tuple(b for b in stage.reads if b.value in used)
         self.group_reads = [b for b in self.group_reads if b.key in used or b.value in used]
         self.element_writes, self.group_writes = [], []
@@ -148,7 +147,7 @@ def _ancestors(stage: Stage, wanted: list[str]) -> set[str]:
         name = todo.pop()
         if name in from_name and name not in found:
             found.add(name)
-            todo += [x for x in _reads(stage, {name})]
+            todo += _reads(stage, {name})
     return found
 
 
@@ -252,4 +251,6 @@ class _JoinPhases:
         kept = size_of(self.writer.kept)
         if not self.writer.kept:
             return f"ld({p.buffer} + s)"
-        return f"ld({p.buffer} + s * {grouped(kept)} + g)" if self.tile else f"ld({p.buffer} + g * {self.splits} + s)"
+        return (
+            f"ld({p.buffer} + s * {grouped(kept)} + g)" if self.tile else f"ld({p.buffer} + g * {self.splits} + s)"
+        )

@@ -191,7 +191,9 @@ class _Cutter:
     def _frontier(self, chosen: set[str], axes: tuple[str, ...]) -> list[str]:
         """Values of this stage that later stages read: they go to scratch."""
         later = [o.value for o in self.outputs] + [op.name for op in self.waiting]
-        reads_at = {x.name for n in closure(self.program, later, set(self.held)) for x in _accessed(self.program.op[n])}
+        reads_at = {
+            x.name for n in closure(self.program, later, set(self.held)) for x in _accessed(self.program.op[n])
+        }
         group = {
             op.name
             for op in self.program.ops
@@ -242,7 +244,9 @@ class _Cutter:
         refs += [Ref(w) for w in wanted]
         counts: dict[str, int] = {}
         found: dict[Ref, Buffer] = {}
-        order = sorted(dict.fromkeys(r for r in refs if r.name in self.held), key=lambda r: list(self.held).index(r.name))
+        order = sorted(
+            dict.fromkeys(r for r in refs if r.name in self.held), key=lambda r: list(self.held).index(r.name)
+        )
         for ref in order:
             name = f"a{ref.name[2:]}" if ref.name.startswith("in") else ref.name
             if ref.access:

@@ -41,9 +41,9 @@ def variants(program: Program) -> list[Schedule]:
     found: list[Schedule] = []
     for flat, plan in enumerate(_plans(program)):
         found += [Schedule(_name(plan, c), c, bool(flat)) for c in islice(_combine(plan), MAX_VARIANTS)]
-    plan = cut_stages(program)
-    if plan is not None:
-        found += [Schedule("fused", (s,)) for s in fused.schedules(plan)[:MAX_FUSED]]
+    whole = cut_stages(program)
+    if whole is not None:
+        found += [Schedule("fused", (s,)) for s in fused.schedules(whole)[:MAX_FUSED]]
     return found
 
 
@@ -88,9 +88,7 @@ def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:
     best = tuple(o[0] for o in options)
     found = [best]
     for rank in range(1, max(len(o) for o in options)):
-        found += [
-            (*best[:i], o[rank], *best[i + 1 :]) for i, o in enumerate(options) if rank < len(o)
-        ]
+        found += [(*best[:i], o[rank], *best[i + 1 :]) for i, o in enumerate(options) if rank < len(o)]
         together = tuple(o[min(rank, len(o) - 1)] for o in options)
         found.append(together)
     return list(dict.fromkeys(found))

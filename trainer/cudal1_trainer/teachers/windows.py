@@ -181,5 +181,3 @@ class WindowWriter:
             w = axis_index(axis)
             text = w if not text else f"{grouped(text)} * {axis} + {w}"
         return text
-
-

@@ -1,0 +1,166 @@
+"""Teachers' kernels against the oracle, on the host target checked for races and bounds.
+
+A failure prints the program and the code; rerun it with `generate_task(random.Random(seed), family, small=True)`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
+from cudal1_compile.runtime.plan import buffer_names
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.quickcheck import Unusable, check, make_subject
+from cudal1_trainer.tasks import FAMILIES, generate_task
+from cudal1_trainer.teachers import Schedule, variants, write_reply
+
+pytestmark = pytest.mark.host
+
+# what real models gave and generated tasks have less of
+REGIONS = {
+    "pool_of_a_pool": """region v1
+dims d0=12 d1=12 d2=12 d3=6 d4=6 d5=6 d6=6 k0=3 k1=2 k2=3 k3=2
+in0 f32[d0,d1,d2]
+t0 f32[d0,d5,d6] = amax(in0[d1=2*d5+k1, d2=2*d6+k3]) over k1,k3
+t1 f32[d0,d3,d4] = sum(t0[d5=d3+k0-1, d6=d4+k2-1]) over k0,k2
+t2 f32[d0,d3,d4] = div(t1, 9.0)
+t3 i8[d0,d5,d6] = argmax(in0[d1=2*d5+k1, d2=2*d6+k3]) over k1,k3
+out0 f32[d0,d3,d4] = t2
+out1 f32[d0,d5,d6] = t0
+out2 i8[d0,d5,d6] = t3
+""",
+    "batch_norm_then_pool": """region v1
+dims d0=2 d1=8 d2=16 d3=16 d4=8 d5=8 k0=3 k1=3
+in0 f32[d0,d1,d2,d3]
+in1 f32[d1]
+t0 f32[d1] = mean(in0) over d0,d2,d3
+t1 f32[d0,d1,d2,d3] = sub(in0, t0)
+t2 f32[d1] = var(in0, 0.0) over d0,d2,d3
+t3 f32[d1] = add(t2, 1e-05)
+t4 f32[d1] = rsqrt(t3)
+t5 f32[d0,d1,d2,d3] = mul(t1, t4)
+t6 f32[d0,d1,d2,d3] = mul(t5, in1)
+t7 f32[d0,d1,d2,d3] = relu(t6)
+t8 f32[d0,d1,d4,d5] = amax(t7[d2=2*d4+k0-1, d3=2*d5+k1-1]) over k0,k1
+out0 f32[d0,d1,d4,d5] = t8
+out1 f32[d1] = t0
+""",
+    "reversed_scan": """region v1
+dims d0=6 d1=20 d2=20 d3=20
+in0 f32[d0,d2]
+in1 f32[d0,d1]
+t0 f32[d0,d2] = mul(in0, in0)
+t1 f32[d0,d3] = cumsum(t0[d2=-d3+19]) along d3
+t2 f32[d0,d1] = add(t1[d3=-d1+19], in1)
+out0 f32[d0,d1] = t2
+""",
+    "picked_logit": """region v1
+dims d0=12 d1=50
+in0 f32[d0,d1]
+in1 i64[d0] in [0,d1)
+t0 f32[d0] = amax(in0) over d1
+t1 bool[d0] = ne(in1, 3)
+t2 f32[d0,d1] = sub(in0, t0)
+t3 f32[d0,d1] = exp(t2)
+t4 f32[d0] = sum(t3) over d1
+t5 f32[d0] = log(t4)
+t6 f32[d0,d1] = sub(t2, t5)
+t7 i64[d0] = where(t1, in1, 0)
+t8 f32[d0] = neg(t6[d1=t7])
+t9 f32[d0] = where(t1, t8, 0.0)
+t10 f32[] = sum(t9) over d0
+out0 f32[] = t10
+""",
+    "rotary_backward": """region v1
+dims d0=2 d1=16 d2=4 d3=8 d4=4
+in0 f32[d0,d1,d2,d3]
+in1 f32[d1,d3]
+t0 i64[d3] = iota() along d3
+t1 bool[d3] = ge(t0, 4)
+t2 f32[d0,d1,d2,d3] = mul(in0, in1)
+t3 f32[d0,d1,d2,d4] = neg(t2[d3=d4])
+t4 f32[d0,d1,d2,d3] = where(t1, t3[d4=d3-4], 0.0)
+t5 bool[d3] = lt(t0, 4)
+t6 f32[d0,d1,d2,d3] = where(t5, t2[d3=d3+4], 0.0)
+t7 f32[d0,d1,d2,d3] = add(t4, t6)
+out0 f32[d0,d1,d2,d3] = t7
+""",
+}
+
+
+def refusal(program: Program, schedule: Schedule, seed: int) -> str | None:
+    """Builds and runs one variant on two distributions; None where right."""
+    reply = write_reply(program, schedule)
+    if reply is None:
+        return None
+    candidate = parse_candidate(reply.code, program)
+    image = build(program, candidate, HOST, check=True).image
+    names = buffer_names(program, candidate)
+
+    def run(outputs: Sequence[Tensor], scratch: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+        buffers = dict(zip(names, [*outputs, *scratch, *inputs], strict=True))
+        found = run_isolated(program, candidate, image, buffers, HostLimits(order="random", seed=seed))
+        assert found.ok, f"{found.message}\n{print_program(program)}{reply.code}"
+
+    for distribution in ("normal", "offset"):
+        try:
+            subject = make_subject(program, torch.device("cpu"), distribution, seed)
+        except Unusable:
+            continue
+        reason = check(subject, candidate, run)
+        if reason:
+            return f"{distribution}: {reason}\n{print_program(program)}{reply.design}\n{reply.code}"
+    return None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_variants_of_random_tasks(family: str) -> None:
+    for seed in range(5):
+        rng = random.Random(seed)
+        program = generate_task(rng, family, small=True)
+        assert (reason := refusal(program, rng.choice(variants(program)), seed)) is None, reason
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_regions_as_models_give_them(name: str) -> None:
+    program = parse_program(REGIONS[name])
+    found = variants(program)
+    for schedule in [*found[:2], found[-1]]:
+        assert (reason := refusal(program, schedule, 1)) is None, reason
+
+
+@pytest.mark.parametrize("strategy", ["split", "fused"])
+def test_strategies_with_scratch(strategy: str) -> None:
+    family = {"split": "totals", "fused": "mixed"}[strategy]
+    done = 0
+    for seed in range(60):
+        program = generate_task(random.Random(seed), family, small=True)
+        found = [s for s in variants(program) if s.strategy == strategy]
+        if found and done < 6:
+            assert (reason := refusal(program, found[seed % len(found)], seed)) is None, reason
+            done += 1
+    assert done == 6
+
+
+def test_a_wrong_kernel_is_seen() -> None:
+    program = parse_program(REGIONS["rotary_backward"])
+    reply = write_reply(program, variants(program)[0])
+    assert reply is not None
+    candidate = parse_candidate(reply.code.replace("t5 ?", "!t5 ?"), program)
+    assert candidate.code != reply.code
+    image = build(program, candidate, HOST, check=True).image
+    names = buffer_names(program, candidate)
+
+    def run(outputs: Sequence[Tensor], scratch: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+        run_isolated(program, candidate, image, dict(zip(names, [*outputs, *scratch, *inputs], strict=True)))
+
+    assert check(make_subject(program, torch.device("cpu")), candidate, run) is not None

@@ -1,0 +1,123 @@
+"""Teachers' replies: valid for their program, distinct, deterministic, within the context, built for sm_90a."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from cudal1_compile.candidate import parse_candidate, parse_reply, print_reply
+from cudal1_compile.generate.prompt import Exemplar, build_prompt
+from cudal1_compile.runtime import nvrtc
+from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.target import Target
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.tasks import FAMILIES, generate_task
+from cudal1_trainer.teacher_generator import TeacherGenerator
+from cudal1_trainer.teachers import TEACHERS, teach, variants, write_analysis, write_reply
+
+H100 = Target("cuda", "NVIDIA H100 80GB HBM3", "sm_90a", 132, 227 * 1024, 50 * 1024 * 1024)
+MAX_CHARS = 13_000  # of prompt and reply together: 4000 tokens
+
+SYMBOLIC = """region v1
+dims d0=?96 d1=512
+in0 bf16[d0,d1]
+in1 f32[d1]
+t0 f32[d0,d1] = cast(in0)
+t1 f32[d0] = mean(t0) over d1
+t2 f32[d0,d1] = sub(t0, t1)
+t3 f32[d0,d1] = mul(t2, in1)
+out0 f32[d0,d1] = t3
+"""
+
+
+def draw(seed: int, family: str) -> Program:
+    return generate_task(random.Random(seed), family)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_task_has_variants_that_reply_v1_accepts(family: str) -> None:
+    for seed in range(8):
+        program = draw(seed, family)
+        found = variants(program)
+        assert found, print_program(program)
+        replies = [r for r in (write_reply(program, s) for s in found[:4]) if r is not None]
+        assert replies, print_program(program)
+        for reply in replies:
+            assert parse_reply(print_reply(reply)).code.strip() == reply.code.strip()
+            parse_candidate(reply.code, program)
+            assert len(print_program(program)) + len(print_reply(reply)) < MAX_CHARS
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_variants_differ(family: str) -> None:
+    program = draw(3, family)
+    codes = [r.code for r in (write_reply(program, s) for s in variants(program)) if r is not None]
+    assert len(set(codes)) >= 0.9 * len(codes)
+
+
+def test_teachers_are_deterministic_and_cover_every_strategy() -> None:
+    used = set()
+    for seed in range(120):
+        program = generate_task(random.Random(seed))
+        for name, teacher in TEACHERS.items():
+            first = teacher(program, random.Random(5))
+            assert first == teacher(program, random.Random(5))
+            used |= {name} if first is not None else set()
+    assert used == set(TEACHERS)
+
+
+def test_symbolic_sizes_are_never_constants() -> None:
+    program = parse_program(SYMBOLIC)
+    reply = teach(program, random.Random(0))
+    assert reply is not None
+    assert "96" not in reply.code and "d0" in reply.code
+
+
+def test_a_contraction_has_no_teacher() -> None:
+    text = "region v1\ndims d0=4 d1=4 d2=4\nin0 f32[d0,d2]\nin1 f32[d2,d1]\n"
+    program = parse_program(text + "t0 f32[d0,d1] = dot(in0, in1) over d2\nout0 f32[d0,d1] = t0\n")
+    assert teach(program, random.Random(0)) is None
+
+
+def test_analysis_follows_the_measured_order() -> None:
+    program = draw(1, "rows")
+    codes = [r.code for r in (write_reply(program, s) for s in variants(program)[:2]) if r is not None]
+    text = write_analysis(program, [Exemplar(codes[0], 0.91), Exemplar(codes[1], 1.37)])
+    assert text.index("1.37x") < text.index("0.91x")
+
+
+def test_generator_reads_the_prompt() -> None:
+    program = draw(2, "mixed")
+    prompt = build_prompt(H100.facts(), print_program(program), (), 10_000, len)
+    generator = TeacherGenerator()
+    replies = generator.propose([prompt, prompt], 6, 0)
+    assert generator.name == "teacher:all" and [len(r) for r in replies] == [6, 6]
+    assert len(set(replies[0])) == 6
+    assert replies == generator.propose([prompt, prompt], 6, 0)
+    for text in replies[0]:
+        parse_candidate(parse_reply(text).code, program)
+    only = TeacherGenerator(["fused"])
+    assert only.name == "teacher:fused"
+
+
+def _has_nvrtc() -> bool:
+    try:
+        nvrtc.library()
+    except Exception:  # noqa: BLE001  any failure to load means that there is nothing to test with
+        return False
+    return True
+
+
+@pytest.mark.skipif(not _has_nvrtc(), reason="no NVRTC")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_replies_build_for_hopper(family: str, tmp_path: Path) -> None:
+    for seed in range(4):
+        program = draw(1000 + seed, family)
+        reply = teach(program, random.Random(seed))
+        assert reply is not None
+        binary = build(program, parse_candidate(reply.code, program), H100)
+        spilled = {n: k.local_bytes for n, k in binary.kernels.items() if k.local_bytes > 64}
+        assert not spilled, f"{spilled}\n{print_program(program)}\n{reply.design}"
