@@ -7,60 +7,17 @@ Every region of every graph is spliced, with a kernel that runs the region with 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from backend_reference import Calls, compiled, every_region  # noqa: F401  a fixture
 from torch import Tensor
 
-from cudal1_compile import planner, registry
-from cudal1_compile.candidate import Candidate
-from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
-
 pytestmark = pytest.mark.host
-
-Ran = list[str]
-
-
-@pytest.fixture
-def every_region(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Ran]:
-    """Gives every region a kernel that is the region itself run with aten; yields the calls, by entry."""
-    ran: Ran = []
-
-    def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
-        found = planner._planned(seen, "hit", "", None)
-        return planner.replace(found, entry_id=f"reference{seen.fingerprint[:40]}")
-
-    def kernels(self: planner.Planner, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
-        texts = {r.fingerprint: r.text for r in plan.regions}
-        return {f: Kernel(entry, texts[f], Candidate("", (), ())) for f, entry in chosen.items()}
-
-    def load(entry_id: str, device: torch.device, text: str) -> registry.KernelFunction:
-        reference = registry.load_reference(text)
-
-        def run(*args: Any) -> None:
-            ran.append(entry_id)
-            reference(*args)
-
-        return run
-
-    monkeypatch.setattr(planner.Planner, "look_up", look_up)
-    monkeypatch.setattr(planner.Planner, "kernels", kernels)
-    monkeypatch.setattr(registry, "_load_or_reference", load)
-    monkeypatch.setattr(registry, "_loaded", {})
-    monkeypatch.setenv("CUDAL1_CACHE_DIR", str(tmp_path))
-    torch._dynamo.reset()
-    with torch._inductor.config.patch(force_disable_caches=True):
-        yield ran
-    torch._dynamo.reset()
-
-
-def compiled(fn: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
-    return torch.compile(fn, backend="cudal1", options={"target": "host"}, **settings)
 
 
 @dataclass(frozen=True)
@@ -188,7 +145,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_equals_eager(case: Case, every_region: Ran) -> None:
+def test_equals_eager(case: Case, every_region: Calls) -> None:  # noqa: F811
     fast = compiled(case.fn, dynamic=case.dynamic)
     for run in range(case.runs):
         torch.manual_seed(run)

@@ -1,0 +1,70 @@
+"""Stands in for lookup and loading: every region gets a kernel that is the region itself, run with aten.
+
+So the hook (collecting, splicing, lowering, views, layouts) is tested without writing kernels. Test files take
+the fixture `every_region` from here; it yields the entry ids of all kernel calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+
+from cudal1_compile import pipeline, planner, registry
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
+
+
+@dataclass
+class Calls:
+    """Entry ids of kernel calls, and the plans of all compiles, in order."""
+
+    ran: list[str] = field(default_factory=list)
+    plans: list[GraphPlanned] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ran)
+
+
+@pytest.fixture
+def every_region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    calls = Calls()
+
+    def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
+        found = planner._planned(seen, "hit", "", None)
+        return replace(found, entry_id=f"reference{seen.fingerprint[:40]}")
+
+    def kernels(self: planner.Planner, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
+        texts = {r.fingerprint: r.text for r in plan.regions}
+        return {f: Kernel(entry, texts[f], Candidate("", (), ())) for f, entry in chosen.items()}
+
+    def load(entry_id: str, device: torch.device, text: str) -> registry.KernelFunction:
+        reference = registry.load_reference(text)
+
+        def run(*args: Any) -> None:
+            calls.ran.append(entry_id)
+            reference(*args)
+
+        return run
+
+    def report(plan: GraphPlanned, kind: str) -> None:
+        calls.plans.append(plan)
+
+    monkeypatch.setattr(planner.Planner, "look_up", look_up)
+    monkeypatch.setattr(planner.Planner, "kernels", kernels)
+    monkeypatch.setattr(registry, "_load_or_reference", load)
+    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.setattr(pipeline, "report", report)
+    monkeypatch.setattr(pipeline, "may_try", lambda: False)
+    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all" if plan.choice == "deciding" else plan.choice)
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(force_disable_caches=True):
+        yield calls
+    torch._dynamo.reset()
+
+
+def compiled(fn: Callable[..., Any], target: str = "host", **settings: Any) -> Callable[..., Any]:
+    return torch.compile(fn, backend="cudal1", options={"target": target}, **settings)  # type: ignore[no-any-return]

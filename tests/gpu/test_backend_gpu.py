@@ -1,0 +1,224 @@
+"""The backend on a GPU: real kernels forward and backward against float64, CUDA graphs, streams, the first-call
+trial, warm starts. Kernels come from the teachers, which stand behind the generator protocol.
+"""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from backend_reference import Calls, compiled, every_region  # noqa: F401  a fixture
+from torch import Tensor, nn
+
+from cudal1_compile import choice, pipeline
+from cudal1_trainer.teacher_generator import TeacherGenerator
+
+pytestmark = pytest.mark.gpu
+
+BUDGET_S = 90.0
+
+
+class Mlp(nn.Module):
+    def __init__(self, width: int = 512) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(x + self.down(F.gelu(self.up(self.norm(x)))), -1)
+
+
+class Cnn(nn.Module):
+    def __init__(self, channels: int = 32) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, channels, 3, padding=1)
+        self.norm = nn.BatchNorm2d(channels)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+        self.group = nn.GroupNorm(4, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.norm(self.first(x)))
+        return F.silu(self.group(self.second(x))).mean((2, 3))
+
+
+def with_teacher(model: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+    options = {"generator": TeacherGenerator(), "budget_s": BUDGET_S, "process_budget_s": 1e6}
+    return torch.compile(model, backend="cudal1", options=options | settings.pop("options", {}), **settings)
+
+
+@pytest.fixture
+def all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every right kernel runs, whether it is faster or not, and from the first call on."""
+    monkeypatch.setattr(pipeline, "may_try", lambda: False)
+    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all")
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def check_training_step(fast: Callable[..., Any], model: nn.Module, x: Tensor) -> None:
+    """Output and every gradient against float64; at most 4x eager's own error, as the judge's budget says."""
+    exact = copy.deepcopy(model).double()
+    eager = copy.deepcopy(model)
+    found = _step(fast, model, x)
+    for ours, theirs, right in zip(found, _step(eager, eager, x), _step(exact, exact, x.double()), strict=True):
+        scale = right.abs().max().clamp_min(1e-6)
+        error, budget = (ours.double() - right).abs().max() / scale, (theirs.double() - right).abs().max() / scale
+        assert error <= 4 * budget + 2e-3, f"{error:.2e} of the largest value, eager has {budget:.2e}"
+
+
+def _step(fn: Callable[..., Any], model: nn.Module, x: Tensor) -> list[Tensor]:
+    x = x.detach().clone().requires_grad_()
+    model.zero_grad()
+    out = fn(x)
+    weight = torch.linspace(0.5, 1.5, out.numel(), dtype=out.dtype, device=out.device).view_as(out)
+    (out * weight).sum().backward()
+    return [out.detach().clone(), x.grad, *(p.grad.clone() for p in model.parameters())]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [Mlp(), Cnn()], ids=["mlp", "cnn"])
+def test_training_equals_float64(model: nn.Module, all_kernels: None, capfd: pytest.CaptureFixture[str]) -> None:
+    model = model.cuda()
+    x = torch.randn(64, 512, device="cuda") if isinstance(model, Mlp) else torch.randn(8, 3, 32, 32, device="cuda")
+    check_training_step(with_teacher(model), model, x)
+    line = next(s for s in capfd.readouterr().err.splitlines() if "regions:" in s)
+    assert "hit 0, new 0," not in line, f"no region has a kernel: {line}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune-no-cudagraphs"])
+def test_modes(mode: str, all_kernels: None) -> None:
+    model = Mlp().cuda()
+    fast = with_teacher(model, mode=mode)
+    x = torch.randn(64, 512, device="cuda")
+    for _ in range(4):  # warm-up, recording, replays
+        check_training_step(fast, model, x)
+    with torch.no_grad():
+        for _ in range(4):
+            torch.testing.assert_close(fast(x).clone(), model(x), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_another_stream(all_kernels: None) -> None:
+    model = Mlp().cuda()
+    fast = with_teacher(model)
+    stream = torch.cuda.Stream()
+    with torch.no_grad():
+        fast(torch.randn(64, 512, device="cuda"))
+        with torch.cuda.stream(stream):
+            for _ in range(20):
+                x = torch.randn(64, 512, device="cuda")
+                torch.testing.assert_close(fast(x), model(x), rtol=1e-3, atol=1e-4)
+        stream.synchronize()
+
+
+@pytest.mark.slow
+def test_capture_by_the_user(all_kernels: None) -> None:
+    model = Mlp().cuda()
+    fast = with_teacher(model)
+    x = torch.randn(64, 512, device="cuda")
+    with torch.no_grad():
+        for _ in range(3):
+            fast(x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = fast(x)
+        x.copy_(torch.randn_like(x))
+        graph.replay()
+        torch.testing.assert_close(captured, model(x), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_trial_decides_on_the_first_calls(capfd: pytest.CaptureFixture[str]) -> None:
+    """Every call counts once: BatchNorm has seen as many batches as there were calls."""
+    model, plain = Cnn().cuda(), Cnn().cuda()
+    plain.load_state_dict(model.state_dict())
+    fast = with_teacher(model)
+    for i in range(choice.MAX_CALLS + 4):
+        x = torch.randn(8, 3, 32, 32, device="cuda")
+        out = fast(x)
+        out.square().sum().backward()
+        plain(x).square().sum().backward()
+        if i % 8 == 0:
+            torch.cuda.synchronize()
+    assert int(model.norm.num_batches_tracked) == choice.MAX_CALLS + 4
+    torch.testing.assert_close(model.norm.running_mean, plain.norm.running_mean, rtol=1e-3, atol=1e-4)
+    for a, b in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=2e-2, atol=2e-2 * float(b.grad.abs().max()))
+    lines = [s for s in capfd.readouterr().err.splitlines() if "regions:" in s]
+    assert lines[0].endswith("deciding") and "deciding" not in lines[-1], lines
+
+
+WARM = """
+import sys, torch
+sys.path.insert(0, {folder!r})
+from test_backend_gpu import Mlp, with_teacher
+from torch._dynamo.utils import counters
+torch.manual_seed(0)
+model = Mlp().cuda()
+fast = with_teacher(model)
+x = torch.randn(64, 512, device="cuda")
+for _ in range(36):
+    fast(x).sum().backward()
+torch.cuda.synchronize()
+print("hits", counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_hit"])
+"""
+
+
+@pytest.mark.slow
+def test_a_second_process_is_warm(tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    script = f"import sys; sys.path.insert(0, {str(here.parent)!r})\n" + WARM.format(folder=str(here))
+    runs = [_process(script) for _ in range(2)]
+    assert "new 0" in runs[1].stderr and "deciding" not in runs[1].stderr, runs[1].stderr
+    assert "hits 1" in runs[1].stdout, runs[1].stdout
+
+
+def _process(script: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "layer_norm": (lambda x: F.layer_norm(x, x.shape[-1:]), (64, 256)),
+    "softmax": (lambda x: torch.softmax(x, -1) * 2, (64, 256)),
+    "group_norm": (lambda x: F.group_norm(x, 4), (4, 16, 12, 12)),
+    "transposed": (lambda x: torch.sin(x.t()) * 3 + 1, (32, 48)),
+    "offset": (lambda x: torch.sin(x[1:]) * 3 + 1, (33, 7)),
+    "dropout": (lambda x: F.dropout(torch.sin(x) * 3, 0.0) * 2 + 1, (64, 64)),
+}
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_region_spliced(name: str, mode: str | None, every_region: Calls) -> None:  # noqa: F811
+    fn, size = CASES[name]
+    fast = compiled(fn, "cuda", mode=mode)
+    for _ in range(4):
+        x = torch.randn(size, device="cuda", requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        out, expected = fast(x), fn(y)
+        torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
+        out.square().sum().backward()
+        expected.square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad, rtol=1e-3, atol=1e-3)
+    assert len(every_region) >= 1
+
+
+def test_conv_chain_spliced(every_region: Calls) -> None:  # noqa: F811
+    """Convolutions run channels-last under Inductor; regions next to them must follow."""
+    model = Cnn().cuda()
+    check_training_step(compiled(model, "cuda"), model, torch.randn(8, 3, 32, 32, device="cuda"))
+    assert len(every_region) >= 2, "the regions were all given back for their layout"
