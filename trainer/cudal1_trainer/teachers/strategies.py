@@ -69,7 +69,7 @@ def _plans(program: Program) -> list[Plan]:
     flat = cut_stages(program, flat=True)
     assert flat is not None
     worth = any(s.splits > 1 for stage in flat.stages if stage.kind == "reduce" for s in stage_schedules(stage))
-    return [plan, flat] if worth else [plan]
+    return [plan, flat] if worth and flat != plan else [plan]
 
 
 def _name(plan: Plan, chosen: tuple[StageSchedule, ...]) -> str:
