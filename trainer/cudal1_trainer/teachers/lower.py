@@ -14,6 +14,7 @@ from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel
 from cudal1_trainer.teachers.split import write_split
 from cudal1_trainer.teachers.stage import Buffer, Plan
+from cudal1_trainer.teachers.transposed import write_transposed
 from cudal1_trainer.teachers.windows import WindowWriter
 
 
@@ -27,6 +28,8 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             kernels.append(WindowWriter(stage, schedule, name).write())
         elif stage.kind == "scan":
             kernels.append(ScanWriter(stage, schedule, name).write())
+        elif schedule.mapping == "transpose":
+            kernels.append(write_transposed(stage, schedule, name))
         elif stage.kind == "pointwise":
             kernels += write_pointwise(stage, schedule, name)
         elif schedule.splits > 1:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from itertools import islice
 
 from cudal1_fx_passes.program import Program
-from cudal1_trainer.teachers import fused, grouped_schedules, pointwise, scans, windows
+from cudal1_trainer.teachers import fused, grouped_schedules, pointwise, scans, transposed, windows
 from cudal1_trainer.teachers.lower import lower, lower_fused
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Plan, Stage, cut_stages
@@ -28,7 +28,7 @@ STRATEGIES = ("pointwise", "grouped", "split", "staged", "fused", "window", "sca
 
 def stage_schedules(stage: Stage) -> list[StageSchedule]:
     rules = {
-        "pointwise": pointwise.schedules,
+        "pointwise": lambda s: transposed.schedules(s) + pointwise.schedules(s),
         "reduce": grouped_schedules.schedules,
         "window": windows.schedules,
         "scan": scans.schedules,
@@ -38,12 +38,12 @@ def stage_schedules(stage: Stage) -> list[StageSchedule]:
 
 def variants(program: Program) -> list[Schedule]:
     """All schedules of all strategies that apply, at most MAX_VARIANTS a plan."""
-    found: list[Schedule] = []
-    for flat, plan in enumerate(_plans(program)):
-        found += [Schedule(_name(plan, c), c, bool(flat)) for c in islice(_combine(plan), MAX_VARIANTS)]
     whole = cut_stages(program)
+    found: list[Schedule] = []
     if whole is not None:
         found += [Schedule("fused", (s,)) for s in fused.schedules(whole)[:MAX_FUSED]]
+    for flat, plan in enumerate(_plans(program)):
+        found += [Schedule(_name(plan, c), c, bool(flat)) for c in islice(_combine(plan), MAX_VARIANTS)]
     return found
 
 

@@ -1,0 +1,93 @@
+"""Writes pointwise stages whose inputs and outputs run along different innermost axes, through shared memory.
+
+A block of 32 x 8 threads owns a tile of 32 x 32 elements: inputs that are contiguous along the other axis are read
+along it into shared memory, and from there every access is along the output's innermost axis. Applies to dense
+tensors without accesses.
+"""
+
+from __future__ import annotations
+
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_trainer.teachers.element import Elements
+from cudal1_trainer.teachers.expression import COMPUTE_TYPE
+from cudal1_trainer.teachers.pointwise import memory_order
+from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.source import Kernel, Lines, signature
+from cudal1_trainer.teachers.space import Space, Var, axis_index, size_of
+from cudal1_trainer.teachers.stage import Buffer, Stage
+
+TILE = 32
+MAX_TILES = 65535  # in the second and third grid dimension
+SHARED_BYTES = 40_000
+
+
+def other_axis(stage: Stage) -> str | None:
+    """The axis along which the largest transposed input is contiguous; None where no input is transposed."""
+    if stage.kind != "pointwise" or len(stage.kept) < 2:
+        return None
+    inner = memory_order(stage)[-1]
+    found = [b for b in stage.loads if b.axes and b.axes[-1] != inner and inner in b.axes and _is_dense(b)]
+    found = [b for b in found if b.axes[-1] in stage.kept]
+    return max(found, key=lambda b: stage.program.size(b.axes)).axes[-1] if found else None
+
+
+def schedules(stage: Stage) -> list[StageSchedule]:
+    axis = other_axis(stage)
+    if axis is None:
+        return []
+    sizes = [stage.program.axis[a].size for a in (memory_order(stage)[-1], axis)]
+    shared = len(_turned(stage, axis)) * TILE * (TILE + 1) * 8
+    if min(sizes) < 8 or max(sizes) > TILE * MAX_TILES or shared > SHARED_BYTES:
+        return []
+    return [StageSchedule("transpose", 1, block) for block in (256, 512, 128)]
+
+
+def _is_dense(b: Buffer) -> bool:
+    return b.strides is None and not b.access
+
+
+def _turned(stage: Stage, axis: str) -> list[Buffer]:
+    inner = memory_order(stage)[-1]
+    return [b for b in stage.loads if b.axes and b.axes[-1] == axis and inner in b.axes and _is_dense(b)]
+
+
+def write_transposed(stage: Stage, schedule: StageSchedule, name: str) -> Kernel:
+    lines, program = Lines(), stage.program
+    inner, axis = memory_order(stage)[-1], other_axis(stage)
+    assert axis is not None
+    rest = tuple(a for a in memory_order(stage) if a not in (inner, axis))
+    variables = (Var("g", rest),) if rest else ()
+    x, y = axis_index(inner), axis_index(axis)
+    elements = Elements(program, Space(program, variables, {inner: x, axis: y}), None)
+    turned = _turned(stage, axis)
+    plain = [b for b in stage.loads if b not in turned]
+    loop = f"for (int r = threadIdx.y; r < {TILE}; r += {schedule.block // TILE})"
+    with lines.block(signature(name, schedule.block, stage.reads, stage.writes)):
+        if rest:
+            lines.add("const int g = blockIdx.x;")
+        lines.add(f"const int x0 = blockIdx.z * {TILE}, y0 = blockIdx.y * {TILE};")
+        iota = [o for o in stage.ops if OPS[o.fn].kind is Kind.IOTA]
+        lines.add(*elements.index_lines([*stage.loads, *stage.writes], iota))
+        for b in turned:
+            lines.add(f"__shared__ {COMPUTE_TYPE[b.dtype]} z{b.register}[{TILE}][{TILE + 1}];")
+        with lines.block(loop):
+            lines.add(
+                f"const int {x} = x0 + r, {y} = y0 + threadIdx.x;",
+                f"if ({x} >= {inner} || {y} >= {axis}) continue;",
+            )
+            lines.add(*[f"z{b.register}[r][threadIdx.x] = ld({elements.address(b)});" for b in turned])
+        lines.add("__syncthreads();")
+        with lines.block(loop):
+            lines.add(
+                f"const int {x} = x0 + threadIdx.x, {y} = y0 + r;",
+                f"if ({x} >= {inner} || {y} >= {axis}) continue;",
+            )
+            for b in turned:
+                lines.add(f"const {COMPUTE_TYPE[b.dtype]} {b.register} = z{b.register}[threadIdx.x][r];")
+                elements.spelled[b.key] = b.register
+            lines.add(*[elements.load(b)[0] or "" for b in plain])
+            lines.add(*[line for o in stage.ops for line in elements.statements(o)])
+            lines.add(*[elements.store(b)[2] or "" for b in stage.writes])
+    names = tuple(b.name for b in (*stage.reads, *stage.writes))
+    grid = f"dim3({size_of(rest)}, cdiv({axis}, {TILE}), cdiv({inner}, {TILE}))"
+    return Kernel(name, "\n".join(lines.text), grid, f"dim3({TILE}, {schedule.block // TILE})", names)
