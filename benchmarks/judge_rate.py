@@ -55,6 +55,7 @@ def main() -> None:
         accepted = _run_attacks(judge, detail, summary)
         refused = _run_honest(judge, detail, summary)
         _run_teachers(judge, arguments, detail, summary)
+        _run_small(judge, arguments, detail, summary)
         if not arguments.dry:
             _run_hangs(judge, detail, summary)
         _run_finalists(judge, arguments, detail, summary)
@@ -113,9 +114,11 @@ def _run_teachers(
 ) -> None:
     tasks = _teacher_tasks(arguments.programs, arguments.variants, arguments.seed, small=arguments.dry)
     judge.judge_tasks(tasks[:1])  # the worker is up and warm before the clock starts
+    before = judge.spent_s
     begin = time.monotonic()
     verdicts = judge.judge_tasks(tasks)
     seconds = time.monotonic() - begin
+    detail["teacher_seconds_by_step"] = {k: round(s - before.get(k, 0.0), 3) for k, s in judge.spent_s.items()}
     stages = Counter(v.stage if isinstance(v, Rejected) else type(v).__name__.lower() for v in verdicts)
     refusals = [
         Refusal(print_program(p), code, v.stage, v.reason)
@@ -123,9 +126,11 @@ def _run_teachers(
         if isinstance(v, Rejected) and _refuses_result(v)
     ]
     judged = sum(not isinstance(v, Deferred) for v in verdicts)
+    unverifiable = sum("unverifiable" in r.reason for r in refusals)
     summary["teacher_candidates"] = len(tasks)
     summary["teacher_regions"] = len({print_program(p) for p, _ in tasks})
-    summary["teacher_refused"] = len(refusals) / max(1, judged)
+    summary["teacher_refused"] = (len(refusals) - unverifiable) / max(1, judged)
+    summary["teacher_unverifiable"] = unverifiable / max(1, judged)  # the task's fault, not the kernel's
     summary["candidates_per_second"] = round(len(tasks) / seconds, 1)
     detail["teacher_verdicts"] = dict(stages)
     detail["teacher_refusals"] = [
@@ -134,6 +139,20 @@ def _run_teachers(
     detail["teacher_deferred"] = [v.reason for v in verdicts if isinstance(v, Deferred)][:10]
     detail["teacher_speedups"] = [v.proof.speedup for v in verdicts if isinstance(v, Accepted)]
     log.info("%d teacher kernels in %.1f s: %s", len(tasks), seconds, dict(stages))
+
+
+def _run_small(
+    judge: Judge, arguments: argparse.Namespace, detail: dict[str, Any], summary: dict[str, float | int | str]
+) -> None:
+    """The rate on small regions, where the judge's own overhead shows."""
+    tasks = _teacher_tasks(arguments.programs // 2, arguments.variants, arguments.seed + 1, small=True)
+    before = judge.spent_s
+    begin = time.monotonic()
+    judge.judge_tasks(tasks)
+    seconds = time.monotonic() - begin
+    summary["candidates_per_second_small"] = round(len(tasks) / seconds, 1)
+    detail["small_seconds_by_step"] = {k: round(s - before.get(k, 0.0), 3) for k, s in judge.spent_s.items()}
+    detail["small_candidates"] = len(tasks)
 
 
 def _teacher_tasks(programs: int, variants: int, seed: int, small: bool) -> list[tuple[Program, str]]:

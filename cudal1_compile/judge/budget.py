@@ -45,9 +45,9 @@ def growth(terms: Tensor, coherent: bool) -> Tensor:
     """Unit roundoffs, relative to the sum of magnitudes, that a sum of `terms` nonzero terms may add.
 
     Roundings of unlike terms behave as a random walk. Those of equal terms (`coherent`) all go one way within a
-    binade: a sequential sum in one thread stays legal up to 1024 terms, longer ones in several accumulators.
+    binade: a sequential sum in one thread stays legal up to 16384 terms, longer ones in several accumulators.
     """
     walk = torch.sqrt(terms)
     if coherent:
-        return 4.0 + torch.minimum(terms / 2.0, 16.0 * walk)
+        return 4.0 + torch.minimum(terms / 2.0, 64.0 * walk)
     return 4.0 + walk

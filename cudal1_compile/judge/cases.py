@@ -16,6 +16,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge.arena import Arena, input_specs
 from cudal1_compile.judge.bounds import last_uses
 from cudal1_compile.judge.compare import Expected, Measured, expect, measure, read, refusal
 from cudal1_fx_passes.ops import OPS, Kind
@@ -42,11 +43,16 @@ class Case:
 
     program: Program
     name: str
-    inputs: list[Tensor]
+    image: Arena  # the inputs, packed and untouched
     sizes: Mapping[str, int]
     expected: list[Expected] | None
     axis: str | None = None
     step: int = 0
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """In the program's order, dims in memory order; not to be written."""
+        return self.image.views
 
     def measure(self, outputs: Sequence[Tensor]) -> Tensor:
         """Figures of every (slice, output) pair, on the device and not yet read."""
@@ -71,7 +77,7 @@ class Case:
     @property
     def size_bytes(self) -> int:
         kept = sum(e.size_bytes for e in self.expected or [])
-        return kept + sum(x.untyped_storage().nbytes() for x in self.inputs)
+        return kept + self.image.size_bytes
 
     def _pairs(self, outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Expected]]:
         assert self.expected is not None
@@ -117,15 +123,17 @@ def make_case(
     program: Program, name: str, inputs: list[Tensor], sizes: Mapping[str, int], room_bytes: int, keep: bool = True
 ) -> Case:
     """Computes the expectation now where one oracle run fits into `room_bytes` and it may be kept, else slices."""
+    device = inputs[0].device if inputs else torch.device("cpu")
+    image = Arena(input_specs(inputs), device, guard_gaps=False)
+    image.load(inputs)
     need = oracle_bytes(program, sizes)
     axis = parallel_axis(program, sizes)
     if (keep and need <= room_bytes) or axis is None:
-        return Case(
-            program, name, inputs, sizes, expect(program, inputs, sizes, name in COHERENT, name == INTEGRAL)
-        )
+        expected = expect(program, image.views, sizes, name in COHERENT, name == INTEGRAL)
+        return Case(program, name, image, sizes, expected)
     extent = sizes.get(axis, program.axis[axis].size)
     step = max(1, min(extent, int(extent * room_bytes / need)))
-    return Case(program, name, inputs, sizes, None, axis, step)
+    return Case(program, name, image, sizes, None, axis, step)
 
 
 def oracle_bytes(program: Program, sizes: Mapping[str, int]) -> int:

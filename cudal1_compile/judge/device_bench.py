@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -46,6 +48,10 @@ class DeviceBench:
         self.target = target
         self.limits = limits
         self.restarts = 0  # workers lost to a candidate
+        self.spent_s: defaultdict[str, float] = defaultdict(
+            float
+        )  # seconds by step; `worker` holds the worker's own steps
+        self._worker_spent_s: defaultdict[str, float] = defaultdict(float)
         self._index = torch.cuda.current_device() if device_index is None else device_index
         self._spawn = spawn
         self._pool = ThreadPoolExecutor(limits.build_threads or os.cpu_count() or 1, "cudal1-build")
@@ -86,7 +92,9 @@ class DeviceBench:
     def _try(
         self, program: Program, candidate: Candidate, building: Future[Binary | Rejected], seed: int
     ) -> Verdict:
+        begin = time.monotonic()
         built = building.result()
+        self.spent_s["waited for builds"] += time.monotonic() - begin
         if isinstance(built, Rejected):
             return built
         request = wire.judge_request(program, candidate, built, seed, timed=True)
@@ -147,12 +155,15 @@ class DeviceBench:
             worker = self._ready_worker()
         except WorkerLost as lost:
             return [Deferred(f"no worker can be started on the device: {lost}")] * count
+        begin = time.monotonic()
         try:
             reply = worker.ask(request, limit_s)
         except WorkerLost as lost:
             self._worker = None
             self.restarts += 1
             return [Rejected("verify", f"hang or crash: {lost}")] * count
+        self.spent_s["worker"] += time.monotonic() - begin
+        self._count(reply)
         if "failure" in reply:
             self._retire()
             log.error("the judge's worker failed:\n%s", reply["failure"])
@@ -162,9 +173,16 @@ class DeviceBench:
             self._retire()
         return wire.read_verdicts(reply)
 
+    def _count(self, reply: wire.Message) -> None:
+        """Adds what the worker's counters grew by."""
+        for step, seconds in reply.get("spent_s", {}).items():
+            self.spent_s[step] += seconds - self._worker_spent_s[step]
+            self._worker_spent_s[step] = seconds
+
     def _ready_worker(self) -> Worker:
         if self._worker is not None and self._worker.alive:
             return self._worker
+        begin = time.monotonic()
         worker = self._spare if self._spare is not None and self._spare.alive else self._spawn()
         self._spare = None
         reply = worker.ask(wire.start_request(self._index, self.limits), self.limits.start_s)
@@ -172,6 +190,8 @@ class DeviceBench:
             worker.kill()
             raise WorkerLost(str(reply.get("failure", reply)).strip().splitlines()[-1])
         self._worker = worker
+        self._worker_spent_s.clear()
+        self.spent_s["worker starts"] += time.monotonic() - begin
         self._spare = self._spawn()
         return worker
 

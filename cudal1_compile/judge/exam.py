@@ -16,11 +16,12 @@ from torch import Tensor
 
 from cudal1_compile.judge.cases import COHERENT, Case, make_case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.compare import usable
-from cudal1_compile.judge.inputs import DISTRIBUTIONS, FULL_SIZE, make_inputs
+from cudal1_compile.judge.inputs import DISTRIBUTIONS, FULL_SIZE, HUGE, make_inputs
 from cudal1_compile.judge.vacuity import find_vacuous
 from cudal1_fx_passes.program import ITEM_BYTES, Program, Ref
 
 LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer distributions run
+HUGE_ELEMENTS = 1 << 26
 EXPECTED_BYTES = 16  # an output element's oracle and tolerance
 MIN_CASES = 2
 
@@ -57,8 +58,8 @@ def prepare_exam(
     distributions: Sequence[str] | None = None,
 ) -> Exam | Unverifiable | NoRoom:
     """Makes the cases. Half of `room_bytes` is for one oracle run, half for what the exam keeps."""
-    names = distributions or (FULL_SIZE if tensor_elements(program) > LARGE_ELEMENTS else DISTRIBUTIONS)
-    if (reason := _too_large(program, room_bytes)) is not None:
+    names = distributions or _distributions(tensor_elements(program))
+    if (reason := _too_large(program, len(names), room_bytes)) is not None:
         return NoRoom(reason)
     kept = len(names) * (
         tensor_bytes(program) + EXPECTED_BYTES * sum(program.size(o.axes) for o in program.outputs)
@@ -113,11 +114,19 @@ def _case(
     return None
 
 
-def _too_large(program: Program, room_bytes: int) -> str | None:
-    """A trial holds inputs of each case, two sets of buffers and one oracle slice."""
+def _distributions(elements: int) -> Sequence[str]:
+    if elements > HUGE_ELEMENTS:
+        return HUGE
+    return FULL_SIZE if elements > LARGE_ELEMENTS else DISTRIBUTIONS
+
+
+def _too_large(program: Program, cases: int, room_bytes: int) -> str | None:
+    """A trial holds each case's inputs, two sets of buffers, a timed result, the baseline and an oracle slice."""
     axis = parallel_axis(program, {})
     oracle = oracle_bytes(program, {}) // (program.axis[axis].size if axis else 1)
-    held = 8 * tensor_bytes(program)
+    inputs = sum(program.size(i.axes) * ITEM_BYTES[i.dtype] for i in program.inputs)
+    everything = tensor_bytes(program)
+    held = (cases + 2) * inputs + 3 * (everything - inputs) + everything
     if 2 * oracle > room_bytes or held > room_bytes:
         need = max(2 * oracle, held)
         return f"a trial of this region needs about {need >> 20} MiB, {room_bytes >> 20} MiB are free for it"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -80,6 +80,7 @@ class HostBench:
         compiler()  # raises BuildError here, not once a candidate
         self.target = target
         self.limits = limits
+        self.spent_s: defaultdict[str, float] = defaultdict(float)  # not counted here: candidates run in parallel
         self._exams: OrderedDict[tuple[str, int], Exam | Unverifiable | NoRoom] = OrderedDict()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(limits.build_threads or os.cpu_count() or 1, "cudal1-host-judge")

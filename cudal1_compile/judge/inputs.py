@@ -22,6 +22,7 @@ from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Domain, Input, Literal, 
 
 DISTRIBUTIONS = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges", "coherent", "uniform_rows")
 FULL_SIZE = ("normal", "offset", "coherent")  # for regions so large that nine full runs cost too much
+HUGE = ("normal", "coherent")  # for regions so large that memory is short
 _LARGEST = {"f16": 100.0, "bf16": 1e4, "f32": 1e4, "f64": 1e4}
 
 

@@ -13,6 +13,7 @@ runs an unproven kernel. A candidate that appears twice in one request is judged
 from __future__ import annotations
 
 import secrets
+from collections import defaultdict
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol
@@ -34,6 +35,8 @@ SCRATCH_FACTOR = 2  # of the bytes of all inputs and outputs
 
 class Bench(Protocol):
     """Where candidates whose text is in order are built and tried."""
+
+    spent_s: defaultdict[str, float]  # seconds by step
 
     def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]: ...
 
@@ -62,6 +65,11 @@ class Judge:
 
     def close(self) -> None:
         self._bench.close()
+
+    @property
+    def spent_s(self) -> dict[str, float]:
+        """Seconds by step since the judge began, for whoever looks for its bottleneck."""
+        return dict(self._bench.spent_s)
 
     def judge(self, program: Program, code: str) -> Verdict:
         """Gates 1 to 5 and a quick timing; on the host target the cost."""

@@ -10,10 +10,12 @@ on one stream that is not the default one. Builds happen in the parent; this mod
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -101,6 +103,7 @@ class DeviceSession:
         self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
         self._rng = random.Random()
+        self.spent_s: defaultdict[str, float] = defaultdict(float)  # seconds by step, since the session began
 
     def judge(self, program: Program, entrant: Entrant, seed: int, timed: bool = True) -> Verdict:
         """Gates 3 to 5 and, if asked, a quick timing. Raises TrialStopped."""
@@ -112,6 +115,14 @@ class DeviceSession:
         return self._guarded(
             len(entrants), lambda: self._finalists(program, entrants, derive_seed(seed, "finalists"))
         )
+
+    @contextlib.contextmanager
+    def _counted(self, step: str) -> Iterator[None]:
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent_s[step] += time.monotonic() - begin
 
     def _guarded(self, count: int, work: Callable[[], list[Verdict]]) -> list[Verdict]:
         with self.clock.active(), torch.no_grad():
@@ -128,7 +139,8 @@ class DeviceSession:
         key = (print_program(program), seed)
         found = self._regions.get(key)
         if found is None:
-            exam = prepare_exam(program, seed, self.device, self._room(), self.limits.distributions or None)
+            with self._counted("exam"):
+                exam = prepare_exam(program, seed, self.device, self._room(), self.limits.distributions or None)
             if isinstance(exam, NoRoom):
                 return Deferred(exam.reason)
             found = exam if isinstance(exam, Unverifiable) else _Region(exam)
@@ -152,7 +164,8 @@ class DeviceSession:
     def _aten(self, program: Program, region: _Region) -> BaselineArm | None:
         if not region.tried_aten:
             region.tried_aten = True
-            region.aten = aten_arm(program, region.timing_inputs(), self.clock)
+            with self._counted("aten"):
+                region.aten = aten_arm(program, region.timing_inputs(), self.clock)
         return region.aten
 
     # one candidate
@@ -161,11 +174,13 @@ class DeviceSession:
         region = self._region(program, seed)
         if not isinstance(region, _Region):
             return region
-        found = self._trial(program, region, entrant, repeats=1)
+        with self._counted("trial"):
+            found = self._trial(program, region, entrant, repeats=1)
         if isinstance(found, Rejected):
             return found
         try:
-            timing = self._quick(program, region, found) if timed else None
+            with self._counted("quick"):
+                timing = self._quick(program, region, found) if timed else None
         finally:
             found.kernel.close()
         return timing if isinstance(timing, Rejected) else self._accept(found, seed, timing)
@@ -249,7 +264,7 @@ class DeviceSession:
 
         graph = self.clock.capture(call, 1)
         for case in (c for c in final.trial.exam.cases if not c.sizes):
-            buffers.inputs.load(case.inputs)
+            buffers.inputs.copy_image(case.image)
             buffers.written.poison(POISONS[1])
             graph.replay()
             final.runner.wait()

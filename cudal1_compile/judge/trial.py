@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
-from cudal1_compile.judge.arena import POISONS, Arena, input_specs, invalid_bools, output_specs, scratch_specs
+from cudal1_compile.judge.arena import POISONS, Arena, invalid_bools, output_specs, scratch_specs
 from cudal1_compile.judge.cases import Case
 from cudal1_compile.judge.exam import Exam
 from cudal1_fx_passes.program import Program
@@ -60,14 +60,14 @@ class BufferSet:
     def __init__(self, program: Program, candidate: Candidate, case: Case, device: torch.device) -> None:
         outputs = output_specs(program, case.sizes)
         scratch = scratch_specs(program, candidate, case.sizes)
-        self.inputs = Arena(input_specs(case.inputs), device, guard_gaps=False)
+        self.inputs = Arena(case.image.specs, device, guard_gaps=False)
         self.written = Arena([*outputs, *scratch], device)
         self.outputs = self.written.views[: len(outputs)]
         self.scratch = self.written.views[len(outputs) :]
 
     def fits(self, case: Case) -> bool:
         """Whether a case has the shapes that these buffers were made for."""
-        return self.inputs.specs == tuple(input_specs(case.inputs))
+        return self.inputs.specs == case.image.specs
 
 
 class Trial:
@@ -104,13 +104,13 @@ class Trial:
         found = []
         for turn, case in enumerate(self.timing_cases()):
             buffers = self._buffers(case, turn)
-            buffers.inputs.load(case.inputs)
+            buffers.inputs.copy_image(case.image)
             found.append(buffers)
         return found
 
     def _launch(self, case: Case, turn: int) -> BufferSet:
         buffers = self._buffers(case, turn % 2)
-        buffers.inputs.load(case.inputs)
+        buffers.inputs.copy_image(case.image)
         if turn < 2 or (turn // 2) % 2 == 0:
             buffers.written.poison(POISONS[turn % 2])
         self.runner.launch(buffers.outputs, buffers.scratch, buffers.inputs.views, case.sizes)
@@ -135,8 +135,8 @@ def damage(case: Case, buffers: BufferSet) -> str | None:
     """What a candidate touched that is not its own, or None."""
     flags = torch.stack(
         [
-            buffers.written.damaged() | buffers.inputs.damaged(),
-            buffers.inputs.differs_from(case.inputs),
+            buffers.written.damaged(),
+            buffers.inputs.differs_from_image(case.image),
             invalid_bools(buffers.outputs),
         ]
     )
@@ -148,6 +148,6 @@ def damage(case: Case, buffers: BufferSet) -> str | None:
 
 _DAMAGE = (
     "the kernel writes outside its buffers",
-    "the kernel writes into an input",
+    "the kernel writes into an input, or next to one",
     "a bool output holds a byte that is neither 0 nor 1",
 )

@@ -90,6 +90,7 @@ class _Server:
         else:
             found = self._session.finalists(program, entrants, seed)
         reply: dict[str, Any] = wire.verdicts_reply(found)
+        reply["spent_s"] = dict(self._session.spent_s)
         return reply
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:

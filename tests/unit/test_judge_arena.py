@@ -58,13 +58,24 @@ def test_a_write_next_to_a_buffer_or_into_its_gap_is_seen(offset: int) -> None:
 def test_loaded_inputs_are_compared_whole() -> None:
     x = torch.randn(30)[::3]
     y = torch.arange(6)
-    arena = Arena(input_specs([x, y]), CPU, guard_gaps=False)
-    arena.load([x, y])
+    image = Arena(input_specs([x, y]), CPU, guard_gaps=False)
+    image.load([x, y])
+    arena = Arena(image.specs, CPU, guard_gaps=False)
+    arena.copy_image(image)
     assert torch.equal(arena.views[0], x)
-    assert not bool(arena.damaged())
-    assert not bool(arena.differs_from([x, y]))
+    assert not bool(arena.differs_from_image(image))
     arena.views[1][5] += 1
-    assert bool(arena.differs_from([x, y]))
+    assert bool(arena.differs_from_image(image))
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 28])
+def test_a_write_next_to_an_input_is_seen(offset: int) -> None:
+    image = Arena(input_specs([torch.randn(30)[::3]]), CPU, guard_gaps=False)
+    arena = Arena(image.specs, CPU, guard_gaps=False)
+    arena.copy_image(image)
+    view = arena.views[0]
+    torch.as_strided(view, (1,), (1,), view.storage_offset() + offset).fill_(1.0)
+    assert bool(arena.differs_from_image(image))
 
 
 class _Python:

@@ -315,7 +315,8 @@ _HARMFUL = (
             h.SOFTMAX_BLOCK,
             (
                 "float m = -INFINITY;\n",
-                "float m = -INFINITY;\n  float w[4]; vload<4>(x + (threadIdx.x == 0 ? 1 : 0), w); m = w[0];\n",
+                "float w[4]; vload<4>(x + (threadIdx.x == 0 ? 1 : 0), w);\n"
+                "  float m = maximum(maximum(w[0], w[1]), maximum(w[2], w[3]));\n",
             ),
         ),
     ),
