@@ -26,10 +26,10 @@ from cudal1_fx_passes.text import print_program
 LAYERS = 2
 
 
-def regions_of(spec: Spec, tiny: bool) -> Iterator[tuple[str, str]]:
+def regions_of(spec: Spec, tiny: bool, device: torch.device) -> Iterator[tuple[str, str]]:
     """(direction, text) of every region, repeated ones repeatedly."""
     for train in (True, False):
-        module, inputs = build(spec, torch.device("cpu"), min(LAYERS, spec.layers), tiny)
+        module, inputs = build(spec, device, min(LAYERS, spec.layers), tiny)
         for graph in capture_graphs(module.train(train), inputs, train=train):
             for region in partition(graph.gm.graph).regions:
                 yield graph.kind, print_program(region.imported.program)
@@ -39,6 +39,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Writes the distinct regions of the zoo's models.")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--models", nargs="*", default=[s.name for s in ZOO])
+    parser.add_argument("--device", default="cpu", help="where the models run once; regions do not depend on it")
     parser.add_argument("--tiny", action="store_true", help="small sizes: a dry run")
     arguments = parser.parse_args(argv)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
             if spec.name not in arguments.models:
                 continue
             start = time.monotonic()
-            counts = Counter(regions_of(spec, arguments.tiny))
+            counts = Counter(regions_of(spec, arguments.tiny, torch.device(arguments.device)))
             for (direction, text), count in counts.items():
                 if text not in seen:
                     seen.add(text)

@@ -84,6 +84,16 @@ def test_a_reference_that_is_not_finite_is_not_used() -> None:
         make_subject(parse_program(text), CPU)
 
 
+def test_a_running_variance_gets_positive_inputs() -> None:
+    text = "region v1\ndims d0=64\nin0 f32[d0]\nt0 f32[d0] = sqrt(in0)\nout0 f32[d0] = t0\n"
+    program = parse_program(text)
+    (variant, *_) = write_variants(program, 1)
+    built = build_all(program, {"k": variant.candidate}, HOST, lambda _: None)
+    failures: dict[str, str] = {}
+    kernels, inputs = _check_all(program, built, CPU, lambda _: None, ("normal",), failures)
+    assert kernels and not failures and bool((inputs[0] > 0).double().mean() > 0.99)
+
+
 def test_copies_keep_strides_and_gaps() -> None:
     x = torch.arange(100.0).as_strided((4, 5), (20, 2))
     y = copy_storage(x)

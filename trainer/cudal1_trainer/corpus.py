@@ -4,7 +4,7 @@ Fresh pairs come from tasks x teachers, made on the fly. Measured pairs come fro
 (a strictly faster third) and plain ones whose target is mostly among the fastest. Programs held out are skipped by
 fingerprint and by structure. Chunk c of the stream is a function of (recipe, data folder, c).
 
-The data folder:   heldout.json   tokenizer/   scores*.jsonl[.gz]
+The data folder:   heldout.json   tokenizer/   scores*.jsonl[.gz]   prior.npz
 
     python -m cudal1_trainer.corpus --recipe h100 --data trainer/data --pairs 2000     prints what the stream holds
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import random
 import time
 from collections import Counter
@@ -36,9 +37,10 @@ from cudal1_trainer.pairs import (
     contrastive_pair,
     plain_pair,
 )
+from cudal1_trainer.prior import Prior, load_prior
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scorebook import ScoreBook, TaskScore, read_scores, score_files
-from cudal1_trainer.teachers import variants, write_reply
+from cudal1_trainer.teachers import Schedule, variants, write_reply
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
 from cudal1_trainer.variants import canonical_key, make_task, parse_schedule, write_variant, write_variants
 
@@ -63,6 +65,7 @@ class Source:
     recipe: DataRecipe
     heldout: HeldOut
     book: ScoreBook | None
+    prior: Prior | None = None
     seen: dict[int, ScoredProgram | None] = field(default_factory=dict)  # measured programs, by place in the book
 
     def draw(self, rng: random.Random) -> list[tuple[Program, Pair]]:
@@ -82,15 +85,24 @@ class Source:
         return [(program, plain_pair(choose_facts(rng), program, r)) for r in self._replies(program, rng)]
 
     def _replies(self, program: Program, rng: random.Random) -> list[Reply]:
-        """Replies of a few schedules, the teachers' first choices more often."""
+        """Replies of a few schedules, those likely fast more often."""
         left = variants(program)
+        weights = self._weights(program, left)
         found: list[Reply] = []
         while left and len(found) < self.recipe.variants_per_task:
-            at = min(int(rng.expovariate(self.recipe.rank_decay)), len(left) - 1)
+            at = rng.choices(range(len(left)), weights)[0]
+            weights.pop(at)
             reply = write_reply(program, left.pop(at))
             if reply is not None:
                 found.append(reply)
         return found
+
+    def _weights(self, program: Program, schedules: list[Schedule]) -> list[float]:
+        """By the prior's predicted time, or by rank in the teachers' own order where there is none."""
+        if self.prior is None or not schedules:
+            return [math.exp(-self.recipe.rank_decay * i) for i in range(len(schedules))]
+        logs = self.prior.rank(program, schedules)
+        return [math.exp(-(v - float(logs.min())) / self.recipe.prior_tau) + 1e-3 for v in logs.tolist()]
 
     def _contrastive(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         assert self.book is not None
@@ -167,8 +179,8 @@ class CorpusMaker:
 @lru_cache(maxsize=1)
 def _load(recipe: Recipe, data: Path) -> tuple[Source, Codec]:
     heldout = read_heldout(data / "heldout.json")
-    book = read_scores(score_files(data))
-    return Source(recipe.data, heldout, book), codec_of(load_tokenizer(data / "tokenizer"))
+    book, prior = read_scores(score_files(data)), load_prior(data / "prior.npz")
+    return Source(recipe.data, heldout, book, prior), codec_of(load_tokenizer(data / "tokenizer"))
 
 
 def heldout_batches(recipe: Recipe, data: Path, limit: int = 200) -> list[Batch]:

@@ -28,6 +28,7 @@ from cudal1_fx_passes.to_aten import to_aten
 from cudal1_trainer.gpu_time import Arm, Busy, Captured, capture, copies_needed, time_graphs
 from cudal1_trainer.quickcheck import (
     Subject,
+    Unusable,
     bytes_moved,
     check,
     empty_outputs,
@@ -39,6 +40,7 @@ from cudal1_trainer.workers import Fault
 log = logging.getLogger(__name__)
 
 Mark = Callable[[str], None]
+FALLBACK = ("offset", "coherent")  # distributions for programs that have no finite reference on the wanted ones
 RESERVED_BYTES = 2**30  # cached by torch between programs before it is handed back
 
 
@@ -164,12 +166,23 @@ def _check_all(
     distributions: Sequence[str],
     failures: dict[str, str],
 ) -> tuple[dict[str, tuple[Candidate, LoadedKernel]], list[Tensor]]:
-    """Kernels that are right on every distribution, and the inputs of the first; adds to `failures`."""
+    """Kernels that are right on every usable distribution, and the inputs of the first; adds to `failures`.
+
+    Normal inputs give NaN where a running variance is an input; `offset` then serves. Raises Unusable for none.
+    """
     kernels: dict[str, tuple[Candidate, LoadedKernel]] = {}
+    subjects = 0
     inputs: list[Tensor] = []
-    for distribution in distributions:
+    for distribution in (*distributions, *(d for d in FALLBACK if d not in distributions)):
+        if distribution not in distributions and subjects:
+            break
         mark(f"reference on {distribution}")
-        subject = make_subject(program, device, distribution)
+        try:
+            subject = make_subject(program, device, distribution)
+        except Unusable as error:
+            unusable = error
+            continue
+        subjects += 1
         inputs = inputs or subject.inputs
         for item in built:
             if item.binary is None or item.name in failures:
@@ -178,6 +191,8 @@ def _check_all(
             reason = _check_one(subject, item, item.binary, kernels)
             if reason is not None:
                 failures[item.name] = reason
+    if not subjects:
+        raise unusable
     return kernels, inputs
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
+from cudal1_compile.judge.cases import COHERENT
 from cudal1_compile.judge.compare import Expected, expect, measure, read, refusal, usable
 from cudal1_compile.judge.inputs import make_inputs
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
@@ -45,7 +46,7 @@ class Unusable(RuntimeError):
 def make_subject(program: Program, device: torch.device, distribution: str = "normal", seed: int = 0) -> Subject:
     """Raises Unusable."""
     inputs = make_inputs(program, distribution, seed, device)
-    expected = expect(program, inputs)
+    expected = expect(program, inputs, coherent=distribution in COHERENT)
     if not usable(expected):
         raise Unusable("more than 1% of the reference is not finite")
     return Subject(program, device, inputs, expected)
@@ -103,7 +104,8 @@ def check(subject: Subject, candidate: Candidate, run: Run) -> str | None:
 
 
 def compare(subject: Subject, outputs: Sequence[Tensor]) -> str | None:
-    for got, expected in zip(outputs, subject.expected, strict=True):
+    for output, expected in zip(outputs, subject.expected, strict=True):
+        got = output.to(expected.want.device)  # a program without inputs has its reference on the CPU
         reason = refusal(read(measure(got, expected), expected), got, expected)
         if reason:
             return reason

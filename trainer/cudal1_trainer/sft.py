@@ -18,12 +18,14 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cudal1_trainer.corpus import CorpusMaker, heldout_batches
+from cudal1_trainer.prior import build_prior
 from cudal1_trainer.recipe import Recipe, load_recipe
 from cudal1_trainer.training import Training
 
@@ -50,7 +52,10 @@ def main(argv: list[str] | None = None) -> None:
 
 def train(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
     """Stage 1 from a data folder (corpus.py says what is in it) into `out`; returns the report."""
+    if os.environ.get("RANK", "0") == "0" and not (data / "prior.npz").is_file():
+        build_prior(data)
     training = Training(recipe, data / "tokenizer", out)
+    training.accelerator.wait_for_everyone()
     report = training.run(CorpusMaker(recipe, data), partial(heldout_batches, recipe, data))
     log.info("%s", json.dumps({k: v for k, v in report.items() if k != "recipe"}))
     return report

@@ -1,0 +1,75 @@
+"""The schedule prior: it finds what makes schedules fast, and is refused where it does not help."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cudal1_trainer.pairs import H100
+from cudal1_trainer.prior import MIN_TASKS, build_prior, fit, gather, load_prior, regret
+from cudal1_trainer.scorebook import ScoreBook, TaskScore, VariantScore, print_score
+from cudal1_trainer.teachers import variants
+from cudal1_trainer.variants import canonical_key, make_task, parse_schedule, write_variants
+
+
+def _book(count: int, random_times: bool = False) -> ScoreBook:
+    tasks = []
+    for seed in range(count):
+        program = make_task(seed)
+        rng = random.Random(seed)
+        scores = []
+        for v in write_variants(program, 8):
+            stage = parse_schedule(v.name).stages[-1]
+            us = 10 * (1 + 0.3 * abs(math.log2(stage.block) - 8) + 0.2 * abs(stage.vector - 4))
+            us = rng.uniform(1, 30) if random_times else us * rng.uniform(0.98, 1.02)
+            scores.append(VariantScore(v.name, v.digest, us))
+        tasks.append(TaskScore(seed, canonical_key(program), 50.0, tuple(scores)))
+    return ScoreBook(H100.facts(), tuple(tasks))
+
+
+def _write(book: ScoreBook, data: Path) -> None:
+    lines = [f'{{"facts": "{book.facts}"}}', *(print_score(t) for t in book.tasks)]
+    (data / "scores.test.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def book() -> ScoreBook:
+    return _book(MIN_TASKS + 50)
+
+
+def test_the_fast_schedules_of_unseen_programs_are_found(book: ScoreBook, tmp_path: Path) -> None:
+    _write(book, tmp_path)
+    found = build_prior(tmp_path)
+    assert found["regret"] < 1.12 < found["regret_of_first"]
+    prior = load_prior(tmp_path / "prior.npz")
+    assert prior is not None
+    hits = 0
+    for seed in range(5000, 5020):
+        program = make_task(seed)
+        schedules = variants(program)
+        best = schedules[int(np.argmin(prior.rank(program, schedules)))].stages[-1]
+        hits += abs(math.log2(best.block) - 8) <= 1
+    assert hits >= 16
+
+
+def test_a_prior_that_does_not_help_is_not_written(tmp_path: Path) -> None:
+    _write(_book(20), tmp_path)
+    assert build_prior(tmp_path) == {}
+    assert load_prior(tmp_path / "prior.npz") is None
+
+
+def test_regret_is_one_for_a_perfect_order_and_more_otherwise(book: ScoreBook) -> None:
+    rows = gather(book)
+    assert regret(rows, rows.y) == pytest.approx(1.0)
+    assert regret(rows, -rows.y) > 1.3
+
+
+def test_a_fit_is_reproducible(book: ScoreBook) -> None:
+    rows = gather(ScoreBook(book.facts, book.tasks[:30]))
+    program = make_task(7001)
+    schedules = variants(program)
+    assert np.array_equal(fit(rows).rank(program, schedules), fit(rows).rank(program, schedules))
