@@ -3,7 +3,8 @@
     simplify -> merge axes -> refine labels -> break ties -> order by depth-first search from the outputs
 
 Labels (refine.py) do not depend on names, on the order of operations, inputs and outputs, or on how commutative
-operands were written. Axes are numbered in the memory order of the largest tensors, window axes after
+operands were written. Labels without sizes come first, so that programs that differ only in sizes have the
+same text but for the sizes. Axes are numbered in the memory order of the largest tensors, window axes after
 the others. A tie left by refinement is a symmetry, where any choice gives the same text, or very rarely a
 false miss; never a false hit, because the whole text is hashed.
 """
@@ -52,13 +53,15 @@ def fingerprint(program: Program) -> str:
 
 def relative(program: Program) -> str:
     """The fingerprint without sizes: programs that differ only in extents (and means' counts) share it."""
-    parts = size_free(canonicalise(program))
+    form = canonicalise(program)
+    parts = size_free(Parts(form.axes, form.inputs, form.ops, form.outputs))
     return hashlib.sha256(print_program(order(parts, program).program).encode()).hexdigest()
 
 
-def size_free(program: Program) -> Parts:
+def size_free(parts: Parts) -> Parts:
     """Every axis of size 2, strides reduced to whether they are 1, counts of reductions as literal 2."""
-    counts = {program.size(op.over) for op in program.ops if op.over}
+    sizes = {a.name: a.size for a in parts.axes}
+    counts = {prod(sizes[a] for a in op.over) for op in parts.ops if op.over}
 
     def free(x: Operand) -> Operand:
         if not isinstance(x, Literal) or isinstance(x.value, bool) or x.value in (0, 1):
@@ -70,21 +73,44 @@ def size_free(program: Program) -> Parts:
         return None if t.strides is None else tuple(1 if s == 1 else 2 for s in t.strides)
 
     return Parts(
-        tuple(replace(a, size=2, symbolic=False) for a in program.axes),
-        tuple(replace(i, strides=strides(i)) for i in program.inputs),
-        tuple(replace(o, operands=tuple(free(x) for x in o.operands)) for o in program.ops),
-        tuple(replace(o, strides=strides(o)) for o in program.outputs),
+        tuple(replace(a, size=2, symbolic=False) for a in parts.axes),
+        tuple(replace(i, strides=strides(i)) for i in parts.inputs),
+        tuple(replace(o, operands=tuple(free(x) for x in o.operands)) for o in parts.ops),
+        tuple(replace(o, strides=strides(o)) for o in parts.outputs),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """What to sort by: the label without sizes, then the full one; of operands the one of more axes first."""
+
+    blind: Labels
+    full: Labels
+    widths: dict[str, int]  # axes of every value
+
+    def value(self, name: str) -> tuple[str, str]:
+        return self.blind.values[name], self.full.values[name]
+
+    def output(self, at: int) -> tuple[str, str]:
+        return self.blind.outputs[at], self.full.outputs[at]
+
+    def axis(self, name: str) -> tuple[str, str]:
+        return self.blind.axes[name], self.full.axes[name]
+
+    def operand(self, x: Operand) -> tuple[bool, int, str, str]:
+        width = 0 if isinstance(x, Literal) else self.widths[x.name]
+        return isinstance(x, Literal), -width, self.blind.operand(x), self.full.operand(x)
 
 
 def order(parts: Parts, original: Program) -> Canonical:
     """Puts the parts in canonical order and renames everything."""
-    labels = refine(parts)
-    axes = _order_axes(parts, labels)
-    outputs = sorted(range(len(parts.outputs)), key=lambda i: (labels.outputs[i], i))
+    widths = {i.name: len(i.axes) for i in parts.inputs} | {o.name: len(o.axes) for o in parts.ops}
+    labels = Ranks(refine(size_free(parts), break_ties=False), refine(parts), widths)
+    outputs = sorted(range(len(parts.outputs)), key=lambda i: (labels.output(i), i))
     walk = _Walk(parts, labels)
     for i in outputs:
         walk.visit(parts.outputs[i].value)
+    axes = _order_axes(parts, labels, walk)
     names = {a.name: new for a, new in axes}
     rename = _Rename(names, walk.names, {new: i for i, (_, new) in enumerate(axes)})
     numbers = {x.name: i for i, x in enumerate(original.inputs)}
@@ -105,34 +131,49 @@ def order(parts: Parts, original: Program) -> Canonical:
     )
 
 
-def _order_axes(parts: Parts, labels: Labels) -> list[tuple[Axis, str]]:
-    """(axis, new name): tensor axes in the memory order of the largest tensors, then the rest by label."""
+def _order_axes(parts: Parts, labels: Ranks, walk: _Walk) -> list[tuple[Axis, str]]:
+    """(axis, new name): tensor axes in the memory order of the largest tensors, then as operations meet them."""
     sizes = {a.name: a.size for a in parts.axes}
-    weighed = [(-prod(sizes[a] for a in i.axes), 0, labels.values[i.name], i.axes) for i in parts.inputs]
+    weighed = [(-prod(sizes[a] for a in i.axes), 0, labels.value(i.name), i.axes) for i in parts.inputs]
     weighed += [
-        (-prod(sizes[a] for a in o.axes), 1, label, o.axes)
-        for o, label in zip(parts.outputs, labels.outputs, strict=True)
+        (-prod(sizes[a] for a in o.axes), 1, labels.output(i), o.axes) for i, o in enumerate(parts.outputs)
     ]
     found = dict.fromkeys(a for *_, axes in sorted(weighed) for a in axes)
-    rest = sorted((a.name for a in parts.axes if a.name not in found), key=lambda a: labels.axes[a])
+    by_op = {o.name: o for o in parts.ops}
+    for name in walk.ops:
+        for axis in _axes_of(by_op[name], labels, list(found)):
+            found.setdefault(axis)
     by_name = {a.name: a for a in parts.axes}
-    tensor_axes = [a for a in [*found, *rest] if not a.startswith("k")]
-    window_axes = [a for a in [*found, *rest] if a.startswith("k")]
-    named = [(by_name[a], f"d{i}") for i, a in enumerate(tensor_axes)]
-    return named + [(by_name[a], f"k{i}") for i, a in enumerate(window_axes)]
+    named = [(by_name[a], f"d{i}") for i, a in enumerate(a for a in found if not a.startswith("k"))]
+    return named + [(by_name[a], f"k{i}") for i, a in enumerate(a for a in found if a.startswith("k"))]
 
 
-def sorted_operands(op: Op, labels: Labels) -> tuple[Operand, ...]:
+def _axes_of(op: Op, labels: Ranks, known: list[str]) -> list[str]:
+    """Axes of an operation: those of its accesses in the order of the axes that they read, then the others."""
+    place = {a: i for i, a in enumerate(known)}
+
+    def rank(axis: str) -> tuple[int, tuple[str, str]]:
+        return place.get(axis, len(place)), labels.axis(axis)
+
+    met: list[str] = []
+    for x in sorted_operands(op, labels):
+        if isinstance(x, Ref):
+            for axis, index in sorted(x.access, key=lambda pair: rank(pair[0])):
+                met += [axis, *sorted((a for _, a in index.terms), key=rank)]
+    return met + sorted((*op.axes, *op.over), key=rank)
+
+
+def sorted_operands(op: Op, labels: Ranks) -> tuple[Operand, ...]:
     """Commutative operands by label, literals last."""
     count = commutative_count(op)
-    head = sorted(op.operands[:count], key=lambda x: (isinstance(x, Literal), labels.operand(x)))
+    head = sorted(op.operands[:count], key=labels.operand)
     return (*head, *op.operands[count:])
 
 
 class _Walk:
     """Depth-first search from the outputs: inputs and operations in the order of their first completion."""
 
-    def __init__(self, parts: Parts, labels: Labels) -> None:
+    def __init__(self, parts: Parts, labels: Ranks) -> None:
         self._ops = {o.name: o for o in parts.ops}
         self._labels = labels
         self.inputs: list[str] = []
@@ -150,7 +191,7 @@ class _Walk:
         for x in sorted_operands(op, self._labels):
             if isinstance(x, Ref):
                 self.visit(x.name)
-                for _, index in sorted(x.access, key=lambda pair: self._labels.axes[pair[0]]):
+                for _, index in sorted(x.access, key=lambda pair: self._labels.axis(pair[0])):
                     if index.value is not None:
                         self.visit(index.value)
         self.names[name] = f"t{len(self.ops)}"
@@ -178,7 +219,7 @@ class _Rename:
     def output(self, o: Output, at: int) -> Output:
         return Output(f"out{at}", self.values[o.value], self.many(o.axes), o.strides)
 
-    def op(self, o: Op, labels: Labels) -> Op:
+    def op(self, o: Op, labels: Ranks) -> Op:
         operands = tuple(self.operand(x) for x in sorted_operands(o, labels))
         ordered = o.fn in ("argmax", "argmin") or OPS[o.fn].kind in (Kind.SCAN, Kind.IOTA)
         over = self.many(o.over) if ordered else self.sort(o.over)

@@ -88,6 +88,7 @@ class Draft:
     ops: list[DraftOp] = field(default_factory=list)
     atoms: dict[str, tuple[Atom, ...]] = field(default_factory=dict)
     origin: str = ""
+    chunks: bool = True  # equal slices of a dim become an axis; else they are read at an offset
     below: dict[str, Atom] = field(default_factory=dict)  # input that indexes -> the axis
     domains: dict[str, Domain] = field(default_factory=dict)  # input -> what its readers ask of it
 

@@ -27,11 +27,13 @@ from cudal1_fx_passes.draft import Draft, Value, dtype_name
 from cudal1_fx_passes.emit import Emitted, Tensor, TooManyDims, emit
 from cudal1_fx_passes.errors import ImportRefused, NodeRefused, ProgramError, RegionTooWide
 from cudal1_fx_passes.layout import input_dims
-from cudal1_fx_passes.lowering import Call, Result, hint
+from cudal1_fx_passes.lowering import Call, Result, find_overload, hint
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.unify import AxisConflict, keep_apart, leaves
 
 MAX_ELEMENTS = 2**31 - 1
+CHUNKED = {find_overload(f"aten.{x}") for x in ("slice.Tensor", "split.Tensor", "split_with_sizes.default")}
+CHUNKED |= {find_overload(f"aten.{x}") for x in ("cat.default", "slice_scatter.default")}
 MAX_DRAFT = 512  # operations before simplification; more is a runaway
 
 
@@ -51,15 +53,25 @@ def import_region(nodes: Sequence[fx.Node], max_ops: int | None = None) -> Impor
 
     nodes: in topological order, each with meta['val']. Raises ImportRefused.
     """
-    return _Importer(nodes).run(max_ops)
+    try:
+        return _Importer(nodes, chunks=True).run(max_ops)
+    except NodeRefused:
+        raise
+    except ImportRefused as refusal:
+        if not any(n.target in CHUNKED for n in nodes):
+            raise
+        try:  # a dim that was split into chunks may be needed whole
+            return _Importer(nodes, chunks=False).run(max_ops)
+        except ImportRefused:
+            raise refusal from None
 
 
 class _Importer:
-    def __init__(self, nodes: Sequence[fx.Node]) -> None:
+    def __init__(self, nodes: Sequence[fx.Node], chunks: bool) -> None:
         self.nodes = nodes
         self.inputs, self.outputs = region_inputs(nodes), region_outputs(nodes)
         self.constants = constant_nodes(nodes)
-        self.draft = Draft()
+        self.draft = Draft(chunks=chunks)
         self.env: dict[fx.Node, Result] = {}
         self.spans: dict[fx.Node, Span] = {}
 
@@ -69,7 +81,7 @@ class _Importer:
         self._check_devices()
         tensors = [self._input(node, at) for at, node in enumerate(self.inputs)]
         for node in self.nodes:
-            if node not in self.constants:
+            if node not in self.constants and node.users:
                 self.env[node] = self._lower_or_refuse(node)
         emitted = self._emit(tensors)
         if max_ops is not None and len(emitted.program.ops) > max_ops:
@@ -130,9 +142,8 @@ class _Importer:
             raise AxisConflict(f"{node.target} has no lowering")
         if len(self.draft.ops) > MAX_DRAFT:
             raise AxisConflict(f"more than {MAX_DRAFT} operations")
-        for val in node.meta["val"] if is_bundle(node) else [node.meta["val"]]:
-            if val is not None:
-                check_tensor(val)
+        if not is_bundle(node):  # results of several are checked where they are taken
+            check_tensor(node.meta["val"])
         if node.target is operator.getitem:
             source, at = node.args
             assert isinstance(source, fx.Node) and isinstance(at, int)

@@ -335,11 +335,12 @@ def lower_like(c: Call) -> Result:
 @lowers("prims.iota.default aten.arange.start_step aten.arange.default aten.arange.start", weight=3)
 def lower_iota(c: Call) -> Result:
     start, step = c.args.get("start", 0), c.args.get("step", 1)
-    if not all(isinstance(x, int) for x in (start, step)) or c.dtype in FLOAT_DTYPES:
-        raise AxisConflict("iota with a start or step that is not a plain integer")
+    if not all(isinstance(x, (int, float)) and x == int(x) for x in (start, step)):
+        raise AxisConflict("iota with a start or step that is not a whole number")
     dims = c.full(0).dims
     if not dims[0]:
         return c.full(start)
-    x = c.draft.iota(dims[0][0], c.dtype)
-    x = c.draft.pointwise("mul", [x, step]) if step != 1 else x
-    return c.draft.pointwise("add", [x, start]) if start != 0 else x
+    x = c.draft.iota(dims[0][0], c.dtype if c.dtype in ("i64", "i32") else "i64")
+    x = c.draft.pointwise("mul", [x, int(step)]) if step != 1 else x
+    x = c.draft.pointwise("add", [x, int(start)]) if start != 0 else x
+    return c.draft.cast(x, c.dtype)

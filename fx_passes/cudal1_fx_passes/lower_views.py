@@ -135,7 +135,7 @@ def narrow(c: Call, value: Value, dim: int, start: int, length: int, step: int =
 
 
 def _chunk(c: Call, value: Value, dim: int, start: int, length: int) -> Value | None:
-    halves = in_chunks(value.dims[dim], length)
+    halves = in_chunks(c, value.dims[dim], length)
     if halves is None or start % length:
         return None
     outer, inner = halves
@@ -143,14 +143,14 @@ def _chunk(c: Call, value: Value, dim: int, start: int, length: int) -> Value | 
     return pick(c, value, dim, start // length)
 
 
-def in_chunks(dim: Dim, length: int) -> tuple[Dim, Dim] | None:
+def in_chunks(c: Call, dim: Dim, length: int) -> tuple[Dim, Dim] | None:
     """The dim as (chunks, length), or None where it cannot be split so."""
     size = 1
     for atom in leaves(dim):
         if atom.symbolic:
             return None
         size *= atom.hint
-    if length < 2 or size % length or not can_regroup(dim, length):
+    if not c.draft.chunks or length < 2 or size % length or not can_regroup(dim, length):
         return None
     outer, inner = regroup([dim], [size // length, length])
     return outer, inner
@@ -205,7 +205,7 @@ def lower_cat(c: Call) -> Result:
     pieces = [c.draft.cast(c._read(n), c.dtype) for n in nodes]
     if len(pieces) == 1:
         return pieces[0]
-    if len(set(lengths)) == 1:
+    if c.draft.chunks and len(set(lengths)) == 1:
         return _stack(c, pieces, dim, lengths[0])
     axis = new_atom(sum(lengths), sum(lengths))
     position = c.draft.iota(axis)
@@ -299,7 +299,7 @@ def lower_slice_scatter(c: Call) -> Result:
     start = max(0, start + size) if start < 0 else start
     if length == size:
         return c.draft.cast(c.value("src"), c.dtype)
-    if start % length == 0 and (halves := in_chunks(base.dims[dim], length)) is not None:
+    if start % length == 0 and (halves := in_chunks(c, base.dims[dim], length)) is not None:
         return _scatter_chunk(c, base, dim, halves, start // length)
     axis = c.draft.whole_axis(base, dim, "slice_scatter")
     position = _along(c.draft.iota(axis), dim, len(c.extents))

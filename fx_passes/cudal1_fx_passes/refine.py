@@ -43,12 +43,12 @@ class Labels:
         return len(set(self.axes.values())) + len(set(self.values.values())) + len(set(self.outputs))
 
 
-def refine(parts: Parts) -> Labels:
-    """Returns labels that tell everything apart that is not symmetric; symmetric things are told apart too."""
+def refine(parts: Parts, break_ties: bool = True) -> Labels:
+    """Returns labels that tell everything apart that is not symmetric; with break_ties symmetric things too."""
     labels = Labels({a.name: _hash(a.name[0], a.symbolic, a.size) for a in parts.axes})
     tags: dict[str, str] = {}
     _settle(parts, labels, tags)
-    while (tied := _tied(parts, labels)) is not None:
+    while break_ties and (tied := _tied(parts, labels)) is not None:
         if tied in labels.axes:
             labels.axes[tied] = _hash("first", labels.axes[tied])
         else:

@@ -191,6 +191,17 @@ def test_relatives_differ_in_sizes_only() -> None:
     assert relative(CHANGES["literal"](program)) != relative(program)
 
 
+@given(programs())
+def test_programs_that_differ_in_sizes_have_texts_that_do(program: Program) -> None:
+    wider = replace(program, axes=tuple(replace(a, size=a.size * 8) for a in program.axes))
+    if any(x.access for op in program.ops for x in op.operands if isinstance(x, Ref)):
+        return  # an offset names a size
+    if any(t.strides for t in (*program.inputs, *program.outputs)):
+        return
+    one, other = (print_program(canonicalise(p)).split("\n", 2)[2] for p in (program, wider))
+    assert one == other
+
+
 def test_counts_in_literals_do_not_hide_relatives() -> None:
     """The backward of a mean divides by the number of elements."""
     text = (
