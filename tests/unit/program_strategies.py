@@ -103,7 +103,7 @@ class _Maker:
             self._write("cumsum", dtype, (Ref(name),), (self.rng.choice(axes),))
         elif kind == "where":
             self._write("gt", "bool", (Ref(name), Literal(0.25)))
-            other = Literal(self.rng.choice((0.0, 1.5)))
+            other = Literal(self.rng.choice((0.0, 1.7)))
             self._write("where", dtype, (Ref(self.ops[-1].name), Ref(name), other))
         elif kind == "cast":
             self._write("cast", "f64" if dtype == "f32" else "f32", (Ref(name),))
@@ -113,7 +113,7 @@ class _Maker:
             self._write("add", dtype, (Ref(name, ((axis, place),)), Ref(name)))
         elif kind == "binary":
             other = self._pick(dtype) if self.rng.random() < 0.8 else None
-            operands: list[Operand] = [Ref(name), Ref(other) if other else Literal(self.rng.choice((0.5, 2.0)))]
+            operands: list[Operand] = [Ref(name), Ref(other) if other else Literal(self.rng.choice((0.75, 2.5)))]
             self.rng.shuffle(operands)
             self._write(self.rng.choice(_BINARY), dtype, tuple(operands))
         else:
