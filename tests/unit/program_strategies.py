@@ -102,7 +102,7 @@ class _Maker:
         elif kind == "scan" and axes:
             self._write("cumsum", dtype, (Ref(name),), (self.rng.choice(axes),))
         elif kind == "where":
-            self._write("gt", "bool", (Ref(name), Literal(0.25)))
+            self._write("gt", "bool", (Ref(name), Literal(0.3)))
             other = Literal(self.rng.choice((0.0, 1.7)))
             self._write("where", dtype, (Ref(self.ops[-1].name), Ref(name), other))
         elif kind == "cast":
