@@ -10,12 +10,17 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+import cudal1_fx_passes
+
 KEY_VERSION = 1
+_SOURCES = ("collect.py", "layouts.py", "lowering.py", "registry.py", "sizes.py", "splice.py", "survey.py")
 
 
 def graph_key(gm: fx.GraphModule, example_inputs: Sequence[Any], inductor: Mapping[str, Any]) -> str:
@@ -26,6 +31,7 @@ def graph_key(gm: fx.GraphModule, example_inputs: Sequence[Any], inductor: Mappi
     document = {
         "version": KEY_VERSION,
         "torch": torch.__version__,
+        "passes": code_version(),
         "code": {name: m.code for name, m in gm.named_modules() if isinstance(m, fx.GraphModule)},
         "constants": [[name, _describe(t)] for name, t in _tensors(gm)],
         "inputs": [_describe(x) for x in example_inputs],
@@ -34,6 +40,20 @@ def graph_key(gm: fx.GraphModule, example_inputs: Sequence[Any], inductor: Mappi
         "inductor": sorted((k, getattr(v, "__qualname__", None) or repr(v)) for k, v in inductor.items()),
     }
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def code_version() -> str:
+    """Digest of the sources that decide what a region is and what stands in its place.
+
+    An edited partition under the same uuid would hand out artifacts of the old one.
+    """
+    folder = Path(__file__).parent
+    files = [*sorted(Path(cudal1_fx_passes.__file__).parent.glob("*.py")), *(folder / name for name in _SOURCES)]
+    found = hashlib.sha256()
+    for path in files:
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
 
 
 def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:

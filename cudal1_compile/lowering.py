@@ -48,6 +48,8 @@ class FusedCall:
     text: str  # the region, printed into the generated module: the kernel's last resort
     scratch: tuple[ScratchSpec, ...]
     symbols: tuple[sympy.Expr, ...]  # sizes of the symbolic axes, in axis order
+    inputs: tuple[Tensor, ...]  # fake: with the strides that the kernel was written for
+    outputs: tuple[Tensor, ...]  # fake: with the strides that it writes
     subgraph: fx.GraphModule  # the region's own nodes over the same operands; lowered at most once
 
 
@@ -175,16 +177,14 @@ class KernelCall(ir.ExternKernel):
 
 
 def _lower_fused(entry_id: str, ins: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
-    node = V.graph.current_node
-    call: FusedCall = node.meta[META]
-    operands: list[Any] = list(node.args[1])  # type: ignore[arg-type]
-    for x, operand in zip(ins, operands, strict=True):
-        if _has_other_layout(x, operand.meta["val"]):
-            log.info("region of entry %s: %s has another layout here; left to Inductor", entry_id[:12], operand)
+    call: FusedCall = V.graph.current_node.meta[META]
+    for at, (x, value) in enumerate(zip(ins, call.inputs, strict=True)):
+        if _has_other_layout(x, value):
+            log.info("entry %s: in%d has another layout here, the region is left to Inductor", entry_id[:12], at)
             return list(lowering.process_subgraph_nodes(call.subgraph, [*ins, *sizes]))
-    inputs = [_realize(x, operand.meta["val"]) for x, operand in zip(ins, operands, strict=True)]
-    kernel = KernelCall(call, inputs, node.meta["val"][0].device)
-    for value in node.meta["val"]:
+    inputs = [_realize(x, value) for x, value in zip(ins, call.inputs, strict=True)]
+    kernel = KernelCall(call, inputs, call.outputs[0].device)
+    for value in call.outputs:
         kernel.outputs_.append(OutputBuffer(ir.FallbackKernel.tensor_to_layout(value), kernel))
     return [ir.TensorBox.create(output) for output in kernel.outputs_]
 

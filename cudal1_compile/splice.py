@@ -5,8 +5,9 @@
 Two passes share the hook, so that both see one and the same graph: Observe only looks (the collecting pass of
 plan-then-compile), Splice replaces. A user's own pass at the hook runs first, as part of either.
 
-The uuid is the digest of this graph's own decisions: Inductor's and AOTAutograd's caches then hit exactly when
-the same kernels would be put in, and a kernel added for one model never invalidates another's artifacts.
+The uuid is the digest of this graph's own decisions (and of the passes' sources): Inductor's and AOTAutograd's
+caches hit exactly when the same kernels would be put in, and a kernel added for one model never invalidates
+another's artifacts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,13 +24,14 @@ from torch._inductor import config as inductor_config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.pattern_matcher import stable_topological_sort
 
+from cudal1_compile.graph_key import code_version
+from cudal1_compile.layouts import assumed_layouts
 from cudal1_compile.lowering import FUSED, META, FusedCall, remember_shapes
 from cudal1_compile.plan import Kernel
 from cudal1_compile.sizes import scratch_specs
 from cudal1_fx_passes.partition import Partition, Region, partition
 
 HOOK = "post_grad_custom_pre_pass"
-PASS_VERSION = 1  # raise it when the same decisions would give another graph
 
 _KEPT_META = ("tensor_meta", "stack_trace", "original_aten", "nn_module_stack")
 
@@ -44,7 +47,8 @@ class Observe(CustomGraphPass):
     def __call__(self, graph: fx.Graph) -> None:
         if self.previous is not None:
             self.previous(graph)
-        self.see(graph, partition(graph))
+        with assumed_layouts(graph):
+            self.see(graph, partition(graph))
 
     def uuid(self) -> None:
         """No caching: a cached graph would not be looked at."""
@@ -65,19 +69,26 @@ class Splice(CustomGraphPass):
             self.previous(graph)
         if not self.kernels or inductor_config.cpp_wrapper:
             return
+        with assumed_layouts(graph):
+            self._splice(graph)
+        stable_topological_sort(graph)  # the matchers that run next need a sorted graph
+
+    def _splice(self, graph: fx.Graph) -> None:
+        moved: dict[fx.Node, fx.Node] = {}
         for region in partition(graph).regions:
             kernel = self.kernels.get(region.fingerprint)
             if kernel is not None:
-                _replace(graph, region, kernel)
+                # an input may be the output of a region that was replaced before
+                inputs = tuple(moved.get(node, node) for node in region.inputs)
+                moved |= _replace(graph, replace(region, inputs=inputs), kernel)
                 self.replaced.append(region.fingerprint)
-        stable_topological_sort(graph)  # the matchers that run next need a sorted graph
 
     def uuid(self) -> tuple[Any, ...] | None:
         if self.previous is None:
-            return ("cudal1", PASS_VERSION, self._digest)
+            return ("cudal1", code_version(), self._digest)
         theirs = self.previous.uuid() if isinstance(self.previous, CustomGraphPass) else None
         # a user's pass without a uuid cannot be cached, so neither can the two together
-        return ("cudal1", PASS_VERSION, self._digest, theirs) if theirs else None
+        return ("cudal1", code_version(), self._digest, theirs) if theirs else None
 
 
 def decisions_digest(kernels: Mapping[str, Kernel]) -> str:
@@ -86,19 +97,23 @@ def decisions_digest(kernels: Mapping[str, Kernel]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> None:
+def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, fx.Node]:
+    """Returns what stands in place of each output."""
+    moved: dict[fx.Node, fx.Node] = {}
     sizes = _size_operands(region)
     call = FusedCall(
         entry_id=kernel.entry_id,
         text=kernel.text,
         scratch=scratch_specs(kernel.candidate, region.program, region.symbols),
         symbols=region.symbols,
+        inputs=tuple(node.meta["val"] for node in region.inputs),
+        outputs=tuple(node.meta["val"] for node in region.outputs),
         subgraph=extract(region, sizes),
     )
     remember_shapes(call)
-    with graph.inserting_after(max(region.nodes, key=_position(graph))):
+    with graph.inserting_after(region.nodes[-1]):
         fused = graph.call_function(FUSED, (kernel.entry_id, list(region.inputs), sizes))
-    fused.meta["val"] = [o.meta["val"] for o in region.outputs]
+    fused.meta["val"] = list(call.outputs)
     fused.meta[META] = call
     after = fused
     for i, output in enumerate(region.outputs):
@@ -107,10 +122,11 @@ def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> None:
         item.meta |= {"val": output.meta["val"]} | {k: v for k, v in output.meta.items() if k in _KEPT_META}
         # lent nodes of the region stay in the graph and then read the kernel's result too
         output.replace_all_uses_with(item)
-        after = item
+        moved[output] = after = item
     for node in reversed(region.nodes):
         if not node.users:
             graph.erase_node(node)
+    return moved
 
 
 def extract(region: Region, sizes: list[fx.Node]) -> fx.GraphModule:
@@ -130,8 +146,3 @@ def _size_operands(region: Region) -> list[fx.Node]:
     inside = set(region.nodes) | set(region.inputs)
     found = dict.fromkeys(a for n in region.nodes for a in n.all_input_nodes if a not in inside)
     return list(found)
-
-
-def _position(graph: fx.Graph) -> Callable[[fx.Node], int]:
-    order = {node: i for i, node in enumerate(graph.nodes)}
-    return order.__getitem__

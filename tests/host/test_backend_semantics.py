@@ -7,6 +7,7 @@ Every region of every graph is spliced, with a kernel that runs the region with 
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from backend_reference import Calls, compiled, every_region  # noqa: F401  a fixture
-from torch import Tensor
+from torch import Tensor, nn
 
 pytestmark = pytest.mark.host
 
@@ -159,6 +160,36 @@ def test_equals_eager(case: Case, every_region: Calls) -> None:  # noqa: F811
         if case.grad:
             torch.testing.assert_close(_gradients(got, ours), _gradients(expected, theirs), rtol=1e-5, atol=1e-4)
     assert len(every_region) >= case.regions
+
+
+class Cnn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
+        self.norm, self.last = nn.BatchNorm2d(16), nn.BatchNorm2d(32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.norm(self.first(x))), 2)
+        return F.relu(self.last(self.second(x))).mean((2, 3))
+
+
+def test_regions_follow_convolutions_into_channels_last(every_region: Calls) -> None:  # noqa: F811
+    """Inductor runs convolutions channels-last; a region cut for contiguous tensors would be given back."""
+    model = Cnn()
+    twin = copy.deepcopy(model)
+    fast = compiled(twin)
+    x = torch.randn(4, 3, 16, 16)
+    out, expected = fast(x), model(x)
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+    out.square().sum().backward()
+    expected.square().sum().backward()
+    for p, q in zip(twin.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-4)
+    for p, q in zip(twin.buffers(), model.buffers(), strict=True):
+        torch.testing.assert_close(p, q)
+    plan = every_region.plans[0]
+    assert {r.phase for r in plan.regions} == {"forward", "backward"}
+    assert len(every_region) == sum(r.count for r in plan.regions), "a region was given back"
 
 
 def _copy(t: Tensor) -> Tensor:
