@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program
+from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program, Ref
 from cudal1_trainer.tasks.builder import Unsuitable
 from cudal1_trainer.tasks.columns import columns, row_then_total, totals
 from cudal1_trainer.tasks.images import images
@@ -26,6 +27,7 @@ from cudal1_trainer.tasks.shapes import MAX_BYTES, MIN_BYTES, Sizes
 
 MAX_OPS = 64
 MAX_ATTEMPTS = 400
+SYMBOLIC_SHARE = 0.06  # of tasks have an axis whose size arrives at run time
 
 Family = Callable[[random.Random, Sizes, int], Program]
 FAMILIES: dict[str, tuple[Family, float]] = {
@@ -62,8 +64,25 @@ def generate_task(
         except (Unsuitable, ProgramError, OverflowError, ZeroDivisionError):
             continue
         if 1 <= len(program.ops) <= MAX_OPS and program.inputs and _fits(program, small):
-            return program
+            return _with_symbol(rng, program) if rng.random() < SYMBOLIC_SHARE else program
     raise ValueError(f"no task of family {family!r} with {n_ops} operations in {MAX_ATTEMPTS} attempts")
+
+
+def _with_symbol(rng: random.Random, program: Program) -> Program:
+    """The program with one size symbolic: of an axis that nothing reduces, counts, or reads at another index."""
+    taken = {a for o in program.ops for a in o.over} | {i.domain.below for i in program.inputs}
+    for op in program.ops:
+        for x in op.operands:
+            if isinstance(x, Ref):
+                taken |= {name for axis, index in x.access for name in (axis, *(a for _, a in index.terms))}
+    taken |= {a for i in program.inputs if i.strides is not None for a in i.axes}
+    taken |= {a for o in program.outputs if o.strides is not None for a in o.axes}
+    free = [a.name for a in program.axes if a.name not in taken and a.size > 1]
+    if not free:
+        return program
+    chosen = rng.choice(free[:2])
+    axes = tuple(replace(a, symbolic=a.name == chosen) for a in program.axes)
+    return canonicalise(replace(program, axes=axes))
 
 
 def draw_length(rng: random.Random) -> int:

@@ -47,9 +47,8 @@ def allows_vector(stage: Stage, vector: int) -> bool:
     if late_loads(stage):
         return False
     if is_flat(stage):
-        axes = [stage.program.axis[a] for a in stage.kept]
-        total = stage.program.size(stage.kept)
-        return total % vector == 0 if not any(a.symbolic for a in axes) else axes[-1].size % vector == 0
+        static = [a for a in stage.kept if not stage.program.axis[a].symbolic]
+        return stage.program.size(tuple(static)) % vector == 0  # whatever the symbolic sizes are
     return all(vector_fits(stage.program, b, axis, vector) for b in stage.tensors)
 
 

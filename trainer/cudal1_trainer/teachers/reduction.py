@@ -110,6 +110,8 @@ def _phases(program: Program, op: Op, level: int, mean: Op | None, levels: dict[
             sign, start = (">", lowest) if op.fn == "argmax" else ("<", highest)
             nan = f" || ({{v}} != {{v}} && {p} == {p})" if is_float(source) else ""
             update = f"if ({{v}} {sign} {p}{nan}) {{{{ {p} = {{v}}; x{n} = {{c}}; }}}}"
+            if source in ("f16", "bf16"):  # equals are equal after rounding only
+                update = update.replace("{v}", f"round_to<{source}>({{v}})")
             return [one(p, op.fn, start, update, f"const long long {op.name} = x{n};")]
         case "var":
             return _var(op, level, n, kind, mean, levels)
