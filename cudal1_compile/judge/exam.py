@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
 from torch import Tensor
 
 from cudal1_compile.judge.cases import COHERENT, Case, make_case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.compare import usable
-from cudal1_compile.judge.inputs import DISTRIBUTIONS, FULL_SIZE, HUGE, make_inputs
+from cudal1_compile.judge.inputs import DISTRIBUTIONS, FULL_SIZE, HUGE, NONFINITE, make_inputs
 from cudal1_compile.judge.vacuity import find_vacuous
-from cudal1_fx_passes.program import ITEM_BYTES, Program, Ref
+from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program, Ref
 
 LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer distributions run
 HUGE_ELEMENTS = 1 << 26
@@ -75,8 +76,12 @@ def prepare_exam(
             cases.append(case)
     if len(cases) < min(MIN_CASES, len(names)):
         return Unverifiable(f"the reference is not finite for the inputs {', '.join(left_out)}")
-    if (vacuous := find_vacuous(program, cases)) is not None:
-        return Unverifiable(vacuous.reason)
+    if find_vacuous(program, cases) is not None:
+        # a mask of finite rows, say, is all true: other inputs, as long as they are in the domain
+        made = make_inputs(program, NONFINITE, seed, device)
+        cases.append(make_case(program, NONFINITE, made, {}, room_bytes // 2, keep))
+        if (vacuous := find_vacuous(program, cases)) is not None:
+            return Unverifiable(vacuous.reason)
     return Exam(program, seed, tuple(cases), tuple(left_out))
 
 
@@ -107,11 +112,17 @@ def _case(
     for attempt in (name, "small"):
         inputs: list[Tensor] = make_inputs(program, attempt, seed, device, sizes)
         case = make_case(program, attempt, inputs, sizes, room_bytes, keep)
-        if case.expected is None or usable(case.expected):
+        if case.expected is None or usable(case.expected) or _has_nonfinite_literal(program):
             return case
         if name in COHERENT:
             return None
     return None
+
+
+def _has_nonfinite_literal(program: Program) -> bool:
+    """Whether the program itself writes infinities or NaN, as masks do."""
+    literals = [o.value for op in program.ops for o in op.operands if isinstance(o, Literal)]
+    return not all(isfinite(v) for v in literals)
 
 
 def _distributions(elements: int) -> Sequence[str]:

@@ -17,12 +17,14 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge.indices import indexed_axes, markers
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Domain, Input, Literal, Program
 
 DISTRIBUTIONS = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges", "coherent", "uniform_rows")
 FULL_SIZE = ("normal", "offset", "coherent")  # for regions so large that nine full runs cost too much
 HUGE = ("normal", "coherent")  # for regions so large that memory is short
+NONFINITE = "nonfinite"  # a last resort, for outputs that are constant over finite inputs
 _LARGEST = {"f16": 100.0, "bf16": 1e4, "f32": 1e4, "f64": 1e4}
 
 
@@ -74,7 +76,7 @@ def _values(
     if item.dtype == "bool":
         return _booleans(shape, distribution, generator)
     if item.dtype not in FLOAT_DTYPES:
-        return _integers(item, shape, extent, distribution, generator).to(dtype)
+        return _integers(program, item, shape, extent, distribution, generator).to(dtype)
     x = _floats(program, shape, distribution, generator)
     if distribution == "uniform_rows":
         x = _along_reductions(program, item, x, generator)
@@ -82,7 +84,23 @@ def _values(
     x = _into_domain(x.clamp(-limit, limit), item.domain, distribution)
     if distribution == "coherent":
         x = _clip(_coherent_mantissa(x), item.domain)
+    if distribution == NONFINITE and item.domain == ANY and shape:
+        x = _with_nonfinite_rows(x, generator)
     return _clip(x.to(dtype), item.domain)
+
+
+def _with_nonfinite_rows(x: Tensor, generator: torch.Generator) -> Tensor:
+    """NaN, inf or -inf at one place of about every fourth row (of a vector: at about every fiftieth place)."""
+    device = x.device
+    if x.dim() == 1:
+        place = torch.rand(x.shape, generator=generator, device=device) < 0.02
+    else:
+        rows = torch.rand([*x.shape[:-1], 1], generator=generator, device=device) < 0.25
+        column = torch.randint(0, x.shape[-1], [*x.shape[:-1], 1], generator=generator, device=device)
+        place = rows & (torch.arange(x.shape[-1], device=device) == column)
+    kinds = torch.tensor([torch.nan, torch.inf, -torch.inf], device=device, dtype=x.dtype)
+    pick = torch.randint(0, 3, x.shape, generator=generator, device=device)
+    return torch.where(place, kinds[pick], x)
 
 
 def _booleans(shape: list[int], distribution: str, generator: torch.Generator) -> Tensor:
@@ -91,13 +109,18 @@ def _booleans(shape: list[int], distribution: str, generator: torch.Generator) -
 
 
 def _integers(
-    item: Input, shape: list[int], extent: Mapping[str, int], distribution: str, generator: torch.Generator
+    program: Program,
+    item: Input,
+    shape: list[int],
+    extent: Mapping[str, int],
+    distribution: str,
+    generator: torch.Generator,
 ) -> Tensor:
-    lo, hi = _integer_bounds(item, extent)
+    lo, hi = _integer_bounds(program, item, extent)
     x = torch.randint(lo, hi + 1, shape, generator=generator, device=generator.device)
     if distribution == "edges":
-        ends = torch.tensor([lo, hi], device=generator.device)
-        pick = torch.randint(0, 2, shape, generator=generator, device=generator.device)
+        ends = torch.tensor([lo, hi, *markers(program, item.name)], device=generator.device)
+        pick = torch.randint(0, len(ends), shape, generator=generator, device=generator.device)
         return torch.where(torch.rand(shape, generator=generator, device=generator.device) < 0.3, ends[pick], x)
     if distribution == "blocks" and shape:
         first = torch.randint(lo, hi + 1, [1] * len(shape), generator=generator, device=generator.device)
@@ -105,10 +128,12 @@ def _integers(
     return x
 
 
-def _integer_bounds(item: Input, extent: Mapping[str, int]) -> tuple[int, int]:
+def _integer_bounds(program: Program, item: Input, extent: Mapping[str, int]) -> tuple[int, int]:
     domain = item.domain
     if domain.below is not None:
         return 0, max(0, extent[domain.below] - 1)
+    if domain == ANY and (axes := indexed_axes(program, item.name)):
+        return 0, max(0, min(extent[a] for a in axes) - 1)
     lo = 0 if item.dtype == "u8" else -8
     hi = 255 if item.dtype == "u8" else 8
     if domain.lo is not None:
