@@ -90,16 +90,16 @@ def _values(
 
 
 def _with_nonfinite_rows(x: Tensor, generator: torch.Generator) -> Tensor:
-    """NaN, inf or -inf at one place of about every fourth row (of a vector: at about every fiftieth place)."""
+    """NaN, inf or -inf at one place of about every second row (of a vector: at about every fiftieth place)."""
     device = x.device
     if x.dim() == 1:
         place = torch.rand(x.shape, generator=generator, device=device) < 0.02
     else:
-        rows = torch.rand([*x.shape[:-1], 1], generator=generator, device=device) < 0.25
+        rows = torch.rand([*x.shape[:-1], 1], generator=generator, device=device) < 0.5
         column = torch.randint(0, x.shape[-1], [*x.shape[:-1], 1], generator=generator, device=device)
         place = rows & (torch.arange(x.shape[-1], device=device) == column)
-    kinds = torch.tensor([torch.nan, torch.inf, -torch.inf], device=device, dtype=x.dtype)
-    pick = torch.randint(0, 3, x.shape, generator=generator, device=device)
+    kinds = torch.tensor([torch.nan, torch.nan, torch.inf, -torch.inf], device=device, dtype=x.dtype)
+    pick = torch.randint(0, 4, x.shape, generator=generator, device=device)
     return torch.where(place, kinds[pick], x)
 
 
@@ -118,9 +118,13 @@ def _integers(
 ) -> Tensor:
     lo, hi = _integer_bounds(program, item, extent)
     x = torch.randint(lo, hi + 1, shape, generator=generator, device=generator.device)
+    if distribution in ("edges", "heavy") and (found := markers(program, item.name)) and x.numel():
+        marked = torch.rand(shape, generator=generator, device=generator.device) < 0.3
+        marked.view(-1)[0] = True
+        return torch.where(marked, found[0], x)
     if distribution == "edges":
-        ends = torch.tensor([lo, hi, *markers(program, item.name)], device=generator.device)
-        pick = torch.randint(0, len(ends), shape, generator=generator, device=generator.device)
+        ends = torch.tensor([lo, hi], device=generator.device)
+        pick = torch.randint(0, 2, shape, generator=generator, device=generator.device)
         return torch.where(torch.rand(shape, generator=generator, device=generator.device) < 0.3, ends[pick], x)
     if distribution == "blocks" and shape:
         first = torch.randint(lo, hi + 1, [1] * len(shape), generator=generator, device=generator.device)

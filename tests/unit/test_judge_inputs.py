@@ -1,0 +1,143 @@
+"""Inputs: inside their domains, repeatable, different from each other, strided as declared; indices in bounds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_compile.judge.exam import Exam, prepare_exam
+from cudal1_compile.judge.indices import indexed_axes, markers
+from cudal1_compile.judge.inputs import DISTRIBUTIONS, NONFINITE, make_inputs
+from cudal1_compile.judge.moved import bytes_moved
+from cudal1_fx_passes.text import parse_program
+
+CPU = torch.device("cpu")
+DOMAINS = parse_program("""region v1
+dims d0=64 d1=50 d2=7
+in0 f32[d0,d1] >0
+in1 f32[d0,d1] >=0
+in2 f32[d0,d1] in [-1,1]
+in3 bf16[d0,d1] <=0
+in4 i64[d0] in [0,d2)
+in5 f16[d0,d1] in (0,1]
+in6 bool[d0,d1]
+in7 u8[d0]
+in8 f32[d2,d1]
+t0 f32[d0,d1] = mul(in8[d2=in4], in0)
+out0 f32[d0,d1] = t0
+""")
+LOSS = parse_program("""region v1
+dims d0=16 d1=10
+in0 f32[d0,d1]
+in1 i64[d0] in [0,d1)
+t0 bool[d0] = ne(in1, -100)
+t1 i64[d0] = where(t0, in1, 0)
+t2 f32[d0] = neg(in0[d1=t1])
+t3 f32[d0] = where(t0, t2, 0.0)
+t4 i64[d0] = cast(t0)
+t5 i64[] = sum(t4) over d0
+t6 f32[] = cast(t5)
+t7 f32[] = sum(t3) over d0
+out0 f32[] = t6
+out1 f32[] = t7
+""")
+
+
+@pytest.mark.parametrize("distribution", [*DISTRIBUTIONS, "small", NONFINITE])
+def test_values_lie_in_their_domains(distribution: str) -> None:
+    x = make_inputs(DOMAINS, distribution, 5, CPU)
+    assert bool((x[0] > 0).all())
+    assert bool((x[1] >= 0).all())
+    assert bool((x[2].abs() <= 1).all())
+    assert bool((x[3] <= 0).all())
+    assert bool(((x[4] >= 0) & (x[4] < 7)).all())
+    assert bool(((x[5] > 0) & (x[5] <= 1)).all())
+    assert [t.dtype for t in x[3:8]] == [torch.bfloat16, torch.int64, torch.float16, torch.bool, torch.uint8]
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:
+    first, second, third = (make_inputs(LOSS, "normal", s, CPU)[0] for s in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+def test_distributions_differ() -> None:
+    means = {d: float(make_inputs(LOSS, d, 1, CPU)[0].double().mean()) for d in ("normal", "offset", "coherent")}
+    assert means["offset"] > 4.0
+    assert 0.5 < means["coherent"] < 2.5
+    assert abs(means["normal"]) < 0.5
+
+
+def test_edges_fall_on_and_around_every_literal() -> None:
+    program = parse_program(
+        "region v1\ndims d0=4000\nin0 f32[d0]\nt0 bool[d0] = gt(in0, 0.37)\nout0 bool[d0] = t0\n"
+    )
+    x = make_inputs(program, "edges", 1, CPU)[0]
+    near = x[(x - 0.37).abs() < 0.01]
+    assert bool((near == torch.tensor(0.37)).any())
+    assert bool((near < 0.37).any())
+    assert bool((near > 0.3701).any())
+
+
+@pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
+def test_coherent_values_all_round_down_and_survive_in_f32(narrow: torch.dtype) -> None:
+    x = make_inputs(LOSS, "coherent", 1, CPU)[0]
+    rounded = x.to(narrow).float()
+    assert bool((rounded < x).all())
+    assert float(((x - rounded) / x).mean()) > 1e-4
+
+
+def test_strides_are_kept_and_gaps_hold_values() -> None:
+    program = parse_program(
+        "region v1\ndims d0=5 d1=6\nin0 f32[d0,d1] strides(8,1)\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n"
+    )
+    x = make_inputs(program, "normal", 1, CPU)[0]
+    assert x.stride() == (8, 1)
+    assert x.untyped_storage().nbytes() == 4 * (4 * 8 + 6)
+    whole = torch.empty(0).set_(x.untyped_storage())
+    assert bool((whole != 0).all())
+
+
+def test_indices_and_their_markers_are_found() -> None:
+    assert indexed_axes(LOSS, "in1") == ("d1",)
+    assert markers(LOSS, "in1") == (-100,)
+    assert indexed_axes(DOMAINS, "in4") == ("d2",)
+    direct = parse_program(
+        "region v1\ndims d0=4 d1=9\nin0 f32[d1]\nin1 i64[d0]\nt0 f32[d0] = neg(in0[d1=in1])\n"
+        "t1 bool[d0] = eq(in1, -100)\nt2 f32[d0] = where(t1, 0.0, t0)\nout0 f32[d0] = t2\n"
+    )
+    assert markers(direct, "in1") == ()  # it would be read at -100
+    assert bool((make_inputs(direct, "normal", 1, CPU)[1] < 9).all())
+
+
+def test_a_label_that_is_ignored_makes_the_count_of_labels_verifiable() -> None:
+    for seed in range(5):
+        assert isinstance(prepare_exam(LOSS, seed, CPU, 1 << 30), Exam)
+
+
+def test_masks_of_infinity_and_finite_row_masks_are_verifiable() -> None:
+    mask = parse_program(
+        "region v1\ndims d0=64\nin0 f32[d0]\nt0 bool[d0] = gt(in0, 0.0)\nt1 f32[d0] = where(t0, 0.0, -inf)\n"
+        "out0 f32[d0] = t1\n"
+    )
+    assert isinstance(prepare_exam(mask, 3, CPU, 1 << 30), Exam)
+    finite = parse_program(
+        "region v1\ndims d0=40 d1=30\nin0 f32[d0,d1]\nt0 bool[d0,d1] = isnan(in0)\nt1 bool[d0] = any(t0) over d1\n"
+        "out0 bool[d0] = t1\n"
+    )
+    exam = prepare_exam(finite, 3, CPU, 1 << 30)
+    assert isinstance(exam, Exam)
+    assert exam.cases[-1].name == NONFINITE
+
+
+def test_bytes_that_must_move() -> None:
+    assert bytes_moved(LOSS) == 4 + 4 + 16 * 8  # the gathered logits count as not read
+    pooled = parse_program(
+        "region v1\ndims d0=8 d1=4 k0=2\nin0 f32[d0]\n"
+        "t0 f32[d1] = amax(in0[d0=2*d1+k0]) over k0\nout0 f32[d1] = t0\n"
+    )
+    assert bytes_moved(pooled) == 4 * (8 + 4)
+    half = parse_program(
+        "region v1\ndims d0=8 d1=4\nin0 f32[d0]\nt0 f32[d1] = neg(in0[d0=2*d1])\nout0 f32[d1] = t0\n"
+    )
+    assert bytes_moved(half) == 4 * (4 + 4)
