@@ -71,7 +71,7 @@ def _record(
     kind: Kind = (
         "backward" if kwargs.get("is_backward") else "inference" if kwargs.get("is_inference") else "forward"
     )
-    captured = CapturedGraph(kind, _copy(graph))
+    captured = CapturedGraph(kind, copy_graph(graph))
     found.append(captured)
 
     def run(args: list[Any]) -> Any:
@@ -99,7 +99,7 @@ def prepare(graph: fx.GraphModule, inputs: Sequence[Any], is_inference: bool) ->
     graph.recompile()
 
 
-def _copy(graph: fx.GraphModule) -> fx.GraphModule:
+def copy_graph(graph: fx.GraphModule) -> fx.GraphModule:
     """A copy whose nodes keep their metadata (deepcopy would copy fake tensors)."""
     made = fx.Graph()
     env: dict[fx.Node, fx.Node] = {}

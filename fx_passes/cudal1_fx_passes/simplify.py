@@ -1,6 +1,6 @@
 """Exact simplifications of a program's parts before it is put in canonical order.
 
-    t1 = cast(t0) to its own dtype, mul(t0, 1), div(t0, 1), sub(t0, 0)   ->  t0
+    t1 = cast(t0) to its own dtype, mul(t0, 1), div(t0, 1), sub(t0, 0), logical_and(t0, true)   ->  t0
     two operations that compute the same                                 ->  one
     operations and inputs that no output needs                           ->  gone
     literals                                                             ->  of the operands' dtype
@@ -17,7 +17,7 @@ from cudal1_fx_passes.merge import Parts
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Literal, Op, Operand, Ref
 
-_NEUTRAL = {"mul": 1, "div": 1, "sub": 0}
+_NEUTRAL = {"mul": 1, "div": 1, "sub": 0, "logical_and": True, "logical_or": False}
 
 
 def simplify(parts: Parts, keep_inputs: bool = False) -> Parts:
@@ -103,7 +103,7 @@ def _same_as(op: Op, dtypes: dict[str, str]) -> str | None:
         return first.name
     if op.fn not in _NEUTRAL:
         return None
-    pairs = [op.operands, op.operands[::-1]] if op.fn == "mul" else [op.operands]
+    pairs = [op.operands, op.operands[::-1]] if OPS[op.fn].commutative else [op.operands]
     for x, y in pairs:
         if isinstance(x, Ref) and not x.access and isinstance(y, Literal) and y.value == _NEUTRAL[op.fn]:
             return x.name

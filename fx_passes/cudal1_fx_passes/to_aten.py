@@ -26,6 +26,9 @@ _MAX_POOL: dict[int, Callable[..., Tensor]] = {1: F.max_pool1d, 2: F.max_pool2d,
 _AVG_POOL: dict[int, Callable[..., Tensor]] = {2: F.avg_pool2d, 3: F.avg_pool3d}
 
 
+_TENSORS_ONLY = ("fma", "maximum", "minimum", "logical_and", "logical_or", "logical_xor")  # take no numbers
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """One pooled axis: output index * stride + window index * dilation - padding."""
@@ -104,7 +107,7 @@ class _Builder:
         if op.fn == "cast":
             return self._call(torch.Tensor.to, operands[0], TORCH_DTYPE[op.dtype])
         values = operands[op.fn == "where" :]
-        if op.fn in ("fma", "maximum", "minimum") or not any(isinstance(x, fx.Node) for x in values):
+        if op.fn in _TENSORS_ONLY or not any(isinstance(x, fx.Node) for x in values):
             operands = [self._tensor(op, i, x) for i, x in enumerate(operands)]
         if op.fn == "fma":
             product = self._call(torch.mul, operands[0], operands[1])

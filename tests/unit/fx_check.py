@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
+import networkx
 import torch
 from fx_models import Case
 from torch import Tensor, fx
+from torch._inductor.pattern_matcher import stable_topological_sort
 
-from cudal1_fx_passes.border import is_view
+from cudal1_fx_passes.border import constant_nodes, is_view, lent_nodes
 from cudal1_fx_passes.canonical import canonical_form
-from cudal1_fx_passes.capture import CapturedGraph, capture_graphs
+from cudal1_fx_passes.capture import CapturedGraph, capture_graphs, copy_graph
 from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.grow import element_count
 from cudal1_fx_passes.layout import memory_view
-from cudal1_fx_passes.partition import Partition, Region, partition
+from cudal1_fx_passes.partition import Partition, Region, partition, region_graph
 from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.to_aten import to_aten
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float64: 1e-12}
 
@@ -122,8 +127,110 @@ def coverage(graph: CapturedGraph, found: Partition) -> Coverage:
 
 
 def check_graph(graph: CapturedGraph) -> Partition:
+    """Every region as a program, then the whole graph with every region replaced by its program."""
     found = partition(graph.gm.graph)
     values = node_values(graph)
     for region in found.regions:
         check_region(region, values)
+        check_aten(region, values)
+    check_convex(graph.gm.graph, found)
+    check_spliced(graph)
     return found
+
+
+def check_aten(region: Region, values: dict[fx.Node, Any]) -> None:
+    """Asserts that the region's aten code is the program's meaning."""
+    if region.program.is_symbolic:
+        return
+    pairs = zip(region.program.inputs, region.inputs, strict=True)
+    tensors = [memory_view(region.program, spec, like_meta(n, values[n])) for spec, n in pairs]
+    got = to_aten(region.program)(*tensors)
+    for wanted, tensor in zip(evaluate(region.program, tensors), got, strict=True):
+        assert tensor.dtype == wanted.dtype and tensor.shape == wanted.shape
+        tolerance = TOLERANCE.get(wanted.dtype, 0)
+        torch.testing.assert_close(tensor, wanted, rtol=tolerance * 5, atol=tolerance, equal_nan=True)
+
+
+def check_convex(graph: fx.Graph, found: Partition) -> None:
+    """An independent oracle: contracting the regions leaves no cycle, and every region hangs together."""
+    constant = constant_nodes(list(graph.nodes))
+    whole: networkx.DiGraph[fx.Node] = networkx.DiGraph()
+    for node in graph.nodes:
+        whole.add_node(node)
+        whole.add_edges_from((a, node) for a in node.all_input_nodes)
+    owner: dict[fx.Node, int] = {}
+    lender: dict[fx.Node, int] = {}
+    for at, region in enumerate(found.regions):
+        taken = [n for n in region.nodes if n not in constant]
+        assert not any(n in owner for n in taken), "a node lies in two regions"
+        lent = lent_nodes(region.nodes)
+        owner |= dict.fromkeys((n for n in taken if n not in lent), at)
+        lender |= dict.fromkeys((n for n in taken if n in lent), at)
+        part = whole.subgraph([*region.nodes, *(n for n in region.inputs if element_count(n) > 1)])
+        assert networkx.is_weakly_connected(part), "a region falls apart"
+    merged: networkx.DiGraph[object] = networkx.DiGraph()
+    for a, b in whole.edges:
+        own_copy = a in lender and lender[a] == owner.get(b)  # the region has what it lends itself
+        if not own_copy and owner.get(a, a) != owner.get(b, b):
+            merged.add_edge(owner.get(a, a), owner.get(b, b))
+    assert networkx.is_directed_acyclic_graph(merged), "the regions are not convex together"
+    position = {node: at for at, node in enumerate(networkx.topological_sort(region_graph(found)))}
+    order = [position[f"region {at}"] for at in range(len(found.regions))]
+    for a, b in region_graph(found).edges:
+        assert position[a] < position[b] and len(order) == len(found.regions)
+
+
+def check_spliced(graph: CapturedGraph) -> None:
+    """Replaces every region by a call of its program, last to first, and runs the whole graph."""
+    wanted = graph.gm(*_copies(graph.inputs))
+    made = copy_graph(graph.gm)
+    for at, region in reversed(list(enumerate(partition(made.graph).regions))):
+        made.add_submodule(f"region_{at}", _Runner(region))
+        with made.graph.inserting_after(region.nodes[-1]):
+            call = made.graph.call_module(f"region_{at}", region.inputs)
+        after = call
+        for number, output in enumerate(region.outputs):
+            with made.graph.inserting_after(after):
+                after = made.graph.call_function(operator.getitem, (call, number))
+            output.replace_all_uses_with(after)
+        for node in reversed(region.nodes):
+            if not node.users:
+                made.graph.erase_node(node)
+    stable_topological_sort(made.graph)
+    made.graph.lint()
+    made.recompile()
+    for a, b in zip(_flat(made(*_copies(graph.inputs))), _flat(wanted), strict=True):
+        tolerance = TOLERANCE.get(b.dtype, 0)
+        torch.testing.assert_close(a, b, rtol=tolerance * 20, atol=tolerance * 5, equal_nan=True)
+
+
+class _Runner(torch.nn.Module):
+    """A region as a module over tensors in the shapes of the graph."""
+
+    def __init__(self, region: Region) -> None:
+        super().__init__()
+        self.region = region
+
+    def forward(self, *tensors: Tensor) -> list[Tensor]:
+        program = self.region.program
+        pairs = list(zip(program.inputs, self.region.inputs, tensors, strict=True))
+        inputs = [memory_view(program, spec, like_meta(node, x)) for spec, node, x in pairs]
+        made = []
+        for spec, node, value in zip(program.outputs, self.region.outputs, evaluate(program, inputs), strict=True):
+            meta = node.meta["val"]
+            buffer = torch.empty_strided(_ints(meta.shape), _ints(meta.stride()), dtype=meta.dtype)
+            memory_view(program, spec, buffer).copy_(value)
+            made.append(buffer)
+        return made
+
+
+def _ints(sizes: Any) -> list[int]:
+    return [s if isinstance(s, int) else int(s.node.hint) for s in sizes]
+
+
+def _copies(inputs: list[Any]) -> list[Any]:
+    return [x.clone() if isinstance(x, Tensor) else x for x in inputs]
+
+
+def _flat(result: Any) -> list[Tensor]:
+    return [x for x in result if isinstance(x, Tensor)]
