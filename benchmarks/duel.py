@@ -15,7 +15,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,7 +37,7 @@ from cudal1_trainer.quickcheck import Unusable, compare, empty_outputs, empty_sc
 from cudal1_trainer.workers import Exclusive, Finished, Lost, run_jobs
 
 LIMIT_S = 90.0  # silence after which a worker counts as hung; an Inductor compile says nothing meanwhile
-MAX_LOSSES = 4
+MAX_LOSSES = 10  # of one program: each takes one candidate out
 ARMS = ("aten", "inductor")
 
 
@@ -57,6 +57,7 @@ class Row:
     ident: str
     busy: dict[str, tuple[float, float, float]]
     failures: dict[str, str]
+    seconds: dict[str, float] = field(default_factory=dict)  # where the worker's time went
 
     def us(self, arm: str) -> float | None:
         return self.busy[arm][0] if arm in self.busy else None
@@ -120,18 +121,38 @@ def work(worker: Worker, job: Job, mark: Mark) -> Row:
                 candidates[name] = parse_candidate(code, program)
             except CandidateError as error:
                 failures[name] = f"text: {short(error)}"
+    watch = Stopwatch()
     built = build_all(program, candidates, worker.target, mark, check=worker.config.dry)
+    watch.lap("build")
     try:
         found = (
-            _measure_host(program, built, mark) if worker.config.dry else _measure(worker, program, built, mark)
+            _measure_host(program, built, mark)
+            if worker.config.dry
+            else _measure(worker, program, built, mark, watch)
         )
     except Unusable as error:
         return Row(job.ident, {}, failures | {"program": f"unusable: {error}"})
     busy = {name: (b.median_us, b.low_us, b.high_us) for name, b in found.busy.items()}
-    return Row(job.ident, busy, failures | found.failures)
+    watch.lap("device")
+    return Row(job.ident, busy, failures | found.failures, watch.laps)
 
 
-def _measure(worker: Worker, program: Program, built: Sequence[Built], mark: Mark) -> Measurement:
+class Stopwatch:
+    """Seconds between laps, by name."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps[name] = round(now - self._last, 3)
+        self._last = now
+
+
+def _measure(
+    worker: Worker, program: Program, built: Sequence[Built], mark: Mark, watch: Stopwatch
+) -> Measurement:
     others: dict[str, Callable[..., object]] = {}
     failures: dict[str, str] = {}
     if worker.config.inductor:
@@ -140,8 +161,10 @@ def _measure(worker: Worker, program: Program, built: Sequence[Built], mark: Mar
             others["inductor"] = compile_alone(program, worker.device)
         except (RuntimeError, torch._dynamo.exc.TorchDynamoException) as error:
             failures["inductor"] = f"compile: {short(error)}"
+    watch.lap("inductor")
     mark("waits for the device")
     with worker.lock:
+        watch.lap("wait")
         found = measure(
             program,
             built,

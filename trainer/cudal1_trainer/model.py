@@ -20,6 +20,7 @@ from cudal1_trainer.tokenizer import save_tokenizer
 
 log = logging.getLogger(__name__)
 
+MAX_NEW = 2048  # tokens of a reply; half of the positions, so that a long prompt fits beside it
 PART_BYTES = 14 * 2**20  # of one file of weights; the repository takes files of at most 15 MiB
 
 
@@ -78,13 +79,17 @@ def compile_blocks(loss: ReplyLoss) -> None:
     loss.score = torch.compile(loss.score, dynamic=True)  # type: ignore[method-assign]
 
 
-def save_bundle(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, directory: Path) -> list[Path]:
+def save_bundle(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, directory: Path, max_new: int = MAX_NEW
+) -> list[Path]:
     """Writes the bundle and returns its weight files; `model` itself stays as it is."""
+    max_new = min(max_new, model.config.max_position_embeddings // 2)
     directory.mkdir(parents=True, exist_ok=True)
     for old in directory.glob("model*.safetensors*"):
         old.unlink()
     copy = LlamaForCausalLM(model.config)
     copy.load_state_dict(model.state_dict())
+    copy.generation_config.update(do_sample=True, temperature=0.8, max_new_tokens=max_new)  # type: ignore[no-untyped-call]
     copy.bfloat16().save_pretrained(str(directory), max_shard_size=PART_BYTES)
     save_tokenizer(tokenizer, directory)
     parts = sorted(directory.glob("model*.safetensors"))

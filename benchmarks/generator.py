@@ -1,0 +1,311 @@
+"""How good is the model? Held-out programs, 8 samples each: built, right, and against Inductor alone.
+
+    python -m benchmarks.generator --model cudal1_compile/generate/model --data trainer/data --out OUT
+
+Every program of heldout.json: half were cut by the partitioner from real models, half are generated structures
+that were never trained on. The model writes 8 replies at temperature 0.8 from the round-1 prompt (no exemplars).
+Each is parsed, built, checked on three input distributions against the float64 oracle, and timed (GPU-busy) beside
+aten and Inductor compiling the program alone with dynamic=False.
+
+    builds                        share of samples that parse and build
+    right_1, right_8              share of samples that are right; of programs with at least one right of 8
+    speedup_best8_over_inductor   geomean over all programs of the fastest right reply, 1 where none is faster
+    speedup_best8_raw             the same without that clamp (1 where none is right)
+
+OUT/generator.replies.jsonl and OUT/generator.rows.jsonl grow while it runs; existing replies are reused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.duel import Config, Job, Row, duel, progress
+from benchmarks.regions import family_of
+from benchmarks.result_file import bootstrap, geomean, mean, write_result
+from cudal1_compile.candidate import parse_reply
+from cudal1_compile.errors import CandidateError
+from cudal1_compile.generate.prompt import build_prompt
+from cudal1_compile.generate.protocol import Generator, token_counter
+from cudal1_compile.runtime.target import detect_target
+from cudal1_fx_passes.program import Program
+from cudal1_trainer.heldout import HeldOutProgram, read_heldout
+from cudal1_trainer.variants import write_variants
+
+BATCH = 96  # programs whose samples are drawn together
+TEACHER = "teacher"
+LENGTHS = (4, 10, 20, 32, 48, 64)  # upper ends of the length bins
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One program and its replies."""
+
+    ident: str
+    program: HeldOutProgram
+    replies: tuple[str, ...]
+
+
+def load_generator(model: Path, device: str) -> Generator:
+    """`teacher` in place of a folder: the teachers behind the same protocol, as a control."""
+    if str(model) == TEACHER:
+        from cudal1_trainer.teacher_generator import TeacherGenerator
+
+        return TeacherGenerator()
+    from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
+
+    return BundledGenerator(BundledConfig(model, device, temperature=0.8, greedy_first=False))
+
+
+def sample_all(
+    generator: Generator, programs: Sequence[HeldOutProgram], facts: str, n: int, path: Path, seed: int
+) -> list[Sampled]:
+    """Replies of every program, shortest prompts first so that a batch's rows are alike; appends to `path`."""
+    known = _read_replies(path)
+    count = token_counter(generator)
+    prompts = {p.fingerprint: build_prompt(facts, p.text, (), generator.budget_tokens, count) for p in programs}
+    todo = sorted((p for p in programs if p.fingerprint not in known), key=lambda p: len(prompts[p.fingerprint]))
+    with path.open("a") as stream:
+        for start in range(0, len(todo), BATCH):
+            group = todo[start : start + BATCH]
+            answers = generator.propose([prompts[p.fingerprint] for p in group], n, seed + start)
+            for p, replies in zip(group, answers, strict=True):
+                known[p.fingerprint] = replies
+                stream.write(json.dumps({"fingerprint": p.fingerprint, "replies": replies}) + "\n")
+            stream.flush()
+    return [Sampled(str(i), p, tuple(known[p.fingerprint])) for i, p in enumerate(programs)]
+
+
+def _read_replies(path: Path) -> dict[str, list[str]]:
+    if not path.is_file():
+        return {}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {r["fingerprint"]: r["replies"] for r in rows}
+
+
+def make_job(item: Sampled, teachers: int) -> tuple[Job, dict[str, str]]:
+    """A job with one name for each distinct code; sample -> that name, or why the sample has no code."""
+    codes: dict[str, str] = {}
+    of_sample: dict[str, str] = {}
+    for i, reply in enumerate(item.replies):
+        try:
+            code = parse_reply(reply).code
+        except CandidateError as error:
+            of_sample[f"s{i}"] = f"!{error}"
+            continue
+        of_sample[f"s{i}"] = codes.setdefault(code, f"s{i}")
+    named = tuple((name, code) for code, name in codes.items())
+    if teachers:
+        written = write_variants(item.program.program, teachers)
+        named += tuple((f"teacher/{v.name}", v.reply.code) for v in written)
+    return Job(item.ident, item.program.text, named), of_sample
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One program's figures."""
+
+    builds: float  # share of its samples
+    right: float
+    best_us: float | None  # fastest right reply
+    inductor_us: float | None
+    aten_us: float | None
+    teacher_us: float | None
+
+    @property
+    def raw(self) -> float:
+        """Best reply over Inductor; 1 where none is right."""
+        return self.inductor_us / self.best_us if self.best_us and self.inductor_us else 1.0
+
+    @property
+    def clamped(self) -> float:
+        return max(1.0, self.raw)
+
+
+def judge_row(row: Row, of_sample: dict[str, str]) -> Outcome:
+    stages = {name: why.partition(":")[0] for name, why in row.failures.items()}
+    unbuilt = {"text", "build"}
+    builds = [not n.startswith("!") and stages.get(n) not in unbuilt for n in of_sample.values()]
+    right = [n in row.busy for n in of_sample.values()]
+    times = [t[0] for n, t in row.busy.items() if n in set(of_sample.values())]
+    teacher = [t[0] for n, t in row.busy.items() if n.startswith("teacher/")]
+    return Outcome(
+        mean([float(b) for b in builds]) if builds else 0.0,
+        mean([float(r) for r in right]) if right else 0.0,
+        min(times, default=None),
+        row.us("inductor"),
+        row.us("aten"),
+        min(teacher, default=None),
+    )
+
+
+def usable(row: Row) -> bool:
+    """Whether the program could be measured: a finite reference and an Inductor time, or lost to its samples."""
+    return "inductor" in row.busy or bool(re.match(r"lost at s\d", row.failures.get("program", "")))
+
+
+def figures(outcomes: Sequence[Outcome]) -> dict[str, float | int]:
+    return {
+        "n": len(outcomes),
+        "builds": mean([o.builds for o in outcomes]),
+        "right_1": mean([o.right for o in outcomes]),
+        "right_8": mean([float(o.right > 0) for o in outcomes]),
+        "speedup_best8_over_inductor": geomean([o.clamped for o in outcomes]),
+        "speedup_best8_raw": geomean([o.raw for o in outcomes]),
+        "wins": mean([float(o.raw > 1.0) for o in outcomes]),
+    }
+
+
+def labels(item: HeldOutProgram) -> dict[str, str]:
+    """The bins a program falls into."""
+    program = item.program
+    length = next(str(top) for top in (*LENGTHS, 10**9) if len(program.ops) <= top)
+    return {
+        "length": f"up to {length}",
+        "rank": str(max((len(v) for v in program.value_axes.values()), default=0)),
+        "family": family_of(program),
+        "dtype": _dtype(program),
+        "source": "generated" if item.seed is not None else "models",
+        "model": item.source.partition("/")[0],
+        "vectors": "divide" if _vectors_divide(program) else "do not divide",
+    }
+
+
+def _dtype(program: Program) -> str:
+    floats = sorted({d for d in program.value_dtype.values() if d in ("f32", "f16", "bf16", "f64")})
+    return "+".join(floats) or "integers"
+
+
+def _vectors_divide(program: Program) -> bool:
+    """Whether the innermost axis of every input with several elements is a multiple of 4."""
+    inner = [program.axis[i.axes[-1]].size for i in program.inputs if i.axes]
+    return all(size % 4 == 0 for size in inner if size > 1)
+
+
+def summarise(
+    items: Sequence[Sampled], rows: Sequence[Row], names: dict[str, dict[str, str]]
+) -> tuple[dict[str, Any], int, dict[str, tuple[float, float]], dict[str, Any]]:
+    """(summary, n, intervals, detail)."""
+    by_ident = {i.ident: i for i in items}
+    measured = [r for r in rows if usable(r)]
+    outcomes = {r.ident: judge_row(r, names[r.ident]) for r in measured}
+    every = list(outcomes.values())
+    groups: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
+    for ident, outcome in outcomes.items():
+        for kind, label in labels(by_ident[ident].program).items():
+            groups[kind][label].append(outcome)
+    detail: dict[str, Any] = {
+        kind: {label: figures(found) for label, found in sorted(group.items())} for kind, group in groups.items()
+    }
+    stages = Counter(
+        "reply" if n.startswith("!") else r.failures.get(n, "right: ").partition(":")[0]
+        for r in measured
+        for n in names[r.ident].values()
+    )
+    detail["samples"] = dict(stages.most_common())
+    taught = [max(1.0, o.inductor_us / o.teacher_us) for o in every if o.teacher_us and o.inductor_us]
+    detail["teacher"] = {"n": len(taught), "best_over_inductor_clamped": geomean(taught)}
+    detail["not_measured"] = {
+        by_ident[r.ident].program.source + " " + r.ident: r.failures for r in rows if not usable(r)
+    }
+    detail["programs"] = [
+        _program_detail(by_ident[r.ident], r, outcomes[r.ident], names[r.ident]) for r in measured
+    ]
+    summary = {k: v for k, v in figures(every).items() if k != "n"}
+    intervals = {
+        "right_1": bootstrap([o.right for o in every], mean),
+        "right_8": bootstrap([float(o.right > 0) for o in every], mean),
+        "speedup_best8_over_inductor": bootstrap([o.clamped for o in every], geomean),
+        "speedup_best8_raw": bootstrap([o.raw for o in every], geomean),
+    }
+    return summary, len(every), intervals, detail
+
+
+def _program_detail(item: Sampled, row: Row, outcome: Outcome, names: dict[str, str]) -> dict[str, Any]:
+    wrong = {n: why for n, why in row.failures.items() if n in set(names.values())}
+    return (
+        {"source": item.program.source, "fingerprint": item.program.fingerprint}
+        | labels(item.program)
+        | asdict(outcome)
+        | {"raw": outcome.raw, "operations": len(item.program.program.ops), "failures": wrong}
+    )
+
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Held-out programs: built, right, and against Inductor.")
+    parser.add_argument("--model", type=Path, required=True, help="folder of the bundled model, or `teacher`")
+    parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--limit", type=int, default=0, help="programs, a random choice; 0 is all")
+    parser.add_argument("--teachers", type=int, default=0, help="also measure so many teacher variants a program")
+    parser.add_argument("--seconds", type=float, default=450.0, help="of measuring, after the sampling")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--dry", action="store_true", help="on the CPU's host target: proves the script, no result"
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parse_arguments(argv)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    programs = list(read_heldout(arguments.data / "heldout.json").programs)
+    random.Random(arguments.seed).shuffle(programs)  # a run that is cut short has measured a fair part
+    programs = programs[: arguments.limit] if arguments.limit else programs
+    items = _sample(arguments, programs)
+    print(f"{len(items)} programs, {sum(len(i.replies) for i in items)} replies, {_since(start)}", flush=True)
+    jobs, names = [], {}
+    for item in items:
+        job, names[item.ident] = make_job(item, arguments.teachers)
+        jobs.append(job)
+    rows: list[Row] = []
+    config = Config(arguments.workers, dry=arguments.dry)
+    with (arguments.out / "generator.rows.jsonl").open("w") as stream:
+        for row in duel(jobs, config, time.monotonic() + arguments.seconds):
+            rows.append(row)
+            stream.write(json.dumps(asdict(row)) + "\n")
+            stream.flush()
+            progress(len(rows), len(jobs), start)
+    summary, n, intervals, detail = summarise(items, rows, names)
+    detail["held_out"], detail["reached"] = len(jobs), len(rows)
+    name = "generator.teacher" if str(arguments.model) == TEACHER else "generator"
+    path = write_result(arguments.out, name, summary, n, intervals, detail, arguments.dry)
+    print(json.dumps(summary | {"n": n}, indent=1))
+    for key in ("source", "family", "length", "dtype", "vectors", "samples", "teacher"):
+        print(key, json.dumps(detail.get(key)))
+    print(path, _since(start))
+
+
+def _sample(arguments: argparse.Namespace, programs: list[HeldOutProgram]) -> list[Sampled]:
+    """Loads the model, samples, and lets go of the device before anything is timed."""
+    device = "cpu" if arguments.dry else "cuda"
+    generator = load_generator(arguments.model, device)
+    facts = detect_target(torch.device(device)).facts()
+    path = arguments.out / "generator.replies.jsonl"
+    items = sample_all(generator, programs, facts, arguments.samples, path, arguments.seed)
+    del generator
+    if not arguments.dry:
+        torch.cuda.empty_cache()
+    return items
+
+
+def _since(start: float) -> str:
+    return f"{time.monotonic() - start:.0f} s"
+
+
+if __name__ == "__main__":
+    main()
