@@ -32,6 +32,8 @@ def _layout(rng: random.Random, sizes: Sizes) -> Layout:
     n, c, h, w = sizes.image()
     flat = rng.random() < 0.6
     space = [h * w] if flat else [h, w]
+    if rng.random() < 0.25:
+        return _channels_last(rng, n, c, space)
     p = rng.random()
     if p < 0.5:
         r = region(rng, [n, c, *space])
@@ -46,6 +48,19 @@ def _layout(rng: random.Random, sizes: Sizes) -> Layout:
     r = region(rng, [n, c, *space])
     axes = tuple(r.b.size)
     return r, axes, axes[1:2], axes[2:]
+
+
+def _channels_last(rng: random.Random, n: int, c: int, space: list[int]) -> Layout:
+    """The same three norms with channels innermost in memory, as convolutions on tensor cores leave them."""
+    p = rng.random()
+    groups = next((g for g in (32, 16, 8, 4, 3, 2) if c % g == 0), 1)
+    if 0.5 <= p < 0.75 and 1 < groups < c:
+        r = region(rng, [n, *space, groups, c // groups])
+        axes = tuple(r.b.size)
+        return r, axes, axes[-2:], (*axes[1:-2], axes[-1])
+    r = region(rng, [n, *space, c])
+    axes = tuple(r.b.size)
+    return r, axes, axes[-1:], axes[:-1] if p < 0.75 else axes[1:-1]
 
 
 def _scale(r: Region, y: str, channel: tuple[str, ...]) -> str:
@@ -116,5 +131,5 @@ def _backward(
 def _pooled(r: Region, x: str, whole: tuple[str, ...], channel: tuple[str, ...], n_ops: int) -> str:
     """Activation or affine, then a global pool over space."""
     y = _tail(r, _scale(r, x, channel), whole, n_ops - 1)
-    space = whole[2:] if len(whole) < 5 or len(channel) == 1 else whole[3:]
+    space = tuple(a for a in whole[1:] if a not in channel)
     return r.b.op(r.rng.choices(("mean", "amax", "sum"), (6, 2, 1))[0], y, over=space)
