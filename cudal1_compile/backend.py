@@ -39,7 +39,7 @@ def cudal1(
     settings = parse_options(mode, options)
     device = find_device(settings, example_inputs)
     if device is None:
-        say(f"plain inductor: {_no_device(settings)}")
+        say(f"plain inductor: {no_device(settings)}")
         return compile_plain(gm, example_inputs, settings)
     why_not = hook.why_not(settings.inductor)
     if why_not is not None:
@@ -70,7 +70,7 @@ def find_device(settings: Options, example_inputs: Sequence[Any]) -> torch.devic
     return next((x.device for x in example_inputs if isinstance(x, Tensor) and x.device.type == wanted), None)
 
 
-def _no_device(settings: Options) -> str:
+def no_device(settings: Options) -> str:
     if settings.target == "auto":
         return 'no CUDA tensors here; options={"target": "host"} makes kernels for CPU tensors'
     return f"target={settings.target!r}, but the graph has no such tensors"

@@ -23,7 +23,7 @@ from torch._inductor.compile_fx import compile_fx
 from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import PlanChoice
 from cudal1_compile.choice import CudaClock, Trial
-from cudal1_compile.collect import collect
+from cudal1_compile.collect import SeenGraph, collect
 from cudal1_compile.graph_key import copy_graph, graph_key
 from cudal1_compile.options import Options
 from cudal1_compile.plan import GraphPlanned, from_row, to_row, with_regions
@@ -59,12 +59,19 @@ class Pipeline:
 
     def plan(self) -> GraphPlanned:
         """The regions with the cache's answers: from the stored plan where there is one, else collected."""
-        stored = self._stored()
+        stored = self.stored()
         if stored is not None:
             return with_regions(stored, self.planner.look_up_all(stored.regions))
+        return self.plan_for(self.collect())
+
+    def collect(self) -> list[SeenGraph]:
+        """Every graph at the hook, as the compile will see it."""
         job = self.job
-        graphs = collect(job.gm, job.example_inputs, job.options.inductor, self.previous)
-        seen, refused = survey(graphs, job.place.device)
+        return collect(job.gm, job.example_inputs, job.options.inductor, self.previous)
+
+    def plan_for(self, graphs: Sequence[SeenGraph]) -> GraphPlanned:
+        """Looks up the regions of collected graphs."""
+        seen, refused = survey(graphs, self.job.place.device)
         return GraphPlanned(self.planner.look_up_all(seen), tuple(refused))
 
     def with_inputs(self, example_inputs: Sequence[Any]) -> Pipeline:
@@ -104,7 +111,7 @@ class Pipeline:
         except CacheError as error:
             log.warning("the plan of this graph was not stored: %s", error)
 
-    def _stored(self) -> GraphPlanned | None:
+    def stored(self) -> GraphPlanned | None:
         try:
             row = self.planner.store.get_plan(self.key, self.job.place.target.key)
             return from_row(row) if row is not None else None

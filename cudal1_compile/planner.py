@@ -107,6 +107,7 @@ class Planner:
             return self._all_missed(regions, str(error))
         finally:
             budget.give_back(granted_s - (time.monotonic() - start))
+        self.session.count_replies(sum(o.proposed for o in outcomes))
         answers = {r.fingerprint: self._answer(r, o) for r, o in zip(missed, outcomes, strict=True)}
         return tuple(answers.get(r.fingerprint, r) for r in regions)
 

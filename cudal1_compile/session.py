@@ -52,6 +52,7 @@ class Session:
         self._granted_s: float | None = None  # the process budget's size, as the latest options gave it
         self._budget = ProcessBudget(0.0)
         self.totals = Totals()
+        self.replies = 0  # that generators gave
 
     def store(self, directory: Path | None) -> Store:
         """The kernel cache in a directory (by default the user's); the registry then loads from it too."""
@@ -78,6 +79,10 @@ class Session:
             self._budget.give_back(process_budget_s - (self._granted_s or 0.0))
             self._granted_s = process_budget_s
             return self._budget
+
+    def count_replies(self, replies: int) -> None:
+        with self._lock:
+            self.replies += replies
 
     def count(self, plan: GraphPlanned) -> None:
         with self._lock:

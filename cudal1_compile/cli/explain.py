@@ -1,0 +1,59 @@
+"""`cudal1 explain` and `cudal1 plan`: what the backend makes of a workload, without compiling it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cudal1_compile.cli.workload import load_workload
+from cudal1_compile.explanation import Explanation
+from cudal1_compile.explanation import explain as explain_call
+from cudal1_compile.plan import PlannedRegion
+
+Name = Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="a function giving (callable, inputs)")]
+Target = Annotated[str, typer.Option(help="auto, host or cuda; auto takes host for CPU tensors")]
+
+
+def explain(
+    workload: Name,
+    target: Target = "auto",
+    dot: Annotated[Path | None, typer.Option(help="write the drawing for graphviz here")] = None,
+) -> None:
+    """Prints each region, its decision and why, and every operator that stays outside."""
+    found = _explain(workload, target)
+    print(found)
+    if dot is not None:
+        dot.write_text(found.dot() + "\n", encoding="utf-8")
+
+
+def plan(
+    workload: Name,
+    target: Target = "auto",
+    text: Annotated[bool, typer.Option("--text", help="print each region's text")] = False,
+) -> None:
+    """Prints what would be compiled: every distinct region, the most valuable first."""
+    found = _explain(workload, target)
+    for graph in found.graphs:
+        if graph.why_plain:
+            print(f"plain inductor: {graph.why_plain}")
+    regions = distinct_regions(found)
+    for region in regions:
+        print(f"{region.fingerprint[:12]}  {region.outcome:<7} {region.count:>4} uses  {region.ops:>3} ops")
+        if text:
+            print(region.text)
+    missed = sum(r.outcome == "missed" for r in regions)
+    print(f"{len(regions)} regions, {missed} of them without a kernel or a verdict")
+
+
+def distinct_regions(found: Explanation) -> list[PlannedRegion]:
+    """Regions over all graphs, each once, the most valuable first."""
+    regions = {r.fingerprint: r for g in found.graphs for r in g.plan.regions}
+    return sorted(regions.values(), key=lambda r: -r.value_us)
+
+
+def _explain(name: str, target: str) -> Explanation:
+    loaded = load_workload(name)
+    wanted = loaded.default_target if target == "auto" else target
+    return explain_call(loaded.fn, *loaded.args, options={"target": wanted}, **loaded.kwargs)

@@ -1,0 +1,136 @@
+"""Says what the backend makes of a model: each region, its decision and why, and every node that stays outside.
+
+    print(cudal1_compile.explain(model, x, options={"target": "host"}))
+
+The model runs once, eagerly; its graphs are collected and looked up in the kernel cache, nothing is compiled,
+written or measured. What an earlier compile of the same graph decided is shown where it is stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import networkx
+import torch
+from torch import fx
+
+from cudal1_compile import hook
+from cudal1_compile.backend import find_device, no_device
+from cudal1_compile.options import Options, parse_options
+from cudal1_compile.plan import GraphPlanned, Phase
+from cudal1_compile.runtime.target import detect_target
+from cudal1_compile.summary import region_line, summary_line
+from cudal1_compile.synthesis.progress import TargetKind
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The regions of one graph and the library calls between them. An edge is a tensor that passes."""
+
+    phase: Phase
+    graph: networkx.DiGraph[str]
+
+    def text(self) -> str:
+        """One line a node: what it is and what it feeds."""
+        lines = [f"  {self.phase} graph:"]
+        for node, facts in self.graph.nodes(data=True):
+            feeds = ", ".join(self.graph.successors(node)) or "the outputs"
+            lines.append(f"    {node} {_describe(facts)} -> {feeds}")
+        return "\n".join(lines)
+
+    def dot(self) -> str:
+        """For graphviz."""
+        lines = [f'digraph "{self.phase}" {{']
+        for node, facts in self.graph.nodes(data=True):
+            shape = "box" if facts["kind"] == "region" else "ellipse"
+            lines.append(f'  "{node}" [shape={shape}, label="{node}\\n{_describe(facts)}"];')
+        lines += [f'  "{a}" -> "{b}";' for a, b in self.graph.edges]
+        return "\n".join([*lines, "}"])
+
+
+@dataclass(frozen=True)
+class GraphExplanation:
+    """One Dynamo graph. `why_plain`: why the backend leaves all of it to Inductor; empty otherwise."""
+
+    plan: GraphPlanned
+    kind: TargetKind
+    drawings: tuple[Drawing, ...] = ()
+    why_plain: str = ""
+
+    def __str__(self) -> str:
+        if self.why_plain:
+            return f"plain inductor: {self.why_plain}"
+        lines = [summary_line(self.plan, self.kind)]
+        lines += [f"  {region_line(r, self.kind)}" for r in self.plan.regions]
+        reasons = Counter((n.operation, n.reason) for n in self.plan.refused)
+        lines += [f"  outside: {operation} x{count}: {why}" for (operation, why), count in reasons.items()]
+        return "\n".join([*lines, *(d.text() for d in self.drawings)])
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All graphs of one call, in the order in which Dynamo met them."""
+
+    graphs: tuple[GraphExplanation, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(f"graph {i}: {graph}" for i, graph in enumerate(self.graphs)) or "no graph was compiled"
+
+    def dot(self) -> str:
+        return "\n".join(drawing.dot() for graph in self.graphs for drawing in graph.drawings)
+
+
+def explain(
+    fn: Callable[..., Any],
+    *args: Any,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    dynamic: bool | None = None,
+    **kwargs: Any,
+) -> Explanation:
+    """Explains fn(*args, **kwargs), which runs once. Takes what torch.compile takes for this backend.
+
+    Backward graphs are seen where the inputs or parameters ask for gradients. Raises ValueError for wrong options.
+    """
+    settings = parse_options(mode, options)
+    found: list[GraphExplanation] = []
+
+    def look(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        found.append(explain_graph(gm, example_inputs, settings))
+        return gm.forward
+
+    torch._dynamo.reset()
+    torch.compile(fn, backend=look, dynamic=dynamic)(*args, **kwargs)
+    torch._dynamo.reset()
+    return Explanation(tuple(found))
+
+
+def explain_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options) -> GraphExplanation:
+    """One Dynamo graph, from inside a backend."""
+    from cudal1_compile.pipeline import Job, Pipeline
+    from cudal1_compile.planner import Place
+    from cudal1_compile.session import SESSION
+    from cudal1_fx_passes.partition import region_graph
+
+    device = find_device(settings, example_inputs)
+    why_plain = no_device(settings) if device is None else hook.why_not(settings.inductor)
+    if device is None or why_plain is not None:
+        return GraphExplanation(GraphPlanned(()), "host", why_plain=why_plain or "")
+    place = Place(device, detect_target(device))
+    pipeline = Pipeline(Job(gm, example_inputs, settings, place), SESSION)
+    graphs = pipeline.collect()
+    plan = pipeline.plan_for(graphs)
+    stored = pipeline.stored()
+    if stored is not None and stored.chosen("all") == plan.chosen("all"):
+        plan = replace(plan, choice=stored.choice, ratio=stored.ratio)
+    drawings = tuple(Drawing(g.phase, region_graph(g.partition)) for g in graphs)
+    return GraphExplanation(plan, place.target.kind, drawings)
+
+
+def _describe(facts: Mapping[str, Any]) -> str:
+    if facts["kind"] == "region":
+        return f"({facts['ops']} ops, {facts['bytes']} bytes)"
+    return f"({facts['target']})"
