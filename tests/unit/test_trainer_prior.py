@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cudal1_fx_passes.text import print_program
 from cudal1_trainer.pairs import H100
 from cudal1_trainer.prior import MIN_TASKS, build_prior, fit, gather, load_prior, regret
 from cudal1_trainer.scorebook import ScoreBook, TaskScore, VariantScore, print_score
 from cudal1_trainer.teachers import variants
-from cudal1_trainer.variants import canonical_key, make_task, parse_schedule, write_variants
+from cudal1_trainer.variants import make_task, parse_schedule, write_variants
 
 
 def _book(count: int, random_times: bool = False) -> ScoreBook:
@@ -27,7 +28,7 @@ def _book(count: int, random_times: bool = False) -> ScoreBook:
             us = 10 * (1 + 0.3 * abs(math.log2(stage.block) - 8) + 0.2 * abs(stage.vector - 4))
             us = rng.uniform(1, 30) if random_times else us * rng.uniform(0.98, 1.02)
             scores.append(VariantScore(v.name, v.digest, us))
-        tasks.append(TaskScore(seed, canonical_key(program), 50.0, tuple(scores)))
+        tasks.append(TaskScore(seed, print_program(program), 50.0, tuple(scores)))
     return ScoreBook(H100.facts(), tuple(tasks))
 
 

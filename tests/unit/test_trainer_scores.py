@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from cudal1_fx_passes.text import print_program
 from cudal1_trainer.corpus import write_again
 from cudal1_trainer.heldout import hold_out, write_heldout
 from cudal1_trainer.pairs import H100
 from cudal1_trainer.scorebook import TaskScore, VariantScore, read_lines, read_scores, score_files
 from cudal1_trainer.scores import Budget, Job, Tally, collect, drop_torn_line
-from cudal1_trainer.variants import canonical_key, make_task, write_variants
+from cudal1_trainer.variants import make_task, write_variants
 from cudal1_trainer.workers import Finished, Lost
 
 
@@ -36,7 +37,7 @@ def _work(state: None, job: Job, mark: Any) -> TaskScore | None:
             scores.append(VariantScore(variant.name, variant.digest, None, "crash: hung"))
         else:
             scores.append(VariantScore(variant.name, variant.digest, rng.uniform(1, 9)))
-    return TaskScore(job.seed, canonical_key(program), 10.0, tuple(scores))
+    return TaskScore(job.seed, print_program(program), 10.0, tuple(scores))
 
 
 def _collect(data: Path, out: Path, programs: int) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from pathlib import Path
 from cudal1_compile.candidate import Reply
 from cudal1_compile.generate.tokens import Codec
 from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.loader import Batch, Row, pack
 from cudal1_trainer.pairs import (
@@ -42,7 +43,7 @@ from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scorebook import ScoreBook, TaskScore, read_scores, score_files
 from cudal1_trainer.teachers import Schedule, variants, write_reply
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
-from cudal1_trainer.variants import canonical_key, make_task, parse_schedule, write_variant, write_variants
+from cudal1_trainer.variants import make_task, parse_schedule, write_variant, write_variants
 
 log = logging.getLogger(__name__)
 
@@ -137,8 +138,8 @@ class Source:
 
 def write_again(score: TaskScore, heldout: HeldOut) -> ScoredProgram | None:
     """A measured task's program and replies; None where it is held out or its code is not what was measured."""
-    program = make_task(score.seed)
-    if canonical_key(program) != score.fingerprint or heldout.holds(program):
+    program = parse_program(score.text)
+    if heldout.holds(program):
         return None
     measured = []
     for item in score.right:

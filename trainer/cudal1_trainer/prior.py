@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cudal1_fx_passes.program import ITEM_BYTES, Program
+from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.scorebook import ScoreBook, read_scores, score_files
 from cudal1_trainer.teachers import Schedule
 from cudal1_trainer.teachers.strategies import STRATEGIES
-from cudal1_trainer.variants import canonical_key, make_task, parse_schedule
+from cudal1_trainer.variants import parse_schedule
 
 log = logging.getLogger(__name__)
 
@@ -142,9 +143,7 @@ def gather(book: ScoreBook) -> Rows:
         right = score.right
         if len(right) < 2:
             continue
-        program = make_task(score.seed)
-        if canonical_key(program) != score.fingerprint:
-            continue
+        program = parse_program(score.text)
         base = describe_program(program)
         logs = [math.log(v.us or 1.0) for v in right]
         middle = sum(logs) / len(logs)

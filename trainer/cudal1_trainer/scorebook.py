@@ -1,12 +1,13 @@
 """The score file: how fast each variant of each task ran on one GPU, as JSON lines that later runs reuse.
 
     {"target": {...}, "facts": "target sm_90a, 132 SMs, ...", "versions": {...}}     first line
-    {"seed": 7, "fingerprint": "...", "aten_us": 31.2, "variants": [["grouped/block.4.256", "<digest>", 4.71]]}
-    {"seed": 9, "fingerprint": "...", "aten_us": null, "variants": [["split/...", "<digest>", "wrong: out0 ..."]]}
+    {"seed": 7, "text": "region v1...", "aten_us": 31.2, "variants": [["grouped/block.4.256", "<digest>", 4.71]]}
+    {"seed": 9, "text": "region v1...", "aten_us": null, "variants": [["split/...", "<digest>", "wrong: ..."]]}
 
-The third item of a variant is its GPU time in microseconds, or why it has none. A file is appended to line by
-line, so a kill costs at most one line; `pack` writes it as gzip parts that fit the repository. Reading drops
-a torn last line. This module measures nothing (scores.py does).
+The third item of a variant is its GPU time in microseconds, or why it has none. Programs stand there as text, so
+that scores outlive changes of the task generator. A file is appended to line by line, so a kill costs at most
+one line; `pack` writes it as gzip parts that fit the repository. Reading drops a torn last line. This module
+measures nothing (scores.py does).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class VariantScore:
 @dataclass(frozen=True, slots=True)
 class TaskScore:
     seed: int
-    fingerprint: str
+    text: str  # of the program, in canonical form when it was measured
     aten_us: float | None  # the program run by aten, one operation at a time, in a CUDA graph
     variants: tuple[VariantScore, ...]
 
@@ -55,7 +56,7 @@ class ScoreBook:
 def print_score(score: TaskScore) -> str:
     variants = [[v.name, v.digest, v.us if v.us is not None else v.failure] for v in score.variants]
     aten = score.aten_us
-    row = {"seed": score.seed, "fingerprint": score.fingerprint, "aten_us": aten, "variants": variants}
+    row = {"seed": score.seed, "text": score.text, "aten_us": aten, "variants": variants}
     return json.dumps(row, separators=(",", ":"))
 
 
@@ -64,7 +65,7 @@ def parse_score(raw: dict[str, Any]) -> TaskScore:
         VariantScore(name, digest, None, got) if isinstance(got, str) else VariantScore(name, digest, got)
         for name, digest, got in raw["variants"]
     )
-    return TaskScore(raw["seed"], raw["fingerprint"], raw["aten_us"], variants)
+    return TaskScore(raw["seed"], raw["text"], raw["aten_us"], variants)
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -83,7 +84,8 @@ def score_files(directory: Path) -> list[Path]:
 
 def read_scores(paths: Iterable[Path]) -> ScoreBook | None:
     """One book from all files; a task measured twice counts once, the later file wins. None without files."""
-    facts, tasks = "", {}
+    facts = ""
+    tasks: dict[str, TaskScore] = {}
     for path in paths:
         for raw in read_lines(path):
             if "facts" in raw:
@@ -92,7 +94,7 @@ def read_scores(paths: Iterable[Path]) -> ScoreBook | None:
                 facts = raw["facts"]
             else:
                 score = parse_score(raw)
-                tasks[score.seed] = score
+                tasks[score.text] = score
     return ScoreBook(facts, tuple(tasks.values())) if facts else None
 
 

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from cudal1_compile.runtime.target import Target, detect_target
+from cudal1_fx_passes.text import print_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.measure import Mark, Measurement, build_all, measure
 from cudal1_trainer.quickcheck import Unusable
@@ -38,7 +39,7 @@ from cudal1_trainer.scorebook import (
     read_scores,
     score_files,
 )
-from cudal1_trainer.variants import Variant, canonical_key, make_task, write_variants
+from cudal1_trainer.variants import Variant, make_task, write_variants
 from cudal1_trainer.workers import Exclusive, Finished, Lost, Outcome, run_jobs
 
 log = logging.getLogger(__name__)
@@ -94,10 +95,10 @@ def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
             found = measure(program, built, worker.device, worker.target, mark)
     except Unusable:
         return None
-    return _score(job, canonical_key(program), variants, found)
+    return _score(job, print_program(program), variants, found)
 
 
-def _score(job: Job, key: str, variants: list[Variant], found: Measurement) -> TaskScore:
+def _score(job: Job, text: str, variants: list[Variant], found: Measurement) -> TaskScore:
     scores = []
     for v in variants:
         if v.name in found.busy:
@@ -106,7 +107,7 @@ def _score(job: Job, key: str, variants: list[Variant], found: Measurement) -> T
             failure = "crash: broke the CUDA context or hung" if v.name in job.blamed else found.failures[v.name]
             scores.append(VariantScore(v.name, v.digest, None, failure))
     aten = found.busy.get("aten")
-    return TaskScore(job.seed, key, round(aten.median_us, 3) if aten else None, tuple(scores))
+    return TaskScore(job.seed, text, round(aten.median_us, 3) if aten else None, tuple(scores))
 
 
 def blame(lost: Lost) -> Job | None:
