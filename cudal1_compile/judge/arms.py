@@ -100,6 +100,8 @@ def aten_arm(program: Program, inputs: Sequence[Sequence[Tensor]], clock: Clock)
         (times,) = clock.measure([one.arm], 5, random.Random(0))
         calls = calls_per_graph(median(times))
         return one if calls == 1 else _baseline_arm("aten", call, inputs, calls, clock)
+    except torch.OutOfMemoryError:
+        raise  # no room is no property of the region
     except (RuntimeError, ValueError, NotImplementedError) as error:
         log.warning("no aten baseline: %s", str(error).splitlines()[0])
         return None

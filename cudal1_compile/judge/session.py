@@ -49,6 +49,7 @@ from cudal1_fx_passes.text import print_program
 log = logging.getLogger(__name__)
 
 MAX_REGIONS = 128
+OWN_BYTES = 2 << 30  # flush buffer, baselines and the allocator's slack
 QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
 
 
@@ -88,6 +89,9 @@ def open_session(index: int, limits: Limits) -> DeviceSession:
         raise ValueError(f"no CUDA device {index} can be used by this process")
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)
+    _, total_bytes = torch.cuda.mem_get_info(device)
+    allowed_bytes = limits.memory_bytes + limits.cached_exams_bytes + OWN_BYTES
+    torch.cuda.set_per_process_memory_fraction(min(1.0, allowed_bytes / total_bytes), device)
     target = detect_target(device)
     return DeviceSession(target, Clock(device, target.l2_bytes), limits)
 
