@@ -201,7 +201,7 @@ def _tensors(outputs: Any) -> list[Tensor]:
 def _compiled_node(node: Any) -> Any:
     """The backward of the compiled graph behind an output, through the views that AOTAutograd put over it."""
     for _ in range(8):
-        if node is None or "CompiledFunction" in node.name():
+        if node is None or "CompiledFunction" in type(node).__name__:
             return node
         node = next((n for n, _ in node.next_functions if n is not None), None)
     return None

@@ -1,0 +1,128 @@
+"""Plans: stored and read back, digests that depend on decisions only, summaries word for word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+from cudal1_cache.store import Store
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.graph_key import copy_graph, graph_key
+from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, RefusedNode, from_row, to_row, with_regions
+from cudal1_compile.session import Totals
+from cudal1_compile.splice import decisions_digest
+from cudal1_compile.summary import summary_line, total_line
+
+
+def region(name: str, outcome: Any = "hit", is_fusible: bool = False) -> PlannedRegion:
+    has_kernel = outcome in ("hit", "new")
+    return PlannedRegion(
+        fingerprint=name,
+        text="region v1",
+        ops=3,
+        count=1,
+        phase="inference",
+        is_fusible=is_fusible,
+        value_us=1.5,
+        outcome=outcome,
+        reason="" if has_kernel else "why",
+        entry_id=f"entry {name}" if has_kernel else "",
+        speedup=1.2 if has_kernel else None,
+    )
+
+
+PLAN = GraphPlanned(
+    (region("a"), region("b", "new", True), region("c", "no win"), region("d", "missed")),
+    (RefusedNode("mm", "aten.mm.default", "no lowering"),),
+)
+
+
+def test_a_plan_survives_the_store() -> None:
+    with Store.memory() as store:
+        store.put_plan(to_row(PLAN, "key", "target"))
+        row = store.get_plan("key", "target")
+        assert row is not None and from_row(row) == PLAN
+
+
+def test_choices() -> None:
+    assert PLAN.chosen("none") == {}
+    assert PLAN.chosen("all") == {"a": "entry a", "b": "entry b"}
+    assert PLAN.chosen("some") == {"a": "entry a"}
+    assert PLAN.is_open and not with_regions(PLAN, PLAN.regions[:3]).is_open
+
+
+def test_other_kernels_make_the_choice_anew() -> None:
+    decided = replace(PLAN, choice="all", ratio=1.3)
+    assert (
+        with_regions(decided, [replace(r, outcome="hit") if r.has_kernel else r for r in PLAN.regions]).ratio
+        == 1.3
+    )
+    changed = with_regions(decided, [replace(PLAN.regions[0], entry_id="better"), *PLAN.regions[1:]])
+    assert (changed.choice, changed.ratio) == ("deciding", None)
+
+
+def test_the_digest_is_of_decisions_alone() -> None:
+    kernels = {n: Kernel(f"entry {n}", "text", Candidate("", (), ())) for n in "abc"}
+    again = dict(reversed(list(kernels.items())))
+    assert decisions_digest(kernels) == decisions_digest(again)
+    assert decisions_digest(kernels) != decisions_digest({n: kernels[n] for n in "ab"})
+    assert decisions_digest({"a": kernels["b"]}) != decisions_digest({"a": kernels["a"]})
+
+
+@pytest.mark.parametrize(
+    ("plan", "kind", "line"),
+    [
+        (PLAN, "host", "regions: 4, hit 1, new 1, no win 1, missed 1"),
+        (with_regions(PLAN, PLAN.regions[:3]), "cuda", "regions: 3, hit 1, new 1, no win 1; deciding"),
+        (
+            replace(with_regions(PLAN, PLAN.regions[:3]), choice="all", ratio=1.309),
+            "cuda",
+            "regions: 3, hit 1, new 1, no win 1; 1.31x over inductor",
+        ),
+        (
+            replace(with_regions(PLAN, PLAN.regions[:3]), choice="none", ratio=1.0),
+            "cuda",
+            "regions: 3, hit 1, new 1, no win 1; no kernel is faster here, inductor runs",
+        ),
+        (GraphPlanned(()), "cuda", "regions: 0, hit 0, new 0, no win 0"),
+    ],
+)
+def test_summary(plan: GraphPlanned, kind: Any, line: str) -> None:
+    assert summary_line(plan, kind) == line
+
+
+def test_totals() -> None:
+    assert total_line(Totals().plus(PLAN).plus(PLAN)) == "regions: 8, hit 2, new 2, no win 2, missed 2"
+
+
+def trace(scale: float) -> fx.GraphModule:
+    return fx.symbolic_trace(lambda x: (torch.sin(x) * scale,))
+
+
+def test_graph_key() -> None:
+    x = torch.zeros(4, 8)
+    key = graph_key(trace(2.0), [x], {})
+    assert key == graph_key(trace(2.0), [torch.ones(4, 8)], {})
+    others = [
+        graph_key(trace(3.0), [x], {}),
+        graph_key(trace(2.0), [x.t()], {}),
+        graph_key(trace(2.0), [x.half()], {}),
+        graph_key(trace(2.0), [x.clone().requires_grad_()], {}),
+        graph_key(trace(2.0), [x], {"epilogue_fusion": True}),
+    ]
+    with torch.no_grad():
+        others.append(graph_key(trace(2.0), [x], {}))
+    assert len({key, *others}) == 7
+
+
+def test_a_copy_shares_tensors_and_nothing_else() -> None:
+    root = torch.nn.Linear(3, 3)
+    graph = fx.symbolic_trace(root)
+    copied = copy_graph(graph)
+    assert copied.weight is graph.weight
+    copied.graph.erase_node(next(n for n in reversed(copied.graph.nodes) if n.op == "output"))
+    assert any(n.op == "output" for n in graph.graph.nodes)
