@@ -121,7 +121,9 @@ class _Growth:
     def _reduction(self, j: int) -> Reduction | None:
         if self.g.role[j] not in ("reduce", "scan"):
             return None
-        return Reduction(max((self.g.numel[i] for i in self.g.before[j]), default=0), self.g.numel[j])
+        read = max((self.g.numel[i] for i in self.g.before[j]), default=0)
+        left = self.g.numel[j]
+        return Reduction(read, left if left < read else 0)  # a scan or a whole softmax leaves nothing smaller
 
     def _taint(self, j: int) -> frozenset[Reduction]:
         """The reductions of its own group on which a node depends, itself included."""

@@ -44,7 +44,7 @@ EXPECTED: dict[str, tuple[list[int], set[str]]] = {
     "manual_attn bw": ([5], {"bmm"}),
     "cross_entropy inf": ([15], set()),
     "cross_entropy fw": ([15], set()),
-    "cross_entropy bw": ([13], set()),
+    "cross_entropy bw": ([14], set()),
     "cumsum bw": ([1], set()),
     "embedding inf": ([1], set()),
     "groupnorm_silu fw": ([12], set()),
