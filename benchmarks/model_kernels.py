@@ -1,0 +1,141 @@
+"""Which kernels ran, for how long, and which operations of the graph each one of Inductor's stands for.
+
+    profile(segments)            -> microseconds by kernel name, for each segment (a forward, a backward)
+    read_origins(code, regions)  -> kernel name -> operations by region, from the comments in Inductor's code
+
+Segments are told apart by a marker kernel between them, so one profile serves a whole model. A kernel that
+Inductor uses for several layers is described once, at its first use; its share of each region is taken from
+there. Nothing here decides what counts as covered; model_summary.py does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from cudal1_fx_passes.partition import Partition
+
+Kind = Literal["triton", "aten", "copy", "library"]
+Operations = dict[str, int]  # fingerprint -> operations of that region; OUTSIDE for those of no region
+
+OUTSIDE = ""
+MARKER = "spin_kernel"  # of torch.cuda._sleep
+MARKER_CYCLES = 2000
+DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
+
+_FRAGMENT_LINE = re.compile(r"#\s+%(\w+)\s*:.* = call_function\[target=([\w.]+)\]")
+_DEFINITION = re.compile(r"(\w+) = async_compile\.\w+\(")
+_FREE = {  # they compute nothing by themselves
+    *("view", "reshape", "_unsafe_view", "expand", "permute", "unsqueeze", "squeeze", "transpose", "t", "alias"),
+    *("slice", "select", "as_strided", "detach", "split", "split_with_sizes", "unbind", "getitem"),
+    *("full", "full_like", "scalar_tensor", "iota", "empty", "empty_like", "broadcast_in_dim"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One piece of work on the device."""
+
+    name: str
+    start_us: float
+    took_us: float
+
+
+class ProfileError(RuntimeError):
+    """The profiler's record does not fit what was run."""
+
+
+def profile(segments: Sequence[Callable[[], None]], path: Path) -> list[dict[str, float]]:
+    """Runs every segment once under the profiler; its trace is written to `path`. Raises ProfileError."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for segment in segments:
+            torch.cuda._sleep(MARKER_CYCLES)  # type: ignore[no-untyped-call]
+            segment()
+            torch.cuda.synchronize()
+    profiler.export_chrome_trace(str(path))
+    return split_segments(read_trace(path.read_text(errors="replace")), len(segments))
+
+
+def read_trace(text: str) -> list[Launch]:
+    """The device's work in a Chrome trace, in order of time."""
+    events = json.loads(text).get("traceEvents", [])
+    found = [
+        Launch(e["name"], float(e["ts"]), float(e.get("dur", 0.0)))
+        for e in events
+        if e.get("cat") in DEVICE_CATEGORIES
+    ]
+    return sorted(found, key=lambda launch: launch.start_us)
+
+
+def split_segments(launches: Sequence[Launch], count: int) -> list[dict[str, float]]:
+    """Microseconds by name between one marker and the next; raises ProfileError if they are not `count`."""
+    segments: list[defaultdict[str, float]] = []
+    for launch in launches:
+        if MARKER in launch.name:
+            segments.append(defaultdict(float))
+        elif segments:
+            segments[-1][launch.name] += launch.took_us
+    if len(segments) != count:
+        raise ProfileError(f"the profiler recorded {len(segments)} of {count} segments")
+    return [dict(s) for s in segments]
+
+
+def kind_of(name: str) -> Kind:
+    """Whose work a kernel is. Inductor's own are `triton`; what nobody else claims is a library's."""
+    if name.startswith("triton_"):
+        return "triton"
+    if name.startswith(("Memcpy", "Memset")):
+        return "copy"
+    return "aten" if "at::native" in name or "at_cuda_detail" in name or "at::cuda" in name else "library"
+
+
+def base_name(name: str) -> str:
+    """`void apply<4>(float*, int)` -> `apply`"""
+    plain = re.split(r"[<(]", name.removeprefix("void ").strip(), maxsplit=1)[0]
+    return plain.rpartition("::")[2].strip()
+
+
+def own_us(times: Mapping[str, float], kernels: Collection[str]) -> float:
+    """Time in kernels of these names (a model's, written for a region)."""
+    return sum(us for name, us in times.items() if kind_of(name) == "library" and base_name(name) in kernels)
+
+
+def regions_by_node(found: Partition) -> dict[str, str]:
+    """Node name -> fingerprint of the region that takes it."""
+    return {node.name: region.fingerprint for region in found.regions for node in region.nodes}
+
+
+def read_origins(code: str, regions: Mapping[str, str]) -> dict[str, Operations]:
+    """From a module that Inductor generated: the operations of each kernel by region, views not counted."""
+    found: dict[str, Operations] = {}
+    fragment: Counter[str] = Counter()
+    for line in code.splitlines():
+        if line.startswith("# Graph fragment:"):
+            fragment = Counter()
+        elif (origin := _FRAGMENT_LINE.match(line)) is not None:
+            if _operation(origin[2]) not in _FREE:
+                fragment[regions.get(origin[1], OUTSIDE)] += 1
+        elif (definition := _DEFINITION.match(line)) is not None:
+            found[definition[1]] = dict(fragment)
+            fragment = Counter()
+    return found
+
+
+def count_operations(found: Partition) -> Operations:
+    """All operations of a graph by region. Stands in for kernels where Inductor's code does not name origins."""
+    regions = regions_by_node(found)
+    names = [n for n in found.graph.nodes if n.op == "call_function" and _operation(str(n.target)) not in _FREE]
+    return dict(Counter(regions.get(n.name, OUTSIDE) for n in names))
+
+
+def _operation(target: str) -> str:
+    """`torch.ops.aten.add.Tensor` and `aten.add.Tensor` -> `add`; `operator.getitem` -> `getitem`"""
+    parts = target.removeprefix("torch.ops.").split(".")
+    return "getitem" if "getitem" in target else parts[1] if len(parts) > 1 else parts[0]

@@ -1,0 +1,225 @@
+"""Kernels for all regions of all models at once, within one limit of time.
+
+    first look: one round of proposals for every region, judged        (so that each has its chance)
+    then: contrastive rounds and the long measurement, most valuable region first, until the time is over
+
+The first look passes through the real judge but leaves out the finalists' measurement, which takes most of the
+time. Everything is stored as the backend stores it; which kernels a model uses is not decided here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cudal1_cache.rows import ACCEPTED, Attempt
+from cudal1_cache.store import Store
+from cudal1_compile.generate.factory import make_generator
+from cudal1_compile.generate.protocol import Generator
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.verdict import Deferred, Verdict
+from cudal1_compile.runtime.target import Target, detect_target
+from cudal1_compile.synthesis import Budget, NoWin, Outcome, Unfinished, Won, synthesize_all
+from cudal1_compile.synthesis.progress import Done, Event
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+
+FIRST_LOOK = 0.45  # of the time, at most
+SAYS_EVERY_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A region, and what one call of every model spends in it (an estimate, in microseconds)."""
+
+    fingerprint: str
+    text: str
+    value_us: float
+
+
+@dataclass
+class Written:
+    """What synthesis took and brought."""
+
+    seconds: float = 0.0
+    replies: int = 0
+    judged: int = 0
+    results: Counter[str] = field(default_factory=Counter)
+    seconds_of: dict[str, float] = field(default_factory=dict)  # by fingerprint
+    regions: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def describe(self) -> dict[str, Any]:
+        counts = {"seconds": self.seconds, "replies": self.replies, "judged": self.judged}
+        return counts | {"results": dict(self.results), "regions": self.regions}
+
+
+class FirstLook:
+    """The judge without the finalists' long measurement."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    @property
+    def target(self) -> Target:
+        return self._judge.target
+
+    def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
+        return self._judge.judge_tasks(tasks)
+
+    def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
+        return [Deferred("the first look measures no finalists")] * len(codes)
+
+
+@dataclass
+class Watch:
+    """Progress: seconds by region (those worked on together share alike), and a line now and then."""
+
+    say: Callable[[str], None]
+    order: Sequence[str]
+    seconds_of: dict[str, float]
+    _mark: float = field(default_factory=time.monotonic)
+    _group: list[str] = field(default_factory=list)
+    _done: int = 0
+    _said: float = 0.0
+
+    def __call__(self, event: Event) -> None:
+        now = time.monotonic()
+        if not isinstance(event, Done):
+            self.close_group()
+            return
+        self._group.append(event.outcome.fingerprint)
+        self._done += 1
+        if now - self._said > SAYS_EVERY_S or self._done == len(self.order):
+            self._said = now
+            self.say(f"  {self._done} of {len(self.order)} regions, {event.left_s:.0f} s left")
+
+    def close_group(self) -> None:
+        """The time since the last group's end belongs to the regions that ended together."""
+        if not self._group:
+            return
+        now = time.monotonic()
+        for fingerprint in self._group:
+            share = (now - self._mark) / len(self._group)
+            self.seconds_of[fingerprint] = self.seconds_of.get(fingerprint, 0.0) + share
+        self._mark, self._group = now, []
+
+
+def load_generator(wanted: str, device: torch.device) -> Generator:
+    """Raises GeneratorError (ModelMissing among them) or ValueError. `teacher` is for comparisons."""
+    if wanted == "teacher":
+        from cudal1_trainer.teacher_generator import TeacherGenerator
+
+        return TeacherGenerator()
+    return make_generator(wanted, str(device))
+
+
+def write_kernels(
+    wanted: Sequence[Wanted],
+    generator: Generator,
+    store_folder: Path,
+    dry: bool,
+    seconds: float,
+    say: Callable[[str], None],
+) -> Written:
+    """Synthesises every region into the kernel cache in `store_folder`."""
+    found = Written()
+    begin = time.monotonic()
+    ranked = sorted(wanted, key=lambda w: (-w.value_us, w.fingerprint))
+    if not ranked:
+        return found
+    programs = [parse_program(w.text) for w in ranked]
+    values = [w.value_us for w in ranked]
+    watch = Watch(say, [w.fingerprint for w in ranked], found.seconds_of)
+    say(f"{len(ranked)} distinct regions, {seconds:.0f} s for their kernels")
+    outcomes: list[Outcome] = []
+    with Store.open(store_folder) as store, Judge(_target(dry)) as judge:
+        for port, budget in (
+            (FirstLook(judge), Budget(FIRST_LOOK * seconds, 1, regions_at_once=16, finalists=1, reserve=0.0)),
+            (judge, Budget(0.0, 3, finalists=3)),
+        ):
+            left_s = seconds - (time.monotonic() - begin)
+            limit = _limited(budget, left_s)
+            watch = Watch(say, watch.order, found.seconds_of)
+            outcomes = synthesize_all(programs, generator, port, store, limit, watch, values=values)
+            watch.close_group()
+            _count(found, outcomes)
+            say(f"{time.monotonic() - begin:.0f} s: {_words(outcomes)}, {found.replies} replies")
+        found.results = _kinds(outcomes)
+        found.regions = {
+            w.fingerprint: _region(w, o, store, judge.target) for w, o in zip(ranked, outcomes, strict=True)
+        }
+    found.seconds = time.monotonic() - begin
+    return found
+
+
+def find_right(store_folder: Path, wanted: Iterable[Wanted], generator: str, dry: bool) -> set[str]:
+    """Fingerprints for which this generator wrote at least one kernel that the judge found right."""
+    target = _target(dry).key
+    with Store.open(store_folder) as store:
+        return {
+            w.fingerprint
+            for w in wanted
+            if any(is_right(a) and wrote(a, generator) for a in store.attempts(w.fingerprint, target))
+        }
+
+
+def is_right(attempt: Attempt) -> bool:
+    """Passed every gate, or was refused for nothing but its cost."""
+    return attempt.stage == ACCEPTED or (attempt.stage == "time" and attempt.reason.startswith("cost"))
+
+
+def wrote(attempt: Attempt, generator: str) -> bool:
+    kind, _, model = generator.partition(":")
+    return attempt.generator == kind and attempt.model == model
+
+
+def _limited(budget: Budget, left_s: float) -> Budget:
+    return replace(budget, seconds=max(0.0, min(budget.seconds or left_s, left_s)))
+
+
+def _target(dry: bool) -> Target:
+    return detect_target(torch.device("cpu") if dry else torch.device("cuda", 0))
+
+
+def _count(found: Written, outcomes: Sequence[Outcome]) -> None:
+    distinct = {o.fingerprint: o for o in outcomes}.values()
+    found.replies += sum(o.proposed for o in distinct)
+    found.judged += sum(o.judged for o in distinct)
+
+
+def _kinds(outcomes: Sequence[Outcome]) -> Counter[str]:
+    return Counter(type(o.result).__name__ for o in {o.fingerprint: o for o in outcomes}.values())
+
+
+def _words(outcomes: Collection[Outcome]) -> str:
+    return ", ".join(f"{n} {kind.lower()}" for kind, n in sorted(_kinds(list(outcomes)).items()))
+
+
+def _region(wanted: Wanted, outcome: Outcome, store: Store, target: Target) -> dict[str, Any]:
+    """One region's row: how it ended, and the stages of all its attempts."""
+    attempts = store.attempts(wanted.fingerprint, target.key)
+    scores = [a.speedup for a in attempts if a.stage == ACCEPTED and a.speedup is not None]
+    row: dict[str, Any] = {
+        "value_us": wanted.value_us,
+        "stages": dict(Counter(a.stage for a in attempts)),
+        "best_score": max(scores, default=None),
+        "result": type(outcome.result).__name__,
+        "text": wanted.text,
+    }
+    match outcome.result:
+        case Won(entry):
+            row["speedup"] = entry.speedup
+        case NoWin(entry):
+            row["reason"] = entry.reason
+        case Unfinished(reason):
+            row["reason"] = reason
+    if not scores:
+        refused = [f"{a.stage}: {a.reason[:300]}" for a in attempts if a.stage not in (ACCEPTED, "deferred")]
+        row["refusals"] = list(dict.fromkeys(reversed(refused)))[:3]
+    return row
