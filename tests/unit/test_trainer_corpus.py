@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,19 @@ from cudal1_compile.candidate import parse_candidate, parse_reply
 from cudal1_compile.generate.prompt import find_region
 from cudal1_fx_passes.canonical import canonicalise, relative
 from cudal1_fx_passes.text import print_program
-from cudal1_trainer.corpus import CorpusMaker, Source, heldout_batches, texts_for_tokenizer, write_again
+from cudal1_trainer.corpus import CorpusMaker, Source, heldout_batches, texts_for_tokenizer
 from cudal1_trainer.heldout import FIRST_SEED, HeldOut, build_heldout, hold_out, read_heldout, write_heldout
 from cudal1_trainer.recipe import DataRecipe, Recipe, TokenizerRecipe, TrainRecipe
-from cudal1_trainer.scorebook import ScoreBook, TaskScore, VariantScore
+from cudal1_trainer.scorebook import ScoreBook, TaskScore, VariantScore, print_score
+from cudal1_trainer.scored import (
+    ScoredPrograms,
+    _line,
+    parse_scored,
+    print_scored,
+    read_scored,
+    write_again,
+    write_scored,
+)
 from cudal1_trainer.tasks import structure
 from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
 from cudal1_trainer.variants import (
@@ -53,6 +63,11 @@ def book() -> ScoreBook:
     )
 
 
+def scored_of(book: ScoreBook, heldout: HeldOut) -> ScoredPrograms:
+    lines = [_line(task, heldout) for task in book.tasks]
+    return ScoredPrograms(book.facts, tuple(line for line in lines if line is not None))
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("data")
@@ -83,11 +98,11 @@ def test_a_variant_comes_back_from_its_name(seed: int) -> None:
 
 def test_held_out_programs_are_never_drawn(book: ScoreBook) -> None:
     """Holds out what would be drawn, then draws again: it must be gone, by text and by structure."""
-    free = Source(RECIPE.data, NONE, None)
+    free = Source(RECIPE.data, NONE)
     drawn = [p for _ in range(40) for p, _ in free.draw(random.Random(5))]
     drawn += [p for i in range(60) for p, _ in free.draw(random.Random(i))]
     held = _hold([canonical_key(p) for p in drawn], [relative(p) for p in drawn], drawn)
-    again = Source(RECIPE.data, held, book)
+    again = Source(RECIPE.data, held, scored_of(book, held))
     found = [p for i in range(60) for p, _ in again.draw(random.Random(i))]
     keys = {relative(p) for p in drawn}
     assert found
@@ -103,7 +118,7 @@ def test_the_shipped_held_out_set_is_disjoint_from_training() -> None:
     assert len(heldout.programs) >= 400
     from_models = [p for p in heldout.programs if p.seed is None]
     assert len(from_models) * 2 >= 400
-    source = Source(RECIPE.data, heldout, None)
+    source = Source(RECIPE.data, heldout)
     rng = random.Random(77)
     for _ in range(80):
         for program, pair in source.draw(rng):
@@ -130,7 +145,7 @@ def test_a_chunk_depends_on_its_number_only(data: Path) -> None:
 
 
 def test_with_scores_at_least_thirty_percent_are_contrastive(book: ScoreBook) -> None:
-    source = Source(RECIPE.data, NONE, book)
+    source = Source(RECIPE.data, NONE, scored_of(book, NONE))
     rng = random.Random(2)
     kinds = Counter(pair.kind for _ in range(600) for _, pair in source.draw(rng))
     assert 0.3 <= kinds["contrastive"] / sum(kinds.values()) <= 0.46
@@ -138,7 +153,7 @@ def test_with_scores_at_least_thirty_percent_are_contrastive(book: ScoreBook) ->
 
 
 def test_contrastive_targets_are_measured_faster_than_what_is_shown(book: ScoreBook) -> None:
-    source = Source(replace(RECIPE.data, contrastive=1.0), NONE, book)
+    source = Source(replace(RECIPE.data, contrastive=1.0), NONE, scored_of(book, NONE))
     times = {}
     for task in book.tasks:
         program = make_task(task.seed)
@@ -166,7 +181,7 @@ def test_scores_of_code_that_has_changed_are_not_used(book: ScoreBook) -> None:
 
 
 def test_pairs_read_back_as_prompt_and_reply(book: ScoreBook) -> None:
-    source = Source(RECIPE.data, NONE, book)
+    source = Source(RECIPE.data, NONE, scored_of(book, NONE))
     rng = random.Random(4)
     for _ in range(60):
         for program, pair in source.draw(rng):
@@ -187,3 +202,23 @@ def test_the_held_out_loss_has_batches(data: Path) -> None:
 def test_the_data_folder_names_no_machine() -> None:
     for item in json.loads((DATA / "heldout.json").read_text())["programs"]:
         assert set(item) == {"source", "fingerprint", "relative", "text", "seed"}
+
+
+def test_measured_programs_are_written_out_once(book: ScoreBook, data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    lines = [json.dumps({"facts": book.facts}), *(print_score(t) for t in book.tasks)]
+    (folder / "scores.test.jsonl").write_text("\n".join(lines) + "\n")
+    path = write_scored(folder, tmp_path / "scored.jsonl", 2)
+    assert path is not None
+    found = read_scored(path)
+    assert found is not None and found == scored_of(book, read_heldout(folder / "heldout.json"))
+    one = parse_scored(found.lines[0])
+    assert parse_scored(print_scored(one, print_program(one.program))) == one
+    batches = CorpusMaker(RECIPE, folder, path)(0)
+    assert sum(len(b.spans) for b in batches) > 5
+
+
+def test_without_scores_nothing_is_written(data: Path, tmp_path: Path) -> None:
+    assert write_scored(data, tmp_path / "scored.jsonl", 1) is None
+    assert read_scored(None) is None

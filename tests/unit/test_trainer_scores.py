@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from cudal1_fx_passes.text import print_program
-from cudal1_trainer.corpus import write_again
 from cudal1_trainer.heldout import hold_out, write_heldout
 from cudal1_trainer.pairs import H100
 from cudal1_trainer.scorebook import TaskScore, VariantScore, read_lines, read_scores, score_files
+from cudal1_trainer.scored import write_again
 from cudal1_trainer.scores import Budget, Job, Tally, collect, drop_torn_line
 from cudal1_trainer.variants import make_task, write_variants
 from cudal1_trainer.workers import Finished, Lost

@@ -1,8 +1,9 @@
 """The corpus: an endless, reproducible stream of training pairs, laid out as batches.
 
-Fresh pairs come from tasks x teachers, made on the fly. Measured pairs come from the score file: contrastive ones
-(a strictly faster third) and plain ones whose target is mostly among the fastest. Programs held out are skipped by
-fingerprint and by structure. Chunk c of the stream is a function of (recipe, data folder, c).
+Fresh pairs come from tasks x teachers, made on the fly; their schedules are those that the prior takes for fast.
+Measured pairs come from the score file, written out by scored.py: contrastive ones (a strictly faster third) and
+plain ones whose target is mostly among the fastest. Programs held out are skipped by fingerprint and by
+structure. Chunk c of the stream is a function of (recipe, data folder, c).
 
 The data folder:   heldout.json   tokenizer/   scores*.jsonl[.gz]   prior.npz
 
@@ -16,21 +17,20 @@ import json
 import logging
 import math
 import random
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from cudal1_compile.candidate import Reply
 from cudal1_compile.generate.tokens import Codec
 from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.loader import Batch, Row, pack
 from cudal1_trainer.pairs import (
-    Measured,
     Pair,
     choose_baseline,
     choose_facts,
@@ -40,23 +40,14 @@ from cudal1_trainer.pairs import (
 )
 from cudal1_trainer.prior import Prior, load_prior
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
-from cudal1_trainer.scorebook import ScoreBook, TaskScore, read_scores, score_files
+from cudal1_trainer.scored import ScoredPrograms, read_scored, write_scored
 from cudal1_trainer.teachers import Schedule, variants, write_reply
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
-from cudal1_trainer.variants import make_task, parse_schedule, write_variant, write_variants
+from cudal1_trainer.variants import make_task, write_variants
 
 log = logging.getLogger(__name__)
 
 SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
-
-
-@dataclass(frozen=True)
-class ScoredProgram:
-    """A measured program with its right variants written out again."""
-
-    program: Program
-    aten_us: float | None
-    measured: tuple[Measured, ...]
 
 
 @dataclass
@@ -65,13 +56,12 @@ class Source:
 
     recipe: DataRecipe
     heldout: HeldOut
-    book: ScoreBook | None
+    scored: ScoredPrograms | None = None
     prior: Prior | None = None
-    seen: dict[int, ScoredProgram | None] = field(default_factory=dict)  # measured programs, by place in the book
 
     def draw(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         """One or a few pairs; at times none, where a task is held out or no teacher answers."""
-        if self.book is None or not self.book.tasks:
+        if self.scored is None or not len(self.scored):
             return self._fresh(rng)
         r = self.recipe
         # the recipe's shares are of pairs, and a fresh draw gives several
@@ -106,49 +96,24 @@ class Source:
         return [math.exp(-(v - float(logs.min())) / self.recipe.prior_tau) + 1e-3 for v in logs.tolist()]
 
     def _contrastive(self, rng: random.Random) -> list[tuple[Program, Pair]]:
-        assert self.book is not None
+        assert self.scored is not None
         for _ in range(20):
-            scored = self._scored(rng)
-            triple = choose_triple(scored.measured, self.recipe.min_gap, rng) if scored else None
-            if scored is not None and triple is not None:
+            scored = self.scored.draw(rng)
+            triple = choose_triple(scored.measured, self.recipe.min_gap, rng)
+            if triple is not None:
                 shown, target = triple
                 baseline = choose_baseline(scored.measured, scored.aten_us, rng)
-                return [
-                    (scored.program, contrastive_pair(self.book.facts, scored.program, shown, target, baseline))
-                ]
+                pair = contrastive_pair(self.scored.facts, scored.program, shown, target, baseline)
+                return [(scored.program, pair)]
         return []
 
     def _scored_plain(self, rng: random.Random) -> list[tuple[Program, Pair]]:
-        assert self.book is not None
-        scored = self._scored(rng)
-        if scored is None:
-            return []
+        assert self.scored is not None
+        scored = self.scored.draw(rng)
         limit = min(m.us for m in scored.measured) * self.recipe.fast_within
         fast = [m for m in scored.measured if m.us <= limit]
         chosen = rng.choice(fast if rng.random() < self.recipe.good_share else scored.measured)
-        return [(scored.program, plain_pair(self.book.facts, scored.program, chosen.reply, "scored"))]
-
-    def _scored(self, rng: random.Random) -> ScoredProgram | None:
-        assert self.book is not None
-        at = rng.randrange(len(self.book.tasks))
-        if at not in self.seen:
-            self.seen[at] = write_again(self.book.tasks[at], self.heldout)
-        return self.seen[at]
-
-
-def write_again(score: TaskScore, heldout: HeldOut) -> ScoredProgram | None:
-    """A measured task's program and replies; None where it is held out or its code is not what was measured."""
-    program = parse_program(score.text)
-    if heldout.holds(program):
-        return None
-    measured = []
-    for item in score.right:
-        variant = write_variant(program, parse_schedule(item.name))
-        if variant is not None and variant.digest == item.digest and item.us is not None:
-            measured.append(Measured(variant.reply, item.us))
-    if not measured:
-        return None
-    return ScoredProgram(program, score.aten_us, tuple(measured))
+        return [(scored.program, plain_pair(self.scored.facts, scored.program, chosen.reply, "scored"))]
 
 
 def row_of(codec: Codec, pair: Pair) -> Row:
@@ -158,13 +123,14 @@ def row_of(codec: Codec, pair: Pair) -> Row:
 
 @dataclass(frozen=True)
 class CorpusMaker:
-    """The loader's ChunkMaker: pickles as two names, loads its data where it runs."""
+    """The loader's ChunkMaker: pickles as three names, loads its data where it runs."""
 
     recipe: Recipe
     data: Path
+    written: Path | None = None  # of write_scored; without it no measured pair is drawn
 
     def __call__(self, index: int) -> list[Batch]:
-        source, codec = _load(self.recipe, self.data)
+        source, codec = _load(self.recipe, self.data, self.written)
         rng = random.Random(f"{self.recipe.seed} chunk {index}")
         rows: list[Row] = []
         tokens = 0
@@ -178,10 +144,9 @@ class CorpusMaker:
 
 
 @lru_cache(maxsize=1)
-def _load(recipe: Recipe, data: Path) -> tuple[Source, Codec]:
-    heldout = read_heldout(data / "heldout.json")
-    book, prior = read_scores(score_files(data)), load_prior(data / "prior.npz")
-    return Source(recipe.data, heldout, book, prior), codec_of(load_tokenizer(data / "tokenizer"))
+def _load(recipe: Recipe, data: Path, written: Path | None) -> tuple[Source, Codec]:
+    heldout, prior = read_heldout(data / "heldout.json"), load_prior(data / "prior.npz")
+    return Source(recipe.data, heldout, read_scored(written), prior), codec_of(load_tokenizer(data / "tokenizer"))
 
 
 def heldout_batches(recipe: Recipe, data: Path, limit: int = 200) -> list[Batch]:
@@ -202,7 +167,7 @@ def heldout_batches(recipe: Recipe, data: Path, limit: int = 200) -> list[Batch]
 
 def texts_for_tokenizer(recipe: Recipe, heldout: HeldOut) -> Iterator[str]:
     """Prompts and replies of `recipe.tokenizer.programs` fresh tasks."""
-    source = Source(recipe.data, heldout, None)
+    source = Source(recipe.data, heldout)
     rng = random.Random(f"{recipe.seed} tokenizer")
     for _ in range(recipe.tokenizer.programs):
         for _, pair in source.draw(rng):
@@ -212,7 +177,8 @@ def texts_for_tokenizer(recipe: Recipe, heldout: HeldOut) -> Iterator[str]:
 
 def describe(recipe: Recipe, data: Path, pairs: int) -> dict[str, object]:
     """What the stream holds: kinds, operations a region, tokens, what is too long, pairs a second."""
-    source, codec = _load(recipe, data)
+    with tempfile.TemporaryDirectory() as folder:
+        source, codec = _load(recipe, data, write_scored(data, Path(folder) / "scored.jsonl", 2))
     rng = random.Random(f"{recipe.seed} describe")
     kinds: Counter[str] = Counter()
     lengths: Counter[int] = Counter()

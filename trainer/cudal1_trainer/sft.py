@@ -27,6 +27,7 @@ from typing import Any
 from cudal1_trainer.corpus import CorpusMaker, heldout_batches
 from cudal1_trainer.prior import build_prior
 from cudal1_trainer.recipe import Recipe, load_recipe
+from cudal1_trainer.scored import write_scored
 from cudal1_trainer.training import Training
 
 log = logging.getLogger(__name__)
@@ -55,8 +56,12 @@ def train(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
     if os.environ.get("RANK", "0") == "0" and not (data / "prior.npz").is_file():
         build_prior(data)
     training = Training(recipe, data / "tokenizer", out)
-    training.accelerator.wait_for_everyone()
-    report = training.run(CorpusMaker(recipe, data), partial(heldout_batches, recipe, data))
+    accelerator = training.accelerator
+    if accelerator.is_local_main_process:
+        write_scored(data, out / "scored.jsonl", recipe.data.workers)
+    accelerator.wait_for_everyone()
+    scored = out / "scored.jsonl" if (out / "scored.jsonl").is_file() else None
+    report = training.run(CorpusMaker(recipe, data, scored), partial(heldout_batches, recipe, data))
     log.info("%s", json.dumps({k: v for k, v in report.items() if k != "recipe"}))
     return report
 
