@@ -12,6 +12,7 @@ This module decides nothing about which kernel a region gets.
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from cudal1_cache.rows import Entry
 from cudal1_cache.store import Store
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.config import cache_dir
-from cudal1_compile.errors import LaunchError
+from cudal1_compile.errors import BuildError, LaunchError
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.launcher import LoadedKernel
 from cudal1_compile.runtime.launcher import load as load_kernel
@@ -141,7 +142,7 @@ def _load_entry(entry: Entry, device: torch.device, text: str) -> KernelFunction
         return _start(program, candidate, build(program, candidate, target), index)
     try:
         return _start(program, candidate, stored, index)
-    except (LaunchError, OSError) as error:
+    except (LaunchError, BuildError, OSError, struct.error) as error:
         log.warning("the stored image of kernel %s does not load, so it is built: %s", entry.entry_id[:12], error)
         return _start(program, candidate, build(program, candidate, target), index)
 

@@ -1,0 +1,329 @@
+"""The whole way on the host target with real kernels: written (by a teacher), judged, stored, called, found.
+
+And what must not stop a job: no compiler, no model, a damaged or read-only cache, a generator that hangs, a
+candidate that crashes, a broken hook. Each falls back, with a sentence that says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cudal1_cache.schema import FILE_NAME
+from cudal1_cache.store import Store
+from cudal1_compile import backend, hook, planner, registry, session
+from cudal1_compile.background import Background
+from cudal1_compile.errors import BuildError
+from cudal1_trainer.teacher_generator import TeacherGenerator
+
+pytestmark = pytest.mark.host
+
+BUDGET_S = 60.0
+
+
+class OneReply:
+    """The teachers' first reply for each prompt: one build a region instead of many. Counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.teacher = TeacherGenerator()
+
+    @property
+    def name(self) -> str:
+        return "teacher:first"
+
+    @property
+    def budget_tokens(self) -> int:
+        return self.teacher.budget_tokens
+
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        self.calls += 1
+        return [group[:1] for group in self.teacher.propose(prompts, 1, 0)]
+
+
+class Broken:
+    """Replies with the same code for every region."""
+
+    name = "teacher:broken"
+    budget_tokens = 1 << 20
+
+    def __init__(self, body: str) -> None:
+        self.body = body
+
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        kernel = f"__global__ void k(const f32* in0, f32* out0 DIMS) {{ {self.body} }}"
+        code = f"// launch: k<<<1, 32>>>(in0, out0)\n{kernel}"
+        reply = f"## Performance Analysis\nx\n## Algorithm Design\nx\n## Code\n```cuda\n{code}\n```\n"
+        return [[reply] for _ in prompts]
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in a new process: no store open, no kernel loaded, nothing compiled."""
+    monkeypatch.setattr(session, "SESSION", session.Session())
+    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.setattr(registry, "_stores", [])
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(force_disable_caches=True):
+        yield
+    torch._dynamo.reset()
+
+
+def model(x: Tensor) -> Tensor:
+    return torch.softmax(x * 2, -1) + 1
+
+
+def compile_(generator: Any, fn: Any = model, **options: Any) -> Any:
+    given = {"target": "host", "generator": generator, "budget_s": BUDGET_S, "process_budget_s": 1e6} | options
+    return torch.compile(fn, backend="cudal1", options=given)
+
+
+def check(fast: Any, fn: Any = model, rows: int = 32) -> None:
+    x = torch.randn(rows, 64)
+    torch.testing.assert_close(fast(x), fn(x))
+
+
+def summary(captured: pytest.CaptureFixture[str]) -> str:
+    lines = [line for line in captured.readouterr().err.splitlines() if line.startswith("cudal1:")]
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def test_written_once_and_found_again(capsys: pytest.CaptureFixture[str], cudal1_cache_dir: Path) -> None:
+    generator = OneReply()
+    check(compile_(generator))
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, no win 0"
+    calls = generator.calls
+    torch._dynamo.reset()
+    session.SESSION.__init__()  # type: ignore[misc]
+    check(compile_(generator))
+    assert summary(capsys) == "cudal1: regions: 1, hit 1, new 0, no win 0"
+    assert calls >= 1 and generator.calls == calls
+    (entry,) = Store.open(cudal1_cache_dir).entries()
+    assert entry.status == "kernel" and entry.image
+
+
+def test_the_backward_has_kernels_too(capsys: pytest.CaptureFixture[str]) -> None:
+    fast = compile_(OneReply())
+    x = torch.randn(32, 64, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    fast(x).square().sum().backward()
+    model(y).square().sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    assert summary(capsys) == "cudal1: regions: 2, hit 0, new 2, no win 0"
+
+
+def test_cpu_tensors_are_inductors_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    check(torch.compile(model, backend="cudal1"))
+    assert 'options={"target": "host"}' in summary(capsys)
+
+
+def test_a_miss_may_be_left_alone(capsys: pytest.CaptureFixture[str], cudal1_cache_dir: Path) -> None:
+    generator = OneReply()
+    check(compile_(generator, on_miss="fallback"))
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, no win 0, missed 1"
+    assert generator.calls == 0
+    store = Store.open(cudal1_cache_dir)
+    assert len(store.misses(store.targets()[0])) == 1
+
+
+def test_the_background_swaps_at_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Background] = []
+    start = Background.__init__
+
+    def remember(self: Background, *args: Any) -> None:
+        made.append(self)
+        start(self, *args)
+
+    monkeypatch.setattr(Background, "__init__", remember)
+    fast = compile_(OneReply(), on_miss="background")
+    x = torch.randn(32, 64, requires_grad=True)
+    before = fast(x)  # its backward is still to come when the swap happens
+    first = made[0]._current
+    made[0].worker.join(BUDGET_S)
+    torch.testing.assert_close(fast(x), before)
+    assert made[0]._current is not first, "the kernels were not taken"
+    before.square().sum().backward()
+    y = x.detach().clone().requires_grad_()
+    model(y).square().sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    x.grad = None
+    fast(x).square().sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+WARM = """
+import torch
+from torch._dynamo.utils import counters
+from test_backend_compile import OneReply, compile_, model
+generator = OneReply()
+x = torch.randn(32, 64, requires_grad=True)
+compile_(generator)(x).square().sum().backward()
+y = x.detach().clone().requires_grad_()
+model(y).square().sum().backward()
+torch.testing.assert_close(x.grad, y.grad)
+print(generator.calls, counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_hit"])
+"""
+
+
+def test_a_second_process_hits_every_cache(tmp_path: Path) -> None:
+    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    runs = [
+        subprocess.run([sys.executable, "-c", WARM], capture_output=True, text=True, timeout=200, env=environment)
+        for _ in range(2)
+    ]
+    assert [r.returncode for r in runs] == [0, 0], runs[-1].stderr[-3000:]
+    assert "hit 0, new 2" in runs[0].stderr and "hit 2, new 0" in runs[1].stderr
+    assert runs[1].stdout.split() == ["0", "1", "2"], "no generator call, autograd's cache and both graphs hit"
+
+
+def test_two_threads_compile(capsys: pytest.CaptureFixture[str]) -> None:
+    failures: list[BaseException] = []
+
+    def work(rows: int) -> None:
+        try:
+            check(compile_(OneReply(), lambda x: model(x) * rows), lambda x: model(x) * rows, rows)
+        except BaseException as error:  # noqa: BLE001  a thread hands its failure to the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(rows,)) for rows in (16, 48)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures, failures
+    assert capsys.readouterr().err.count("new 1") == 2
+
+
+# what must not stop a job
+
+
+def test_no_model(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    check(compile_(str(tmp_path / "empty")))
+    assert "missed 1" in summary(capsys)
+    assert "no kernels can be written" in caplog.text and "config.json" in caplog.text
+
+
+def test_a_generator_that_names_nothing_is_the_users_mistake() -> None:
+    with pytest.raises(ValueError, match="generator="):
+        check(compile_("nowhere/at/all"))
+
+
+def test_no_compiler(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise BuildError("no C++ compiler found: install g++")
+
+    monkeypatch.setattr(planner, "Judge", refuse)
+    check(compile_(OneReply()))
+    assert "missed 1" in summary(capsys) and "install g++" in caplog.text
+
+
+def test_a_generator_that_hangs(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    class Hangs(OneReply):
+        def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+            time.sleep(600)
+            return []
+
+    start = time.monotonic()
+    check(compile_(Hangs(), budget_s=3))
+    assert time.monotonic() - start < 60
+    assert "missed 1" in summary(capsys) and "gave no answer" in caplog.text
+
+
+@pytest.mark.parametrize("body", ["*(volatile int*)0 = 1;", "while (true) { }", "st(out0, 1.0f);", "syntax error"])
+def test_candidates_that_crash_hang_or_lie(body: str, capsys: pytest.CaptureFixture[str]) -> None:
+    check(compile_(Broken(body), budget_s=30))
+    line = summary(capsys)
+    assert "no win 1" in line or "missed 1" in line
+    assert "new 0" in line
+
+
+def test_a_damaged_cache(capsys: pytest.CaptureFixture[str], cudal1_cache_dir: Path) -> None:
+    cudal1_cache_dir.mkdir(parents=True)
+    (cudal1_cache_dir / FILE_NAME).write_bytes(b"no database " * 1000)
+    check(compile_(OneReply()))
+    assert "new 1" in summary(capsys)
+    assert any("damaged" in p.name for p in cudal1_cache_dir.iterdir()), "the damaged file is kept"
+
+
+def test_a_read_only_cache(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDAL1_CACHE_DIR", "/proc/cudal1")
+    check(compile_(OneReply(), on_miss="fallback"))
+    assert "missed 1" in summary(capsys)
+    assert any(r.levelno >= logging.WARNING for r in caplog.records)
+
+
+def test_a_broken_hook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(hook, "self_test", lambda: "ImportError: no lowering")
+    check(compile_(OneReply()))
+    assert "the hook does not fit torch" in summary(capsys)
+
+
+def test_an_error_of_our_own(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(*args: Any) -> Any:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(backend, "_compile", fail)
+    check(compile_(OneReply()))
+    assert "plain inductor, because of RuntimeError: planted" in caplog.text
+
+
+def test_cpp_wrapper_is_inductors(capsys: pytest.CaptureFixture[str]) -> None:
+    check(compile_(OneReply(), cpp_wrapper=True))
+    assert "cpp_wrapper" in summary(capsys)
+
+
+def test_a_users_own_pass_still_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[int] = []
+    check(compile_(OneReply(), post_grad_custom_pre_pass=lambda graph: seen.append(len(graph.nodes))))
+    assert seen and "new 1" in summary(capsys)
+
+
+# kernels that are gone when a generated module asks for them
+
+TEXT = """region v1
+dims d0=64 d1=8
+in0 f32[d0,d1]
+t0 f32[d0,d1] = exp(in0)
+out0 f32[d1,d0] = t0
+"""
+
+
+@pytest.mark.parametrize("text", [TEXT, TEXT.replace("d0=64", "d0=?32")])
+def test_load_falls_back_to_the_region(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    run = registry.load("0" * 64, "cpu", 0, text)
+    assert "runs with aten" in caplog.text
+    x, out, scratch = torch.randn(64, 8), torch.empty(8, 64), torch.empty(3)
+    sizes = [64] if "?" in text else []
+    run(out, scratch, x, *sizes, 0)
+    torch.testing.assert_close(out, x.exp().t())
+
+
+def test_a_damaged_image_is_built_again(cudal1_cache_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    check(compile_(OneReply()))
+    with Store.open(cudal1_cache_dir) as store:
+        (entry,) = store.entries()
+        store.put_entry(replace(entry, image=b"\x7fELF" + entry.image[4:200]))
+    registry._loaded.clear()
+    torch._dynamo.reset()
+    session.SESSION.__init__()  # type: ignore[misc]
+    check(compile_(OneReply()))
+    assert "does not load, so it is built" in caplog.text
