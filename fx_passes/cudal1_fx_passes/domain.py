@@ -272,6 +272,7 @@ _RULES: Mapping[str, Callable[[fx.Node, Read], Span]] = dict.fromkeys(_PASSING.s
     "maximum": _maximum,
     "minimum": _minimum,
     "full": _full,
+    "scalar_tensor": _same,
 }
 
 
