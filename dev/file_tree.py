@@ -1,7 +1,6 @@
 """Writes the README's file tree from the first sentence of each module, so that it says what is there.
 
-    python dev/file_tree.py          rewrites the part between the markers
-    python dev/file_tree.py --check  exit status 1 where it is out of date
+    python dev/file_tree.py    rewrites the part between the markers; ./lint.sh fix calls it
 
 Folders stand in the order in which data flows (FOLDERS), files within one by name. Only what git tracks counts.
 """
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import subprocess
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -34,17 +32,10 @@ FOLDERS = (
 )
 
 
-def main() -> int:
-    old = README.read_text()
-    before, _, rest = old.partition(BEGIN)
+def main() -> None:
+    before, _, rest = README.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    new = f"{before}{BEGIN}```\n{tree()}```\n{END}{after}"
-    if "--check" in sys.argv:
-        if new != old:
-            print("README.md: the file tree is out of date; ./lint.sh fix rewrites it", file=sys.stderr)
-        return int(new != old)
-    README.write_text(new)
-    return 0
+    README.write_text(f"{before}{BEGIN}```\n{tree()}```\n{END}{after}")
 
 
 def tree() -> str:
@@ -83,4 +74,4 @@ def _first_sentence(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
