@@ -96,6 +96,14 @@ class OutputBuffer(ir.InputsKernel):
         return True
 
 
+class Scratch(WorkspaceArg):
+    """A workspace that may be the last thing a graph frees: Inductor then asks for its name as a buffer's."""
+
+    @property
+    def name(self) -> str:
+        return self.get_name()
+
+
 class KernelCall(ir.ExternKernel):
     """One scheduler node for one kernel call, with several output buffers."""
 
@@ -148,8 +156,8 @@ class KernelCall(ir.ExternKernel):
             wrapper.make_allocation(output.get_name(), layout.device, layout.dtype, layout.size, layout.stride)
         )
 
-    def _workspace(self, scratch: ScratchSpec) -> WorkspaceArg:
-        return WorkspaceArg(
+    def _workspace(self, scratch: ScratchSpec) -> Scratch:
+        return Scratch(
             count=scratch.count,
             zero_mode=WorkspaceZeroMode.UNINITIALIZED,  # the launcher zeroes what the plan says
             device=self._device,
@@ -213,14 +221,12 @@ def _realize(x: Any, value: Tensor) -> Any:
     x = ir.ExternKernel.unwrap_storage_for_input(ir.ExternKernel.realize_input(x))
     if not _may_be_unaligned(x):
         return x
-    x = ir.ExternKernel.require_exact_strides(ir.ExternKernel.copy_input(ir.TensorBox.create(x)), strides)
+    x = ir.ExternKernel.require_exact_strides(ir.ExternKernel.copy_input(x), strides)
     return ir.ExternKernel.unwrap_storage_for_input(ir.ExternKernel.realize_input(x))
 
 
 def _may_be_unaligned(x: Any) -> bool:
     """Whether the pointer may break the 16-byte alignment that vector loads rely on."""
-    if x.get_device().type != "cuda":
-        return False
     if x.get_name() in V.graph.unaligned_buffers:
         return True
     offset = x.get_layout().offset * x.get_dtype().itemsize

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cudal1_compile import pipeline, planner, registry
-from cudal1_compile.candidate import Candidate
+from cudal1_compile.candidate import Candidate, _parse_scratch
 from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
 
 
@@ -24,6 +24,8 @@ class Calls:
 
     ran: list[str] = field(default_factory=list)
     plans: list[GraphPlanned] = field(default_factory=list)
+    args: list[tuple[Any, ...]] = field(default_factory=list)  # of each call, as the generated code gave them
+    scratch: str = ""  # launch-plan lines that every kernel declares
 
     def __len__(self) -> int:
         return len(self.ran)
@@ -39,13 +41,17 @@ def every_region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
     def kernels(self: planner.Planner, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
         texts = {r.fingerprint: r.text for r in plan.regions}
-        return {f: Kernel(entry, texts[f], Candidate("", (), ())) for f, entry in chosen.items()}
+        return {f: Kernel(entry, texts[f], declared()) for f, entry in chosen.items()}
+
+    def declared() -> Candidate:
+        return Candidate("", tuple(_parse_scratch(line) for line in calls.scratch.splitlines()), ())
 
     def load(entry_id: str, device: torch.device, text: str) -> registry.KernelFunction:
         reference = registry.load_reference(text)
 
         def run(*args: Any) -> None:
             calls.ran.append(entry_id)
+            calls.args.append(args)
             reference(*args)
 
         return run

@@ -108,7 +108,8 @@ CASES = [
     Case("empty", lambda x: torch.sin(x) * 3 + 1, lambda: (randn(0, 8),), 0),
     Case("transposed", lambda x: torch.sin(x.t()) * 3 + 1, lambda: (randn(16, 8),)),
     Case("strided input", lambda x: torch.softmax(x, -1) * 2, lambda: (randn(16, 32)[:, ::2],)),
-    Case("offset input", lambda x: torch.sin(x) * 2 + 1, lambda: (randn(17, 8)[1:],)),
+    Case("unaligned input", lambda x: torch.sin(x) * 2 + 1, lambda: (randn(17, 7)[1:],)),
+    Case("unaligned view", lambda x: torch.sin(x[1:]) * 2 + 1, lambda: (randn(17, 7),)),
     Case(
         "channels last",
         lambda x: torch.sin(x) * 3 + x.mean((2, 3), keepdim=True),
@@ -160,6 +161,18 @@ def test_equals_eager(case: Case, every_region: Calls) -> None:  # noqa: F811
         if case.grad:
             torch.testing.assert_close(_gradients(got, ours), _gradients(expected, theirs), rtol=1e-5, atol=1e-4)
     assert len(every_region) >= case.regions
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_scratch_is_planned_by_inductor(every_region: Calls, dynamic: bool) -> None:  # noqa: F811
+    every_region.scratch = "// scratch: s0 f32[cdiv(d0, 4)]\n// scratch: s1 i32[min(d0, 2), 3] = 0"
+    fast = compiled(lambda x: torch.softmax(x, -1) + 1, dynamic=dynamic)
+    for rows in (16, 10):
+        x = randn(rows, 32)
+        torch.testing.assert_close(fast(x), torch.softmax(x, -1) + 1)
+        _, first, second, *_ = every_region.args[-1]
+        assert (first.dtype, first.shape) == (torch.float32, (-(-rows // 4),))
+        assert (second.dtype, second.shape) == (torch.int32, (6,))
 
 
 class Cnn(nn.Module):

@@ -1,0 +1,122 @@
+"""The commands on the host target: demo twice, warm then plan then explain; the total is the last line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_backend_compile import OneReply, fresh  # noqa: F401  a fixture for every test here
+
+import cudal1_compile
+from cudal1_compile import explanation, session
+from cudal1_compile.cli import demo, explain, warm
+from cudal1_compile.cli.demo_models import DEMOS
+from cudal1_compile.cli.workload import load_workload
+from cudal1_compile.errors import OptionError
+
+pytestmark = pytest.mark.host
+
+TOTAL = re.compile(r"regions: (\d+), hit (\d+), new (\d+), no win (\d+)")
+
+WORKLOAD = """
+import torch
+
+def make():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64), torch.nn.Softmax(-1))
+    return model, torch.randn(32, 64)
+
+def bad():
+    return 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_session(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:  # noqa: F811
+    new_session(monkeypatch)
+
+
+def new_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process."""
+    made = session.Session()
+    for module in (session, demo, warm):
+        monkeypatch.setattr(module, "SESSION", made)
+
+
+def test_demo_twice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    demos = [d for d in DEMOS if d.name in ("softmax and cross-entropy", "GroupNorm and SiLU")]
+    assert len(demos) == 2
+    first, second = OneReply(), OneReply()
+    assert demo.run("host", first, 120, demos)
+    lines = capsys.readouterr().out.splitlines()
+    numbers = TOTAL.fullmatch(lines[-1])
+    assert numbers and int(numbers[3]) >= 2, lines
+    new_session(monkeypatch)
+    assert demo.run("host", second, 120, demos)
+    lines = capsys.readouterr().out.splitlines()
+    again = TOTAL.fullmatch(lines[-1])
+    assert again and again[3] == "0" and again[1] == numbers[1]
+    assert int(again[2]) + int(again[4]) == int(again[1])
+    assert second.calls == 0 and "replies from the generator: 0" in lines
+
+
+def test_demo_without_a_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    import typer
+
+    monkeypatch.setattr(demo, "MODEL_DIR", tmp_path)
+    with pytest.raises(typer.Exit) as end:
+        demo.demo(generator="bundled", budget_s=1, target="host")
+    assert end.value.exit_code == 1
+    assert "no model in" in capsys.readouterr().out
+
+
+@pytest.fixture
+def workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "backend_workload.py").write_text(WORKLOAD)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "backend_workload:make"
+
+
+def test_warm_plan_explain(
+    workload: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    explain.plan(workload, text=True)
+    out = capsys.readouterr().out
+    count = int(re.search(r"(\d+) regions, (\d+) of them without", out)[1])  # type: ignore[index]
+    assert count >= 3 and "region v1" in out, "forward and backward"
+    monkeypatch.setattr(session, "make_generator", lambda name, device: OneReply())
+    warm.warm(workload, budget_s=120)
+    total = TOTAL.search(capsys.readouterr().out)
+    assert total and int(total[2]) >= 2 and int(total[3]) == 0, "written before, then found"
+    dot = tmp_path / "graph.dot"
+    explain.explain(workload, dot=dot)
+    out = capsys.readouterr().out
+    assert "hit" in out and "outside: aten.addmm.default" in out and "forward graph:" in out
+    assert dot.read_text().startswith('digraph "forward"')
+
+
+@pytest.mark.parametrize(
+    "name", ["nonsense", "no.such.module:make", "backend_workload:missing", "backend_workload:bad"]
+)
+def test_bad_workloads(name: str, workload: str) -> None:
+    with pytest.raises(OptionError):
+        load_workload(name)
+
+
+def test_explain_from_python() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = torch.softmax(torch.sort(x * 2 + 1).values, -1)
+        torch._dynamo.graph_break()
+        return y.exp() + 1
+
+    assert cudal1_compile.explain is explanation.explain
+    found: Any = cudal1_compile.explain(fn, torch.randn(16, 32), options={"target": "host"})
+    assert len(found.graphs) == 2
+    text = str(found)
+    assert "missed (no kernel yet)" in text and "aten.sort.default has no lowering" in text
+    plain = cudal1_compile.explain(fn, torch.randn(16, 32))
+    assert "plain inductor: no CUDA tensors" in str(plain)

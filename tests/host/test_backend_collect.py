@@ -1,0 +1,104 @@
+"""The collecting pass sees the very graphs that the compile's pass sees later: same fingerprints, same order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch._inductor.compile_fx import compile_fx
+
+from cudal1_compile.collect import collect
+from cudal1_compile.graph_key import copy_graph
+from cudal1_compile.splice import HOOK, Observe
+from cudal1_compile.survey import survey
+from cudal1_fx_passes.partition import Partition
+
+pytestmark = pytest.mark.host
+
+
+class Cnn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
+        self.norm, self.last = nn.BatchNorm2d(16), nn.BatchNorm2d(32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.norm(self.first(x))), 2)
+        return F.relu(self.last(self.second(x))).mean((2, 3))
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(32), nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(x + self.down(F.gelu(self.up(self.norm(x)))), -1)
+
+
+def branch(x: Tensor) -> Tensor:
+    y = torch.cond(x.sum() > 0, lambda v: torch.sin(v) * 2 + 1, lambda v: torch.cos(v) * 3 - 1, (x,))
+    return torch.softmax(y, -1)
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], bool, bool | None]] = {
+    "mlp training": (Mlp(), (16, 32), True, None),
+    "mlp inference": (Mlp(), (16, 32), False, None),
+    "cnn training": (Cnn(), (4, 3, 16, 16), True, None),
+    "cnn inference": (Cnn().eval(), (4, 3, 16, 16), False, None),
+    "dynamic training": (Mlp(), (16, 32), True, True),
+    "control flow": (branch, (16, 32), False, None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sees_what_the_compile_sees(name: str) -> None:
+    fn, size, trains, dynamic = CASES[name]
+    collected: list[str] = []
+    compiled: list[str] = []
+    kinds: list[str] = []
+
+    def see(graph: fx.Graph, found: Partition) -> None:
+        compiled.extend(r.fingerprint for r in found.regions)
+
+    def backend(gm: fx.GraphModule, example_inputs: list[Any]) -> Any:
+        before = gm.code
+        graphs = collect(gm, example_inputs, {}, None)
+        assert gm.code == before, "the graph is left as it is"
+        kinds.extend(g.phase for g in graphs)
+        collected.extend(r.fingerprint for g in graphs for r in g.partition.regions)
+        return compile_fx(copy_graph(gm), example_inputs, config_patches={HOOK: Observe(None, see)})
+
+    torch._dynamo.reset()
+    fast = torch.compile(fn, backend=backend, dynamic=dynamic)
+    with torch.set_grad_enabled(trains), torch._inductor.config.patch(force_disable_caches=True):
+        out = fast(torch.randn(size))
+        if trains:
+            out.square().sum().backward()
+    assert collected == compiled and collected
+    assert set(kinds) == ({"forward", "backward"} if trains else {"inference"})
+
+
+def test_survey_counts_uses_and_names_what_stays_outside() -> None:
+    def layers(x: Tensor, w: Tensor) -> Tensor:
+        for _ in range(3):
+            x = F.layer_norm(x @ w, (32,))
+        return x
+
+    found: list[Any] = []
+
+    def backend(gm: fx.GraphModule, example_inputs: list[Any]) -> Any:
+        found.extend(survey(collect(gm, example_inputs, {}, None), torch.device("cpu")))
+        return gm.forward
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(layers, backend=backend)(torch.randn(16, 32), torch.randn(32, 32))
+    seen, refused = found
+    assert [r.count for r in seen] == [3]
+    assert not seen[0].is_fusible, "its neighbours are products, which Inductor does not fuse with"
+    assert "aten.mm.default has no lowering" in {n.reason for n in refused}
