@@ -48,7 +48,7 @@ from benchmarks.model_kernels import (
     read_origins,
     regions_by_node,
 )
-from benchmarks.zoo import ZOO, build
+from benchmarks.zoo import ZOO, Loss, build
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.plan import GraphPlanned
 from cudal1_fx_passes.partition import Partition
@@ -149,9 +149,13 @@ class _Worker:
         """The regions that the backend's collecting pass sees."""
         plans: list[GraphPlanned] = []
         start = time.monotonic()
-        arm = compile_arm("plan", self.step, _planning_backend(self.job, plans), self.job.caches("plan"))
-        del arm
+        planned: Any = torch.compile(self.step.module, backend=_planning_backend(self.job, plans), dynamic=False)
+        with cache_folder(self.job.caches("plan")):
+            self.step.forward(planned)  # runs op by op, so that graphs behind a graph break are seen too
+        self.step.clear()
         torch._dynamo.reset()
+        if not self.job.dry:
+            torch.cuda.empty_cache()
         self.plan_s = time.monotonic() - start
         return {
             "regions": [asdict(r) for p in plans for r in p.regions],
@@ -354,6 +358,9 @@ def _own_process(job: Job, word: str) -> None:
 def _make_step(job: Job) -> Step:
     spec = next(s for s in ZOO if s.name == job.model)
     module, inputs = build(spec, job.device, job.layers, tiny=job.dry)
+    model: Any = getattr(module, "model", None)
+    if isinstance(module, Loss) and getattr(model, "loss_type", "") is None:
+        model.loss_type = "ForCausalLM"  # what it falls back to, but with a warning that breaks the graph
     return Step.of(module, inputs, job.train)
 
 

@@ -8,7 +8,7 @@
     -> all compile -> one after another measures with the GPU to itself -> second processes, warm
 
 Arms: eager, Inductor, Inductor in reduce-overhead, cudal1 (mode default, the choice between its variants settled
-on its first calls). Every call is timed with the host, in rounds of random order. Models are compiled side by side:
+on its first calls). Every call is timed with the host, in rounds of random order. Models compile side by side:
 compile times, Inductor's too, are those of a busy machine. OUT grows while it runs: models.rows.jsonl and
 models.partial.GPU.json hold what a killed run had. With another generator than the bundled one the
 file is called after it (models.teacher.GPU.json). Nothing is concluded here; model_summary.py says what counts.

@@ -1,0 +1,309 @@
+"""The models benchmark: its statistics, its reading of profiles and of Inductor's code, and a dry run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import model_kernels as kernels
+from benchmarks import model_summary as summary
+from benchmarks.model_arms import (
+    Arm,
+    NotYet,
+    Step,
+    WithLogits,
+    compile_arm,
+    errors,
+    results,
+    run_first,
+    time_rounds,
+)
+from benchmarks.model_synthesis import FirstLook, Watch, is_right, load_generator, wrote
+from benchmarks.models import main
+from benchmarks.zoo import Loss
+from cudal1_cache.rows import Attempt
+from cudal1_compile.judge.verdict import Deferred
+from cudal1_compile.synthesis.outcome import Outcome, Unfinished
+from cudal1_compile.synthesis.progress import Done, Finals
+
+ROOT = Path(__file__).parents[2]
+
+CODE = """
+# kernel path: somewhere
+# Topologically Sorted Source Nodes: [a], Original ATen: [aten.add]
+# Source node to ATen node mapping:
+#   a => add, view_3
+# Graph fragment:
+#   %arg0 : Tensor "f32[4][1]cuda:0" = PlaceHolder[target=arg0]
+#   %add : Tensor "f32[4][1]cuda:0"[num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%x, 1))
+#   %view_3 : [num_users=1] = call_function[target=torch.ops.aten.view.default](args = (%add, [4]), kwargs = {})
+#   %mul_7 : Tensor "f32[4]" = call_function[target=torch.ops.aten.mul.Tensor](args = (%add, %add), kwargs = {})
+#   %other : Tensor "f32[4]" = call_function[target=torch.ops.prims.convert_element_type.default](args = (%mul_7,))
+#   return %other
+triton_poi_fused_add_0 = async_compile.triton('triton_poi_fused_add_0', '''
+import triton
+''', device_str='cuda')
+
+
+# Graph fragment:
+#   %sum_1 : Tensor "f32[]" = call_function[target=torch.ops.aten.sum.default](args = (%mul_7,), kwargs = {})
+triton_red_fused_sum_1 = async_compile.triton('triton_red_fused_sum_1', '''
+''', device_str='cuda')
+"""
+
+
+def test_origins_count_operations_by_region_and_no_views() -> None:
+    found = kernels.read_origins(CODE, {"add": "aa", "view_3": "aa", "mul_7": "aa", "sum_1": "bb"})
+    assert found == {"triton_poi_fused_add_0": {"aa": 2, "": 1}, "triton_red_fused_sum_1": {"bb": 1}}
+
+
+def test_origins_of_graph_that_names_nothing() -> None:
+    assert kernels.read_origins("cpp_fused_0 = async_compile.cpp_pybinding([], '''\n", {}) == {"cpp_fused_0": {}}
+
+
+def trace(*events: tuple[str, str, float, float]) -> str:
+    rows = [{"cat": cat, "name": name, "ts": ts, "dur": took} for cat, name, ts, took in events]
+    return json.dumps({"traceEvents": [{"ph": "M"}, *rows]})
+
+
+SPIN = "at::cuda::(anonymous namespace)::spin_kernel(long)"
+
+
+def test_segments_begin_at_markers_whatever_the_order_of_the_file() -> None:
+    text = trace(
+        ("kernel", "triton_poi_0", 30.0, 2.0),
+        ("cuda_runtime", "cudaLaunchKernel", 9.0, 50.0),
+        ("kernel", SPIN, 10.0, 1.0),
+        ("kernel", "early", 5.0, 7.0),
+        ("kernel", "triton_poi_0", 12.0, 3.0),
+        ("gpu_memcpy", "Memcpy DtoD", 14.0, 1.5),
+        ("kernel", SPIN, 20.0, 1.0),
+    )
+    found = kernels.split_segments(kernels.read_trace(text), 2)
+    assert found == [{"triton_poi_0": 3.0, "Memcpy DtoD": 1.5}, {"triton_poi_0": 2.0}]
+    with pytest.raises(kernels.ProfileError, match="2 of 3 segments"):
+        kernels.split_segments(kernels.read_trace(text), 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "base"),
+    [
+        ("triton_per_fused_add_0", "triton", "triton_per_fused_add_0"),
+        ("row_stats(float*, float const*)", "library", "row_stats"),
+        ("void apply<4>(float*, int)", "library", "apply"),
+        ("nvjet_tst_128x8_64x12_1x2", "library", "nvjet_tst_128x8_64x12_1x2"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::Add>(int)", "aten", None),
+        ("Memset (Device)", "copy", None),
+    ],
+)
+def test_kinds_and_names_of_kernels(name: str, kind: str, base: str | None) -> None:
+    assert kernels.kind_of(name) == kind
+    assert base is None or kernels.base_name(name) == base
+
+
+def test_own_time_is_of_the_named_kernels_only() -> None:
+    times = {"void apply<4>(float*)": 3.0, "apply": 2.0, "apply2(int)": 7.0, "triton_apply": 5.0}
+    assert kernels.own_us(times, {"apply", "triton_apply"}) == 5.0
+
+
+def kernel(us: float, kind: str = "triton", **operations: int) -> dict[str, Any]:
+    named = {("" if key == "none" else key): n for key, n in operations.items()}
+    return {"name": "k", "us": us, "kind": kind, "operations": named, "part": 0}
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    accuracy = {
+        "errors": {a: {"output 0": 1e-6, "gradient of w": 2e-6} for a in ("eager", "inductor", "cudal1")},
+        "roundoff": 6e-8,
+    }
+    times = {"compile_s": 2.0, "first_run_s": 1.0}
+    return {
+        "model": "m",
+        "direction": "train",
+        "layers": 1,
+        "inductor_kernels": [kernel(10.0, aa=3, bb=1), kernel(4.0, none=2), kernel(50.0, "library")],
+        "plans": [{"choice": "all", "ratio": 1.2, "regions": {"aa": "hit", "bb": "missed"}, "chosen": ["aa"]}],
+        "accuracy": accuracy,
+        "median_ms": {"eager": 4.0, "inductor": 2.0, "reduce_overhead": 1.0, "cudal1": 1.0},
+        "ms": {},
+        "busy": {"inductor": 60.0, "cudal1": 50.0},
+        "own_us": 5.0,
+        "cold": {arm: dict(times) for arm in ("inductor", "cudal1")},
+        "kernels": ["apply"],
+        **changes,
+    }
+
+
+def test_coverage_weighs_operations_and_counts_aten_as_lost() -> None:
+    rows = [row(), row(inductor_kernels=[kernel(6.0, "aten"), kernel(1.0, "copy"), kernel(2.0, bb=1)])]
+    covered, spent = summary.time_coverage(rows, {"aa"})
+    assert (covered, spent) == (7.5, 22.0)
+    found = summary.figures(rows, {"aa", "not of these models"})
+    assert found["coverage_regions"] == 0.5 and found["wins"] == 0.5 and found["regions"] == 2
+    assert found["device_time_in_model_kernels"] == 0.1
+    lost = summary.uncovered(rows[0]["inductor_kernels"], {"aa"})
+    assert [(k["lost_us"], k["missing"]) for k in lost] == [(4.0, {"no region": 2}), (2.5, {"bb": 1})]
+
+
+def test_summary_over_models() -> None:
+    slow = row(median_ms={"eager": 1.0, "inductor": 1.0, "reduce_overhead": 2.0, "cudal1": 2.0})
+    found = summary.summarise([row(), slow], {"aa"})
+    assert found["speedup_over_inductor"] == pytest.approx(1.0)
+    assert found["speedup_over_best_of_three"] == pytest.approx(math.sqrt(0.5))
+    assert found["slowest_over_inductor"] == 0.5
+    assert found["sound"] == 1.0 and found["cold_compile_s"] == 6.0
+    assert "warm_compile_s" not in found
+    assert all(isinstance(v, int | float | str) for v in found.values())
+
+
+def test_summary_of_nothing_is_not_a_number() -> None:
+    assert math.isnan(float(summary.summarise([], set())["coverage_time"]))
+
+
+def test_a_larger_error_is_unsound_and_named() -> None:
+    accuracy = row()["accuracy"]
+    accuracy["errors"]["cudal1"] = {"output 0": 1e-6, "gradient of w": 1e-5}
+    found = summary.compare_errors(accuracy)
+    assert not found["sound"] and found["worst_tensor"] == "gradient of w"
+    assert found["worst_ratio"] == pytest.approx(5.0)
+
+
+def test_describe_is_json() -> None:
+    found = summary.describe(row(), {"aa"}, {"aa": 2.5})
+    assert json.loads(json.dumps(found))["synthesis_s_of_its_regions"] == 2.5
+    assert found["outcomes"] == {"hit": 1, "missed": 1}
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.line(x).square().mean()
+
+
+def small_step(train: bool = True) -> Step:
+    torch.manual_seed(0)
+    return Step.of(Small(), (torch.randn(8, 4),), train)
+
+
+def test_errors_are_relative_and_small_gradients_use_the_typical_scale() -> None:
+    exact = {"output 0": torch.tensor([2.0]), "gradient of a": torch.ones(100), "gradient of b": torch.zeros(4)}
+    found = errors({"output 0": torch.tensor([2.2]), "gradient of b": torch.full((4,), 1e-6)}, exact)
+    assert found["output 0"] == pytest.approx(0.1, rel=1e-5)
+    assert found["gradient of a"] == math.inf
+    assert found["gradient of b"] == pytest.approx(1e-3, rel=0.1)
+    assert errors({"output 0": torch.tensor([math.nan])}, {"output 0": torch.ones(1)})["output 0"] == math.inf
+
+
+def test_results_hold_outputs_and_every_gradient_and_leave_none() -> None:
+    step = small_step()
+    found = results(step, step.module)
+    assert set(found) == {"output 0", "gradient of line.weight", "gradient of line.bias"}
+    assert all(p.grad is None for p in step.module.parameters())
+    assert set(results(small_step(train=False), step.module)) == {"output 0"}
+
+
+def test_an_arm_is_compiled_without_running_until_its_gate_opens(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        def run(*args: Any) -> Any:
+            ran.append("now")
+            return gm(*args)
+
+        return run
+
+    step = small_step()
+    arm = compile_arm("test", step, backend, tmp_path)
+    assert ran == [] and arm.compile_s > 0
+    with pytest.raises(NotYet):
+        step.run(arm.call)
+    assert run_first(step, arm) > 0 and ran == ["now"]
+    times = time_rounds(step, [arm, Arm("eager", step.module)], rounds=5, limit_s=60.0)
+    assert {name: len(ms) for name, ms in times.items()} == {"test": 5, "eager": 5}
+    assert len(ran) == 6, "every round calls each arm once"
+
+
+def test_rounds_end_with_their_time() -> None:
+    step = small_step()
+    assert len(time_rounds(step, [Arm("eager", step.module)], rounds=50, limit_s=0.0)["eager"]) == 3
+
+
+def test_inference_of_a_transformer_checks_its_logits() -> None:
+    class Model(nn.Module):
+        def forward(self, input_ids: torch.Tensor, labels: torch.Tensor, return_dict: bool) -> Any:
+            return input_ids.sum(), labels * 2, "more"
+
+    inputs = (torch.ones(2), torch.ones(2))
+    step = Step.of(Loss(Model()), inputs, train=False)
+    assert isinstance(step.module, WithLogits) and len(step.module(*inputs)) == 2
+    assert isinstance(Step.of(Loss(Model()), inputs, train=True).module, Loss)
+
+
+def attempt(stage: str, reason: str = "", generator: str = "bundled", model: str = "ab") -> Attempt:
+    return Attempt("f", "t", "d", generator, model, "p", "", "", "code", stage, reason)
+
+
+def test_right_are_accepted_ones_and_those_that_only_cost_too_much() -> None:
+    assert is_right(attempt("accepted")) and is_right(attempt("time", "cost 9 is not below 3"))
+    assert not is_right(attempt("time", "a timed call gave a wrong result: 1 of 4"))
+    assert not is_right(attempt("verify", "cost")) and not is_right(attempt("deferred"))
+    assert wrote(attempt("accepted"), "bundled:ab") and not wrote(attempt("accepted"), "teacher:all")
+
+
+def test_the_first_look_leaves_finalists_open() -> None:
+    verdicts = FirstLook(judge=None).finalists(None, ["a", "b"])  # type: ignore[arg-type]
+    assert len(verdicts) == 2 and all(isinstance(v, Deferred) for v in verdicts)
+
+
+def test_regions_that_end_together_share_their_time() -> None:
+    said: list[str] = []
+    watch = Watch(said.append, ["a", "b"], {}, _mark=0.0)
+    for name in ("a", "b"):
+        watch(Done(1, 2, Outcome(name, Unfinished(""), 0, 0, 0), 1.0))
+    watch(Finals(1, 2, 1, None, 1.0))
+    assert watch.seconds_of["a"] == watch.seconds_of["b"] > 0
+    assert said[-1].strip().startswith("2 of 2 regions")
+
+
+def test_without_its_model_nothing_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert main(["--dry", "--out", str(tmp_path / "out"), "--generator", str(empty)]) == 2
+    assert "nothing is measured" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert load_generator("teacher", torch.device("cpu")).name.startswith("teacher:")
+
+
+@pytest.mark.slow
+@pytest.mark.host
+def test_a_dry_run_from_end_to_end(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["--dry", "--out", str(out), "--work", str(tmp_path / "work"), "--generator", "teacher"]
+    words += ["--models", "mlp", "--layers", "1", "--synthesis-s", "60", "--rounds", "3"]
+    paths = [ROOT / folder for folder in (".", "fx_passes", "cache", "trainer")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-m", "benchmarks.models", *words]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    body = json.loads((out / "models.teacher.dry.json").read_text())
+    assert body["n"] == 2 and body["device"].startswith("dry run")
+    found = body["summary"]
+    assert found["generator"] == "teacher:all" and found["failed"] == 0 and found["sound"] == 1.0
+    assert 0 < found["coverage_regions"] <= 1 and 0 < found["coverage_time"] <= 1 and found["wins"] > 0
+    models = body["detail"]["models"]
+    assert models["mlp.train"]["accuracy"]["tensors"] > 5
+    assert models["mlp.train"]["warm"]["cudal1"]["regions"]["new"] == 0
+    assert len((out / "models.teacher.rows.jsonl").read_text().splitlines()) == 2
+    assert not list(out.glob("*.partial.*"))
