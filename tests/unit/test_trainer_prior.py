@@ -11,7 +11,7 @@ import pytest
 
 from cudal1_fx_passes.text import print_program
 from cudal1_trainer.pairs import H100
-from cudal1_trainer.prior import MIN_TASKS, build_prior, fit, gather, load_prior, regret
+from cudal1_trainer.prior import MIN_TASKS, build_prior, fit, gather, is_current, load_prior, regret
 from cudal1_trainer.scorebook import ScoreBook, TaskScore, VariantScore, print_score
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.variants import make_task, parse_schedule, write_variants
@@ -47,7 +47,7 @@ def test_the_fast_schedules_of_unseen_programs_are_found(book: ScoreBook, tmp_pa
     found = build_prior(tmp_path)
     assert found["regret"] < 1.12 < found["regret_of_first"]
     prior = load_prior(tmp_path / "prior.npz")
-    assert prior is not None
+    assert prior is not None and is_current(tmp_path)
     hits = 0
     for seed in range(5000, 5020):
         program = make_task(seed)
@@ -55,6 +55,13 @@ def test_the_fast_schedules_of_unseen_programs_are_found(book: ScoreBook, tmp_pa
         best = schedules[int(np.argmin(prior.rank(program, schedules)))].stages[-1]
         hits += abs(math.log2(best.block) - 8) <= 1
     assert hits >= 16
+
+
+def test_new_scores_make_a_prior_stale(book: ScoreBook, tmp_path: Path) -> None:
+    _write(book, tmp_path)
+    build_prior(tmp_path)
+    _write(ScoreBook(book.facts, book.tasks[:-1]), tmp_path)
+    assert not is_current(tmp_path)
 
 
 def test_a_prior_that_does_not_help_is_not_written(tmp_path: Path) -> None:

@@ -63,7 +63,6 @@ def make_scores(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
     run(data, out / "scores", Budget(recipe.scores.seconds, recipe.scores.programs, recipe.scores.variants))
     for part in sorted((out / "scores").glob("scores*.jsonl.gz")):
         shutil.copy(part, data / f"scores.{out.name}.{part.name.removeprefix('scores.')}")
-    (data / "prior.npz").unlink(missing_ok=True)  # stage 1 fits it again
 
 
 def run_sft(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:

@@ -11,11 +11,12 @@ decides nothing in the compiler.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,7 @@ class Prior:
     shift: NDArray[np.float32]
     scale: NDArray[np.float32]
     layers: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
+    scores: str = ""  # digest of the score files that it was fitted to
 
     def rank(self, program: Program, schedules: Sequence[Schedule]) -> NDArray[np.float32]:
         """Predicted log time of each schedule, comparable within the program only."""
@@ -109,7 +111,7 @@ class Prior:
         return found
 
     def save(self, path: Path) -> None:
-        arrays = {"shift": self.shift, "scale": self.scale}
+        arrays = {"shift": self.shift, "scale": self.scale, "scores": np.array(self.scores)}
         for i, (weight, bias) in enumerate(self.layers):
             arrays |= {f"w{i}": weight, f"b{i}": bias}
         temporary = path.with_suffix(".tmp.npz")
@@ -122,9 +124,23 @@ def load_prior(path: Path) -> Prior | None:
     if not path.is_file():
         return None
     with np.load(path, allow_pickle=False) as arrays:
-        count = sum(1 for name in arrays.files if name.startswith("w"))
+        count = sum(1 for name in arrays.files if name[0] == "w")
         layers = tuple((arrays[f"w{i}"], arrays[f"b{i}"]) for i in range(count))
-        return Prior(arrays["shift"], arrays["scale"], layers)
+        return Prior(arrays["shift"], arrays["scale"], layers, str(arrays["scores"]))
+
+
+def digest_scores(data: Path) -> str:
+    """sha256 over a folder's score files."""
+    found = hashlib.sha256()
+    for path in score_files(data):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def is_current(data: Path) -> bool:
+    """Whether the folder's prior was fitted to the folder's scores."""
+    prior = load_prior(data / "prior.npz")
+    return prior is not None and prior.scores == digest_scores(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +233,7 @@ def build_prior(data: Path) -> dict[str, float]:
         "regret_of_first": regret(rest, rest.rank.astype(np.float32)),
     }
     if found["regret"] < found["regret_of_first"]:
-        prior.save(path)
+        replace(prior, scores=digest_scores(data)).save(path)
     log.info("prior: %s", json.dumps(found))
     return found
 

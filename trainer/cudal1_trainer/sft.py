@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from cudal1_trainer.corpus import CorpusMaker, heldout_batches
-from cudal1_trainer.prior import build_prior
+from cudal1_trainer.prior import build_prior, is_current
 from cudal1_trainer.recipe import Recipe, load_recipe
 from cudal1_trainer.scored import write_scored
 from cudal1_trainer.training import Training
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def train(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
     """Stage 1 from a data folder (corpus.py says what is in it) into `out`; returns the report."""
-    if os.environ.get("RANK", "0") == "0" and not (data / "prior.npz").is_file():
+    if os.environ.get("RANK", "0") == "0" and not is_current(data):
         build_prior(data)
     training = Training(recipe, data / "tokenizer", out)
     accelerator = training.accelerator

@@ -144,15 +144,18 @@ class Training:
         return report
 
     def _loop(self, steps: Iterator[Step]) -> None:
-        budget_s = self.recipe.train.minutes * 60
         before_s, start = self.progress.elapsed_s, time.monotonic()
         saved = time.monotonic()
         losses: list[Tensor] = []
         waited = 0.0
         last = (time.monotonic(), self.progress.tokens)
-        while (elapsed_s := self._agree(before_s + time.monotonic() - start)) < budget_s:
+        while True:
+            elapsed_s = self._agree(before_s + time.monotonic() - start)
+            done = self._done(elapsed_s)
+            if done >= 1.0:
+                break
             batch = next(steps)
-            rate = learning_rate(self.recipe.train, self.progress.step, elapsed_s / budget_s)
+            rate = learning_rate(self.recipe.train, self.progress.step, done)
             losses.append(self._step(batch, rate))
             waited += batch.waited_s
             p = self.progress
@@ -193,6 +196,11 @@ class Training:
                 f"Lower train.lr (now {self.recipe.train.lr}) or raise train.warmup_steps, and start again"
             )
         return mean
+
+    def _done(self, elapsed_s: float) -> float:
+        """Share of the run that is over."""
+        recipe = self.recipe.train
+        return self.progress.step / recipe.steps if recipe.steps else elapsed_s / (recipe.minutes * 60)
 
     def _agree(self, elapsed_s: float) -> float:
         """Rank 0's clock on every rank, so that all use one learning rate and stop together."""
