@@ -123,7 +123,11 @@ class _Importer:
 
     def read(self, node: fx.Node) -> Result:
         """What a node stands for; a constant is made anew."""
-        return self._lower(node) if node in self.constants else self.env[node]
+        if node in self.constants:
+            return self._lower(node)
+        if node not in self.env:
+            raise AxisConflict(f"argument {node} is no tensor of the region")
+        return self.env[node]
 
     def _lower_or_refuse(self, node: fx.Node) -> Result:
         self.draft.origin = node.name

@@ -1,0 +1,116 @@
+"""Which library call a `dot` is: a convolution, a transposed one, or a plain contraction.
+
+    t0 f32[d0,d4,d5] = dot(in0[d2=2*d5+k0-1], in1) over d1,k0    ->    conv1d(in0, in1, stride=2, padding=1)
+
+Axes sort themselves: in both operands and kept is a group, in both and summed an input channel, only in the
+weight an output channel, only in what is read a batch. Matching only; to_aten.py writes the calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cudal1_fx_passes.program import Index, Op, Program, Ref, operand_axes
+
+MAX_SPATIAL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Spatial:
+    """One convolved axis: read at (stride * out + dilation * window - padding), or divided where transposed."""
+
+    read: str
+    out: str
+    window: str
+    stride: int
+    dilation: int
+    padding: int
+    output_padding: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """Operand 0 is what is read where `swapped` is False. All axis lists in the program's order."""
+
+    swapped: bool
+    transposed: bool
+    batch: tuple[str, ...]
+    groups: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    spatial: tuple[Spatial, ...]
+
+
+def match_convolution(program: Program, op: Op) -> Convolution | None:
+    """The convolution that a `dot` is, or None where torch's conv functions do not compute it."""
+    if op.fn != "dot" or not all(isinstance(x, Ref) for x in op.operands):
+        return None
+    a, b = (x for x in op.operands if isinstance(x, Ref))
+    if bool(a.access) == bool(b.access):
+        return None
+    read, weight = (a, b) if a.access else (b, a)
+    for match in (_forward, _transposed):
+        spatial = [match(program, op, axis, index) for axis, index in read.access]
+        found = [s for s in spatial if s is not None]
+        if len(found) == len(spatial) <= MAX_SPATIAL:
+            return _sort_axes(program, op, read, weight, tuple(found), a is not read, match is _transposed)
+    return None
+
+
+def _sort_axes(
+    program: Program, op: Op, read: Ref, weight: Ref, spatial: tuple[Spatial, ...], swapped: bool, transposed: bool
+) -> Convolution | None:
+    windows, outs = {s.window for s in spatial}, {s.out for s in spatial}
+    held, weights = operand_axes(program.value_axes, read), set(program.value_axes[weight.name])
+    plain = [a.name for a in program.axes if a.name in (held | weights) - windows - outs]
+    if outs & weights or not windows <= weights or not windows <= set(op.over):
+        return None
+    both = [a for a in plain if a in held and a in weights]
+    summed = [a for a in plain if a in op.over]
+    if any(a not in both for a in summed):
+        return None
+    return Convolution(
+        swapped=swapped,
+        transposed=transposed,
+        batch=tuple(a for a in plain if a not in weights),
+        groups=tuple(a for a in both if a not in op.over),
+        inputs=tuple(summed),
+        outputs=tuple(a for a in plain if a not in held),
+        spatial=spatial,
+    )
+
+
+def _terms(index: Index, op: Op) -> tuple[int, str, int, str] | None:
+    """(coefficient, out axis, coefficient, window axis) of an index over one of each."""
+    if index.value is not None or len(index.terms) != 2:
+        return None
+    (c0, a0), (c1, a1) = sorted(index.terms, key=lambda term: term[1] in op.over)
+    return None if a0 in op.over or a1 not in op.over else (c0, a0, c1, a1)
+
+
+def _forward(program: Program, op: Op, axis: str, index: Index) -> Spatial | None:
+    terms = _terms(index, op)
+    if terms is None or index.divisor != 1 or index.offset > 0:
+        return None
+    stride, out, dilation, window = terms
+    if stride < 1 or dilation < 1:
+        return None
+    span = program.axis[axis].size - 2 * index.offset - dilation * (program.axis[window].size - 1) - 1
+    if span // stride + 1 != program.axis[out].size:
+        return None
+    return Spatial(axis, out, window, stride, dilation, -index.offset)
+
+
+def _transposed(program: Program, op: Op, axis: str, index: Index) -> Spatial | None:
+    terms = _terms(index, op)
+    if terms is None or terms[0] != 1 or terms[2] > -1 or index.offset < 0:
+        return None
+    _, out, dilation, window = terms
+    dilation, stride = -dilation, index.divisor
+    made = (
+        (program.axis[axis].size - 1) * stride - 2 * index.offset + dilation * (program.axis[window].size - 1) + 1
+    )
+    rest = program.axis[out].size - made
+    if not 0 <= rest < max(stride, dilation):
+        return None
+    return Spatial(axis, out, window, stride, dilation, index.offset, rest)

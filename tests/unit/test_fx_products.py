@@ -1,0 +1,100 @@
+"""Products become torch's own convolutions and contractions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.products import match_convolution
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.to_aten import to_aten
+
+
+def tensor(*sizes: int, seed: int = 0) -> Tensor:
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
+
+
+def check(program: Program, *inputs: Tensor) -> str:
+    """Asserts that the aten code is the program's meaning; returns the names of what it calls."""
+    gm = to_aten(program)
+    for wanted, got in zip(evaluate(program, inputs), gm(*inputs), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+    return " ".join(str(n.target) for n in gm.graph.nodes)
+
+
+def convolution(stride: int, padding: int, dilation: int) -> Program:
+    made = F.conv2d(torch.zeros(1, 3, 10, 10), torch.zeros(1, 3, 3, 3), None, stride, padding, dilation).shape[-1]
+    first, second = (f"{stride}*{d}+{dilation}*{k}-{padding}" for d, k in (("d5", "k0"), ("d6", "k1")))
+    return parse_program(
+        f"region v1\ndims d0=2 d1=3 d2=10 d3=10 d4=4 d5={made} d6={made} k0=3 k1=3\n"
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]\n"
+        f"t0 f32[d0,d4,d5,d6] = dot(in0[d2={first}, d3={second}], in1) over d1,k0,k1\nout0 f32[d0,d4,d5,d6] = t0\n"
+    )
+
+
+@pytest.mark.parametrize(("stride", "padding", "dilation"), [(1, 1, 1), (2, 1, 1), (2, 0, 2), (3, 2, 1)])
+def test_convolutions(stride: int, padding: int, dilation: int) -> None:
+    program = convolution(stride, padding, dilation)
+    found = match_convolution(program, program.ops[0])
+    assert found is not None and not found.swapped and not found.transposed
+    assert (found.batch, found.inputs, found.outputs, found.groups) == (("d0",), ("d1",), ("d4",), ())
+    assert "conv2d" in check(program, tensor(2, 3, 10, 10), tensor(4, 3, 3, 3, seed=1))
+
+
+def test_operands_in_the_other_order() -> None:
+    text = "region v1\ndims d0=2 d1=3 d2=8 d3=4 d4=8 k0=3\nin0 f32[d3,d1,k0]\nin1 f32[d0,d1,d2]\n"
+    text += "t0 f32[d0,d3,d4] = dot(in0, in1[d2=d4+k0-1]) over d1,k0\nout0 f32[d0,d3,d4] = t0\n"
+    assert "conv1d" in check(parse_program(text), tensor(4, 3, 3), tensor(2, 3, 8, seed=1))
+
+
+def test_groups_and_depthwise_convolutions() -> None:
+    grouped = "region v1\ndims d0=2 d1=2 d2=3 d3=8 d4=2 d5=8 k0=3\nin0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,d2,k0]\n"
+    grouped += "t0 f32[d0,d1,d4,d5] = dot(in0[d3=d5+k0-1], in1) over d2,k0\nout0 f32[d0,d1,d4,d5] = t0\n"
+    assert "conv1d" in check(parse_program(grouped), tensor(2, 2, 3, 8), tensor(2, 2, 3, 3, seed=1))
+    depthwise = "region v1\ndims d0=2 d1=4 d2=8 d3=8 k0=3\nin0 f32[d0,d1,d2]\nin1 f32[d1,k0]\n"
+    depthwise += "t0 f32[d0,d1,d3] = dot(in0[d2=d3+k0-1], in1) over k0\nout0 f32[d0,d1,d3] = t0\n"
+    assert "conv1d" in check(parse_program(depthwise), tensor(2, 4, 8), tensor(4, 3, seed=1))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_transposed_convolutions(stride: int, extra: int) -> None:
+    if extra >= stride:
+        pytest.skip("torch asks for an output padding below the stride")
+    made = (5 - 1) * stride - 2 + 2 + 1 + extra
+    text = f"region v1\ndims d0=2 d1=3 d2=5 d3=4 d4={made} k0=3\nin0 f32[d0,d1,d2]\nin1 f32[d1,d3,k0]\n"
+    text += f"t0 f32[d0,d3,d4] = dot(in0[d2=(d4-k0+1)/{stride}], in1) over d1,k0\nout0 f32[d0,d3,d4] = t0\n"
+    x, w = tensor(2, 3, 5), tensor(3, 4, 3, seed=1)
+    program = parse_program(text)
+    assert "conv_transpose1d" in check(program, x, w)
+    wanted = F.conv_transpose1d(x, w, stride=stride, padding=1, output_padding=extra)
+    torch.testing.assert_close(to_aten(program)(x, w)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_matrix_and_batched_products_are_contractions() -> None:
+    text = "region v1\ndims d0=2 d1=3 d2=4 d3=5\nin0 f32[d0,d1,d2]\nin1 f32[d0,d3,d2]\n"
+    text += "t0 f32[d0,d1,d3] = dot(in0, in1) over d2\nout0 f32[d0,d3,d1] = t0\n"
+    assert "einsum" in check(parse_program(text), tensor(2, 3, 4), tensor(2, 5, 4, seed=1))
+
+
+@pytest.mark.parametrize(
+    "access",
+    ["in0[d2=d4-k0-1]", "in0[d2=d4+k0+1]", "in0[d2=d4+k0]", "in0[d2=2*d4+k0-1]", "in0[d2=-d4+k0]"],
+)
+def test_other_windows_are_no_convolution_but_right(access: str) -> None:
+    text = "region v1\ndims d0=2 d1=3 d2=8 d3=4 d4=8 k0=3\nin0 f32[d0,d1,d2]\nin1 f32[d3,d1,k0]\n"
+    text += f"t0 f32[d0,d3,d4] = dot({access}, in1) over d1,k0\nout0 f32[d0,d3,d4] = t0\n"
+    program = parse_program(text)
+    assert match_convolution(program, program.ops[0]) is None
+    assert "conv" not in check(program, tensor(2, 3, 8), tensor(4, 3, 3, seed=1))
+
+
+def test_convolutions_compile() -> None:
+    program = convolution(1, 1, 1)
+    inputs = tensor(2, 3, 10, 10), tensor(4, 3, 3, 3, seed=1)
+    (got,) = torch.compile(to_aten(program), backend="eager", fullgraph=True)(*inputs)
+    torch.testing.assert_close(got, evaluate(program, inputs)[0], rtol=1e-4, atol=1e-4)
