@@ -43,6 +43,7 @@ from benchmarks.model_kernels import (
     base_name,
     count_operations,
     kind_of,
+    mean_times,
     own_us,
     profile,
     read_origins,
@@ -55,6 +56,7 @@ from cudal1_fx_passes.partition import Partition
 from cudal1_fx_passes.text import parse_program
 
 SETTLING_CALLS = 48  # within which the first-call trial must have decided
+PROFILED_CALLS = 3
 MODES = {"inductor": None, "reduce_overhead": "reduce-overhead"}
 
 
@@ -254,6 +256,7 @@ class _Worker:
 
     def _accuracy(self) -> dict[str, Any]:
         """Errors of each arm against the same model in float64."""
+        self.step.clear()
         exact_step = Step(
             copy.deepcopy(self.step.module).double(),
             tuple(x.double() if x.is_floating_point() else x for x in self.step.inputs),
@@ -278,22 +281,23 @@ class _Worker:
             "busy": busy,
             "inductor_kernels": self._attributed(times["inductor"]),
             "own_us": sum(own_us(part, kernels) for part in times["cudal1"]),
-            "cudal1_kernels": [dict(sorted(p.items(), key=lambda kv: -kv[1])[:40]) for p in times["cudal1"]],
+            "cudal1_kernels": [_longest(part) for part in times["cudal1"]],
         }
 
     def _profiled(self) -> dict[str, list[dict[str, float]]]:
         """Arm -> kernel times of the forward and, in training, of the backward."""
-        segments: list[Callable[[], None]] = []
+        once: list[Callable[[], None]] = []
         for arm in self.arms.values():
-            segments.append(_bind(self._forward, arm))
+            once.append(_bind(self._forward, arm))
             if self.job.train:
-                segments.append(self.step.backward)
+                once.append(self.step.backward)
         folder = self.job.work / "traces"
         folder.mkdir(parents=True, exist_ok=True)
-        found = profile(segments, folder / f"{self.job.name}.json")
+        found = profile(once * PROFILED_CALLS, folder / f"{self.job.name}.json")
         self.step.clear()
+        parts = [mean_times(found[i :: len(once)]) for i in range(len(once))]
         width = 2 if self.job.train else 1
-        return {name: found[i * width : (i + 1) * width] for i, name in enumerate(self.arms)}
+        return {name: parts[i * width : (i + 1) * width] for i, name in enumerate(self.arms)}
 
     def _forward(self, arm: Arm) -> None:
         self.step.clear()
@@ -424,6 +428,11 @@ def _provenance(seen: Provenance) -> Iterator[Callable[..., Any]]:
 
 def _bind(function: Callable[[Arm], None], arm: Arm) -> Callable[[], None]:
     return lambda: function(arm)
+
+
+def _longest(times: dict[str, float], count: int = 40) -> dict[str, float]:
+    """Names cut: those of libraries run over several lines."""
+    return {name[:120]: us for name, us in sorted(times.items(), key=lambda item: -item[1])[:count]}
 
 
 def _choice(plan: GraphPlanned) -> Any:

@@ -87,6 +87,12 @@ def split_segments(launches: Sequence[Launch], count: int) -> list[dict[str, flo
     return [dict(s) for s in segments]
 
 
+def mean_times(calls: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Microseconds by name, over several calls of one segment."""
+    names = dict.fromkeys(name for call in calls for name in call)
+    return {name: sum(call.get(name, 0.0) for call in calls) / len(calls) for name in names}
+
+
 def kind_of(name: str) -> Kind:
     """Whose work a kernel is. Inductor's own are `triton`; what nobody else claims is a library's."""
     if name.startswith("triton_"):

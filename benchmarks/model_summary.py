@@ -9,6 +9,7 @@ once each by fingerprint. Numbers in, numbers out.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -138,7 +139,9 @@ def describe(row: Row, right: Collection[str], synthesis_s: Mapping[str, float])
     found["choice"] = [p["choice"] for p in row["plans"]]
     found["choice_ratio"] = [p["ratio"] for p in row["plans"]]
     found["outcomes"] = count_outcomes(row)
-    found["synthesis_s_of_its_regions"] = sum(synthesis_s.get(f, 0.0) for f in regions)
+    wrote_s = sum(synthesis_s.get(f, 0.0) for f in regions)
+    found["synthesis_s_of_its_regions"] = wrote_s  # the time of regions worked on together is shared out
+    found["cold_first_call_with_synthesis_s"] = total_s(row["cold"]["cudal1"]) + wrote_s
     found["kernels"] = row["kernels"]
     for key in ("busy_failure", "turn_s", "load", "own_us"):
         if key in row:
@@ -155,6 +158,12 @@ def count_outcomes(row: Row) -> dict[str, int]:
         for outcome in plan["regions"].values():
             counts[outcome] = counts.get(outcome, 0) + 1
     return counts
+
+
+def count_refused(nodes: Iterable[Row]) -> dict[str, int]:
+    """Nodes that no region takes, by operation and reason, most frequent first."""
+    counts = Counter(f"{node['operation']}: {node['reason']}" for node in nodes)
+    return dict(counts.most_common())
 
 
 def by_kind(kernels: Iterable[Row]) -> dict[str, float]:

@@ -34,7 +34,7 @@ from typing import Any
 import torch
 
 from benchmarks.model_job import Job, Said, serve, serve_warm
-from benchmarks.model_summary import describe, intervals, summarise
+from benchmarks.model_summary import count_refused, describe, intervals, summarise
 from benchmarks.model_synthesis import Wanted, Written, find_right, load_generator, write_kernels
 from benchmarks.result_file import device_stem, write_result
 from benchmarks.zoo import ZOO
@@ -108,7 +108,7 @@ class Run:
             "models": detail,
             "failures": self.failures,
             "synthesis": self.written.describe(),
-            "refused_nodes": {job: plan["refused"] for job, plan in sorted(self.plans.items())},
+            "nodes_outside": {job: count_refused(plan["refused"]) for job, plan in sorted(self.plans.items())},
             "processes": len(self.plans),
             "cores": os.cpu_count(),
             "seconds": round(time.monotonic() - self.start, 1),
@@ -143,6 +143,8 @@ def main(argv: list[str] | None = None) -> int:
         seconds = min(arguments.synthesis_s, max(0.0, run.left_s - WARM_S))
         run.written = write_kernels(_wanted(run), generator, store, arguments.dry, seconds, run.say)
         run.right = find_right(store, _wanted(run), generator.name, arguments.dry)
+        run.say(f"{len(run.right)} of {len(_wanted(run))} regions have a right kernel")
+        run.write(f"{run.name}.partial")
         del generator
         measure(run, processes)
         warm(run, store, work)

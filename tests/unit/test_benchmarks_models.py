@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks import model_job
 from benchmarks import model_kernels as kernels
 from benchmarks import model_summary as summary
 from benchmarks.model_arms import (
@@ -284,6 +285,43 @@ def test_without_its_model_nothing_is_measured(tmp_path: Path, capsys: pytest.Ca
     assert "nothing is measured" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert load_generator("teacher", torch.device("cpu")).name.startswith("teacher:")
+
+
+def test_profiled_segments_come_back_by_arm_and_direction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part that only a GPU can run, with a profiler that charges each segment its number."""
+    ran: list[str] = []
+
+    def profiled(segments: Any, path: Path) -> list[dict[str, float]]:
+        for segment in segments:
+            segment()
+        return [{"triton_a": float(i), "mine(float*)": 1.0, "gemm": 2.0} for i in range(len(segments))]
+
+    monkeypatch.setattr(model_job, "profile", profiled)
+    worker = model_job._Worker.__new__(model_job._Worker)
+    worker.job = model_job.Job("mlp", True, 1, tmp_path, tmp_path)
+    worker.step = small_step()
+
+    def call(name: str) -> Any:
+        return lambda x: (ran.append(name), worker.step.module(x))[1]
+
+    worker.arms = {name: Arm(name, call(name)) for name in ("eager", "inductor", "cudal1")}
+    worker.origins = [({"triton_a": {"aa": 1}}, {}), ({"triton_a": {"bb": 2, "": 2}}, {})]
+    found = worker._busy(["mine"])
+    assert ran == ["eager", "inductor", "cudal1"] * model_job.PROFILED_CALLS
+    # six segments a call, three calls: segment i is charged i, i + 6 and i + 12
+    assert found["busy"] == {"eager": 19.0, "inductor": 23.0, "cudal1": 27.0}
+    assert found["own_us"] == 2.0
+    triton = [k for k in found["inductor_kernels"] if k["kind"] == "triton"]
+    assert [(k["part"], k["us"], k["operations"]) for k in triton] == [
+        (0, 8.0, {"aa": 1}),
+        (1, 9.0, {"bb": 2, "": 2}),
+    ]
+    json.dumps(found)
+
+
+def test_nodes_outside_are_counted_by_reason() -> None:
+    nodes = [{"node": f"mm_{i}", "operation": "aten.mm.default", "reason": "a product"} for i in range(3)]
+    assert summary.count_refused(nodes) == {"aten.mm.default: a product": 3}
 
 
 @pytest.mark.slow
