@@ -44,6 +44,7 @@ class SeenGraph:
 
     phase: Phase
     partition: Partition
+    code: str  # the graph as Python
 
 
 class _Seen(Exception):
@@ -81,7 +82,7 @@ class _InnerCompiler:
         needs_strides = phase == "forward" and GraphLowering.decide_layout_opt(gm, is_inference=False)
 
         def see(graph: fx.Graph, found: Partition) -> None:
-            self.seen.append(SeenGraph(phase, found))
+            self.seen.append(SeenGraph(phase, found, graph.python_code("self").src.strip()))
             if graph is gm.graph and not needs_strides:
                 raise _Seen
 

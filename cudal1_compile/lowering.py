@@ -139,7 +139,7 @@ class KernelCall(ir.ExternKernel):
             wrapper.generate_workspace_allocation(workspace)
         args = [o.codegen_reference() for o in self.outputs_] + [w.get_name() for w in scratch]
         inputs: Sequence[Any] = self.inputs
-        args += [i.codegen_reference() for i in inputs]
+        args += [_pointer(i) for i in inputs]
         args += [wrapper.codegen_python_sizevar(s) for s in self.call.symbols]
         args.append(self._stream(wrapper))
         wrapper.writeline(f"{self._loaded_name(wrapper)}({', '.join(args)})")
@@ -182,6 +182,14 @@ class KernelCall(ir.ExternKernel):
         if not root.header.contains(line):
             root.header.writeline(line)
         return name
+
+
+def _pointer(x: Any) -> str:
+    """The tensor to pass: only its address counts, so a view that begins where its buffer does is not made."""
+    is_same_place = isinstance(x, ir.ReinterpretView) and x.get_layout().offset == 0
+    if is_same_place and V.graph.get_dtype(x.get_name()) == x.get_dtype():
+        return str(x.get_name())
+    return str(x.codegen_reference())
 
 
 def _lower_fused(entry_id: str, ins: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:

@@ -30,7 +30,7 @@ from cudal1_compile.plan import GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.planner import Place, Planner
 from cudal1_compile.session import Session
 from cudal1_compile.splice import HOOK, Splice, UserPass
-from cudal1_compile.summary import report
+from cudal1_compile.summary import GRAPHS, SOURCES, dump, report, timed
 from cudal1_compile.survey import survey
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,11 @@ class Pipeline:
     def collect(self) -> list[SeenGraph]:
         """Every graph at the hook, as the compile will see it."""
         job = self.job
-        return collect(job.gm, job.example_inputs, job.options.inductor, self.previous)
+        with timed("collect"):
+            graphs = collect(job.gm, job.example_inputs, job.options.inductor, self.previous)
+        for graph in graphs:
+            dump(GRAPHS, f"{graph.phase} graph at the hook", graph.code)
+        return graphs
 
     def plan_for(self, graphs: Sequence[SeenGraph]) -> GraphPlanned:
         """Looks up the regions of collected graphs."""
@@ -81,7 +85,8 @@ class Pipeline:
         return other
 
     def synthesize(self, plan: GraphPlanned) -> GraphPlanned:
-        return with_regions(plan, self.planner.synthesize(plan.regions))
+        with timed("synthesis"):
+            return with_regions(plan, self.planner.synthesize(plan.regions))
 
     def finish(self, plan: GraphPlanned) -> Compiled:
         """Compiles with the plan's kernels, stores the plan, and says what was done."""
@@ -101,7 +106,12 @@ class Pipeline:
         """One variant, through Inductor's own caches."""
         splice = Splice(self.previous, self.planner.kernels(plan.chosen(choice), plan))
         patches = {**self.job.options.inductor, HOOK: splice}
-        compiled: Any = compile_fx(copy_graph(self.job.gm), list(self.job.example_inputs), config_patches=patches)
+        for kernel in splice.kernels.values():
+            dump(SOURCES, f"kernel {kernel.entry_id[:12]}", f"{kernel.text}{kernel.candidate.code}")
+        with timed(f"compile, variant {choice}"):
+            compiled: Any = compile_fx(
+                copy_graph(self.job.gm), list(self.job.example_inputs), config_patches=patches
+            )
         log.debug("variant %s: %d kernels in %d places", choice, len(splice.kernels), len(splice.replaced))
         return cast(Compiled, compiled)
 

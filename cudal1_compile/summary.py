@@ -4,13 +4,17 @@
 
 The ratio stands there only once it was measured on the user's own calls; until then the line ends in
 `deciding`. On the host target there is no speed, so there is no speed word. CUDAL1_DEBUG=1 adds a line for each
-region. A warm start prints the same line from the stored plan.
+region, 2 the time of each step, 3 the graphs as Python, 4 the kernels' sources. A warm start prints the same
+line from the stored plan.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from cudal1_compile.config import debug_level
 from cudal1_compile.plan import GraphPlanned, PlannedRegion
@@ -20,6 +24,7 @@ from cudal1_compile.synthesis.progress import TargetKind, show_score
 log = logging.getLogger(__name__)
 
 PREFIX = "cudal1: "
+REGIONS, TIMINGS, GRAPHS, SOURCES = 1, 2, 3, 4  # levels of CUDAL1_DEBUG
 
 
 def summary_line(plan: GraphPlanned, kind: TargetKind) -> str:
@@ -43,9 +48,24 @@ def region_line(region: PlannedRegion, kind: TargetKind) -> str:
 
 def report(plan: GraphPlanned, kind: TargetKind) -> None:
     say(summary_line(plan, kind))
-    if debug_level() >= 1:
+    if debug_level() >= REGIONS:
         for region in plan.regions:
             say(f"  {region_line(region, kind)}")
+
+
+@contextmanager
+def timed(step: str) -> Iterator[None]:
+    """CUDAL1_DEBUG=2: says how long a step took."""
+    start = time.monotonic()
+    yield
+    if debug_level() >= TIMINGS:
+        say(f"{step}: {time.monotonic() - start:.2f} s")
+
+
+def dump(level: int, title: str, text: str) -> None:
+    """CUDAL1_DEBUG=3 and 4: graphs and sources, whole."""
+    if debug_level() >= level:
+        say(f"{title}\n{text.rstrip()}")
 
 
 def say(text: str) -> None:
