@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 CHECK_EVERY = 20  # steps between looks at the loss; each look waits for the device
 PREFETCH = 8  # batches
+SMALL = 256  # hidden size up to which one thread is enough on a CPU
 
 
 class NotFinite(RuntimeError):
@@ -120,6 +121,8 @@ class Training:
         self.accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.manual_seed(recipe.seed)
+        if not cuda and recipe.model.hidden <= SMALL:
+            torch.set_num_threads(1)  # two threads on busy cores wait for each other: ten times slower
         out.mkdir(parents=True, exist_ok=True)
         self.tokenizer = load_tokenizer(tokenizer)
         self.loss = ReplyLoss(build_model(recipe.model, len(self.tokenizer)))
