@@ -57,6 +57,7 @@ from cudal1_fx_passes.text import parse_program
 
 SETTLING_CALLS = 48  # within which the first-call trial must have decided
 PROFILED_CALLS = 3
+FRAIL = {"reduce_overhead"}  # arms that a row can do without
 MODES = {"inductor": None, "reduce_overhead": "reduce-overhead"}
 
 
@@ -144,6 +145,7 @@ class _Worker:
         _prime(job)
         self.arms = {"eager": Arm("eager", self.step.module)}
         self.origins: list[tuple[dict[str, Operations], Operations]] = []  # of Inductor's kernels, by graph
+        self.failures: dict[str, str] = {}  # of what a row can do without
         self.plan_s = 0.0
         self._keys: list[str] = []
 
@@ -166,18 +168,36 @@ class _Worker:
         }
 
     def compile_inductor(self) -> None:
+        with self._may_fail("provenance"):
+            self.origins = self._find_origins()
+        torch._dynamo.reset()
+        for name, mode in MODES.items():
+            folder = self.job.caches("inductor")  # both modes share what Triton compiles
+            with self._may_fail(name):
+                self.arms[name] = compile_arm(name, self.step, inductor_backend(mode), folder)
+
+    def _find_origins(self) -> list[tuple[dict[str, Operations], Operations]]:
         seen = Provenance()
         with _provenance(seen) as backend:
             compile_arm("provenance", self.step, backend, self.job.caches("provenance"))
-        torch._dynamo.reset()
-        codes = seen.code if len(seen.code) == len(seen.found) else [""] * len(seen.found)
-        self.origins = [
+        if not seen.found or len(seen.code) != len(seen.found):
+            raise ProfileError(f"Inductor wrote {len(seen.code)} modules for {len(seen.found)} graphs")
+        return [
             (read_origins(code, regions_by_node(found)), count_operations(found))
-            for code, found in zip(codes, seen.found, strict=True)
+            for code, found in zip(seen.code, seen.found, strict=True)
         ]
-        for name, mode in MODES.items():
-            folder = self.job.caches("inductor")  # both modes share what Triton compiles
-            self.arms[name] = compile_arm(name, self.step, inductor_backend(mode), folder)
+
+    @contextmanager
+    def _may_fail(self, what: str) -> Iterator[None]:
+        """What a row can do without: its failure is noted, the arm is left out."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  any failure of a baseline is a finding, not the end
+            if what == "inductor":
+                raise
+            self.failures[what] = f"{type(error).__name__}: {error}"[:500]
+            self.arms.pop(what, None)
+            traceback.print_exc()
 
     def compile_cudal1(self) -> None:
         backend = _cudal1_backend(self.job, self._keys)
@@ -186,7 +206,13 @@ class _Worker:
     def measure(self) -> dict[str, Any]:
         """With the device to itself."""
         start = time.monotonic()
-        first_s = {name: run_first(self.step, arm) for name, arm in self.arms.items()}
+        first_s = {name: run_first(self.step, arm) for name, arm in self.arms.items() if name not in FRAIL}
+        for name in FRAIL & self.arms.keys():
+            with self._may_fail(name):
+                first_s[name] = run_first(self.step, self.arms[name])
+                for _ in range(3):  # CUDA graphs: warm up, record, replay
+                    self.step.clear()
+                    self.step.run(self.arms[name].call)
         settled = self._settle()
         accuracy = self._accuracy()
         arms = list(self.arms.values())
@@ -202,6 +228,7 @@ class _Worker:
             "ms": times,
             "median_ms": {name: median(ms) for name, ms in times.items() if ms},
             **self._busy(settled["kernels"]),
+            "failures": self.failures,
             "turn_s": time.monotonic() - start,
             "load": os.getloadavg()[0],
         }
@@ -215,9 +242,6 @@ class _Worker:
             self.step.run(self.arms["cudal1"].call)
             calls += 1
             plans = self._stored_plans()
-        for _ in range(3):  # CUDA graphs: warm up, record, replay
-            self.step.clear()
-            self.step.run(self.arms["reduce_overhead"].call)
         chosen = {f: e for p in plans for f, e in p.chosen(_choice(p)).items()}
         return {
             "settling": {"calls": calls, "seconds": time.monotonic() - start},
@@ -275,11 +299,12 @@ class _Worker:
         try:
             times = self._profiled()
         except (ProfileError, OSError, ValueError) as error:
-            return {"busy": None, "busy_failure": str(error), "inductor_kernels": [], "own_us": None}
+            self.failures["profile"] = str(error)
+            return {"busy": None, "inductor_kernels": [], "own_us": None}
         busy = {name: sum(sum(part.values()) for part in parts) for name, parts in times.items()}
         return {
             "busy": busy,
-            "inductor_kernels": self._attributed(times["inductor"]),
+            "inductor_kernels": self._attributed(times["inductor"]) if self.origins else [],
             "own_us": sum(own_us(part, kernels) for part in times["cudal1"]),
             "cudal1_kernels": [_longest(part) for part in times["cudal1"]],
         }

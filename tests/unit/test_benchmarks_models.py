@@ -319,6 +319,18 @@ def test_profiled_segments_come_back_by_arm_and_direction(tmp_path: Path, monkey
     json.dumps(found)
 
 
+def test_a_frail_arm_may_fail_and_inductor_may_not(tmp_path: Path) -> None:
+    worker = model_job._Worker.__new__(model_job._Worker)
+    worker.arms, worker.failures = {"reduce_overhead": Arm("reduce_overhead", len)}, {}
+    with worker._may_fail("reduce_overhead"):
+        raise RuntimeError("no graph")
+    assert worker.arms == {} and worker.failures == {"reduce_overhead": "RuntimeError: no graph"}
+    with pytest.raises(RuntimeError), worker._may_fail("inductor"):
+        raise RuntimeError("no code")
+    left = row(median_ms={"eager": 4.0, "inductor": 2.0, "cudal1": 1.0})
+    assert summary.summarise([left], {"aa"})["speedup_over_best_of_three"] == 2.0
+
+
 def test_nodes_outside_are_counted_by_reason() -> None:
     nodes = [{"node": f"mm_{i}", "operation": "aten.mm.default", "reason": "a product"} for i in range(3)]
     assert summary.count_refused(nodes) == {"aten.mm.default: a product": 3}
