@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from cudal1_fx_passes.draft import Draft, DraftOp, DraftRef, Place, Value
-from cudal1_fx_passes.layout import layout_of
+from cudal1_fx_passes.layout import Layout, layout_of
 from cudal1_fx_passes.merge import Parts, merge_axes
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import (
@@ -42,6 +42,10 @@ class Tensor:
     dims: tuple[Dim, ...]
     dtype: str
     domain: Domain = ANY
+
+
+class LayoutConflict(AxisConflict):
+    """The memory layout of an input or output cannot be said; the message begins with its name."""
 
 
 class TooManyDims(AxisConflict):
@@ -125,7 +129,7 @@ class _Naming:
 
     @staticmethod
     def _memory(t: Tensor) -> list[Atom]:
-        return [a for dim in layout_of(t.meta, t.dims).dims for a in leaves(dim)]
+        return [a for dim in _layout(t, t.dims).dims for a in leaves(dim)]
 
     @staticmethod
     def _hint(atoms: list[Atom]) -> int:
@@ -149,8 +153,16 @@ class _Naming:
         return tuple(sorted({self.names[a] for a in atoms}, key=self.order.__getitem__))
 
 
+def _layout(t: Tensor, dims: tuple[Dim, ...]) -> Layout:
+    """layout_of, its conflicts named by the tensor."""
+    try:
+        return layout_of(t.meta, dims)
+    except AxisConflict as conflict:
+        raise LayoutConflict(f"{t.name}: {conflict}") from None
+
+
 def _emit_input(t: Tensor, draft: Draft, naming: _Naming) -> Input:
-    layout = layout_of(t.meta, t.dims)
+    layout = _layout(t, t.dims)
     domain = draft.domains.get(t.name, t.domain)
     axis = draft.below.get(t.name)
     if axis is not None and find(axis) in naming.names:
@@ -163,7 +175,7 @@ def _emit_output(t: Tensor, value: Value, draft: Draft, naming: _Naming, names: 
         raise AxisConflict("an output that is a constant")
     if value.access:
         raise AxisConflict("an output that is a slice")
-    layout = layout_of(t.meta, value.dims)
+    layout = _layout(t, value.dims)
     axes = tuple(naming.names[a] for d in layout.dims for a in d)
     if set(axes) != {naming.names[a] for a in draft.varies_over(value)}:
         raise AxisConflict("an output that is the same along a whole dim (an expanded value)")

@@ -24,7 +24,7 @@ from cudal1_fx_passes import lower_views
 from cudal1_fx_passes.border import constant_nodes, is_bundle, is_view, lowering_of, region_inputs, region_outputs
 from cudal1_fx_passes.domain import Span, domain_of, with_demands
 from cudal1_fx_passes.draft import Draft, Value, dtype_name
-from cudal1_fx_passes.emit import Emitted, Tensor, TooManyDims, emit
+from cudal1_fx_passes.emit import Emitted, LayoutConflict, Tensor, TooManyDims, emit
 from cudal1_fx_passes.errors import ImportRefused, NodeRefused, ProgramError, RegionTooWide
 from cudal1_fx_passes.layout import input_dims
 from cudal1_fx_passes.lowering import Call, Result, find_overload, hint
@@ -160,6 +160,8 @@ class _Importer:
             return emit(self.draft, inputs, outputs)
         except TooManyDims as wide:
             raise RegionTooWide(self.outputs[-1].name, str(wide)) from None
+        except LayoutConflict as conflict:
+            raise NodeRefused(self._blame(str(conflict)), str(conflict)) from None
         except (AxisConflict, ProgramError) as conflict:
             raise ImportRefused(self._blame(str(conflict)), str(conflict)) from None
 

@@ -61,6 +61,15 @@ def layout_of(meta: torch.Tensor, dims: Sequence[Dim]) -> Layout:
     return Layout(tuple(d for d, _ in made), tuple(s for _, s in made))
 
 
+def can_be_said(meta: torch.Tensor) -> bool:
+    """Whether a program can hold the tensor's layout: a symbolic stride must be that of a dense tensor."""
+    try:
+        layout_of(meta, input_dims(meta))
+    except AxisConflict:
+        return False
+    return True
+
+
 def _spread(atoms: list[Atom], step: int) -> list[tuple[Dim, int]]:
     found: list[tuple[Dim, int]] = []
     for atom in reversed(atoms):

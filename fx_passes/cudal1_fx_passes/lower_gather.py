@@ -65,17 +65,27 @@ def _broadcast(c: Call, indices: list[Value]) -> tuple[Dim, ...]:
 
 
 def _wrapped(c: Call, index: Value, size: object) -> Value:
+    if not isinstance(index.source, str) or _not_negative(c.draft, index.source):
+        return index
     if not isinstance(size, int):
         raise AxisConflict("an index that may be negative, into a symbolic dim")
-    if not isinstance(index.source, str) or _counts(c.draft, index.source):
-        return index
     below = c.draft.pointwise("lt", [index, 0])
     return c.draft.pointwise("where", [below, c.draft.pointwise("add", [index, size]), index])
 
 
-def _counts(draft: Draft, source: str) -> bool:
-    """Whether a value is a plain iota, which is never negative."""
-    return any(op.name == source and op.fn == "iota" for op in draft.ops)
+def _not_negative(draft: Draft, source: str) -> bool:
+    """Whether a value is made of positions and of numbers that are not negative."""
+    op = next((op for op in draft.ops if op.name == source), None)
+    if op is None or op.fn not in ("iota", "cast", "add", "mul", "where", "amax", "sum", "cumsum"):
+        return False
+    if op.fn == "cast" and any(isinstance(x, DraftRef) and _is_bool(draft, x.source) for x in op.operands):
+        return True
+    operands = op.operands[1:] if op.fn == "where" else op.operands
+    return all(_not_negative(draft, x.source) if isinstance(x, DraftRef) else x.value >= 0 for x in operands)
+
+
+def _is_bool(draft: Draft, source: str) -> bool:
+    return any(op.name == source and op.dtype == "bool" for op in draft.ops)
 
 
 def _index(c: Call, index: Value) -> Value:

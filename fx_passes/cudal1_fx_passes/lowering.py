@@ -19,9 +19,10 @@ import torch._inductor.inductor_prims  # registers prims that post-grad graphs h
 from torch import fx
 from torch._ops import OpOverload
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+from torch.utils._sympy.functions import FloorDiv, Max
 
 from cudal1_fx_passes.draft import Draft, Number, Value, dtype_name
-from cudal1_fx_passes.unify import AxisConflict, Dim, Extent, new_dim
+from cudal1_fx_passes.unify import AxisConflict, Dim, Extent, divide, new_dim
 
 Role = Literal["pointwise", "view", "reduce", "scan", "window", "gather"]
 Result = Value | tuple[Value | None, ...]
@@ -162,11 +163,27 @@ def holds_tensors(node: fx.Node) -> bool:
 
 
 def extent(size: int | torch.SymInt) -> Extent:
-    """A size as an int or a sympy expression, without guarding on it."""
+    """A size as an int or a sympy expression, without guarding on it.
+
+    Sizes are at least 1 here (empty tensors are refused), so Max(1, s) is s, and a floor division that comes
+    out even is a quotient.
+    """
     if isinstance(size, int):
         return size
     expr = size.node.expr
+    if not expr.is_Integer:
+        expr = expr.replace(lambda e: _is_max_of_one(e), lambda e: next(a for a in e.args if a != 1))
+        expr = expr.replace(lambda e: isinstance(e, FloorDiv), _even_quotient)
     return int(expr) if expr.is_Integer else expr
+
+
+def _is_max_of_one(expr: sympy.Expr) -> bool:
+    return isinstance(expr, (Max, sympy.Max)) and len(expr.args) == 2 and 1 in expr.args
+
+
+def _even_quotient(expr: sympy.Expr) -> sympy.Expr:
+    found = divide(*expr.args)
+    return expr if found is None else sympy.sympify(found)
 
 
 def hint(size: int | torch.SymInt) -> int:

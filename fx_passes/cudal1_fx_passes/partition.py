@@ -24,6 +24,7 @@ from cudal1_fx_passes.canonical import canonical_form
 from cudal1_fx_passes.errors import ImportRefused, NodeRefused, RegionTooWide
 from cudal1_fx_passes.from_fx import ImportedRegion, import_region
 from cudal1_fx_passes.grow import Grower, components, element_count
+from cudal1_fx_passes.layout import can_be_said
 from cudal1_fx_passes.lowering import holds_tensors
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
@@ -221,8 +222,8 @@ def make_region(nodes: Sequence[fx.Node], imported: ImportedRegion) -> Region:
 def strip_views(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     """Drops views whose results nothing inside reads, and views of outside tensors.
 
-    A view of an outside tensor stays where something inside reads that tensor too, and where it copies:
-    the region then reads one tensor and not two.
+    A view of an outside tensor stays where something inside reads that tensor too, so that the region reads
+    one tensor and not two; where it copies; and where a program cannot say its strides.
     """
     kept = dict.fromkeys(nodes)
     changed = True
@@ -244,7 +245,14 @@ def _is_loose(node: fx.Node, kept: dict[fx.Node, None]) -> bool:
     if any(a in kept for a in sources):
         return False
     shared = any(u in kept and not is_view(u) for a in sources for u in a.users)
-    return not shared and not copies(node)
+    return not shared and not copies(node) and _readable(node)
+
+
+def _readable(node: fx.Node) -> bool:
+    val = node.meta["val"]
+    return all(
+        can_be_said(x) for x in (val if isinstance(val, (tuple, list)) else [val]) if isinstance(x, torch.Tensor)
+    )
 
 
 def copies(node: fx.Node) -> bool:

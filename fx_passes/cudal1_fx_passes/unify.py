@@ -162,8 +162,8 @@ def _take(stack: list[Atom], extent: Extent) -> Dim:
 
 def divide(a: Extent, b: Extent) -> Extent | None:
     """a / b where it is exact for every value of the symbols, else None."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a // b if a % b == 0 else None
+    if isinstance(a, (int, sympy.Integer)) and isinstance(b, (int, sympy.Integer)):
+        return int(a) // int(b) if a % b == 0 else None
     if a == b:
         return 1
     quotient = sympy.cancel(sympy.sympify(a) / sympy.sympify(b))

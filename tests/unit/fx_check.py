@@ -18,6 +18,7 @@ from cudal1_fx_passes.capture import CapturedGraph, capture_graphs, copy_graph
 from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.grow import element_count
 from cudal1_fx_passes.layout import memory_view
+from cudal1_fx_passes.lowering import holds_tensors
 from cudal1_fx_passes.partition import Partition, Region, partition, region_graph
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.to_aten import to_aten
@@ -121,7 +122,7 @@ def coverage(graph: CapturedGraph, found: Partition) -> Coverage:
         for n in graph.gm.graph.nodes
         if n.op == "call_function" and not is_view(n) and not any(x in str(n.target) for x in LIBRARY)
     ]
-    counted = [n for n in counted if "getitem" not in str(n.target)]
+    counted = [n for n in counted if "getitem" not in str(n.target) and holds_tensors(n)]
     outside = [n for n in counted if n not in taken]
     return Coverage(len(counted) - len(outside), len(outside), {n.name: found.refused[n.name] for n in outside})
 

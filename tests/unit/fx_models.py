@@ -191,6 +191,12 @@ CASES = [
         lambda: (nn.BatchNorm2d(6), [_image().to(memory_format=torch.channels_last)]),
         train=True,
     ),
+    Case(
+        "batch_norm_dynamic",
+        lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)), [_image(3, 3)]),
+        train=True,
+        dynamic=True,
+    ),
     Case("group_norm", lambda: (nn.GroupNorm(2, 6), [_image()]), train=True),
     Case(
         "group_norm_silu_pool",

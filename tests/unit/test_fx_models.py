@@ -8,6 +8,7 @@ from fx_models import CASES, Case
 
 # share of computing nodes (views and library calls not counted) that must lie in regions
 LEAST = {
+    "batch_norm_dynamic": 0.6,
     "pooling": 0.5,
     "embedding_norm": 0.6,
     "mha": 0.75,
