@@ -178,6 +178,7 @@ print(generator.calls, counters["aot_autograd"]["autograd_cache_hit"], counters[
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_hits_every_cache(tmp_path: Path) -> None:
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
