@@ -35,6 +35,40 @@ class NotYet(Exception):
     """Raised where compiled code would run before its gate is open."""
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a process measures. `store`: kernel cache; `work`: folder for compiler caches and logs."""
+
+    model: str
+    train: bool
+    layers: int
+    store: Path
+    work: Path
+    dry: bool = False
+    rounds: int = 20
+    limit_s: float = 10.0  # of the timed rounds
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}.{'train' if self.train else 'inference'}"
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu") if self.dry else torch.device("cuda", 0)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the backend: what the cache holds is used, nothing is asked for."""
+        return {
+            "on_miss": "fallback",
+            "cache_dir": str(self.store),
+            "target": "host" if self.dry else "auto",
+        }
+
+    def caches(self, arm: str) -> Path:
+        return self.work / "caches" / self.name / arm
+
+
 @dataclass
 class Gate:
     is_open: bool = False

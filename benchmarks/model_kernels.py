@@ -24,6 +24,7 @@ from cudal1_fx_passes.partition import Partition
 
 Kind = Literal["triton", "aten", "copy", "library"]
 Operations = dict[str, int]  # fingerprint -> operations of that region; OUTSIDE for those of no region
+Origins = tuple[dict[str, Operations], Operations]  # of one graph: by kernel of Inductor's, and of all nodes
 
 OUTSIDE = ""
 MARKER = "spin_kernel"  # of torch.cuda._sleep

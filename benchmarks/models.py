@@ -33,7 +33,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.model_job import Job, Said, serve, serve_warm
+from benchmarks.model_arms import Job
+from benchmarks.model_job import Said, serve, serve_warm
 from benchmarks.model_summary import count_refused, describe, intervals, summarise
 from benchmarks.model_synthesis import Wanted, Written, find_right, load_generator, write_kernels
 from benchmarks.result_file import device_stem, write_result

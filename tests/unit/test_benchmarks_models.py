@@ -14,11 +14,12 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import model_job
 from benchmarks import model_kernels as kernels
+from benchmarks import model_measure
 from benchmarks import model_summary as summary
 from benchmarks.model_arms import (
     Arm,
+    Job,
     NotYet,
     Step,
     WithLogits,
@@ -296,18 +297,18 @@ def test_profiled_segments_come_back_by_arm_and_direction(tmp_path: Path, monkey
             segment()
         return [{"triton_a": float(i), "mine(float*)": 1.0, "gemm": 2.0} for i in range(len(segments))]
 
-    monkeypatch.setattr(model_job, "profile", profiled)
-    worker = model_job._Worker.__new__(model_job._Worker)
-    worker.job = model_job.Job("mlp", True, 1, tmp_path, tmp_path)
-    worker.step = small_step()
+    monkeypatch.setattr(model_measure, "profile", profiled)
+    step = small_step()
 
     def call(name: str) -> Any:
-        return lambda x: (ran.append(name), worker.step.module(x))[1]
+        return lambda x: (ran.append(name), step.module(x))[1]
 
-    worker.arms = {name: Arm(name, call(name)) for name in ("eager", "inductor", "cudal1")}
-    worker.origins = [({"triton_a": {"aa": 1}}, {}), ({"triton_a": {"bb": 2, "": 2}}, {})]
-    found = worker._busy(["mine"])
-    assert ran == ["eager", "inductor", "cudal1"] * model_job.PROFILED_CALLS
+    arms = {name: Arm(name, call(name)) for name in ("eager", "inductor", "cudal1")}
+    origins = [({"triton_a": {"aa": 1}}, {}), ({"triton_a": {"bb": 2, "": 2}}, {})]
+    job = Job("mlp", True, 1, tmp_path, tmp_path)
+    turn = model_measure.Turn(job, step, arms, origins, [], {}, 0.0)
+    found = turn._busy(["mine"])
+    assert ran == ["eager", "inductor", "cudal1"] * model_measure.PROFILED_CALLS
     # six segments a call, three calls: segment i is charged i, i + 6 and i + 12
     assert found["busy"] == {"eager": 19.0, "inductor": 23.0, "cudal1": 27.0}
     assert found["own_us"] == 2.0
@@ -319,13 +320,12 @@ def test_profiled_segments_come_back_by_arm_and_direction(tmp_path: Path, monkey
     json.dumps(found)
 
 
-def test_a_frail_arm_may_fail_and_inductor_may_not(tmp_path: Path) -> None:
-    worker = model_job._Worker.__new__(model_job._Worker)
-    worker.arms, worker.failures = {"reduce_overhead": Arm("reduce_overhead", len)}, {}
-    with worker._may_fail("reduce_overhead"):
+def test_a_frail_arm_may_fail_and_inductor_may_not() -> None:
+    arms, failures = {"reduce_overhead": Arm("reduce_overhead", len)}, {}
+    with model_measure.may_fail(arms, failures, "reduce_overhead"):
         raise RuntimeError("no graph")
-    assert worker.arms == {} and worker.failures == {"reduce_overhead": "RuntimeError: no graph"}
-    with pytest.raises(RuntimeError), worker._may_fail("inductor"):
+    assert arms == {} and failures == {"reduce_overhead": "RuntimeError: no graph"}
+    with pytest.raises(RuntimeError), model_measure.may_fail(arms, failures, "inductor"):
         raise RuntimeError("no code")
     left = row(median_ms={"eager": 4.0, "inductor": 2.0, "cudal1": 1.0})
     assert summary.summarise([left], {"aa"})["speedup_over_best_of_three"] == 2.0
