@@ -141,7 +141,7 @@ def write_kernels(
     with Store.open(store_folder) as store, Judge(_target(dry)) as judge:
         for port, budget in (
             (FirstLook(judge), Budget(FIRST_LOOK * seconds, 1, regions_at_once=16, finalists=1, reserve=0.0)),
-            (judge, Budget(0.0, 3, finalists=3)),
+            (judge, Budget(0.0, 3, regions_at_once=8, finalists=3)),
         ):
             left_s = seconds - (time.monotonic() - begin)
             limit = _limited(budget, left_s)
