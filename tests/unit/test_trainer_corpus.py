@@ -216,7 +216,7 @@ def test_measured_programs_are_written_out_once(book: ScoreBook, data: Path, tmp
     one = parse_scored(found.lines[0])
     assert parse_scored(print_scored(one, print_program(one.program))) == one
     batches = CorpusMaker(RECIPE, folder, path)(0)
-    assert sum(len(b.spans) for b in batches) > 5
+    assert sum(len(b.spans) for b in batches) >= 3
 
 
 def test_without_scores_nothing_is_written(data: Path, tmp_path: Path) -> None:

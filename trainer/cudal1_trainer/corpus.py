@@ -1,6 +1,7 @@
 """The corpus: an endless, reproducible stream of training pairs, laid out as batches.
 
-Fresh pairs come from tasks x teachers, made on the fly; their schedules are those that the prior takes for fast.
+Fresh pairs come from tasks x teachers, made on the fly; most tasks are widened (widen.py) to the breadth of real
+regions, and their schedules are those that the prior takes for fast.
 Measured pairs come from the score file, written out by scored.py: contrastive ones (a strictly faster third) and
 plain ones whose target is mostly among the fastest. Programs held out are skipped by fingerprint and by
 structure. Chunk c of the stream is a function of (recipe, data folder, c).
@@ -43,7 +44,7 @@ from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scored import ScoredPrograms, read_scored, write_scored
 from cudal1_trainer.teachers import Schedule, variants, write_reply
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
-from cudal1_trainer.variants import make_task, write_variants
+from cudal1_trainer.variants import WIDE_SEED, make_task, write_variants
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,8 @@ class Source:
         return rng.choices(draws, (r.contrastive, r.scored_plain, fresh))[0](rng)
 
     def _fresh(self, rng: random.Random) -> list[tuple[Program, Pair]]:
-        program = make_task(rng.getrandbits(SEED_BITS))
+        wide = WIDE_SEED if rng.random() < self.recipe.widened else 0
+        program = make_task(wide + rng.getrandbits(SEED_BITS))
         if self.heldout.holds(program):
             return []
         return [(program, plain_pair(choose_facts(rng), program, r)) for r in self._replies(program, rng)]

@@ -3,7 +3,7 @@
     python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 480 [--recipe h100]
 
 Worker processes make a task, write and build its variants (CPU, in parallel), then take the device's lock, check
-every kernel against the float64 oracle and time the right ones beside aten. Tasks 0, 1, 2, ... are taken in order;
+every kernel against the float64 oracle and time the right ones beside aten. Tasks are taken in order, plain and widened by turns;
 those already in the score files of --data or --out are skipped, so a run that was killed, or a later run, goes on.
 Held-out programs are never measured. At the end the new lines are packed as gzip parts beside scores.jsonl.
 """
@@ -39,7 +39,7 @@ from cudal1_trainer.scorebook import (
     read_scores,
     score_files,
 )
-from cudal1_trainer.variants import Variant, make_task, write_variants
+from cudal1_trainer.variants import WIDE_SEED, Variant, make_task, write_variants
 from cudal1_trainer.workers import Exclusive, Finished, Lost, Outcome, run_jobs
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,9 @@ def blame(lost: Lost) -> Job | None:
 
 def jobs_left(done: Iterable[int], programs: int, variants: int) -> Iterator[Job]:
     known = set(done)
-    fresh = (seed for seed in itertools.count() if seed not in known)
+    # every other one is widened, as in training
+    seeds = (half + wide for half in itertools.count() for wide in (0, WIDE_SEED))
+    fresh = (seed for seed in seeds if seed not in known)
     return (Job(seed, variants) for seed in itertools.islice(fresh, programs))
 
 

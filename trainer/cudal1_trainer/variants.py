@@ -20,8 +20,11 @@ from cudal1_fx_passes.text import print_program
 from cudal1_trainer.tasks import generate_task
 from cudal1_trainer.teachers import Schedule, variants, write_reply
 from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.widen import widen
 
 log = logging.getLogger(__name__)
+
+WIDE_SEED = 2**56
 
 _STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(\.r)?(?:\.s(\d+))?")
 
@@ -44,8 +47,11 @@ class Variant:
 
 
 def make_task(seed: int) -> Program:
-    """The task of this seed, in canonical form."""
-    return canonicalise(generate_task(random.Random(f"task {seed}")))
+    """The task of this seed, in canonical form; seeds in [WIDE_SEED, 2 * WIDE_SEED) give widened tasks."""
+    if not WIDE_SEED <= seed < 2 * WIDE_SEED:
+        return canonicalise(generate_task(random.Random(f"task {seed}")))
+    rng = random.Random(f"wide {seed}")
+    return widen(make_task(seed - WIDE_SEED), rng, lambda: make_task(rng.getrandbits(48)))
 
 
 def canonical_key(program: Program) -> str:
