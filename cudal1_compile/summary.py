@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from cudal1_compile.synthesis.progress import TargetKind, show_score
 log = logging.getLogger(__name__)
 
 PREFIX = "cudal1: "
+REASON_CHARACTERS = 160
 REGIONS, TIMINGS, GRAPHS, SOURCES = 1, 2, 3, 4  # levels of CUDAL1_DEBUG
 
 
@@ -42,7 +44,8 @@ def region_line(region: PlannedRegion, kind: TargetKind) -> str:
     """One region, its decision and why."""
     uses = f" x{region.count}" if region.count > 1 else ""
     score = f", {show_score(region.speedup, kind)}" if region.has_kernel and region.speedup else ""
-    why = f" ({region.reason})" if region.reason else ""
+    reason = " ".join(region.reason.split())
+    why = f" ({textwrap.shorten(reason, REASON_CHARACTERS)})" if reason else ""
     return f"{region.fingerprint[:12]} {region.phase}{uses}, {region.ops} ops: {region.outcome}{score}{why}"
 
 
