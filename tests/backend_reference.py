@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor import list_mode_options
 
 from cudal1_compile import pipeline, planner, registry
 from cudal1_compile.candidate import Candidate, _parse_scratch
@@ -72,5 +73,13 @@ def every_region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     torch._dynamo.reset()
 
 
-def compiled(fn: Callable[..., Any], target: str = "host", **settings: Any) -> Callable[..., Any]:
-    return torch.compile(fn, backend="cudal1", options={"target": target}, **settings)  # type: ignore[no-any-return]
+def mode_options(mode: str | None) -> dict[str, Any]:
+    """A mode as Inductor's options: torch.compile takes a mode or options, never both."""
+    return list_mode_options(mode) if mode else {}
+
+
+def compiled(
+    fn: Callable[..., Any], target: str = "host", mode: str | None = None, **settings: Any
+) -> Callable[..., Any]:
+    options = {"target": target} | mode_options(mode)
+    return torch.compile(fn, backend="cudal1", options=options, **settings)  # type: ignore[no-any-return]

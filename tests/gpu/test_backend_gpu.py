@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from backend_reference import Calls, compiled, every_region  # noqa: F401  a fixture
+from backend_reference import Calls, compiled, every_region, mode_options  # noqa: F401  a fixture
 from torch import Tensor, nn
 
 from cudal1_compile import choice, pipeline
@@ -48,9 +48,10 @@ class Cnn(nn.Module):
         return F.silu(self.group(self.second(x))).mean((2, 3))
 
 
-def with_teacher(model: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+def with_teacher(model: Callable[..., Any], mode: str | None = None, **settings: Any) -> Callable[..., Any]:
     options = {"generator": TeacherGenerator(), "budget_s": BUDGET_S, "process_budget_s": 1e6}
-    return torch.compile(model, backend="cudal1", options=options | settings.pop("options", {}), **settings)
+    options |= mode_options(mode) | settings.pop("options", {})
+    return torch.compile(model, backend="cudal1", options=options, **settings)
 
 
 @pytest.fixture
