@@ -14,7 +14,7 @@ from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.measure import Built, _check_all, build_all, copy_storage
 from cudal1_trainer.quickcheck import Unusable, make_subject
-from cudal1_trainer.scores import Job, blame, jobs_left
+from cudal1_trainer.scores import STRUCTURE_SEED, Job, blame, jobs_left
 from cudal1_trainer.tasks import generate_task
 from cudal1_trainer.variants import WIDE_SEED, write_variants
 from cudal1_trainer.workers import Lost
@@ -111,4 +111,4 @@ def test_the_variant_that_broke_a_worker_is_not_run_again() -> None:
 
 def test_tasks_already_measured_are_skipped() -> None:
     found = [j.seed for j in islice(jobs_left([0, 2], 4, 12), 10)]
-    assert found == [WIDE_SEED, 1, WIDE_SEED + 1, WIDE_SEED + 2]
+    assert found == [WIDE_SEED, STRUCTURE_SEED, 1, WIDE_SEED + 1]

@@ -15,8 +15,8 @@ from cudal1_trainer.heldout import hold_out, write_heldout
 from cudal1_trainer.pairs import H100
 from cudal1_trainer.scorebook import TaskScore, VariantScore, read_lines, read_scores, score_files
 from cudal1_trainer.scored import write_again
-from cudal1_trainer.scores import Budget, Job, Tally, collect, drop_torn_line
-from cudal1_trainer.variants import WIDE_SEED, make_task, write_variants
+from cudal1_trainer.scores import STRUCTURE_SEED, Budget, Job, Tally, collect, drop_torn_line, make_program
+from cudal1_trainer.variants import WIDE_SEED, write_variants
 from cudal1_trainer.workers import Finished, Lost
 
 
@@ -25,13 +25,13 @@ def _setup() -> None:
 
 
 def _work(state: None, job: Job, mark: Any) -> TaskScore | None:
-    """Times drawn from the seed; task 2 kills its worker while its first variant is under way."""
-    program = make_task(job.seed)
+    """Times drawn from the seed; task 1 kills its worker while its first variant is under way."""
+    program = make_program(job.seed, ())
     rng = random.Random(job.seed)
     scores = []
     for variant in write_variants(program, job.limit):
         mark(variant.name)
-        if job.seed == 2 and not job.blamed:
+        if job.seed == 1 and not job.blamed:
             os.kill(os.getpid(), signal.SIGKILL)
         if variant.name in job.blamed:
             scores.append(VariantScore(variant.name, variant.digest, None, "crash: hung"))
@@ -55,8 +55,15 @@ def test_a_run_is_written_and_read_back_as_training_data(data: Path, tmp_path: P
     assert (summary["tasks"], summary["lost"]) == (6, 1)
     book = read_scores(score_files(tmp_path / "out"))
     assert book is not None and book.facts == H100.facts()
-    assert sorted(t.seed for t in book.tasks) == [0, 1, 2, WIDE_SEED, WIDE_SEED + 1, WIDE_SEED + 2]
-    assert [v.failure for t in book.tasks if t.seed == 2 for v in t.variants if v.failure] == ["crash: hung"]
+    assert sorted(t.seed for t in book.tasks) == [
+        0,
+        1,
+        WIDE_SEED,
+        WIDE_SEED + 1,
+        STRUCTURE_SEED,
+        STRUCTURE_SEED + 1,
+    ]
+    assert [v.failure for t in book.tasks if t.seed == 1 for v in t.variants if v.failure] == ["crash: hung"]
     scored = [write_again(t, hold_out(())) for t in book.tasks]
     assert all(s is not None for s in scored)
     assert sum(len(s.measured) for s in scored if s) == summary["right"]
@@ -69,7 +76,7 @@ def test_a_second_run_measures_what_is_left(data: Path, tmp_path: Path) -> None:
     summary = _collect(data, tmp_path / "out", 2)
     assert (summary["tasks"], summary["before"]) == (2, 2)
     seeds = [line["seed"] for line in read_lines(tmp_path / "out" / "scores.jsonl") if "seed" in line]
-    assert sorted(seeds) == [0, 1, WIDE_SEED, WIDE_SEED + 1]
+    assert sorted(seeds) == [0, 1, WIDE_SEED, STRUCTURE_SEED]
 
 
 def test_scores_of_another_gpu_are_refused(data: Path, tmp_path: Path) -> None:

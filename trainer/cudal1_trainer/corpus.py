@@ -1,12 +1,13 @@
 """The corpus: an endless, reproducible stream of training pairs, laid out as batches.
 
-Fresh pairs come from tasks x teachers, made on the fly; most tasks are widened (widen.py) to the breadth of real
-regions, and their schedules are those that the prior takes for fast.
+Fresh pairs come from programs x teachers, made on the fly: structures that the partitioner cut from random small
+models, at new sizes (structures.py), and generated tasks, most of them widened to the breadth of real regions
+(widen.py). Their schedules are those that the prior takes for fast.
 Measured pairs come from the score file, written out by scored.py: contrastive ones (a strictly faster third) and
 plain ones whose target is mostly among the fastest. Programs held out are skipped by fingerprint and by
 structure. Chunk c of the stream is a function of (recipe, data folder, c).
 
-The data folder:   heldout.json   tokenizer/   scores*.jsonl[.gz]   prior.npz
+The data folder:   heldout.json   tokenizer/   scores*.jsonl[.gz]   prior.npz   structures.jsonl.gz
 
     python -m cudal1_trainer.corpus --recipe h100 --data trainer/data --pairs 2000     prints what the stream holds
 """
@@ -29,6 +30,7 @@ from pathlib import Path
 from cudal1_compile.candidate import Reply
 from cudal1_compile.generate.tokens import Codec
 from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.loader import Batch, Row, pack
 from cudal1_trainer.pairs import (
@@ -42,6 +44,7 @@ from cudal1_trainer.pairs import (
 from cudal1_trainer.prior import Prior, load_prior
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scored import ScoredPrograms, read_scored, write_scored
+from cudal1_trainer.structures import read_structures, resize
 from cudal1_trainer.teachers import Schedule, variants, write_reply
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
 from cudal1_trainer.variants import WIDE_SEED, make_task, write_variants
@@ -59,6 +62,7 @@ class Source:
     heldout: HeldOut
     scored: ScoredPrograms | None = None
     prior: Prior | None = None
+    structures: tuple[str, ...] = ()
 
     def draw(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         """One or a few pairs; at times none, where a task is held out or no teacher answers."""
@@ -71,11 +75,17 @@ class Source:
         return rng.choices(draws, (r.contrastive, r.scored_plain, fresh))[0](rng)
 
     def _fresh(self, rng: random.Random) -> list[tuple[Program, Pair]]:
-        wide = WIDE_SEED if rng.random() < self.recipe.widened else 0
-        program = make_task(wide + rng.getrandbits(SEED_BITS))
+        program = self._program(rng)
         if self.heldout.holds(program):
             return []
         return [(program, plain_pair(choose_facts(rng), program, r)) for r in self._replies(program, rng)]
+
+    def _program(self, rng: random.Random) -> Program:
+        """A structure cut from a small model at new sizes, or a task, most of them widened."""
+        if self.structures and rng.random() < self.recipe.structures:
+            return resize(parse_program(rng.choice(self.structures)), rng)
+        wide = WIDE_SEED if rng.random() < self.recipe.widened else 0
+        return make_task(wide + rng.getrandbits(SEED_BITS))
 
     def _replies(self, program: Program, rng: random.Random) -> list[Reply]:
         """Replies of a few schedules, those likely fast more often."""
@@ -148,7 +158,10 @@ class CorpusMaker:
 @lru_cache(maxsize=1)
 def _load(recipe: Recipe, data: Path, written: Path | None) -> tuple[Source, Codec]:
     heldout, prior = read_heldout(data / "heldout.json"), load_prior(data / "prior.npz")
-    return Source(recipe.data, heldout, read_scored(written), prior), codec_of(load_tokenizer(data / "tokenizer"))
+    structures = read_structures(data / "structures.jsonl.gz")
+    return Source(recipe.data, heldout, read_scored(written), prior, structures), codec_of(
+        load_tokenizer(data / "tokenizer")
+    )
 
 
 def heldout_batches(recipe: Recipe, data: Path, limit: int = 200) -> list[Batch]:
@@ -167,9 +180,9 @@ def heldout_batches(recipe: Recipe, data: Path, limit: int = 200) -> list[Batch]
     return pack(rows, recipe.train.tokens_per_step, rng) if rows else []
 
 
-def texts_for_tokenizer(recipe: Recipe, heldout: HeldOut) -> Iterator[str]:
-    """Prompts and replies of `recipe.tokenizer.programs` fresh tasks."""
-    source = Source(recipe.data, heldout)
+def texts_for_tokenizer(recipe: Recipe, heldout: HeldOut, structures: tuple[str, ...] = ()) -> Iterator[str]:
+    """Prompts and replies of `recipe.tokenizer.programs` fresh programs."""
+    source = Source(recipe.data, heldout, structures=structures)
     rng = random.Random(f"{recipe.seed} tokenizer")
     for _ in range(recipe.tokenizer.programs):
         for _, pair in source.draw(rng):

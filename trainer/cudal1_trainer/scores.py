@@ -2,10 +2,10 @@
 
     python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 480 [--recipe h100]
 
-Worker processes make a task, write and build its variants (CPU, in parallel), then take the device's lock, check
-every kernel against the float64 oracle and time the right ones beside aten. Tasks are taken in order, plain and widened by turns;
-those already in the score files of --data or --out are skipped, so a run that was killed, or a later run, goes on.
-Held-out programs are never measured. At the end the new lines are packed as gzip parts beside scores.jsonl.
+Worker processes make a program, write and build its variants (CPU, in parallel), then take the device's lock, check
+every kernel against the float64 oracle and time the right ones beside aten. Tasks, widened tasks and structures
+come by turns; those already in the score files of --data or --out are skipped, so a run that was killed, or a
+later run, goes on. Held-out programs are never measured. At the end the lines are packed as gzip parts.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import itertools
 import json
 import logging
 import os
+import random
 import tempfile
 import time
 from collections import Counter
@@ -26,7 +27,8 @@ from typing import Any
 import torch
 
 from cudal1_compile.runtime.target import Target, detect_target
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.measure import Mark, Measurement, build_all, measure
 from cudal1_trainer.quickcheck import Unusable
@@ -39,12 +41,14 @@ from cudal1_trainer.scorebook import (
     read_scores,
     score_files,
 )
+from cudal1_trainer.structures import read_structures, resize
 from cudal1_trainer.variants import WIDE_SEED, Variant, make_task, write_variants
 from cudal1_trainer.workers import Exclusive, Finished, Lost, Outcome, run_jobs
 
 log = logging.getLogger(__name__)
 
 LIMIT_S = 30.0  # silence after which a worker counts as hung
+STRUCTURE_SEED = 2**58
 MAX_LOSSES = 3  # of one task, after which it is left out
 REPORT_S = 15.0
 
@@ -67,8 +71,9 @@ class Setup:
     def __call__(self) -> Worker:
         torch.set_num_threads(1)
         device = torch.device("cuda", 0)
+        structures = read_structures(self.heldout.parent / "structures.jsonl.gz")
         torch.zeros(1, device=device)
-        return Worker(device, detect_target(device), read_heldout(self.heldout), Exclusive(self.lock))
+        return Worker(device, detect_target(device), read_heldout(self.heldout), Exclusive(self.lock), structures)
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,22 @@ class Worker:
     target: Target
     heldout: HeldOut
     lock: Exclusive
+    structures: tuple[str, ...] = ()
+
+
+def make_program(seed: int, structures: tuple[str, ...]) -> Program:
+    """From STRUCTURE_SEED on a structure at new sizes, where there are any; else the task of the seed."""
+    if seed < STRUCTURE_SEED:
+        return make_task(seed)
+    rng = random.Random(f"structure {seed}")
+    if not structures:
+        return make_task(seed - STRUCTURE_SEED + 2**40)  # a task that no other seed here names
+    return resize(parse_program(rng.choice(structures)), rng)
 
 
 def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
     """None where the task is held out, no teacher answers it, or its reference is not finite."""
-    program = make_task(job.seed)
+    program = make_program(job.seed, worker.structures)
     if worker.heldout.holds(program):
         return None
     variants = write_variants(program, job.limit)
@@ -121,8 +137,9 @@ def blame(lost: Lost) -> Job | None:
 
 def jobs_left(done: Iterable[int], programs: int, variants: int) -> Iterator[Job]:
     known = set(done)
-    # every other one is widened, as in training
-    seeds = (half + wide for half in itertools.count() for wide in (0, WIDE_SEED))
+    # tasks, widened tasks and structures by turns, as in training
+    kinds = (0, WIDE_SEED, STRUCTURE_SEED)
+    seeds = (base + kind for base in itertools.count() for kind in kinds)
     fresh = (seed for seed in seeds if seed not in known)
     return (Job(seed, variants) for seed in itertools.islice(fresh, programs))
 

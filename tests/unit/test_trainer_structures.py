@@ -1,0 +1,93 @@
+"""Structures: real regions from random small models, resized without a change of structure."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from cudal1_fx_passes.canonical import canonicalise, relative
+from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.corpus import Source
+from cudal1_trainer.heldout import HeldOut, hold_out
+from cudal1_trainer.recipe import DataRecipe
+from cudal1_trainer.structures import (
+    MAX_ELEMENTS,
+    collect,
+    merge,
+    read_structures,
+    resize,
+    tied_axes,
+    with_sizes,
+    write_structures,
+)
+
+NORM = parse_program(
+    "region v1\ndims d0=32 d1=48\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\n"
+    "t1 f32[d0] = mul(t0, 0.020833333333333332)\nt2 f32[d0] = div(t0, 48.0)\nt3 f32[d0] = mul(t2, 0.5)\n"
+    "out0 f32[d0] = t1\nout1 f32[d0] = t3\n"
+)
+POOL = parse_program(
+    "region v1\ndims d0=4 d1=8 d2=4 k0=3\nin0 f32[d0,d1]\nt0 f32[d0,d2] = amax(in0[d1=2*d2+k0-1]) over k0\n"
+    "out0 f32[d0,d2] = t0\n"
+)
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return list(collect(range(4), hold_out(())))
+
+
+def test_models_give_distinct_wide_structures(texts: list[str]) -> None:
+    programs = [parse_program(t) for t in texts]
+    assert len(texts) >= 40
+    assert len({relative(p) for p in programs}) == len(texts)
+    assert any(len(p.outputs) >= 4 for p in programs) and any(len(p.inputs) >= 7 for p in programs)
+    assert any(len({o.over for o in p.ops if o.over}) >= 2 for p in programs)
+
+
+def test_held_out_structures_are_left_out(texts: list[str]) -> None:
+    held = frozenset(relative(parse_program(t)) for t in texts[:30])
+    rest = list(collect(range(4), HeldOut((), frozenset(), held, frozenset())))
+    assert rest and not held & {relative(parse_program(t)) for t in rest}
+    assert len(rest) == len(texts) - 30
+
+
+def test_resizing_keeps_the_structure_and_changes_the_sizes(texts: list[str]) -> None:
+    changed = 0
+    for k, text in enumerate(texts):
+        program = parse_program(text)
+        found = resize(program, random.Random(k))
+        assert canonicalise(found) == found == resize(program, random.Random(k))
+        assert len(found.ops) <= len(program.ops)
+        assert max(found.size(v) for v in found.value_axes.values()) <= MAX_ELEMENTS
+        changed += print_program(found) != text
+    assert changed >= 0.8 * len(texts)
+
+
+def test_counts_among_the_literals_follow_the_sizes() -> None:
+    text = print_program(with_sizes(NORM, {"d1": 100}))
+    assert "mul(t0, 0.01)" in text and "div(t0, 100.0)" in text and "mul(t2, 0.5)" in text
+
+
+def test_sizes_that_an_index_ties_stay() -> None:
+    assert tied_axes(POOL) == {"d1", "d2", "k0"}
+    found = resize(POOL, random.Random(1))
+    assert {a.size for a in found.axes} >= {8, 4, 3}
+
+
+def test_files_read_back_and_merge_once(texts: list[str], tmp_path: Path) -> None:
+    write_structures(texts[:20], tmp_path / "a.gz")
+    write_structures(texts[10:30], tmp_path / "b.gz")
+    assert merge([tmp_path / "a.gz", tmp_path / "b.gz"], tmp_path / "c.gz") == 30
+    assert list(read_structures(tmp_path / "c.gz")) == texts[:30]
+    assert read_structures(tmp_path / "none.gz") == ()
+
+
+def test_the_corpus_draws_them(texts: list[str]) -> None:
+    source = Source(DataRecipe(structures=1.0), hold_out(()), structures=tuple(texts))
+    rng = random.Random(3)
+    drawn = [program for _ in range(25) for program, _ in source.draw(rng)]
+    known = {relative(parse_program(t)) for t in texts}
+    assert sum(relative(p) in known for p in drawn) >= 0.8 * len(drawn) > 20

@@ -1,0 +1,190 @@
+"""Structures: regions that the partitioner cuts from random small models, given new sizes at every draw.
+
+    collect(models, path, heldout)       runs models on the CPU; one JSON line a distinct structure
+    resize(program, rng) -> Program      the same structure at sizes like those of real use
+
+A structure is what a program is without sizes, so one small model teaches regions of every size. Structures that
+are held out are left out. Sizes that an index ties together (windows, slices, gathers) stay as they were.
+
+    python -m cudal1_trainer.structures --models 300 --first 0 --data trainer/data --out structures.jsonl.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import logging
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from cudal1_fx_passes.canonical import canonicalise, relative
+from cudal1_fx_passes.capture import capture_graphs
+from cudal1_fx_passes.errors import ProgramError
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.partition import partition
+from cudal1_fx_passes.program import ITEM_BYTES, Literal, Op, Operand, Program, Ref
+from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.architectures import make_model
+from cudal1_trainer.heldout import HeldOut, read_heldout
+
+log = logging.getLogger(__name__)
+
+NICE = (64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 784, 1000, 1024, 1280, 1536, 2048, 3072, 3136, 4096)
+LARGE = (5120, 8192, 9216, 11008, 12544, 16384, 28672, 32000, 32768, 50257, 65536, 131072)
+MIN_ELEMENTS, MAX_ELEMENTS = 1 << 13, 1 << 26  # of the largest value
+MAX_BYTES = 1 << 28
+ATTEMPTS = 40
+
+
+def collect(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
+    """Texts of distinct structures, held-out ones left out. A model that cannot be captured is logged."""
+    seen: set[str] = set()
+    for seed in seeds:
+        start = time.monotonic()
+        try:
+            programs = list(regions_of(seed))
+        except (RuntimeError, ValueError, TypeError) as error:
+            log.warning("model %d: %s", seed, str(error).splitlines()[0])
+            continue
+        for program in programs:
+            key = relative(program)
+            if key not in seen and not heldout.holds(program) and _can_be_resized(program):
+                seen.add(key)
+                yield print_program(program)
+        log.info(
+            "model %d: %d regions, %.1f s; %d structures", seed, len(programs), time.monotonic() - start, len(seen)
+        )
+
+
+def regions_of(seed: int) -> Iterator[Program]:
+    """Forward, backward and inference regions of one random model."""
+    module, inputs = make_model(seed)
+    for train in (True, False):
+        for graph in capture_graphs(module.train(train), inputs, train=train):
+            for region in partition(graph.gm.graph).regions:
+                yield region.imported.program
+
+
+def _can_be_resized(p: Program) -> bool:
+    dense = all(i.strides is None for i in p.inputs) and all(o.strides is None for o in p.outputs)
+    return dense and not p.is_symbolic
+
+
+def read_structures(path: Path) -> tuple[str, ...]:
+    """Texts; none without a file."""
+    if not path.is_file():
+        return ()
+    with gzip.open(path, "rt") as stream:
+        return tuple(json.loads(line) for line in stream)
+
+
+def write_structures(texts: Sequence[str], path: Path) -> None:
+    lines = "".join(json.dumps(text) + "\n" for text in texts)
+    path.write_bytes(gzip.compress(lines.encode(), 9, mtime=0))
+
+
+def resize(program: Program, rng: random.Random) -> Program:
+    """New sizes for every axis that no index ties; counts among the literals follow. Canonical again."""
+    tied = tied_axes(program)
+    free = [a.name for a in program.axes if a.name not in tied]
+    for _ in range(ATTEMPTS):
+        sizes = {name: draw_size(rng) for name in free}
+        try:
+            found = canonicalise(with_sizes(program, sizes))
+        except ProgramError:
+            continue
+        if _fits(found):
+            return found
+    return canonicalise(program)
+
+
+def draw_size(rng: random.Random) -> int:
+    kind = rng.random()
+    if kind < 0.25:
+        return rng.choice((1, 2, 3, 4, 6, 8, 12, 16, 32)) if kind < 0.2 else rng.randint(2, 63)
+    if kind < 0.8:
+        return rng.choice(NICE)
+    return rng.choice(LARGE) if kind < 0.88 else rng.randint(64, 5000)
+
+
+def tied_axes(p: Program) -> set[str]:
+    """Axes that some index reads or computes with, and those whose positions are compared with literals."""
+    tied = {i.domain.below for i in p.inputs if i.domain.below is not None}
+    for op in p.ops:
+        if OPS[op.fn].kind is Kind.IOTA:
+            tied |= set(op.over)
+        for x in op.operands:
+            if isinstance(x, Ref):
+                for axis, index in x.access:
+                    tied |= {axis} | {name for _, name in index.terms}
+    return tied
+
+
+def with_sizes(p: Program, sizes: dict[str, int]) -> Program:
+    """The program at other sizes. A literal that is a reduction's count, or one over it, becomes the new count."""
+    axes = tuple(replace(a, size=sizes.get(a.name, a.size)) for a in p.axes)
+    renewed = Program(axes, p.inputs, p.ops, p.outputs)
+    counts: dict[int, int] = {}
+    for op in p.ops:
+        if op.over and OPS[op.fn].kind is Kind.REDUCE:
+            counts[p.size(op.over)] = renewed.size(op.over)
+    ops = tuple(replace(op, operands=tuple(_recounted(op, x, counts) for x in op.operands)) for op in p.ops)
+    return replace(renewed, ops=ops)
+
+
+def _recounted(op: Op, x: Operand, counts: dict[int, int]) -> Operand:
+    if not isinstance(x, Literal) or isinstance(x.value, bool) or op.fn not in ("mul", "div") or x.value in (0, 1):
+        return x
+    sign = 1 if x.value > 0 else -1
+    for old, new in counts.items():
+        if old > 1 and abs(x.value) == old:
+            return Literal(type(x.value)(sign * new))
+        if old > 1 and abs(abs(x.value) * old - 1) < 1e-9:
+            return Literal(sign / new)
+    return x
+
+
+def _fits(p: Program) -> bool:
+    largest = max(p.size(axes) for axes in p.value_axes.values())
+    moved = sum(p.size(i.axes) * ITEM_BYTES[i.dtype] for i in p.inputs)
+    moved += sum(p.size(o.axes) * ITEM_BYTES[p.output_dtype(o)] for o in p.outputs)
+    return MIN_ELEMENTS <= largest <= MAX_ELEMENTS and moved <= MAX_BYTES
+
+
+def main(argv: list[str] | None = None) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    parser = argparse.ArgumentParser(description="Collects structures of regions from random small models.")
+    parser.add_argument("--models", type=int, default=300)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first model")
+    parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    seeds = range(arguments.first, arguments.first + arguments.models)
+    texts: list[str] = []
+    for text in collect(seeds, read_heldout(arguments.data / "heldout.json")):
+        texts.append(text)
+        if len(texts) % 100 == 0:
+            write_structures(texts, arguments.out)
+    write_structures(texts, arguments.out)
+    log.info("%d structures", len(texts))
+
+
+def merge(paths: Sequence[Path], out: Path) -> int:
+    """Joins files, each structure once; returns how many."""
+    found: dict[str, str] = {}
+    for path in paths:
+        for text in read_structures(path):
+            found.setdefault(relative(parse_program(text)), text)
+    write_structures(list(found.values()), out)
+    return len(found)
+
+
+if __name__ == "__main__":
+    main()
