@@ -222,3 +222,15 @@ def test_measured_programs_are_written_out_once(book: ScoreBook, data: Path, tmp
 def test_without_scores_nothing_is_written(data: Path, tmp_path: Path) -> None:
     assert write_scored(data, tmp_path / "scored.jsonl", 1) is None
     assert read_scored(None) is None
+
+
+def test_a_teacher_that_stumbles_ends_no_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stumble(program: object, schedule: object) -> None:
+        raise KeyError("t0")
+
+    monkeypatch.setattr("cudal1_trainer.variants.write_reply", stumble)
+    assert Source(RECIPE.data, NONE).draw(random.Random(1)) == []
+    assert write_variants(make_task(1), 2) == []
+    assert "KeyError('t0')" in caplog.text

@@ -45,9 +45,9 @@ from cudal1_trainer.prior import Prior, load_prior
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scored import ScoredPrograms, read_scored, write_scored
 from cudal1_trainer.structures import read_structures, resize
-from cudal1_trainer.teachers import Schedule, variants, write_reply
+from cudal1_trainer.teachers import Schedule, variants
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
-from cudal1_trainer.variants import WIDE_SEED, make_task, write_variants
+from cudal1_trainer.variants import WIDE_SEED, make_task, try_reply, write_variants
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Source:
         while left and len(found) < self.recipe.variants_per_task:
             at = rng.choices(range(len(left)), weights)[0]
             weights.pop(at)
-            reply = write_reply(program, left.pop(at))
+            reply = try_reply(program, left.pop(at))
             if reply is not None:
                 found.append(reply)
         return found

@@ -15,7 +15,8 @@ import os
 import random
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -49,8 +50,13 @@ class ScoredPrograms:
     def __len__(self) -> int:
         return len(self.lines)
 
+    @cached_property
+    def _weights(self) -> list[float]:
+        return list(accumulate(1.0 / len(line) for line in self.lines))
+
     def draw(self, rng: random.Random) -> ScoredProgram:
-        return parse_scored(self.lines[rng.randrange(len(self.lines))])
+        """Short ones more often: a prompt with two variants shown costs twice their length."""
+        return parse_scored(rng.choices(self.lines, cum_weights=self._weights)[0])
 
 
 def write_again(score: TaskScore, heldout: HeldOut) -> ScoredProgram | None:

@@ -2,7 +2,7 @@
 
     python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 480 [--recipe h100]
 
-Worker processes make a program, write and build its variants (CPU, in parallel), then take the device's lock, check
+Worker processes make a program, write and build its variants (CPU, in parallel), then take the device lock, check
 every kernel against the float64 oracle and time the right ones beside aten. Tasks, widened tasks and structures
 come by turns; those already in the score files of --data or --out are skipped, so a run that was killed, or a
 later run, goes on. Held-out programs are never measured. At the end the lines are packed as gzip parts.

@@ -76,9 +76,21 @@ def parse_schedule(name: str) -> Schedule:
     return Schedule(strategy.removesuffix("!"), tuple(stages), strategy.endswith("!"))
 
 
+def try_reply(program: Program, schedule: Schedule) -> Reply | None:
+    """The teachers' reply; None where Reply V1 refuses it or the teacher stumbles over the program.
+
+    One program in some hundred thousand must not end a training run, so the mistake is logged, not raised.
+    """
+    try:
+        return write_reply(program, schedule)
+    except (KeyError, IndexError, ValueError, AssertionError) as error:
+        log.warning("teacher %s: %r on a program of %d operations", schedule.strategy, error, len(program.ops))
+        return None
+
+
 def write_variant(program: Program, schedule: Schedule) -> Variant | None:
-    """None where Reply V1's limits refuse the reply."""
-    reply = write_reply(program, schedule)
+    """None where there is no reply."""
+    reply = try_reply(program, schedule)
     if reply is None:
         return None
     return Variant(print_schedule(schedule), reply, parse_candidate(reply.code, program))
