@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from cudal1_compile.errors import CandidateError
 from cudal1_fx_passes.program import DTYPES, ITEM_BYTES, Program
@@ -33,15 +34,29 @@ MAX_SCRATCH = 8
 
 _SCRATCH = re.compile(r"// scratch: (s\d+) (\w+)\[([^\]]*)\]( = 0)?\s*$")
 _LAUNCH = re.compile(r"// launch: (\w+)<<<(.*)>>>\(([\w, ]*)\)\s*$")
-_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-_CALLS: dict[str, Callable[[int, int], int]] = {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max}
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What numbers and operators of an expression mean: plain integers here, Inductor's symbols in sizes.py."""
+
+    number: Callable[[int], Any]
+    binary: Mapping[type[ast.operator], Callable[[Any, Any], Any]]
+    calls: Mapping[str, Callable[[Any, Any], Any]]
+
+
+INTEGERS = Arithmetic(
+    int,
+    {
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+        ast.Mult: operator.mul,
+        ast.Div: operator.floordiv,
+        ast.FloorDiv: operator.floordiv,
+        ast.Mod: operator.mod,
+    },
+    {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max},
+)
 
 
 @dataclass(frozen=True)
@@ -60,25 +75,33 @@ class Expr:
     def evaluate(self, dims: Mapping[str, int]) -> int:
         """Raises CandidateError for anything that is not integer arithmetic over `dims`."""
         try:
-            return _evaluate(self._tree, dims, self.text)
+            value: int = self.fold(dims, INTEGERS)
         except ZeroDivisionError:
             raise CandidateError(f"expression {self.text!r}: division by zero") from None
+        return value
+
+    def fold(self, dims: Mapping[str, Any], arithmetic: Arithmetic) -> Any:
+        """The value in another arithmetic; refuses what `evaluate` refuses."""
+        return _fold(self._tree, dims, arithmetic, self.text)
 
 
-def _evaluate(node: ast.expr, dims: Mapping[str, int], text: str) -> int:
+def _fold(node: ast.expr, dims: Mapping[str, Any], arithmetic: Arithmetic, text: str) -> Any:
     match node:
         case ast.Constant(value=int(value)) if not isinstance(value, bool):
-            return value
+            return arithmetic.number(value)
         case ast.Name(id=name) if name in dims:
             return dims[name]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_evaluate(left, dims, text), _evaluate(right, dims, text))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in arithmetic.binary:
+            apply = arithmetic.binary[type(op)]
+            return apply(_fold(left, dims, arithmetic, text), _fold(right, dims, arithmetic, text))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate(operand, dims, text)
-        case ast.Call(func=ast.Name(id=name), args=[first, *rest], keywords=[]) if name in _CALLS and rest:
-            value = _evaluate(first, dims, text)
+            return -_fold(operand, dims, arithmetic, text)
+        case ast.Call(func=ast.Name(id=name), args=[first, *rest], keywords=[]) if (
+            name in arithmetic.calls and rest
+        ):
+            value = _fold(first, dims, arithmetic, text)
             for item in rest:
-                value = _CALLS[name](value, _evaluate(item, dims, text))
+                value = arithmetic.calls[name](value, _fold(item, dims, arithmetic, text))
             return value
     raise CandidateError(f"expression {text!r}: only integers, {', '.join(dims)}, + - * / %, cdiv, min and max")
 

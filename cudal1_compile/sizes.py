@@ -6,27 +6,29 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
-from typing import Any
+import operator
+from collections.abc import Mapping
 
 import sympy
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, Max, Min, Mod
 
-from cudal1_compile.candidate import Candidate, Expr
-from cudal1_compile.errors import CandidateError
+from cudal1_compile.candidate import Arithmetic, Candidate, Expr
 from cudal1_compile.lowering import ScratchSpec
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import Program
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.Div: FloorDiv,
-    ast.FloorDiv: FloorDiv,
-    ast.Mod: Mod,
-}
-_CALLS: dict[str, Callable[[Any, Any], Any]] = {"cdiv": CeilDiv, "min": Min, "max": Max}
+SYMBOLS = Arithmetic(
+    sympy.Integer,
+    {
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+        ast.Mult: operator.mul,
+        ast.Div: FloorDiv,
+        ast.FloorDiv: FloorDiv,
+        ast.Mod: Mod,
+    },
+    {"cdiv": CeilDiv, "min": Min, "max": Max},
+)
 
 
 def scratch_specs(
@@ -40,7 +42,7 @@ def scratch_specs(
 
 def symbolic_size(expression: Expr, dims: Mapping[str, sympy.Expr]) -> sympy.Expr:
     """The value of an expression over symbolic dims. Raises CandidateError as Expr.evaluate does."""
-    return _evaluate(ast.parse(expression.text.strip(), mode="eval").body, dims, expression.text)
+    return expression.fold(dims, SYMBOLS)
 
 
 def _count(shape: tuple[Expr, ...], dims: Mapping[str, sympy.Expr]) -> sympy.Expr:
@@ -48,21 +50,3 @@ def _count(shape: tuple[Expr, ...], dims: Mapping[str, sympy.Expr]) -> sympy.Exp
     for extent in shape:
         total = total * symbolic_size(extent, dims)
     return total
-
-
-def _evaluate(node: ast.expr, dims: Mapping[str, sympy.Expr], text: str) -> Any:
-    match node:
-        case ast.Constant(value=int(value)):
-            return sympy.Integer(value)
-        case ast.Name(id=name) if name in dims:
-            return dims[name]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_evaluate(left, dims, text), _evaluate(right, dims, text))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate(operand, dims, text)
-        case ast.Call(func=ast.Name(id=name), args=[first, *rest], keywords=[]) if name in _CALLS and rest:
-            value = _evaluate(first, dims, text)
-            for item in rest:
-                value = _CALLS[name](value, _evaluate(item, dims, text))
-            return value
-    raise CandidateError(f"expression {text!r}: only integers, {', '.join(dims)}, + - * / %, cdiv, min and max")
