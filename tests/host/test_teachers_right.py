@@ -54,6 +54,19 @@ t8 f32[d0,d1,d4,d5] = amax(t7[d2=2*d4+k0-1, d3=2*d5+k1-1]) over k0,k1
 out0 f32[d0,d1,d4,d5] = t8
 out1 f32[d1] = t0
 """,
+    "column_mask_is_an_output": """region v1
+dims d0=300 d1=40
+in0 f32[d0,d1]
+in1 f32[d1]
+t0 f32[d1] = relu(in1)
+t1 f32[d0,d1] = mul(in0, t0)
+t2 f32[d0] = sum(t1) over d1
+t3 f32[d0,d1] = sub(t1, t2)
+t4 f32[d1] = sum(t3) over d0
+out0 f32[d0,d1] = t3
+out1 f32[d1] = t4
+out2 f32[d1] = t0
+""",
     "reversed_scan": """region v1
 dims d0=6 d1=20 d2=20 d3=20
 in0 f32[d0,d2]

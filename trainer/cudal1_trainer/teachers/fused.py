@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cudal1_fx_passes.program import Op
+from cudal1_fx_passes.program import Op, Ref
 from cudal1_trainer.teachers.element import late_loads, write_each
 from cudal1_trainer.teachers.grouped import TILE, GroupedWriter, combine_tile, write_guarded
 from cudal1_trainer.teachers.grouped_schedules import (
@@ -61,7 +61,7 @@ def _elements(columns: Stage, sums: list[Op]) -> list[Op]:
         name = todo.pop()
         if name in made and name not in found:
             found.add(name)
-            todo += [x.name for x in made[name].operands if hasattr(x, "name")]
+            todo += [x.name for x in made[name].operands if isinstance(x, Ref)]
     return [o for o in columns.ops if o.name in found]
 
 
@@ -99,6 +99,19 @@ def _badness(count: int, groups: int, sums: int, s: StageSchedule) -> float:
     waste = held * s.block / count
     threads = s.block * s.splits / SM_COUNT
     return waste * max(1.0, 512 / threads) + 0.1 * (4 / s.vector) + 2.0 * sums * s.splits / groups
+
+
+def _after_sums(columns: Stage) -> list[Op]:
+    """The operations that the column stage's results need once its sums are known."""
+    made = {o.name: o for o in columns.ops}
+    loaded = {b.value for b in columns.loads}
+    todo, found = [b.value for b in columns.writes], set()
+    while todo:
+        name = todo.pop()
+        if name in made and name not in found and name not in loaded and not is_reduction(made[name]):
+            found.add(name)
+            todo += [x.name for x in made[name].operands if isinstance(x, Ref)]
+    return [o for o in columns.ops if o.name in found]
 
 
 JOIN_ROWS = 32  # threads that share a column in the joining kernel
@@ -189,10 +202,7 @@ def write_fused(plan: Plan, schedule: StageSchedule, names: tuple[str, str], fir
 def _write_join(columns: Stage, rows: FusedWriter, name: str) -> Kernel:
     """Adds the blocks' lines up; threads along the columns."""
     lines = Lines()
-    made = {o.name for o in rows.element_ops}
-    ops = [
-        o for o in columns.ops if not is_reduction(o) and o.name not in made and set(o.axes) <= set(columns.kept)
-    ]
+    ops = _after_sums(columns)
     helper = GroupedWriter(columns, StageSchedule("tile", 1, 0), name)
     helper.kept = rows.order
     group = replace(helper.group, space=replace(helper.group.space, variables=(Var("g", rows.order),)))
