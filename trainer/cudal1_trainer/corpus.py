@@ -72,7 +72,12 @@ class Source:
         # the recipe's shares are of pairs, and a fresh draw gives several
         fresh = (1 - r.contrastive - r.scored_plain) / r.variants_per_task
         draws = (self._contrastive, self._scored_plain, self._fresh)
-        return rng.choices(draws, (r.contrastive, r.scored_plain, fresh))[0](rng)
+        try:
+            return rng.choices(draws, (r.contrastive, r.scored_plain, fresh))[0](rng)
+        except (KeyError, IndexError, ValueError, AssertionError) as error:
+            # one program in some hundred thousand must not end a training run
+            log.warning("a draw is left out: %r", error)
+            return []
 
     def _fresh(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         program = self._program(rng)
