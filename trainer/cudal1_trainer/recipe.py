@@ -61,6 +61,7 @@ class TrainRecipe:
     min_lr: float = 0.02  # of lr, at the end of the cosine
     warmup_steps: int = 150
     weight_decay: float = 0.05
+    muon: bool = False  # for the matrices of the layers, instead of AdamW
     clip: float = 1.0
     checkpoint_s: float = 60.0
     compile: bool = True

@@ -32,6 +32,7 @@ from cudal1_fx_passes.program import ITEM_BYTES, Literal, Op, Operand, Program, 
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.architectures import make_model
 from cudal1_trainer.heldout import HeldOut, read_heldout
+from cudal1_trainer.published import make_published
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ LARGE = (5120, 8192, 9216, 11008, 12544, 16384, 28672, 32000, 32768, 50257, 6553
 MIN_ELEMENTS, MAX_ELEMENTS = 1 << 13, 1 << 26  # of the largest value
 MAX_BYTES = 1 << 28
 ATTEMPTS = 40
+PUBLISHED = 2**20
 
 
 def collect(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
@@ -49,7 +51,7 @@ def collect(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
         start = time.monotonic()
         try:
             programs = list(regions_of(seed))
-        except (RuntimeError, ValueError, TypeError) as error:
+        except Exception as error:  # noqa: BLE001  any of a hundred models may lack what this torch wants
             log.warning("model %d: %s", seed, str(error).splitlines()[0])
             continue
         for program in programs:
@@ -63,8 +65,8 @@ def collect(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
 
 
 def regions_of(seed: int) -> Iterator[Program]:
-    """Forward, backward and inference regions of one random model."""
-    module, inputs = make_model(seed)
+    """Forward, backward and inference regions of one random model, from PUBLISHED on of a published architecture."""
+    module, inputs = make_model(seed) if seed < PUBLISHED else make_published(seed - PUBLISHED)
     for train in (True, False):
         for graph in capture_graphs(module.train(train), inputs, train=train):
             for region in partition(graph.gm.graph).regions:
@@ -161,7 +163,7 @@ def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     parser = argparse.ArgumentParser(description="Collects structures of regions from random small models.")
     parser.add_argument("--models", type=int, default=300)
-    parser.add_argument("--first", type=int, default=0, help="seed of the first model")
+    parser.add_argument("--first", type=int, default=0, help=f"seed of the first model; from {PUBLISHED} on published architectures")
     parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args(argv)

@@ -72,12 +72,19 @@ def learning_rate(recipe: TrainRecipe, step: int, done: float) -> float:
     return recipe.lr * warm * (recipe.min_lr + (1.0 - recipe.min_lr) * cosine)
 
 
-def make_optimizer(loss: ReplyLoss, recipe: TrainRecipe, fused: bool) -> torch.optim.AdamW:
-    """Weight decay on matrices only."""
-    matrices = [p for p in loss.parameters() if p.ndim >= 2]
+def make_optimizers(loss: ReplyLoss, recipe: TrainRecipe, fused: bool) -> list[torch.optim.Optimizer]:
+    """AdamW for embeddings and vectors; for the matrices of the layers AdamW or Muon, at the same rate."""
+    inner = [p for n, p in loss.named_parameters() if p.ndim == 2 and ".layers." in n]
+    outer = [p for n, p in loss.named_parameters() if p.ndim == 2 and ".layers." not in n]
     vectors = [p for p in loss.parameters() if p.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused)
+    groups = [{"params": outer, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    if recipe.muon:
+        muon = torch.optim.Muon(
+            inner, lr=recipe.lr, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
+        )
+        return [torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused), muon]
+    groups[0]["params"] = outer + inner
+    return [torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused)]
 
 
 class Metrics:
@@ -127,11 +134,11 @@ class Training:
         self.tokenizer = load_tokenizer(tokenizer)
         self.loss = ReplyLoss(build_model(recipe.model, len(self.tokenizer)))
         self.loss.to(self.accelerator.device)
-        self.optimizer = make_optimizer(self.loss, recipe.train, fused=cuda)
+        self.optimizers = make_optimizers(self.loss, recipe.train, fused=cuda)
         self.progress = self._resume()
         if recipe.train.compile and cuda:
             compile_blocks(self.loss)
-        self.step_module, self.stepper = self.accelerator.prepare(self.loss, self.optimizer)
+        self.step_module, *self.steppers = self.accelerator.prepare(self.loss, *self.optimizers)
         self.metrics = Metrics(out, self.accelerator.is_main_process)
 
     def run(self, maker: ChunkMaker, heldout_maker: Callable[[], list[Batch]]) -> dict[str, Any]:
@@ -179,13 +186,15 @@ class Training:
         self._look(losses)
 
     def _step(self, batch: Step, rate: float) -> Tensor:
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
         loss: Tensor = self.step_module(batch.tokens_BT, batch.places_N, batch.ids_N)
         self.accelerator.backward(loss)
         self.accelerator.clip_grad_norm_(self.step_module.parameters(), self.recipe.train.clip)
-        self.stepper.step()
-        self.stepper.zero_grad(set_to_none=True)
+        for stepper in self.steppers:
+            stepper.step()
+            stepper.zero_grad(set_to_none=True)
         return loss.detach()
 
     def _look(self, losses: list[Tensor]) -> float:
@@ -256,7 +265,7 @@ class Training:
         state = {
             "recipe": self.recipe.digest,
             "model": self.loss.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": [o.state_dict() for o in self.optimizers],
             "progress": asdict(self.progress),
         }
         temporary = self.out / "state.pt.tmp"
@@ -271,7 +280,8 @@ class Training:
         if state["recipe"] != self.recipe.digest:
             raise ValueError(f"{path} is of another recipe: give another --out, or remove it to start afresh")
         self.loss.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         raw = state["progress"]
         log.info("goes on at step %d, %.0f s", raw["step"], raw["elapsed_s"])
         return Progress(raw["step"], raw["elapsed_s"], raw["tokens"], Cursor(**raw["cursor"]))
