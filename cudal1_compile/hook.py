@@ -71,6 +71,7 @@ def _run() -> None:
     from cudal1_compile.plan import Kernel
     from cudal1_compile.splice import HOOK, Splice
     from cudal1_fx_passes.partition import partition
+    from cudal1_fx_passes.text import parse_program
 
     def model(x: torch.Tensor) -> tuple[torch.Tensor]:
         return (torch.exp(x) + 1,)
@@ -88,7 +89,7 @@ def _run() -> None:
             return
 
     calls: list[int] = []
-    reference = registry.load_reference(_TEXT)
+    reference = registry.load_reference(parse_program(_TEXT), torch.device("cpu"))
 
     def counted(*args: Any) -> None:
         calls.append(1)

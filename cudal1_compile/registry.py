@@ -4,7 +4,8 @@
 
 On a warm start this runs before any pass has. An error there would not be a cache miss but a failed compile, so
 `load` never raises: the stored image, else a rebuild from the stored source, else the region itself run with
-aten, with a warning. Kernels stay loaded until the process ends, because generated modules keep them.
+aten, with a warning. A call whose launch is refused is run with aten too. Kernels stay loaded until the process
+ends, because generated modules keep them.
 
 This module decides nothing about which kernel a region gets.
 """
@@ -15,6 +16,7 @@ import logging
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -32,7 +34,6 @@ from cudal1_compile.runtime.launcher import LoadedKernel
 from cudal1_compile.runtime.launcher import load as load_kernel
 from cudal1_compile.runtime.target import detect_target
 from cudal1_compile.synthesis.records import stored_binary
-from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.layout import memory_view
 from cudal1_fx_passes.program import Input, Output, Program
 from cudal1_fx_passes.text import parse_program
@@ -95,21 +96,38 @@ def stand_in(entry_id: str, function: KernelFunction) -> Iterator[None]:
             del _loaded[key]
 
 
-def load_reference(text: str) -> KernelFunction:
+def load_reference(program: Program, device: torch.device) -> KernelFunction:
     """A function with a kernel's arguments that runs the region with aten."""
-    program = parse_program(text)
-    run = _static_reference(program) if not program.is_symbolic else _symbolic_reference(program)
+    symbolic = [a.name for a in program.axes if a.symbolic]
+    made: dict[
+        tuple[int, ...], tuple[Program, torch.nn.Module]
+    ] = {}  # by size; recorded CUDA graphs point into it
 
     def call(*args: Any) -> None:
+        first_size = len(args) - 1 - len(symbolic)
+        sizes = tuple(map(int, args[first_size:-1]))
+        if sizes not in made:
+            sized = with_sizes(program, dict(zip(symbolic, sizes, strict=True)))
+            made.setdefault(sizes, (sized, _make_module(sized, device)))  # another thread may have been faster
+        sized, module = made[sizes]
         outs = args[: len(program.outputs)]
-        rest = args[len(program.outputs) : -1]  # without the stream
-        sizes = {a.name: 0 for a in program.axes if a.symbolic}
-        symbols = rest[len(rest) - len(sizes) :] if sizes else ()
-        tensors = rest[: len(rest) - len(sizes)]
-        ins = tensors[len(tensors) - len(program.inputs) :]  # before them lies scratch, which aten needs not
-        run(outs, ins, dict(zip(sizes, map(int, symbols), strict=True)))
+        ins = args[first_size - len(program.inputs) : first_size]  # before them lies scratch, which aten needs not
+        with torch.no_grad():
+            results = module(*_views(sized, sized.inputs, ins))
+            for out, result in zip(_views(sized, sized.outputs, outs), results, strict=True):
+                out.copy_(result)
 
     return call
+
+
+def _make_module(program: Program, device: torch.device) -> torch.nn.Module:
+    """The region's aten code with its tables on the device.
+
+    A thread of its own allocates them: this one may be filling a CUDA graph's pool, which is cleared for the
+    next recording.
+    """
+    with ThreadPoolExecutor(1, "cudal1-reference") as pool:
+        return pool.submit(lambda: to_aten(program).to(device)).result()
 
 
 def _load_or_reference(entry_id: str, device: torch.device, text: str) -> KernelFunction:
@@ -117,7 +135,7 @@ def _load_or_reference(entry_id: str, device: torch.device, text: str) -> Kernel
         return _load_entry(_find(entry_id), device, text)
     except Exception as error:  # noqa: BLE001  this runs at a module's import, where any error fails the compile
         log.warning("kernel %s cannot be loaded, its region runs with aten: %s", entry_id[:12], error)
-        return load_reference(text)
+        return load_reference(parse_program(text), device)
 
 
 def _find(entry_id: str) -> Entry:
@@ -136,45 +154,37 @@ def _load_entry(entry: Entry, device: torch.device, text: str) -> KernelFunction
     target = detect_target(device)
     if entry.target != target.key:
         raise LaunchError(f"it was made for another target than {target.name}")
-    index = device.index or 0
     stored = stored_binary(entry, target)
     if stored is None:
-        return _start(program, candidate, build(program, candidate, target), index)
+        return _start(program, candidate, build(program, candidate, target), device)
     try:
-        return _start(program, candidate, stored, index)
+        return _start(program, candidate, stored, device)
     except (LaunchError, BuildError, OSError, struct.error) as error:
         log.warning("the stored image of kernel %s does not load, so it is built: %s", entry.entry_id[:12], error)
-        return _start(program, candidate, build(program, candidate, target), index)
+        return _start(program, candidate, build(program, candidate, target), device)
 
 
-def _start(program: Program, candidate: Candidate, binary: Binary, index: int) -> KernelFunction:
-    kernel = load_kernel(program, candidate, binary, index)
+def _start(program: Program, candidate: Candidate, binary: Binary, device: torch.device) -> KernelFunction:
+    kernel = load_kernel(program, candidate, binary, device.index or 0)
     _kept.append(kernel)
-    return kernel.launch
+    return _with_fallback(kernel.launch, load_reference(program, device))
 
 
-def _static_reference(program: Program) -> Callable[..., None]:
-    modules: dict[torch.device, Any] = {}
+def _with_fallback(launch: KernelFunction, reference: KernelFunction) -> KernelFunction:
+    """Runs the reference for every call that the launcher refuses (a grid over the limits, no resources)."""
+    is_said = False
 
-    def run(outs: Sequence[Tensor], ins: Sequence[Tensor], sizes: dict[str, int]) -> None:
-        device = outs[0].device
-        if device not in modules:
-            modules[device] = to_aten(program).to(device)
-        with torch.no_grad():
-            results = modules[device](*_views(program, program.inputs, ins))
-            _write(program, outs, results)
+    def call(*args: Any) -> None:
+        nonlocal is_said
+        try:
+            launch(*args)
+        except (LaunchError, ValueError) as error:  # ValueError: a size of more than 32 bits
+            if not is_said:  # as text: a log record that held the error would hold this call's tensors
+                log.warning("a kernel call is refused, its region runs with aten: %s", str(error))
+                is_said = True
+            reference(*args)
 
-    return run
-
-
-def _symbolic_reference(program: Program) -> Callable[..., None]:
-    def run(outs: Sequence[Tensor], ins: Sequence[Tensor], sizes: dict[str, int]) -> None:
-        sized = with_sizes(program, sizes)
-        with torch.no_grad():
-            results = evaluate(sized, _views(sized, sized.inputs, ins))
-            _write(sized, outs, results)
-
-    return run
+    return call
 
 
 def with_sizes(program: Program, sizes: dict[str, int]) -> Program:
@@ -185,8 +195,3 @@ def with_sizes(program: Program, sizes: dict[str, int]) -> Program:
 
 def _views(program: Program, items: Sequence[Input | Output], tensors: Sequence[Tensor]) -> list[Tensor]:
     return [memory_view(program, item, tensor) for item, tensor in zip(items, tensors, strict=True)]
-
-
-def _write(program: Program, outs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-    for out, result in zip(_views(program, program.outputs, outs), results, strict=True):
-        out.copy_(result)

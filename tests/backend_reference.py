@@ -1,7 +1,8 @@
 """Stands in for lookup and loading: every region gets a kernel that is the region itself, run with aten.
 
 So the hook (collecting, splicing, lowering, views, layouts) is tested without writing kernels. Test files take
-the fixture `every_region` from here; it yields the entry ids of all kernel calls.
+the fixture `every_region` from here; it yields the entry ids of all kernel calls. It keeps no tensor of a call:
+one of a CUDA graph's pool that lives on is an error of the recording.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch._inductor import list_mode_options
 
 from cudal1_compile import pipeline, planner, registry
 from cudal1_compile.candidate import Candidate, _parse_scratch
 from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
+from cudal1_fx_passes.text import parse_program
 
 
 @dataclass
@@ -25,7 +28,7 @@ class Calls:
 
     ran: list[str] = field(default_factory=list)
     plans: list[GraphPlanned] = field(default_factory=list)
-    args: list[tuple[Any, ...]] = field(default_factory=list)  # of each call, as the generated code gave them
+    buffers: list[list[tuple[torch.dtype, torch.Size]]] = field(default_factory=list)  # of each call, its tensors
     scratch: str = ""  # launch-plan lines that every kernel declares
 
     def __len__(self) -> int:
@@ -48,11 +51,11 @@ def every_region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
         return Candidate("", tuple(_parse_scratch(line) for line in calls.scratch.splitlines()), ())
 
     def load(entry_id: str, device: torch.device, text: str) -> registry.KernelFunction:
-        reference = registry.load_reference(text)
+        reference = registry.load_reference(parse_program(text), device)
 
         def run(*args: Any) -> None:
             calls.ran.append(entry_id)
-            calls.args.append(args)
+            calls.buffers.append([(a.dtype, a.shape) for a in args if isinstance(a, Tensor)])
             reference(*args)
 
         return run

@@ -14,6 +14,8 @@ from cudal1_compile.errors import LaunchError
 from cudal1_compile.runtime.preamble import symbolic_axes
 from cudal1_fx_passes.program import ITEM_BYTES, Input, Output, Program
 
+MAX_ELEMENTS = 2**31 - 1
+
 Dim3 = tuple[int, int, int]
 
 
@@ -46,8 +48,12 @@ def axis_sizes(program: Program, sizes: Mapping[str, int] | None = None) -> dict
 
 
 def plan(program: Program, candidate: Candidate, sizes: Mapping[str, int] | None = None) -> Plan:
-    """Evaluates the launch plan. Raises LaunchError where a grid or block is outside the limits."""
+    """Evaluates the launch plan. Raises LaunchError where a tensor, a grid or a block is outside the limits."""
     dims = axis_sizes(program, sizes)
+    tensors: tuple[Input | Output, ...] = (*program.outputs, *program.inputs)
+    largest = max(span_elements(t, dims) for t in tensors)
+    if largest > MAX_ELEMENTS:
+        raise LaunchError(f"a tensor spans {largest} elements; a kernel counts in int, to {MAX_ELEMENTS}")
     scratch = tuple((s.name, s.size_bytes(dims)) for s in candidate.scratch)
     cleared = {s.name for s in candidate.scratch if s.zeroed}
     return Plan(

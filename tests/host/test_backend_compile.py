@@ -53,18 +53,18 @@ class OneReply:
         return [group[:1] for group in self.teacher.propose(prompts, 1, 0)]
 
 
-class Broken:
+class Fixed:
     """Replies with the same code for every region."""
 
-    name = "teacher:broken"
+    name = "teacher:fixed"
     budget_tokens = 1 << 20
 
-    def __init__(self, body: str) -> None:
-        self.body = body
+    def __init__(self, body: str, launch: str = "<<<1, 32>>>") -> None:
+        self.body, self.launch = body, launch
 
     def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         kernel = f"__global__ void k(const f32* in0, f32* out0 DIMS) {{ {self.body} }}"
-        code = f"// launch: k<<<1, 32>>>(in0, out0)\n{kernel}"
+        code = f"// launch: k{self.launch}(in0, out0)\n{kernel}"
         reply = f"## Performance Analysis\nx\n## Algorithm Design\nx\n## Code\n```cuda\n{code}\n```\n"
         return [[reply] for _ in prompts]
 
@@ -249,10 +249,53 @@ def test_a_generator_that_hangs(capsys: pytest.CaptureFixture[str], caplog: pyte
 
 @pytest.mark.parametrize("body", ["*(volatile int*)0 = 1;", "while (true) { }", "st(out0, 1.0f);", "syntax error"])
 def test_candidates_that_crash_hang_or_lie(body: str, capsys: pytest.CaptureFixture[str]) -> None:
-    check(compile_(Broken(body), budget_s=30))
+    check(compile_(Fixed(body), budget_s=30))
     line = summary(capsys)
     assert "no win 1" in line or "missed 1" in line
     assert "new 0" in line
+
+
+SOFTMAX = """
+const int at = blockIdx.y * d1 + threadIdx.x;
+const float x = ld(in0 + at) * 2.0f;
+const float e = expf(x - block_max(x));
+{planted}
+st(out0 + at, e / block_sum(e) + 1.0f);
+"""
+
+
+def test_a_launch_over_the_limits(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    """A kernel of a symbolic region, right at the sizes of its proof, is called with too many rows for its grid."""
+    kernel = Fixed(SOFTMAX.format(planted=""), "<<<dim3(1, d0), d1>>>")
+    fast = compile_(kernel)
+    for rows in (32, 70_000, 48, 80_000):
+        x = torch.randn(rows, 64)
+        torch._dynamo.mark_dynamic(x, 0)
+        torch.testing.assert_close(fast(x), model(x))
+    assert "new 1" in summary(capsys)
+    assert caplog.text.count("is refused, its region runs with aten") == 1
+    assert "grid (1, 70000, 1)" in caplog.text
+
+
+def test_a_kernel_that_fails_in_a_users_call(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Threads wait for each other in vain, but only at a value that no proof has."""
+    kernel = Fixed(
+        SOFTMAX.format(planted="if (ld(in0) == 1234.5f && threadIdx.x < 20) __syncthreads();"),
+        "<<<dim3(1, d0), d1>>>",
+    )
+    fast = compile_(kernel)
+    check(fast)
+    assert "new 1" in summary(capsys)
+    x = torch.randn(32, 64)
+    x[0, 0] = 1234.5
+    for _ in range(2):
+        torch.testing.assert_close(fast(x), model(x))
+    check(fast)
+    assert (
+        caplog.text.count("is refused, its region runs with aten") == 1 and "k: barrier_divergence" in caplog.text
+    )
 
 
 def test_a_damaged_cache(capsys: pytest.CaptureFixture[str], cudal1_cache_dir: Path) -> None:

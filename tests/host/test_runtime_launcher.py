@@ -282,6 +282,12 @@ def test_an_empty_grid_is_an_error() -> None:
         kernel(torch.empty(0, 256), torch.empty(0), torch.empty(0, 256), 0, 0)
 
 
+def test_a_tensor_that_an_int_cannot_count_is_an_error() -> None:
+    kernel = rows_kernel()
+    with pytest.raises(LaunchError, match="spans 4294967296 elements"):
+        kernel(torch.empty(1), torch.empty(1), torch.empty(1), 1 << 24, 0)
+
+
 def test_a_dropped_kernel_is_collected() -> None:
     kernel = rows_kernel()
     gone = weakref.ref(kernel)
