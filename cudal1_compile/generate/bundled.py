@@ -22,6 +22,7 @@ import torch
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.fast_llama import FastLlama
 from cudal1_compile.generate.linear import fast_cpu_dtype
+from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.quiet import without_progress_bars
 from cudal1_compile.generate.tokens import load_codec
 
@@ -30,6 +31,7 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 PART_BYTES = 15 * 1024 * 1024  # no file of the model is larger
 DEFAULT_MAX_NEW = 1536
+GPU_PROMPTS = 96  # a GPU takes hardly longer for 96 prompts than for 4; a CPU takes 24 times as long
 SHORTEST_REPLY = 64  # tokens; a prompt that leaves less room is not worth asking
 
 
@@ -52,6 +54,7 @@ class BundledGenerator:
         model = load_model(config.directory)
         dtype = config.dtype or (torch.bfloat16 if config.device != "cpu" else fast_cpu_dtype())
         self.sampler = FastLlama.from_model(model, torch.device(config.device), dtype)
+        self.prompts_at_once = PROMPTS_AT_ONCE if config.device == "cpu" else GPU_PROMPTS
         settings = model.generation_config
         positions = self.sampler.weights.max_positions
         self.max_new = min(settings.max_new_tokens or DEFAULT_MAX_NEW, positions - SHORTEST_REPLY)

@@ -3,9 +3,9 @@
     propose(prompts, n, seed) -> for every prompt at most n replies
 
 A reply that the token limit cuts off is returned as it stands (the parser refuses it and says why); one
-that a time limit cuts off is left out. A generator may offer two things more, found by isinstance:
-counting tokens in its own tokenizer, and ending a call in time by itself. `propose_within` bounds any
-generator; it is the only way in which synthesis calls one.
+that a time limit cuts off is left out. A generator may offer three things more, found by isinstance:
+counting tokens in its own tokenizer, ending a call in time by itself, and how many prompts it likes in one
+call. `propose_within` bounds any generator; it is the only way in which synthesis calls one.
 
 This module neither builds prompts nor reads replies.
 """
@@ -23,6 +23,7 @@ from cudal1_compile.generate.errors import GeneratorError, GeneratorTimeout
 log = logging.getLogger(__name__)
 
 GRACE_S = 2.0  # what a generator that knows its limit gets on top of it before it is abandoned
+PROMPTS_AT_ONCE = 4  # for generators that take longer the more they are asked
 CHARACTERS_PER_TOKEN = 2.5  # of device code, for generators that cannot count; too many rather than too few
 
 
@@ -47,6 +48,17 @@ class CountsTokens(Protocol):
 class EndsInTime(Protocol):
     def propose_until(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
         """As propose, but returns what is finished at `deadline` (time.monotonic seconds)."""
+
+
+@runtime_checkable
+class LikesMany(Protocol):
+    @property
+    def prompts_at_once(self) -> int:
+        """Prompts in one call, some eight replies each, beyond which a larger call is no quicker a reply."""
+
+
+def prompts_at_once(generator: Generator) -> int:
+    return generator.prompts_at_once if isinstance(generator, LikesMany) else PROMPTS_AT_ONCE
 
 
 def token_counter(generator: Generator) -> Callable[[str], int]:

@@ -22,8 +22,8 @@ class Budget:
     rounds: int = 3  # of proposals for a region; the first shows no exemplars
     samples_per_round: int = 8  # replies for a region in a round
     prompts_per_round: int = 2  # prompts with other exemplars in a contrastive round; share the samples
-    regions_at_once: int = 4  # regions whose prompts go to the generator in one call
-    finalists: int = 4  # candidates of a region that are measured together at the end
+    regions_at_once: int | None = None  # whose prompts go to the generator in one call; None: as it likes best
+    finalists: int = 4  # best candidates of a region that are measured together
     reserve: float = 0.15  # share of the seconds that proposals leave to the finalists
 
     def __post_init__(self) -> None:
@@ -31,7 +31,7 @@ class Budget:
             self.rounds,
             self.samples_per_round,
             self.prompts_per_round,
-            self.regions_at_once,
+            1 if self.regions_at_once is None else self.regions_at_once,
             self.finalists,
         )
         if self.seconds < 0 or min(counts) < 1 or not 0 <= self.reserve < 1:
@@ -43,7 +43,10 @@ class Timer:
     """The time of one call, started when it is made."""
 
     budget: Budget
-    start: float = field(default_factory=time.monotonic)
+    start: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = time.monotonic()
 
     @property
     def left_s(self) -> float:

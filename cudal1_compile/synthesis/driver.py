@@ -1,28 +1,28 @@
 """From regions without a kernel to entries, within a budget: generator and judge, round after round.
 
-    most valuable regions first, a few at once:
-        round 1 without exemplars -> judge -> contrastive rounds with measured variants -> judge
-        -> finalists measured together -> entry | no win | unfinished
+    a round of proposals for all regions at once -> region by region, most valuable first:
+        judge -> finalists measured together -> the best proven kernel is stored as the region's entry
+    first round without exemplars, then contrastive rounds with measured variants, as long as there is time
+    -> won | no win | unfinished
 
-Round 1 of the regions at hand may take what time there is; further rounds only their fair share, so that
-every region gets its first chance. Each reply and verdict is stored when it comes. A generator or judge that
-fails is a warning and leaves the regions unfinished, never an exception.
+Every region gets its first round before any gets its second, and a region that wins has won whatever happens
+to the time. Proposals and measurements never overlap: a sampler on the same GPU would spoil the times. Each
+reply and verdict is stored when it comes. A generator or judge that fails is a warning and leaves the regions
+unfinished, never an exception.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cudal1_cache.rows import Attempt
 from cudal1_cache.store import Store
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
-from cudal1_compile.generate.protocol import Generator, propose_within
+from cudal1_compile.generate.protocol import Generator, prompts_at_once, propose_within
 from cudal1_compile.judge.moved import bytes_moved
-from cudal1_compile.judge.verdict import Accepted, Verdict
+from cudal1_compile.judge.verdict import Verdict
 from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
@@ -32,7 +32,8 @@ from cudal1_fx_passes.program import Program
 
 log = logging.getLogger(__name__)
 
-JUDGED_AT_ONCE = 16  # candidates between two looks at the clock; their verdicts are stored together
+JUDGED_AT_ONCE = 32  # candidates between two looks at the clock; they are built side by side
+SETTLED_AT_ONCE = 4  # regions that are judged before their finalists are measured
 TIME_OVER = "the time budget ended"
 
 
@@ -97,29 +98,27 @@ class _Run:
         self.place = {t.region.fingerprint: i + 1 for i, t in enumerate(tasks)}
 
     def work(self) -> None:
-        size = self.budget.regions_at_once
-        for start in range(0, len(self.tasks), size):
-            group = self.tasks[start : start + size]
-            if self.timer.left_s > 0:
-                fair_s = self.timer.proposals_left_s * len(group) / (len(self.tasks) - start)
-                self._work_on(group, fair_s)
-            for task in group:
-                task.close(TIME_OVER if self.timer.proposals_left_s == 0 else "its share of the time budget ended")
-                self.progress(Done(self._at(task), len(self.tasks), task.outcome(), self.timer.left_s))
+        self._settle(self.tasks)  # what an earlier call left open
+        while (group := self._next_group()) and self.timer.proposals_left_s > 0:
+            self._ask(group)
+            self._settle(group)
+        for task in self.tasks:
+            task.close(TIME_OVER)
+            self.progress(Done(self._at(task), len(self.tasks), task.outcome(), self.timer.left_s))
 
-    def _work_on(self, group: list[Task], fair_s: float) -> None:
-        start = time.monotonic()
-        self._judge_waiting(group)
-        round_s = 0.0
-        while any(t.wants_round for t in group) and self.timer.proposals_left_s > 0:
-            began = time.monotonic()
-            if round_s and began - start + round_s > fair_s:
-                break
-            self._ask([t for t in group if t.wants_round])
-            self._judge_waiting(group)
-            round_s = time.monotonic() - began
-        for task in group:
-            self._measure_finalists(task)
+    def _next_group(self) -> list[Task]:
+        """Regions that are fewest rounds along, as many as the generator takes; last those beaten by far."""
+        waiting = sorted((t for t in self.tasks if t.wants_round), key=lambda t: (t.rounds_done, t.is_beaten))
+        size = self.budget.regions_at_once or prompts_at_once(self.generator)
+        return [t for t in waiting[:size] if t.rounds_done == waiting[0].rounds_done]
+
+    def _settle(self, group: list[Task]) -> None:
+        """Verdicts for all candidates that wait, and the long measurement of the best."""
+        for start in range(0, len(group), SETTLED_AT_ONCE):
+            few = group[start : start + SETTLED_AT_ONCE]
+            self._judge_waiting(few)
+            for task in few:
+                self._measure_finalists(task)
 
     def _at(self, task: Task) -> int:
         return self.place[task.region.fingerprint]
@@ -190,23 +189,17 @@ class _Run:
             task.fail(f"the judge failed: {error}")
 
     def _measure_finalists(self, task: Task) -> None:
-        """The best candidates; where the long look refuses them all, the next best, as often as time allows."""
+        """The best candidates; what the long look leaves of the others may then be among the best."""
         seen: set[str] = set()
-        while task.result is None and self.timer.left_s > 0:
+        while self.timer.left_s > 0:
             attempts = [a for a in task.finalists() if a.code_digest not in seen]
             if not attempts:
                 return
             seen |= {a.code_digest for a in attempts}
             self.progress(Finals(self._at(task), len(self.tasks), len(attempts), task.best, self.timer.left_s))
-            if not self._take_finals(task, attempts):
+            try:
+                verdicts = self.judge.finalists(task.program, [a.code for a in attempts])
+            except (RuntimeError, OSError, ValueError) as error:
+                self._judge_failed([task], error)
                 return
-
-    def _take_finals(self, task: Task, attempts: list[Attempt]) -> bool:
-        """Whether others may be tried: every one of these was refused."""
-        try:
-            verdicts = self.judge.finalists(task.program, [a.code for a in attempts])
-        except (RuntimeError, OSError, ValueError) as error:
-            self._judge_failed([task], error)
-            return False
-        task.take_finals(attempts, verdicts)
-        return not any(isinstance(v, Accepted) for v in verdicts)
+            task.take_finals(attempts, verdicts)

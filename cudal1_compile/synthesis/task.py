@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cudal1_cache.rows import Attempt, Region
+from cudal1_cache.rows import ACCEPTED, Attempt, Entry, Region
 from cudal1_cache.store import Store
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError, CandidateError
@@ -22,7 +22,7 @@ from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.archive import Archive
@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 REFUSALS = 6  # reasons of refused candidates that a prompt may carry
 FINALIST_FLOOR = 0.95  # score of the quick measurement below which a candidate cannot win the long one
+IMPROVES = 1.02  # over a winner's score: what a quick measurement must show to be worth another long one
+BEATEN = 0.8  # score of the best right candidate below which other regions go first
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,10 @@ class Task:
         self.proposed = 0
         self.result: Result | None = None
         self._asked = 0  # rounds that this call asked for
-        self._finals_done = False
+        self._winner: Entry | None = None
+        self._measured: set[str] = set()  # digests of the code that had its long measurement in this call
+        self._baseline_us: float | None = None  # of aten and Inductor the faster one, once it is known
+        self._deferred = ""  # why the last long measurement left a verdict open
         self._trouble = ""  # what ended the proposals early
         self._too_long = ""  # why this generator can never be asked
 
@@ -167,7 +172,7 @@ class Task:
         changed: list[Attempt] = []
         for attempt, verdict in zip(attempts, verdicts, strict=True):
             same = [a for a in self.archive.attempts if a.code_digest == attempt.code_digest]
-            changed += [with_verdict(a, verdict) for a in same]
+            changed += [self._scored(with_verdict(a, verdict)) for a in same]
         self.archive.put(changed)
 
     @property
@@ -175,26 +180,47 @@ class Task:
         right = self.archive.accepted()
         return right[0].speedup if right else None
 
-    # the end
+    # the long measurement
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether the long measurement left nothing that comes near the baseline."""
+        return bool(self._measured) and (self.best or 0.0) < BEATEN
 
     def finalists(self) -> list[Attempt]:
+        """What is worth the long measurement: near the baseline, and better than what has won already."""
+        bar = FINALIST_FLOOR if self._winner is None else IMPROVES * (self._winner.speedup or 0.0)
         right = self.archive.accepted()[: self.budget.finalists]
-        return [a for a in right if (a.speedup or 0.0) >= FINALIST_FLOOR]
+        return [a for a in right if (a.speedup or 0.0) >= bar and a.code_digest not in self._measured]
 
     def take_finals(self, attempts: Sequence[Attempt], verdicts: Sequence[Verdict]) -> None:
-        """Decides: the best winner's entry is stored; where a verdict is only deferred the region stays open."""
-        self._finals_done = True
+        """Stores the best winner's entry at once; where a verdict is only deferred the region stays open."""
         pairs = list(zip(attempts, verdicts, strict=True))
         decided = [(a, v) for a, v in pairs if not isinstance(v, Deferred)]
+        self._deferred = next((v.reason for _, v in pairs if isinstance(v, Deferred)), "")
+        self._measured |= {a.code_digest for a, _ in decided}
         self.take_verdicts([a for a, _ in decided], [v for _, v in decided])
-        winners = [(score(v.proof), a, v.proof) for a, v in decided if isinstance(v, Accepted) and is_win(v.proof)]
-        if winners:
-            _, attempt, proof = max(winners, key=lambda w: (w[0], w[1].id))
-            entry = to_entry(self.region, attempt, proof, self.target, self._binary(attempt))
-            self.archive.put_entry(entry)
-            self.result = Won(entry)
-        elif len(decided) < len(pairs):
-            self.fail(next(v.reason for _, v in pairs if isinstance(v, Deferred)))
+        proven = [(score(v.proof), a, v.proof) for a, v in decided if isinstance(v, Accepted)]
+        self._learn_baseline([proof for _, _, proof in proven])
+        found = max((p for p in proven if is_win(p[2])), key=lambda p: (p[0], p[1].id), default=None)
+        if found is not None and (self._winner is None or found[0] > (self._winner.speedup or 0.0)):
+            _, attempt, proof = found
+            self._winner = to_entry(self.region, attempt, proof, self.target, self._binary(attempt))
+            self.archive.put_entry(self._winner)
+
+    def _learn_baseline(self, proofs: Sequence[Proof]) -> None:
+        """A quick measurement knows aten only. Once Inductor is timed, every score is over the faster of both."""
+        timing = next((p.timing for p in proofs if p.timing is not None), None)
+        if timing is None:
+            return
+        self._baseline_us = min(timing.aten_us, timing.inductor_us or timing.aten_us)
+        self.archive.put([self._scored(a) for a in self.archive.attempts if a.stage == ACCEPTED])
+
+    def _scored(self, attempt: Attempt) -> Attempt:
+        """A quick measurement's row with its score over the faster baseline, where that one is known."""
+        if self._baseline_us is None or not attempt.candidate_us or attempt.code_digest in self._measured:
+            return attempt
+        return replace(attempt, speedup=self._baseline_us / attempt.candidate_us, baseline_us=self._baseline_us)
 
     def _binary(self, attempt: Attempt) -> Binary | None:
         try:
@@ -203,20 +229,22 @@ class Task:
             log.warning("kernel %s was proven but not built again: %s", attempt.code_digest[:12], error)
             return None
 
+    # the end
+
     def fail(self, reason: str) -> None:
         """Ends the proposals for this call; what is right already may still win."""
         self._trouble = self._trouble or reason
 
     def close(self, why_not_all: str) -> None:
-        """Gives the region its end: no win where all was tried, otherwise unfinished for the reason given."""
-        if self.result is not None:
-            return
+        """Gives the region its end: won where a kernel is proven, no win where all was tried, else unfinished."""
         tried = self.archive.attempts
-        open_finals = bool(self.finalists()) and not self._finals_done
-        if self._too_long:
+        if self._winner is not None:
+            self.result = Won(self._winner)
+        elif self._too_long:
             self._end_without(self._too_long)
-        elif self._trouble or self.wants_round or self.to_judge() or open_finals or not tried:
-            self.result = Unfinished(self._trouble or why_not_all or "the generator gave no reply")
+        elif self._trouble or self.wants_round or self.to_judge() or self.finalists() or not tried:
+            why = self._trouble or self._deferred or why_not_all or "the generator gave no reply"
+            self.result = Unfinished(why)
         else:
             self._end_without("")
 

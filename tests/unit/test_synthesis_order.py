@@ -1,0 +1,126 @@
+"""Who is asked, judged and measured when, on a clock that the doubles move with the delays of a real GPU."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from synthesis_clock import Clock, SlowGenerator, SlowJudge
+from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, program, reply
+
+from cudal1_cache import Store
+from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE, prompts_at_once
+from cudal1_compile.synthesis import Budget, NoWin, Outcome, Unfinished, Won, synthesize, synthesize_all
+from cudal1_compile.synthesis.progress import Asking, Event, Finals
+from cudal1_fx_passes.canonical import fingerprint
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(time, "monotonic", found)
+    return found
+
+
+class Run:
+    """Regions of 1000, 999, ... rows, the first the most valuable."""
+
+    def __init__(self, clock: Clock, regions: int, budget: Budget) -> None:
+        self.generator, self.judge = SlowGenerator(clock), SlowJudge(clock)
+        self.store, self.events = Store.memory(), list[Event]()
+        self.programs = [program(1000 - i) for i in range(regions)]
+        self.outcomes = synthesize_all(
+            self.programs, self.generator, self.judge, self.store, budget, self.events.append
+        )
+
+    def best_final(self, outcome: Outcome) -> float:
+        """The best score of a region's candidates, 0 where none is right."""
+        rows = self.store.attempts(outcome.fingerprint, GPU.key)
+        return max((a.speedup or 0.0 for a in rows if a.stage == "accepted"), default=0.0)
+
+
+def test_each_region_that_can_win_has_won_when_the_time_is_over(clock: Clock) -> None:
+    start = clock()
+    run = Run(clock, 124, Budget(seconds=143))
+    assert clock() - start < 143 + 2
+    won = [o for o in run.outcomes if isinstance(o.result, Won)]
+    able = [o for o in run.outcomes if run.best_final(o) > 1.02]
+    assert len(won) >= 40  # 26 where regions were worked on four or eight at a time
+    assert {o.fingerprint for o in able} <= {o.fingerprint for o in won}
+    assert run.generator.sampled_s < 0.15 * 143
+
+
+def test_the_first_round_of_all_comes_before_the_second_of_any(clock: Clock) -> None:
+    run = Run(clock, 124, Budget(seconds=200))
+    first, second, *others = run.generator.asked
+    assert first == [1000 - i for i in range(96)] and second == [1000 - i for i in range(96, 124)]
+    assert others and others[0][0] == 1000
+    rounds = [e.round for e in run.events if isinstance(e, Asking)]
+    assert rounds == sorted(rounds)
+
+
+def test_valuable_regions_are_measured_before_others_are_judged(clock: Clock) -> None:
+    run = Run(clock, 40, Budget(seconds=12))
+    measured = [e.region for e in run.events if isinstance(e, Finals)]
+    assert measured == sorted(measured) and measured
+    judged = {o.fingerprint for o in run.outcomes if o.judged}
+    assert judged == {fingerprint(p) for p in run.programs[: len(judged)]}
+    assert any(isinstance(o.result, Won) for o in run.outcomes)
+    left = [o for o in run.outcomes if not o.judged]
+    assert left and all(isinstance(o.result, Unfinished) for o in left)
+    # the replies that nobody judged are not lost: the next call begins with them
+    silent = ScriptedGenerator([["wrong_1"]])
+    one_round = Budget(seconds=200, rounds=1)
+    synthesize_all(run.programs, silent, SlowJudge(clock), run.store, one_round)
+    assert all(not any(a.stage == "deferred" for a in run.store.attempts(o.fingerprint, GPU.key)) for o in left)
+
+
+def test_a_winner_is_improved_only_by_what_beats_it() -> None:
+    judge, store = ScriptedJudge(), Store.memory()
+    generator = ScriptedGenerator([["good_120", "good_119"], ["good_121", "good_118"], ["good_140"]])
+    budget = Budget(seconds=60, rounds=3, samples_per_round=2, prompts_per_round=1)
+    outcome = synthesize(program(), generator, judge, store, budget)
+    assert judge.measured == [["good_120", "good_119"], ["good_140"]]
+    assert outcome.entry is not None and outcome.entry.speedup == 1.4
+    assert store.find_entry(outcome.fingerprint, GPU.key) == outcome.entry
+
+
+def test_once_inductor_is_timed_all_scores_are_over_it(clock: Clock) -> None:
+    judge, store = SlowJudge(clock), Store.memory()
+    names = ["good_70", "good_60", "good_50", "good_40", "good_30"]  # of Inductor; four times that of aten
+    generator = ScriptedGenerator([names, ["good_97"], ["good_90"]])
+    budget = Budget(seconds=60, rounds=3, samples_per_round=5, prompts_per_round=1, finalists=2)
+    outcome = synthesize(program(), generator, judge, store, budget)
+    assert judge.measured == [["good_70", "good_60"], ["good_97"]]  # the rest cannot win, and that is known
+    scores = {round(a.speedup or 0, 2) for a in store.attempts(outcome.fingerprint, GPU.key)}
+    assert scores == {0.3, 0.4, 0.5, 0.6, 0.7, 0.9, 0.97}
+    assert isinstance(outcome.result, NoWin)
+    assert "2.80x" not in "".join(generator.prompts)
+
+
+def test_regions_that_are_beaten_by_far_come_last_in_later_rounds(clock: Clock) -> None:
+    asked: list[list[str]] = []
+
+    def script(call: int, prompts: list[str], n: int) -> list[list[str]]:
+        sizes = [p.split("d0=")[1].split()[0] for p in prompts]
+        asked.append(sizes)
+        return [[reply("good_50" if size == "64" else "good_110")] for size in sizes]
+
+    budget = Budget(seconds=60, rounds=2, samples_per_round=1, prompts_per_round=1, regions_at_once=1)
+    programs = [program(64), program(32), program(16)]
+    synthesize_all(programs, ScriptedGenerator(script), SlowJudge(clock), Store.memory(), budget)  # type: ignore[arg-type]
+    assert asked == [["64"], ["32"], ["16"], ["32"], ["16"], ["64"]]
+
+
+def test_a_busy_device_leaves_the_other_rounds_to_a_region() -> None:
+    judge = ScriptedJudge()
+    generator = ScriptedGenerator([["late_150"], ["good_160"]])
+    budget = Budget(seconds=60, rounds=2, samples_per_round=1, prompts_per_round=1)
+    outcome = synthesize(program(), generator, judge, Store.memory(), budget)
+    assert judge.measured == [["late_150"], ["good_160", "late_150"]]
+    assert outcome.entry is not None and "good_160" in outcome.entry.code
+
+
+def test_a_generator_says_how_many_prompts_it_likes(clock: Clock) -> None:
+    assert prompts_at_once(SlowGenerator(clock)) == 96
+    assert prompts_at_once(ScriptedGenerator([])) == PROMPTS_AT_ONCE
