@@ -220,6 +220,14 @@ def _pointwise() -> Iterator[Case]:
             yield Case(
                 f"{name}{dtype}", (dtype, dtype, dtype), f"out0[i] = {name}(in0[i], in1[i]);", _pairs(dtype), fold
             )
+    for dtypes in (("i64", "i32", "i64"), ("i32", "i64", "i64")):
+        yield Case(
+            f"remainder_{dtypes[0]}_by_{dtypes[1]}",
+            dtypes,
+            "out0[i] = remainder_(in0[i], in1[i]);",
+            lambda d=dtypes: [_numbers(d[0], 256), _numbers(d[1], 256, 7)],
+            torch.remainder,
+        )
     yield Case("relu_i32", ("i32", "i32"), "out0[i] = relu(in0[i]);", lambda: [_numbers("i32", 256)], torch.relu)
     yield Case(
         "int_pow",

@@ -290,6 +290,8 @@ CUDAL1_FN long long remainder_(long long a, long long b) {
   long long r = a % b;
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
+CUDAL1_FN long long remainder_(long long a, int b) { return remainder_(a, (long long)b); }
+CUDAL1_FN long long remainder_(int a, long long b) { return remainder_((long long)a, b); }
 template <class T> CUDAL1_FN T int_pow(T base, T exponent) {  // as torch: 0 for a negative exponent unless |base| is 1
   if (exponent < 0) return base == 1 ? (T)1 : base == (T)-1 ? (exponent % 2 ? (T)-1 : (T)1) : (T)0;
   T result = 1;

@@ -103,16 +103,18 @@ class Elements:
 
     def statements(self, op: Op) -> list[str]:
         """The operation's line, after loads that waited for their index; records the spelling of its result."""
-        lines = []
-        for key in operand_keys(op):
-            if key in self.late and key not in self.spelled:
-                lines += [line for line in self.load(self.late[key]) if line]
+        lines = self.late_lines(operand_keys(op))
         right = self.value(op)
         if self.cached:
             self.spelled[op.name] = f"{op.name}[k][j]" if self.vector > 1 else f"{op.name}[k]"
             return [*lines, f"{self.spelled[op.name]} = {right};"]
         self.spelled[op.name] = op.name
         return [*lines, f"const {COMPUTE_TYPE[op.dtype]} {op.name} = {right};"]
+
+    def late_lines(self, keys: Iterable[str]) -> list[str]:
+        """Loads of what waited for an index and is not loaded yet."""
+        waiting = [k for k in dict.fromkeys(keys) if k in self.late and k not in self.spelled]
+        return [line for k in waiting for line in self.load(self.late[k]) if line]
 
     def value(self, op: Op) -> str:
         if OPS[op.fn].kind is Kind.IOTA:

@@ -26,7 +26,7 @@ from cudal1_trainer.teachers.reduction import phases, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Var, grouped, size_of
-from cudal1_trainer.teachers.stage import Buffer, Plan, Stage, is_reduction
+from cudal1_trainer.teachers.stage import Buffer, Plan, Stage, is_reduction, read_names
 
 
 def fuse(plan: Plan) -> tuple[Stage, Stage] | None:
@@ -37,7 +37,9 @@ def fuse(plan: Plan) -> tuple[Stage, Stage] | None:
     if set(rows.kept) != set(columns.reduced) or set(rows.reduced) != set(columns.kept) or not rows.kept:
         return None
     sums = [o for o in columns.ops if is_reduction(o)]
-    if any(o.fn not in ("sum", "mean") for o in sums) or not is_row_like(rows) or late_loads(rows):
+    if any(o.fn not in ("sum", "mean") for o in sums) or not is_row_like(rows):
+        return None
+    if late_loads(rows) or late_loads(columns):
         return None
     if any(not set(b.span) <= set(columns.kept) for b in columns.writes):
         return None
@@ -45,8 +47,8 @@ def fuse(plan: Plan) -> tuple[Stage, Stage] | None:
     held = {b.value for b in rows.writes}
     loads = list(rows.loads)
     loads += [b for b in columns.loads if b.key not in {x.key for x in loads} and b.value not in held]
-    wanted = {reduced_value(o) for o in sums}
-    used = [b for b in loads if b in rows.loads or _is_read(b, before, wanted)]
+    read = {name for o in (*before, *sums) for name in read_names(o)}
+    used = [b for b in loads if b in rows.loads or b.value in read]
     ops = tuple(o for o in rows.program.ops if o in rows.ops or o in before)
     writes = tuple(b for b in rows.writes if b.name.startswith("out"))
     reads = tuple({b.name: replace(b, access=(), span=()) for b in used}.values())
@@ -63,10 +65,6 @@ def _elements(columns: Stage, sums: list[Op]) -> list[Op]:
             found.add(name)
             todo += [x.name for x in made[name].operands if isinstance(x, Ref)]
     return [o for o in columns.ops if o.name in found]
-
-
-def _is_read(b: Buffer, ops: list[Op], wanted: set[str]) -> bool:
-    return b.key in wanted or any(getattr(x, "name", None) == b.value for o in ops for x in o.operands)
 
 
 def schedules(plan: Plan) -> list[StageSchedule]:

@@ -141,7 +141,8 @@ class GroupedWriter:
 
         def updates() -> list[str]:
             spelled = self.elements.spelled
-            return [p.update.format(v=spelled[reduced_value(p.op)], c=place) for p in here]
+            late = self.elements.late_lines(reduced_value(p.op) for p in here)
+            return [*late, *(p.update.format(v=spelled[reduced_value(p.op)], c=place) for p in here)]
 
         for line in self.elements.visit(loads, ops, stores, updates):
             if isinstance(line, list):
@@ -259,8 +260,8 @@ def reduced_order(stage: Stage) -> tuple[str, ...]:
 
 
 def main_buffer(stage: Stage) -> Buffer:
-    """The read buffer with most axes of the stage, the widest elements first among equals."""
-    whole = [b for b in stage.loads if not b.access] or list(stage.loads)
+    """The read buffer with most axes of the stage, the first among equals; a written one where nothing is read."""
+    whole = [b for b in stage.loads if not b.access] or list(stage.loads) or list(stage.writes)
     return max(whole, key=lambda b: (stage.program.size(b.span), -whole.index(b)))
 
 

@@ -68,9 +68,9 @@ def row_vectors(stage: Stage) -> list[int]:
     """Vector widths along the innermost reduced axis, widest first."""
     axis = reduced_order(stage)[-1]
     buffers = [b for b in stage.tensors if not set(b.span) <= set(stage.kept)]
-    narrow = min((ITEM_BYTES[b.dtype] for b in buffers), default=4)
-    if late_loads(stage):
+    if late_loads(stage) or not buffers:
         return [1]
+    narrow = min(ITEM_BYTES[b.dtype] for b in buffers)
     widths = [v for v in (8, 4, 2) if v * narrow <= 16]
     return [v for v in widths if all(vector_fits(stage.program, b, axis, v) for b in buffers)] + [1]
 

@@ -61,7 +61,7 @@ class ScanWriter:
         self.axis = stage.reduced[0]
         self.scan = next(o for o in stage.ops if is_barrier(o))
         self.spelled: dict[str, str] = {}
-        order = max(stage.loads, key=lambda b: len(b.axes)).axes
+        order = max((b.axes for b in stage.loads), key=len, default=())
         self.kept = tuple(a for a in order if a in stage.kept) + tuple(a for a in stage.kept if a not in order)
         variables = tuple(v for v in (Var("g", self.kept), Var("c", (self.axis,))) if v.axes)
         vector = schedule.vector

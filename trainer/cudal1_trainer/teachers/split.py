@@ -82,10 +82,11 @@ class _PartialWriter(GroupedWriter):
         super().__init__(stage, inner, name)
         self.splits, self.parts = schedule.splits, parts
         self.phases = [p.phase for p in parts]
-        needed = _ancestors(stage, [reduced_value(p.phase.op) for p in parts])
+        below = [n for p in parts for n in read_names(p.phase.op)]
+        needed = _ancestors(stage, below)
         self.group_ops = [o for o in self.group_ops if o.name in needed]
         self.element_ops = [o for o in self.element_ops if o.name in needed]
-        used = needed | set(_reads(stage, needed)) | {reduced_value(p.phase.op) for p in parts}
+        used = {*needed, *_reads(stage, needed), *below}
         self.reads = tuple(b for b in stage.reads if b.value in used)
         self.group_reads = [b for b in self.group_reads if b.key in used or b.value in used]
         self.element_writes, self.group_writes = [], []

@@ -8,7 +8,7 @@ tensors without accesses.
 from __future__ import annotations
 
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_trainer.teachers.element import Elements
+from cudal1_trainer.teachers.element import Elements, in_order, late_loads
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -58,9 +58,12 @@ def write_transposed(stage: Stage, schedule: StageSchedule, name: str) -> Kernel
     rest = tuple(a for a in memory_order(stage) if a not in (inner, axis))
     variables = (Var("g", rest),) if rest else ()
     x, y = axis_index(inner), axis_index(axis)
-    elements = Elements(program, Space(program, variables, {inner: x, axis: y}), None)
+    late = late_loads(stage)
+    spelled: dict[str, str] = {}
+    space = Space(program, variables, {inner: x, axis: y}, registers=spelled)
+    elements = Elements(program, space, None, spelled=spelled, late=late)
     turned = _turned(stage, axis)
-    plain = [b for b in stage.loads if b not in turned]
+    plain = in_order(b for b in stage.loads if b not in turned and b.key not in late)
     loop = f"for (int r = threadIdx.y; r < {TILE}; r += {schedule.block // TILE})"
     with lines.block(signature(name, schedule.block, stage.reads, stage.writes)):
         if rest:
