@@ -3,8 +3,8 @@
     make_published(seed) -> module, inputs
 
 What a partitioner cuts out of them is what users' models hold: masks built from positions, shifted and padded
-labels, rotary of several kinds, norms of many spellings, upcasts in odd places. Weights are random; the architectures
-of the benchmarks (GPT-2, BERT, Llama) are not in here, and structures that are held out are skipped anyway.
+labels, rotary of several kinds, norms of many spellings, upcasts in odd places. Weights are random. The
+architectures of the benchmarks (GPT-2, BERT, Llama) are not among them; held-out structures are skipped anyway.
 """
 
 from __future__ import annotations
@@ -32,22 +32,18 @@ _TOKENS: dict[str, Any] = {
 DECODERS = (
     "OPT GPTNeoX GPTJ Bloom Falcon Mistral Qwen2 Qwen3 Gemma Gemma2 Phi Phi3 StableLm Olmo Olmo2 Cohere Granite "
     "Starcoder2 Persimmon CodeGen BioGpt XGLM Nemotron Glm Helium Mpt GPTBigCode Gemma3 SmolLM3 Ernie4_5 Exaone4"
-).split()
+)
 ENCODERS = (
     "Roberta DistilBert Albert Electra MPNet RoFormer ModernBert DebertaV2 Camembert XLMRoberta MobileBert "
     "Ernie ConvBert SqueezeBert LayoutLM MegatronBert RemBert"
-).split()
-PAIRS = "T5 Bart Pegasus Marian MBart Blenderbot PLBart M2M100 UMT5".split()
+)
+PAIRS = "T5 Bart Pegasus Marian MBart Blenderbot PLBart M2M100 UMT5"
 PICTURES = (
     "ViT DeiT Beit ConvNext ConvNextV2 ResNet RegNet MobileNetV1 MobileNetV2 Swin Swinv2 PoolFormer Dinov2 "
     "EfficientNet Segformer Cvt Pvt Levit Bit FocalNet MobileViT Van Dinov2WithRegisters IJepa TextNet HGNetV2"
-).split()
-KINDS = (
-    [("decoder", name) for name in DECODERS]
-    + [("encoder", name) for name in ENCODERS]
-    + [("pair", name) for name in PAIRS]
-    + [("picture", name) for name in PICTURES]
 )
+_ALL = (("decoder", DECODERS), ("encoder", ENCODERS), ("pair", PAIRS), ("picture", PICTURES))
+KINDS = [(kind, name) for kind, names in _ALL for name in names.split()]
 
 
 class Published(nn.Module):
@@ -85,7 +81,8 @@ def _build(config: Any, suffixes: tuple[str, ...], name: str, rng: random.Random
     if not heads:
         raise ValueError(f"transformers {transformers.__version__} has none of {name} with {', '.join(suffixes)}")
     cls = getattr(transformers, name + rng.choice(heads))
-    config._attn_implementation = rng.choice(("eager", "sdpa")) if getattr(cls, "_supports_sdpa", False) else "eager"
+    fused = rng.random() < 0.5 and getattr(cls, "_supports_sdpa", False)
+    config._attn_implementation = "sdpa" if fused else "eager"
     model: nn.Module = cls(config)
     return model
 
@@ -131,8 +128,9 @@ def _sizes(width: int, heads: int, layers: int, inner: int, rng: random.Random) 
     found |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), inner)
     found |= {"num_key_value_heads": rng.choice((heads, heads // 2)), "head_dim": width // heads}
     found |= {"d_kv": width // heads, "word_embed_proj_dim": width, "rotary_dim": width // heads // 2}
-    found |= {"hidden_dropout": 0.0, "n_positions": 64, "sliding_window": rng.choice((8, 64)), "true_hidden_size": width}
-    return found | {"intra_bottleneck_size": width, "feed_forward_proj": rng.choice(("relu", "gated-gelu"))}
+    found |= {"hidden_dropout": 0.0, "n_positions": 64, "sliding_window": rng.choice((8, 64))}
+    found |= {"true_hidden_size": width, "intra_bottleneck_size": width}
+    return found | {"feed_forward_proj": rng.choice(("relu", "gated-gelu"))}
 
 
 def _labels(head: str, ids: Tensor, rng: random.Random) -> dict[str, Tensor]:
@@ -143,14 +141,20 @@ def _labels(head: str, ids: Tensor, rng: random.Random) -> dict[str, Tensor]:
     if head.endswith("TokenClassification"):
         return {"labels": torch.randint(0, 2, ids.shape)}
     if head.endswith("QuestionAnswering"):
-        return {name: torch.randint(0, ids.shape[1], ids.shape[:1]) for name in ("start_positions", "end_positions")}
+        ends = ("start_positions", "end_positions")
+        return {name: torch.randint(0, ids.shape[1], ids.shape[:1]) for name in ends}
     return {"labels": ids.roll(1, 1)}
 
 
 def _picture(kind: str, name: str, rng: random.Random) -> tuple[nn.Module, dict[str, Tensor]]:
     width, heads = rng.choice((16, 32)), 2
-    values = {"hidden_size": width, "num_attention_heads": heads, "num_hidden_layers": 2, "intermediate_size": 3 * width}
-    values |= {"image_size": 32, "patch_size": rng.choice((4, 8)), "num_labels": 10}
+    values = {"hidden_size": width, "num_attention_heads": heads, "num_hidden_layers": 2}
+    values |= {
+        "intermediate_size": 3 * width,
+        "image_size": 32,
+        "patch_size": rng.choice((4, 8)),
+        "num_labels": 10,
+    }
     wide = [width, 2 * width]
     staged: dict[str, dict[str, Any]] = {
         "ConvNext": {"hidden_sizes": wide, "depths": [1, 1], "num_stages": 2},

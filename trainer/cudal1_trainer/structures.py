@@ -65,7 +65,7 @@ def collect(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
 
 
 def regions_of(seed: int) -> Iterator[Program]:
-    """Forward, backward and inference regions of one random model, from PUBLISHED on of a published architecture."""
+    """Forward, backward and inference regions of one model: random, from PUBLISHED on a published one."""
     module, inputs = make_model(seed) if seed < PUBLISHED else make_published(seed - PUBLISHED)
     for train in (True, False):
         for graph in capture_graphs(module.train(train), inputs, train=train):
@@ -163,7 +163,8 @@ def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     parser = argparse.ArgumentParser(description="Collects structures of regions from random small models.")
     parser.add_argument("--models", type=int, default=300)
-    parser.add_argument("--first", type=int, default=0, help=f"seed of the first model; from {PUBLISHED} on published architectures")
+    first = f"seed of the first model; from {PUBLISHED} on published architectures"
+    parser.add_argument("--first", type=int, default=0, help=first)
     parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args(argv)

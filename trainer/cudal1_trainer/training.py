@@ -30,6 +30,7 @@ from torch import Tensor
 
 from cudal1_trainer.loader import Batch, ChunkMaker, Cursor, Feed, targets
 from cudal1_trainer.model import ReplyLoss, build_model, compile_blocks, count_parameters, save_bundle
+from cudal1_trainer.muon import Muon
 from cudal1_trainer.recipe import Recipe, TrainRecipe
 from cudal1_trainer.tokenizer import load_tokenizer
 
@@ -79,10 +80,8 @@ def make_optimizers(loss: ReplyLoss, recipe: TrainRecipe, fused: bool) -> list[t
     vectors = [p for p in loss.parameters() if p.ndim < 2]
     groups = [{"params": outer, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     if recipe.muon:
-        muon = torch.optim.Muon(
-            inner, lr=recipe.lr, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
-        )
-        return [torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused), muon]
+        adam = torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused)
+        return [adam, Muon(inner, recipe.lr, recipe.weight_decay)]
     groups[0]["params"] = outer + inner
     return [torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused)]
 
@@ -146,12 +145,24 @@ class Training:
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         with _background(heldout_maker) as heldout:
             with Feed(maker, self.recipe.data.workers, self.progress.cursor, rank, ranks) as feed:
+                self._warm_up()
                 self._loop(self._prefetched(feed))
             self.save()
             report = self._report(self.heldout_loss(heldout.result()))
         self.accelerator.wait_for_everyone()
         self.metrics.close()
         return report
+
+    def _warm_up(self) -> None:
+        """Compiles the model while the producers make their first chunks; changes no weight."""
+        if self.accelerator.device.type != "cuda":
+            return
+        for rows, length in ((40, 1024), (24, 1792)):
+            tokens = torch.zeros(rows, length, dtype=torch.int64, device=self.accelerator.device)
+            places = torch.arange(rows * length // 2, device=self.accelerator.device)
+            self.accelerator.backward(self.step_module(tokens, places, tokens.flatten()[places]))
+            for stepper in self.steppers:
+                stepper.zero_grad(set_to_none=True)
 
     def _loop(self, steps: Iterator[Step]) -> None:
         before_s, start = self.progress.elapsed_s, time.monotonic()
