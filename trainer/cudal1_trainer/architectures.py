@@ -3,9 +3,10 @@
     make_model(seed) -> module, inputs
 
 Token models (norms of several kinds, gated and plain MLPs, attention written out, rotary, gains, soft caps), image
-models (convolutions with batch, group, instance and channel norms, squeeze-excitation, pooling, upsampling, skips)
-and heads (losses of many kinds) are put together at random from parts, at tiny sizes: structures.py gives the
-regions their sizes. The models of the benchmarks are not in here, and structures held out are skipped anyway.
+models (convolutions with batch, group, instance and channel norms, squeeze-excitation, pooling, upsampling,
+skips), dense layers over vectors and heads (losses of many kinds) are put together at random from parts, at tiny
+sizes: structures.py gives the regions their sizes. The models of the benchmarks are not in here, and structures held
+out are skipped anyway.
 """
 
 from __future__ import annotations
@@ -283,6 +284,39 @@ class Images(nn.Module):
         return self.loss(self.head(y.mean((2, 3))), labels)
 
 
+class Vectors(nn.Module):
+    """Dense layers over a batch of vectors: norms over rows and over the batch, gates, pairs of rolled rows."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__()
+        width = rng.choice((12, 16, 24))
+        self.layers = nn.ModuleList(
+            nn.Linear(width, width, rng.random() < 0.5) for _ in range(rng.choice((1, 2, 3)))
+        )
+        self.norms = nn.ModuleList(self._norm(width, rng) for _ in self.layers)
+        self.acts = [rng.choice(ACTIVATIONS) for _ in self.layers]
+        self.last, self.head = token_norm(width, rng), nn.Linear(width, 10, rng.random() < 0.5)
+        self.rolled, self.residual = rng.random() < 0.5, rng.random() < 0.4
+        self.clip, self.scale = rng.choice((0.0, 0.0, 1.0)), rng.choice((1.0, 0.1, 2.0))
+        self.loss = make_loss(rng)
+
+    def _norm(self, width: int, rng: random.Random) -> nn.Module:
+        return rng.choice((nn.BatchNorm1d(width), nn.BatchNorm1d(width, affine=False), token_norm(width, rng)))
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        for layer, norm, act in zip(self.layers, self.norms, self.acts, strict=True):
+            y = act(norm(layer(x)))
+            x = x + y if self.residual else y
+        x = self.last(x)
+        if self.clip:
+            x = x.clamp(-self.clip, self.clip)
+        loss = self.loss(self.head(x) * self.scale, labels)
+        if not self.rolled:
+            return loss
+        near = F.cosine_similarity(x, x.roll(1, 0), dim=-1)
+        return loss + 0.1 * near.mean() + F.huber_loss(torch.tanh(x), torch.zeros_like(x))
+
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -290,7 +324,9 @@ def make_loss(rng: random.Random) -> Loss:
     smoothing = rng.choice((0.0, 0.0, 0.1))
     plain: Loss = lambda x, y: F.cross_entropy(x, y, label_smoothing=smoothing)  # noqa: E731
     upcast: Loss = lambda x, y: F.cross_entropy(x.float(), y)  # noqa: E731
-    return rng.choice((plain, upcast, _z_loss, _focal, _binary, _distilled, _margin))
+    return rng.choice(
+        (plain, upcast, _z_loss, _focal, _binary, _distilled, _margin, _divergence, _entropy, _hinge)
+    )
 
 
 def _z_loss(x: Tensor, y: Tensor) -> Tensor:
@@ -316,12 +352,33 @@ def _margin(x: Tensor, y: Tensor) -> Tensor:
     return F.smooth_l1_loss(unit, F.one_hot(y, x.shape[-1]).to(x.dtype)) + F.relu(1.0 - x.amax(-1)).mean()
 
 
+def _divergence(x: Tensor, y: Tensor) -> Tensor:
+    target = torch.softmax(x.detach() * 0.5, -1)
+    return F.kl_div(F.log_softmax(x, -1), target, reduction="batchmean") + F.cross_entropy(x, y)
+
+
+def _entropy(x: Tensor, y: Tensor) -> Tensor:
+    p = torch.softmax(x.float(), -1)
+    loss: Tensor = F.nll_loss(p.clamp_min(1e-9).log(), y) - 0.01 * torch.special.entr(p).sum(-1).mean()
+    return loss
+
+
+def _hinge(x: Tensor, y: Tensor) -> Tensor:
+    return F.multi_margin_loss(x.float(), y) + 1e-3 * x.float().std(-1).mean()
+
+
 def make_model(seed: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """A module in training mode whose call gives a loss, and its inputs, on the CPU."""
     rng = random.Random(f"model {seed}")
     torch.manual_seed(seed)
     dtype = rng.choice(DTYPES)
-    if rng.random() < 0.6:
+    kind = rng.random()
+    if kind < 0.2:
+        rows = rng.choice((6, 8, 12))
+        vectors = Vectors(rng)
+        x = torch.randn(rows, vectors.head.in_features)
+        return vectors.to(dtype), (x.to(dtype), torch.randint(0, 10, (rows,)))
+    if kind < 0.65:
         batch, length = rng.choice((2, 3)), rng.choice((8, 16, 24))
         ids = torch.randint(0, 50, (batch, length))
         return Tokens(rng).to(dtype), (ids, ids.roll(1, 1))
