@@ -1,36 +1,42 @@
 """Never slower: which variant of a graph runs is measured on the user's own first calls.
 
-    warm-up of each, then ABBA: none all some | some all none | ...   at most 28 calls
-    -> the fastest variant whose lower bound over `none` is at least 1, else `none`
+    warm-up of each, then rounds in ABBA order: none aten all some | some all aten none | ...   at most 28 calls
+    after two rounds the hopeless ones drop out: at most two go on against `none`
+    -> the fastest variant that is proven not to be slower than the best kernel-free one, else that one
 
-Every call is executed exactly once, by one variant, forward and backward as a pair. CUDA events around both are
-read when they are done, never waited for. During a stream capture nothing is tried: `none` runs. Once decided
-the losers are dropped.
+`none` is Inductor without kernels, `aten` the graph without Inductor (aten.py). Every call is executed exactly
+once, by one variant, forward and backward as a pair. CUDA events around both are read when they are done, never
+waited for; on a stream that has run dry they hold the host's time too. During a stream capture nothing is tried:
+`none` runs. Once decided the losers are dropped.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import comb
 from statistics import median
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import Node, get_gradient_edge
 
 from cudal1_cache.rows import PlanChoice
 
 log = logging.getLogger(__name__)
 
 MAX_CALLS = 28
-WARMUP_CALLS = 3  # of each variant: lazy backward compile, CUDA graph warm-up, its recording
-MIN_ROUNDS = 4  # with complete figures, for a decision other than `none`
-CONFIDENCE = 0.85
+WARMUP_CALLS = 2  # of a variant of Inductor: lazy backward compile, first launches; aten needs 1
+GRAPH_WARMUP_CALLS = 3  # with CUDA graphs: warm-up, recording, first replay
+NARROW_TO = 2  # rivals of `none` after two rounds, so that the rest get enough calls for a proof
+CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together
 
 Compiled = Callable[..., Any]
+Figures = Mapping[PlanChoice, Sequence[float | None]]  # microseconds a timed call; None: not known
 
 
 class Clock(Protocol):
@@ -76,110 +82,159 @@ class Decision:
     ratio: float  # of `none`'s time over the choice's
 
 
-@dataclass
 class Trial:
-    """Callable in place of the compiled graph."""
+    """Callable in place of the compiled graph. `variants` holds those still in the trial, `none` first."""
 
-    variants: Mapping[PlanChoice, Compiled]
-    clock: Clock
-    decided: Callable[[PlanChoice, float], None]
-    winner: Compiled | None = None
-    _calls: int = 0
-    _timed: dict[PlanChoice, list[Call]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self._order = schedule(tuple(self.variants))
-        self._timed = {name: [] for name in self.variants}
+    def __init__(
+        self,
+        variants: Mapping[PlanChoice, Compiled],
+        clock: Clock,
+        decided: Callable[[PlanChoice, float], None],
+        warmup_calls: int = WARMUP_CALLS,
+    ) -> None:
+        self.variants = dict(variants)
+        self.clock, self.decided = clock, decided
+        self.is_decided = False
+        self._current: Compiled = self._try  # afterwards the winner itself: a call then costs no test
+        self._plain = variants["none"]
+        self._rivals = len(variants) - 1
+        self._queue = deque((n, False) for n in variants for _ in range(1 if n == "aten" else warmup_calls))
+        self._calls = self._rounds = 0
+        self._timed: dict[PlanChoice, list[Call]] = {name: [] for name in variants}
+        self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
-        if self.winner is not None:
-            return self.winner(*args)
-        if not self.clock.is_usable():
-            return self.variants["none"](*args)
-        with self._lock:
-            at = self._calls
-            self._calls += 1
-        if at >= len(self._order):
-            self._decide()
-            return (self.winner or self.variants["none"])(*args)
-        name, is_timed = self._order[at]
-        return self._timed_call(name, args) if is_timed else self.variants[name](*args)
+        return self._current(*args)
 
-    def _timed_call(self, name: PlanChoice, args: Sequence[Any]) -> Any:
-        call = Call()
-        self._timed[name].append(call)
+    def _try(self, *args: Any) -> Any:
+        if not self.clock.is_usable():
+            return self._plain(*args)
+        with self._lock:
+            turn = self._next_turn()
+        if turn is None:
+            self._decide()
+            return self._current(*args)
+        run, call = turn
+        return run(*args) if call is None else self._timed_call(run, call, args)
+
+    def _next_turn(self) -> tuple[Compiled, Call | None] | None:
+        """What runs now, with a Call where it is timed; None: the trial is over."""
+        if not self._queue:
+            self._add_round()
+        if self.is_decided or not self._queue:
+            return None
+        self._calls += 1
+        name, is_timed = self._queue.popleft()
+        if not is_timed:
+            return self.variants[name], None
+        self._timed[name].append(Call())
+        return self.variants[name], self._timed[name][-1]
+
+    def _add_round(self) -> None:
+        if self._rounds and self._rounds % 2 == 0:
+            kept = worth_more_calls(self._figures())
+            self.variants = {name: run for name, run in self.variants.items() if name in kept}
+            self._timed = {name: self._timed[name] for name in self.variants}
+        names = list(self.variants)
+        if len(names) > 1 and self._calls + len(names) <= MAX_CALLS:
+            self._queue.extend((name, True) for name in (names if self._rounds % 2 == 0 else reversed(names)))
+            self._rounds += 1
+
+    def _timed_call(self, run: Compiled, call: Call, args: Sequence[Any]) -> Any:
+        border = gradient_nodes(args)
         start = self.clock.mark()
-        outputs = self.variants[name](*args)
+        outputs = run(*args)
         call.forward = (start, self.clock.mark())
-        watch_backward(outputs, call, self.clock)
+        watch_backward(border, [*_tensors(outputs), *_tensors(args)], call, self.clock)
         return outputs
 
     def _decide(self) -> None:
         with self._lock:
-            if self.winner is not None:
+            if self.is_decided:
                 return
-            found = decide(self._figures())
-            self.winner = self.variants[found.choice]
-            self.variants, self._timed = {found.choice: self.winner}, {}
+            found = decide(self._figures(), self._rivals)
+            self._current = self._plain = self.variants[found.choice]
+            self.variants, self._timed, self.is_decided = {found.choice: self._current}, {}, True
         log.info("decided for %s, %.3f of inductor's speed", found.choice, found.ratio)
         self.decided(found.choice, found.ratio)
 
     def _figures(self) -> dict[PlanChoice, list[float | None]]:
-        """Microseconds a timed call, None where the stream was not done; with the backward if all have one."""
-        calls = [c for group in self._timed.values() for c in group]
-        with_backward = all(c.backward_end is not None for c in calls)
-        return {name: [self._took_us(c, with_backward) for c in group] for name, group in self._timed.items()}
+        """With the backward if some call had one."""
+        has_backward = any(c.backward_end is not None for group in self._timed.values() for c in group)
+        return {name: [self._took_us(c, has_backward) for c in group] for name, group in self._timed.items()}
 
-    def _took_us(self, call: Call, with_backward: bool) -> float | None:
-        if call.forward is None:
+    def _took_us(self, call: Call, has_backward: bool) -> float | None:
+        if call.forward is None or (has_backward and call.backward_end is None):
             return None
         forward_us = self.clock.between_us(*call.forward)
-        if not with_backward or forward_us is None:
+        if not has_backward or forward_us is None:
             return forward_us
         backward_us = self.clock.between_us(call.backward_start, call.backward_end)
         return None if backward_us is None else forward_us + backward_us
 
 
-def schedule(names: Sequence[PlanChoice]) -> list[tuple[PlanChoice, bool]]:
-    """(variant, is timed) a call: warm-up of each, then rounds in alternating order, at most MAX_CALLS."""
-    order = [(name, False) for name in names for _ in range(WARMUP_CALLS)]
-    rounds = (MAX_CALLS - len(order)) // len(names)
-    for i in range(rounds - rounds % 2):
-        order += [(name, True) for name in (names if i % 2 == 0 else tuple(reversed(names)))]
-    return order
+def decide(figures: Figures, rivals: int) -> Decision:
+    """The fastest variant proven not slower than `none`; one with kernels also not slower than a faster `aten`.
 
+    rivals: of `none`, at the trial's beginning. Each gets an equal part of the permitted chance of an error.
+    """
+    confidence = 1 - (1 - CONFIDENCE) / max(rivals, 1)
 
-def decide(figures: Mapping[PlanChoice, Sequence[float | None]]) -> Decision:
-    """The fastest variant that is proven not to be slower than `none`."""
+    def is_proven(name: PlanChoice, base: PlanChoice) -> bool:
+        return lower_bound(speedups(figures, name, base), confidence) >= 1.0
+
+    gains = {name: median(found) for name in figures if (found := speedups(figures, name))}
+    bases: list[PlanChoice] = ["none", "aten"] if gains.get("aten", 0.0) > 1.0 else ["none"]
     best = Decision("none", 1.0)
-    base = figures["none"]
-    for name, took_us in figures.items():
-        pairs = [(a, b) for a, b in zip(base, took_us, strict=False) if a and b]
-        if name == "none" or len(pairs) < MIN_ROUNDS:
-            continue
-        ratios = sorted(a / b for a, b in pairs)
-        if lower_bound(ratios) >= 1.0 and median(ratios) > best.ratio:
-            best = Decision(name, median(ratios))
+    for name, gain in gains.items():
+        if gain > best.ratio and all(is_proven(name, base) for base in bases if base != name):
+            best = Decision(name, gain)
     return best
 
 
-def lower_bound(ordered: Sequence[float]) -> float:
-    """One-sided lower bound of the median, from the order of the values alone (no normal distribution)."""
+def worth_more_calls(figures: Figures) -> set[PlanChoice]:
+    """`none`, and the fastest NARROW_TO of those that were not slower in every round so far."""
+    found = {name: speedups(figures, name) for name in figures if name != "none"}
+    hopeful = [name for name, ratios in found.items() if not ratios or ratios[-1] > 1.0]
+    hopeful.sort(key=lambda name: -median(found[name] or [1.0]))
+    return {"none", *hopeful[:NARROW_TO]}
+
+
+def speedups(figures: Figures, name: PlanChoice, base: PlanChoice = "none") -> list[float]:
+    """Of the rounds in which both are known, ascending."""
+    return sorted(a / b for a, b in zip(figures[base], figures[name], strict=False) if a and b)
+
+
+def lower_bound(ordered: Sequence[float], confidence: float) -> float:
+    """One-sided lower bound of the median, from the order of the values alone (no normal distribution).
+
+    0 where there are too few values for any bound.
+    """
     n = len(ordered)
-    below, found = 0.0, ordered[0]
+    below, found = 0.0, 0.0
     for i, value in enumerate(ordered):
         below += comb(n, i) / 2**n  # chance that at most i of n values lie below the median
-        if below > 1 - CONFIDENCE:
+        if below > 1 - confidence:
             break
         found = value
     return found
 
 
-def watch_backward(outputs: Any, call: Call, clock: Clock) -> None:
-    """Sets marks where the call's own backward begins and ends, each the first time."""
-    node = next((n for o in _tensors(outputs) if (n := _compiled_node(o.grad_fn)) is not None), None)
-    if node is None:
+def gradient_nodes(inputs: Sequence[Any]) -> set[Node]:
+    """Where gradients of the inputs go: the nodes that the graph's own backward ends at."""
+    if not torch.is_grad_enabled():
+        return set()
+    return {get_gradient_edge(x).node for x in _tensors(inputs) if x.requires_grad}
+
+
+def watch_backward(border: set[Node], tensors: Sequence[Tensor], call: Call, clock: Clock) -> None:
+    """Sets marks where the call's own backward begins and ends, each the first time.
+
+    tensors: the outputs, and the inputs, which may have been changed. The end is the node made first, because
+    the engine runs nodes in the reverse order of their making. Holds for one compiled node and for many of aten.
+    """
+    starts = {t.grad_fn for t in tensors if t.grad_fn is not None} - border
+    if not starts:
         return
 
     def begin(_: Any) -> None:
@@ -190,18 +245,21 @@ def watch_backward(outputs: Any, call: Call, clock: Clock) -> None:
         if call.backward_end is None and call.backward_start is not None and clock.is_usable():
             call.backward_end = clock.mark()
 
-    node.register_prehook(begin)
-    node.register_hook(end)
+    for node in starts:
+        node.register_prehook(begin)
+    min(_inner_nodes(starts, border), key=lambda node: node._sequence_nr()).register_hook(end)
 
 
-def _tensors(outputs: Any) -> list[Tensor]:
-    return [o for o in (outputs if isinstance(outputs, list | tuple) else [outputs]) if isinstance(o, Tensor)]
+def _inner_nodes(starts: set[Node], border: set[Node]) -> set[Node]:
+    """All nodes between the outputs and the border; leaves do not count."""
+    found, ahead = set(starts), list(starts)
+    while ahead:
+        for node, _ in ahead.pop().next_functions:
+            if node is not None and node not in border and node not in found and node.next_functions:
+                found.add(node)
+                ahead.append(node)
+    return found
 
 
-def _compiled_node(node: Any) -> Any:
-    """The backward of the compiled graph behind an output, through the views that AOTAutograd put over it."""
-    for _ in range(8):
-        if node is None or "CompiledFunction" in type(node).__name__:
-            return node
-        node = next((n for n, _ in node.next_functions if n is not None), None)
-    return None
+def _tensors(values: Any) -> list[Tensor]:
+    return [v for v in (values if isinstance(values, list | tuple) else [values]) if isinstance(v, Tensor)]

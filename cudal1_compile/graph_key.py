@@ -19,7 +19,7 @@ from torch import Tensor, fx, nn
 
 import cudal1_fx_passes
 
-KEY_VERSION = 1
+KEY_VERSION = 2  # 2: plans are decided with aten among the variants
 _SOURCES = ("collect.py", "layouts.py", "lowering.py", "registry.py", "sizes.py", "splice.py", "survey.py")
 
 

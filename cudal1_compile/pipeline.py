@@ -1,7 +1,8 @@
 """Plan, then compile: one Dynamo graph from its stored or new plan to a callable.
 
     stored plan | collect -> look up -> synthesize        which regions have kernels
-    -> settle: compile_fx with the kernels of the choice  on a GPU first a trial between variants (choice.py)
+    -> finish: compile_fx with the kernels of the choice  on a GPU first a trial between variants (choice.py);
+               a graph that aten runs faster is not compiled at all (aten.py)
 
 compile_fx runs on a fresh copy each time, because it owns and changes what it gets, and always with one pass at
 the hook, whose uuid is the digest of this graph's decisions.
@@ -22,12 +23,14 @@ from torch._inductor.compile_fx import compile_fx
 
 from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import PlanChoice
-from cudal1_compile.choice import CudaClock, Trial
+from cudal1_compile.aten import free_memory, has_cuda_graphs, run_by_aten, why_not
+from cudal1_compile.choice import GRAPH_WARMUP_CALLS, WARMUP_CALLS, CudaClock, Trial
 from cudal1_compile.collect import SeenGraph, collect
 from cudal1_compile.graph_key import copy_graph, graph_key
 from cudal1_compile.options import Options
 from cudal1_compile.plan import GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.planner import Place, Planner
+from cudal1_compile.runtime.target import Target
 from cudal1_compile.session import Session
 from cudal1_compile.splice import HOOK, Splice, UserPass
 from cudal1_compile.summary import GRAPHS, SOURCES, dump, report, timed
@@ -90,20 +93,23 @@ class Pipeline:
 
     def finish(self, plan: GraphPlanned) -> Compiled:
         """Compiles with the plan's kernels, stores the plan, and says what was done."""
-        is_trial = False
-        if not plan.has_kernels or self.job.place.target.kind == "host":
+        rivals: tuple[PlanChoice, ...] = ()
+        if not is_timed(self.job.place.target):
             plan = replace(plan, choice="all" if plan.has_kernels else "none")
-        elif plan.choice == "deciding":
-            is_trial = may_try()
+        elif plan.choice == "deciding" and may_try():
+            rivals = self._rivals(plan)
+            plan = plan if rivals else replace(plan, choice="none")
         self.planner.record_misses(plan.regions)
-        compiled = self._trial(plan) if is_trial else self.build(plan, _untried(plan))
+        compiled = self._trial(plan, rivals) if rivals else self.build(plan, self._now(plan))
         self.save(plan)
         self.session.count(plan)
         report(plan, self.job.place.target.kind)
         return compiled
 
     def build(self, plan: GraphPlanned, choice: PlanChoice) -> Compiled:
-        """One variant, through Inductor's own caches."""
+        """One variant; but for aten's through Inductor, with its own caches."""
+        if choice == "aten":
+            return run_by_aten(self.job.gm)
         splice = Splice(self.previous, self.planner.kernels(plan.chosen(choice), plan))
         patches = {**self.job.options.inductor, HOOK: splice}
         for kernel in splice.kernels.values():
@@ -129,12 +135,30 @@ class Pipeline:
             log.warning("the stored plan of this graph is not used: %s", error)
             return None
 
-    def _trial(self, plan: GraphPlanned) -> Compiled:
-        choices: list[PlanChoice] = ["none", "all"]
+    def _rivals(self, plan: GraphPlanned) -> tuple[PlanChoice, ...]:
+        """What may be faster than Inductor without kernels."""
+        rivals: list[PlanChoice] = ["aten"] if self._may_run_aten(plan) else []
+        if plan.has_kernels:
+            rivals.append("all")
         if plan.chosen("some") and plan.chosen("some") != plan.chosen("all"):
-            choices.append("some")
-        variants = {choice: self.build(plan, choice) for choice in choices[:1]}
-        for choice in choices[1:]:
+            rivals.append("some")
+        return tuple(rivals)
+
+    def _may_run_aten(self, plan: GraphPlanned) -> bool:
+        job = self.job
+        free_bytes = free_memory(job.place.device)
+        reason = why_not(job.gm, job.example_inputs, job.options.inductor, plan.refused, free_bytes)
+        log.debug("aten may run this graph: %s", reason or "yes")
+        return reason is None
+
+    def _now(self, plan: GraphPlanned) -> PlanChoice:
+        """What runs without a trial. A stored choice of aten stands only while it may run here."""
+        choice = _untried(plan)
+        return "none" if choice == "aten" and not self._may_run_aten(plan) else choice
+
+    def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> Compiled:
+        variants: dict[PlanChoice, Compiled] = {"none": self.build(plan, "none")}
+        for choice in rivals:
             try:
                 variants[choice] = self.build(plan, choice)
             except Exception as error:  # noqa: BLE001  then the kernel-free variant runs
@@ -145,7 +169,13 @@ class Pipeline:
             self.save(final)
             report(final, self.job.place.target.kind)
 
-        return Trial(variants, CudaClock(self.job.place.device), decided)
+        warmup_calls = GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS
+        return Trial(variants, CudaClock(self.job.place.device), decided, warmup_calls)
+
+
+def is_timed(target: Target) -> bool:
+    """Whether there is a clock to choose by."""
+    return target.kind == "cuda"
 
 
 def may_try() -> bool:

@@ -75,7 +75,7 @@ class PlannedRegion:
 
 @dataclass(frozen=True, slots=True)
 class GraphPlanned:
-    """All decisions for one graph. `ratio`: the chosen plan's speed over the kernel-free plan's, if measured."""
+    """All decisions for one graph. `ratio`: the chosen plan's speed over Inductor's, if measured."""
 
     regions: tuple[PlannedRegion, ...]
     refused: tuple[RefusedNode, ...] = ()
@@ -89,7 +89,7 @@ class GraphPlanned:
 
     def chosen(self, choice: PlanChoice) -> dict[str, str]:
         """fingerprint -> entry id of the kernels that run under a choice; "deciding" counts as "all"."""
-        if choice == "none":
+        if choice in ("none", "aten"):
             return {}
         kept = (r for r in self.regions if r.has_kernel and not (choice == "some" and r.is_fusible))
         return {r.fingerprint: r.entry_id for r in kept}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import fx
 
+from cudal1_cache.rows import PlanChoice
 from cudal1_cache.store import Store
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.graph_key import copy_graph, graph_key
@@ -41,15 +42,17 @@ PLAN = GraphPlanned(
 )
 
 
-def test_a_plan_survives_the_store() -> None:
+@pytest.mark.parametrize("choice", get_args(PlanChoice))
+def test_a_plan_survives_the_store(choice: PlanChoice) -> None:
+    plan = replace(PLAN, choice=choice, ratio=1.2)
     with Store.memory() as store:
-        store.put_plan(to_row(PLAN, "key", "target"))
+        store.put_plan(to_row(plan, "key", "target"))
         row = store.get_plan("key", "target")
-        assert row is not None and from_row(row) == PLAN
+        assert row is not None and from_row(row) == plan
 
 
 def test_choices() -> None:
-    assert PLAN.chosen("none") == {}
+    assert PLAN.chosen("none") == PLAN.chosen("aten") == {}
     assert PLAN.chosen("all") == {"a": "entry a", "b": "entry b"}
     assert PLAN.chosen("some") == {"a": "entry a"}
     assert PLAN.is_open and not with_regions(PLAN, PLAN.regions[:3]).is_open
@@ -61,7 +64,9 @@ def test_other_kernels_make_the_choice_anew() -> None:
         with_regions(decided, [replace(r, outcome="hit") if r.has_kernel else r for r in PLAN.regions]).ratio
         == 1.3
     )
-    changed = with_regions(decided, [replace(PLAN.regions[0], entry_id="better"), *PLAN.regions[1:]])
+    changed = with_regions(
+        replace(decided, choice="aten"), [replace(PLAN.regions[0], entry_id="better"), *PLAN.regions[1:]]
+    )
     assert (changed.choice, changed.ratio) == ("deciding", None)
 
 
@@ -88,7 +93,13 @@ def test_the_digest_is_of_decisions_alone() -> None:
             "cuda",
             "regions: 3, hit 1, new 1, no win 1; no kernel is faster here, inductor runs",
         ),
-        (GraphPlanned(()), "cuda", "regions: 0, hit 0, new 0, no win 0"),
+        (
+            replace(with_regions(PLAN, PLAN.regions[:3]), choice="aten", ratio=1.309),
+            "cuda",
+            "regions: 3, hit 1, new 1, no win 1; aten runs, 1.31x over inductor",
+        ),
+        (GraphPlanned((), choice="none"), "cuda", "regions: 0, hit 0, new 0, no win 0; inductor runs"),
+        (GraphPlanned((), choice="aten"), "host", "regions: 0, hit 0, new 0, no win 0"),
     ],
 )
 def test_summary(plan: GraphPlanned, kind: Any, line: str) -> None:

@@ -1,0 +1,301 @@
+"""The graph without Inductor: eager's results to the bit, chosen by the trial, found again without a compile."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_backend_semantics import CASES, Case, _copy, _gradients, randn
+from torch import Tensor, fx, nn
+from torch._inductor import config as inductor_config
+
+from cudal1_compile import aten, pipeline, registry, session
+from cudal1_compile.choice import MAX_CALLS
+from cudal1_compile.plan import GraphPlanned, RefusedNode
+
+pytestmark = pytest.mark.host
+
+PLENTY = 1 << 40
+COST_US = {"none": 100.0, "aten": 50.0}
+
+
+class FakeClock:
+    """Time passes only where a variant says so."""
+
+    now = 0.0
+
+    def mark(self) -> float:
+        return self.now
+
+    def between_us(self, start: float, end: float) -> float:
+        return end - start
+
+    def is_usable(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """CPU tensors are treated as a GPU's: there is a clock, so there are trials."""
+    monkeypatch.setattr(pipeline, "is_timed", lambda target: True)
+    monkeypatch.setattr(pipeline, "free_memory", lambda device: PLENTY)
+    shown = pipeline.report
+    monkeypatch.setattr(pipeline, "report", lambda plan, kind: shown(plan, "cuda"))
+    new_process(monkeypatch)
+    with inductor_config.patch(force_disable_caches=True):
+        yield
+    torch._dynamo.reset()
+
+
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "SESSION", session.Session())
+    monkeypatch.setattr(registry, "_stores", [])
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def only_aten(monkeypatch: pytest.MonkeyPatch) -> list[GraphPlanned]:
+    """aten is the stored choice of every graph; yields the plans that were finished."""
+    plans: list[GraphPlanned] = []
+
+    def untried(plan: GraphPlanned) -> str:
+        plans.append(plan)
+        return "aten"
+
+    monkeypatch.setattr(pipeline, "may_try", lambda: False)
+    monkeypatch.setattr(pipeline, "_untried", untried)
+    return plans
+
+
+def compiled(fn: Callable[..., Any], dynamic: bool | None = None, **options: Any) -> Callable[..., Any]:
+    given = {"target": "host", "on_miss": "fallback"} | options
+    return torch.compile(fn, backend="cudal1", dynamic=dynamic, options=given)  # type: ignore[no-any-return]
+
+
+def forbid_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **settings: Any) -> Any:
+        raise AssertionError("Inductor was asked to compile")
+
+    monkeypatch.setattr(pipeline, "compile_fx", fail)
+    monkeypatch.setattr("cudal1_compile.backend.compile_plain", fail)
+
+
+# what only a compile can do: aten does not stand in for it, or for graphs whose sizes change
+COMPILED = ("checkpoint", "dynamic", "second batch size")
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name not in COMPILED], ids=lambda case: case.name)
+def test_equals_eager_to_the_bit(
+    case: Case, only_aten: list[GraphPlanned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid_inductor(monkeypatch)
+    fast = compiled(case.fn, case.dynamic)
+    for run in range(case.runs):
+        torch.manual_seed(run)
+        ours = case.make()
+        theirs = tuple(_copy(t) for t in ours)
+        with case.context():
+            expected, got = case.fn(*theirs), fast(*ours)
+        torch.testing.assert_close(got, expected, rtol=0, atol=0)
+        _same_aliases(got, expected)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a.detach(), b.detach(), rtol=0, atol=0)
+        if case.grad:
+            torch.testing.assert_close(_gradients(got, ours), _gradients(expected, theirs), rtol=0, atol=0)
+    assert only_aten
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_stored_choice_that_may_not_stand_is_inductors(
+    name: str, only_aten: list[GraphPlanned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    build = pipeline.Pipeline.build
+
+    def remember(self: Any, plan: GraphPlanned, choice: Any) -> Any:
+        built.append(choice)
+        return build(self, plan, choice)
+
+    monkeypatch.setattr(pipeline.Pipeline, "build", remember)
+    case = next(c for c in CASES if c.name == name)
+    fast = compiled(case.fn, case.dynamic)
+    for _ in range(case.runs):
+        ours = case.make()
+        torch.testing.assert_close(fast(*ours), case.fn(*ours), rtol=1e-5, atol=1e-5)
+    assert "none" in built
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, groups=1), nn.BatchNorm2d(8)
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.dropout(F.relu(self.norm(self.conv(x))), 0.5, self.training)
+        return self.last(x.mean((2, 3)))
+
+
+def test_training_with_batchnorm_and_dropout(
+    only_aten: list[GraphPlanned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three steps of SGD under a fixed seed: weights, running statistics and losses are eager's."""
+    forbid_inductor(monkeypatch)
+    model = Net()
+    twin = copy.deepcopy(model)
+    found = _train(twin, compiled(twin, fallback_random=True))
+    assert found == _train(model, model)
+    for (name, ours), theirs in zip(twin.state_dict().items(), model.state_dict().values(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, msg=lambda text, name=name: f"{name}: {text}")
+    assert int(twin.norm.num_batches_tracked) == 3
+
+
+def _train(model: nn.Module, call: Callable[..., Any]) -> list[float]:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    losses = []
+    torch.manual_seed(1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = call(torch.randn(4, 3, 8, 8)).square().sum()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    return losses
+
+
+# the trial
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every variant takes what COST_US says; yields the variants that ran."""
+    ran: list[str] = []
+    clock = FakeClock()
+    build = pipeline.Pipeline.build
+
+    def build_and_count(self: Any, plan: GraphPlanned, choice: Any) -> Any:
+        run = build(self, plan, choice)
+
+        def call(*args: Any) -> Any:
+            ran.append(choice)
+            clock.now += COST_US[choice]
+            return run(*args)
+
+        return call
+
+    monkeypatch.setattr(pipeline.Pipeline, "build", build_and_count)
+    monkeypatch.setattr(pipeline, "CudaClock", lambda device: clock)
+    return ran
+
+
+def model(x: Tensor) -> Tensor:
+    return torch.softmax(x * 2, -1) + 1
+
+
+def call_often(fast: Callable[..., Any], fn: Callable[..., Any], times: int) -> None:
+    for _ in range(times):
+        x = randn(32, 64, grad=True)
+        y = x.detach().clone().requires_grad_()
+        out, expected = fast(x), fn(y)
+        torch.testing.assert_close(out, expected)
+        out.square().sum().backward()
+        expected.square().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+
+
+def lines(captured: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in captured.readouterr().err.splitlines() if line.startswith("cudal1: regions")]
+
+
+def test_a_graph_without_kernels_is_tried_and_found_again(
+    costs: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call_often(compiled(model), model, MAX_CALLS + 4)
+    assert {"none", "aten"} == set(costs) and costs[-3:] == ["aten"] * 3
+    first, last = lines(capsys)
+    assert first.endswith("; deciding") and last.endswith("; aten runs, 2.00x over inductor")
+
+    new_process(monkeypatch)
+    forbid_inductor(monkeypatch)
+    monkeypatch.setattr(pipeline, "collect", lambda *args: pytest.fail("the graph was collected again"))
+    costs.clear()
+    call_often(compiled(model), model, 3)
+    assert costs == ["aten"] * 3
+    assert lines(capsys) == [last]
+
+
+def test_inductor_stays_where_aten_is_slower(
+    costs: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COST_US, "aten", 300.0)
+    call_often(compiled(model), model, 12)
+    assert costs.count("aten") == 3 and costs[-4:] == ["none"] * 4
+    assert lines(capsys)[-1].endswith("; inductor runs")
+
+
+@pytest.mark.parametrize(
+    ("fn", "options"),
+    [
+        (model, {"post_grad_custom_post_pass": lambda graph: None}),
+        (lambda x: F.dropout(x, 0.5) * 2, {}),
+    ],
+    ids=["a pass of the user's", "random numbers"],
+)
+def test_no_trial(fn: Any, options: dict[str, Any], costs: list[str], capsys: Any) -> None:
+    fast = compiled(fn, **options)
+    for _ in range(3):
+        fast(randn(32, 64))
+    assert costs == ["none"] * 3 and lines(capsys)[-1].endswith("; inductor runs")
+
+
+def test_no_trial_under_deterministic_algorithms(costs: list[str]) -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        fast = compiled(model)
+        for _ in range(3):
+            fast(randn(32, 64))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert costs == ["none"] * 3
+
+
+# when it may stand in for Inductor
+
+
+def traced(fn: Callable[..., Any], *args: Any) -> list[Any]:
+    """What `why_not` says inside a backend with plenty of room, too little, just enough, and CUDA graphs."""
+    found: list[Any] = []
+
+    def look(gm: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        enough = int(2 * 32 * 64 * 4 / aten.MEMORY_SHARE)
+        found.extend(aten.why_not(gm, inputs, {}, (), room) for room in (PLENTY, enough - 1, enough))
+        found.append(aten.why_not(gm, inputs, {"triton.cudagraphs": True}, (), PLENTY))
+        found.extend((gm, inputs))
+        return gm.forward
+
+    torch.compile(fn, backend=look)(*args)
+    return found
+
+
+def test_why_not() -> None:
+    plain, no_room, room, graphs, gm, inputs = traced(lambda x: (x * 2).sin(), randn(32, 64))
+    assert plain is None and room is None
+    assert "MiB of tensors" in no_room
+    assert graphs == "the mode asks for CUDA graphs"
+    seeds = RefusedNode("seeds", "prims.inductor_seeds.default", "")
+    assert "seed" in str(aten.why_not(gm, inputs, {}, (seeds,), PLENTY))
+    for node in gm.graph.nodes:
+        node.meta.clear()
+    assert aten.why_not(gm, inputs, {}, (), PLENTY) == "its tensors' sizes are not known"
+
+
+def _same_aliases(ours: Any, theirs: Any) -> None:
+    """Outputs share memory with each other exactly where eager's do."""
+    if isinstance(ours, tuple):
+        addresses = [[t.untyped_storage().data_ptr() for t in group] for group in (ours, theirs)]
+        shared = [[[a == b for b in group] for a in group] for group in addresses]
+        assert shared[0] == shared[1]
