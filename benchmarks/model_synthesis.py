@@ -26,7 +26,7 @@ from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Deferred, Verdict
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis import Budget, NoWin, Outcome, Unfinished, Won, synthesize_all
-from cudal1_compile.synthesis.progress import Done, Event
+from cudal1_compile.synthesis.progress import Event, TargetKind, describe
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 
@@ -78,36 +78,17 @@ class FirstLook:
 
 @dataclass
 class Watch:
-    """Progress: seconds by region (those worked on together share alike), and a line now and then."""
+    """Progress: a line now and then."""
 
     say: Callable[[str], None]
-    order: Sequence[str]
-    seconds_of: dict[str, float]
-    _mark: float = field(default_factory=time.monotonic)
-    _group: list[str] = field(default_factory=list)
-    _done: int = 0
+    kind: TargetKind
     _said: float = 0.0
 
     def __call__(self, event: Event) -> None:
         now = time.monotonic()
-        if not isinstance(event, Done):
-            self.close_group()
-            return
-        self._group.append(event.outcome.fingerprint)
-        self._done += 1
-        if now - self._said > SAYS_EVERY_S or self._done == len(self.order):
+        if now - self._said > SAYS_EVERY_S:
             self._said = now
-            self.say(f"  {self._done} of {len(self.order)} regions, {event.left_s:.0f} s left")
-
-    def close_group(self) -> None:
-        """The time since the last group's end belongs to the regions that ended together."""
-        if not self._group:
-            return
-        now = time.monotonic()
-        for fingerprint in self._group:
-            share = (now - self._mark) / len(self._group)
-            self.seconds_of[fingerprint] = self.seconds_of.get(fingerprint, 0.0) + share
-        self._mark, self._group = now, []
+            self.say(f"  {describe(event, self.kind)}")
 
 
 def load_generator(wanted: str, device: torch.device) -> Generator:
@@ -135,19 +116,17 @@ def write_kernels(
         return found
     programs = [parse_program(w.text) for w in ranked]
     values = [w.value_us for w in ranked]
-    watch = Watch(say, [w.fingerprint for w in ranked], found.seconds_of)
     say(f"{len(ranked)} distinct regions, {seconds:.0f} s for their kernels")
     outcomes: list[Outcome] = []
     with Store.open(store_folder) as store, Judge(_target(dry)) as judge:
+        watch = Watch(say, judge.target.kind)
         for port, budget in (
-            (FirstLook(judge), Budget(FIRST_LOOK * seconds, 1, regions_at_once=16, finalists=1, reserve=0.0)),
-            (judge, Budget(0.0, 3, regions_at_once=8, finalists=3)),
+            (FirstLook(judge), Budget(FIRST_LOOK * seconds, 1, finalists=1, reserve=0.0)),
+            (judge, Budget(0.0, 3, finalists=3)),
         ):
             left_s = seconds - (time.monotonic() - begin)
             limit = _limited(budget, left_s)
-            watch = Watch(say, watch.order, found.seconds_of)
             outcomes = synthesize_all(programs, generator, port, store, limit, watch, values=values)
-            watch.close_group()
             _count(found, outcomes)
             say(f"{time.monotonic() - begin:.0f} s: {_words(outcomes)}, {found.replies} replies")
         found.results = _kinds(outcomes)
@@ -155,6 +134,7 @@ def write_kernels(
             w.fingerprint: _region(w, o, store, judge.target) for w, o in zip(ranked, outcomes, strict=True)
         }
     found.seconds = time.monotonic() - begin
+    found.seconds_of = dict.fromkeys(found.regions, found.seconds / len(ranked))  # all are worked on together
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from synthesis_doubles import ScriptedGenerator, ScriptedJudge, program
 from torch import nn
 
 from benchmarks import model_kernels as kernels
@@ -29,13 +30,16 @@ from benchmarks.model_arms import (
     run_first,
     time_rounds,
 )
-from benchmarks.model_synthesis import FirstLook, Watch, is_right, load_generator, wrote
+from benchmarks.model_synthesis import FirstLook, Wanted, Watch, find_right, is_right, load_generator, wrote
 from benchmarks.models import main
 from benchmarks.zoo import Loss
+from cudal1_cache import Store
 from cudal1_cache.rows import Attempt
 from cudal1_compile.judge.verdict import Deferred
-from cudal1_compile.synthesis.outcome import Outcome, Unfinished
-from cudal1_compile.synthesis.progress import Done, Finals
+from cudal1_compile.runtime.target import HOST
+from cudal1_compile.synthesis import Budget, Unfinished, synthesize_all
+from cudal1_compile.synthesis.progress import Finals
+from cudal1_fx_passes.text import print_program
 
 ROOT = Path(__file__).parents[2]
 
@@ -269,14 +273,27 @@ def test_the_first_look_leaves_finalists_open() -> None:
     assert len(verdicts) == 2 and all(isinstance(v, Deferred) for v in verdicts)
 
 
-def test_regions_that_end_together_share_their_time() -> None:
+def test_a_right_candidate_covers_a_region_that_ran_out_of_time(tmp_path: Path) -> None:
+    generator = ScriptedGenerator([["good_130", "wrong_1"]])
+    generator.name = "bundled:ab"
+    budget = Budget(seconds=60, rounds=1, samples_per_round=2)
+    programs = [program(32), program(64)]
+    with Store.open(tmp_path) as store:
+        judge = ScriptedJudge(HOST)
+        judge.finalists = FirstLook(judge).finalists  # type: ignore[arg-type, method-assign]
+        found = synthesize_all(programs, generator, judge, store, budget)
+    assert all(isinstance(o.result, Unfinished) for o in found)
+    wanted = [Wanted(o.fingerprint, print_program(p), 1.0) for o, p in zip(found, programs, strict=True)]
+    assert find_right(tmp_path, wanted, "bundled:ab", dry=True) == {o.fingerprint for o in found}
+    assert find_right(tmp_path, wanted, "teacher:all", dry=True) == set()
+
+
+def test_a_line_says_now_and_then_where_synthesis_is() -> None:
     said: list[str] = []
-    watch = Watch(said.append, ["a", "b"], {}, _mark=0.0)
-    for name in ("a", "b"):
-        watch(Done(1, 2, Outcome(name, Unfinished(""), 0, 0, 0), 1.0))
-    watch(Finals(1, 2, 1, None, 1.0))
-    assert watch.seconds_of["a"] == watch.seconds_of["b"] > 0
-    assert said[-1].strip().startswith("2 of 2 regions")
+    watch = Watch(said.append, "cuda")
+    for region in (1, 2):
+        watch(Finals(region, 2, 1, 1.3, 7.0))
+    assert said == ["  cudal1: region 1/2, measuring 1 finalist, best 1.30x, 7 s left"]
 
 
 def test_without_its_model_nothing_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
