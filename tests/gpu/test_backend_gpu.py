@@ -1,5 +1,6 @@
 """The backend on a GPU: real kernels forward and backward against float64, CUDA graphs, streams, the first-call
-trial, warm starts. Kernels come from the teachers, which stand behind the generator protocol.
+trial, warm starts. Kernels come from the teachers, which stand behind the generator protocol; a few replies a
+region in one round, and every right one wins, so that a case takes seconds and never runs without kernels.
 """
 
 from __future__ import annotations
@@ -7,7 +8,8 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,15 @@ import torch.nn.functional as F
 from backend_reference import Calls, compiled, every_region, mode_options  # noqa: F401  a fixture
 from torch import Tensor, nn
 
-from cudal1_compile import choice, pipeline
+from cudal1_compile import choice, pipeline, planner
+from cudal1_compile.synthesis import Budget, task
 from cudal1_trainer.teacher_generator import TeacherGenerator
 
 pytestmark = pytest.mark.gpu
 
-BUDGET_S = 90.0
+BUDGET_S = 25.0
+REPLIES = 3  # a region
+SMALL = 1e-3  # of the largest value of a step: below it a gradient is noise (a bias before a norm has none)
 
 
 class Mlp(nn.Module):
@@ -48,17 +53,39 @@ class Cnn(nn.Module):
         return F.silu(self.group(self.second(x))).mean((2, 3))
 
 
+class FewReplies(TeacherGenerator):
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        return super().propose(prompts, min(n, REPLIES), seed)
+
+
 def with_teacher(model: Callable[..., Any], mode: str | None = None, **settings: Any) -> Callable[..., Any]:
-    options = {"generator": TeacherGenerator(), "budget_s": BUDGET_S, "process_budget_s": 1e6}
+    options = {"generator": FewReplies(), "budget_s": BUDGET_S, "process_budget_s": 1e6}
     options |= mode_options(mode) | settings.pop("options", {})
     return torch.compile(model, backend="cudal1", options=options, **settings)
 
 
+def let_every_right_kernel_win(replace: Callable[[Any, str, Any], None]) -> None:
+    """Whether it is faster or not."""
+    replace(task, "is_win", lambda proof: True)
+    replace(task, "FINALIST_FLOOR", 0.0)
+    replace(planner, "Budget", partial(Budget, rounds=1, finalists=2))
+
+
 @pytest.fixture
-def all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every right kernel runs, whether it is faster or not, and from the first call on."""
+def right_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_every_right_kernel_win(monkeypatch.setattr)
+
+
+@pytest.fixture
+def all_kernels(
+    right_kernels: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[None]:
+    """They run from the first call on; a test in which none was found fails."""
     monkeypatch.setattr(pipeline, "may_try", lambda: False)
     monkeypatch.setattr(pipeline, "_untried", lambda plan: "all")
+    yield
+    line = next(s for s in capfd.readouterr().err.splitlines() if "regions:" in s)
+    assert "hit 0, new 0," not in line, f"no region has a kernel: {line}"
 
 
 @pytest.fixture(autouse=True)
@@ -68,14 +95,18 @@ def fresh_dynamo() -> None:
 
 
 def check_training_step(fast: Callable[..., Any], model: nn.Module, x: Tensor) -> None:
-    """Output and every gradient against float64; at most 4x eager's own error, as the judge's budget says."""
-    exact = copy.deepcopy(model).double()
-    eager = copy.deepcopy(model)
-    found = _step(fast, model, x)
-    for ours, theirs, right in zip(found, _step(eager, eager, x), _step(exact, exact, x.double()), strict=True):
-        scale = right.abs().max().clamp_min(1e-6)
-        error, budget = (ours.double() - right).abs().max() / scale, (theirs.double() - right).abs().max() / scale
-        assert error <= 4 * budget + 2e-3, f"{error:.2e} of the largest value, eager has {budget:.2e}"
+    """Output and every gradient against float64."""
+    exact, eager = copy.deepcopy(model).double(), copy.deepcopy(model)
+    check_errors(_step(fast, model, x), _step(eager, eager, x), _step(exact, exact, x.double()))
+
+
+def check_errors(ours: Sequence[Tensor], eagers: Sequence[Tensor], exact: Sequence[Tensor]) -> None:
+    """At most 4x eager's own error, as the judge's budget says."""
+    floor = SMALL * max(float(x.abs().max()) for x in exact)
+    for i, (our, eager, right) in enumerate(zip(ours, eagers, exact, strict=True)):
+        scale = max(float(right.abs().max()), floor)
+        error, budget = (float((x.double() - right).abs().max()) / scale for x in (our, eager))
+        assert error <= 4 * budget + 2e-3, f"tensor {i}: {error:.2e} of the largest value, eager has {budget:.2e}"
 
 
 def _step(fn: Callable[..., Any], model: nn.Module, x: Tensor) -> list[Tensor]:
@@ -89,12 +120,10 @@ def _step(fn: Callable[..., Any], model: nn.Module, x: Tensor) -> list[Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [Mlp(), Cnn()], ids=["mlp", "cnn"])
-def test_training_equals_float64(model: nn.Module, all_kernels: None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_training_equals_float64(model: nn.Module, all_kernels: None) -> None:
     model = model.cuda()
     x = torch.randn(64, 512, device="cuda") if isinstance(model, Mlp) else torch.randn(8, 3, 32, 32, device="cuda")
     check_training_step(with_teacher(model), model, x)
-    line = next(s for s in capfd.readouterr().err.splitlines() if "regions:" in s)
-    assert "hit 0, new 0," not in line, f"no region has a kernel: {line}"
 
 
 @pytest.mark.slow
@@ -141,31 +170,33 @@ def test_capture_by_the_user(all_kernels: None) -> None:
 
 
 @pytest.mark.slow
-def test_the_trial_decides_on_the_first_calls(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_trial_decides_on_the_first_calls(right_kernels: None, capfd: pytest.CaptureFixture[str]) -> None:
     """Every call counts once: BatchNorm has seen as many batches as there were calls."""
-    model, plain = Cnn().cuda(), Cnn().cuda()
-    plain.load_state_dict(model.state_dict())
+    model = Cnn().cuda()
+    eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     fast = with_teacher(model)
     for i in range(choice.MAX_CALLS + 4):
         x = torch.randn(8, 3, 32, 32, device="cuda")
-        out = fast(x)
-        out.square().sum().backward()
-        plain(x).square().sum().backward()
+        for fn, given in ((fast, x), (eager, x), (exact, x.double())):
+            fn(given).square().sum().backward()
         if i % 8 == 0:
             torch.cuda.synchronize()
     assert int(model.norm.num_batches_tracked) == choice.MAX_CALLS + 4
-    torch.testing.assert_close(model.norm.running_mean, plain.norm.running_mean, rtol=1e-3, atol=1e-4)
-    for a, b in zip(model.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(a.grad, b.grad, rtol=2e-2, atol=2e-2 * float(b.grad.abs().max()))
+    gradients = [[p.grad for p in m.parameters() if p.grad is not None] for m in (model, eager, exact)]
+    check_errors(*gradients)
+    check_errors(*([m.norm.running_mean, m.norm.running_var] for m in (model, eager, exact)))
     lines = [s for s in capfd.readouterr().err.splitlines() if "regions:" in s]
     assert lines[0].endswith("deciding") and "deciding" not in lines[-1], lines
 
 
 WARM = """
 import sys, torch
-sys.path.insert(0, {folder!r})
-from test_backend_gpu import Mlp, with_teacher
+sys.path[:0] = {folders!r}
+from test_backend_gpu import Mlp, let_every_right_kernel_win, with_teacher
+from cudal1_compile.pipeline import Pipeline
 from torch._dynamo.utils import counters
+let_every_right_kernel_win(setattr)
+Pipeline._may_run_aten = lambda self, plan: False  # a graph that aten runs is in no cache of Inductor's
 torch.manual_seed(0)
 model = Mlp().cuda()
 fast = with_teacher(model)
@@ -178,11 +209,12 @@ print("hits", counters["aot_autograd"]["autograd_cache_hit"], counters["inductor
 
 
 @pytest.mark.slow
-def test_a_second_process_is_warm(tmp_path: Path) -> None:
+def test_a_second_process_is_warm() -> None:
     here = Path(__file__).parent
-    script = f"import sys; sys.path.insert(0, {str(here.parent)!r})\n" + WARM.format(folder=str(here))
-    runs = [_process(script) for _ in range(2)]
-    assert "new 0" in runs[1].stderr and "deciding" not in runs[1].stderr, runs[1].stderr
+    runs = [_process(WARM.format(folders=[str(here.parent), str(here)])) for _ in range(2)]
+    assert "hit 0, new 0," not in runs[0].stderr, "no region has a kernel"
+    assert "hit 0," not in runs[1].stderr and "new 0" in runs[1].stderr, runs[1].stderr
+    assert "deciding" not in runs[1].stderr, runs[1].stderr
     assert "hits 1" in runs[1].stdout, runs[1].stdout
 
 
@@ -205,9 +237,20 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_region_spliced(name: str, mode: str | None, every_region: Calls) -> None:  # noqa: F811
-    fn, size = CASES[name]
+    _check_steps(*CASES[name], mode)
+    assert len(every_region) >= 1
+
+
+def test_scratch_in_a_cuda_graph(every_region: Calls) -> None:  # noqa: F811
+    """Scratch that outlived its call would be an untracked tensor of the graph's pool, which torch refuses."""
+    every_region.scratch = "// scratch: s0 f32[d0]\n// scratch: s1 i32[d0, 3] = 0"
+    _check_steps(*CASES["softmax"], "reduce-overhead")
+    assert len(every_region.buffers[0]) >= 4
+
+
+def _check_steps(fn: Callable[..., Any], size: tuple[int, ...], mode: str | None) -> None:
     fast = compiled(fn, "cuda", mode=mode)
-    for _ in range(4):
+    for _ in range(4):  # warm-up, recording, replays
         x = torch.randn(size, device="cuda", requires_grad=True)
         y = x.detach().clone().requires_grad_()
         out, expected = fast(x), fn(y)
@@ -215,7 +258,6 @@ def test_every_region_spliced(name: str, mode: str | None, every_region: Calls) 
         out.square().sum().backward()
         expected.square().sum().backward()
         torch.testing.assert_close(x.grad, y.grad, rtol=1e-3, atol=1e-3)
-    assert len(every_region) >= 1
 
 
 def test_conv_chain_spliced(every_region: Calls) -> None:  # noqa: F811
