@@ -205,6 +205,12 @@ def test_regions_as_models_give_them(name: str) -> None:
         assert (reason := refusal(program, schedule, 1)) is None, reason
 
 
+def test_no_thread_adds_up_a_hundred_thousand_terms() -> None:
+    text = "region v1\ndims d0=300000 d1=3\nin0 f32[d0,d1]\nt0 f32[d1] = mean(in0) over d0\nout0 f32[d1] = t0\n"
+    found = variants(parse_program(text))
+    assert found and all(s.stages[0].mapping != "thread" for s in found)
+
+
 @pytest.mark.parametrize("strategy", ["split", "fused"])
 def test_strategies_with_scratch(strategy: str) -> None:
     family = {"split": "totals", "fused": "mixed"}[strategy]

@@ -16,8 +16,10 @@ from cudal1_trainer.teachers.split import is_splittable
 from cudal1_trainer.teachers.stage import Stage, is_reduction
 
 SM_COUNT = 132  # the layouts are tuned for this many; they are right on any GPU
+ROUNDED_SUMS = ("sum", "mean", "var", "logsumexp", "prod")
 REGISTER_BUDGET = 96  # values of a group that a thread may keep, all arrays together
 MAX_SPLITS = 512
+MAX_SERIAL = 4096  # terms that one thread adds up: of longer sums one in twelve is too far off
 
 
 def is_row_like(stage: Stage) -> bool:
@@ -32,7 +34,20 @@ def is_row_like(stage: Stage) -> bool:
 def schedules(stage: Stage) -> list[StageSchedule]:
     found = _row_schedules(stage) if is_row_like(stage) else _column_schedules(stage)
     found += _split_schedules(stage) if is_splittable(stage) else []
+    if any(o.fn in ROUNDED_SUMS for o in stage.ops):
+        shortest = min(_serial_terms(stage, s) for s in found)
+        found = [s for s in found if _serial_terms(stage, s) <= max(MAX_SERIAL, shortest)]
     return sorted(dict.fromkeys(found), key=lambda s: _rank(stage, s))
+
+
+def _serial_terms(stage: Stage, s: StageSchedule) -> int:
+    return -(-stage.program.size(stage.reduced) // _lanes(s))
+
+
+def _lanes(s: StageSchedule) -> int:
+    """Threads that share a group."""
+    rows = {"block": s.block, "warp": 32, "thread": 1, "tile": s.block // TILE}
+    return rows[s.mapping.removeprefix("split_")] * s.splits
 
 
 def pass_count(stage: Stage) -> int:
@@ -149,9 +164,7 @@ def _power_of_two(x: float) -> int:
 def _rank(stage: Stage, s: StageSchedule) -> float:
     """An estimate of badness: idle SMs, repeated passes, narrow accesses, awkward block sizes."""
     groups, count = stage.program.size(group_order(stage)), stage.program.size(stage.reduced)
-    lanes = {"block": s.block, "warp": 32, "thread": 1, "tile": s.block // TILE}.get(s.mapping, s.block * s.splits)
-    if s.mapping == "split_tile":
-        lanes = s.block // TILE * s.splits
+    lanes = _lanes(s)
     threads = groups * lanes
     item = ITEM_BYTES[main_buffer(stage).dtype]
     passes = 1 if s.cached else pass_count(stage)
