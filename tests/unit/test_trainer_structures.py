@@ -15,6 +15,7 @@ from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.structures import (
     MAX_ELEMENTS,
     collect,
+    grow_tied,
     merge,
     read_structures,
     resize,
@@ -71,10 +72,20 @@ def test_counts_among_the_literals_follow_the_sizes() -> None:
     assert "mul(t0, 0.01)" in text and "div(t0, 100.0)" in text and "mul(t2, 0.5)" in text
 
 
-def test_sizes_that_an_index_ties_stay() -> None:
+def test_sizes_that_an_index_ties_grow_together() -> None:
     assert tied_axes(POOL) == {"d1", "d2", "k0"}
-    found = resize(POOL, random.Random(1))
-    assert {a.size for a in found.axes} >= {8, 4, 3}
+    assert {resize(POOL, random.Random(k)).axis["k0"].size for k in range(8)} == {3}
+    grown = grow_tied(POOL, tied_axes(POOL), 4)
+    assert [a.size for a in grown.axes] == [4, 32, 16, 3] and "d1=2*d2+k0-1" in print_program(grown)
+    text = "region v1\ndims d0=8 d1=4\nin0 f32[d0]\nt0 f32[d1] = {}(in0[d0={}])\nout0 f32[d1] = t0\n"
+    for before, after in (("d1+4", "d1+12"), ("-d1+7", "-d1+23")):
+        cut = parse_program(text.format("exp", before))
+        assert f"d0={after}" in print_program(grow_tied(cut, tied_axes(cut), 3))
+    positions = parse_program(
+        "region v1\ndims d0=8\nin0 f32[d0]\nt0 i64[d0] = iota() along d0\nt1 bool[d0] = lt(t0, 5)\n"
+        "t2 f32[d0] = where(t1, in0, 0.0)\nout0 f32[d0] = t2\n"
+    )
+    assert resize(positions, random.Random(1)).axes[0].size == 8
 
 
 def test_files_read_back_and_merge_once(texts: list[str], tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
     resize(program, rng) -> Program      the same structure at sizes like those of real use
 
 A structure is what a program is without sizes, so one small model teaches regions of every size. Structures that
-are held out are left out. Sizes that an index ties together (windows, slices, gathers) stay as they were.
+are held out are left out. Sizes that an index ties together (windows, slices) grow by a common factor.
 
     python -m cudal1_trainer.structures --models 300 --first 0 --data trainer/data --out structures.jsonl.gz
 """
@@ -28,7 +28,7 @@ from cudal1_fx_passes.capture import capture_graphs
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.partition import partition
-from cudal1_fx_passes.program import ITEM_BYTES, Literal, Op, Operand, Program, Ref
+from cudal1_fx_passes.program import ITEM_BYTES, Index, Literal, Op, Operand, Program, Ref
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.architectures import make_model
 from cudal1_trainer.heldout import HeldOut, read_heldout
@@ -98,7 +98,8 @@ def resize(program: Program, rng: random.Random) -> Program:
     for _ in range(ATTEMPTS):
         sizes = {name: draw_size(rng) for name in free}
         try:
-            found = canonicalise(with_sizes(program, sizes))
+            grown = grow_tied(program, tied, rng.choice((1, 2, 4, 8, 16, 32)))
+            found = canonicalise(with_sizes(grown, sizes))
         except ProgramError:
             continue
         if _fits(found):
@@ -116,16 +117,64 @@ def draw_size(rng: random.Random) -> int:
 
 
 def tied_axes(p: Program) -> set[str]:
-    """Axes that some index reads or computes with, and those whose positions are compared with literals."""
-    tied = {i.domain.below for i in p.inputs if i.domain.below is not None}
+    """Axes that an affine index reads or computes with, and those whose positions meet integer literals."""
+    tied: set[str] = set()
     for op in p.ops:
-        if OPS[op.fn].kind is Kind.IOTA:
+        if OPS[op.fn].kind is Kind.IOTA and _counts_positions(p):
             tied |= set(op.over)
-        for x in op.operands:
-            if isinstance(x, Ref):
-                for axis, index in x.access:
-                    tied |= {axis} | {name for _, name in index.terms}
+        for axis, index in _affine(op):
+            tied |= {axis} | {name for _, name in index.terms}
     return tied
+
+
+def _affine(op: Op) -> Iterator[tuple[str, Index]]:
+    for x in op.operands:
+        if isinstance(x, Ref):
+            yield from ((axis, index) for axis, index in x.access if index.value is None)
+
+
+def _counts_positions(p: Program) -> bool:
+    """Whether some integer is computed with a literal that may be a size."""
+    for op in p.ops:
+        dtypes = {p.value_dtype[x.name] for x in op.operands if isinstance(x, Ref)}
+        sizes = [x for x in op.operands if isinstance(x, Literal) and x.value not in (-100, -1, 0, 1, True, False)]
+        if sizes and dtypes & {"i64", "i32"}:
+            return True
+    return False
+
+
+def grow_tied(p: Program, tied: set[str], factor: int) -> Program:
+    """Tied axes `factor` times as long, with the offsets of slices; as it is where an index is of another kind.
+
+    Window axes keep their size, and offsets beside them (padding) too.
+    """
+    indices = [(axis, index) for op in p.ops for axis, index in _affine(op)]
+    plain = all(index.terms and index.divisor == 1 for _, index in indices)
+    if factor == 1 or not indices or not plain or _counts_positions(p):
+        return p
+
+    def windowed(index: Index) -> bool:
+        return any(name.startswith("k") for _, name in index.terms)
+
+    if any(abs(c) != 1 for _, index in indices if not windowed(index) for c, _ in index.terms):
+        return p
+
+    def grown(index: Index) -> Index:
+        if index.value is not None or windowed(index):
+            return index
+        flipped = any(c < 0 for c, _ in index.terms)
+        return replace(index, offset=(index.offset + flipped) * factor - flipped)
+
+    def operand(x: Operand) -> Operand:
+        return replace(x, access=tuple((a, grown(i)) for a, i in x.access)) if isinstance(x, Ref) else x
+
+    sizes = {a for a in tied if not a.startswith("k")}
+    return Program(
+        tuple(replace(a, size=a.size * factor) if a.name in sizes else a for a in p.axes),
+        p.inputs,
+        tuple(replace(op, operands=tuple(operand(x) for x in op.operands)) for op in p.ops),
+        p.outputs,
+    )
 
 
 def with_sizes(p: Program, sizes: dict[str, int]) -> Program:
