@@ -25,7 +25,20 @@ _MAGNIFY = 2.0**20  # float64 programs: their errors lie at the float64 probe's 
 _STEPS = {"floor", "ceil", "round", "trunc", "sign"}
 _INTEGER_SAFE = {"add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "sum", "amax", "amin", "where"}
 _JUMPS = {"floor", "ceil", "round", "trunc", "sign", "remainder", "fmod", "where", "cast", "isnan", "abs"}
-_TWO_SIDED = _JUMPS | {"div", "reciprocal", "rsqrt", "sqrt", "log", "log2", "log1p", "pow"}
+_TWO_SIDED = _JUMPS | {
+    "maximum",
+    "minimum",
+    "relu",
+    "div",
+    "reciprocal",
+    "rsqrt",
+    "sqrt",
+    "log",
+    "log2",
+    "log1p",
+    "pow",
+}
+_TOGETHER = {"mul", "fma", "where"}  # 0 * 0, or the choice not taken: no operand moved alone shows the error
 _PERIODIC = {"sin", "cos"}  # a large error may span whole periods, which no probe sees
 
 
@@ -182,12 +195,18 @@ def _pointwise(
             moved = trace.run(op, {**values, name: _move(values[name], error, sign)})
             step = _distance(moved, result)
             total = step if total is None else torch.maximum(total, step) if sign < 0 else total + step
+    erring = {name: e for name in _operands(op) if (e := errors[name]) is not None}
+    if op.fn in _TOGETHER and total is not None and len(erring) > 1:
+        for sign in (1.0, -1.0):
+            together = {name: _move(values[name], e, sign) for name, e in erring.items()}
+            total = torch.maximum(total, _distance(trace.run(op, {**values, **together}), result))
     if op.dtype not in FLOAT_DTYPES:
         return total
     rounding = _rounding(trace, op)
     if rounding == 0.0:
         return total
-    own = result.abs() * rounding + TINY[op.dtype] * trace.magnify
+    flushed = (result != 0).double() * (TINY[op.dtype] * trace.magnify)  # an exact zero stays one
+    own = result.abs() * rounding + flushed
     return own if total is None else total + own
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge.bounds import bounded_outputs
 from cudal1_compile.judge.cases import Case, parallel_axis
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam, tensor_bytes
 from cudal1_compile.judge.inputs import DISTRIBUTIONS
@@ -305,3 +306,24 @@ def test_nan_and_infinity_must_stand_where_the_reference_has_them() -> None:
         got = 1.0 / x
         got[place] = value
         assert case.check([got]).refusal is not None, (place, value)
+
+
+ZEROS = {
+    "product": "t2 f32[d0,d1] = minimum(t1, 0.0)\nt3 f32[d0,d1] = mul(t1, t2)\nt4 bool[d0,d1] = le(t3, 0.0)",
+    "choice": "t2 bool[d0,d1] = ge(t1, 0.0)\nt3 f32[d0,d1] = where(t2, 0.0, t1)\nt4 bool[d0,d1] = ge(t3, 0.0)",
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_what_two_errors_decide_together_is_open(name: str) -> None:
+    program = parse_program(
+        "region v1\ndims d0=4 d1=50\nin0 f32[d0,d1]\nt0 f32[d0] = mean(in0) over d1\n"
+        f"t1 f32[d0,d1] = sub(in0, t0)\n{ZEROS[name]}\n"
+        "t5 f32[d0,d1] = where(t4, 1.0, 5.0)\nout0 f32[d0,d1] = t5\n"
+    )
+    rows = torch.rand(4, 1, generator=torch.Generator().manual_seed(SEED)) + 1.0
+    (found,) = bounded_outputs(program, [rows.expand(4, 50).contiguous()], coherent=True)
+    assert found.error is not None and bool((found.error >= 4.0).all())
+    spread = torch.arange(50.0).expand(4, 50).contiguous()  # an exact 0 stays one, so nothing is open
+    (found,) = bounded_outputs(program, [spread])
+    assert found.error is not None and not found.error.any()
