@@ -6,14 +6,16 @@
 
 `none` is Inductor without kernels, `aten` the graph without Inductor (aten.py). Every call is executed exactly
 once, by one variant, forward and backward as a pair. CUDA events around both are read when they are done, never
-waited for; on a stream that has run dry they hold the host's time too. During a stream capture nothing is tried:
-`none` runs. Once decided the losers are dropped.
+waited for; on a stream that has run dry they hold the host's time too. On a busy stream they do not, and the slack
+of the other variants' calls could hide the host's time for now: so it may not be more than `none` takes on either.
+During a stream capture nothing is tried: `none` runs. Once decided the losers are dropped.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,16 +38,19 @@ NARROW_TO = 2  # rivals of `none` after two rounds, so that the rest get enough 
 CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together
 
 Compiled = Callable[..., Any]
+CudaMark = tuple[torch.cuda.Event, float]
 Figures = Mapping[PlanChoice, Sequence[float | None]]  # microseconds a timed call; None: not known
 
 
 class Clock(Protocol):
-    """Marks points of a stream without waiting for it."""
+    """Marks points of a stream, and of the host's time, without waiting for the stream."""
 
     def mark(self) -> Any: ...
 
     def between_us(self, start: Any, end: Any) -> float | None:
         """None while the stream has not come to `end`."""
+
+    def host_us(self, start: Any, end: Any) -> float: ...
 
     def is_usable(self) -> bool:
         """False while marks may not be set (a capture)."""
@@ -55,13 +60,16 @@ class CudaClock:
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def mark(self) -> torch.cuda.Event:
+    def mark(self) -> CudaMark:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.device))
-        return event
+        return event, time.perf_counter()
 
-    def between_us(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float | None:
-        return start.elapsed_time(end) * 1000 if end.query() else None  # type: ignore[no-untyped-call]
+    def between_us(self, start: CudaMark, end: CudaMark) -> float | None:
+        return start[0].elapsed_time(end[0]) * 1000 if end[0].query() else None  # type: ignore[no-untyped-call]
+
+    def host_us(self, start: CudaMark, end: CudaMark) -> float:
+        return (end[1] - start[1]) * 1e6
 
     def is_usable(self) -> bool:
         return not torch.cuda.is_current_stream_capturing()
@@ -72,8 +80,15 @@ class Call:
     """The marks of one timed call. The backward's come later, or never."""
 
     forward: tuple[Any, Any] | None = None
+    backward: tuple[Any, Any] | None = None
     backward_start: Any = None
-    backward_end: Any = None
+
+    def took_us(self, with_backward: bool, between: Callable[[Any, Any], float | None]) -> float | None:
+        """None where a part of it is not known."""
+        spans = (self.forward, self.backward) if with_backward else (self.forward,)
+        parts = [None if span is None else between(*span) for span in spans]
+        known = [us for us in parts if us is not None]
+        return sum(known) if len(known) == len(parts) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +147,7 @@ class Trial:
 
     def _add_round(self) -> None:
         if self._rounds and self._rounds % 2 == 0:
-            kept = worth_more_calls(self._figures())
+            kept = worth_more_calls(self._figures(self.clock.between_us))
             self.variants = {name: run for name, run in self.variants.items() if name in kept}
             self._timed = {name: self._timed[name] for name in self.variants}
         names = list(self.variants)
@@ -152,36 +167,30 @@ class Trial:
         with self._lock:
             if self.is_decided:
                 return
-            found = decide(self._figures(), self._rivals)
+            host_us = self._figures(self.clock.host_us)
+            found = decide(self._figures(self.clock.between_us), host_us, self._rivals)
             self._current = self._plain = self.variants[found.choice]
             self.variants, self._timed, self.is_decided = {found.choice: self._current}, {}, True
         log.info("decided for %s, %.3f of inductor's speed", found.choice, found.ratio)
         self.decided(found.choice, found.ratio)
 
-    def _figures(self) -> dict[PlanChoice, list[float | None]]:
+    def _figures(self, between: Callable[[Any, Any], float | None]) -> Figures:
         """With the backward if some call had one."""
-        has_backward = any(c.backward_end is not None for group in self._timed.values() for c in group)
-        return {name: [self._took_us(c, has_backward) for c in group] for name, group in self._timed.items()}
-
-    def _took_us(self, call: Call, has_backward: bool) -> float | None:
-        if call.forward is None or (has_backward and call.backward_end is None):
-            return None
-        forward_us = self.clock.between_us(*call.forward)
-        if not has_backward or forward_us is None:
-            return forward_us
-        backward_us = self.clock.between_us(call.backward_start, call.backward_end)
-        return None if backward_us is None else forward_us + backward_us
+        has_backward = any(c.backward is not None for group in self._timed.values() for c in group)
+        return {name: [c.took_us(has_backward, between) for c in group] for name, group in self._timed.items()}
 
 
-def decide(figures: Figures, rivals: int) -> Decision:
+def decide(figures: Figures, host_us: Figures, rivals: int) -> Decision:
     """The fastest variant proven not slower than `none`; one with kernels also not slower than a faster `aten`.
 
     rivals: of `none`, at the trial's beginning. Each gets an equal part of the permitted chance of an error.
     """
+    permitted_us = max(typical(figures["none"]), typical(host_us["none"]))
     confidence = 1 - (1 - CONFIDENCE) / max(rivals, 1)
 
     def is_proven(name: PlanChoice, base: PlanChoice) -> bool:
-        return lower_bound(speedups(figures, name, base), confidence) >= 1.0
+        is_hidden = typical(host_us[name]) <= permitted_us
+        return is_hidden and lower_bound(speedups(figures, name, base), confidence) >= 1.0
 
     gains = {name: median(found) for name in figures if (found := speedups(figures, name))}
     bases: list[PlanChoice] = ["none", "aten"] if gains.get("aten", 0.0) > 1.0 else ["none"]
@@ -203,6 +212,11 @@ def worth_more_calls(figures: Figures) -> set[PlanChoice]:
 def speedups(figures: Figures, name: PlanChoice, base: PlanChoice = "none") -> list[float]:
     """Of the rounds in which both are known, ascending."""
     return sorted(a / b for a, b in zip(figures[base], figures[name], strict=False) if a and b)
+
+
+def typical(took_us: Sequence[float | None]) -> float:
+    """The median of what is known; 0 where nothing is."""
+    return median([us for us in took_us if us is not None] or [0.0])
 
 
 def lower_bound(ordered: Sequence[float], confidence: float) -> float:
@@ -242,8 +256,8 @@ def watch_backward(border: set[Node], tensors: Sequence[Tensor], call: Call, clo
             call.backward_start = clock.mark()
 
     def end(*_: Any) -> None:
-        if call.backward_end is None and call.backward_start is not None and clock.is_usable():
-            call.backward_end = clock.mark()
+        if call.backward is None and call.backward_start is not None and clock.is_usable():
+            call.backward = (call.backward_start, clock.mark())
 
     for node in starts:
         node.register_prehook(begin)

@@ -34,6 +34,9 @@ class FakeClock:
     def between_us(self, start: float, end: float) -> float:
         return end - start
 
+    def host_us(self, start: float, end: float) -> float:
+        return 0.1 * (end - start)
+
     def is_usable(self) -> bool:
         return True
 
