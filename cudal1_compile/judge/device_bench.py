@@ -1,6 +1,6 @@
 """Candidates on a GPU: builds in parallel threads here, everything else in one killable worker process.
 
-    build -> (finalists: memory check on the host) -> worker (judge | finalists) -> verdict
+    build -> worker (judge | finalists, beside a memory check on the host) -> verdict
     hang or fault -> verdict, worker replaced by a waiting spare
 
 A spare worker has torch imported and no CUDA context, so that a replacement costs a fraction of a second.
@@ -71,9 +71,7 @@ class DeviceBench:
         built = list(self._pool.map(lambda c: self._build(program, c), candidates))
         verdicts: dict[int, Verdict] = {i: b for i, b in enumerate(built) if isinstance(b, Rejected)}
         ready = {i: (candidates[i], b) for i, b in enumerate(built) if isinstance(b, Binary)}
-        verdicts |= self._check_memory(program, ready, seed)
-        sound = {i: entrant for i, entrant in ready.items() if i not in verdicts}
-        verdicts |= self._finalists(program, sound, derive_seed(seed, "finalists"))
+        verdicts |= self._check_and_measure(program, ready, seed)
         return [verdicts[i] for i in range(len(candidates))]
 
     def close(self) -> None:
@@ -118,12 +116,23 @@ class DeviceBench:
             found |= dict(zip(sound, self._ask_finalists(program, list(sound.values()), seed), strict=True))
         return {i: self._second_look(program, ready[i], v, seed) for i, v in found.items()}
 
-    def _check_memory(
+    def _check_and_measure(
         self, program: Program, ready: dict[int, tuple[Candidate, Binary]], seed: int
     ) -> dict[int, Verdict]:
-        """Finalists that break a rule of the machine which the GPU let pass."""
-        faults = self._pool.map(lambda e: find_fault(program, e[0], seed, self.limits.host_s), ready.values())
-        return {i: Rejected("verify", fault) for i, fault in zip(ready, faults, strict=True) if fault}
+        """Looks on the host for rules of the machine that the GPU let pass, while the worker measures."""
+        looks = {
+            i: self._pool.submit(find_fault, program, candidate, seed, self.limits.host_s)
+            for i, (candidate, _) in ready.items()
+        }
+        found = self._finalists(program, ready, derive_seed(seed, "finalists"))
+        begin = time.monotonic()
+        faults = {i: fault for i, look in looks.items() if (fault := look.result())}
+        self.spent_s["waited for memory checks"] += time.monotonic() - begin
+        if faults:  # nothing is believed that a process measured beside a kernel that breaks rules
+            self._retire()
+            sound = {i: entrant for i, entrant in ready.items() if i not in faults}
+            found = self._finalists(program, sound, derive_seed(seed, "finalists"))
+        return found | {i: Rejected("verify", fault) for i, fault in faults.items()}
 
     def _ask_finalists(self, program: Program, entrants: Entrants, seed: int) -> list[Verdict]:
         if not entrants:

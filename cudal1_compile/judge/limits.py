@@ -17,7 +17,7 @@ class Limits:
     request_s: float = 60.0  # one candidate in the worker, exam included
     finalists_s: float = 240.0  # one group of finalists, Inductor's compile included
     start_s: float = 120.0  # a worker, until it answers
-    quick_ms: float = 6.0  # device time of the quick timing
+    quick_ms: float = 2.5  # device time of the quick timing: about 12 rounds, enough to rank
     final_ms: float = 150.0  # device time an arm of the final timing
     build_threads: int = 0  # parallel builds; 0: one a core
     cached_exams_bytes: int = 2 * GIB  # regions that a worker keeps ready

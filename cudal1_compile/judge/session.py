@@ -43,7 +43,7 @@ from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Ti
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.launcher import LoadedKernel, load
 from cudal1_compile.runtime.target import Target, detect_target
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program import ITEM_BYTES, Program
 from cudal1_fx_passes.text import print_program
 
 log = logging.getLogger(__name__)
@@ -63,11 +63,21 @@ class Entrant:
 
 @dataclass(slots=True)
 class _Region:
-    """What is made once for a region: its exam, and its aten baseline on first use."""
+    """What is made once for a region: its exam, and its baselines on first use."""
 
     exam: Exam
     aten: BaselineArm | None = None
     tried_aten: bool = False
+    inductor: BaselineArm | None = None
+    tried_inductor: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the exam, and of the outputs that the baselines' graphs write."""
+        program = self.exam.program
+        output = sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
+        calls = sum(b.arm.calls for b in (self.aten, self.inductor) if b is not None)
+        return self.exam.size_bytes + calls * output
 
     def timing_inputs(self) -> list[list[Tensor]]:
         return [c.inputs for c in self.exam.cases if not c.sizes][:2]
@@ -155,7 +165,7 @@ class DeviceSession:
 
     def _evict(self) -> None:
         def held_bytes() -> int:
-            return sum(r.exam.size_bytes for r in self._regions.values() if isinstance(r, _Region))
+            return sum(r.size_bytes for r in self._regions.values() if isinstance(r, _Region))
 
         while len(self._regions) > 1 and (
             len(self._regions) > MAX_REGIONS or held_bytes() > self.limits.cached_exams_bytes
@@ -171,6 +181,14 @@ class DeviceSession:
             with self._counted("aten"):
                 region.aten = aten_arm(program, region.timing_inputs(), self.clock)
         return region.aten
+
+    def _inductor(self, program: Program, region: _Region, calls: int) -> BaselineArm | None:
+        """Compiled once, also where a region's later candidates come to be measured."""
+        if self.limits.inductor and not region.tried_inductor:
+            region.tried_inductor = True
+            with self._counted("inductor"):
+                region.inductor = inductor_arm(program, region.timing_inputs(), calls, self.clock)
+        return region.inductor
 
     # one candidate
 
@@ -245,7 +263,8 @@ class DeviceSession:
         finals: dict[int, _Final] = {}
         try:
             for i, entrant in enumerate(entrants):
-                found = self._trial(program, region, entrant, self.limits.finalist_repeats)
+                with self._counted("final trial"):
+                    found = self._trial(program, region, entrant, self.limits.finalist_repeats)
                 if isinstance(found, Rejected):
                     verdicts[i] = found
                     continue
@@ -283,15 +302,15 @@ class DeviceSession:
         if aten is None:
             return dict.fromkeys(finals, Deferred("the aten baseline cannot be captured in a CUDA graph"))
         calls = aten.arm.calls
-        inputs = region.timing_inputs()
-        inductor = inductor_arm(program, inputs, calls, self.clock) if self.limits.inductor else None
+        inductor = self._inductor(program, region, calls)
         baselines = [aten.arm] if inductor is None else [aten.arm, inductor.arm]
         rivals = {
             i: candidate_arm(str(i), program, f.runner, f.trial, calls, self.clock) for i, f in finals.items()
         }
         arms = [*baselines, *(r.arm for r in rivals.values())]
-        rounds = self.clock.rounds_for(arms, self.limits.final_ms * len(arms), self._rng)
-        times = self.clock.measure(arms, rounds, self._rng)
+        with self._counted("final timing"):
+            rounds = self.clock.rounds_for(arms, self.limits.final_ms * len(arms), self._rng)
+            times = self.clock.measure(arms, rounds, self._rng)
         verdicts: dict[int, Verdict] = {}
         for (i, rival), candidate_us in zip(rivals.items(), times[len(baselines) :], strict=True):
             refused = self._time_refusal(program, rival, candidate_us)

@@ -172,7 +172,7 @@ def _read(
     """One operand aligned to `span` (size 1 where it does not vary), and where its accesses are in bounds."""
     if isinstance(x, Literal):
         dtype = torch.bool if isinstance(x.value, bool) else literal_dtype
-        return torch.tensor(x.value, dtype=dtype, device=device).reshape([1] * len(span)), None
+        return _literal(x.value, dtype, device, [1] * len(span)), None
     held = p.value_axes[x.name]
     value = values[x.name]
     if not x.access:
@@ -190,6 +190,13 @@ def _read(
     assert inside is not None
     got = value[tuple(places)]  # index tensors broadcast
     return got, None if bool(inside.all()) else inside
+
+
+def _literal(value: bool | int | float, dtype: torch.dtype, device: torch.device, shape: list[int]) -> Tensor:
+    """Filled on the device: a copy from the host would synchronise with it."""
+    if dtype.is_floating_point and torch.finfo(dtype).max < abs(value) < float("inf"):
+        return torch.tensor(value, dtype=dtype, device=device).reshape(shape)  # rounds to infinity; full refuses
+    return torch.full(shape, value, dtype=dtype, device=device)
 
 
 def _index(

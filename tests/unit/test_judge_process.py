@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import cast
@@ -224,3 +225,41 @@ def test_without_a_device_a_candidate_is_deferred_and_the_reason_said(monkeypatc
     bench.close()
     assert isinstance(verdict, Deferred)
     assert "no CUDA device" in verdict.reason
+
+
+def test_a_finalist_that_breaks_a_rule_falls_and_the_others_are_measured_again_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beside, alone = Accepted(Proof("t", "reassociates", (), 1)), Accepted(Proof("t", "reassociates", (), 2))
+    scripts = [_Script([_reply(beside, beside)]), _Script([_reply(alone)]), _Script([])]
+    bench = _bench(monkeypatch, scripts)
+    program = region("silu")
+    faulty, sound = parse_candidate(SILU_SCALAR, program), parse_candidate(SILU_SCALAR + "\n", program)
+    monkeypatch.setattr(
+        device_bench,
+        "find_fault",
+        lambda program, candidate, *_: "a race in line 3" if candidate is faulty else None,
+    )
+    assert bench.try_finalists(program, [faulty, sound], 1) == [Rejected("verify", "a race in line 3"), alone]
+    assert not scripts[0].alive
+    assert scripts[1].asked == ["start", "finalists"]
+    bench.close()
+
+
+def test_memory_checks_run_while_the_worker_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = Accepted(Proof("t", "reassociates", (), 1))
+    measuring = threading.Event()
+
+    class Measuring(_Script):
+        def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
+            if message["op"] == "finalists":
+                measuring.set()
+            return super().ask(message, limit_s)
+
+    bench = _bench(monkeypatch, [Measuring([_reply(good)]), _Script([])])
+    seen: list[bool] = []
+    monkeypatch.setattr(device_bench, "find_fault", lambda *_: seen.append(measuring.wait(10.0)))
+    program = region("silu")
+    assert bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1) == [good]
+    assert seen == [True]
+    bench.close()
