@@ -265,7 +265,7 @@ st(out0 + at, e / block_sum(e) + 1.0f);
 
 
 def test_a_launch_over_the_limits(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
-    """A kernel of a symbolic region, right at the sizes of its proof, is called with too many rows for its grid."""
+    """A kernel that is right at the sizes of its proof is called with too many rows for its grid."""
     kernel = Fixed(SOFTMAX.format(planted=""), "<<<dim3(1, d0), d1>>>")
     fast = compile_(kernel)
     for rows in (32, 70_000, 48, 80_000):

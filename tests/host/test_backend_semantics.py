@@ -16,7 +16,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from backend_reference import Calls, compiled, every_region  # noqa: F401  a fixture
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+
+from cudal1_compile import splice
+from cudal1_compile.plan import Kernel
+from cudal1_fx_passes.partition import Region
 
 pytestmark = pytest.mark.host
 
@@ -173,6 +177,33 @@ def test_scratch_is_planned_by_inductor(every_region: Calls, dynamic: bool) -> N
         _, first, second, *_ = every_region.buffers[-1]
         assert first == (torch.float32, (-(-rows // 4),))
         assert second == (torch.int32, (6,))
+
+
+def fed(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """The last region begins before the first, reads its result, and reads it again through a product."""
+    early = torch.sum(torch.cos(x) * 3, 0)
+    first = torch.softmax(x, -1) * 2
+    return F.layer_norm(first @ w + first + early, (32,)), first
+
+
+def test_regions_that_feed_each_other(every_region: Calls, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    made: list[fx.Node] = []
+    reads: list[int] = []  # of each region, results of regions that were replaced before it
+
+    def spy(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, fx.Node]:
+        reads.append(len(set(region.inputs) & set(made)))
+        moved = replace(graph, region, kernel)
+        made.extend(moved.values())
+        return moved
+
+    replace = splice._replace
+    monkeypatch.setattr(splice, "_replace", spy)
+    x, w = randn(16, 32, grad=True), randn(32, 32, grad=True)
+    y, v = _copy(x), _copy(w)
+    got, expected = compiled(fed)(x, w), fed(y, v)
+    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(_gradients(got, (x, w)), _gradients(expected, (y, v)), rtol=1e-5, atol=1e-4)
+    assert sum(reads) >= 2 and len(every_region) >= 4, reads
 
 
 class Cnn(nn.Module):
