@@ -53,12 +53,17 @@ class Drawing:
 
 @dataclass(frozen=True)
 class GraphExplanation:
-    """One Dynamo graph. `why_plain`: why the backend leaves all of it to Inductor; empty otherwise."""
+    """One Dynamo graph.
+
+    why_plain: why the backend leaves all of it to Inductor; empty otherwise. aten: whether aten may run it in
+    Inductor's place; empty where nothing is timed.
+    """
 
     plan: GraphPlanned
     kind: TargetKind
     drawings: tuple[Drawing, ...] = ()
     why_plain: str = ""
+    aten: str = ""
 
     def __str__(self) -> str:
         if self.why_plain:
@@ -67,6 +72,7 @@ class GraphExplanation:
         lines += [f"  {region_line(r, self.kind)}" for r in self.plan.regions]
         reasons = Counter((n.operation, n.reason) for n in self.plan.refused)
         lines += [f"  outside: {operation} x{count}: {why}" for (operation, why), count in reasons.items()]
+        lines += [f"  aten in inductor's place: {self.aten}"] if self.aten else []
         return "\n".join([*lines, *(d.text() for d in self.drawings)])
 
 
@@ -110,7 +116,7 @@ def explain(
 
 def explain_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options) -> GraphExplanation:
     """One Dynamo graph, from inside a backend."""
-    from cudal1_compile.pipeline import Job, Pipeline
+    from cudal1_compile.pipeline import Job, Pipeline, is_timed
     from cudal1_compile.planner import Place
     from cudal1_compile.session import SESSION
     from cudal1_fx_passes.partition import region_graph
@@ -127,7 +133,12 @@ def explain_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: O
     if stored is not None and stored.chosen("all") == plan.chosen("all"):
         plan = replace(plan, choice=stored.choice, ratio=stored.ratio)
     drawings = tuple(Drawing(g.phase, region_graph(g.partition)) for g in graphs)
-    return GraphExplanation(plan, place.target.kind, drawings)
+    aten = _describe_aten(pipeline.why_not_aten(plan)) if is_timed(place.target) else ""
+    return GraphExplanation(plan, place.target.kind, drawings, aten=aten)
+
+
+def _describe_aten(why_not: str | None) -> str:
+    return "runs where the first calls show it to be faster" if why_not is None else f"never, {why_not}"
 
 
 def _describe(facts: Mapping[str, Any]) -> str:

@@ -137,24 +137,23 @@ class Pipeline:
 
     def _rivals(self, plan: GraphPlanned) -> tuple[PlanChoice, ...]:
         """What may be faster than Inductor without kernels."""
-        rivals: list[PlanChoice] = ["aten"] if self._may_run_aten(plan) else []
+        rivals: list[PlanChoice] = ["aten"] if self.why_not_aten(plan) is None else []
         if plan.has_kernels:
             rivals.append("all")
         if plan.chosen("some") and plan.chosen("some") != plan.chosen("all"):
             rivals.append("some")
         return tuple(rivals)
 
-    def _may_run_aten(self, plan: GraphPlanned) -> bool:
+    def why_not_aten(self, plan: GraphPlanned) -> str | None:
+        """The reason for which aten may not run this graph instead of Inductor; None: it may."""
         job = self.job
         free_bytes = free_memory(job.place.device)
-        reason = why_not(job.gm, job.example_inputs, job.options.inductor, plan.refused, free_bytes)
-        log.debug("aten may run this graph: %s", reason or "yes")
-        return reason is None
+        return why_not(job.gm, job.example_inputs, job.options.inductor, plan.refused, free_bytes)
 
     def _now(self, plan: GraphPlanned) -> PlanChoice:
         """What runs without a trial. A stored choice of aten stands only while it may run here."""
         choice = _untried(plan)
-        return "none" if choice == "aten" and not self._may_run_aten(plan) else choice
+        return "none" if choice == "aten" and self.why_not_aten(plan) is not None else choice
 
     def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> Compiled:
         variants: dict[PlanChoice, Compiled] = {"none": self.build(plan, "none")}

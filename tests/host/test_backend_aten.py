@@ -13,7 +13,7 @@ from test_backend_semantics import CASES, Case, _copy, _gradients, randn
 from torch import Tensor, fx, nn
 from torch._inductor import config as inductor_config
 
-from cudal1_compile import aten, pipeline, registry, session
+from cudal1_compile import aten, explain, pipeline, registry, session
 from cudal1_compile.choice import MAX_CALLS
 from cudal1_compile.plan import GraphPlanned, RefusedNode
 
@@ -294,6 +294,12 @@ def test_why_not() -> None:
     for node in gm.graph.nodes:
         node.meta.clear()
     assert aten.why_not(gm, inputs, {}, (), PLENTY) == "its tensors' sizes are not known"
+
+
+def test_explain_says_it() -> None:
+    told = [str(explain(fn, randn(32, 64), options={"target": "host"})) for fn in (model, F.dropout)]
+    assert "aten in inductor's place: runs where the first calls show it to be faster" in told[0]
+    assert "aten in inductor's place: never, under the same seed Inductor draws other random numbers" in told[1]
 
 
 def _same_aliases(ours: Any, theirs: Any) -> None:
