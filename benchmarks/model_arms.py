@@ -47,6 +47,7 @@ class Job:
     dry: bool = False
     rounds: int = 20
     limit_s: float = 10.0  # of the timed rounds
+    graphs: bool = False  # cudal1 in reduce-overhead too
 
     @property
     def name(self) -> str:

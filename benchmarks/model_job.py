@@ -39,6 +39,7 @@ from cudal1_compile.plan import GraphPlanned
 from cudal1_fx_passes.partition import Partition
 
 MODES = {"inductor": None, "reduce_overhead": "reduce-overhead"}
+GRAPHS = "cudal1_reduce_overhead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class _Worker:
         self.origins: list[Origins] = []  # of Inductor's kernels, by graph
         self.failures: dict[str, str] = {}  # of what a row can do without
         self.plan_s = 0.0
-        self._keys: list[str] = []
+        self._keys: dict[str, list[str]] = {}  # of the plans of cudal1's arms
 
     def plan(self) -> dict[str, Any]:
         """The regions that the backend's collecting pass sees."""
@@ -134,8 +135,14 @@ class _Worker:
         ]
 
     def compile_cudal1(self) -> None:
-        backend = _cudal1_backend(self.job, self._keys)
-        self.arms["cudal1"] = compile_arm("cudal1", self.step, backend, self.job.caches("cudal1"))
+        self._compile_cudal1("cudal1", None)
+        if self.job.graphs:
+            with may_fail(self.arms, self.failures, GRAPHS):
+                self._compile_cudal1(GRAPHS, "reduce-overhead")
+
+    def _compile_cudal1(self, name: str, mode: str | None) -> None:
+        backend = _cudal1_backend(self.job, self._keys.setdefault(name, []), mode)
+        self.arms[name] = compile_arm(name, self.step, backend, self.job.caches("cudal1"))
 
     def turn(self) -> Turn:
         return Turn(self.job, self.step, self.arms, self.origins, self._keys, self.failures, self.plan_s)
@@ -211,15 +218,16 @@ def _planning_backend(job: Job, plans: list[GraphPlanned]) -> Callable[..., Any]
     return backend
 
 
-def _cudal1_backend(job: Job, keys: list[str]) -> Callable[..., Any]:
+def _cudal1_backend(job: Job, keys: list[str], mode: str | None = None) -> Callable[..., Any]:
     """The backend as a user has it; `keys` gets the key under which each graph's plan is stored."""
 
     def backend(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         from cudal1_compile.backend import cudal1
         from cudal1_compile.graph_key import graph_key
+        from cudal1_compile.options import parse_options
 
-        keys.append(graph_key(gm, example_inputs, {}))
-        return cudal1(gm, example_inputs, options=job.options)
+        keys.append(graph_key(gm, example_inputs, parse_options(mode, job.options).inductor))
+        return cudal1(gm, example_inputs, mode=mode, options=job.options)
 
     return backend
 

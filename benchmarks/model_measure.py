@@ -37,7 +37,7 @@ from cudal1_fx_passes.text import parse_program
 
 SETTLING_CALLS = 48  # within which the first-call trial must have decided
 PROFILED_CALLS = 3
-FRAIL = {"reduce_overhead"}  # arms that a row can do without
+FRAIL = ("reduce_overhead", "cudal1_reduce_overhead")  # arms that a row can do without
 
 
 @contextmanager
@@ -55,13 +55,13 @@ def may_fail(arms: dict[str, Arm], failures: dict[str, str], what: str) -> Itera
 
 @dataclass
 class Turn:
-    """What a process brings to its turn. `keys`: under which the plans of its graphs are stored."""
+    """What a process brings to its turn. `keys`: under which the plans of cudal1's arms are stored."""
 
     job: Job
     step: Step
     arms: dict[str, Arm]
     origins: list[Origins]  # of Inductor's kernels, by graph
-    keys: list[str]
+    keys: dict[str, list[str]]
     failures: dict[str, str]
     plan_s: float
 
@@ -69,13 +69,16 @@ class Turn:
         """With the device to itself."""
         start = time.monotonic()
         first_s = {name: run_first(self.step, arm) for name, arm in self.arms.items() if name not in FRAIL}
-        for name in FRAIL & self.arms.keys():
+        for name in [n for n in FRAIL if n in self.arms]:
             with may_fail(self.arms, self.failures, name):
                 first_s[name] = run_first(self.step, self.arms[name])
                 for _ in range(3):  # CUDA graphs: warm up, record, replay
                     self.step.clear()
                     self.step.run(self.arms[name].call)
-        settled = self._settle()
+        settled = self._settle("cudal1")
+        for name in self.keys.keys() & self.arms.keys() - {"cudal1"}:
+            with may_fail(self.arms, self.failures, name):
+                settled[f"{name}_choice"] = [p["choice"] for p in self._settle(name)["plans"]]
         accuracy = self._accuracy()
         arms = list(self.arms.values())
         times = time_rounds(self.step, arms, self.job.rounds, self.job.limit_s)
@@ -95,15 +98,15 @@ class Turn:
             "load": os.getloadavg()[0],
         }
 
-    def _settle(self) -> dict[str, Any]:
-        """Calls until the trial between variants has decided, and what it decided."""
-        plans, calls = self._stored_plans(), 0
+    def _settle(self, arm: str) -> dict[str, Any]:
+        """Calls of an arm of cudal1 until the trial between variants has decided, and what it decided."""
+        plans, calls = self._stored_plans(arm), 0
         start = time.monotonic()
         while any(p.choice == "deciding" for p in plans) and calls < SETTLING_CALLS:
             self.step.clear()
-            self.step.run(self.arms["cudal1"].call)
+            self.step.run(self.arms[arm].call)
             calls += 1
-            plans = self._stored_plans()
+            plans = self._stored_plans(arm)
         chosen = {f: e for p in plans for f, e in p.chosen(_choice(p)).items()}
         return {
             "settling": {"calls": calls, "seconds": time.monotonic() - start},
@@ -119,13 +122,13 @@ class Turn:
             "kernels": self._kernel_names(plans, chosen),
         }
 
-    def _stored_plans(self) -> list[GraphPlanned]:
+    def _stored_plans(self, arm: str) -> list[GraphPlanned]:
         from cudal1_compile.plan import from_row
         from cudal1_compile.runtime.target import detect_target
         from cudal1_compile.session import SESSION
 
         store, target = SESSION.store(self.job.store), detect_target(self.job.device).key
-        rows = [store.get_plan(key, target) for key in self.keys]
+        rows = [store.get_plan(key, target) for key in self.keys[arm]]
         return [from_row(row) for row in rows if row is not None]
 
     def _kernel_names(self, plans: list[GraphPlanned], chosen: dict[str, str]) -> list[str]:

@@ -8,10 +8,11 @@
     -> all compile -> one after another measures with the GPU to itself -> second processes, warm
 
 Arms: eager, Inductor, Inductor in reduce-overhead, cudal1 (mode default, the choice between its variants settled
-on its first calls). Every call is timed with the host, in rounds of random order. Models compile side by side:
-compile times, Inductor's too, are those of a busy machine. OUT grows while it runs: models.rows.jsonl and
-models.partial.GPU.json hold what a killed run had. With another generator than the bundled one the
-file is called after it (models.teacher.GPU.json). Nothing is concluded here; model_summary.py says what counts.
+on its first calls), and with --reduce-overhead cudal1 in that mode. Every call is timed with the host, in rounds
+of random order. Models compile side by side: compile times, Inductor's too, are those of a busy machine. OUT
+grows while it runs: models.rows.jsonl and models.partial.GPU.json hold what a killed run had. With another
+generator than the bundled one the file is called after it (models.teacher.GPU.json). Nothing is concluded here;
+model_summary.py says what counts.
 """
 
 from __future__ import annotations
@@ -269,6 +270,7 @@ def _jobs(arguments: argparse.Namespace, store: Path, work: Path) -> list[Job]:
             arguments.dry,
             arguments.rounds,
             arguments.measure_s,
+            arguments.reduce_overhead,
         )
         for direction in reversed(DIRECTIONS)
         if direction in arguments.directions
@@ -332,6 +334,7 @@ def _arguments(argv: Collection[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=520.0, help="of the whole run")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--measure-s", type=float, default=8.0, help="of the timed rounds of one model")
+    parser.add_argument("--reduce-overhead", action="store_true", help="cudal1 in that mode too: one more compile")
     parser.add_argument("--work", type=Path, help="folder for caches, logs and traces; default: a temporary one")
     parser.add_argument("--dry", action="store_true", help="host target, tiny models: proves the script")
     return parser.parse_args(list(argv) if argv is not None else None)

@@ -75,3 +75,12 @@ def test_a_good_candidate_right_after_a_hang_is_accepted(judge: Judge) -> None:
     first, second = judge.judge_tasks([(region("silu"), hang.code), (region("silu"), SILU_SCALAR)])
     assert isinstance(first, Rejected)
     assert isinstance(second, Accepted)
+
+
+def test_later_finalists_of_a_region_find_inductors_kernel_compiled(judge: Judge) -> None:
+    judge.finalists(region("silu"), [SILU_SCALAR])
+    before_s = judge.spent_s["inductor"]
+    (verdict,) = judge.finalists(region("silu"), [SILU_VECTOR])
+    assert isinstance(verdict, Accepted) and verdict.proof.timing is not None
+    assert verdict.proof.timing.inductor_us is not None
+    assert judge.spent_s["inductor"] == before_s > 0

@@ -323,7 +323,7 @@ def test_profiled_segments_come_back_by_arm_and_direction(tmp_path: Path, monkey
     arms = {name: Arm(name, call(name)) for name in ("eager", "inductor", "cudal1")}
     origins = [({"triton_a": {"aa": 1}}, {}), ({"triton_a": {"bb": 2, "": 2}}, {})]
     job = Job("mlp", True, 1, tmp_path, tmp_path)
-    turn = model_measure.Turn(job, step, arms, origins, [], {}, 0.0)
+    turn = model_measure.Turn(job, step, arms, origins, {}, {}, 0.0)
     found = turn._busy(["mine"])
     assert ran == ["eager", "inductor", "cudal1"] * model_measure.PROFILED_CALLS
     # six segments a call, three calls: segment i is charged i, i + 6 and i + 12
@@ -348,6 +348,17 @@ def test_a_frail_arm_may_fail_and_inductor_may_not() -> None:
     assert summary.summarise([left], {"aa"})["speedup_over_best_of_three"] == 2.0
 
 
+def test_reduce_overhead_is_compared_with_reduce_overhead_and_must_be_right_too() -> None:
+    times = {"eager": 4.0, "inductor": 2.0, "cudal1": 1.9, "reduce_overhead": 1.5, "cudal1_reduce_overhead": 1.2}
+    both = row(median_ms=times)
+    both["accuracy"]["errors"]["cudal1_reduce_overhead"] = {"output 0": 1e-6, "gradient of w": 9e-6}
+    found = summary.summarise([both, row()], {"aa"})
+    assert found["speedup_in_reduce_overhead"] == found["slowest_in_reduce_overhead"] == 1.25
+    assert found["speedup_best_mode_over_best_of_three"] == 1.25
+    assert found["worst_error_ratio"] == 4.5 and found["sound"] == 0.5
+    assert "speedup_in_reduce_overhead" not in summary.summarise([row()], {"aa"})
+
+
 def test_nodes_outside_are_counted_by_reason() -> None:
     nodes = [{"node": f"mm_{i}", "operation": "aten.mm.default", "reason": "a product"} for i in range(3)]
     assert summary.count_refused(nodes) == {"aten.mm.default: a product": 3}
@@ -358,7 +369,7 @@ def test_nodes_outside_are_counted_by_reason() -> None:
 def test_a_dry_run_from_end_to_end(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--dry", "--out", str(out), "--work", str(tmp_path / "work"), "--generator", "teacher"]
-    words += ["--models", "mlp", "--layers", "1", "--synthesis-s", "60", "--rounds", "3"]
+    words += ["--models", "mlp", "--layers", "1", "--synthesis-s", "60", "--rounds", "3", "--reduce-overhead"]
     paths = [ROOT / folder for folder in (".", "fx_passes", "cache", "trainer")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "2"}
     command = [sys.executable, "-m", "benchmarks.models", *words]
@@ -371,6 +382,9 @@ def test_a_dry_run_from_end_to_end(tmp_path: Path) -> None:
     assert 0 < found["coverage_regions"] <= 1 and 0 < found["coverage_time"] <= 1 and found["wins"] > 0
     models = body["detail"]["models"]
     assert models["mlp.train"]["accuracy"]["tensors"] > 5
+    assert "cudal1_reduce_overhead" in models["mlp.train"]["accuracy"]["worst"]
+    assert "deciding" not in models["mlp.train"]["cudal1_reduce_overhead_choice"]
+    assert found["speedup_in_reduce_overhead"] > 0
     assert models["mlp.train"]["warm"]["cudal1"]["regions"]["new"] == 0
     assert len((out / "models.teacher.rows.jsonl").read_text().splitlines()) == 2
     assert not list(out.glob("*.partial.*"))
