@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch._inductor import config as inductor_config
 
 from cudal1_compile import aten, explain, pipeline, registry, session
 from cudal1_compile.choice import MAX_CALLS
-from cudal1_compile.plan import GraphPlanned, RefusedNode
+from cudal1_compile.plan import GraphPlanned, PlannedRegion, RefusedNode
 
 pytestmark = pytest.mark.host
 
@@ -264,6 +265,25 @@ def test_no_trial_under_deterministic_algorithms(costs: list[str]) -> None:
     finally:
         torch.use_deterministic_algorithms(False)
     assert costs == ["none"] * 3
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "reason", "rivals"),
+    [
+        ("missed", None, ("aten",)),
+        ("missed", "no room", ()),
+        ("hit", None, ("aten", "all")),
+        ("hit fusible", "no room", ("all",)),
+        ("hit, hit fusible", None, ("aten", "all", "some")),
+    ],
+)
+def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...]) -> None:
+    regions = [
+        PlannedRegion(o, "", 3, 1, "inference", "fusible" in o, 1.0, o.split()[0], "", f"entry {o}")  # type: ignore[arg-type]
+        for o in outcomes.split(", ")
+    ]
+    self: Any = SimpleNamespace(why_not_aten=lambda plan: reason)
+    assert pipeline.Pipeline._rivals(self, GraphPlanned(tuple(regions))) == rivals
 
 
 # when it may stand in for Inductor

@@ -166,6 +166,13 @@ def test_noise_alone_is_no_win(names: tuple[str, ...]) -> None:
     assert wins <= 2000 * (1 - CONFIDENCE) * 1.2
 
 
+def test_more_rivals_need_more_evidence() -> None:
+    """Four rounds won of four: a chance of 1 in 16 for one rival, and three have three such chances."""
+    figures: Any = {"none": [100.0] * 4, "all": [99.0] * 4}
+    assert decide(figures, figures, 1).choice == "all"
+    assert decide(figures, figures, 3).choice == "none"
+
+
 @pytest.mark.parametrize("slower", [0.0, 0.02])
 def test_a_whole_trial_seldom_takes_what_is_not_faster(slower: float) -> None:
     """Three rivals of equal or lower speed under 3% of noise, with dropping out: the error of all together."""
@@ -243,11 +250,11 @@ def test_the_backward_of_aten_counts() -> None:
             return g.clone(), None
 
     def variant(name: str) -> Any:
-        def run(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def run(x: torch.Tensor, weight: torch.Tensor, same: torch.Tensor) -> tuple[torch.Tensor, ...]:
             clock.now += 10
             x.mul_(2)
             y = Costly.apply(Costly.apply(x * weight, cost[name] / 2).sin(), cost[name] / 2)
-            return y, y.view(-1), x
+            return y, y.view(-1), x, same
 
         return run
 
@@ -256,9 +263,9 @@ def test_the_backward_of_aten_counts() -> None:
         trial = Trial({n: variant(n) for n in cost}, clock, lambda c, r: decided.append((c, r)))
         weight = torch.ones(3, requires_grad=True)
         for i in range(MAX_CALLS + 1):
-            upstream = Costly.apply(torch.ones(3, requires_grad=True), 1000.0 * i)
-            out = trial(upstream, weight)
-            Costly.apply(out[i % 2], 1000.0 * i).sum().backward()
+            before = [Costly.apply(torch.ones(3, requires_grad=True), 1000.0 * i) for _ in range(2)]
+            out = trial(before[0], weight, before[1])
+            Costly.apply(out[i % 2] + out[3], 1000.0 * i).sum().backward()
         return decided
 
     assert decide_with_backward() == [("none", 1.0)]
