@@ -26,12 +26,12 @@ from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.trial import Trial, TrialStopped, Wrong
 from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Verdict
+from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.hostrun import HostLimits, Order, run_isolated
 from cudal1_compile.runtime.plan import buffer_names
 from cudal1_compile.runtime.target import Target
-from cudal1_compile.runtime.toolchain import compiler
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
@@ -77,7 +77,7 @@ class HostBench:
     """Exams of regions, and the trial of candidates against them."""
 
     def __init__(self, target: Target, limits: Limits) -> None:
-        compiler()  # raises BuildError here, not once a candidate
+        hostbuild.prepare()  # raises here, not once a candidate
         self.target = target
         self.limits = limits
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # not counted here: candidates run in parallel

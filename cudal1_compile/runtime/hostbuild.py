@@ -17,7 +17,7 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.elf import ElfFacts, read_elf
 from cudal1_compile.runtime.nvrtc import shorten_errors
 from cudal1_compile.runtime.source import CANDIDATE_NAME, HEADER_DIR
-from cudal1_compile.runtime.toolchain import NATIVE_DIR, Step, build_native, compiler, run
+from cudal1_compile.runtime.toolchain import NATIVE_DIR, Step, build_native, compiler, run_in
 
 COMPILE_LIMIT_S = 60.0
 STATIC_SHARED_LIMIT = 48 * 1024
@@ -52,8 +52,19 @@ _DYNAMIC = re.compile(
 )
 
 
+def prepare() -> None:
+    """Builds what every host kernel needs. Raises BuildError without a compiler, OSError without room."""
+    compiler()
+    precompiled_header(True)
+    precompiled_header(False)
+    runtime_folder()
+
+
 def compile_host(source: str, kernels: tuple[str, ...], check: bool) -> bytes:
-    """Compiles preamble + candidate. Raises BuildError with g++'s first errors, or naming a forbidden symbol."""
+    """Compiles preamble + candidate. Raises BuildError with g++'s first errors, or naming a forbidden symbol.
+
+    A full disk is an OSError: it is no fault of the candidate.
+    """
     with tempfile.TemporaryDirectory(prefix="cudal1-") as folder:
         text = Path(folder, CANDIDATE_NAME)
         text.write_text(translate(source, kernels))
@@ -62,11 +73,11 @@ def compile_host(source: str, kernels: tuple[str, ...], check: bool) -> bytes:
         header = precompiled_header(check) / "host.h"
         command = [compiler(), "-c", *flags, "-include", str(header), "-x", "c++", str(text), "-o", str(objects)]
         try:
-            run(command, limit_s=COMPILE_LIMIT_S)
+            run_in(Path(folder), command, COMPILE_LIMIT_S)
         except BuildError as error:
             raise BuildError(shorten_errors(_readable(str(error), folder))) from None
         wraps = [f"-Wl,--wrap={name}" for name in WRAPPED] if check else []
-        run([compiler(), *LINK, *wraps, str(objects), "-o", str(image), "-lm", "-lgcc"])
+        run_in(Path(folder), [compiler(), *LINK, *wraps, str(objects), "-o", str(image), "-lm", "-lgcc"])
         built = image.read_bytes()
     facts = read_elf(built)
     check_facts(facts, check)

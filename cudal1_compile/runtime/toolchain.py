@@ -7,7 +7,9 @@ hostbuild.py for that.
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import logging
 import os
 import shutil
 import subprocess
@@ -20,8 +22,11 @@ from cudal1_compile.config import cache_dir, environment_path
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.source import HEADER_DIR
 
+log = logging.getLogger(__name__)
+
 NATIVE_DIR = Path(__file__).parent / "native"
 BUILD_LIMIT_S = 180.0
+MIN_FREE_BYTES = 4 << 20  # a build that fails on a disk with less has failed for want of room
 
 
 @dataclass(frozen=True)
@@ -71,17 +76,45 @@ def run(
     return done
 
 
+def run_in(folder: Path, command: list[str], limit_s: float = BUILD_LIMIT_S) -> None:
+    """As `run` for a tool that writes into `folder`; raises OSError where its disk is full."""
+    try:
+        run(command, limit_s=limit_s)
+    except BuildError:
+        if shutil.disk_usage(folder).free < MIN_FREE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from None
+        raise
+
+
 def build_native(name: str, steps: tuple[Step, ...]) -> Path:
-    """Builds the package's own sources with ninja; returns the folder that holds the outputs, cached."""
-    folder = cache_dir() / "native" / f"{name}-{_key(steps)}"
+    """Builds the package's own sources with ninja; returns the folder that holds the outputs, cached.
+
+    Where the cache has no room or may not be written, the outputs last as long as this process.
+    """
+    name = f"{name}-{_key(steps)}"
+    folder = cache_dir() / "native" / name
     if folder.is_dir():
         return folder
+    try:
+        return _build_at(folder, steps)
+    except OSError as error:
+        log.warning("%s is built for this process only, its folder cannot be written: %s", name, error)
+    folder = Path(_process_folder().name, name)
+    return folder if folder.is_dir() else _build_at(folder, steps)
+
+
+def _build_at(folder: Path, steps: tuple[Step, ...]) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".build-") as work:
         Path(work, "build.ninja").write_text(_ninja_text(steps))
-        run([_ninja(), "-C", work])
+        run_in(Path(work), [_ninja(), "-C", work])
         publish(Path(work), folder)
     return folder
+
+
+@lru_cache(maxsize=1)
+def _process_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="cudal1-native-")
 
 
 def publish(work: Path, folder: Path) -> None:

@@ -6,7 +6,6 @@ candidate that crashes, a broken hook. Each falls back, with a sentence that say
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -14,7 +13,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,9 +24,10 @@ from torch import Tensor
 
 from cudal1_cache.schema import FILE_NAME
 from cudal1_cache.store import Store
-from cudal1_compile import backend, hook, planner, registry, session
+from cudal1_compile import backend, hook, pipeline, registry, session
 from cudal1_compile.background import Background
-from cudal1_compile.errors import BuildError
+from cudal1_compile.generate import bundled
+from cudal1_compile.runtime import nvrtc, target, toolchain
 from cudal1_trainer.teacher_generator import TeacherGenerator
 
 pytestmark = pytest.mark.host
@@ -67,6 +69,13 @@ class Fixed:
         code = f"// launch: k{self.launch}(in0, out0)\n{kernel}"
         reply = f"## Performance Analysis\nx\n## Algorithm Design\nx\n## Code\n```cuda\n{code}\n```\n"
         return [[reply] for _ in prompts]
+
+
+def forget() -> None:
+    """What this process knows of kernels and graphs."""
+    registry._loaded.clear()
+    torch._dynamo.reset()
+    session.SESSION.__init__()  # type: ignore[misc]
 
 
 @pytest.fixture(autouse=True)
@@ -224,15 +233,47 @@ def test_a_generator_that_names_nothing_is_the_users_mistake() -> None:
         check(compile_("nowhere/at/all"))
 
 
+def test_no_bundled_model(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(bundled, "BundledConfig", partial(bundled.BundledConfig, tmp_path))
+    check(compile_("bundled"))
+    assert "missed 1" in summary(capsys)
+    assert f"no kernels can be written: no model in {tmp_path}: " in caplog.text
+    assert "make retrain" in caplog.text
+
+
 def test_no_compiler(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise BuildError("no C++ compiler found: install g++")
-
-    monkeypatch.setattr(planner, "Judge", refuse)
+    """None for candidates; Inductor's own code for the CPU still needs one."""
+    monkeypatch.setattr(toolchain, "shutil", SimpleNamespace(which=lambda name, **_: None))
+    toolchain.compiler.cache_clear()
     check(compile_(OneReply()))
-    assert "missed 1" in summary(capsys) and "install g++" in caplog.text
+    assert "missed 1" in summary(capsys)
+    assert "no kernels can be written: no c++ compiler found: install g++, or set CXX" in caplog.text
+
+
+def test_no_nvrtc(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same graph for a GPU's target; no GPU is reached, because the judge says first what it lacks."""
+    gpu = target.Target("cuda", "NVIDIA H100", "sm_90a", 132, 227 * 1024, 50 << 20)
+    monkeypatch.setattr(target, "detect_target", lambda device: gpu)
+    monkeypatch.setattr(pipeline, "may_try", lambda: False)
+    monkeypatch.setattr(nvrtc, "_candidates", list)
+    nvrtc.library.cache_clear()
+    check(compile_(OneReply()))
+    assert "missed 1" in summary(capsys)
+    assert (
+        "no kernels can be written: no NVRTC found (pip install nvidia-cuda-nvrtc, or set CUDA_HOME)"
+        in caplog.text
+    )
+    store = Store.open(session.cache_dir())
+    assert not store.entries() and len(store.misses(gpu.key)) == 1, "a later process with NVRTC tries again"
 
 
 def test_a_generator_that_hangs(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
@@ -310,9 +351,61 @@ def test_a_read_only_cache(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDAL1_CACHE_DIR", "/proc/cudal1")
-    check(compile_(OneReply(), on_miss="fallback"))
-    assert "missed 1" in summary(capsys)
-    assert any(r.levelno >= logging.WARNING for r in caplog.records)
+    check(compile_(OneReply()))
+    assert "new 1" in summary(capsys)
+    assert any("cannot be written" in r.getMessage() for r in caplog.records)
+
+
+FULL_DISK = """
+import logging, os, sys, tempfile
+from pathlib import Path
+logging.basicConfig(level=logging.WARNING, format="%(message)s")
+from test_backend_compile import OneReply, check, compile_, forget, model
+disk = Path(os.environ["CUDAL1_CACHE_DIR"])
+
+def step(name, fn):
+    forget()
+    print(f"-- {name}", file=sys.stderr, flush=True)
+    check(compile_(OneReply(), fn), fn)
+
+def fill():
+    with (disk / "ballast").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+
+step("small", model)
+fill()
+step("full", lambda x: model(x) * 3)
+tempfile.tempdir = str(disk)
+step("no room at all", lambda x: model(x) * 5)
+tempfile.tempdir = None
+(disk / "ballast").unlink()
+step("room again", model)
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk(tmp_path: Path) -> None:
+    """A real one, where this user may mount a tmpfs in a namespace of its own; first it lacks room for headers."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["unshare", "--mount", "--map-root-user", "bash", "-c"]
+    mount = f"mount -t tmpfs -o size=1m none {disk}"
+    if subprocess.run([*command, mount], capture_output=True).returncode != 0:
+        pytest.skip("this user may not mount a tmpfs")
+    environment = os.environ | {"CUDAL1_CACHE_DIR": str(disk)}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    run = [*command, f'{mount} && exec {sys.executable} -c "$0"', FULL_DISK]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=250, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    _, small, full, none, again = done.stderr.split("-- ")
+    assert "built for this process only, its folder cannot be written" in small and "hit 0, new 1," in small
+    assert "cannot be written" in full and "full" in full and "hit 0, new 1," in full
+    assert "No space left on device" in none and "missed 1" in none
+    assert "hit 1, new 0," in again, "what was stored before is still there"
 
 
 def test_a_broken_hook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -366,8 +459,6 @@ def test_a_damaged_image_is_built_again(cudal1_cache_dir: Path, caplog: pytest.L
     with Store.open(cudal1_cache_dir) as store:
         (entry,) = store.entries()
         store.put_entry(replace(entry, image=b"\x7fELF" + entry.image[4:200]))
-    registry._loaded.clear()
-    torch._dynamo.reset()
-    session.SESSION.__init__()  # type: ignore[misc]
+    forget()
     check(compile_(OneReply()))
     assert "does not load, so it is built" in caplog.text
