@@ -19,8 +19,10 @@ import torch.nn.functional as F
 from backend_reference import Calls, compiled, every_region, mode_options  # noqa: F401  a fixture
 from torch import Tensor, nn
 
-from cudal1_compile import choice, pipeline, planner
+from cudal1_compile import choice, pipeline, planner, registry
+from cudal1_compile.errors import LaunchError
 from cudal1_compile.synthesis import Budget, task
+from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.teacher_generator import TeacherGenerator
 
 pytestmark = pytest.mark.gpu
@@ -246,6 +248,21 @@ def test_scratch_in_a_cuda_graph(every_region: Calls) -> None:  # noqa: F811
     every_region.scratch = "// scratch: s0 f32[d0]\n// scratch: s1 i32[d0, 3] = 0"
     _check_steps(*CASES["softmax"], "reduce-overhead")
     assert len(every_region.buffers[0]) >= 4
+
+
+def test_refused_launches_in_a_cuda_graph(every_region: Calls, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """The reference takes over; what it keeps (the bounds, as tensors) must not lie in the graph's pool."""
+
+    def refuse(*args: Any) -> None:
+        every_region.ran.append("refused")
+        raise LaunchError("planted")
+
+    def load(entry_id: str, device: torch.device, text: str) -> registry.KernelFunction:
+        return registry._with_fallback(refuse, registry.load_reference(parse_program(text), device))
+
+    monkeypatch.setattr(registry, "_load_or_reference", load)
+    _check_steps(lambda x: torch.clamp(torch.sin(x), -0.5, 0.7) * 2, (64, 64), "reduce-overhead")
+    assert len(every_region) >= 1
 
 
 def _check_steps(fn: Callable[..., Any], size: tuple[int, ...], mode: str | None) -> None:
