@@ -120,12 +120,23 @@ class Case:
 
 
 def make_case(
-    program: Program, name: str, inputs: list[Tensor], sizes: Mapping[str, int], room_bytes: int, keep: bool = True
+    program: Program,
+    name: str,
+    inputs: list[Tensor],
+    sizes: Mapping[str, int],
+    room_bytes: int,
+    keep: bool = True,
+    expected: list[Expected] | None = None,
 ) -> Case:
-    """Computes the expectation now where one oracle run fits into `room_bytes` and it may be kept, else slices."""
+    """Computes the expectation now where one oracle run fits into `room_bytes` and it may be kept, else slices.
+
+    `expected`: where it is known already.
+    """
     device = inputs[0].device if inputs else torch.device("cpu")
     image = Arena(input_specs(inputs), device, guard_gaps=False)
     image.load(inputs)
+    if expected is not None:
+        return Case(program, name, image, sizes, expected)
     need = oracle_bytes(program, sizes)
     axis = parallel_axis(program, sizes)
     if (keep and need <= room_bytes) or axis is None:

@@ -72,12 +72,13 @@ def expect(
     native = evaluate(program, inputs, sizes)
     oracle = bounded_outputs(program, inputs, sizes, coherent, integral)
     return [
-        _expected(out.name, program.output_dtype(out), n, o)
+        expected_of(out.name, program.output_dtype(out), n, o)
         for out, n, o in zip(program.outputs, native, oracle, strict=True)
     ]
 
 
-def _expected(name: str, dtype: str, native: Tensor, oracle: Bounded) -> Expected:
+def expected_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> Expected:
+    """What one output must be, from the native reference and the oracle with its error scale."""
     if dtype not in FLOAT_DTYPES:
         return Expected(name, native, oracle.error, None, 0.0)
     want = oracle.value

@@ -15,9 +15,10 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.cases import COHERENT, Case, make_case, oracle_bytes, parallel_axis
-from cudal1_compile.judge.compare import usable
+from cudal1_compile.judge.cases import COHERENT, INTEGRAL, Case, make_case, oracle_bytes, parallel_axis
+from cudal1_compile.judge.compare import Expected, usable
 from cudal1_compile.judge.inputs import DISTRIBUTIONS, FULL_SIZE, HUGE, NONFINITE, make_inputs
+from cudal1_compile.judge.stacked import expect_stacked, stack
 from cudal1_compile.judge.vacuity import find_vacuous
 from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program, Ref
 
@@ -68,8 +69,11 @@ def prepare_exam(
     keep = kept <= room_bytes // 2
     cases: list[Case] = []
     left_out: list[str] = []
-    for name, sizes in zip(names, _size_variants(program, len(names)), strict=True):
-        case = _case(program, name, seed, device, sizes, room_bytes // 2, keep)
+    variants = list(zip(names, _size_variants(program, len(names)), strict=True))
+    alike = [name for name, sizes in variants if not sizes] if keep else []
+    known = _expect_together(program, alike, seed, device, room_bytes // 2)
+    for name, sizes in variants:
+        case = _case(program, name, seed, device, sizes, room_bytes // 2, keep, known)
         if case is None:
             left_out.append(name)
         else:
@@ -108,15 +112,33 @@ def _case(
     sizes: Mapping[str, int],
     room_bytes: int,
     keep: bool,
+    known: Mapping[str, tuple[list[Tensor], list[Expected]]],
 ) -> Case | None:
     for attempt in (name, "small"):
-        inputs: list[Tensor] = make_inputs(program, attempt, seed, device, sizes)
-        case = make_case(program, attempt, inputs, sizes, room_bytes, keep)
+        together = None if sizes else known.get(attempt)
+        inputs, expected = together or (make_inputs(program, attempt, seed, device, sizes), None)
+        case = make_case(program, attempt, inputs, sizes, room_bytes, keep, expected)
         if case.expected is None or usable(case.expected) or _has_nonfinite_literal(program):
             return case
         if name in COHERENT:
             return None
     return None
+
+
+def _expect_together(
+    program: Program, names: Sequence[str], seed: int, device: torch.device, room_bytes: int
+) -> dict[str, tuple[list[Tensor], list[Expected]]]:
+    """Inputs and expectations of the distributions that share the rules of an error bound, where there is room."""
+    found: dict[str, tuple[list[Tensor], list[Expected]]] = {}
+    for coherent in (False, True):
+        group = [n for n in names if (n in COHERENT) == coherent and n != INTEGRAL]
+        stacked = stack(program, len(group)) if len(group) > 1 and program.inputs else None
+        if stacked is None or 2 * oracle_bytes(stacked, {}) > room_bytes:  # a large case gains nothing
+            continue
+        made = [make_inputs(program, name, seed, device) for name in group]
+        wanted = expect_stacked(stacked, made, coherent, integral=False)
+        found |= {n: (i, e) for n, i, e in zip(group, made, wanted, strict=True)}
+    return found
 
 
 def _has_nonfinite_literal(program: Program) -> bool:

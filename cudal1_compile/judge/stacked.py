@@ -1,0 +1,62 @@
+"""The expectations of several cases of one region in one run of the oracle.
+
+An exam runs some thousand small operations, most of them a few microseconds of launching. A program that has one
+more axis, along which the cases are stacked, needs as many operations for all of them as for one. Its elements
+are those of the cases run alone (the native reference may sum in another order, as it may between two devices).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.judge.bounds import Bounded, bounded_outputs
+from cudal1_compile.judge.compare import Expected, expected_of
+from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.program import MAX_DIMS, Axis, Op, Program, Ref
+
+CASES = "cases"  # the axis along which cases are stacked
+
+
+def stack(program: Program, count: int) -> Program | None:
+    """The program for `count` cases at once; None where a tensor has no room for one more dim."""
+    if MAX_DIMS in {*(len(i.axes) for i in program.inputs), *(len(o.axes) for o in program.outputs)}:
+        return None
+    varying = {i.name for i in program.inputs}
+    ops: list[Op] = []
+    for op in program.ops:
+        if _reads(op) & varying:
+            varying.add(op.name)
+            op = replace(op, axes=(CASES, *op.axes))
+        ops.append(op)
+    inputs = tuple(replace(i, axes=(CASES, *i.axes), strides=None) for i in program.inputs)
+    outputs = tuple(
+        replace(o, axes=(CASES, *o.axes), strides=None) if o.value in varying else o for o in program.outputs
+    )
+    return Program((Axis(CASES, count), *program.axes), inputs, tuple(ops), outputs)
+
+
+def expect_stacked(
+    stacked: Program, cases: Sequence[Sequence[Tensor]], coherent: bool, integral: bool
+) -> list[list[Expected]]:
+    """As compare.expect for the inputs of each case, at the example's sizes."""
+    inputs = [torch.stack(list(same)) for same in zip(*cases, strict=True)]
+    native = evaluate(stacked, inputs)
+    oracle = bounded_outputs(stacked, inputs, None, coherent, integral)
+    found: list[list[Expected]] = []
+    for i in range(len(cases)):
+        found.append([])
+        for out, n, o in zip(stacked.outputs, native, oracle, strict=True):
+            at = i if CASES in out.axes else ...
+            error = None if o.error is None else o.error[at].clone()
+            one = Bounded(o.value[at].clone(), error)
+            found[-1].append(expected_of(out.name, stacked.output_dtype(out), n[at].clone(), one))
+    return found
+
+
+def _reads(op: Op) -> set[str]:
+    refs = [x for x in op.operands if isinstance(x, Ref)]
+    return {r.name for r in refs} | {index.value for r in refs for _, index in r.access if index.value is not None}

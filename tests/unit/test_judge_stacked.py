@@ -1,0 +1,103 @@
+"""Cases in one run of the oracle expect what they expect alone, in far fewer operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cudal1_compile.judge import exam as exam_module
+from cudal1_compile.judge.audit.regions import region, region_names
+from cudal1_compile.judge.exam import Exam, prepare_exam
+from cudal1_compile.judge.stacked import CASES, stack
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+
+CPU = torch.device("cpu")
+ROOM = 4 << 30
+# an index from an input, a mask over positions, and an output that reads no input
+MIXED = """region v1
+dims d0=6 d1=5 d2=7
+in0 f16[d0,d1]
+in1 i64[d2] in [0,d0)
+in2 f32[d2]
+t0 i64[d1] = iota() over d1
+t1 bool[d1] = gt(t0, 2)
+t2 f16[d1,d2] = relu(in0[d0=in1])
+t3 f16[d1,d2] = where(t1, t2, 0.5)
+t4 f32[d1,d2] = cast(t3)
+t5 f32[d1,d2] = add(in2, t4)
+t6 f32[d2] = amax(t5) over d1
+out0 f32[d2] = t6
+out1 bool[d1] = t1
+"""
+
+
+class Count(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        self.operations += 1
+        return func(*args, **(kwargs or {}))
+
+
+def alone(program: Program, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def nothing(*_: object) -> Mapping[str, Any]:
+        return {}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exam_module, "_expect_together", nothing)
+        return prepare_exam(program, 3, CPU, ROOM)
+
+
+def check(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    together, single = prepare_exam(program, 3, CPU, ROOM), alone(program, monkeypatch)
+    assert type(together) is type(single)
+    if not isinstance(together, Exam):
+        return
+    assert together.left_out == single.left_out
+    for case, other in zip(together.cases, single.cases, strict=True):
+        assert case.name == other.name and case.expected is not None
+        for mine, wanted in zip(case.expected, other.expected, strict=True):
+            assert (mine.name, mine.nonfinite_share) == (wanted.name, wanted.nonfinite_share)
+            torch.testing.assert_close(mine.want, wanted.want, rtol=1e-12, atol=0, equal_nan=True)
+            for a, b in ((mine.tolerance, wanted.tolerance), (mine.native, wanted.native)):
+                assert (a is None) == (b is None)
+                if a is not None and b is not None:
+                    # the native reference may sum in another order
+                    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", region_names())
+def test_regions_expect_what_they_expect_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(region(name), monkeypatch)
+
+
+def test_accesses_and_values_without_inputs_stack_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = parse_program(MIXED)
+    stacked = stack(program, 3)
+    assert stacked is not None
+    assert [CASES in o.axes for o in stacked.outputs] == [True, False]
+    assert isinstance(prepare_exam(program, 3, CPU, ROOM), Exam)
+    check(program, monkeypatch)
+
+
+def test_a_tensor_with_all_dims_cannot_be_stacked() -> None:
+    text = "region v1\ndims d0=2 d1=2 d2=2 d3=2 d4=2\nin0 f32[d0,d1,d2,d3,d4]\n"
+    text += "t0 f32[d0,d1,d2,d3,d4] = exp(in0)\nout0 f32[d0,d1,d2,d3,d4] = t0\n"
+    assert stack(parse_program(text), 4) is None
+    assert isinstance(prepare_exam(parse_program(text), 3, CPU, ROOM), Exam)
+
+
+def test_an_exam_takes_far_fewer_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = region("layernorm")
+    with Count() as together:
+        prepare_exam(program, 3, CPU, ROOM)
+    with Count() as single:
+        alone(program, monkeypatch)
+    assert together.operations < 0.75 * single.operations
