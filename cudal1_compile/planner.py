@@ -53,6 +53,7 @@ class Planner:
         try:
             entry = self.store.find_entry(seen.fingerprint, self.place.target.key, self.labels)
         except CacheError as error:
+            log.warning("a region's kernel is not used: %s", error)
             return self._missed(seen, str(error))
         if entry is None:
             return self._missed(seen, "no kernel yet")

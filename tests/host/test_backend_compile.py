@@ -7,6 +7,7 @@ candidate that crashes, a broken hook. Each falls back, with a sentence that say
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -345,6 +346,25 @@ def test_a_damaged_cache(capsys: pytest.CaptureFixture[str], cudal1_cache_dir: P
     check(compile_(OneReply()))
     assert "new 1" in summary(capsys)
     assert any("damaged" in p.name for p in cudal1_cache_dir.iterdir()), "the damaged file is kept"
+
+
+@pytest.mark.parametrize("damage", ["an entry", "a plan"])
+def test_a_damaged_row(
+    damage: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, cudal1_cache_dir: Path
+) -> None:
+    check(compile_(OneReply()))
+    with sqlite3.connect(cudal1_cache_dir / FILE_NAME) as db:
+        change = {
+            "an entry": "update entries set code = 'no plan'",
+            "a plan": "update plans set regions_json = '['",
+        }
+        assert db.execute(change[damage]).rowcount == 1
+    summary(capsys)
+    forget()
+    check(compile_(OneReply()))
+    table = {"an entry": "entries", "a plan": "plans"}[damage]
+    assert f"is not used: cache row {table}(" in caplog.text and "does not match its checksum" in caplog.text
+    assert ("hit 1" if damage == "a plan" else "new 1") in summary(capsys)
 
 
 def test_a_read_only_cache(
