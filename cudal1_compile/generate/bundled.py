@@ -31,7 +31,7 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 PART_BYTES = 15 * 1024 * 1024  # no file of the model is larger
 DEFAULT_MAX_NEW = 1536
-GPU_PROMPTS = 96  # a GPU takes hardly longer for 96 prompts than for 4; a CPU takes 24 times as long
+GPU_PROMPTS = 128  # a GPU takes hardly longer for many prompts than for 4; with 8 replies each they fill max_rows
 SHORTEST_REPLY = 64  # tokens; a prompt that leaves less room is not worth asking
 
 

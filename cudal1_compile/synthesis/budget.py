@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 GRAPH_S = 20.0
 PROCESS_S = 120.0
+TOO_LATE = 0.1  # share of the seconds with which no proposals are asked for any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Budget:
     prompts_per_round: int = 2  # prompts with other exemplars in a contrastive round; share the samples
     regions_at_once: int | None = None  # whose prompts go to the generator in one call; None: as it likes best
     finalists: int = 4  # best candidates of a region that are measured together
-    reserve: float = 0.15  # share of the seconds that proposals leave to the finalists
+    reserve: float = 0.15  # share of the time left that proposals leave to verdicts and finalists
 
     def __post_init__(self) -> None:
         counts = (
@@ -54,8 +55,9 @@ class Timer:
 
     @property
     def proposals_left_s(self) -> float:
-        """Until proposals must end so that finalists can still be measured."""
-        return max(0.0, self.left_s - self.budget.reserve * self.budget.seconds)
+        """For the next proposals, so that there is time to judge and measure the best of them; 0 near the end."""
+        left_s = self.left_s
+        return (1 - self.budget.reserve) * left_s if left_s > TOO_LATE * self.budget.seconds else 0.0
 
 
 class ProcessBudget:
