@@ -198,7 +198,7 @@ from test_backend_gpu import Mlp, let_every_right_kernel_win, with_teacher
 from cudal1_compile.pipeline import Pipeline
 from torch._dynamo.utils import counters
 let_every_right_kernel_win(setattr)
-Pipeline._may_run_aten = lambda self, plan: False  # a graph that aten runs is in no cache of Inductor's
+Pipeline.why_not_aten = lambda self, plan: "a graph that aten runs is in no cache of Inductor"
 torch.manual_seed(0)
 model = Mlp().cuda()
 fast = with_teacher(model)

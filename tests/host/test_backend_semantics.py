@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +81,7 @@ def graph_break(x: Tensor) -> Tensor:
 
 
 def vary_rows(rows: list[int]) -> Callable[[], tuple[Tensor, ...]]:
-    turns = iter(rows)
+    turns = itertools.cycle(rows)
     return lambda: (randn(next(turns), 32, grad=True),)
 
 
