@@ -33,7 +33,8 @@ class Depthwise(nn.Module):
 
     def __init__(self, channels: int = 64) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+        # no bias: its gradient before a norm is zero, and only noise would be compared
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
         self.norm = nn.BatchNorm2d(channels)
 
     def forward(self, x: Tensor) -> Tensor:
