@@ -1,6 +1,6 @@
 """The canonical form of a program and its fingerprints: one text for one computation.
 
-    simplify -> merge axes -> refine labels -> break ties -> order by depth-first search from the outputs
+    simplify, fold positions -> merge axes -> refine labels -> break ties -> order by search from the outputs
 
 Labels (refine.py) do not depend on names, on the order of operations, inputs and outputs, or on how commutative
 operands were written. Labels without sizes come first, so that programs that differ only in sizes have the
@@ -17,6 +17,7 @@ from math import prod
 
 from cudal1_fx_passes.merge import Parts, merge_axes
 from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.positions import fold_positions
 from cudal1_fx_passes.program import Axis, Domain, Index, Input, Literal, Op, Operand, Output, Program, Ref
 from cudal1_fx_passes.refine import Labels, refine
 from cudal1_fx_passes.simplify import commutative_count, simplify
@@ -42,8 +43,10 @@ def canonicalise(program: Program) -> Program:
 
 
 def canonical_form(program: Program) -> Canonical:
-    parts = Parts(program.axes, program.inputs, program.ops, program.outputs)
-    return order(merge_axes(simplify(parts)), program)
+    parts = simplify(Parts(program.axes, program.inputs, program.ops, program.outputs))
+    while (folded := fold_positions(parts)) is not parts:
+        parts = simplify(folded)
+    return order(merge_axes(parts), program)
 
 
 def fingerprint(program: Program) -> str:

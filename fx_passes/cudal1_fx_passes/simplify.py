@@ -1,6 +1,7 @@
 """Exact simplifications of a program's parts before it is put in canonical order.
 
     t1 = cast(t0) to its own dtype, mul(t0, 1), div(t0, 1), sub(t0, 0), logical_and(t0, true)   ->  t0
+    t1 = add(t0, 0) of integers                                          ->  t0
     two operations that compute the same                                 ->  one
     operations and inputs that no output needs                           ->  gone
     literals                                                             ->  of the operands' dtype
@@ -15,7 +16,7 @@ from dataclasses import replace
 from cudal1_fx_passes.draft import fit_number
 from cudal1_fx_passes.merge import Parts
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Literal, Op, Operand, Ref
+from cudal1_fx_passes.program import INT_DTYPES, Literal, Op, Operand, Ref
 
 _NEUTRAL = {"mul": 1, "div": 1, "sub": 0, "logical_and": True, "logical_or": False}
 
@@ -27,7 +28,7 @@ def simplify(parts: Parts, keep_inputs: bool = False) -> Parts:
     seen: dict[tuple[object, ...], str] = {}
     kept: list[Op] = []
     for op in parts.ops:
-        op = replace(op, operands=tuple(_follow(x, alias) for x in op.operands))
+        op = replace(op, operands=tuple(follow(x, alias) for x in op.operands))
         op = replace(op, operands=_fit_literals(op, dtypes))
         dtypes[op.name] = op.dtype
         same = _same_as(op, dtypes)
@@ -78,7 +79,8 @@ def commutative_count(op: Op) -> int:
     return len(op.operands) if OPS[op.fn].commutative else 0
 
 
-def _follow(x: Operand, alias: dict[str, str]) -> Operand:
+def follow(x: Operand, alias: dict[str, str]) -> Operand:
+    """The operand under the names that its values have now."""
     if isinstance(x, Literal):
         return x
     access = tuple(
@@ -101,10 +103,11 @@ def _same_as(op: Op, dtypes: dict[str, str]) -> str | None:
     first = op.operands[0] if op.operands else None
     if op.fn == "cast" and isinstance(first, Ref) and not first.access and dtypes[first.name] == op.dtype:
         return first.name
-    if op.fn not in _NEUTRAL:
+    neutral = 0 if op.fn == "add" and op.dtype in INT_DTYPES else _NEUTRAL.get(op.fn)  # -0.0 + 0 is 0.0
+    if neutral is None:
         return None
     pairs = [op.operands, op.operands[::-1]] if OPS[op.fn].commutative else [op.operands]
     for x, y in pairs:
-        if isinstance(x, Ref) and not x.access and isinstance(y, Literal) and y.value == _NEUTRAL[op.fn]:
+        if isinstance(x, Ref) and not x.access and isinstance(y, Literal) and y.value == neutral:
             return x.name
     return None
