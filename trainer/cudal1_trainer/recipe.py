@@ -40,7 +40,7 @@ class DataRecipe:
     max_tokens: int = 4096  # of one pair, prompt and reply together; longer ones are left out and counted
     contrastive: float = 0.38  # share of pairs that show measured variants; none without a score file
     scored_plain: float = 0.15  # share of plain pairs whose target is among the measured fastest
-    structures: float = 0.45  # share of fresh programs cut from random small models, where the folder has some
+    structures: float = 0.55  # share of fresh programs cut from random small models, where the folder has some
     widened: float = 0.65  # share of fresh tasks that are made as wide as regions of models (widen.py)
     variants_per_task: int = 2  # pairs made of one unmeasured task
     rank_decay: float = 0.25  # of the weight of a schedule with its rank in the teachers' own order
