@@ -1,9 +1,9 @@
 """Domains of a region's inputs, so that tests stay inside what the graph can produce.
 
 Two sources. Producers: interval analysis over the FX graph outside the region (exp and variances are not
-negative, sigmoid and softmax lie in [0, 1]); a domain under meta[DOMAIN_KEY] is believed, which is how saved
-values of the forward keep theirs in the backward. Consumers: an input whose root or logarithm the region
-takes is not negative, whoever made it (running variances).
+negative, sigmoid and softmax lie in [0, 1]); nothing is known of a graph's own inputs, saved values of the forward
+among them. Consumers: an input whose root or logarithm the region takes is not negative, whoever made it
+(running variances).
 
 Bounds are rounded outward to a few: >0, >=0, <=0, in [0,1], in [-1,1]; finer ones would only split fingerprints.
 Indices are bounded by the axis that they index (lower_gather.py).
@@ -22,7 +22,6 @@ from torch._ops import OpOverload
 
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Domain, Literal, Op, Program, Ref
 
-DOMAIN_KEY = "cudal1_domain"
 MAX_DEPTH = 12  # producers looked at in a chain
 
 
@@ -62,15 +61,10 @@ def round_span(span: Span) -> Domain:
 def span_of(node: fx.Node, known: dict[fx.Node, Span], depth: int = 0) -> Span:
     if node in known:
         return known[node]
-    if isinstance(given := node.meta.get(DOMAIN_KEY), Domain):
-        found = Span(
-            -math.inf if given.lo is None else given.lo, math.inf if given.hi is None else given.hi, given.lo_open
-        )
-    elif node.op != "call_function" or depth > MAX_DEPTH:
+    if node.op != "call_function" or depth > MAX_DEPTH:
         return ALL
-    else:
-        found = _result(node, lambda x: _argument(x, known, depth + 1))
-        found = ALL if math.isnan(found.lo + found.hi) and (found.lo, found.hi) != (-math.inf, math.inf) else found
+    found = _result(node, lambda x: _argument(x, known, depth + 1))
+    found = ALL if math.isnan(found.lo + found.hi) and (found.lo, found.hi) != (-math.inf, math.inf) else found
     known[node] = found
     return found
 

@@ -160,6 +160,51 @@ t1 i64[d2] = remainder(in1, 5)
 t2 f32[d1,d2] = sub(t0, in0[d0=t1])
 out0 f32[d2,d1] = t2
 """,
+    "causal_mask_of_documents": """region v1
+dims d0=4 d1=24 d2=24
+in0 i64[d0,d2]
+in1 i64[d0,d1]
+t0 bool[d0,d1,d2] = eq(in0, in1)
+t1 i64[d2] = iota() along d2
+t2 i64[d1] = iota() along d1
+t3 bool[d1,d2] = le(t1, t2)
+t4 bool[d0,d1,d2] = logical_and(t0, t3)
+t5 bf16[d0,d1,d2] = where(t4, 0.0, -inf)
+out0 bf16[d0,d1,d2] = t5
+""",
+    "shifted_labels": """region v1
+dims d0=4 d1=24 d2=50 d3=25 d4=24
+in0 i64[d0,d4]
+in1 bf16[d0,d1,d2]
+t0 i64[d3] = iota() along d3
+t1 bool[d3] = lt(t0, 24)
+t2 i64[d0,d3] = where(t1, in0[d4=d3], -100)
+t3 i64[d1] = iota() along d1
+t4 i64[d1] = add(t3, 1)
+t5 bool[d1] = lt(t4, 24)
+t6 i64[d0,d1] = where(t5, in0[d4=d1+1], -100)
+t7 bool[d0,d1] = ne(t6, -100)
+t8 f32[d0,d1,d2] = cast(in1)
+t9 f32[d0,d1] = amax(t8) over d2
+t10 f32[d0,d1,d2] = sub(t8, t9)
+t11 f32[d0,d1,d2] = exp(t10)
+t12 f32[d0,d1] = sum(t11) over d2
+t13 f32[d0,d1] = log(t12)
+t14 f32[d0,d1,d2] = sub(t10, t13)
+t15 i64[d0,d1] = where(t7, t6, 0)
+t16 f32[d0,d1] = neg(t14[d2=t15])
+t17 f32[d0,d1] = where(t7, t16, 0.0)
+t18 f32[] = sum(t17) over d0,d1
+t19 i64[d0,d1] = cast(t7)
+t20 i64[] = sum(t19) over d0,d1
+t21 f32[] = cast(t20)
+t22 f32[] = div(t18, t21)
+out0 i64[d0,d3] = t2
+out1 f32[] = t22
+out2 f32[d0,d1] = t13
+out3 f32[] = t21
+out4 f32[d0,d1] = t9
+""",
 }
 
 

@@ -11,7 +11,7 @@ from fx_trace import trace
 from torch import Tensor
 from torch.nn import functional as F
 
-from cudal1_fx_passes.domain import DOMAIN_KEY, domain_of, with_demands
+from cudal1_fx_passes.domain import domain_of, with_demands
 from cudal1_fx_passes.program import ANY, Domain
 from cudal1_fx_passes.text import parse_program
 
@@ -72,14 +72,6 @@ def test_the_promise_is_kept(name: str, scale: float) -> None:
         assert bool((got > domain.lo).all() if domain.lo_open else (got >= domain.lo).all())
     if domain.hi is not None:
         assert bool((got <= domain.hi).all())
-
-
-def test_a_placeholder_may_bring_its_domain() -> None:
-    gm = trace(lambda x: x * 2, X)
-    placeholder = next(iter(gm.graph.nodes))
-    assert domain_of(placeholder) == ANY
-    placeholder.meta[DOMAIN_KEY] = POSITIVE
-    assert domain_of(placeholder) == POSITIVE
 
 
 HEAD = "region v1\ndims d0=4 d1=8\nin0 f32[d0,d1]\nin1 f32[d1]{}\n"

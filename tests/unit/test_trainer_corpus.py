@@ -16,7 +16,7 @@ from cudal1_compile.generate.prompt import find_region
 from cudal1_fx_passes.canonical import canonicalise, relative
 from cudal1_fx_passes.text import print_program
 from cudal1_trainer.corpus import CorpusMaker, Source, heldout_batches, texts_for_tokenizer
-from cudal1_trainer.heldout import FIRST_SEED, HeldOut, build_heldout, hold_out, read_heldout, write_heldout
+from cudal1_trainer.heldout import FIRST_SEED, HeldOut, build_heldout, hold_out, read_heldout, renew, write_heldout
 from cudal1_trainer.recipe import DataRecipe, Recipe, TokenizerRecipe, TrainRecipe
 from cudal1_trainer.scorebook import ScoreBook, TaskScore, VariantScore, print_score
 from cudal1_trainer.scored import (
@@ -111,6 +111,11 @@ def test_held_out_programs_are_never_drawn(book: ScoreBook) -> None:
 
 def _hold(fingerprints: list[str], relatives: list[str], programs: list[object]) -> HeldOut:
     return HeldOut((), frozenset(fingerprints), frozenset(relatives), frozenset())
+
+
+def test_the_shipped_held_out_set_is_in_todays_canonical_form() -> None:
+    heldout = read_heldout(DATA / "heldout.json")
+    assert renew(heldout) == heldout
 
 
 def test_the_shipped_held_out_set_is_disjoint_from_training() -> None:

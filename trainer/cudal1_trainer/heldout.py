@@ -6,6 +6,7 @@ Corpus and scores skip every program whose fingerprint or relative (its text wit
 program with the structure (without sizes, literals and float widths) of a generated one.
 
     python -m cudal1_trainer.heldout --regions trainer/data/regions.jsonl --out trainer/data/heldout.json
+    python -m cudal1_trainer.heldout --renew --out trainer/data/heldout.json    in a new canonical form
 """
 
 from __future__ import annotations
@@ -117,14 +118,23 @@ def build_heldout(regions: Path | None, tasks: int) -> HeldOut:
     return hold_out([*from_models, *generated])
 
 
+def renew(heldout: HeldOut) -> HeldOut:
+    """The same programs in the same order, in today's canonical form."""
+    return hold_out(_entry(canonicalise(p.program), p.source, p.seed) for p in heldout.programs)
+
+
 def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     parser = argparse.ArgumentParser(description="Writes the held-out programs.")
     parser.add_argument("--regions", type=Path, help="JSON lines from benchmarks/extract_regions.py")
     parser.add_argument("--tasks", type=int, default=240, help="generated programs")
+    parser.add_argument("--renew", action="store_true", help="keep the programs of --out, write their texts anew")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args(argv)
-    heldout = build_heldout(arguments.regions, arguments.tasks)
+    if arguments.renew:
+        heldout = renew(read_heldout(arguments.out))
+    else:
+        heldout = build_heldout(arguments.regions, arguments.tasks)
     write_heldout(heldout, arguments.out)
     log.info("%d held-out programs of %d structures", len(heldout.programs), len(heldout.relatives))
 

@@ -70,7 +70,7 @@ def regions_of(seed: int) -> Iterator[Program]:
     for train in (True, False):
         for graph in capture_graphs(module.train(train), inputs, train=train):
             for region in partition(graph.gm.graph).regions:
-                yield region.imported.program
+                yield canonicalise(region.imported.program)
 
 
 def _can_be_resized(p: Program) -> bool:
@@ -229,11 +229,11 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def merge(paths: Sequence[Path], out: Path) -> int:
-    """Joins files, each structure once; returns how many."""
+    """Joins files, each structure once and in today's canonical form; returns how many."""
     found: dict[str, str] = {}
     for path in paths:
-        for text in read_structures(path):
-            found.setdefault(relative(parse_program(text)), text)
+        for program in map(canonicalise, map(parse_program, read_structures(path))):
+            found.setdefault(relative(program), print_program(program))
     write_structures(list(found.values()), out)
     return len(found)
 
