@@ -69,6 +69,9 @@ class FirstLook:
     def target(self) -> Target:
         return self._judge.target
 
+    def expect(self, programs: Sequence[Program]) -> None:
+        """No finalists, so no baselines."""
+
     def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
         return self._judge.judge_tasks(tasks)
 

@@ -2,6 +2,7 @@
 
     build -> worker (judge | finalists, beside a memory check on the host) -> verdict
     hang or fault -> verdict, worker replaced by a waiting spare
+    expect(programs) -> Inductor's baselines compiled ahead by background processes (prefetch.py)
 
 A spare worker has torch imported and no CUDA context, so that a replacement costs a fraction of a second.
 Restarts are counted. Speedups above SECOND_LOOK are measured again in another process.
@@ -11,11 +12,15 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -25,6 +30,7 @@ from cudal1_compile.judge import wire
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.memcheck import find_fault
+from cudal1_compile.judge.prefetch import Prefetch
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.speedup import SECOND_LOOK, agree
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
@@ -42,7 +48,11 @@ class DeviceBench:
     """One device. Not for several threads at once."""
 
     def __init__(
-        self, target: Target, limits: Limits, device_index: int | None = None, spawn: Callable[[], Worker] = Worker
+        self,
+        target: Target,
+        limits: Limits,
+        device_index: int | None = None,
+        spawn: Callable[..., Worker] = Worker,
     ) -> None:
         nvrtc.library()  # raises BuildError here, not once a candidate
         self.target = target
@@ -53,10 +63,19 @@ class DeviceBench:
         )  # seconds by step; `worker` holds the worker's own steps
         self._worker_spent_s: defaultdict[str, float] = defaultdict(float)
         self._index = torch.cuda.current_device() if device_index is None else device_index
-        self._spawn = spawn
+        self._compiled = Path(
+            tempfile.mkdtemp(prefix="cudal1-inductor-")
+        )  # code of the baselines, for all workers
+        self._spawn = partial(spawn, compiled=self._compiled)
+        self._prefetch = Prefetch(f"cuda:{self._index}", self._spawn)
         self._pool = ThreadPoolExecutor(limits.build_threads or os.cpu_count() or 1, "cudal1-build")
         self._worker: Worker | None = None
-        self._spare: Worker | None = spawn()
+        self._spare: Worker | None = self._spawn()
+
+    def expect(self, programs: Sequence[Program]) -> None:
+        """Finalists of these regions may come: compiles their Inductor baseline in the background meanwhile."""
+        if self.limits.inductor:
+            self._prefetch.begin(programs)
 
     def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]:
         """Gates 2 to 5 and the quick timing; builds run ahead of the worker."""
@@ -75,11 +94,13 @@ class DeviceBench:
         return [verdicts[i] for i in range(len(candidates))]
 
     def close(self) -> None:
+        self._prefetch.close()
         self._pool.shutdown(cancel_futures=True)
         for worker in (self._worker, self._spare):
             if worker is not None:
                 worker.kill()
         self._worker = self._spare = None
+        shutil.rmtree(self._compiled, ignore_errors=True)
 
     def _build(self, program: Program, candidate: Candidate) -> Binary | Rejected:
         try:
@@ -124,6 +145,9 @@ class DeviceBench:
             i: self._pool.submit(find_fault, program, candidate, seed, self.limits.host_s)
             for i, (candidate, _) in ready.items()
         }
+        begin = time.monotonic()
+        self._prefetch.wait(program)
+        self.spent_s["waited for Inductor"] += time.monotonic() - begin
         found = self._finalists(program, ready, derive_seed(seed, "finalists"))
         begin = time.monotonic()
         faults = {i: fault for i, look in looks.items() if (fault := look.result())}

@@ -23,15 +23,19 @@ _PR_SET_PDEATHSIG = 1
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CC", "CXX")
 
 
-def worker_environment(scratch: Path) -> Mapping[str, str]:
-    """The whole environment of a worker: tools of the system, this package, a home of its own."""
+def worker_environment(scratch: Path, compiled: Path | None = None) -> Mapping[str, str]:
+    """The whole environment of a worker: tools of the system, this package, a home of its own.
+
+    `compiled`: where Inductor keeps its code, if workers share it.
+    """
+    compiled = compiled or scratch
     found = {name: value for name in _PASSED_ON if (value := environment_path(name)) is not None}
     return found | {
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
-        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+        "TORCHINDUCTOR_CACHE_DIR": str(compiled / "inductor"),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no pool of helpers: a worker is one process that can be killed
-        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "TRITON_CACHE_DIR": str(compiled / "triton"),
         "CUDAL1_CACHE_DIR": str(cache_dir()),
         "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         "OMP_NUM_THREADS": "2",

@@ -38,6 +38,8 @@ class Bench(Protocol):
 
     spent_s: defaultdict[str, float]  # seconds by step
 
+    def expect(self, programs: Sequence[Program]) -> None: ...
+
     def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]: ...
 
     def try_finalists(self, program: Program, candidates: Sequence[Candidate], seed: int) -> list[Verdict]: ...
@@ -70,6 +72,10 @@ class Judge:
     def spent_s(self) -> dict[str, float]:
         """Seconds by step since the judge began, for whoever looks for its bottleneck."""
         return dict(self._bench.spent_s)
+
+    def expect(self, programs: Sequence[Program]) -> None:
+        """Says whose candidates come next: baselines are compiled ahead. Replaces what was said before."""
+        self._bench.expect(programs)
 
     def judge(self, program: Program, code: str) -> Verdict:
         """Gates 1 to 5 and a quick timing; on the host target the cost."""

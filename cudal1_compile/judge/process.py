@@ -34,7 +34,8 @@ class WorkerLost(Exception):
 class Worker:
     """One child process. `module` is run with -m; it must speak one JSON object a line."""
 
-    def __init__(self, module: str = "cudal1_compile.judge.worker") -> None:
+    def __init__(self, module: str = "cudal1_compile.judge.worker", compiled: Path | None = None) -> None:
+        """compiled: a folder for Inductor's code that outlives this worker."""
         self._folder = Path(tempfile.mkdtemp(prefix="cudal1-worker-"))
         self._errors = (self._folder / "stderr").open("wb")
         self._process = subprocess.Popen(
@@ -43,7 +44,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             cwd=self._folder,
-            env=dict(worker_environment(self._folder)),
+            env=dict(worker_environment(self._folder, compiled)),
             start_new_session=True,
         )
         self._buffer = b""
@@ -67,6 +68,12 @@ class Worker:
         except (OSError, ValueError) as error:
             self.kill()
             raise WorkerLost(f"the worker process died: {error}") from None
+
+    def stop(self) -> None:
+        """Ends the process at once; whoever waits for its answer in another thread gets WorkerLost."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def kill(self) -> None:
         """Ends the process and everything it started. May be called twice."""

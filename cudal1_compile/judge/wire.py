@@ -3,6 +3,7 @@
     start {device, limits, fraction}                  -> ready {versions, no_network, ...}
     judge {program, code, binary, seed, timed}        -> verdicts [one]
     finalists {program, entrants, seed}               -> verdicts [one an entrant]
+    compile {program, device}                         -> {} | {why_not}; needs no start and no CUDA context
 
 A reply with `fatal` is the worker's last one: its device context is spoilt. This module turns binaries and
 verdicts into JSON and back; it opens no pipes.
@@ -47,6 +48,10 @@ def finalists_request(program: Program, entrants: Sequence[tuple[Candidate, Bina
         "entrants": [entrant_message(c, b) for c, b in entrants],
         "seed": seed,
     }
+
+
+def compile_request(program: Program, device: str) -> Message:
+    return {"op": "compile", "program": print_program(program), "device": device}
 
 
 def entrant_message(candidate: Candidate, binary: Binary) -> Message:

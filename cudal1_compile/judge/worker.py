@@ -16,6 +16,8 @@ from typing import Any
 
 from cudal1_compile.judge.isolation import give_up_privileges, take_over_pipes
 
+BACKGROUND = 10  # nice value of a process that compiles ahead
+
 
 def main() -> None:
     """Serves until the pipe closes."""
@@ -80,6 +82,8 @@ class _Server:
         wire = self._wire
         if request["op"] == "start":
             return self._start(request)
+        if request["op"] == "compile":
+            return self._compile(request)
         if self._session is None:
             raise ValueError("a request before start")
         program = wire.read_program(request)
@@ -92,6 +96,16 @@ class _Server:
         reply: dict[str, Any] = wire.verdicts_reply(found)
         reply["spent_s"] = dict(self._session.spent_s)
         return reply
+
+    def _compile(self, request: dict[str, Any]) -> dict[str, Any]:
+        from cudal1_compile.judge.ahead import compile_ahead
+
+        os.setpriority(os.PRIO_PROCESS, 0, BACKGROUND)
+        try:
+            compile_ahead(self._wire.read_program(request), self._torch.device(request["device"]))
+        except Exception as error:  # noqa: BLE001  a compiler's failure of any kind; the next region may compile
+            return {"why_not": str(error)}
+        return {}
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         limits = self._wire.read_limits(request)

@@ -98,10 +98,12 @@ class _Run:
         self.place = {t.region.fingerprint: i + 1 for i, t in enumerate(tasks)}
 
     def work(self) -> None:
+        self.judge.expect([t.program for t in self.tasks])
         self._settle(self.tasks)  # what an earlier call left open
         while (group := self._next_group()) and self.timer.proposals_left_s > 0:
             self._ask(group)
             self._settle(group)
+        self.judge.expect([])
         for task in self.tasks:
             task.close(TIME_OVER)
             self.progress(Done(self._at(task), len(self.tasks), task.outcome(), self.timer.left_s))

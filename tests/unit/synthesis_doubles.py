@@ -68,7 +68,11 @@ class ScriptedJudge:
         self.target = target
         self.judged: list[str] = []
         self.measured: list[list[str]] = []
+        self.expected: list[int] = []  # regions of each call
         self.before: Callable[[str], None] = lambda name: None
+
+    def expect(self, programs: Sequence[Program]) -> None:
+        self.expected.append(len(programs))
 
     def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
         return [self._judge(p, code) for p, code in tasks]

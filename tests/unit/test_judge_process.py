@@ -152,7 +152,7 @@ def _bench(monkeypatch: pytest.MonkeyPatch, scripts: list[_Script]) -> device_be
     monkeypatch.setattr(device_bench, "find_fault", lambda program, candidate, seed, wall_s: None)
     target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
     made = iter(cast(list[Worker], scripts))
-    return device_bench.DeviceBench(target, Limits(build_threads=2), 0, lambda: next(made))
+    return device_bench.DeviceBench(target, Limits(build_threads=2), 0, lambda **_: next(made))
 
 
 def _reply(*verdicts: object, fatal: bool = False) -> wire.Message:

@@ -414,3 +414,9 @@ def test_a_quick_measurement_never_wins() -> None:
     assert isinstance(quick, Accepted) and isinstance(final, Accepted)
     assert not is_win(quick.proof)
     assert is_win(final.proof)
+
+
+def test_the_judge_is_told_first_which_regions_come_and_last_that_none_does() -> None:
+    judge, generator = ScriptedJudge(), ScriptedGenerator([["good_130"]])
+    synthesize_all([program(), program(64)], generator, judge, Store.memory(), Budget(rounds=1))
+    assert judge.expected == [2, 0]

@@ -1,0 +1,131 @@
+"""Inductor's baseline compiled ahead, in a process of its own: the second compile is a hit in Inductor's cache."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+
+from cudal1_compile.judge import wire
+from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.isolation import worker_environment
+from cudal1_compile.judge.prefetch import Prefetch
+from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_fx_passes.text import parse_program, print_program
+
+PRODUCT = """region v1
+dims d0=8 d1=24 d2=8
+in0 f32[d0,d1]
+in1 f32[d1,d2]
+t0 f32[d0,d2] = dot(in0, in1) over d1
+out0 f32[d0,d2] = t0
+"""
+NO_GPU = not torch.cuda.is_available()
+STRIDED = """region v1
+dims d0=8 d1=24
+in0 f32[d0,d1] strides(48,2)
+t0 i64[d1] = iota() along d1
+t1 f32[d1] = cast(t0)
+t2 f32[d0,d1] = mul(in0, t1)
+out0 f32[d0,d1] = t2
+"""
+
+
+# what the judge's worker does with a region, in an environment like its own
+WORKER = """
+import sys, torch
+from torch._dynamo.utils import counters
+from cudal1_compile.judge.baseline import inductor_baseline
+from cudal1_compile.judge.inputs import make_inputs
+from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.text import parse_program
+for text in sys.argv[1:]:
+    program = parse_program(text)
+    inputs = make_inputs(program, "normal", 1, torch.device("cpu"))
+    with torch.no_grad():
+        (got,) = inductor_baseline(program, torch.device("cpu"), inputs)(inputs)
+    torch.testing.assert_close(got, evaluate(program, inputs)[0], rtol=1e-4, atol=1e-5)
+print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
+"""
+
+
+def test_the_workers_compile_is_a_hit_where_the_region_was_compiled_ahead(tmp_path: Path) -> None:
+    ahead = Worker(compiled=tmp_path)
+    known = [region("softmax"), parse_program(STRIDED)]
+    for program in known:
+        assert "why_not" not in ahead.ask(wire.compile_request(program, "cpu"), 120.0)
+    ahead.kill()
+    texts = [print_program(program) for program in (*known, region("silu"))]
+    environment = dict(worker_environment(tmp_path, tmp_path))
+    done = subprocess.run([sys.executable, "-c", WORKER, *texts], env=environment, capture_output=True)
+    assert done.stdout.split() == [b"2", b"1"], done.stderr.decode()
+
+
+class _Slow:
+    """A process whose answers wait for `may_end`; `stop` loses it."""
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.asked: list[str] = []
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
+        self.asked.append(message["program"])
+        self.begun.set()
+        assert self.may_end.wait(10.0)
+        if not self.alive:
+            raise WorkerLost("stopped")
+        return {}
+
+    def stop(self) -> None:
+        self.alive = False
+        self.may_end.set()
+
+    def kill(self) -> None:
+        self.alive = False
+
+
+def _prefetch(monkeypatch: pytest.MonkeyPatch, worker: _Slow) -> Prefetch:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)  # one process
+    return Prefetch("cuda:0", lambda: cast(Worker, worker))
+
+
+def test_what_has_begun_is_waited_for_and_what_has_not_is_left_to_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = _Slow()
+    ahead = _prefetch(monkeypatch, worker)
+    ahead.begin([region("softmax"), parse_program(PRODUCT), region("silu"), region("layernorm")])
+    assert worker.begun.wait(10.0)
+    ahead.wait(region("silu"))  # not begun: no waiting
+    ahead.begin([region("argmax")])  # drops the layernorm
+    worker.may_end.set()
+    ahead.wait(region("softmax"))
+    ahead.wait(region("argmax"))
+    ahead.close()
+    assert worker.asked[0] == print_program(region("softmax"))
+    assert set(worker.asked[1:]) <= {print_program(region("argmax"))}
+
+
+def test_closing_ends_a_compile_in_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = _Slow()
+    ahead = _prefetch(monkeypatch, worker)
+    ahead.begin([region("softmax"), region("silu")])
+    assert worker.begun.wait(10.0)
+    ahead.close()
+    assert not worker.alive
+    assert len(worker.asked) == 1
+
+
+def test_a_region_that_does_not_compile_costs_the_process_nothing(tmp_path: Path) -> None:
+    ahead = Worker(compiled=tmp_path)
+    reply = ahead.ask(wire.compile_request(region("silu"), "cuda:0" if NO_GPU else "xla"), 120.0)
+    assert reply["why_not"]
+    assert ahead.alive
+    assert "why_not" not in ahead.ask(wire.compile_request(region("silu"), "cpu"), 120.0)
+    ahead.kill()
