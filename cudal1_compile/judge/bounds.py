@@ -206,7 +206,7 @@ def _pointwise(
     if rounding == 0.0:
         return total
     flushed = (result != 0).double() * (TINY[op.dtype] * trace.magnify)  # an exact zero stays one
-    own = result.abs() * rounding + flushed
+    own = torch.where(result.isinf(), 0.0, result.abs()) * rounding + flushed  # infinity is never rounded
     return own if total is None else total + own
 
 

@@ -24,6 +24,7 @@ from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Domain, Input, Literal, 
 DISTRIBUTIONS = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges", "coherent", "uniform_rows")
 FULL_SIZE = ("normal", "offset", "coherent")  # for regions so large that nine full runs cost too much
 HUGE = ("normal", "coherent")  # for regions so large that memory is short
+FEW_INTEGERS = ("integers", "offset")  # of which equal ones are often met, whatever the domain
 NONFINITE = "nonfinite"  # a last resort, for outputs that are constant over finite inputs
 _LARGEST = {"f16": 100.0, "bf16": 1e4, "f32": 1e4, "f64": 1e4}
 
@@ -90,7 +91,10 @@ def _values(
 
 
 def _with_nonfinite_rows(x: Tensor, generator: torch.Generator) -> Tensor:
-    """NaN, inf or -inf at one place of about every second row (of a vector: at about every fiftieth place)."""
+    """NaN, inf or -inf at one place of about every second row (of a vector: at about every fiftieth place).
+
+    The first row of several and about every eighth are -inf all along, as attention masks have them.
+    """
     device = x.device
     if x.dim() == 1:
         place = torch.rand(x.shape, generator=generator, device=device) < 0.02
@@ -100,7 +104,10 @@ def _with_nonfinite_rows(x: Tensor, generator: torch.Generator) -> Tensor:
         place = rows & (torch.arange(x.shape[-1], device=device) == column)
     kinds = torch.tensor([torch.nan, torch.nan, torch.inf, -torch.inf], device=device, dtype=x.dtype)
     pick = torch.randint(0, 4, x.shape, generator=generator, device=device)
-    return torch.where(place, kinds[pick], x)
+    masked = torch.rand([*x.shape[:-1], 1], generator=generator, device=device) < 0.125
+    if x.dim() > 1:
+        masked.view(-1)[:1] = True
+    return torch.where(place, kinds[pick], x).masked_fill(masked, -torch.inf)
 
 
 def _booleans(shape: list[int], distribution: str, generator: torch.Generator) -> Tensor:
@@ -117,6 +124,9 @@ def _integers(
     generator: torch.Generator,
 ) -> Tensor:
     lo, hi = _integer_bounds(program, item, extent)
+    if distribution in FEW_INTEGERS:
+        lo = max(lo, min(0, hi))
+        hi = min(hi, lo + 4)
     x = torch.randint(lo, hi + 1, shape, generator=generator, device=generator.device)
     if distribution in ("edges", "heavy") and (found := markers(program, item.name)) and x.numel():
         marked = torch.rand(shape, generator=generator, device=generator.device) < 0.3

@@ -9,6 +9,7 @@ from cudal1_compile.judge.exam import Exam, prepare_exam
 from cudal1_compile.judge.indices import indexed_axes, markers
 from cudal1_compile.judge.inputs import DISTRIBUTIONS, NONFINITE, make_inputs
 from cudal1_compile.judge.moved import bytes_moved
+from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.text import parse_program
 
 CPU = torch.device("cpu")
@@ -141,3 +142,65 @@ def test_bytes_that_must_move() -> None:
         "region v1\ndims d0=8 d1=4\nin0 f32[d0]\nt0 f32[d1] = neg(in0[d0=2*d1])\nout0 f32[d1] = t0\n"
     )
     assert bytes_moved(half) == 4 * (4 + 4)
+
+
+MASKED_ROWS = """region v1
+dims d0=3 d1=9 d2=24
+in0 f32[d0,d1,d2]
+in1 bf16[d1,d2]
+t0 f32[d1,d2] = cast(in1)
+t1 f32[d0,d1,d2] = add(in0, t0)
+t2 bool[d0,d1,d2] = eq(t1, -inf)
+t3 bool[d0,d1,d2] = logical_not(t2)
+t4 bool[d0,d1] = any(t3) over d2
+t5 bool[d0,d1] = logical_not(t4)
+out0 bool[d0,d1] = t5
+"""
+EQUAL_IDS = """region v1
+dims d0=16 d1=16 d2=50257
+in0 i64[d0] in [0,d2)
+in1 i64[d1] in [0,d2)
+t0 bool[d0,d1] = eq(in0, in1)
+t1 f32[d0,d1] = where(t0, 0.0, -inf)
+out0 f32[d0,d1] = t1
+"""
+PADDING = """region v1
+dims d0=2 d1=16 d2=16
+in0 i64[d0,d2]
+t0 bool[d0,d2] = ne(in0, 0)
+t1 i64[d2] = iota() along d2
+t2 i64[d1] = iota() along d1
+t3 bool[d1,d2] = le(t1, t2)
+t4 bool[d0,d1,d2] = logical_and(t0, t3)
+t5 f32[d0,d1,d2] = where(t4, 0.0, -inf)
+out0 f32[d0,d1,d2] = t5
+"""
+ZERO_HALF = """region v1
+dims d0=36 d1=2
+in0 f32[d0]
+t0 i64[d1] = iota() along d1
+t1 bool[d1] = eq(t0, 0)
+t2 f32[d0,d1] = where(t1, in0, 0.0)
+t3 f32[d1] = sum(t2) over d0
+out0 f32[d1] = t3
+"""
+
+
+@pytest.mark.parametrize("text", [MASKED_ROWS, EQUAL_IDS, PADDING, ZERO_HALF])
+def test_masks_are_verifiable_and_only_the_right_one_passes(text: str) -> None:
+    program = parse_program(text)
+    for seed in range(6):
+        exam = prepare_exam(program, seed, CPU, 1 << 30)
+        assert isinstance(exam, Exam), exam
+        right = [evaluate(program, case.inputs) for case in exam.cases]
+        assert all(c.check(r).refusal is None for c, r in zip(exam.cases, right, strict=True))
+        for value in (0.0, -torch.inf):
+            same = [[torch.full_like(x, value) for x in r] for r in right]
+            assert any(c.check(s).refusal for c, s in zip(exam.cases, same, strict=True))
+
+
+def test_integers_that_are_compared_are_equal_and_differ() -> None:
+    program = parse_program(EQUAL_IDS)
+    one, other = make_inputs(program, "offset", 3, CPU)
+    share = (one == other[:, None]).float().mean().item()
+    assert 0.05 < share < 0.5
