@@ -27,6 +27,8 @@ def main() -> None:
     with os.fdopen(requests, "rb") as source, os.fdopen(replies, "wb") as target:
         target.write(serve.hello())
         target.flush()
+        import torch._inductor.compile_fx  # noqa: F401  seconds, which a spare worker has to spare
+
         for line in source:
             reply, fatal = serve.answer(line)
             target.write(reply)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from cudal1_compile.judge import wire
 from cudal1_compile.judge.audit.attacks import Attack, attacks_for
 from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR, SILU_VECTOR, Honest
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.process import Worker
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 
 if not torch.cuda.is_available():
@@ -84,3 +87,11 @@ def test_later_finalists_of_a_region_find_inductors_kernel_compiled(judge: Judge
     assert isinstance(verdict, Accepted) and verdict.proof.timing is not None
     assert verdict.proof.timing.inductor_us is not None
     assert judge.spent_s["inductor"] == before_s > 0
+
+
+def test_a_baseline_is_compiled_ahead_for_the_device(tmp_path: Path) -> None:
+    ahead = Worker(compiled=tmp_path)
+    reply = ahead.ask(wire.compile_request(region("softmax"), "cuda:0"), 120.0)
+    ahead.kill()
+    assert "why_not" not in reply, reply
+    assert list(tmp_path.rglob("*.cubin"))
