@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -57,9 +57,19 @@ def code_version() -> str:
 
 
 def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
-    """A copy whose graphs may be mutated freely; parameters, buffers and constants are shared."""
+    """A copy whose graphs may be mutated freely; parameters, buffers and constants are shared.
+
+    It keeps what Dynamo says of the inputs beside the nodes' metadata, which a deep copy loses. Without it AOTAutograd
+    guards no duplicates, and takes parameters for inputs that a CUDA graph must copy at every call.
+    """
     memo: dict[int, Any] = {id(t): t for _, t in _tensors(gm)}
-    return copy.deepcopy(gm, memo)
+    copied: Any = copy.deepcopy(gm, memo)
+    if hasattr(gm, "_param_name_to_source"):
+        copied._param_name_to_source = gm._param_name_to_source
+    for old, new in zip(gm.graph.nodes, copied.graph.nodes, strict=True):
+        if hasattr(old, "_dynamo_source"):
+            new._dynamo_source = old._dynamo_source
+    return cast(fx.GraphModule, copied)
 
 
 def _tensors(gm: nn.Module) -> list[tuple[str, Tensor]]:

@@ -249,3 +249,19 @@ def _gradients(outputs: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     loss = sum((o.float().square().sum() for o in outputs if o.requires_grad), torch.zeros(()))
     return torch.autograd.grad(loss, [t for t in inputs if t.requires_grad])
+
+
+def test_parameters_stay_static_inputs(every_region: Calls) -> None:  # noqa: F811
+    """A CUDA graph copies every input that is not known as static: each parameter, at each call."""
+    found: list[list[int]] = []
+
+    def note(graph: fx.Graph) -> None:
+        metadata = torch._guards.TracingContext.get().fw_metadata
+        found.append(list(metadata.static_input_indices) if metadata is not None else [])
+
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)), randn(4, 8)
+    with torch._inductor.config.patch(post_grad_custom_post_pass=note):
+        torch.compile(model, backend="inductor")(x)
+        torch._dynamo.reset()
+        compiled(model)(x)
+    assert found[0] and len(found) >= 2 and all(f == found[0] for f in found), found
