@@ -59,8 +59,8 @@ def code_version() -> str:
 def copy_graph(gm: fx.GraphModule) -> fx.GraphModule:
     """A copy whose graphs may be mutated freely; parameters, buffers and constants are shared.
 
-    It keeps what Dynamo says of the inputs beside the nodes' metadata, which a deep copy loses. Without it AOTAutograd
-    guards no duplicates, and takes parameters for inputs that a CUDA graph must copy at every call.
+    It keeps what Dynamo says of the inputs beside the nodes' metadata, which a deep copy loses. Without it
+    AOTAutograd guards no duplicates, and takes parameters for inputs that a CUDA graph must copy at every call.
     """
     memo: dict[int, Any] = {id(t): t for _, t in _tensors(gm)}
     copied: Any = copy.deepcopy(gm, memo)

@@ -5,8 +5,8 @@
 Token models (norms of several kinds, gated and plain MLPs, attention written out, rotary, gains, soft caps), image
 models (convolutions with batch, group, instance and channel norms, squeeze-excitation, pooling, upsampling,
 skips), dense layers over vectors and heads (losses of many kinds) are put together at random from parts, at tiny
-sizes: structures.py gives the regions their sizes. The models of the benchmarks are not in here, and structures held
-out are skipped anyway.
+sizes: structures.py gives the regions their sizes. The models of the benchmarks are not in here, and structures
+held out are skipped anyway.
 """
 
 from __future__ import annotations
