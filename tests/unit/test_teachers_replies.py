@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,22 @@ def test_every_task_has_variants_that_reply_v1_accepts(family: str) -> None:
             assert parse_reply(print_reply(reply)).code.strip() == reply.code.strip()
             parse_candidate(reply.code, program)
             assert len(print_program(program)) + len(print_reply(reply)) < MAX_CHARS
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_design_names_what_every_kernel_defines_and_stores(family: str) -> None:
+    for seed in range(6):
+        program = draw(seed, family)
+        for reply in [r for r in (write_reply(program, s) for s in variants(program)[::5]) if r is not None]:
+            lines = dict(line.split(": ", 1) for line in reply.design.splitlines()[1:])
+            bodies = dict(re.findall(r"^__global__[^\n]*? (f\d)\(.*?\{$(.*?)^\}$", reply.code, flags=re.M | re.S))
+            assert list(lines) == list(bodies), reply.design
+            stored = set()
+            for name, body in bodies.items():
+                defined, _, targets = lines[name].partition(" > ")
+                assert set(re.findall(r"\b[ati]\d\w*", body)) == set(defined.split()), body
+                stored |= {t.split()[0] for t in targets.split(", ")}
+            assert {o.name for o in program.outputs} <= stored, reply.design
 
 
 @pytest.mark.parametrize("family", FAMILIES)

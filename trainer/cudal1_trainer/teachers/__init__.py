@@ -33,7 +33,7 @@ def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exempl
         parse_candidate(code, program)
     except CandidateError:
         return None
-    design = write_design(schedule, stages_of(program, schedule))
+    design = write_design(schedule, stages_of(program, schedule), code)
     return Reply(write_analysis(program, exemplars), design, code)
 
 
