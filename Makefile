@@ -17,6 +17,7 @@ test: setup
 lint: setup
 	@./lint.sh check
 
-# tokenizer, corpus and stage 1 of the bundled model
+# tokenizer, corpus and stage 1 of the bundled model; a killed run goes on. `cudal1 train --steps scores` measures anew
 retrain: setup
-	@.venv/bin/cudal1 train
+	@.venv/bin/cudal1 train --steps tokenizer --fresh
+	@.venv/bin/cudal1 train --steps sft
