@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch._inductor.compile_fx import compile_fx
 
+from cudal1_compile.cli.demo_models import Cnn
 from cudal1_compile.collect import collect
 from cudal1_compile.graph_key import copy_graph
 from cudal1_compile.splice import HOOK, Observe
@@ -18,17 +19,6 @@ from cudal1_compile.survey import survey
 from cudal1_fx_passes.partition import Partition
 
 pytestmark = pytest.mark.host
-
-
-class Cnn(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
-        self.norm, self.last = nn.BatchNorm2d(16), nn.BatchNorm2d(32)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.max_pool2d(F.relu(self.norm(self.first(x))), 2)
-        return F.relu(self.last(self.second(x))).mean((2, 3))
 
 
 class Mlp(nn.Module):

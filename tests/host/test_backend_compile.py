@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 import torch
+from tmpfs import run_on_tmpfs
 from torch import Tensor
 
 from cudal1_cache.schema import FILE_NAME
@@ -188,10 +189,16 @@ print(generator.calls, counters["aot_autograd"]["autograd_cache_hit"], counters[
 """
 
 
+def child_environment(**folders: Path) -> dict[str, str]:
+    """For a process that imports this file."""
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"PYTHONPATH": path} | {name: str(folder) for name, folder in folders.items()}
+
+
 @pytest.mark.slow
 def test_a_second_process_hits_every_cache(tmp_path: Path) -> None:
-    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
-    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = child_environment(TORCHINDUCTOR_CACHE_DIR=tmp_path / "inductor")
     runs = [
         subprocess.run([sys.executable, "-c", WARM], capture_output=True, text=True, timeout=200, env=environment)
         for _ in range(2)
@@ -412,15 +419,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     """A real one, where this user may mount a tmpfs in a namespace of its own; first it lacks room for headers."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    command = ["unshare", "--mount", "--map-root-user", "bash", "-c"]
-    mount = f"mount -t tmpfs -o size=1m none {disk}"
-    if subprocess.run([*command, mount], capture_output=True).returncode != 0:
-        pytest.skip("this user may not mount a tmpfs")
-    environment = os.environ | {"CUDAL1_CACHE_DIR": str(disk)}
-    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    run = [*command, f'{mount} && exec {sys.executable} -c "$0"', FULL_DISK]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=250, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = run_on_tmpfs(disk, "1m", FULL_DISK, environment=child_environment(CUDAL1_CACHE_DIR=disk))
     _, small, full, none, again = done.stderr.split("-- ")
     assert "built for this process only, its folder cannot be written" in small and "hit 0, new 1," in small
     assert "cannot be written" in full and "full" in full and "hit 0, new 1," in full

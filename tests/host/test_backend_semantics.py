@@ -20,6 +20,7 @@ from backend_reference import Calls, compiled, every_region  # noqa: F401  a fix
 from torch import Tensor, fx, nn
 
 from cudal1_compile import splice
+from cudal1_compile.cli.demo_models import Cnn
 from cudal1_compile.plan import Kernel
 from cudal1_fx_passes.partition import Region
 
@@ -205,17 +206,6 @@ def test_regions_that_feed_each_other(every_region: Calls, monkeypatch: pytest.M
     torch.testing.assert_close(got, expected)
     torch.testing.assert_close(_gradients(got, (x, w)), _gradients(expected, (y, v)), rtol=1e-5, atol=1e-4)
     assert sum(reads) >= 2 and len(every_region) >= 4, reads
-
-
-class Cnn(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
-        self.norm, self.last = nn.BatchNorm2d(16), nn.BatchNorm2d(32)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.max_pool2d(F.relu(self.norm(self.first(x))), 2)
-        return F.relu(self.last(self.second(x))).mean((2, 3))
 
 
 def test_regions_follow_convolutions_into_channels_last(every_region: Calls) -> None:  # noqa: F811

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tmpfs import run_on_tmpfs
 
 from cudal1_cache import Attempt, CacheBusy, CacheError, Entry, GraphPlan, Region, Store
 from cudal1_cache.database import Database, _move_aside, _warn_once
@@ -402,12 +403,7 @@ def _fill_until_full(store: Store) -> None:
 
 def test_a_full_file_system(tmp_path: Path) -> None:
     """A real one, where this user may mount a tmpfs in a namespace of its own."""
-    script = f'mount -t tmpfs -o size=400k none {tmp_path} && exec {sys.executable} -c "$0" {tmp_path}'
-    command = ["unshare", "--mount", "--map-root-user", "bash", "-c"]
-    if subprocess.run([*command, f"mount -t tmpfs none {tmp_path}"], capture_output=True).returncode != 0:
-        pytest.skip("this user may not mount a tmpfs")
-    done = subprocess.run([*command, script, FULL_TMPFS], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = run_on_tmpfs(tmp_path, "400k", FULL_TMPFS, str(tmp_path))
     assert done.stderr.count("cannot be written") == 1
     assert done.stdout.split() == ["memory", "True", "True"]
 

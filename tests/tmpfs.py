@@ -1,0 +1,24 @@
+"""A file system that really is full: a small tmpfs in a mount namespace of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+
+def run_on_tmpfs(
+    folder: Path, size: str, script: str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs Python code with a tmpfs of `size` over `folder`; skips the test where this user may not mount one."""
+    mount = f"mount -t tmpfs -o size={size} none {folder}"
+    command = ["unshare", "--mount", "--map-root-user", "bash", "-c"]
+    if subprocess.run([*command, mount], capture_output=True).returncode != 0:
+        pytest.skip("this user may not mount a tmpfs")
+    run = [*command, f'{mount} && exec "$0" "$@"', sys.executable, "-c", script, *arguments]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=250, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
