@@ -47,7 +47,7 @@ from cudal1_trainer.scored import ScoredPrograms, read_scored, write_scored
 from cudal1_trainer.structures import read_structures, resize
 from cudal1_trainer.teachers import Schedule, variants
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
-from cudal1_trainer.variants import WIDE_SEED, make_task, try_reply, write_variants
+from cudal1_trainer.variants import STUMBLES, WIDE_SEED, make_task, try_reply, write_variants
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Source:
         draws = (self._contrastive, self._scored_plain, self._fresh)
         try:
             return rng.choices(draws, (r.contrastive, r.scored_plain, fresh))[0](rng)
-        except (KeyError, IndexError, ValueError, AssertionError) as error:
+        except STUMBLES as error:
             # one program in some hundred thousand must not end a training run
             log.warning("a draw is left out: %r", error)
             return []

@@ -119,8 +119,9 @@ def draw_size(rng: random.Random) -> int:
 def tied_axes(p: Program) -> set[str]:
     """Axes that an affine index reads or computes with, and those whose positions meet integer literals."""
     tied: set[str] = set()
+    counted = _counts_positions(p)
     for op in p.ops:
-        if OPS[op.fn].kind is Kind.IOTA and _counts_positions(p):
+        if counted and OPS[op.fn].kind is Kind.IOTA:
             tied |= set(op.over)
         for axis, index in _affine(op):
             tied |= {axis} | {name for _, name in index.terms}

@@ -78,12 +78,13 @@ def make_optimizers(loss: ReplyLoss, recipe: TrainRecipe, fused: bool) -> list[t
     inner = [p for n, p in loss.named_parameters() if p.ndim == 2 and ".layers." in n]
     outer = [p for n, p in loss.named_parameters() if p.ndim == 2 and ".layers." not in n]
     vectors = [p for p in loss.parameters() if p.ndim < 2]
-    groups = [{"params": outer, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    muon: list[torch.optim.Optimizer] = []
     if recipe.muon:
-        adam = torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused)
-        return [adam, Muon(inner, recipe.lr, recipe.weight_decay)]
-    groups[0]["params"] = outer + inner
-    return [torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused)]
+        muon = [Muon(inner, recipe.lr, recipe.weight_decay)]
+    else:
+        outer += inner
+    groups = [{"params": outer, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return [torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused), *muon]
 
 
 class Metrics:

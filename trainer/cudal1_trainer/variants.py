@@ -25,6 +25,7 @@ from cudal1_trainer.widen import widen
 log = logging.getLogger(__name__)
 
 WIDE_SEED = 2**56
+STUMBLES = (KeyError, IndexError, ValueError, AssertionError)  # of a teacher over a program that it misreads
 
 _STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(\.r)?(?:\.s(\d+))?")
 
@@ -83,7 +84,7 @@ def try_reply(program: Program, schedule: Schedule) -> Reply | None:
     """
     try:
         return write_reply(program, schedule)
-    except (KeyError, IndexError, ValueError, AssertionError) as error:
+    except STUMBLES as error:
         log.warning("teacher %s: %r on a program of %d operations", schedule.strategy, error, len(program.ops))
         return None
 
