@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cudal1_compile.judge.cases import COHERENT, INTEGRAL, Case, make_case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.compare import Expected, usable
-from cudal1_compile.judge.inputs import DISTRIBUTIONS, FULL_SIZE, HUGE, NONFINITE, make_inputs
+from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, NONFINITE, make_inputs
 from cudal1_compile.judge.stacked import expect_stacked, stack
 from cudal1_compile.judge.vacuity import find_vacuous
 from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program, Ref
@@ -60,7 +60,7 @@ def prepare_exam(
     distributions: Sequence[str] | None = None,
 ) -> Exam | Unverifiable | NoRoom:
     """Makes the cases. Half of `room_bytes` is for one oracle run, half for what the exam keeps."""
-    names = distributions or _distributions(tensor_elements(program))
+    names = distributions or _distributions(program)
     if (reason := _too_large(program, len(names), room_bytes)) is not None:
         return NoRoom(reason)
     kept = len(names) * (
@@ -147,10 +147,14 @@ def _has_nonfinite_literal(program: Program) -> bool:
     return not all(isfinite(v) for v in literals)
 
 
-def _distributions(elements: int) -> Sequence[str]:
+def _distributions(program: Program) -> Sequence[str]:
+    elements = tensor_elements(program)
     if elements > HUGE_ELEMENTS:
         return HUGE
-    return FULL_SIZE if elements > LARGE_ELEMENTS else DISTRIBUTIONS
+    if elements > LARGE_ELEMENTS:
+        return FULL_SIZE
+    reduces = any(op.over for op in program.ops)
+    return [name for name in DISTRIBUTIONS if reduces or name not in ALONG_ROWS]
 
 
 def _too_large(program: Program, cases: int, room_bytes: int) -> str | None:

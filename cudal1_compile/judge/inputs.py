@@ -4,7 +4,8 @@
 
 The distributions are chosen for what they uncover: `offset` an identity taken for a norm, `blocks` work left
 out, `edges` a path chosen by values (both sides of every literal of the program), `coherent` a rounding of
-inputs that averages out in wide sums, `uniform_rows` a rounding of intermediates that does. What a distribution
+inputs that averages out in wide sums, `uniform_rows` a rounding of intermediates that does, `near_rows` what
+cancels where rows hardly vary (a mean of squares less the square of the mean). What a distribution
 must satisfy beyond its domain (finite references, a task that can be told from a stand-in) is checked elsewhere.
 """
 
@@ -21,11 +22,16 @@ from cudal1_compile.judge.indices import indexed_axes, markers
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Domain, Input, Literal, Program
 
-DISTRIBUTIONS = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges", "coherent", "uniform_rows")
+DISTRIBUTIONS = (
+    *("normal", "offset", "scaled", "heavy", "blocks", "integers"),
+    *("edges", "coherent", "uniform_rows", "near_rows"),
+)
+ALONG_ROWS = ("uniform_rows", "near_rows")  # like "normal" where nothing is reduced
 FULL_SIZE = ("normal", "offset", "coherent")  # for regions so large that nine full runs cost too much
 HUGE = ("normal", "coherent")  # for regions so large that memory is short
 FEW_INTEGERS = ("integers", "offset")  # of which equal ones are often met, whatever the domain
 NONFINITE = "nonfinite"  # a last resort, for outputs that are constant over finite inputs
+NEAR = 1e-4  # relative deviation within a row of `near_rows`
 _LARGEST = {"f16": 100.0, "bf16": 1e4, "f32": 1e4, "f64": 1e4}
 
 
@@ -81,6 +87,8 @@ def _values(
     x = _floats(program, shape, distribution, generator)
     if distribution == "uniform_rows":
         x = _along_reductions(program, item, x, generator)
+    if distribution == "near_rows":
+        x = _first_along_reductions(program, item, x) * (1.0 + NEAR * x)
     limit = _LARGEST[item.dtype]
     x = _into_domain(x.clamp(-limit, limit), item.domain, distribution)
     if distribution == "coherent":
@@ -217,19 +225,29 @@ def _along_reductions(program: Program, item: Input, x: Tensor, generator: torch
     Equal terms uncover rounded terms of a sum, and sums of squares whose mean is taken away afterwards; two
     values uncover rounded deviations from a mean.
     """
-    reduced = {a for op in program.ops for a in op.over}
-    dims = [d for d, axis in enumerate(item.axes) if axis in reduced]
+    dims = _reduced_dims(program, item)
     if not dims:
         return x
     rows = torch.zeros([1] * x.dim(), dtype=torch.int64, device=x.device)
     second = torch.rand(x.shape, generator=generator, device=x.device) < 0.5
     for d, size in enumerate(x.shape):
-        if d in dims:
-            x = x.narrow(d, 0, 1)
-        else:
+        if d not in dims:
             steps = torch.arange(size, device=x.device)
             rows = rows + steps.reshape([size if i == d else 1 for i in range(x.dim())])
+    x = _first_along_reductions(program, item, x)
     return torch.where(second & (rows % 2 == 1), 0.4 * x, x)
+
+
+def _reduced_dims(program: Program, item: Input) -> list[int]:
+    reduced = {a for op in program.ops for a in op.over}
+    return [d for d, axis in enumerate(item.axes) if axis in reduced]
+
+
+def _first_along_reductions(program: Program, item: Input, x: Tensor) -> Tensor:
+    """The first element along every reduced axis, which stays as an axis of size one."""
+    for d in _reduced_dims(program, item):
+        x = x.narrow(d, 0, 1)
+    return x
 
 
 def _into_domain(x: Tensor, domain: Domain, distribution: str) -> Tensor:

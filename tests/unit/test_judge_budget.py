@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.bounds import bounded_outputs
 from cudal1_compile.judge.cases import Case, parallel_axis
+from cudal1_compile.judge.compare import measure, read, refusal
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam, tensor_bytes
 from cudal1_compile.judge.inputs import DISTRIBUTIONS
 from cudal1_fx_passes.evaluate import evaluate
@@ -226,7 +228,23 @@ def _honest_f64(x: Tensor) -> list[Tensor]:
 
 
 def test_every_distribution_takes_part() -> None:
-    assert [c.name for c in _exam("pointwise").cases] == list(DISTRIBUTIONS)
+    assert [c.name for c in _exam("wide sum").cases] == list(DISTRIBUTIONS)
+    # without a reduction there are no rows
+    assert [c.name for c in _exam("pointwise").cases] == [d for d in DISTRIBUTIONS if not d.endswith("_rows")]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_variance_in_one_pass_is_refused_in_most_rows(seed: int) -> None:
+    exam = prepare_exam(region("batch_stats"), seed, CPU, 1 << 30)
+    assert isinstance(exam, Exam)
+    case = next(c for c in exam.cases if c.name == "near_rows")
+    assert case.expected is not None
+    x, expected = case.inputs[0], case.expected[2]
+    mean = x.mean((0, 2, 3))
+    shares = ((x * x).mean((0, 2, 3)) - mean * mean - expected.want).abs() / expected.tolerance
+    assert (shares > 1.0).double().mean() > 0.8
+    right = x.var((0, 2, 3), unbiased=False)
+    assert refusal(read(measure(right, expected), expected), right, expected) is None
 
 
 def test_a_large_case_is_compared_slice_by_slice_and_finds_one_wrong_element() -> None:
