@@ -2,8 +2,9 @@
 
     program + inputs -> expect() -> one Expected an output -> measure(got) -> refusal() or the share of budget used
 
-Float outputs are held against float64 within the budget. Booleans and integers are held against the native
-reference, exactly; where rounding alone decides (the bounds call the element ambiguous) a difference is exempt
+Float outputs are held against float64 within the budget. Booleans and integers equal the native reference or
+the oracle (which keeps what the native one rounds: an argmax over bf16 has ties that float64 does not have);
+where rounding alone decides (the bounds call the element ambiguous) another value is exempt
 for at most EXEMPT_SHARE of the elements. NaN and infinities must stand where the native reference or the oracle
 has them. Measuring leaves its figures on the device; reading them is the one synchronisation.
 """
@@ -37,7 +38,7 @@ class Expected:
     name: str
     want: Tensor  # float64 for float outputs, else the native reference
     tolerance: Tensor | None  # float64, absolute; of a discrete output over 0 where ambiguous; None: exact
-    native: Tensor | None  # the native reference where something is not finite, else None
+    other: Tensor | None  # right as well: the native reference where not finite, of a discrete output the oracle
     nonfinite_share: float  # of the native reference
 
     @property
@@ -46,7 +47,7 @@ class Expected:
 
     @property
     def size_bytes(self) -> int:
-        kept = (self.want, self.tolerance, self.native)
+        kept = (self.want, self.tolerance, self.other)
         return sum(t.untyped_storage().nbytes() for t in kept if t is not None)
 
 
@@ -80,7 +81,8 @@ def expect(
 def expected_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> Expected:
     """What one output must be, from the native reference and the oracle with its error scale."""
     if dtype not in FLOAT_DTYPES:
-        return Expected(name, native, oracle.error, None, 0.0)
+        other = None if oracle.error is None else oracle.value.to(native.dtype)
+        return Expected(name, native, oracle.error, other, 0.0)
     want = oracle.value
     own = (native.double() - want).abs()
     special = ~(native.isfinite() & (want.abs() <= LARGEST[dtype]))
@@ -107,7 +109,7 @@ def measure(got: Tensor, expected: Expected) -> Tensor:
     share = (got.double() - expected.want).abs() / expected.tolerance
     # 0 / 0 is an exact element that is right; a NaN in what was got stays NaN and counts as wrong
     share = torch.where(got == expected.want, 0.0, share)
-    if expected.native is not None:
+    if expected.other is not None:
         share = torch.where(_same_special(got, expected), 0.0, share)
     wrong = ~(share <= 1.0)
     worst = share.nan_to_num(nan=torch.inf).amax()
@@ -117,16 +119,21 @@ def measure(got: Tensor, expected: Expected) -> Tensor:
 
 def _same_special(got: Tensor, expected: Expected) -> Tensor:
     """True where the reference or the oracle is not finite and the candidate equals either."""
-    assert expected.native is not None
+    assert expected.other is not None
     wide = got.double()
     same = torch.zeros_like(got, dtype=torch.bool)
-    for other in (expected.native.double(), expected.want.to(got.dtype).double()):
+    for other in (expected.other.double(), expected.want.to(got.dtype).double()):
         same |= ~other.isfinite() & ((wide == other) | (wide.isnan() & other.isnan()))
     return same
 
 
-def _measure_discrete(got: Tensor, expected: Expected) -> Tensor:
+def _differs(got: Tensor, expected: Expected) -> Tensor:
     differs = got != expected.want
+    return differs if expected.other is None else differs & (got != expected.other)
+
+
+def _measure_discrete(got: Tensor, expected: Expected) -> Tensor:
+    differs = _differs(got, expected)
     if expected.tolerance is None:
         wrong = differs.sum().double()
         return torch.stack([wrong, wrong, wrong, torch.zeros_like(wrong)])
@@ -164,7 +171,7 @@ def refusal(measured: Measured, got: Tensor, expected: Expected) -> str | None:
 
 def _first_wrong(measured: Measured, got: Tensor, expected: Expected) -> str:
     if expected.discrete:
-        differs = got != expected.want
+        differs = _differs(got, expected)
         if expected.tolerance is not None:
             differs &= ~((got.double() - expected.want.double()).abs() <= expected.tolerance)
         allowance = ""
@@ -172,7 +179,7 @@ def _first_wrong(measured: Measured, got: Tensor, expected: Expected) -> str:
         assert expected.tolerance is not None
         share = (got.double() - expected.want).abs() / expected.tolerance
         differs = ~((share <= 1.0) | (got == expected.want))
-        if expected.native is not None:
+        if expected.other is not None:
             differs &= ~_same_special(got, expected)
     place = torch.nonzero(differs)[0].tolist() if got.dim() else []
     at = tuple(place)

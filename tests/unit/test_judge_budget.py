@@ -345,3 +345,25 @@ def test_what_two_errors_decide_together_is_open(name: str) -> None:
     spread = torch.arange(50.0).expand(4, 50).contiguous()  # an exact 0 stays one, so nothing is open
     (found,) = bounded_outputs(program, [spread])
     assert found.error is not None and not found.error.any()
+
+
+TIES = """region v1
+dims d0=64 d1=300
+in0 bf16[d0,d1]
+in1 bf16[d0,d1]
+t0 bf16[d0,d1] = mul(in0, in1)
+t1 i64[d0] = argmax(t0) over d1
+out0 i64[d0] = t1
+"""
+
+
+def test_an_argmax_may_keep_what_eager_rounds_and_no_less() -> None:
+    exam = prepare_exam(parse_program(TIES), SEED, CPU, 1 << 30)
+    assert isinstance(exam, Exam)
+    inputs = [[x.float() for x in c.inputs] for c in exam.cases]
+    wide = [[(a * b).argmax(1)] for a, b in inputs]
+    rounded = [[(a * b).bfloat16().argmax(1)] for a, b in inputs]
+    assert any(not torch.equal(a[0], b[0]) for a, b in zip(wide, rounded, strict=True))
+    assert _refusals(exam.cases, wide) == _refusals(exam.cases, rounded) == []
+    last = [[299 - (a * b).bfloat16().flip(1).argmax(1)] for a, b in inputs]  # the last of equal values
+    assert _refusals(exam.cases, last)
