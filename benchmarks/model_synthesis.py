@@ -1,10 +1,7 @@
 """Kernels for all regions of all models at once, within one limit of time.
 
-    first look: one round of proposals for every region, judged        (so that each has its chance)
-    then: contrastive rounds and the long measurement, most valuable region first, until the time is over
-
-The first look passes through the real judge but leaves out the finalists' measurement, which takes most of the
-time. Everything is stored as the backend stores it; which kernels a model uses is not decided here.
+Every region gets its first round before any gets a contrastive one, the most valuable first. Everything is stored
+as the backend stores it; which kernels a model uses is not decided here.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +20,13 @@ from cudal1_cache.store import Store
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.judge.judge import Judge
-from cudal1_compile.judge.verdict import Deferred, Verdict
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis import Budget, NoWin, Outcome, Unfinished, Won, synthesize_all
 from cudal1_compile.synthesis.progress import Event, TargetKind, describe
-from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 
-FIRST_LOOK = 0.45  # of the time, at most
+ROUNDS = 3
+FINALISTS = 3
 SAYS_EVERY_S = 15.0
 
 
@@ -57,26 +53,6 @@ class Written:
     def describe(self) -> dict[str, Any]:
         counts = {"seconds": self.seconds, "replies": self.replies, "judged": self.judged}
         return counts | {"results": dict(self.results), "regions": self.regions}
-
-
-class FirstLook:
-    """The judge without the finalists' long measurement."""
-
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
-
-    @property
-    def target(self) -> Target:
-        return self._judge.target
-
-    def expect(self, programs: Sequence[Program]) -> None:
-        """No finalists, so no baselines."""
-
-    def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
-        return self._judge.judge_tasks(tasks)
-
-    def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
-        return [Deferred("the first look measures no finalists")] * len(codes)
 
 
 @dataclass
@@ -120,18 +96,12 @@ def write_kernels(
     programs = [parse_program(w.text) for w in ranked]
     values = [w.value_us for w in ranked]
     say(f"{len(ranked)} distinct regions, {seconds:.0f} s for their kernels")
-    outcomes: list[Outcome] = []
     with Store.open(store_folder) as store, Judge(_target(dry)) as judge:
+        budget = Budget(max(0.0, seconds - (time.monotonic() - begin)), ROUNDS, finalists=FINALISTS)
         watch = Watch(say, judge.target.kind)
-        for port, budget in (
-            (FirstLook(judge), Budget(FIRST_LOOK * seconds, 1, finalists=1, reserve=0.0)),
-            (judge, Budget(0.0, 3, finalists=3)),
-        ):
-            left_s = seconds - (time.monotonic() - begin)
-            limit = _limited(budget, left_s)
-            outcomes = synthesize_all(programs, generator, port, store, limit, watch, values=values)
-            _count(found, outcomes)
-            say(f"{time.monotonic() - begin:.0f} s: {_words(outcomes)}, {found.replies} replies")
+        outcomes = synthesize_all(programs, generator, judge, store, budget, watch, values=values)
+        _count(found, outcomes)
+        say(f"{time.monotonic() - begin:.0f} s: {_words(outcomes)}, {found.replies} replies")
         found.results = _kinds(outcomes)
         found.regions = {
             w.fingerprint: _region(w, o, store, judge.target) for w, o in zip(ranked, outcomes, strict=True)
@@ -160,10 +130,6 @@ def is_right(attempt: Attempt) -> bool:
 def wrote(attempt: Attempt, generator: str) -> bool:
     kind, _, model = generator.partition(":")
     return attempt.generator == kind and attempt.model == model
-
-
-def _limited(budget: Budget, left_s: float) -> Budget:
-    return replace(budget, seconds=max(0.0, min(budget.seconds or left_s, left_s)))
 
 
 def _target(dry: bool) -> Target:
