@@ -330,7 +330,7 @@ class DeviceSession:
             aten_us=steady[0].baseline_us,
             inductor_us=steady[1].baseline_us if len(steady) > 1 else None,
             speedup=worst.value,
-            lower_bound=worst.lower_bound,
+            lower_bound=min(f.lower_bound for f in steady),
             rounds=worst.rounds,
             final=True,
         )

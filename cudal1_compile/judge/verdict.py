@@ -24,7 +24,7 @@ class Timing:
     aten_us: float  # the region run one aten operation at a time
     inductor_us: float | None  # Inductor compiling the region alone; None where not measured
     speedup: float  # best baseline over candidate, rounded toward 1
-    lower_bound: float  # of the speedup, 95% one-sided
+    lower_bound: float  # of the speedup over every baseline, 99% one-sided
     rounds: int  # paired rounds behind the figures
     final: bool  # the long measurement of the finalists, not the quick one
 

@@ -82,7 +82,8 @@ def score(proof: Proof) -> float:
 def is_win(proof: Proof) -> bool:
     """Whether a finalist's proof allows the kernel to run instead of the fallback."""
     if proof.timing is not None:
-        return proof.timing.final and proof.timing.lower_bound >= 1.0
+        # a speedup is rounded toward 1: what is 1.00 then is a tie
+        return proof.timing.final and proof.timing.lower_bound >= 1.0 and proof.timing.speedup > 1.0
     return proof.host_cost is not None and proof.host_cost.candidate < proof.host_cost.baseline
 
 
