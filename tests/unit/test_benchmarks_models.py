@@ -30,7 +30,7 @@ from benchmarks.model_arms import (
     run_first,
     time_rounds,
 )
-from benchmarks.model_synthesis import FirstLook, Wanted, Watch, find_right, is_right, load_generator, wrote
+from benchmarks.model_synthesis import Wanted, Watch, find_right, is_right, load_generator, wrote
 from benchmarks.models import main
 from benchmarks.zoo import Loss
 from cudal1_cache import Store
@@ -268,11 +268,6 @@ def test_right_are_accepted_ones_and_those_that_only_cost_too_much() -> None:
     assert wrote(attempt("accepted"), "bundled:ab") and not wrote(attempt("accepted"), "teacher:all")
 
 
-def test_the_first_look_leaves_finalists_open() -> None:
-    verdicts = FirstLook(judge=None).finalists(None, ["a", "b"])  # type: ignore[arg-type]
-    assert len(verdicts) == 2 and all(isinstance(v, Deferred) for v in verdicts)
-
-
 def test_a_right_candidate_covers_a_region_that_ran_out_of_time(tmp_path: Path) -> None:
     generator = ScriptedGenerator([["good_130", "wrong_1"]])
     generator.name = "bundled:ab"
@@ -280,7 +275,7 @@ def test_a_right_candidate_covers_a_region_that_ran_out_of_time(tmp_path: Path) 
     programs = [program(32), program(64)]
     with Store.open(tmp_path) as store:
         judge = ScriptedJudge(HOST)
-        judge.finalists = FirstLook(judge).finalists  # type: ignore[arg-type, method-assign]
+        judge.finalists = lambda _, codes: [Deferred("no time")] * len(codes)  # type: ignore[method-assign]
         found = synthesize_all(programs, generator, judge, store, budget)
     assert all(isinstance(o.result, Unfinished) for o in found)
     wanted = [Wanted(o.fingerprint, print_program(p), 1.0) for o, p in zip(found, programs, strict=True)]
