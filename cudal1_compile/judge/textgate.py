@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 MAX_BYTES = 48 * 1024
 MAX_LINES = 1500
@@ -154,7 +155,7 @@ def _words(body: str) -> str | None:
 def _static(tokens: list[str]) -> str | None:
     """`static` may precede constexpr, and the qualifiers of a function outside one; the rest is state."""
     depth = 0
-    for i, (token, following) in enumerate(zip(tokens, [*tokens[1:], ""], strict=True)):
+    for i, (token, following) in enumerate(pairwise([*tokens, ""])):
         depth += (token == "{") - (token == "}")
         if depth and token in ("__device__", "__constant__") and not _opens_function(tokens[i:]):
             return f"{token!r} within a function: such a variable is state that outlives a launch"

@@ -99,3 +99,7 @@ def test_comments_go_and_the_plan_stays() -> None:
 def test_a_comment_cannot_hide_code_from_the_gate() -> None:
     code = "/* // */ __device__ int calls;\n"
     assert isinstance(check_text(code), RefusedText)
+
+
+def test_a_block_without_code_is_left_to_the_plan_s_parser() -> None:
+    assert isinstance(check_text(""), CleanText)
