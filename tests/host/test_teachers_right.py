@@ -137,6 +137,49 @@ t13 f32[d1] = rsqrt(t12)
 t14 f32[d0,d1,d2,d3] = mul(t11, t13)
 out0 f32[d0,d1,d2,d3] = t14
 """,
+    "softmax_with_alibi": """region v1
+dims d0=2 d1=4 d2=12 d3=12 d4=64
+in0 bf16[d0,d1,d2,d3]
+t0 f32[d0,d1,d2,d3] = cast(in0)
+t1 i64[d1] = iota() along d1
+t2 i64[d1] = add(t1, 1)
+t3 f32[d1] = cast(t2)
+t4 f32[d1] = reciprocal(t3)
+t5 i32[d4] = iota() along d4
+t6 i32[d4] = add(t5, -63)
+t7 f32[d4] = cast(t6)
+t8 f32[d1,d4] = mul(t4, t7)
+t9 f32[d0,d1,d2,d3] = add(t0, t8[d4=2*d3+d2+30])
+t10 f32[d0,d1,d2] = sum(t9) over d3
+t11 f32[d0,d1,d2,d3] = sub(t9, t10)
+t12 f32[d0,d1,d2,d3] = add(t11, t8[d4=5])
+out0 bf16[d0,d1,d2,d3] = t12
+""",
+    "windows_of_a_padded_row": """region v1
+dims d0=2 d1=24 d2=16 d3=9 d4=24 d5=32
+in0 f16[d0,d4,d2]
+t0 i64[d5] = iota() along d5
+t1 bool[d5] = lt(t0, 28)
+t2 bool[d5] = ge(t0, 4)
+t3 bool[d5] = logical_and(t1, t2)
+t4 f16[d0,d2,d5] = where(t3, in0[d4=d5-4], 0.0)
+t5 i64[d3] = iota() along d3
+t6 i64[d1] = iota() along d1
+t7 i64[d1,d3] = add(t5, t6)
+t8 f16[d0,d1,d2,d3] = neg(t4[d5=t7])
+out0 f16[d0,d1,d2,d3] = t8
+""",
+    "positions_counted_then_looked_up": """region v1
+dims d0=17 d1=3 d2=16
+in0 bool[d1,d2]
+in1 f32[d0]
+t0 i64[d1,d2] = cast(in0)
+t1 i64[d1,d2] = cumsum(t0) along d2
+t2 i64[d1,d2] = mul(t0, t1)
+t3 f32[d1,d2] = neg(in1[d0=t2])
+out0 i64[d1,d2] = t2
+out1 f32[d1,d2] = t3
+""",
     "norm_of_an_embedding": """region v1
 dims d0=20 d1=70 d2=9
 in0 f32[d2,d1]

@@ -19,7 +19,7 @@ SM_COUNT = 132  # the layouts are tuned for this many; they are right on any GPU
 ROUNDED_SUMS = ("sum", "mean", "var", "logsumexp", "prod")
 REGISTER_BUDGET = 96  # values of a group that a thread may keep, all arrays together
 MAX_SPLITS = 512
-MAX_SERIAL = 4096  # terms that one thread adds up: of longer sums one in twelve is too far off
+MAX_SERIAL = 1024  # terms that one thread adds up: longer sums are at times too far off
 
 
 def is_row_like(stage: Stage) -> bool:

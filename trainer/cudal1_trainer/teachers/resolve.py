@@ -12,9 +12,10 @@ otherwise reads a clamped index, because `where` discards what it gives.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Index, Op, Operand, Program, Ref
+from cudal1_fx_passes.program import Index, Literal, Op, Operand, Program, Ref
 
 Env = tuple[tuple[str, Index], ...]  # axis of the value -> where it is read
 
@@ -66,23 +67,49 @@ class _Resolver:
             return self.made[name, env]
         op = self.program.op[name]
         if env and OPS[op.fn].kind is Kind.IOTA:
-            raise Unresolvable(f"{name}: an index value read elsewhere")
-        window = is_window(op)
-        operands = tuple(self._operand(x, env, window) for x in op.operands)
-        used = {n for n, _ in self.made if n == name}
-        fresh = name if not used else f"{name}x{self.copies.setdefault(name, 0) + 1}"
-        self.copies[name] = self.copies.get(name, 0) + bool(used)
+            made = self._position(op, env[0][1])
+        else:
+            window = is_window(op)
+            made = self._add(replace(op, operands=tuple(self._operand(x, env, window) for x in op.operands)))
+        self.made[name, env] = made
+        return made
+
+    def _position(self, op: Op, index: Index) -> str:
+        """An index value read elsewhere: the place itself, put together from the axes' own index values."""
+        if index.value is not None:
+            return self._add(replace(op, fn="cast", operands=(Ref(index.value),), over=()))
+        if index.divisor != 1:
+            raise Unresolvable(f"{op.name}: an index value read at a quotient")
+        if not index.terms:
+            return self._add(replace(op, fn="cast", operands=(Literal(index.offset),), over=()))
+        terms = [(factor, self._add(replace(op, over=(axis,)))) for factor, axis in index.terms]
+        return self._sum(op, terms, index.offset)
+
+    def _sum(self, op: Op, terms: list[tuple[int, str]], offset: int) -> str:
+        """Operations that add up factor * value and an offset; `op` lends its name and dtype."""
+
+        def add(fn: str, a: str, b: Operand) -> str:
+            return self._add(replace(op, fn=fn, operands=(Ref(a), b), over=()))
+
+        scaled = [add("mul", name, Literal(factor)) if factor != 1 else name for factor, name in terms]
+        total = reduce(lambda a, b: add("add", a, Ref(b)), scaled)
+        return add("add", total, Literal(offset)) if offset else total
+
+    def _add(self, op: Op) -> str:
+        """Appends the operation under a name of its own, over the axes that its operands have now."""
+        copy = self.copies.get(op.name, -1) + 1
+        self.copies[op.name] = copy
+        name = f"{op.name}x{copy}" if copy else op.name
         span: set[str] = set() if op.over == () or OPS[op.fn].kind is Kind.REDUCE else set(op.over)
-        for x in operands:
+        for x in op.operands:
             if isinstance(x, Ref):
                 span |= self._span(x)
         if OPS[op.fn].kind is Kind.REDUCE:
             span -= set(op.over)
         axes = tuple(a.name for a in self.program.axes if a.name in span)
-        self.ops.append(replace(op, name=fresh, axes=axes, operands=operands))
-        self.axes[fresh] = axes
-        self.made[name, env] = fresh
-        return fresh
+        self.ops.append(replace(op, name=name, axes=axes))
+        self.axes[name] = axes
+        return name
 
     def _operand(self, x: Operand, env: Env, window: bool) -> Operand:
         if not isinstance(x, Ref):
@@ -105,16 +132,28 @@ class _Resolver:
             return index
         if len(index.terms) == 1 and index == Index(((1, index.terms[0][1]),)):
             return inside[index.terms[0][1]]
+        if any(inside[axis].value is not None for _, axis in index.terms if axis in inside):
+            return Index(value=self._shifted(index, inside))
         terms: dict[str, int] = {}
         offset = index.offset
         for factor, axis in index.terms:
             other = inside.get(axis, Index(((1, axis),)))
-            if other.value is not None or other.divisor != 1:
+            if other.divisor != 1:
                 raise Unresolvable(f"{axis} read at {other}")
             offset += factor * other.offset
             for inner, name in other.terms:
                 terms[name] = terms.get(name, 0) + factor * inner
         return Index(tuple((c, a) for a, c in terms.items() if c), offset, index.divisor)
+
+    def _shifted(self, index: Index, inside: dict[str, Index]) -> str:
+        """An affine index of places that are themselves values: a value again."""
+        places = [(factor, inside.get(axis, Index(((1, axis),)))) for factor, axis in index.terms]
+        name = next(i.value for _, i in places if i.value is not None).replace("in", "i")
+        self.copies.setdefault(name, 0)  # the bare name is taken
+        op = Op(name, "i64", (), "iota", ())
+        if index.divisor != 1:
+            raise Unresolvable(f"{name}: read at a quotient")
+        return self._sum(op, [(factor, i.value or self._position(op, i)) for factor, i in places], index.offset)
 
     def _value_at(self, name: str, inside: dict[str, Index]) -> str:
         held = self.program.value_axes[name]

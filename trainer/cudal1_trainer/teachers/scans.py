@@ -20,13 +20,12 @@ from cudal1_trainer.teachers.reduction import reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import Space, Var, size_of, vector_fits
-from cudal1_trainer.teachers.stage import Stage, is_barrier
+from cudal1_trainer.teachers.stage import Stage, is_barrier, read_names
 
 
 def is_supported(stage: Stage) -> bool:
     """One scan, no reduction beside it, and every value of a row's own axes or of the whole."""
-    barriers = [o for o in stage.ops if is_barrier(o)]
-    return len(barriers) == 1 and not late_loads(stage)
+    return sum(is_barrier(o) for o in stage.ops) == 1
 
 
 def schedules(stage: Stage) -> list[StageSchedule]:
@@ -35,7 +34,8 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     axis = stage.reduced[0]
     count, rows = stage.program.axis[axis].size, stage.program.size(stage.kept)
     buffers = [b for b in stage.tensors if axis in b.span]
-    vectors = [v for v in (4, 8, 2) if all(vector_fits(stage.program, b, axis, v) for b in buffers)] + [1]
+    wide = () if late_loads(stage) else (4, 8, 2)
+    vectors = [v for v in wide if all(vector_fits(stage.program, b, axis, v) for b in buffers)] + [1]
     found = []
     for vector in vectors:
         found += [StageSchedule("warp", vector, b) for b in (128, 256)]
@@ -66,11 +66,10 @@ class ScanWriter:
         variables = tuple(v for v in (Var("g", self.kept), Var("c", (self.axis,))) if v.axes)
         vector = schedule.vector
         space = Space(stage.program, variables, registers=self.spelled)
-        self.elements = Elements(
-            stage.program, space, self.axis if vector > 1 else None, vector, spelled=self.spelled
-        )
+        along, late = self.axis if vector > 1 else None, late_loads(stage)
+        self.elements = Elements(stage.program, space, along, vector, spelled=self.spelled, late=late)
         outer = Space(stage.program, variables[:-1], registers=self.spelled)
-        self.group = Elements(stage.program, outer, None, spelled=self.spelled)
+        self.group = Elements(stage.program, outer, None, spelled=self.spelled, late=late)
         kept = set(stage.kept)
         self.pointwise = [o for o in stage.ops if o is not self.scan]
         self.group_ops = [o for o in self.pointwise if set(o.axes) <= kept]
@@ -90,7 +89,7 @@ class ScanWriter:
             group_loads = in_order(b for b in self.stage.loads if set(b.span) <= kept)
             group_writes = [b for b in self.stage.writes if set(b.span) <= kept]
             lines.add(*self.group.index_lines([*group_loads, *group_writes], self.group_ops))
-            lines.add(*[self.group.load(b)[0] or "" for b in group_loads])
+            lines.add(*[self.group.load(b)[0] or "" for b in group_loads if b.key not in self.group.late])
             lines.add(*[line for o in self.group_ops for line in self.group.statements(o)])
             kind = COMPUTE_TYPE[self.scan.dtype]
             lines.add(f"{kind} carry = {self._identity()};")
@@ -107,7 +106,7 @@ class ScanWriter:
         """Operations that need the scan's result."""
         found = {self.scan.name}
         for op in self.stage.ops:
-            if any(getattr(x, "name", None) in found for x in op.operands):
+            if found & set(read_names(op)):
                 found.add(op.name)
         return found
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from cudal1_compile.candidate import MAX_SCRATCH
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Output, Program, Ref
 from cudal1_fx_passes.text import print_index
@@ -112,14 +113,18 @@ def cut_stages(program: Program, flat: bool = False) -> Plan | None:
     if any(OPS[op.fn].kind is Kind.DOT for op in program.ops):
         return None
     try:
-        return _Cutter(resolve(program), flat).run()
+        resolved = resolve(program)
+        plan = _Cutter(resolved, flat).run()
+        return plan if len(plan.scratch) <= MAX_SCRATCH else _Cutter(resolved, flat, lean=True).run()
     except Unresolvable:
         return None
 
 
 class _Cutter:
-    def __init__(self, program: Program, flat: bool) -> None:
-        self.program, self.flat = program, flat
+    """lean: only results of reductions and scans go to scratch, what follows from them is computed again."""
+
+    def __init__(self, program: Program, flat: bool, lean: bool = False) -> None:
+        self.program, self.flat, self.lean = program, flat, lean
         self.held: dict[str, Buffer] = {
             i.name: Buffer(i.name, i.name, i.dtype, i.axes, i.strides) for i in program.inputs
         }
@@ -199,6 +204,7 @@ class _Cutter:
             for op in self.program.ops
             if op.axes == axes and self._needed([op.name]) & chosen and not self._blocked(op.name, set())
         }
+        group &= chosen if self.lean else group
         rest = closure(self.program, later, set(self.held) | group)
         read = {n for name in rest for n in read_names(self.program.op[name])} | set(later) | (reads_at & chosen)
         return [op.name for op in self.program.ops if op.name in group and op.name in read]
