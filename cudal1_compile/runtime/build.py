@@ -9,6 +9,7 @@ error with a sentence. Nothing is loaded or run here.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,8 +47,17 @@ class Binary:
     checked: bool = False  # host only: built with the legality checks, for run_isolated
 
 
-def build(program: Program, candidate: Candidate, target: Target, check: bool = False) -> Binary:
-    """Builds a candidate. check: host only, adds the legality checks of hostrun. Raises BuildError."""
+def build(
+    program: Program,
+    candidate: Candidate,
+    target: Target,
+    check: bool = False,
+    compile_cubin: Callable[[str, str, tuple[str, ...]], nvrtc.Compiled] = nvrtc.compile_cubin,
+) -> Binary:
+    """Builds a candidate. Raises BuildError.
+
+    check: host only, adds the legality checks of hostrun. compile_cubin: NVRTC here, or elsewhere for unproven code.
+    """
     source = assemble(program, candidate, target)
     names = tuple(dict.fromkeys(launch.kernel for launch in candidate.launches))
     if target.kind == "host":
@@ -56,7 +66,7 @@ def build(program: Program, candidate: Candidate, target: Target, check: bool = 
         kernels = {name: Resources(0, shared_bytes, 0, 1024, hostbuild.entry_symbol(name)) for name in names}
         _check_resources(program, candidate, target, kernels)
         return Binary("host", target.arch, image, kernels, check)
-    compiled = nvrtc.compile_cubin(source, target.arch, names)
+    compiled = compile_cubin(source, target.arch, names)
     kernels = {name: _resources(info, name, candidate.code) for name, info in compiled.kernels.items()}
     _check_resources(program, candidate, target, kernels)
     return Binary("cuda", target.arch, compiled.cubin, kernels)

@@ -49,7 +49,11 @@ def assemble(program: Program, candidate: Candidate, target: Target) -> str:
         raise BuildError(f"device code may not hold {reason}")
     code = f'#line 1 "{CANDIDATE_NAME}"\n{candidate.code.rstrip()}\n'
     body = f"{preamble(program)}{code}{_assertions(program, candidate)}"
-    return body if target.kind == "host" else f"{header_text('cudal1.cuh')}\n{body}"
+    if target.kind == "host":
+        return body
+    # a fifth of a small kernel's build time, for those only that need it
+    product = header_text("product.cuh") if "product_tile" in candidate.code else ""
+    return f"{header_text('cudal1.cuh')}\n{product}{body}"
 
 
 def _assertions(program: Program, candidate: Candidate) -> str:

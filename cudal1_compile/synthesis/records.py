@@ -29,7 +29,7 @@ NO_WIN: EntryStatus = "no_win"
 KERNELS = "kernels"  # in an entry's versions: what each kernel of its image takes
 
 
-HEADERS = {"cuda": ("cudal1.cuh",), "host": ("host.h", "cudal1.cuh")}
+HEADERS = {"cuda": ("cudal1.cuh", "product.cuh"), "host": ("host.h", "cudal1.cuh", "product.cuh")}
 
 
 def header_digest(target: Target) -> str:

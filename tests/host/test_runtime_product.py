@@ -1,0 +1,35 @@
+"""product_tile gives what torch gives on the host target, without a fault in the check build; NVRTC takes it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from product_kernels import CASES, Product
+
+from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
+from cudal1_compile.runtime.target import GPU_ARCHES, HOST, Target
+from cudal1_fx_passes.evaluate import TORCH_DTYPE
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_the_host_target_equals_torch(case: Product) -> None:
+    program = case.program()
+    candidate = case.candidate(program)
+    inputs = case.inputs()
+    want = case.want(inputs)
+    out = torch.full(want.shape, torch.nan, dtype=TORCH_DTYPE[case.dtype])
+    image = build(program, candidate, HOST, check=True).image
+    buffers = {"in0": inputs[0], "in1": inputs[1], "out0": out}
+    found = run_isolated(program, candidate, image, buffers, HostLimits(wall_s=60.0))
+    assert found.ok, found
+    assert (out.double() - want).abs().max() <= case.rtol * want.abs().max()
+
+
+@pytest.mark.parametrize("arch", GPU_ARCHES)
+@pytest.mark.parametrize("case", CASES[::3], ids=lambda c: c.name)
+def test_nvrtc_builds_it_without_spills(case: Product, arch: str) -> None:
+    program = case.program()
+    target = Target("cuda", "test", arch, 132, 227 * 1024, 50 << 20)
+    (resources,) = build(program, case.candidate(program), target).kernels.values()
+    assert resources.local_bytes == 0 and resources.registers <= 255

@@ -1,0 +1,122 @@
+"""Kernels over product_tile: convolutions, transposed ones and matrix products, with what torch says they give.
+
+tests/host runs them on the host target and builds them for five GPUs; tests/gpu runs them on the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.candidate import Candidate, parse_candidate
+from cudal1_fx_passes.evaluate import TORCH_DTYPE
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+
+CONVOLUTION = """// launch: k<<<dim3(cdiv(d0*d4*d5, {BM}), cdiv(d6, {BN})), 256>>>(in0, in1, out0)
+__global__ void __launch_bounds__(256) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
+  const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
+  product_tile<{T}, {BM}, {BN}, {BK}, 1, 8>(d1 * k0 * k1,
+    [&](int m) {{
+      const int i = m0 + m, i5 = i % d5, i4 = i / d5 % d4, i0 = i / (d5 * d4);
+      return [=](int k) {{
+        const int i1 = k / (k0 * k1), i2 = {S} * i4 + k / k1 % k0 - {P}, i3 = {S} * i5 + k % k1 - {P};
+        const bool inside = i0 < d0 && i2 >= 0 && i2 < d2 && i3 >= 0 && i3 < d3;
+        return inside ? ld(in0 + ((i0 * d1 + i1) * d2 + i2) * d3 + i3) : 0.0f;
+      }};
+    }},
+    [&](int n) {{
+      const int i6 = n0 + n;
+      return [=](int k) {{ return i6 < d6 ? ld(in1 + i6 * (d1 * k0 * k1) + k) : 0.0f; }};
+    }},
+    [&](int m, int n, float v) {{
+      const int i = m0 + m, i5 = i % d5, i4 = i / d5 % d4, i0 = i / (d5 * d4), i6 = n0 + n;
+      if (i0 < d0 && i6 < d6) st(out0 + ((i0 * d6 + i6) * d4 + i4) * d5 + i5, v);
+    }});
+}}
+"""
+MATRIX = """// launch: k<<<dim3(cdiv(d0, {BM}), cdiv(d6, {BN})), 256>>>(in0, in1, out0)
+__global__ void __launch_bounds__(256) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
+  const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
+  product_tile<{T}, {BM}, {BN}, {BK}, 8, 1>(d1,
+    [&](int m) {{
+      const int i0 = m0 + m;
+      return [=](int k) {{ return i0 < d0 ? ld(in0 + i0 * d1 + k) : 0.0f; }};
+    }},
+    [&](int n) {{
+      const int i6 = n0 + n;
+      return [=](int k) {{ return i6 < d6 ? ld(in1 + k * d6 + i6) : 0.0f; }};
+    }},
+    [&](int m, int n, float v) {{
+      if (m0 + m < d0 && n0 + n < d6) st(out0 + (m0 + m) * d6 + n0 + n, v);
+    }});
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Product:
+    """One kernel at one size. rtol: of the largest result."""
+
+    arithmetic: str
+    tile: tuple[int, int, int]
+    dtype: str = "f32"
+    stride: int = 1
+    padding: int = 1
+    matrix: bool = False
+    rtol: float = 1e-6
+
+    @property
+    def name(self) -> str:
+        kind = "matrix" if self.matrix else f"convolution-{self.stride}"
+        return f"{kind}-{self.arithmetic}-{'x'.join(map(str, self.tile))}"
+
+    def inputs(self, device: str = "cpu") -> list[Tensor]:
+        g = torch.Generator().manual_seed(5)
+        shapes = [(70, 45), (45, 37)] if self.matrix else [(2, 5, 11, 9), (19, 5, 3, 3)]
+        return [torch.randn(s, generator=g).to(TORCH_DTYPE[self.dtype]).to(device) for s in shapes]
+
+    def want(self, inputs: list[Tensor]) -> Tensor:
+        """In float64."""
+        a, b = (x.double() for x in inputs)
+        return a @ b if self.matrix else torch.nn.functional.conv2d(a, b, None, self.stride, self.padding)
+
+    def program(self) -> Program:
+        t = self.dtype
+        if self.matrix:
+            body = (
+                f"dims d0=70 d1=45 d6=37\nin0 {t}[d0,d1]\nin1 {t}[d1,d6]\nt0 {t}[d0,d6] = dot(in0, in1) over d1\n"
+            )
+            return parse_program(f"region v1\n{body}out0 {t}[d0,d6] = t0\n")
+        d4, d5 = ((n + 2 * self.padding - 3) // self.stride + 1 for n in (11, 9))
+        s = "" if self.stride == 1 else f"{self.stride}*"
+        dims = f"dims d0=2 d1=5 d2=11 d3=9 d4={d4} d5={d5} d6=19 k0=3 k1=3"
+        read = f"in0[d2={s}d4+k0-{self.padding},d3={s}d5+k1-{self.padding}]"
+        body = (
+            f"in0 {t}[d0,d1,d2,d3]\nin1 {t}[d6,d1,k0,k1]\nt0 {t}[d0,d4,d5,d6] = dot({read}, in1) over d1,k0,k1\n"
+        )
+        return parse_program(f"region v1\n{dims}\n{body}out0 {t}[d0,d6,d4,d5] = t0\n")
+
+    def candidate(self, program: Program) -> Candidate:
+        bm, bn, bk = self.tile
+        text = (MATRIX if self.matrix else CONVOLUTION).format(
+            T=self.arithmetic, BM=bm, BN=bn, BK=bk, S=self.stride, P=self.padding, dtype=self.dtype
+        )
+        return parse_candidate(text, program)
+
+
+CASES = [
+    Product("f32", (128, 64, 16)),
+    Product("f32", (64, 32, 16), stride=2, padding=0),
+    Product("tf32", (128, 8, 16), stride=2, rtol=1e-3),
+    Product("tf32", (64, 64, 16), rtol=1e-3),
+    Product("tf32", (32, 128, 8), matrix=True, rtol=1e-3),
+    Product("f32_split", (128, 32, 16), rtol=2e-6),
+    Product("f32_split", (64, 64, 32), matrix=True, rtol=2e-6),
+    Product("f32", (32, 128, 16), matrix=True),
+    Product("bf16", (128, 16, 32), dtype="bf16", rtol=8e-3),
+    Product("f16", (64, 64, 16), dtype="f16", stride=2, rtol=1e-3),
+    Product("f16", (64, 32, 32), dtype="f16", matrix=True, rtol=1e-3),
+]
