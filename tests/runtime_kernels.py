@@ -495,3 +495,11 @@ def _others() -> Iterator[Case]:
         rtol=1e-5,
         atol=1e-5,
     )
+
+
+# `grown`: each function calls the one before three times, all inlined, 3^13 copies: hours of work for a compiler
+BOMB = "__device__ __forceinline__ float f0(float x) { return sinf(x) + x; }\n"
+for _i in range(13):
+    BOMB += f"__device__ __forceinline__ float f{_i + 1}(float x) {{ "
+    BOMB += f"return f{_i}(x) + f{_i}(x * 1.1f) + f{_i}(x * 2.0f); }}\n"
+BOMB += "#define grown f13\n"

@@ -1,11 +1,12 @@
-"""Candidates on a GPU: builds in parallel threads here, everything else in one killable worker process.
+"""Candidates on a GPU: builds in parallel child processes, everything else in one killable worker process.
 
     build -> worker (judge | finalists, beside a memory check on the host) -> verdict
     hang or fault -> verdict, worker replaced by a waiting spare
     expect(programs) -> Inductor's baselines compiled ahead by background processes (prefetch.py)
 
 A spare worker has torch imported and no CUDA context, so that a replacement costs a fraction of a second.
-Restarts are counted. Speedups above SECOND_LOOK are measured again in another process.
+Restarts are counted. Speedups above SECOND_LOOK are measured again in another process, on another GPU of the
+same model where there is one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import torch
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge import wire
+from cudal1_compile.judge.builders import Builders
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.memcheck import find_fault
@@ -36,6 +38,7 @@ from cudal1_compile.judge.speedup import SECOND_LOOK, agree
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import Binary, build
+from cudal1_compile.runtime.launch_table import load_extension
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
 
@@ -55,6 +58,7 @@ class DeviceBench:
         spawn: Callable[..., Worker] = Worker,
     ) -> None:
         nvrtc.library()  # raises BuildError here, not once a candidate
+        load_extension()  # built here: a worker may not write to the cache
         self.target = target
         self.limits = limits
         self.restarts = 0  # workers lost to a candidate
@@ -68,9 +72,22 @@ class DeviceBench:
         )  # code of the baselines, for all workers
         self._spawn = partial(spawn, compiled=self._compiled)
         self._prefetch = Prefetch(f"cuda:{self._index}", self._spawn)
-        self._pool = ThreadPoolExecutor(limits.build_threads or os.cpu_count() or 1, "cudal1-build")
+        threads = limits.build_threads or os.cpu_count() or 1
+        self._pool = ThreadPoolExecutor(threads, "cudal1-build")
+        self._builders = Builders(threads)
+        self._given_up: dict[str, bool] = {}
         self._worker: Worker | None = None
         self._spare: Worker | None = self._spawn()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What candidates broke: workers, and compilers."""
+        return {"worker restarts": self.restarts, "compilers lost": self._builders.lost}
+
+    @property
+    def isolation(self) -> dict[str, bool]:
+        """What the worker gave up, by name; empty before there was one."""
+        return self._given_up
 
     def expect(self, programs: Sequence[Program]) -> None:
         """Finalists of these regions may come: compiles their Inductor baseline in the background meanwhile."""
@@ -96,6 +113,7 @@ class DeviceBench:
     def close(self) -> None:
         self._prefetch.close()
         self._pool.shutdown(cancel_futures=True)
+        self._builders.close()
         for worker in (self._worker, self._spare):
             if worker is not None:
                 worker.kill()
@@ -104,7 +122,7 @@ class DeviceBench:
 
     def _build(self, program: Program, candidate: Candidate) -> Binary | Rejected:
         try:
-            return build(program, candidate, self.target)
+            return build(program, candidate, self.target, compile_cubin=self._builders.compile_cubin)
         except BuildError as error:
             return Rejected("build", str(error))
 
@@ -170,8 +188,12 @@ class DeviceBench:
         """A speedup that is hard to believe must come out again in a process that knows nothing of the first."""
         if not isinstance(verdict, Accepted) or (verdict.proof.speedup or 0.0) <= SECOND_LOOK:
             return verdict
+        home, self._index = self._index, _twin(self._index)
         self._retire()
         (second,) = self._ask_finalists(program, [entrant], derive_seed(seed, "second look"))
+        if self._index != home:
+            self._retire()
+            self._index = home
         if not isinstance(second, Accepted) or second.proof.timing is None or verdict.proof.timing is None:
             return second
         if not agree(verdict.proof.timing.speedup, second.proof.timing.speedup):
@@ -218,17 +240,33 @@ class DeviceBench:
         begin = time.monotonic()
         worker = self._spare if self._spare is not None and self._spare.alive else self._spawn()
         self._spare = None
-        reply = worker.ask(wire.start_request(self._index, self.limits), self.limits.start_s)
-        if not reply.get("ready"):
-            worker.kill()
-            raise WorkerLost(str(reply.get("failure", reply)).strip().splitlines()[-1])
-        self._worker = worker
+        try:
+            self._start(worker)
+        except WorkerLost as lost:  # perhaps this driver writes where a worker may not
+            worker = self._spawn(read_only=False)
+            self._start(worker)
+            log.warning("the worker starts only where it may write files: %s", lost)
+            self._spawn = partial(self._spawn, read_only=False)
+        self._worker, self._given_up = worker, worker.given_up
         self._worker_spent_s.clear()
         self.spent_s["worker starts"] += time.monotonic() - begin
         self._spare = self._spawn()
         return worker
 
+    def _start(self, worker: Worker) -> None:
+        """Gives it the device. Raises WorkerLost; the process is dead then."""
+        reply = worker.ask(wire.start_request(self._index, self.limits), self.limits.start_s)
+        if not reply.get("ready"):
+            worker.kill()
+            raise WorkerLost(str(reply.get("failure", reply)).strip().splitlines()[-1])
+
     def _retire(self) -> None:
         if self._worker is not None:
             self._worker.kill()
         self._worker = None
+
+
+def _twin(index: int) -> int:
+    """Another GPU of the same model, or the same one."""
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return next((i for i, name in enumerate(names) if i != index and name == names[index]), index)

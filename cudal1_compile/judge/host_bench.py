@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Re
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.host_cost import baseline_cost
-from cudal1_compile.runtime.hostrun import HostLimits, Order, run_isolated
+from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Order, run_isolated
 from cudal1_compile.runtime.plan import buffer_names
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
@@ -44,11 +44,19 @@ ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
 class _IsolatedRunner:
     """Runs a candidate in a child process; each launch takes blocks and threads in another order."""
 
-    def __init__(self, program: Program, candidate: Candidate, image: bytes, wall_s: float) -> None:
+    def __init__(
+        self,
+        program: Program,
+        candidate: Candidate,
+        image: bytes,
+        wall_s: float,
+        count: Callable[[HostRun], None],
+    ) -> None:
         self._program = program
         self._candidate = candidate
         self._image = image
         self._wall_s = wall_s
+        self._count = count
         self._launches = 0
         self.cost = 0  # the largest of the checked runs, cost units
 
@@ -65,6 +73,7 @@ class _IsolatedRunner:
         limits = HostLimits(wall_s=self._wall_s, order=order, seed=self._launches)
         self._launches += 1
         run = run_isolated(self._program, self._candidate, self._image, buffers, limits, sizes)
+        self._count(run)
         if not run.ok:
             raise TrialStopped(run.message)
         self.cost = max(self.cost, run.cost or 0)
@@ -83,6 +92,9 @@ class HostBench:
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # not counted here: candidates run in parallel
         self._exams: OrderedDict[tuple[str, int], Exam | Unverifiable | NoRoom] = OrderedDict()
         self._lock = threading.Lock()
+        self.counts: dict[str, int] = {}
+        self.isolation: dict[str, bool] = {}
+        self._count_lock = threading.Lock()
         self._pool = ThreadPoolExecutor(limits.build_threads or os.cpu_count() or 1, "cudal1-host-judge")
 
     def expect(self, programs: Sequence[Program]) -> None:
@@ -99,6 +111,14 @@ class HostBench:
 
     def close(self) -> None:
         self._pool.shutdown()
+
+    def _count(self, run: HostRun) -> None:
+        with self._count_lock:
+            if run.ok:
+                self.isolation["no_system_calls"] = self.isolation.get("no_system_calls", True) and run.sealed
+            else:
+                name = f"runs ended by {run.status}"
+                self.counts[name] = self.counts.get(name, 0) + 1
 
     def _try(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
         try:
@@ -125,12 +145,12 @@ class HostBench:
         self, program: Program, candidate: Candidate, checked: Binary, exam: Exam, thorough: bool
     ) -> Verdict:
         legality = exam if thorough else replace(exam, cases=exam.cases[:1])
-        checker = _IsolatedRunner(program, candidate, checked.image, self.limits.host_s)
+        checker = _IsolatedRunner(program, candidate, checked.image, self.limits.host_s, self._count)
         found = Trial(legality, candidate, checker, CPU).verify(repeats=0)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
         plain = build(program, candidate, self.target)
-        runner = _IsolatedRunner(program, candidate, plain.image, self.limits.host_s)
+        runner = _IsolatedRunner(program, candidate, plain.image, self.limits.host_s, self._count)
         found = Trial(exam, candidate, runner, CPU).verify(repeats=1)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)

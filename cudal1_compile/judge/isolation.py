@@ -1,4 +1,4 @@
-"""What a worker process gives up before it serves: its terminal, core dumps, the network, its parent's death.
+"""What a worker process gives up before it serves: its terminal, core dumps, the network, writing of files.
 
 Linux only; where the kernel refuses a step, the step is left out and reported. Device code cannot make system
 calls, so these are second lines of defence. A limit on address space is not among them: CUDA reserves far more
@@ -13,12 +13,14 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cudal1_compile.config import cache_dir, environment_path
+from cudal1_compile.judge import landlock
 
 _CLONE_NEWNET = 0x40000000
+_CLONE_NEWUSER = 0x10000000  # makes the other one possible without privileges
 _PR_SET_PDEATHSIG = 1
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CC", "CXX")
 
@@ -43,14 +45,47 @@ def worker_environment(scratch: Path, compiled: Path | None = None) -> Mapping[s
     }
 
 
-def give_up_privileges() -> dict[str, bool]:
-    """Called once in the worker, before torch is imported. Returns which steps worked."""
+MAX_FILE_BYTES = 1 << 30
+_ON_DEVICES = landlock.WRITE_FILE | landlock.TRUNCATE | landlock.MAKE_REG | landlock.REMOVE_FILE  # /dev/shm
+
+
+def give_up_privileges(writable: Sequence[str] | None = None) -> dict[str, bool]:
+    """Called once in the worker, before torch is imported. Returns which steps worked.
+
+    writable: the folders in which files may still be changed; None: any.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
     libc = ctypes.CDLL(None, use_errno=True)
+    without_network = _leave_network(libc)
+    version = 0 if writable is None else _write_only_under(writable)
     return {
         "dies_with_parent": libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0,
-        "no_network": libc.unshare(_CLONE_NEWNET) == 0,
+        "no_network": without_network or version >= 4,
+        "read_only_files": version > 0,
     }
+
+
+def _leave_network(libc: ctypes.CDLL) -> bool:
+    """Into a network without devices; an ordinary user gets there within a user namespace of its own."""
+    user, group = os.getuid(), os.getgid()
+    if libc.unshare(_CLONE_NEWNET) == 0:
+        return True
+    if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
+        return False
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with contextlib.suppress(OSError):  # unmapped, it is nobody, and owns its files all the same
+            Path("/proc/self", name).write_text(text)
+    return True
+
+
+def _write_only_under(folders: Sequence[str]) -> int:
+    """The version of Landlock that is in force; 0 where it could not be had."""
+    allowed = dict.fromkeys(folders, landlock.ANY_WRITE)
+    try:
+        return landlock.restrict_writes(allowed | {"/dev": _ON_DEVICES, "/proc/self": landlock.WRITE_FILE})
+    except OSError:
+        return 0
 
 
 def take_over_pipes() -> tuple[int, int]:

@@ -38,6 +38,12 @@ class Bench(Protocol):
 
     spent_s: defaultdict[str, float]  # seconds by step
 
+    @property
+    def counts(self) -> dict[str, int]: ...
+
+    @property
+    def isolation(self) -> dict[str, bool]: ...
+
     def expect(self, programs: Sequence[Program]) -> None: ...
 
     def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]: ...
@@ -72,6 +78,16 @@ class Judge:
     def spent_s(self) -> dict[str, float]:
         """Seconds by step since the judge began, for whoever looks for its bottleneck."""
         return dict(self._bench.spent_s)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What candidates broke since the judge began, by name: workers, compilers, runs on the host."""
+        return self._bench.counts
+
+    @property
+    def isolation(self) -> dict[str, bool]:
+        """Which limits the kernel let the candidates' processes have, by name; empty before there was one."""
+        return self._bench.isolation
 
     def expect(self, programs: Sequence[Program]) -> None:
         """Says whose candidates come next: baselines are compiled ahead. Replaces what was said before."""

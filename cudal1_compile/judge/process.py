@@ -34,12 +34,22 @@ class WorkerLost(Exception):
 class Worker:
     """One child process. `module` is run with -m; it must speak one JSON object a line."""
 
-    def __init__(self, module: str = "cudal1_compile.judge.worker", compiled: Path | None = None) -> None:
-        """compiled: a folder for Inductor's code that outlives this worker."""
+    def __init__(
+        self,
+        module: str = "cudal1_compile.judge.worker",
+        compiled: Path | None = None,
+        read_only: bool = True,
+    ) -> None:
+        """compiled: a folder for Inductor's code that outlives this worker.
+
+        read_only: it may change files in its own folder and in `compiled` only.
+        """
+        self.given_up: Message = {}  # what it gave up, by name, once it has said hello
         self._folder = Path(tempfile.mkdtemp(prefix="cudal1-worker-"))
+        writable = [str(f) for f in (self._folder, compiled) if f is not None and read_only]
         self._errors = (self._folder / "stderr").open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, "-m", module, *writable],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -48,7 +58,6 @@ class Worker:
             start_new_session=True,
         )
         self._buffer = b""
-        self._said_hello = False
 
     @property
     def alive(self) -> bool:
@@ -58,9 +67,8 @@ class Worker:
         """Sends one request and waits for its reply. Raises WorkerLost; the process is dead then."""
         end = time.monotonic() + limit_s
         try:
-            if not self._said_hello:
-                self._read_line(end)
-                self._said_hello = True
+            if not self.given_up:
+                self.given_up = decode(self._read_line(end))["given_up"]
             assert self._process.stdin is not None
             self._process.stdin.write(encode(message))
             self._process.stdin.flush()

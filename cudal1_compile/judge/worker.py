@@ -1,6 +1,6 @@
 """The worker process of one device: reads requests, runs candidates, answers. Started by process.py only.
 
-    python -m cudal1_compile.judge.worker
+    python -m cudal1_compile.judge.worker [WRITABLE FOLDER ...]
 
 It may be killed at any time. A candidate that hangs or faults is its last: it answers, says that the answer is
 fatal, and ends without cleaning up, since its CUDA context no longer works.
@@ -22,7 +22,7 @@ BACKGROUND = 10  # nice value of a process that compiles ahead
 def main() -> None:
     """Serves until the pipe closes."""
     requests, replies = take_over_pipes()
-    given_up = give_up_privileges()
+    given_up = give_up_privileges(sys.argv[1:] or None)
     serve = _Server(given_up)  # imports torch: a spare worker does so before it is needed
     with os.fdopen(requests, "rb") as source, os.fdopen(replies, "wb") as target:
         target.write(serve.hello())
@@ -54,7 +54,7 @@ class _Server:
         self._session: session.DeviceSession | None = None
 
     def hello(self) -> bytes:
-        return self._wire.encode({"hello": self._torch.__version__, **self._given_up})
+        return self._wire.encode({"hello": self._torch.__version__, "given_up": self._given_up})
 
     def answer(self, line: bytes) -> tuple[bytes, bool]:
         """The reply, and whether it is the last one."""

@@ -56,7 +56,7 @@ def build(
 ) -> Binary:
     """Builds a candidate. Raises BuildError.
 
-    check: host only, adds the legality checks of hostrun. compile_cubin: NVRTC here, or elsewhere for unproven code.
+    check: host only, adds the legality checks of hostrun. compile_cubin: NVRTC here, or in a process of its own.
     """
     source = assemble(program, candidate, target)
     names = tuple(dict.fromkeys(launch.kernel for launch in candidate.launches))

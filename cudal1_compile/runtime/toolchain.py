@@ -11,9 +11,12 @@ import errno
 import hashlib
 import logging
 import os
+import resource
 import shutil
+import signal
 import subprocess
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +29,7 @@ log = logging.getLogger(__name__)
 
 NATIVE_DIR = Path(__file__).parent / "native"
 BUILD_LIMIT_S = 180.0
+MEMORY_BYTES = 4 << 30  # of each tool's address space
 MIN_FREE_BYTES = 4 << 20  # a build that fails on a disk with less has failed for want of room
 
 
@@ -66,11 +70,27 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a build tool; raises BuildError where it cannot start, fails or takes too long."""
     try:
-        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=limit_s, check=False)
+        child = subprocess.Popen(
+            command,
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
     except FileNotFoundError:
         raise BuildError(f"{command[0]} is not there") from None
-    except subprocess.TimeoutExpired:
-        raise BuildError(f"{Path(command[0]).name} took longer than {limit_s:g} s") from None
+    with child:
+        with suppress(ProcessLookupError):  # it has ended already
+            resource.prlimit(child.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        try:
+            out, errors = child.communicate(timeout=limit_s)
+        except BaseException as error:
+            os.killpg(child.pid, signal.SIGKILL)  # g++ alone would leave its compiler running
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise BuildError(f"{Path(command[0]).name} took longer than {limit_s:g} s") from None
+            raise
+    done = subprocess.CompletedProcess(command, child.returncode, out, errors)
     if done.returncode != 0:
         raise BuildError(f"{Path(command[0]).name} failed:\n{(done.stderr or done.stdout)[-2000:]}")
     return done

@@ -6,14 +6,16 @@ import ctypes
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from cudal1_compile.errors import BuildError
-from cudal1_compile.runtime import places, toolchain
+from cudal1_compile.runtime import hostbuild, places, toolchain
 from cudal1_compile.runtime.elf import read_elf
 from cudal1_compile.runtime.toolchain import Step, build_native, run
+from tests.runtime_kernels import BOMB
 
 pytestmark = pytest.mark.host
 FLAGS = ("-O1", "-shared", "-fPIC")
@@ -96,3 +98,42 @@ def test_elf_facts_of_a_known_object(tmp_path: Path) -> None:
 def test_lines_without_addr2line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert places.candidate_line(tmp_path / "none.so", 16) is None
+
+
+def test_a_tool_that_takes_too_long_dies_with_what_it_started(tmp_path: Path) -> None:
+    marker = tmp_path / "helper"
+    script = tmp_path / "tool"
+    script.write_text(f"#!/bin/sh\nsleep 100 &\necho $! > {marker}\nwait\n")
+    script.chmod(0o755)
+    with pytest.raises(BuildError, match=r"longer than 1 s"):
+        run([str(script)], limit_s=1.0)
+    helper = int(marker.read_text())
+    for _ in range(50):
+        if not is_running(helper):
+            break
+        time.sleep(0.1)
+    assert not is_running(helper)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_a_tool_gets_no_more_memory_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    grab = "import time\ntime.sleep(0.3)\nbytearray(1 << 30)"
+    run([sys.executable, "-c", grab])
+    monkeypatch.setattr(toolchain, "MEMORY_BYTES", 1 << 29)
+    with pytest.raises(BuildError, match="MemoryError"):
+        run([sys.executable, "-c", grab])
+
+
+def test_a_text_that_keeps_the_compiler_busy_is_a_build_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hostbuild, "COMPILE_LIMIT_S", 1.0)
+    hostbuild.prepare()
+    kernel = "__global__ void k(const float* a, float* o) { o[threadIdx.x] = grown(a[threadIdx.x]); }\n"
+    with pytest.raises(BuildError, match="longer than 1 s"):
+        hostbuild.compile_host(BOMB + kernel, ("k",), check=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -13,30 +15,40 @@ import pytest
 import torch
 
 from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.judge import device_bench, wire
+from cudal1_compile.judge import device_bench, landlock, wire
 from cudal1_compile.judge.audit.honest import SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.isolation import worker_environment
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.process import Worker, WorkerLost
-from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.target import Target
 
 FAKE = """
-import json, os, sys, time
+import json, os, socket, sys, time
 from cudal1_compile.judge.isolation import give_up_privileges, take_over_pipes
 requests, replies = take_over_pipes()
-given_up = give_up_privileges()
+given_up = give_up_privileges(sys.argv[1:] or None)
+def refused(act):
+    try:
+        act()
+        return ""
+    except OSError as error:
+        return str(error)
 print("noise on standard output must not reach the protocol")
 out = os.fdopen(replies, "wb")
 def say(message):
     out.write(json.dumps(message).encode() + b"\\n"); out.flush()
-say({"hello": 1, **given_up})
+say({"hello": 1, "given_up": given_up})
 for line in os.fdopen(requests, "rb"):
     message = json.loads(line)
     match message["op"]:
         case "echo": say({"got": message, "environment": dict(os.environ), "pid": os.getpid()})
+        case "write": say({"refused": refused(lambda: open(message["path"], message["mode"]))})
+        case "remove": say({"refused": refused(lambda: os.remove(message["path"]))})
+        case "connect": say({"refused": refused(lambda: socket.create_connection(message["to"], timeout=5))})
+        case "signal": say({"refused": refused(lambda: os.kill(os.getppid(), 0))})
         case "hang": time.sleep(60)
         case "die": os._exit(9)
         case "child":
@@ -91,6 +103,77 @@ def test_children_die_with_the_worker(worker: Worker) -> None:
     assert not _running(child)
 
 
+def test_a_worker_tells_what_it_gave_up(worker: Worker) -> None:
+    worker.ask({"op": "echo"}, 20.0)
+    assert set(worker.given_up) == {"dies_with_parent", "no_network", "read_only_files"}
+    assert worker.given_up["dies_with_parent"]
+    assert worker.given_up["read_only_files"] == (landlock.version() > 0)
+    worker.kill()
+
+
+@pytest.mark.skipif(not landlock.version(), reason="the kernel has no Landlock")
+def test_files_can_be_read_and_written_in_its_own_folder_only(worker: Worker, tmp_path: Path) -> None:
+    other = tmp_path / "of the user"
+    other.write_text("kept")
+
+    def refused(op: str, path: Path | str, mode: str = "r") -> str:
+        return str(worker.ask({"op": op, "path": str(path), "mode": mode}, 20.0)["refused"])
+
+    home = Path(worker.ask({"op": "echo"}, 20.0)["environment"]["HOME"])
+    assert not refused("write", home / "own", "w")
+    assert not refused("remove", home / "own")
+    assert not refused("write", other)
+    assert not refused("write", "/dev/null", "w")
+    assert "denied" in refused("write", other, "a")
+    assert "denied" in refused("write", other, "r+")
+    assert "denied" in refused("write", tmp_path / "new", "w")
+    assert "denied" in refused("remove", other)
+    assert other.read_text() == "kept"
+    worker.kill()
+
+
+def test_without_the_limit_files_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one above fails where the limit is not there."""
+    (tmp_path / "fake_worker_for_tests.py").write_text(FAKE)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    free = Worker("fake_worker_for_tests", read_only=False)
+    assert not free.ask({"op": "write", "path": str(tmp_path / "new"), "mode": "w"}, 20.0)["refused"]
+    assert not free.given_up["read_only_files"]
+    free.kill()
+
+
+def test_no_connection_leaves_a_worker_that_says_so(worker: Worker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reply = worker.ask({"op": "connect", "to": server.getsockname()}, 20.0)
+    assert bool(reply["refused"]) == worker.given_up["no_network"]
+    worker.kill()
+
+
+@pytest.mark.skipif(landlock.version() < 6, reason="the kernel's Landlock knows no signals")
+def test_a_worker_cannot_signal_its_parent(worker: Worker) -> None:
+    assert "not permitted" in worker.ask({"op": "signal"}, 20.0)["refused"]
+    worker.kill()
+
+
+ORDINARY = """
+import ctypes, os
+from cudal1_compile.judge.isolation import give_up_privileges
+os.setgid(12345)
+os.setuid(12345)
+ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # dumpable, as a process that was never root
+if os.fork() == 0:
+    os._exit(ctypes.CDLL(None).unshare(0x10000000 | 0x40000000) == 0)
+possible = os.wait()[1] != 0
+print(give_up_privileges()["no_network"] == possible, os.getuid())
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become an ordinary user")
+def test_an_ordinary_user_loses_the_network_too_where_that_is_possible(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", ORDINARY], capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "12345"], done.stderr
+
+
 def _running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
@@ -129,11 +212,14 @@ class _Script:
     def __init__(self, answers: list[wire.Message | WorkerLost]) -> None:
         self.answers = answers
         self.alive = True
+        self.given_up = {"no_network": True}
+        self.device = -1
         self.asked: list[str] = []
 
     def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
         self.asked.append(message["op"])
         if message["op"] == "start":
+            self.device = message["device"]
             return {"ready": True}
         answer = self.answers.pop(0)
         if isinstance(answer, WorkerLost):
@@ -147,12 +233,17 @@ class _Script:
 
 def _bench(monkeypatch: pytest.MonkeyPatch, scripts: list[_Script]) -> device_bench.DeviceBench:
     binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
-    monkeypatch.setattr(device_bench, "build", lambda program, candidate, target: binary)
+    monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)
     monkeypatch.setattr("cudal1_compile.runtime.nvrtc.library", lambda: None)
     monkeypatch.setattr(device_bench, "find_fault", lambda program, candidate, seed, wall_s: None)
     target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
     made = iter(cast(list[Worker], scripts))
     return device_bench.DeviceBench(target, Limits(build_threads=2), 0, lambda **_: next(made))
+
+
+def _measured(speedup: float, seed: int = 1) -> Accepted:
+    timing = Timing(10.0, 10.0 * speedup, None, speedup, speedup - 0.01, 70, final=True)
+    return Accepted(Proof("t", "reassociates", (), seed, timing))
 
 
 def _reply(*verdicts: object, fatal: bool = False) -> wire.Message:
@@ -218,7 +309,7 @@ def test_finalists_after_a_fault_are_tried_alone_so_that_only_the_culprit_falls(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
 def test_without_a_device_a_candidate_is_deferred_and_the_reason_said(monkeypatch: pytest.MonkeyPatch) -> None:
     binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
-    monkeypatch.setattr(device_bench, "build", lambda program, candidate, target: binary)
+    monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)
     bench = device_bench.DeviceBench(Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20), Limits(), 0)
     program = region("silu")
     (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
@@ -262,4 +353,80 @@ def test_memory_checks_run_while_the_worker_measures(monkeypatch: pytest.MonkeyP
     program = region("silu")
     assert bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1) == [good]
     assert seen == [True]
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("again", "wanted"),
+    [
+        (_measured(3.8, seed=2), _measured(3.8)),  # the slower of two that agree, under the first one's seed
+        (_measured(4.2, seed=2), _measured(4.0)),
+        (_measured(2.0, seed=2), Rejected("time", "measured 4.00x, and 2.00x when measured again")),
+        (Rejected("verify", "wrong on other data"), Rejected("verify", "wrong on other data")),
+        (Deferred("busy"), Deferred("busy")),
+    ],
+)
+def test_above_three_a_second_process_must_agree(
+    again: Verdict, wanted: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = [_Script([_reply(_measured(4.0))]), _Script([_reply(again)]), _Script([])]
+    bench = _bench(monkeypatch, scripts)
+    program = region("silu")
+    assert bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1) == [wanted]
+    assert not scripts[0].alive
+    assert scripts[1].asked == ["start", "finalists"]
+    bench.close()
+
+
+def test_up_to_three_one_look_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = [_Script([_reply(_measured(3.0))]), _Script([])]
+    bench = _bench(monkeypatch, scripts)
+    program = region("silu")
+    assert bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1) == [_measured(3.0)]
+    assert scripts[0].alive
+    bench.close()
+
+
+def test_the_second_look_happens_on_another_gpu_of_the_model_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ["H100", "L4", "H100"]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: names[i])
+    scripts = [
+        _Script([_reply(_measured(4.0))]),
+        _Script([_reply(_measured(4.0))]),
+        _Script([_reply(_measured(2.0))]),
+    ]
+    bench = _bench(monkeypatch, [*scripts, _Script([])])
+    program = region("silu")
+    for _ in range(2):
+        bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1)
+    assert [s.device for s in scripts] == [0, 2, 0]
+    bench.close()
+
+
+def test_a_worker_that_starts_only_where_it_may_write_is_let_and_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refused(_Script):
+        def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
+            return {"failure": "RuntimeError: a lock file cannot be made"}
+
+    scripts = [Refused([]), _Script([_reply(Rejected("verify", "wrong"))]), _Script([])]
+    scripts[1].given_up = {"read_only_files": False}
+    bench = _bench(monkeypatch, scripts)
+    program = region("silu")
+    (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    assert verdict == Rejected("verify", "wrong")
+    assert bench.isolation == {"read_only_files": False}
+    assert "lock file" in caplog.text
+    bench.close()
+
+
+def test_restarts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = _bench(monkeypatch, [_Script([WorkerLost("hang")]), _Script([])])
+    program = region("silu")
+    bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    assert bench.counts == {"worker restarts": 1, "compilers lost": 0}
     bench.close()

@@ -1,0 +1,52 @@
+"""NVRTC in child processes: the same answers as here, and a text that will not end costs one process."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cudal1_compile.errors import BuildError
+from cudal1_compile.judge.builders import Builders
+from cudal1_compile.runtime import nvrtc
+from tests.runtime_kernels import BOMB
+
+try:
+    nvrtc.library()
+except BuildError as missing:
+    pytest.skip(str(missing), allow_module_level=True)
+
+KERNEL = "__global__ void k(const float* a, float* o) { o[threadIdx.x] = BODY; }\n"
+RIGHT = KERNEL.replace("BODY", "-a[threadIdx.x]")
+
+
+def test_builds_as_nvrtc_does_here() -> None:
+    builders = Builders(1)
+    assert builders.compile_cubin(RIGHT, "sm_90a", ("k",)) == nvrtc.compile_cubin(RIGHT, "sm_90a", ("k",))
+    with pytest.raises(BuildError, match="nosuch"):
+        builders.compile_cubin(KERNEL.replace("BODY", "nosuch"), "sm_90a", ("k",))
+    assert builders.lost == 0
+    builders.close()
+
+
+def test_a_text_that_keeps_the_compiler_busy_costs_one_process() -> None:
+    builders = Builders(1, limit_s=30.0)
+    builders.compile_cubin(RIGHT, "sm_90a", ("k",))  # the process has started
+    builders._limit_s = 2.0
+    begin = time.monotonic()
+    with pytest.raises(BuildError, match="compiler was lost"):
+        builders.compile_cubin(BOMB + KERNEL.replace("BODY", "grown(a[threadIdx.x])"), "sm_90a", ("k",))
+    assert time.monotonic() - begin < 20.0
+    assert builders.lost == 1
+    builders._limit_s = 30.0
+    assert builders.compile_cubin(RIGHT, "sm_90a", ("k",)).kernels["k"].registers > 0
+    builders.close()
+
+
+def test_more_threads_than_processes_take_turns() -> None:
+    builders = Builders(1)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: builders.compile_cubin(RIGHT, "sm_90a", ("k",)), range(6)))
+    assert len(found) == 6
+    builders.close()
