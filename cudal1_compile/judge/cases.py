@@ -22,8 +22,11 @@ from cudal1_compile.judge.compare import Expected, Measured, expect, measure, re
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program, Ref
 
+CALL = "a call"  # the inputs of a user's call, which may be anything
 # distributions with many equal terms in a sum, whose roundings do not average out (budget.growth)
-COHERENT = frozenset({"uniform_rows", "near_rows", "blocks", "heavy", "edges", "integers", "nonfinite"})
+COHERENT = frozenset(
+    {"uniform_rows", "near_rows", "blocks", "heavy", "edges", "integers", "nonfinite", "mixed", CALL}
+)
 INTEGRAL = "integers"
 BOUNDED_BYTES = 16  # an element's value and error in float64
 PROBE_COPIES = 4  # of the result of one operation, while its error is looked for

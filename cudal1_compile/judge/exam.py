@@ -2,7 +2,8 @@
 
     program + secret seed -> cases over the distributions -> the task's vacuity gate -> Exam | Unverifiable
 
-A distribution whose reference is not finite in over 1% of the elements gets smaller inputs or is left out.
+A distribution whose reference is not finite in over 1% of the elements gets smaller inputs or is left out,
+unless it is there for such values.
 Shapes vary only where sizes are symbolic and no operand is read at an index, since window sizes hang together.
 """
 
@@ -17,7 +18,9 @@ from torch import Tensor
 
 from cudal1_compile.judge.cases import COHERENT, INTEGRAL, Case, make_case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.compare import Expected, usable
-from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, NONFINITE, make_inputs
+from cudal1_compile.judge.extremes import EXTREMES, NONFINITE, reaches_integers
+from cudal1_compile.judge.floats import MIXED
+from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, make_inputs
 from cudal1_compile.judge.stacked import expect_stacked, stack
 from cudal1_compile.judge.vacuity import find_vacuous
 from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program, Ref
@@ -78,14 +81,16 @@ def prepare_exam(
             left_out.append(name)
         else:
             cases.append(case)
-    if len(cases) < min(MIN_CASES, len(names)):
+    if sum(c.name not in EXTREMES for c in cases) < min(MIN_CASES, len(names)):
         return Unverifiable(f"the reference is not finite for the inputs {', '.join(left_out)}")
-    if find_vacuous(program, cases) is not None:
+    vacuous = find_vacuous(program, cases)
+    if vacuous is not None and NONFINITE not in names:
         # a mask of finite rows, say, is all true: other inputs, as long as they are in the domain
         made = make_inputs(program, NONFINITE, seed, device)
         cases.append(make_case(program, NONFINITE, made, {}, room_bytes // 2, keep))
-        if (vacuous := find_vacuous(program, cases)) is not None:
-            return Unverifiable(vacuous.reason)
+        vacuous = find_vacuous(program, cases)
+    if vacuous is not None:
+        return Unverifiable(vacuous.reason)
     return Exam(program, seed, tuple(cases), tuple(left_out))
 
 
@@ -118,7 +123,9 @@ def _case(
         together = None if sizes else known.get(attempt)
         inputs, expected = together or (make_inputs(program, attempt, seed, device, sizes), None)
         case = make_case(program, attempt, inputs, sizes, room_bytes, keep, expected)
-        if case.expected is None or usable(case.expected) or _has_nonfinite_literal(program):
+        if case.expected is None or name in (*EXTREMES, MIXED) or usable(case.expected):
+            return case
+        if _has_nonfinite_literal(program):
             return case
         if name in COHERENT:
             return None
@@ -154,7 +161,10 @@ def _distributions(program: Program) -> Sequence[str]:
     if elements > LARGE_ELEMENTS:
         return FULL_SIZE
     reduces = any(op.over for op in program.ops)
-    return [name for name in DISTRIBUTIONS if reduces or name not in ALONG_ROWS]
+    skipped = () if reduces else ALONG_ROWS
+    if reaches_integers(program):
+        skipped = (*skipped, NONFINITE)
+    return [name for name in DISTRIBUTIONS if name not in skipped]
 
 
 def _too_large(program: Program, cases: int, room_bytes: int) -> str | None:

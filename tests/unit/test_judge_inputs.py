@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from cudal1_compile.judge.exam import Exam, prepare_exam
+from cudal1_compile.judge.extremes import NONFINITE
+from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.indices import indexed_axes, markers
-from cudal1_compile.judge.inputs import DISTRIBUTIONS, NONFINITE, make_inputs
+from cudal1_compile.judge.inputs import DISTRIBUTIONS, make_inputs
 from cudal1_compile.judge.moved import bytes_moved
 from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.text import parse_program
@@ -44,7 +46,7 @@ out1 f32[] = t7
 """)
 
 
-@pytest.mark.parametrize("distribution", [*DISTRIBUTIONS, "small", NONFINITE])
+@pytest.mark.parametrize("distribution", [*DISTRIBUTIONS, "small", MIXED])
 def test_values_lie_in_their_domains(distribution: str) -> None:
     x = make_inputs(DOMAINS, distribution, 5, CPU)
     assert bool((x[0] > 0).all())

@@ -113,8 +113,8 @@ __global__ void k(const f32* in0, f32* out0 DIMS) {
   const f32* x = in0 + blockIdx.x * d1;
   float m = -INFINITY, s = 0.0f;
   for (int i = threadIdx.x; i < d1; i += 64) {
-    float v = ld(x + i), n = fmaxf(m, v);
-    s = s * expf(m - n) + expf(v - n);
+    float v = ld(x + i), n = maximum(m, v);
+    if (n != -INFINITY) s = s * expf(m - n) + expf(v - n);
     m = n;
   }
   float all = block_max(m);
@@ -298,7 +298,7 @@ __global__ void k(const f32* in0, const f32* in1, i64* out0 DIMS) {
   int at = 2147483647;
   for (int i = threadIdx.x; i < d1; i += 64) {
     float v = ld(in0 + blockIdx.x * d1 + i) + ld(in1 + i);
-    if (v > best || at == 2147483647) { best = v; at = i; }
+    if (v > best || at == 2147483647 || (v != v && best == best)) { best = v; at = i; }
   }
   block_argmax(best, at);
   if (threadIdx.x == 0) st(out0 + blockIdx.x, (long long)at);

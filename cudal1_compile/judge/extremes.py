@@ -1,0 +1,98 @@
+"""Values that callers may pass and that are far from ordinary ones: every magnitude, NaN, infinities, denormals.
+
+    program + input + ordinary values -> the same values, each line at a magnitude of its own, or with a NaN in it
+
+A LINE is all elements of an input that share their place along the axes that nothing reduces. Lines keep one
+magnitude, so that no sum hides its small terms; most stay finite, so that one NaN does not spoil every result.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Input, Program, Ref
+
+MAGNITUDES = "magnitudes"
+NONFINITE = "nonfinite"
+EXTREMES = (MAGNITUDES, NONFINITE)  # used as they are, however few of their references are finite
+_LEVELS = (-30.0, 14.0, -12.0, 24.0, -22.0, 3.0)  # powers of two; squares and their sums stay finite in f32
+_LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)
+_DENORMAL = {"f16": 3e-7, "f64": 1e-310}
+WIDE_INTEGERS = {"i64": 1 << 40, "i32": 1 << 20, "i16": 1 << 14, "i8": 127}
+
+
+def reduced_dims(program: Program, item: Input) -> list[int]:
+    """Dims of an input along which its lines run."""
+    reduced = {a for op in program.ops for a in op.over}
+    return [d for d, axis in enumerate(item.axes) if axis in reduced]
+
+
+def lines(program: Program, item: Input, x: Tensor) -> Tensor:
+    """The number of each element's line, of size one along reduced dims."""
+    dims = reduced_dims(program, item)
+    shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
+    return torch.arange(math.prod(shape), device=x.device).reshape(shape)
+
+
+def with_magnitudes(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
+    """Each line times a power of two; a single line gets a small one: other distributions have large values."""
+    levels = torch.tensor(_LEVELS_F16 if item.dtype == "f16" else _LEVELS, device=x.device, dtype=torch.float64)
+    line = lines(program, item, x)
+    spread = torch.rand(line.shape, generator=generator, device=x.device, dtype=torch.float64)
+    return x * torch.exp2(levels[line % len(levels)] + spread)
+
+
+def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
+    """One NaN or infinity in a quarter of the lines, and some lines of -inf, as attention masks have them.
+
+    Where nothing is reduced: every kind of odd value, also zeros of both signs, denormals and huge ones.
+    """
+    if item.domain != ANY or x.dim() == 0:
+        return x
+    line = lines(program, item, x)
+    order = torch.randperm(line.numel(), generator=generator, device=x.device)[line]
+    kinds = _odd_values(program, item, x)
+    if line.numel() == x.numel():
+        return torch.where(order % 4 == 0, kinds[order // 4 % len(kinds)], x)
+    if line.numel() == 1 and any(_has_lines(program, other) for other in program.inputs):
+        return x  # a vector of weights takes part in every row
+    # the mean of an infinity is it, but NaN where a mean is corrected term by term, as Welford's is
+    averages = any(op.fn in ("mean", "var") for op in program.ops)
+    place = _one_a_line(program, item, x, generator)
+    x = torch.where(place & (order % 4 == 0), kinds[0 * order if averages else order // 4 % 3], x)
+    return x if averages or line.numel() == 1 else x.masked_fill(order % 16 == 1, -torch.inf)
+
+
+def reaches_integers(program: Program) -> bool:
+    """Whether a float input's value is cast to an integer: what a NaN becomes then is anyone's choice."""
+    known = {i.name for i in program.inputs if i.dtype in FLOAT_DTYPES}
+    for op in program.ops:
+        sources = {x.name for x in op.operands if isinstance(x, Ref)} & known
+        if sources:
+            known.add(op.name)
+        floats = any(program.value_dtype[name] in FLOAT_DTYPES for name in sources)
+        if op.fn == "cast" and op.dtype in INT_DTYPES and floats:
+            return True
+    return False
+
+
+def _odd_values(program: Program, item: Input, x: Tensor) -> Tensor:
+    tiny = _DENORMAL.get(item.dtype, 1e-39)
+    # where values are summed, whether an overflow shows may depend on the order
+    huge = 1e4 if any(op.over for op in program.ops) or item.dtype == "f16" else 1e30
+    found = [torch.nan, torch.inf, -torch.inf, 0.0, -0.0, tiny, -tiny, huge, -huge, 1 / huge]
+    return torch.tensor(found, device=x.device, dtype=torch.float64)
+
+
+def _has_lines(program: Program, item: Input) -> bool:
+    dims = reduced_dims(program, item)
+    return item.dtype in FLOAT_DTYPES and item.domain == ANY and 0 < len(dims) < len(item.axes)
+
+
+def _one_a_line(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
+    """True at one random place of each line."""
+    score = torch.rand(x.shape, generator=generator, device=x.device)
+    return score == score.amax(reduced_dims(program, item), keepdim=True)

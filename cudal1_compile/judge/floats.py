@@ -1,0 +1,150 @@
+"""Values of float inputs before their domain is applied; inputs.py tells what each distribution uncovers."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.judge.budget import UNIT
+from cudal1_compile.judge.extremes import (
+    MAGNITUDES,
+    NONFINITE,
+    lines,
+    reaches_integers,
+    reduced_dims,
+    with_magnitudes,
+    with_nonfinite,
+)
+from cudal1_fx_passes.program import Input, Literal, Program
+
+MIXED = "mixed"
+NEAR = 1e-4  # relative deviation within a row of `near_rows`
+_ORDINARY = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges", "uniform_rows", "near_rows")
+_LARGEST = {"f16": 100.0, "bf16": 1e4, "f32": 1e4, "f64": 1e4}
+
+
+def float_values(
+    program: Program, item: Input, shape: list[int], distribution: str, generator: torch.Generator
+) -> Tensor:
+    """In float64, over the whole line."""
+    if distribution == MIXED:
+        return _mixed(program, item, shape, generator)
+    x = _ordinary(program, item, shape, distribution, generator)
+    if distribution == "uniform_rows":
+        x = _along_reductions(program, item, x, generator)
+    if distribution == "near_rows":
+        x = _first_along_reductions(program, item, x) * (1.0 + NEAR * x)
+    if distribution == MAGNITUDES:
+        x = with_magnitudes(program, item, x, generator)
+    if distribution != MAGNITUDES or reaches_integers(program):
+        x = x.clamp(-_LARGEST[item.dtype], _LARGEST[item.dtype])
+    if distribution == NONFINITE and not reaches_integers(program):
+        x = with_nonfinite(program, item, x, generator)
+    return x
+
+
+def _mixed(program: Program, item: Input, shape: list[int], generator: torch.Generator) -> Tensor:
+    """Each line (each element, where nothing is reduced, or all) of another distribution."""
+    kinds: tuple[str, ...] = (*_ORDINARY, MAGNITUDES, NONFINITE)
+    found = float_values(program, item, shape, kinds[0], generator)
+    line = lines(program, item, found)
+    if line.numel() == 1:
+        kinds = kinds[:-1]  # a NaN would be all that is seen
+        line = torch.arange(found.numel(), device=found.device).reshape(found.shape)
+    turn = torch.randperm(line.numel(), generator=generator, device=found.device)[line] % len(kinds)
+    for i, kind in enumerate(kinds[1:], 1):
+        found = torch.where(turn == i, float_values(program, item, shape, kind, generator), found)
+    return found
+
+
+def _ordinary(
+    program: Program, item: Input, shape: list[int], distribution: str, generator: torch.Generator
+) -> Tensor:
+    device = generator.device
+    x = torch.randn(shape, generator=generator, device=device, dtype=torch.float64)
+    match distribution:
+        case "offset":
+            return x + 5.0
+        case "scaled":
+            return x * 10.0
+        case "small":
+            return x * 0.1
+        case "heavy":
+            spread = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
+            return x / spread.clamp_min(1e-4)  # about one value in a hundred is over 88, where exp overflows
+        case "blocks":
+            return torch.where(block_mask(shape, generator), x * 2.0, torch.zeros_like(x))
+        case "integers":
+            return torch.randint(-4, 5, shape, generator=generator, device=device).double()
+        case "edges":
+            return _edges(program, item, x, generator)
+        case "coherent":
+            return x.abs() + 0.5
+        case _:
+            return x
+
+
+def block_mask(shape: list[int], generator: torch.Generator) -> Tensor:
+    """True on one contiguous block of each row and on some single elements; the rest of the tensor is constant."""
+    device = generator.device
+    sparse = torch.rand(shape, generator=generator, device=device) < 0.02
+    if not shape:
+        return torch.ones_like(sparse)
+    width = shape[-1]
+    start = torch.randint(0, width, [*shape[:-1], 1], generator=generator, device=device)
+    place = torch.arange(width, device=device)
+    return sparse | ((place >= start) & (place < start + max(1, width // 8)))
+
+
+def _edges(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
+    """Values at, next to and around every literal, zero and one included; a third stays normal."""
+    literals = {0.0, 1.0, -1.0, 0.5}
+    for op in program.ops:
+        literals |= {float(o.value) for o in op.operands if isinstance(o, Literal) and math.isfinite(o.value)}
+    centre = torch.tensor(sorted(v for v in literals if abs(v) < 1e6), device=x.device, dtype=torch.float64)
+    shape = list(x.shape)
+    pick = torch.randint(0, len(centre), shape, generator=generator, device=x.device)
+    step = torch.tensor([0, 0, 0, 0, 1e-3, -1e-3, 0.1, -0.1, 1, -1], device=x.device, dtype=torch.float64)
+    move = torch.randint(0, len(step), shape, generator=generator, device=x.device)
+    ulp = (2.0 * UNIT[item.dtype] * centre.abs())[pick].clamp_min(1e-30)
+    next_to = torch.where(move == 2, ulp, 0.0) - torch.where(move == 3, ulp, 0.0)
+    near = centre[pick] + next_to + step[move] * (1.0 + 0.5 * x.abs().clamp_max(1.0))
+    return torch.where(torch.rand(shape, generator=generator, device=x.device) < 0.67, near, x)
+
+
+def _along_reductions(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
+    """One value along all reduced axes, or two values in every second row: roundings do not average out.
+
+    Equal terms uncover rounded terms of a sum, and sums of squares whose mean is taken away afterwards; two
+    values uncover rounded deviations from a mean.
+    """
+    dims = reduced_dims(program, item)
+    if not dims:
+        return x
+    rows = torch.zeros([1] * x.dim(), dtype=torch.int64, device=x.device)
+    second = torch.rand(x.shape, generator=generator, device=x.device) < 0.5
+    for d, size in enumerate(x.shape):
+        if d not in dims:
+            steps = torch.arange(size, device=x.device)
+            rows = rows + steps.reshape([size if i == d else 1 for i in range(x.dim())])
+    x = _first_along_reductions(program, item, x)
+    return torch.where(second & (rows % 2 == 1), 0.4 * x, x)
+
+
+def _first_along_reductions(program: Program, item: Input, x: Tensor) -> Tensor:
+    """The first element along every reduced axis, which stays as an axis of size one."""
+    for d in reduced_dims(program, item):
+        x = x.narrow(d, 0, 1)
+    return x
+
+
+def coherent_mantissa(x: Tensor) -> Tensor:
+    """Positive values whose rounding to bf16, f16 or TF32 always goes down, by a visible part of an ulp.
+
+    Mantissa: seven bits as they were, then 001, then 01, then bits as they were; f32 holds it exactly.
+    """
+    bits = x.float().view(torch.int32)
+    kept = bits & ~0xFFFF
+    return (kept | (0b001 << 13) | (0b01 << 11) | (bits & 0x7FF)).view(torch.float32).double()
