@@ -6,6 +6,7 @@ A failure prints the program and the code; rerun it with `generate_task(random.R
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -22,6 +23,7 @@ from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.quickcheck import Unusable, check, make_subject
 from cudal1_trainer.tasks import FAMILIES, generate_task
 from cudal1_trainer.teachers import Schedule, variants, write_reply
+from cudal1_trainer.variants import print_schedule
 
 pytestmark = pytest.mark.host
 
@@ -310,6 +312,87 @@ def test_strategies_with_scratch(strategy: str) -> None:
             assert (reason := refusal(program, found[seed % len(found)], seed)) is None, reason
             done += 1
     assert done == 6
+
+
+# region, what the schedule's name matches: designs that few of the regions above are large enough for
+DESIGNS = {
+    "column_sums_in_vectors": (
+        """region v1
+dims d0=517 d1=36
+in0 bf16[d0,d1]
+in1 bf16[d0,d1]
+in2 f32[d1]
+in3 f32[d0]
+t0 bf16[d0,d1] = mul(in0, 0.5)
+t1 bf16[d0,d1] = mul(in1, t0)
+t2 f32[d0,d1] = cast(t1)
+t3 f32[d0,d1] = mul(t2, in2)
+t4 f32[d0,d1] = mul(t3, in3)
+t5 f32[d1] = mean(t4) over d0
+t6 f32[d1] = mul(t5, in2)
+out0 bf16[d0,d1] = t1
+out1 bf16[d1] = t6
+""",
+        r"split/split_tile\.[24]\.",
+    ),
+    "one_column_a_thread_beside_an_output": (
+        """region v1
+dims d0=311 d1=45
+in0 f16[d0,d1]
+t0 f16[d0,d1] = neg(in0)
+t1 f16[d1] = sum(t0) over d0
+out0 f16[d0,d1] = t0
+out1 f16[d1] = t1
+""",
+        r"split/split_tile\.1\.",
+    ),
+    "loss_and_its_gradient": (
+        """region v1
+dims d0=29492
+in0 f32[d0]
+in1 f32[d0]
+t0 f32[d0] = sub(in0, in1)
+t1 f32[d0] = mul(t0, t0)
+t2 f32[] = mean(t1) over d0
+t3 f32[d0] = mul(t0, 6.781684027777777e-05)
+out0 f32[] = t2
+out1 f32[d0] = t3
+""",
+        r"split/split_block\.4\.",
+    ),
+    "variance_read_once": (
+        """region v1
+dims d0=4 d1=6 d2=1252
+in0 f16[d0,d1,d2]
+t0 f32[d0,d1,d2] = cast(in0)
+t1 f32[d1] = var(t0, 0.0) over d0,d2
+t2 f32[d1] = mean(t0) over d0,d2
+out0 f32[d1] = t1
+out1 f32[d1] = t2
+""",
+        r"split/split_block\.4\.\d+\.r\.s",
+    ),
+    "column_variance_read_once": (
+        """region v1
+dims d0=1501 d1=35
+in0 bf16[d0,d1]
+t0 f32[d0,d1] = cast(in0)
+t1 f32[d1] = var(t0) over d0
+out0 f32[d1] = t1
+""",
+        r"split/split_tile\.1\.\d+\.r\.s",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_designs_for_few_groups(name: str) -> None:
+    text, wanted = DESIGNS[name]
+    program = parse_program(text)
+    found = [s for s in variants(program) if re.search(wanted, print_schedule(s))]
+    for schedule in found[:1] + found[-1:]:
+        assert (reason := refusal(program, schedule, 1)) is None, reason
+    assert found
 
 
 def test_a_wrong_kernel_is_seen() -> None:

@@ -29,7 +29,7 @@ class GroupedWriter:
         self.stage, self.schedule, self.name = stage, schedule, name
         self.kept, self.order = group_order(stage), reduced_order(stage)
         variables = tuple(v for v in (Var("g", self.kept), Var("c", self.order)) if v.axes)
-        axis = self.order[-1] if schedule.vector > 1 else None
+        axis = self._vector_axis() if schedule.vector > 1 else None
         spelled: dict[str, str] = {}
         late = late_loads(stage)
         space = Space(stage.program, variables, registers=spelled)
@@ -58,6 +58,12 @@ class GroupedWriter:
             self._close()
         names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
         return Kernel(self.name, "\n".join(self.lines.text), self.grid, self.block, names)
+
+    def _vector_axis(self) -> str:
+        return self.order[-1]
+
+    def _declare(self, phase: Phase) -> str:
+        return declare(phase)
 
     @property
     def last_level(self) -> int:
@@ -92,7 +98,7 @@ class GroupedWriter:
                     f"const int h = blockIdx.x * {TILE} + threadIdx.x;", f"const int g = min(h, {total} - 1);"
                 )
         if s.cached:
-            lines.add(f"constexpr int C = cdiv({size_of(self.order)}, {product(self._threads(), s.vector)});")
+            lines.add(self._chunks_line())
         lines.add(*self.group.index_lines([*self.group_reads, *self.group_writes], self.group_ops))
         for b in self.group_reads:
             if b.key not in self.group.late:
@@ -102,6 +108,10 @@ class GroupedWriter:
         if s.cached:
             lines.add(*self.elements.declare_loads(self.element_reads))
             lines.add(*self.elements.declare_cached(self.element_ops))
+
+    def _chunks_line(self) -> str:
+        """Declares how many vectors of its group a thread keeps."""
+        return f"constexpr int C = cdiv({size_of(self.order)}, {product(self._threads(), self.schedule.vector)});"
 
     def _threads(self) -> int:
         s = self.schedule
@@ -116,11 +126,11 @@ class GroupedWriter:
         if s.cached and not here and not stores and not ops:
             return
         loads = self._loads(ops, here, stores, level)
-        lines.add(*[declare(p) for p in here])
+        lines.add(*[self._declare(p) for p in here])
         head = self._loop_head(bool(stores))
         with lines.block(head):
             if s.cached:
-                lines.add(f"const int c = {self._cached_position()};", f"if (c >= {size_of(self.order)}) break;")
+                lines.add(f"const int c = {self._cached_position()};", f"if (c >= {self._end()}) break;")
             self._body(loads, ops, here, stores)
 
     def _in_pass(self, ready: int, level: int) -> bool:
@@ -147,7 +157,7 @@ class GroupedWriter:
         for line in self.elements.visit(loads, ops, stores, updates):
             if isinstance(line, list):
                 write_each(self.lines, self.schedule.vector, line)
-            elif self.schedule.mapping == "tile" and line.startswith("st("):
+            elif self.schedule.mapping == "tile" and line.startswith(("st(", "vstore")):
                 # lanes past the last group repeat it and must not store
                 self.lines.add(f"if (h < {size_of(self.kept)}) {line}")
             else:
@@ -169,6 +179,9 @@ class GroupedWriter:
         return {"block": "threadIdx.x", "warp": "lane", "thread": "0", "tile": "threadIdx.y"}[
             self.schedule.mapping
         ]
+
+    def _end(self) -> str:
+        return size_of(self.order)
 
     def _cached_position(self) -> str:
         s, first, threads = self.schedule, self._first(), self._threads()

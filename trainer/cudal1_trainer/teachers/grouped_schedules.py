@@ -12,13 +12,15 @@ from cudal1_trainer.teachers.grouped import TILE, group_order, main_buffer, redu
 from cudal1_trainer.teachers.reduction import phases
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.space import vector_fits
-from cudal1_trainer.teachers.split import is_splittable
+from cudal1_trainer.teachers.split_parts import is_splittable
+from cudal1_trainer.teachers.split_wide import column_vectors, is_wide
 from cudal1_trainer.teachers.stage import Stage, is_reduction
 
 SM_COUNT = 132  # the layouts are tuned for this many; they are right on any GPU
 ROUNDED_SUMS = ("sum", "mean", "var", "logsumexp", "prod")
 REGISTER_BUDGET = 96  # values of a group that a thread may keep, all arrays together
 MAX_SPLITS = 512
+PART_REGISTERS = 32  # values that a thread of a split reduction keeps: enough loads in flight, and full SMs
 MAX_SERIAL = 1024  # terms that one thread adds up: longer sums are at times too far off
 
 
@@ -141,19 +143,22 @@ def _column_schedules(stage: Stage) -> list[StageSchedule]:
 def _split_schedules(stage: Stage) -> list[StageSchedule]:
     groups, count = stage.program.size(stage.kept), stage.program.size(stage.reduced)
     rows = is_row_like(stage)
-    blocks = groups if rows else -(-groups // TILE)
-    if blocks >= SM_COUNT * 4 or count < (512 if rows else 64):
+    if (groups if rows else -(-groups // TILE)) >= SM_COUNT * 4 or count < (512 if rows else 64):
         return []
     found = []
+    mapping = "split_block" if rows else "split_tile"
+    several = pass_count(stage) > 1 and crossing_values(stage) == 1 and _static(stage)
     for block in (128, 256, 512):
-        for vector in row_vectors(stage)[:2] if rows else [1]:
+        for vector in row_vectors(stage)[:2] if rows else [1, *column_vectors(stage)[:2]]:
+            blocks = groups if rows else -(-groups // (TILE * vector))
             work = block * vector if rows else block // TILE
             for waves in (8, 4, 2, 1, 1 / 4, 1 / 16, 1 / 64):
                 splits = _power_of_two(SM_COUNT * waves * 256 // block / blocks)
                 if 2 <= splits <= MAX_SPLITS and count >= splits * work:
-                    found.append(
-                        StageSchedule("split_block" if rows else "split_tile", vector, block, False, splits)
-                    )
+                    found.append(StageSchedule(mapping, vector, block, False, splits))
+            splits = 2 * _power_of_two(count * vector / (work * PART_REGISTERS))
+            if several and 2 <= splits <= 4 * MAX_SPLITS:
+                found.append(StageSchedule(mapping, vector, block, True, splits))
     return found
 
 
@@ -164,12 +169,14 @@ def _power_of_two(x: float) -> int:
 def _rank(stage: Stage, s: StageSchedule) -> float:
     """An estimate of badness: idle SMs, repeated passes, narrow accesses, awkward block sizes."""
     groups, count = stage.program.size(group_order(stage)), stage.program.size(stage.reduced)
-    lanes = _lanes(s)
-    threads = groups * lanes
+    lanes, columns = _lanes(s), s.vector if is_wide(s) else 1
+    vector = s.vector // columns
+    threads = groups * lanes / columns
     item = ITEM_BYTES[main_buffer(stage).dtype]
     passes = 1 if s.cached else pass_count(stage)
     busy = min(1.0, threads / (SM_COUNT * 1024))
-    held = -(-count // (lanes * s.vector)) * s.vector
+    held = -(-count // (lanes * vector)) * vector
     waste = held * lanes / max(1, count)
-    wide = min(16, s.vector * item) / 16 if is_row_like(stage) and s.mapping != "thread" else 0.7
+    along = is_wide(s) or (is_row_like(stage) and s.mapping != "thread")
+    wide = min(16, s.vector * item) / 16 if along else 0.7
     return passes * waste / (busy * (0.5 + 0.5 * wide)) + 0.02 * abs(s.block.bit_length() - 9)
