@@ -377,7 +377,7 @@ out1 f32[d1] = t2
 dims d0=1501 d1=35
 in0 bf16[d0,d1]
 t0 f32[d0,d1] = cast(in0)
-t1 f32[d1] = var(t0) over d0
+t1 f32[d1] = var(t0, 1.0) over d0
 out0 f32[d1] = t1
 """,
         r"split/split_tile\.1\.\d+\.r\.s",
