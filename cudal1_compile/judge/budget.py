@@ -19,8 +19,11 @@ REFERENCE_FACTOR = 4.0
 SAFETY = 1.5
 RMS_LIMIT = 0.8
 EXEMPT_SHARE = 1e-3  # of the elements of a discrete output, where rounding alone may decide
+SPECIAL_RTOL = 2.0**-6  # where the oracle or the native reference is not finite, from the other one
 MAX_NONFINITE = 1e-2  # share of a reference's elements; above it the inputs are changed
 
+TF32_UNIT = 2.0**-11
+TF32_SPREAD = 4.0  # six standard deviations of a mean of roundings, SAFETY included
 UNIT = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11, "f64": 2.0**-53}
 TINY = {"f32": 2.0**-126, "bf16": 2.0**-126, "f16": 2.0**-24, "f64": 2.0**-1022}  # may be flushed to zero
 LARGEST = {"f32": 3.4028234e38, "bf16": 3.3895313e38, "f16": 65504.0, "f64": 1.7976931e308}

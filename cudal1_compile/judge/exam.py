@@ -4,7 +4,7 @@
 
 A distribution whose reference is not finite in over 1% of the elements gets smaller inputs or is left out,
 unless it is there for such values.
-Shapes vary only where sizes are symbolic and no operand is read at an index, since window sizes hang together.
+Shapes vary along symbolic axes, unless an operand is read at a computed place along them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, make_inputs
 from cudal1_compile.judge.stacked import expect_stacked, stack
 from cudal1_compile.judge.vacuity import find_vacuous
-from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program, Ref
+from cudal1_fx_passes.program import ITEM_BYTES, Axis, Literal, Program, Ref
 
 LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer distributions run
 HUGE_ELEMENTS = 1 << 26
@@ -181,12 +181,26 @@ def _too_large(program: Program, cases: int, room_bytes: int) -> str | None:
 
 
 def _size_variants(program: Program, count: int) -> Iterator[Mapping[str, int]]:
-    """Sizes of the symbolic axes for each case; the example's sizes where they must hang together."""
-    symbolic = [a for a in program.axes if a.symbolic]
-    indexed = any(isinstance(x, Ref) and x.access for op in program.ops for x in op.operands)
+    """Sizes of the symbolic axes for each case: every second one has others, some larger than the example's."""
+    free = _independent_symbolic(program)
+    doubles = tensor_elements(program) << len(free) <= LARGE_ELEMENTS
     for i in range(count):
-        if not symbolic or indexed or i % 2 == 0:
+        if not free or i % 2 == 0:
             yield {}
-        else:
-            other = (1, 7, 0, 33)[(i // 2) % 4]
-            yield {a.name: max(1, a.size - 1) if other == 0 else min(other, max(1, a.size)) for a in symbolic}
+            continue
+        turn = (i // 2) % 5
+        yield {
+            a.name: (a.size + 1, 1, 7, 2 * a.size + 3 if doubles else a.size + 2, max(1, a.size - 1))[turn]
+            for a in free
+        }
+
+
+def _independent_symbolic(program: Program) -> list[Axis]:
+    """Symbolic axes that no operand is read along at a computed place: window sizes hang together."""
+    tied: set[str] = set()
+    for op in program.ops:
+        for x in op.operands:
+            if isinstance(x, Ref):
+                for axis, index in x.access:
+                    tied |= {a for _, a in index.terms} | ({axis} if index.value is None else set())
+    return [a for a in program.axes if a.symbolic and a.name not in tied]

@@ -20,6 +20,9 @@ NONFINITE = "nonfinite"
 EXTREMES = (MAGNITUDES, NONFINITE)  # used as they are, however few of their references are finite
 _LEVELS = (-30.0, 14.0, -12.0, 24.0, -22.0, 3.0)  # powers of two; squares and their sums stay finite in f32
 _LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)
+# torch gives a mean of infinities, and a logsumexp; Welford's formula and the textbook's give NaN
+_OWN_INFINITIES = ("mean", "var", "logsumexp")
+_SHORT = 8  # operations
 _DENORMAL = {"f16": 3e-7, "f64": 1e-310}
 WIDE_INTEGERS = {"i64": 1 << 40, "i32": 1 << 20, "i16": 1 << 14, "i8": 127}
 
@@ -59,8 +62,7 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
         return torch.where(order % 4 == 0, kinds[order // 4 % len(kinds)], x)
     if line.numel() == 1 and any(_has_lines(program, other) for other in program.inputs):
         return x  # a vector of weights takes part in every row
-    # the mean of an infinity is it, but NaN where a mean is corrected term by term, as Welford's is
-    averages = any(op.fn in ("mean", "var") for op in program.ops)
+    averages = any(op.fn in _OWN_INFINITIES for op in program.ops)
     place = _one_a_line(program, item, x, generator)
     x = torch.where(place & (order % 4 == 0), kinds[0 * order if averages else order // 4 % 3], x)
     return x if averages or line.numel() == 1 else x.masked_fill(order % 16 == 1, -torch.inf)
@@ -81,8 +83,9 @@ def reaches_integers(program: Program) -> bool:
 
 def _odd_values(program: Program, item: Input, x: Tensor) -> Tensor:
     tiny = _DENORMAL.get(item.dtype, 1e-39)
-    # where values are summed, whether an overflow shows may depend on the order
-    huge = 1e4 if any(op.over for op in program.ops) or item.dtype == "f16" else 1e30
+    # in sums and long formulas it depends on the order of work whether an overflow shows
+    short = len(program.ops) <= _SHORT and not any(op.over for op in program.ops)
+    huge = 1e30 if short and item.dtype != "f16" else 1e4
     found = [torch.nan, torch.inf, -torch.inf, 0.0, -0.0, tiny, -tiny, huge, -huge, 1 / huge]
     return torch.tensor(found, device=x.device, dtype=torch.float64)
 

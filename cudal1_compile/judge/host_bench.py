@@ -21,6 +21,7 @@ from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError, LaunchError
+from cudal1_compile.judge.cases import Case
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam, tensor_elements
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
@@ -32,7 +33,7 @@ from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Order, run_isolated
 from cudal1_compile.runtime.plan import buffer_names
 from cudal1_compile.runtime.target import Target
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program import INT_DTYPES, Program
 from cudal1_fx_passes.text import print_program
 
 MAX_ELEMENTS = 1 << 23  # of inputs and outputs: beyond it fibers take minutes
@@ -58,7 +59,7 @@ class _IsolatedRunner:
         self._wall_s = wall_s
         self._count = count
         self._launches = 0
-        self.cost = 0  # the largest of the checked runs, cost units
+        self.cost = 0  # the largest of the checked runs of the example's sizes, cost units
 
     def launch(
         self,
@@ -76,7 +77,8 @@ class _IsolatedRunner:
         self._count(run)
         if not run.ok:
             raise TrialStopped(run.message)
-        self.cost = max(self.cost, run.cost or 0)
+        if not sizes:
+            self.cost = max(self.cost, run.cost or 0)
 
     def wait(self) -> None:
         """A launch has ended when it returns."""
@@ -144,7 +146,7 @@ class HostBench:
     def _trials(
         self, program: Program, candidate: Candidate, checked: Binary, exam: Exam, thorough: bool
     ) -> Verdict:
-        legality = exam if thorough else replace(exam, cases=exam.cases[:1])
+        legality = exam if thorough else replace(exam, cases=_legality_cases(exam))
         checker = _IsolatedRunner(program, candidate, checked.image, self.limits.host_s, self._count)
         found = Trial(legality, candidate, checker, CPU).verify(repeats=0)
         if isinstance(found, Wrong):
@@ -179,3 +181,11 @@ class HostBench:
                     self._exams.popitem(last=False)
             self._exams.move_to_end(key)
         return found
+
+
+def _legality_cases(exam: Exam) -> tuple[Case, ...]:
+    """Few, since a check build is slow: the first one, indices at their ends, and one of each other size."""
+    sizes = {tuple(c.sizes.items()): c for c in reversed(exam.cases) if c.sizes}
+    indexed = any(i.dtype in INT_DTYPES for i in exam.program.inputs)
+    ends = [c for c in exam.cases if c.name == "edges" and indexed]
+    return (exam.cases[0], *ends, *sizes.values())
