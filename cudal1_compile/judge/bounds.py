@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.budget import ACCUMULATOR, TINY, UNIT, growth, roundings
+from cudal1_compile.judge.budget import ACCUMULATOR, TF32_SPREAD, TF32_UNIT, TINY, UNIT, growth, roundings
 from cudal1_fx_passes.evaluate import run_op
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Op, Program, Ref
@@ -351,4 +351,7 @@ def _dot(trace: _Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[st
     terms = torch.tensor(float(trace.program.size(op.over)), device=trace.device, dtype=torch.float64)
     unit = trace.accumulator(op.dtype)
     own = values[op.name].abs() * trace.unit(op.dtype)
+    if op.fn == "dot_tf32":  # both factors of each term are rounded; unlike terms average it out
+        spread = 1.0 if trace.coherent else min(1.0, TF32_SPREAD / float(terms) ** 0.5)
+        own = own + 2.0 * TF32_UNIT * spread * plain
     return carried + unit * growth(terms, trace.coherent) * plain + own

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.products import match_convolution, run_convolution
 from cudal1_fx_passes.program import FLOAT_DTYPES, Index, Input, Literal, Op, Operand, Output, Program, Ref
 
 TORCH_DTYPE: dict[str, torch.dtype] = {
@@ -93,6 +94,10 @@ def _run(
     span = tuple(a.name for a in p.axes if a.name in op.axes or a.name in op.over)
     if spec.kind is Kind.IOTA:
         return torch.arange(extent[op.over[0]], dtype=dtype, device=device)
+    if spec.kind is Kind.DOT and not float64 and op.fn == "dot_tf32":
+        values = values | {x.name: round_to_tf32(values[x.name]) for x in op.operands if isinstance(x, Ref)}
+    if (found := _convolution(p, op, values, extent)) is not None:
+        return found.to(dtype)
     literal_dtype = _operand_dtype(p, op, float64)
     read = [_read(p, x, values, extent, span, literal_dtype, device) for x in op.operands]
     if spec.kind is Kind.POINTWISE:
@@ -128,6 +133,29 @@ def _reduce(
     else:
         fill = spec.identity
     return spec.run(torch.where(inside, x, torch.full_like(x[..., :1], fill)), dims, *extra).to(dtype)
+
+
+def round_to_tf32(x: Tensor) -> Tensor:
+    """Float32 values to ten bits of mantissa, ties away from zero."""
+    bits = x.contiguous().view(torch.int32)
+    return torch.where(x.isfinite(), ((bits + 0x1000) & ~0x1FFF).view(torch.float32), x)
+
+
+def _convolution(p: Program, op: Op, values: dict[str, Tensor], extent: Mapping[str, int]) -> Tensor | None:
+    """A `dot` that is a convolution, by torch's own; None for any other. In full precision, whatever the flags."""
+    found = match_convolution(p, op) if all(extent[a.name] == a.size for a in p.axes) else None
+    if found is None:
+        return None
+    operands = [values[x.name] for x in op.operands if isinstance(x, Ref)]
+    if not all(x.is_floating_point() for x in operands):
+        return None
+    allowed = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        made: Tensor = run_convolution(p, op, found, (operands[0], operands[1]))
+        return made
+    finally:
+        torch.backends.cudnn.allow_tf32 = allowed
 
 
 def _dot(

@@ -145,4 +145,6 @@ OPS: dict[str, OpSpec] = {
     # others
     "iota": OpSpec(Kind.IOTA, 0, torch.arange, Result.INDEX),
     "dot": OpSpec(Kind.DOT, 2, torch.mul, commutative=True, identity=0.0),
+    # of float32 operands that may be rounded to TF32, where torch's flags allow it to the library
+    "dot_tf32": OpSpec(Kind.DOT, 2, torch.mul, commutative=True, identity=0.0),
 }

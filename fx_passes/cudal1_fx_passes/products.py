@@ -3,16 +3,29 @@
     t0 f32[d0,d4,d5] = dot(in0[d2=2*d5+k0-1], in1) over d1,k0    ->    conv1d(in0, in1, stride=2, padding=1)
 
 Axes sort themselves: in both operands and kept is a group, in both and summed an input channel, only in the
-weight an output channel, only in what is read a batch. Matching only; to_aten.py writes the calls.
+weight an output channel, only in what is read a batch. `run_convolution` calls it, on tensors or on fx proxies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Program, Ref, operand_axes
 
 MAX_SPATIAL = 3
+_CONVOLUTION: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_TRANSPOSED: dict[int, Callable[..., Tensor]] = {
+    1: F.conv_transpose1d,
+    2: F.conv_transpose2d,
+    3: F.conv_transpose3d,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +56,7 @@ class Convolution:
 
 def match_convolution(program: Program, op: Op) -> Convolution | None:
     """The convolution that a `dot` is, or None where torch's conv functions do not compute it."""
-    if op.fn != "dot" or not all(isinstance(x, Ref) for x in op.operands):
+    if OPS[op.fn].kind is not Kind.DOT or not all(isinstance(x, Ref) for x in op.operands):
         return None
     a, b = (x for x in op.operands if isinstance(x, Ref))
     if bool(a.access) == bool(b.access):
@@ -55,6 +68,39 @@ def match_convolution(program: Program, op: Op) -> Convolution | None:
         if len(found) == len(spatial) <= MAX_SPATIAL:
             return _sort_axes(program, op, read, weight, tuple(found), a is not read, match is _transposed)
     return None
+
+
+def run_convolution(program: Program, op: Op, c: Convolution, operands: tuple[Any, Any]) -> Any:
+    """The convolution of two tensors (or proxies), dims of operands and result in the program's axis order."""
+    refs = [x.name for x in op.operands if isinstance(x, Ref)]
+    turn = -1 if c.swapped else 1
+    (read, weight), (x, w) = refs[::turn], operands[::turn]
+
+    def sizes(axes: tuple[str, ...]) -> list[int]:
+        return [program.axis[a].size for a in axes]
+
+    def grouped(value: Any, name: str, merged: tuple[tuple[str, ...], ...], rest: tuple[str, ...]) -> Any:
+        """Some groups of axes merged into one dim each, then the rest one by one."""
+        wanted = (*(a for axes in merged for a in axes), *rest)
+        turned = _permuted(value, program.value_axes[name], wanted)
+        return torch.reshape(turned, [*(program.size(axes) for axes in merged), *sizes(rest)])
+
+    x = grouped(x, read, (c.batch, (*c.groups, *c.inputs)), tuple(s.read for s in c.spatial))
+    inner = ((*c.groups, *c.inputs), c.outputs) if c.transposed else ((*c.groups, *c.outputs), c.inputs)
+    w = grouped(w, weight, inner, tuple(s.window for s in c.spatial))
+    stride, padding = [s.stride for s in c.spatial], [s.padding for s in c.spatial]
+    dilation, groups = [s.dilation for s in c.spatial], program.size(c.groups)
+    if c.transposed:
+        extra = [s.output_padding for s in c.spatial]
+        made = _TRANSPOSED[len(c.spatial)](x, w, None, stride, padding, extra, groups, dilation)
+    else:
+        made = _CONVOLUTION[len(c.spatial)](x, w, None, stride, padding, dilation, groups)
+    axes = (*c.batch, *c.groups, *c.outputs, *(s.out for s in c.spatial))
+    return _permuted(torch.reshape(made, sizes(axes)), axes, op.axes)
+
+
+def _permuted(x: Any, held: tuple[str, ...], wanted: tuple[str, ...]) -> Any:
+    return x if held == wanted else torch.permute(x, [held.index(a) for a in wanted])
 
 
 def _sort_axes(

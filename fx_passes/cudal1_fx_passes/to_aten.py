@@ -21,19 +21,12 @@ from torch.nn import functional as F
 
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.products import Convolution, match_convolution
+from cudal1_fx_passes.products import match_convolution, run_convolution
 from cudal1_fx_passes.program import Index, Literal, Op, Operand, Program, Ref
 
 _MAX_POOL: dict[int, Callable[..., Tensor]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 _AVG_POOL: dict[int, Callable[..., Tensor]] = {2: F.avg_pool2d, 3: F.avg_pool3d}
 
-
-_CONVOLUTION: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-_TRANSPOSED: dict[int, Callable[..., Tensor]] = {
-    1: F.conv_transpose1d,
-    2: F.conv_transpose2d,
-    3: F.conv_transpose3d,
-}
 _TENSORS_ONLY = ("fma", "maximum", "minimum", "logical_and", "logical_or", "logical_xor")  # take no numbers
 
 
@@ -171,7 +164,10 @@ class _Builder:
     def _dot(self, op: Op) -> fx.Node:
         convolution = match_convolution(self.program, op)
         if convolution is not None:
-            return self._convolution(op, convolution)
+            tracer = fx.proxy.GraphAppendingTracer(self.graph)
+            proxies = [fx.Proxy(self.nodes[x.name], tracer) for x in op.operands if isinstance(x, Ref)]
+            made: fx.Node = run_convolution(self.program, op, convolution, (proxies[0], proxies[1])).node
+            return made
         if any(isinstance(x, Literal) or x.access for x in op.operands):
             span = self._span(op)
             read = [self._operand(op, i, x, span) for i, x in enumerate(op.operands)]
@@ -182,32 +178,6 @@ class _Builder:
         held = [self.program.value_axes[n] for n in names]
         words = ["".join(letters[a] for a in axes) for axes in (*held, op.axes)]
         return self._call(torch.einsum, f"{words[0]},{words[1]}->{words[2]}", *(self.nodes[n] for n in names))
-
-    def _convolution(self, op: Op, c: Convolution) -> fx.Node:
-        """Both operands with their axes grouped as torch's convolutions take them."""
-        read, weight = reversed(op.operands) if c.swapped else op.operands
-        assert isinstance(read, Ref) and isinstance(weight, Ref)
-        x = self._grouped(read.name, (c.batch, (*c.groups, *c.inputs)), tuple(s.read for s in c.spatial))
-        inner = (*c.groups, *c.inputs), c.outputs
-        if not c.transposed:
-            inner = (*c.groups, *c.outputs), c.inputs
-        w = self._grouped(weight.name, inner, tuple(s.window for s in c.spatial))
-        stride, padding = [s.stride for s in c.spatial], [s.padding for s in c.spatial]
-        dilation, groups = [s.dilation for s in c.spatial], self.program.size(c.groups)
-        extra = [[s.output_padding for s in c.spatial]] if c.transposed else []
-        kind = (_CONVOLUTION, _TRANSPOSED)[c.transposed][len(c.spatial)]
-        order = (
-            (stride, padding, *extra, groups, dilation) if c.transposed else (stride, padding, dilation, groups)
-        )
-        made = self._call(kind, x, w, None, *order)
-        axes = (*c.batch, *c.groups, *c.outputs, *(s.out for s in c.spatial))
-        return self._permuted(self._call(torch.reshape, made, self._sizes(axes)), axes, op.axes)
-
-    def _grouped(self, name: str, merged: tuple[tuple[str, ...], ...], rest: tuple[str, ...]) -> fx.Node:
-        """A value with some groups of axes merged into one dim each, then the rest one by one."""
-        wanted = (*(a for axes in merged for a in axes), *rest)
-        x = self._permuted(self.nodes[name], self.program.value_axes[name], wanted)
-        return self._call(torch.reshape, x, [*(self.program.size(axes) for axes in merged), *self._sizes(rest)])
 
     def _masked(self, x: fx.Node, inside: fx.Node | None, fill: float, op: Op) -> fx.Node:
         if inside is None:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.evaluate import evaluate, round_to_tf32
 from cudal1_fx_passes.products import match_convolution
 from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_fx_passes.to_aten import to_aten
 
 
@@ -98,3 +98,16 @@ def test_convolutions_compile() -> None:
     inputs = tensor(2, 3, 10, 10), tensor(4, 3, 3, 3, seed=1)
     (got,) = torch.compile(to_aten(program), backend="eager", fullgraph=True)(*inputs)
     torch.testing.assert_close(got, evaluate(program, inputs)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_tf32_rounds_the_operands_of_the_native_reference_only() -> None:
+    program = parse_program(print_program(convolution(1, 1, 1)).replace("= dot(", "= dot_tf32("))
+    x, w = tensor(2, 3, 10, 10), tensor(4, 3, 3, 3, seed=1)
+    native, exact = evaluate(program, [x, w])[0], evaluate(program, [x, w], float64=True)[0]
+    wanted = F.conv2d(x.double(), w.double(), padding=1)
+    torch.testing.assert_close(exact, wanted)
+    error = (native - wanted).abs().max()
+    assert 1e-5 < error < 1e-2
+    assert torch.equal(
+        round_to_tf32(torch.tensor([1.0 + 2.0**-11, torch.inf])), torch.tensor([1.0 + 2.0**-10, torch.inf])
+    )

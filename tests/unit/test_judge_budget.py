@@ -12,7 +12,7 @@ from cudal1_compile.judge.cases import Case, parallel_axis
 from cudal1_compile.judge.compare import measure, read, refusal
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam, tensor_bytes
 from cudal1_compile.judge.inputs import DISTRIBUTIONS
-from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.evaluate import evaluate, round_to_tf32
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 
@@ -367,3 +367,25 @@ def test_an_argmax_may_keep_what_eager_rounds_and_no_less() -> None:
     assert _refusals(exam.cases, wide) == _refusals(exam.cases, rounded) == []
     last = [[299 - (a * b).bfloat16().flip(1).argmax(1)] for a, b in inputs]  # the last of equal values
     assert _refusals(exam.cases, last)
+
+
+CONVOLUTION = """region v1
+dims d0=2 d1=24 d2=12 d3=12 d4=8 d5=12 d6=12 k0=3 k1=3
+in0 f32[d0,d1,d2,d3]
+in1 f32[d4,d1,k0,k1]
+t0 f32[d0,d4,d5,d6] = dot(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1
+out0 f32[d0,d4,d5,d6] = t0
+"""
+
+
+@pytest.mark.parametrize(("fn", "allows"), [("dot", ["f32"]), ("dot_tf32", ["f32", "tf32"])])
+def test_products_are_as_precise_as_the_flags_ask(fn: str, allows: list[str]) -> None:
+    program = parse_program(CONVOLUTION.replace("dot(", f"{fn}("))
+    exam = prepare_exam(program, SEED, CPU, 1 << 31, ("normal", "offset", "heavy", "coherent"))
+    assert isinstance(exam, Exam)
+    roundings = {"f32": torch.clone, "tf32": round_to_tf32, "bf16": lambda x: x.bfloat16().float()}
+    for name, rounded in roundings.items():
+        results = [
+            [torch.nn.functional.conv2d(*(rounded(x) for x in case.inputs), padding=1)] for case in exam.cases
+        ]
+        assert bool(_refusals(exam.cases, results)) == (name not in allows), name
