@@ -42,7 +42,7 @@ from cudal1_fx_passes.program import Program
 
 PAGE = 4096
 CANARY_BYTES = 256
-CANARY = 0xA5
+CANARY = b"\xf5\xff"  # NaN in every float format: no sum swallows a read out of bounds
 OVERHEAD_BYTES = 1 << 30  # address space of the runner itself: stacks, tables, libraries, guard pages
 SHADOW_FACTOR = 7  # shadow memory a byte, with room to spare
 GRACE_S = 2.0  # between the child's own timer and the kill
@@ -117,7 +117,7 @@ def run_isolated(
         data = Path(folder, "data")
         _write_data(data, slots, buffers)
         Path(folder, "kernel.so").write_bytes(image)
-        text = _request(program, candidate, planned, slots, limits, checked, Path(folder), sizes)
+        text = _request(program, candidate, planned, slots, limits, checked, sizes)
         Path(folder, "request").write_text(text)
         run = _run_child(Path(folder), checked, limits, image)
         return _collect(run, data, slots, buffers, planned) if run.ok else run
@@ -147,10 +147,15 @@ def _write_data(path: Path, slots: list[_Slot], buffers: Mapping[str, Tensor]) -
     with path.open("wb") as file:
         at = 0
         for slot in slots:
-            file.write(bytes([CANARY]) * (slot.offset - at))
+            file.write(_canary(at, slot.offset))
             file.write(_memory(buffers[slot.name], slot.size))
-            file.write(bytes([CANARY]) * (slot.end - slot.offset - slot.size))
+            file.write(_canary(slot.offset + slot.size, slot.end))
             at = slot.end
+
+
+def _canary(start: int, end: int) -> bytes:
+    """What stands between two offsets of the file that belong to no buffer."""
+    return (CANARY * (end - start))[start % len(CANARY) :][: end - start]
 
 
 def _memory(tensor: Tensor, size: int) -> memoryview:
@@ -167,7 +172,6 @@ def _request(
     slots: list[_Slot],
     limits: HostLimits,
     checked: bool,
-    folder: Path,
     sizes: Mapping[str, int] | None,
 ) -> str:
     number = {slot.name: i for i, slot in enumerate(slots)}
@@ -177,8 +181,8 @@ def _request(
     order = ("forward", "reverse", "random").index(limits.order)
     lines = [
         f"limits {limits.cpu_s} {memory} {int(limits.wall_s * 1000)} {order} {limits.seed}",
-        f"object {folder / 'kernel.so'}",
-        f"data {folder / 'data'}",
+        "object ./kernel.so",  # relative to the child's folder, whose own name may hold blanks
+        "data data",
         *(f"buffer {slot.name} {slot.role} {slot.offset} {slot.size}" for slot in slots),
         *(f"int {dims[name]}" for name in symbolic),
         *(f"zero {number[name]}" for name, _ in planned.zeroed),
@@ -239,13 +243,12 @@ def _collect(
     """Checks the canaries and the inputs, copies outputs and scratch back, adds the cost of zeroing."""
     with data.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as found:
         for slot in slots:
-            before = found[slot.offset - CANARY_BYTES : slot.offset]
-            after = found[slot.offset + slot.size : slot.end]
-            if before.strip(bytes([CANARY])) or after.strip(bytes([CANARY])):
-                message = (
-                    f"out_of_bounds: a write {'before' if before.strip(bytes([CANARY])) else 'after'} {slot.name}"
-                )
-                return HostRun("fault", None, "out_of_bounds", message, None, run.wall_s)
+            ends = slot.offset + slot.size
+            sides = {"before": (slot.offset - CANARY_BYTES, slot.offset), "after": (ends, slot.end)}
+            for side, (start, end) in sides.items():
+                if found[start:end] != _canary(start, end):
+                    message = f"out_of_bounds: a write {side} {slot.name}"
+                    return HostRun("fault", None, "out_of_bounds", message, None, run.wall_s)
             memory = _memory(buffers[slot.name], slot.size)
             written = memoryview(found)[slot.offset : slot.offset + slot.size]
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -166,3 +167,12 @@ def test_nothing_is_left_behind() -> None:
     for _ in range(3):
         assert run_isolated(PROGRAM, candidate(), image, buffers()).ok
     assert len(set(os.listdir("/proc/self/fd"))) == len(before)
+
+
+def test_temporary_files_may_lie_in_a_folder_with_blanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "of the user"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    for check in (False, True):
+        found = run_isolated(PROGRAM, candidate(), build(PROGRAM, candidate(), HOST, check=check).image, buffers())
+        assert found.ok, found
