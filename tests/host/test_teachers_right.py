@@ -314,7 +314,7 @@ def test_strategies_with_scratch(strategy: str) -> None:
     assert done == 6
 
 
-# region, what the schedule's name matches: designs that few of the regions above are large enough for
+# region, pattern of the schedule: designs for which the regions above are too small
 DESIGNS = {
     "column_sums_in_vectors": (
         """region v1
@@ -372,6 +372,35 @@ out1 f32[d1] = t2
 """,
         r"split/split_block\.4\.\d+\.r\.s",
     ),
+    "softmax_of_masked_rows": (
+        """region v1
+dims d0=3 d1=4100
+in0 f32[d0,d1]
+in1 bool[d0,d1]
+t0 f32[d0,d1] = where(in1, in0, -inf)
+t1 f32[d0] = amax(t0) over d1
+t2 f32[d0,d1] = sub(t0, t1)
+t3 f32[d0,d1] = exp(t2)
+t4 f32[d0] = sum(t3) over d1
+t5 f32[d0,d1] = div(t3, t4)
+t6 f32[d0] = sum(in0) over d1
+out0 f32[d0,d1] = t5
+out1 f32[d0] = t6
+out2 f32[d0] = t1
+""",
+        r"grouped/online\.4\.",
+    ),
+    "logsumexp_of_odd_rows": (
+        """region v1
+dims d0=3 d1=4101
+in0 bf16[d0,d1]
+t0 f32[d0,d1] = cast(in0)
+t1 f32[d0] = logsumexp(t0) over d1
+t2 f32[d0,d1] = sub(t0, t1)
+out0 f32[d0,d1] = t2
+""",
+        r"grouped/online\.1\.",
+    ),
     "column_variance_read_once": (
         """region v1
 dims d0=1501 d1=35
@@ -386,7 +415,7 @@ out0 f32[d1] = t1
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_designs_for_few_groups(name: str) -> None:
+def test_designs(name: str) -> None:
     text, wanted = DESIGNS[name]
     program = parse_program(text)
     found = [s for s in variants(program) if re.search(wanted, print_schedule(s))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from cudal1_fx_passes.program import ITEM_BYTES
 from cudal1_trainer.teachers.element import late_loads, operand_keys
 from cudal1_trainer.teachers.grouped import TILE, group_order, main_buffer, reduced_order
+from cudal1_trainer.teachers.online import has_online
 from cudal1_trainer.teachers.reduction import phases
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.space import vector_fits
@@ -36,6 +37,7 @@ def is_row_like(stage: Stage) -> bool:
 def schedules(stage: Stage) -> list[StageSchedule]:
     found = _row_schedules(stage) if is_row_like(stage) else _column_schedules(stage)
     found += _split_schedules(stage) if is_splittable(stage) else []
+    found += _online_schedules(stage)
     if any(o.fn in ROUNDED_SUMS for o in stage.ops):
         shortest = min(_serial_terms(stage, s) for s in found)
         found = [s for s in found if _serial_terms(stage, s) <= max(MAX_SERIAL, shortest)]
@@ -48,12 +50,12 @@ def _serial_terms(stage: Stage, s: StageSchedule) -> int:
 
 def _lanes(s: StageSchedule) -> int:
     """Threads that share a group."""
-    rows = {"block": s.block, "warp": 32, "thread": 1, "tile": s.block // TILE}
+    rows = {"block": s.block, "online": s.block, "warp": 32, "thread": 1, "tile": s.block // TILE}
     return rows[s.mapping.removeprefix("split_")] * s.splits
 
 
-def pass_count(stage: Stage) -> int:
-    found, levels = phases(stage.program, stage.ops)
+def pass_count(stage: Stage, online: bool = False) -> int:
+    found, levels = phases(stage.program, stage.ops, online)
     stored = [levels.get(b.value, 0) for b in stage.writes if not set(b.span) <= set(stage.kept)]
     return max([p.level for p in found] + stored) + 1
 
@@ -140,6 +142,13 @@ def _column_schedules(stage: Stage) -> list[StageSchedule]:
     return found
 
 
+def _online_schedules(stage: Stage) -> list[StageSchedule]:
+    count = stage.program.size(stage.reduced)
+    if count < 4096 or not is_row_like(stage) or not has_online(stage):
+        return []
+    return [StageSchedule("online", v, b) for v in row_vectors(stage)[:2] for b in (256, 512, 1024)]
+
+
 def _split_schedules(stage: Stage) -> list[StageSchedule]:
     groups, count = stage.program.size(stage.kept), stage.program.size(stage.reduced)
     rows = is_row_like(stage)
@@ -173,7 +182,7 @@ def _rank(stage: Stage, s: StageSchedule) -> float:
     vector = s.vector // columns
     threads = groups * lanes / columns
     item = ITEM_BYTES[main_buffer(stage).dtype]
-    passes = 1 if s.cached else pass_count(stage)
+    passes = 1 if s.cached else pass_count(stage, s.mapping == "online")
     busy = min(1.0, threads / (SM_COUNT * 1024))
     held = -(-count // (lanes * vector)) * vector
     waste = held * lanes / max(1, count)

@@ -11,9 +11,9 @@ levels. How threads combine their parts is the caller's: `combine` spells it for
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cudal1_fx_passes.program import Literal, Op, Program, Ref
+from cudal1_fx_passes.program import Literal, Op, Operand, Program, Ref
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE, is_float
 from cudal1_trainer.teachers.stage import key_of, read_names
 
@@ -33,6 +33,7 @@ class Phase:
     update: str
     finish: tuple[str, ...]  # statements with {p} for the combined accumulator and {n} for the group's size
     defines: str | None  # the program's value that the finish defines
+    scale: tuple[str, str] | None = None  # online: the running maximum that the sum refers to, and the final one
 
 
 def reduced_value(op: Op) -> str:
@@ -48,20 +49,51 @@ def reduced_name(op: Op) -> str:
     return operand.name
 
 
-def phases(program: Program, ops: tuple[Op, ...]) -> tuple[list[Phase], dict[str, int]]:
-    """Lays out the reductions among `ops` (in order); also returns the level at which each value is ready."""
+def phases(program: Program, ops: tuple[Op, ...], online: bool = False) -> tuple[list[Phase], dict[str, int]]:
+    """Lays out the reductions among `ops` (in order); also returns the level at which each value is ready.
+
+    online: a sum of exponentials stands in the pass of its maximum.
+    """
     levels: dict[str, int] = {}
     found: list[Phase] = []
     means = {reduced_value(o): o for o in ops if o.fn == "mean"}
+    maxima = exponential_sums(ops) if online else {}
     for op in _means_first(ops):
         if not op.over or op.fn == "iota":
             levels[op.name] = max((levels.get(name, 0) for name in read_names(op)), default=0)
             continue
         at = max(levels.get(name, 0) for name in read_names(op))
+        if op.name in maxima:
+            at = levels[maxima[op.name].name] - 1
         made = _phases(program, op, at, means.get(reduced_value(op)), levels)
+        if op.name in maxima:
+            top = maxima[op.name].name
+            made = [replace(p, scale=(f"p{top[1:]}", top)) for p in made]
+        elif op.fn == "logsumexp" and online:
+            first, second = made
+            made = [first, replace(second, level=at, scale=(first.register, f"m{op.name[1:]}"))]
         found += made
         levels[op.name] = made[-1].level + 1
     return found, levels
+
+
+def exponential_sums(ops: tuple[Op, ...]) -> dict[str, Op]:
+    """The sums of exp(x - amax(x)), each with its amax."""
+    made = {o.name: o for o in ops}
+    found: dict[str, Op] = {}
+    for op in ops:
+        exp = made.get(reduced_name(op)) if op.fn == "sum" and op.dtype == "f32" else None
+        sub = made.get(_name(exp.operands[0])) if exp is not None and exp.fn == "exp" else None
+        top = made.get(_name(sub.operands[1])) if sub is not None and sub.fn == "sub" else None
+        if top is None or sub is None or top.fn != "amax" or top.over != op.over:
+            continue
+        if sub.operands[0] == top.operands[0] and sub.operands[1] == Ref(top.name):
+            found[op.name] = top
+    return found
+
+
+def _name(operand: Operand) -> str:
+    return operand.name if isinstance(operand, Ref) else ""
 
 
 def _means_first(ops: tuple[Op, ...]) -> list[Op]:
