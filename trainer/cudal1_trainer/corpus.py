@@ -29,6 +29,7 @@ from pathlib import Path
 
 from cudal1_compile.candidate import Reply
 from cudal1_compile.generate.tokens import Codec
+from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
@@ -44,13 +45,15 @@ from cudal1_trainer.pairs import (
 from cudal1_trainer.prior import Prior, load_prior
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scored import ScoredPrograms, read_scored, write_scored
-from cudal1_trainer.structures import read_structures, resize
+from cudal1_trainer.structures import read_structures, resize, with_sizes
+from cudal1_trainer.tasks import generate_task
 from cudal1_trainer.teachers import Schedule, variants
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
 from cudal1_trainer.variants import STUMBLES, WIDE_SEED, make_task, try_reply, write_variants
 
 log = logging.getLogger(__name__)
 
+NARROW_STEP = 16  # sizes of narrow tasks are multiples of it: every vector width fits
 SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
 
 
@@ -80,17 +83,24 @@ class Source:
             return []
 
     def _fresh(self, rng: random.Random) -> list[tuple[Program, Pair]]:
-        program = self._program(rng)
+        program = self.program(rng)
         if self.heldout.holds(program):
             return []
         return [(program, plain_pair(choose_facts(rng), program, r)) for r in self._replies(program, rng)]
 
-    def _program(self, rng: random.Random) -> Program:
-        """A structure cut from a small model at new sizes, or a task, most of them widened."""
+    def program(self, rng: random.Random) -> Program:
+        """A structure cut from a small model at new sizes, or a task, most of them widened, or a narrow one."""
+        if self.recipe.family:
+            return self._narrow(rng)
         if self.structures and rng.random() < self.recipe.structures:
             return resize(parse_program(rng.choice(self.structures)), rng)
         wide = WIDE_SEED if rng.random() < self.recipe.widened else 0
         return make_task(wide + rng.getrandbits(SEED_BITS))
+
+    def _narrow(self, rng: random.Random) -> Program:
+        """One of the recipe's few tasks at a new size."""
+        program = narrow_task(self.recipe.family, rng.randrange(self.recipe.pool))
+        return canonicalise(with_sizes(program, {program.axes[0].name: NARROW_STEP * rng.randint(4, 128)}))
 
     def _replies(self, program: Program, rng: random.Random) -> list[Reply]:
         """Replies of a few schedules, those likely fast more often."""
@@ -131,6 +141,17 @@ class Source:
         fast = [m for m in scored.measured if m.us <= limit]
         chosen = rng.choice(fast if rng.random() < self.recipe.good_share else scored.measured)
         return [(scored.program, plain_pair(self.scored.facts, scored.program, chosen.reply, "scored"))]
+
+
+@lru_cache(maxsize=64)
+def narrow_task(family: str, number: int) -> Program:
+    """A task of two or three f32 operations over one axis."""
+    rng = random.Random(f"narrow {number}")
+    while True:
+        found = generate_task(rng, family, 3, small=True)
+        plain = all(i.dtype == "f32" and i.strides is None for i in found.inputs) and not found.is_symbolic
+        if plain and len(found.axes) == 1 and 2 <= len(found.ops) <= 3:
+            return found
 
 
 def row_of(codec: Codec, pair: Pair) -> Row:

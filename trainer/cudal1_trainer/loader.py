@@ -75,11 +75,11 @@ def pack(rows: Sequence[Row], tokens_per_step: int, rng: random.Random) -> list[
     batches: list[Batch] = []
     at = 0
     while at < len(ordered):
-        length = _round_up(len(ordered[at].ids))
+        length = padded_length(len(ordered[at].ids))
         count = max(1, tokens_per_step // length)
         group = ordered[at : at + count]
         if len(group) * 2 >= count or not batches:
-            batches.append(_batch(group, length))
+            batches.append(make_batch(group, length))
         at += count
     rng.shuffle(batches)
     return batches
@@ -167,7 +167,7 @@ def _produce(make: ChunkMaker, first: int, stride: int, out: Any, stop: Event) -
         raise
 
 
-def _batch(group: Sequence[Row], length: int) -> Batch:
+def make_batch(group: Sequence[Row], length: int) -> Batch:
     tokens = np.zeros((len(group), length), np.uint16)
     spans = np.zeros((len(group), 2), np.int32)
     for i, row in enumerate(group):
@@ -176,5 +176,5 @@ def _batch(group: Sequence[Row], length: int) -> Batch:
     return Batch(tokens, spans)
 
 
-def _round_up(length: int) -> int:
+def padded_length(length: int) -> int:
     return -(-length // LENGTH_STEP) * LENGTH_STEP

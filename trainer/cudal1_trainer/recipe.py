@@ -42,6 +42,8 @@ class DataRecipe:
     scored_plain: float = 0.15  # share of plain pairs whose target is among the measured fastest
     structures: float = 0.55  # share of fresh programs cut from random small models, where the folder has some
     widened: float = 0.65  # share of fresh tasks that are made as wide as regions of models (widen.py)
+    family: str = ""  # where not empty, every fresh program is one of `pool` small tasks of it at a new size
+    pool: int = 8
     variants_per_task: int = 2  # pairs made of one unmeasured task
     rank_decay: float = 0.25  # of the weight of a schedule with its rank in the teachers' own order
     prior_tau: float = 0.06  # log time by which a schedule's weight falls to 1/e, where a prior is fitted
@@ -75,6 +77,37 @@ class ScoreRecipe:
 
 
 @dataclass(frozen=True, slots=True)
+class StageRecipe:
+    """Stage 2 or 3. What CUDA-L1 does not publish is this project's choice."""
+
+    minutes: float = 9.0  # of the loop
+    steps: int = 0  # where not 0, this many steps instead
+    tasks: int = 256  # programs practised on, all processes together
+    prompts: int = 32  # a step, all processes together
+    group: int = 12  # replies of one prompt
+    max_new: int = 1536  # tokens of a reply
+    temperature: float = 1.0
+    ahead: int = 1  # batches sampled while an older one is at the judge; 0 is on policy
+    updates: int = 2  # optimiser steps a batch
+    tokens_per_pass: int = 49_152  # padded tokens in one forward and backward
+    lr: float = 1e-4
+    warmup_steps: int = 5
+    grad_clip: float = 1.0
+    ratio_clip: float = 0.2
+    kl: float = 0.02  # weight of the distance to the checkpoint that the stage began with
+    baseline: str = "group"  # or leave_one_out
+    window: int = 64  # scores of a task behind its rolling mean and deviation
+    islands: int = 1  # populations of exemplars that do not see each other
+    migrate_steps: int = 20  # between two replacements of the worst island by the best variant
+    width: float = 0.1  # of a score bucket
+    tau: float = 0.25  # of the softmax over buckets
+    checkpoint_s: float = 60.0
+    silence_s: float = 180.0  # of the judge, after which it is killed
+    probe_tasks: int = 64  # held-out programs that are tried before and after
+    probe_samples: int = 4  # of each
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     name: str
     seed: int = 1
@@ -83,6 +116,8 @@ class Recipe:
     data: DataRecipe = field(default_factory=DataRecipe)
     train: TrainRecipe = field(default_factory=TrainRecipe)
     scores: ScoreRecipe = field(default_factory=ScoreRecipe)
+    self_supervised: StageRecipe = field(default_factory=StageRecipe)
+    contrastive: StageRecipe = field(default_factory=StageRecipe)
 
     @property
     def digest(self) -> str:
@@ -96,6 +131,8 @@ _PARTS: dict[str, type[Any]] = {
     "data": DataRecipe,
     "train": TrainRecipe,
     "scores": ScoreRecipe,
+    "self_supervised": StageRecipe,
+    "contrastive": StageRecipe,
 }
 
 

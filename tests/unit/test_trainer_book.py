@@ -1,0 +1,55 @@
+"""The book: verdicts are remembered, exemplars come from distinct buckets, islands stay apart until they migrate."""
+
+from __future__ import annotations
+
+from cudal1_compile.generate.exemplars import ExemplarConfig
+from cudal1_trainer.book import Book
+from cudal1_trainer.outcome import Outcome
+
+BUCKETS = ExemplarConfig("buckets", 2, 0.1, 0.25)
+
+
+def _note(book: Book, task: int, digest: str, score: float, island: int = 0) -> None:
+    book.note(task, island, digest, f"code {digest}", Outcome("right", score))
+
+
+def test_two_exemplars_come_from_distinct_buckets_and_never_from_another_task() -> None:
+    book = Book(1, 8)
+    for digest, score in (("a", 1.01), ("b", 1.02), ("c", 1.55)):
+        _note(book, 7, digest, score)
+    _note(book, 8, "d", 9.0)
+    for seed in range(20):
+        slow, fast = book.choose(7, 0, BUCKETS, seed)
+        assert slow.speedup < 1.1 and fast.speedup == 1.55
+    assert book.best(7) == 1.55 and book.choose(9, 0, BUCKETS, 0) == []
+
+
+def test_a_hack_of_one_task_is_known_on_every_other_and_undecided_is_not() -> None:
+    book = Book(1, 8)
+    book.note(1, 0, "h", "code", Outcome("unbelievable"))
+    book.note(1, 0, "u", "code", Outcome("undecided"))
+    book.note(1, 0, "w", "code", Outcome("wrong"))
+    assert book.known(2, "h") == Outcome("unbelievable")
+    assert book.known(1, "u") is None and book.known(2, "w") is None and book.known(1, "w") is not None
+
+
+def test_islands_do_not_see_each_other_until_the_worst_gets_the_best() -> None:
+    book = Book(2, 8)
+    _note(book, 0, "a", 1.0, island=0)
+    _note(book, 0, "b", 2.0, island=1)
+    assert [e.speedup for e in book.choose(0, 0, BUCKETS, 0)] == [1.0]
+    book.migrate()
+    assert [e.speedup for e in book.choose(0, 0, BUCKETS, 0)] == [2.0]
+
+
+def test_its_state_restores_it() -> None:
+    book = Book(2, 4)
+    _note(book, 3, "a", 1.2, island=1)
+    book.note(3, 0, "h", "code", Outcome("forbidden", 0.0, "asm"))
+    book.set_reference(3, 1.5)
+    book.remember(3, [0.0, None, 1.2])
+    again = Book(2, 4)
+    again.load(book.state())
+    assert again.state() == book.state()
+    assert again.known(5, "h") == Outcome("forbidden", 0.0, "asm") and again.best(3) == 1.5
+    assert again.remember(3, [1.0, 1.0, 1.0]) == [1.2, 1.0, 1.0, 1.0]

@@ -1,0 +1,81 @@
+"""The referee: a judge that hangs or dies costs one code, never the run; gains that stand out are measured again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Verdict
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.program import Program
+from cudal1_trainer.referee import Group, Referee, Ruling
+
+TEXT = "region v1\ndims d0=8\nin0 f32[d0]\nt0 f32[d0] = neg(in0)\nout0 f32[d0] = t0\n"
+
+
+def _cost(ratio: float) -> Accepted:
+    return Accepted(Proof("host", "exact", (), 0, None, HostCost(1.0, ratio)))
+
+
+class ScriptedJudge:
+    """A code is its own script: hang, die, or the score that it gets (`/second` where it is looked at again)."""
+
+    def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
+        return [self._judge(code) for _, code in tasks]
+
+    def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
+        return [_cost(float(code.partition("/")[2] or code)) for code in codes]
+
+    def _judge(self, code: str) -> Verdict:
+        if code == "hang":
+            time.sleep(600)
+        if code == "die":
+            os._exit(1)
+        return _cost(float(code.partition("/")[0]))
+
+
+def _fail() -> ScriptedJudge:
+    os._exit(1)
+
+
+def _referee(setup: object = ScriptedJudge, silence_s: float = 1.5) -> Referee:
+    return Referee(HOST, partial(setup), silence_s)  # type: ignore[arg-type]
+
+
+def _scores(found: dict[tuple[str, str], Ruling | None]) -> dict[str, float | None]:
+    return {code: None if r is None else r.score for (_, code), r in found.items()}
+
+
+def test_a_hang_and_a_death_cost_their_own_code_only() -> None:
+    with _referee() as referee:
+        referee.submit(0, [Group(TEXT, ("1.5", "hang", "die", "1.25"), None)])
+        referee.submit(1, [Group(TEXT, ("1.1",), None), Group(TEXT, (), None)])
+        assert _scores(referee.result(0)) == {"1.5": 1.5, "hang": None, "die": None, "1.25": 1.25}
+        assert _scores(referee.result(1)) == {"1.1": 1.1}
+        assert referee.lost == 2
+
+
+def test_gains_that_stand_out_are_measured_again_and_must_agree() -> None:
+    with _referee() as referee:
+        referee.submit(0, [Group(TEXT, ("1.5", "3.1/3.0", "4.0/1.0", "2.9/1.0"), 1.5)])
+        found = referee.result(0)
+        assert _scores(found) == {"1.5": 1.5, "3.1/3.0": 3.0, "4.0/1.0": 0.0, "2.9/1.0": 2.9}
+        doubted = found[TEXT, "4.0/1.0"]
+        assert doubted is not None and isinstance(doubted.second, Rejected) and doubted.second.stage == "time"
+        referee.submit(
+            1, [Group(TEXT, ("5.0", "5.1", "5.2", "11/1.0"), None)]
+        )  # nothing known: the group's median
+        assert _scores(referee.result(1)) == {"5.0": 5.0, "5.1": 5.1, "5.2": 5.2, "11/1.0": 0.0}
+
+
+def test_a_judge_that_cannot_start_is_told() -> None:
+    with (
+        _referee(_fail) as referee,
+        pytest.raises(RuntimeError, match="while starting|before its first candidate"),
+    ):
+        referee.submit(0, [Group(TEXT, ("1.5",), None)])
+        referee.result(0)

@@ -1,0 +1,178 @@
+"""The loop of stages 2 and 3: it learns, goes on bit by bit after SIGKILL, and survives what goes wrong around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stage_toys import PROBES, RECIPE, STAGE, TASKS, ToyReferee, make_bundle
+from tmpfs import run_on_tmpfs
+
+from cudal1_trainer.contrastive import Contrastive
+from cudal1_trainer.recipe import StageRecipe
+from cudal1_trainer.sampler import Sampler, WeightsDiffer
+from cudal1_trainer.self_supervised import SelfSupervised
+from cudal1_trainer.stage import Method, Setup, Stage, start_accelerator
+from cudal1_trainer.training import NotFinite
+
+LONG = replace(STAGE, steps=24)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("toy") / "bundle")
+
+
+def make_stage(bundle: Path, out: Path, method: Method, stage: StageRecipe = STAGE, referee: Any = None) -> Stage:
+    setup = Setup(RECIPE, stage, bundle, out, TASKS, PROBES)
+    return Stage(setup, method, start_accelerator(), referee or ToyReferee())
+
+
+def _metrics(out: Path) -> list[dict[str, float]]:
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.endswith("_s")} for row in rows]
+
+
+def _weights(out: Path) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = torch.load(out / "state.pt", weights_only=True)["model"]
+    return state
+
+
+@pytest.mark.parametrize("baseline", ["group", "leave_one_out"])
+def test_stage_3_finds_the_faster_kernel(bundle: Path, tmp_path: Path, baseline: str) -> None:
+    stage = replace(LONG, baseline=baseline)
+    report = make_stage(bundle, tmp_path, Contrastive(stage, "plain"), stage).run()
+    # at first a quarter of the replies is the fast kernel (2.4), a quarter the slow one (1.2), the rest score 0
+    assert report["before"]["reward"] < 1.4
+    assert report["after"]["reward"] > 2.0 and report["after"]["right_1"] > 0.9
+    assert {row["step"] for row in _metrics(tmp_path)} == set(range(1, 25))
+    assert (tmp_path / "model" / "config.json").is_file()
+
+
+def test_stage_2_finds_what_is_right_and_leaves_speed_alone(bundle: Path, tmp_path: Path) -> None:
+    report = make_stage(bundle, tmp_path, SelfSupervised(), LONG).run()
+    assert report["before"]["right_1"] < 0.75
+    assert report["after"]["right_1"] > 0.95
+
+
+def test_the_buckets_arm_shows_two_distinct_variants_and_checks_what_is_said_of_them(
+    bundle: Path, tmp_path: Path
+) -> None:
+    stage = make_stage(bundle, tmp_path, Contrastive(STAGE, "buckets"))
+    stage.run()
+    shown = [i.shown for batch in stage.under_way for i in batch.items]
+    assert [[e.speedup for e in pair] for pair in shown] == [[1.2, 2.4]] * len(shown) and shown
+    # the toy's analysis names no variant: every reply that could be parsed contradicts
+    assert _metrics(tmp_path)[-1]["contradicts"] > 0.3 and _metrics(tmp_path)[-1]["right"] == 0
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from test_trainer_stage import LONG, make_stage
+from stage_toys import ToyReferee
+from cudal1_trainer import checkpoint
+from cudal1_trainer.contrastive import Contrastive
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+class Dies(ToyReferee):
+    def result(self, key):
+        if key == 4 and sys.argv[3] == "judging":
+            die()
+        return super().result(key)
+
+def save(path, state, write=checkpoint._write):
+    if sys.argv[3] == "saving" and path.name == "state.pt" and state["step"] == 9:
+        die()
+    return write(path, state)
+
+checkpoint._write = save
+make_stage(Path(sys.argv[1]), Path(sys.argv[2]), Contrastive(LONG, "plain"), LONG, Dies()).run()
+"""
+
+
+def test_a_run_killed_twice_equals_one_that_was_not(bundle: Path, tmp_path: Path) -> None:
+    make_stage(bundle, tmp_path / "whole", Contrastive(LONG, "plain"), LONG).run()
+    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent.parent), *sys.path])
+    for moment in ("judging", "saving"):  # between two steps, and between a checkpoint's parts
+        command = [sys.executable, "-c", KILLED, str(bundle), str(tmp_path / "killed"), moment]
+        done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True)
+        assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    last = make_stage(bundle, tmp_path / "killed", Contrastive(LONG, "plain"), LONG)
+    assert last.standing.step == 8 and len(last.under_way) == 1
+    last.run()
+    assert _metrics(tmp_path / "killed") == _metrics(tmp_path / "whole")
+    for name, weight in _weights(tmp_path / "whole").items():
+        assert torch.equal(weight, _weights(tmp_path / "killed")[name]), name
+
+
+def test_another_recipe_or_arm_does_not_go_on_from_this_checkpoint(bundle: Path, tmp_path: Path) -> None:
+    make_stage(bundle, tmp_path, Contrastive(STAGE, "plain")).save()
+    with pytest.raises(ValueError, match="another recipe, arm"):
+        make_stage(bundle, tmp_path, Contrastive(STAGE, "buckets"))
+
+
+def test_nan_ends_the_run_with_the_last_good_state(bundle: Path, tmp_path: Path) -> None:
+    stage = make_stage(bundle, tmp_path, Contrastive(STAGE, "plain"))
+    good = {name: weight.clone() for name, weight in _weights(tmp_path).items()}
+    sample = stage._sample()
+    sample.rollouts[0].behaviour.fill_(float("nan"))
+    stage.under_way.append(sample)
+    with pytest.raises(NotFinite, match="last good state"):
+        stage.run()
+    assert all(torch.equal(weight, good[name]) for name, weight in _weights(tmp_path).items())
+
+
+FULL = """
+import sys
+from pathlib import Path
+from test_trainer_stage import make_stage, STAGE
+from cudal1_trainer.contrastive import Contrastive
+out = Path(sys.argv[2])
+stage = make_stage(Path(sys.argv[1]), out, Contrastive(STAGE, "plain"))
+filler = (out / "filler").open("wb", buffering=0)
+try:
+    while True:
+        filler.write(bytes(4096))
+except OSError:
+    pass
+try:
+    stage.run()
+except OSError as error:
+    print(error)
+import torch
+print("kept", torch.load(out / "state.pt", weights_only=True)["step"], "learnt", stage.standing.step)
+filler.close()
+(out / "filler").unlink()
+print(make_stage(Path(sys.argv[1]), out, Contrastive(STAGE, "plain")).run()["steps"])
+"""
+
+
+def test_a_full_disk_costs_checkpoints_not_the_run(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent.parent), *sys.path])
+    environment = os.environ | {"PYTHONPATH": paths}
+    done = run_on_tmpfs(tmp_path / "out", "4m", FULL, str(bundle), str(tmp_path / "out"), environment=environment)
+    assert "make room" in done.stdout and "kept 0 learnt 8" in done.stdout
+    assert done.stdout.strip().endswith("8") and "no checkpoint was written" in done.stderr
+
+
+def test_a_sampler_one_step_behind_is_found(bundle: Path, tmp_path: Path) -> None:
+    lm = make_stage(bundle, tmp_path, SelfSupervised()).learner.lm
+    sampler = Sampler(torch.device("cpu"))
+    sampler.synchronise(lm)
+    with torch.no_grad():
+        lm.model.layers[0].mlp.up_proj.weight[3, 5] += 1e-3
+    with pytest.raises(WeightsDiffer, match="part 0 of 2"):
+        sampler.check(lm)
+    sampler.synchronise(lm)

@@ -1,0 +1,66 @@
+"""State files of a run with one or several processes: a kill at any moment leaves a whole state.
+
+rank0.40.pt  rank1.40.pt     what each process knows by itself, written first
+state.pt                     what all share; it names the step, and so commits the files above
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+log = logging.getLogger(__name__)
+
+State = dict[str, Any]
+NO_ROOM = (OSError, RuntimeError)  # torch's own writer raises the second where a disk is full
+
+
+class Checkpoints:
+    """Those of one process in one folder. `agree`: whether every process could write its part."""
+
+    def __init__(self, folder: Path, rank: int, agree: Callable[[bool], bool]) -> None:
+        self.folder, self.rank, self.agree = folder, rank, agree
+
+    def save(self, step: int, shared: State | None, own: State) -> bool:
+        """`shared` on rank 0. A disk without room leaves the last state as it is and is told."""
+        if not self.agree(_write(self._own(step), own)):
+            self._own(step).unlink(missing_ok=True)
+            return False
+        written = _write(self.folder / "state.pt", {"step": step} | shared) if shared is not None else True
+        if not self.agree(written):
+            return False
+        for old in self.folder.glob(f"rank{self.rank}.*.pt"):
+            if old != self._own(step):
+                old.unlink()
+        return True
+
+    def load(self, device: torch.device) -> tuple[State, State] | None:
+        """(shared, own) of the last whole state, or None at the beginning."""
+        path = self.folder / "state.pt"
+        if not path.is_file():
+            return None
+        shared: State = torch.load(path, map_location=device, weights_only=True)
+        own = self._own(shared["step"])
+        if not own.is_file():
+            raise ValueError(f"{own} is missing: resume with as many processes as the run began with")
+        return shared, torch.load(own, weights_only=True)
+
+    def _own(self, step: int) -> Path:
+        return self.folder / f"rank{self.rank}.{step}.pt"
+
+
+def _write(path: Path, state: State) -> bool:
+    temporary = path.with_suffix(".tmp")
+    try:
+        torch.save(state, temporary)
+        os.replace(temporary, path)
+    except NO_ROOM as error:
+        temporary.unlink(missing_ok=True)
+        log.warning("no checkpoint was written, the last one stays: %s", str(error).splitlines()[0])
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""From the command line of stage 2 or 3 to a running stage: arguments, tasks, the judge's process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cudal1_trainer.heldout import read_heldout
+from cudal1_trainer.practice import probe_tasks, read_tasks, training_tasks
+from cudal1_trainer.recipe import Recipe, StageRecipe
+from cudal1_trainer.referee import make_referee
+from cudal1_trainer.stage import Method, Setup, Stage, start_accelerator
+
+log = logging.getLogger(__name__)
+
+
+def make_parser(description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--recipe", default="h100", help="name of a built-in recipe, or a YAML file")
+    parser.add_argument("--model", type=Path, required=True, help="bundle that the stage begins with")
+    parser.add_argument("--out", type=Path, required=True, help="folder of this run; an interrupted one goes on")
+    parser.add_argument("--data", type=Path, default=Path("trainer/data"), help="folder with heldout.json")
+    parser.add_argument(
+        "--tasks", type=Path, help="own programs instead: what `cudal1 train export-misses` writes"
+    )
+    parser.add_argument("--minutes", type=float, help="of the loop, instead of the recipe's")
+    return parser
+
+
+def with_minutes(
+    recipe: Recipe, stage: Literal["self_supervised", "contrastive"], minutes: float | None
+) -> Recipe:
+    """The recipe with another length of one stage; by the clock then, also where it counts steps."""
+    if minutes is None:
+        return recipe
+    changed = replace(getattr(recipe, stage), minutes=minutes, steps=0)
+    return replace(recipe, **{stage: changed})
+
+
+def run_stage(
+    recipe: Recipe, stage: StageRecipe, method: Method, model: Path, data: Path, out: Path, tasks: Path | None
+) -> dict[str, Any]:
+    """Runs a stage to its end; returns the report."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    accelerator = start_accelerator()
+    index = accelerator.device.index or 0 if accelerator.device.type == "cuda" else None
+    with make_referee(index, stage.silence_s, recipe.seed) as referee:
+        target = referee.target
+        own = read_tasks(tasks, read_heldout(data / "heldout.json")) if tasks else None
+        texts = own or training_tasks(recipe, stage, data, target)
+        setup = Setup(recipe, stage, model, out, texts, probe_tasks(recipe, stage, data, target))
+        report = Stage(setup, method, accelerator, referee).run()
+    log.info("%s", json.dumps({k: v for k, v in report.items() if k != "recipe"}))
+    return report

@@ -1,0 +1,130 @@
+"""The policy in training: log-probabilities of what was sampled, and the optimiser's steps on it.
+
+    measure(rollouts)                    of this policy and of the stage's first checkpoint
+    learn(rollouts, advantages, rate)    `updates` optimiser steps over a batch, each in passes of bounded size
+
+It samples nothing and knows no programs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from cudal1_compile.generate.bundled import load_model
+from cudal1_trainer.checkpoint import State
+from cudal1_trainer.policy import (
+    Objective,
+    Pass,
+    Policy,
+    Rollout,
+    join,
+    log_probabilities,
+    make_passes,
+    split,
+    spread,
+)
+from cudal1_trainer.recipe import StageRecipe
+from cudal1_trainer.training import NotFinite
+
+Pairs = list[tuple[Rollout, float]]
+
+
+class Learner:
+    """AdamW without weight decay: it would pull towards zero, not towards the reference."""
+
+    def __init__(self, accelerator: Accelerator, model: Path, stage: StageRecipe, objective: Objective) -> None:
+        self.accelerator, self.stage, self.objective = accelerator, stage, objective
+        self.policy = Policy(load_model(model).float(), objective).to(accelerator.device)
+        self.reference: LlamaForCausalLM = load_model(model).float().to(accelerator.device)
+        self.optimizer = torch.optim.AdamW(self.policy.parameters(), stage.lr, betas=(0.9, 0.95), weight_decay=0.0)
+        self._step_policy, self._stepper = accelerator.prepare(self.policy, self.optimizer)
+
+    @property
+    def lm(self) -> LlamaForCausalLM:
+        return self.policy.lm
+
+    def measure(self, rollouts: Sequence[Rollout]) -> None:
+        """Fills `behaviour` and `reference`; plain likelihood needs neither."""
+        if self.objective.ratio_clip == 0:
+            return
+        with torch.no_grad(), self.accelerator.autocast():
+            for batch in self._passes(rollouts):
+                inputs = (batch.tokens_BT, batch.places_N, batch.ids_N)
+                behaviour = split(log_probabilities(self.lm, *inputs), batch)
+                reference = split(log_probabilities(self.reference, *inputs), batch)
+                for rollout, mine, first in zip(batch.rollouts, behaviour, reference, strict=True):
+                    rollout.behaviour, rollout.reference = mine, first
+
+    def learn(self, rollouts: Sequence[Rollout], advantages: Sequence[float], rate: float) -> dict[str, float]:
+        """Returns figures for the metrics. Changes nothing where no reply of any process has an advantage."""
+        if not self._any(any(advantages)):
+            return {"loss": 0.0, "kl": 0.0, "clipped": 0.0, "gradient": 0.0}
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        pairs = list(zip(rollouts, advantages, strict=True))
+        count = min(self.stage.updates, len(pairs))
+        found = [self._update(pairs[i::count]) for i in range(count)]
+        return {name: sum(f[name] for f in found) / len(found) for name in found[0]}
+
+    def _update(self, pairs: Pairs) -> dict[str, float]:
+        tokens = sum(r.tokens for r, _ in pairs)
+        if self.objective.ratio_clip == 0:
+            # without an advantage nothing follows from a reply; one at least, since processes step together
+            pairs = [p for p in pairs if p[1]] or pairs[:1]
+        value = {id(r): a for r, a in pairs}
+        passes = list(self._passes([r for r, _ in pairs]))
+        total, figures = 0.0, torch.zeros(2)
+        for i, batch in enumerate(passes):
+            last = i + 1 == len(passes)
+            with nullcontext() if last else self.accelerator.no_sync(self._step_policy):
+                loss, found = self._loss(batch, [value[id(r)] for r in batch.rollouts])
+                self.accelerator.backward(loss / tokens)
+            total += float(loss.detach()) / tokens
+            figures += found.cpu()
+        gradient = float(self.accelerator.clip_grad_norm_(self._step_policy.parameters(), self.stage.grad_clip))
+        if not self.all_agree(math.isfinite(total) and math.isfinite(gradient)):
+            raise NotFinite(f"loss {total}, gradient {gradient}")
+        self._stepper.step()
+        self._stepper.zero_grad(set_to_none=True)
+        kl, clipped = (figures / tokens).tolist()
+        return {"loss": total, "kl": kl, "clipped": clipped, "gradient": gradient}
+
+    def _loss(self, batch: Pass, advantages: Sequence[float]) -> tuple[Tensor, Tensor]:
+        inputs = (batch.tokens_BT, batch.places_N, batch.ids_N)
+        advantage_N = spread(advantages, batch)
+        if self.objective.ratio_clip == 0:
+            return self._call(inputs, advantage_N, advantage_N, advantage_N)
+        behaviour_N = join([r.behaviour for r in batch.rollouts], batch)
+        return self._call(inputs, advantage_N, behaviour_N, join([r.reference for r in batch.rollouts], batch))
+
+    def _call(self, inputs: tuple[Tensor, Tensor, Tensor], *values: Tensor) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = self._step_policy(inputs, *values)
+        return found
+
+    def _passes(self, rollouts: Sequence[Rollout]) -> Sequence[Pass]:
+        return list(make_passes(rollouts, self.stage.tokens_per_pass, self.accelerator.device))
+
+    def _any(self, mine: bool) -> bool:
+        return self._count(mine) > 0
+
+    def all_agree(self, mine: bool) -> bool:
+        return bool(self._count(mine) == self.accelerator.num_processes)
+
+    def _count(self, mine: bool) -> int:
+        flag = torch.tensor([float(mine)], device=self.accelerator.device)
+        return round(float(self.accelerator.reduce(flag, "sum")[0]))
+
+    def state(self) -> State:
+        return {"model": self.lm.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load(self, state: State) -> None:
+        self.lm.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])

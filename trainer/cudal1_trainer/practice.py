@@ -1,0 +1,91 @@
+"""What stages 2 and 3 practise on: a fixed set of programs, its order, and held-out programs to try a model on.
+
+    training_tasks(recipe, stage, data)    as the corpus draws them; a user's own come from a file
+    probe_tasks(recipe, stage, data)       held out: never practised on
+    order(seed, step, prompts, count)      which tasks step `step` asks for
+
+All three are functions of their arguments alone: a killed run goes on with the same tasks in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from cudal1_compile.runtime.target import Target
+from cudal1_fx_passes.canonical import canonicalise
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.corpus import Source
+from cudal1_trainer.heldout import HeldOut, read_heldout
+from cudal1_trainer.recipe import Recipe, StageRecipe
+from cudal1_trainer.structures import read_structures
+from cudal1_trainer.variants import STUMBLES
+
+log = logging.getLogger(__name__)
+
+HOST_ELEMENTS = 1 << 16  # of inputs and outputs together: larger programs take the host target seconds a candidate
+
+
+def training_tasks(recipe: Recipe, stage: StageRecipe, data: Path, target: Target) -> list[str]:
+    """Texts of `stage.tasks` distinct programs, none of them held out."""
+    return _take(_draws(recipe, data, target, "practice"), stage.tasks)
+
+
+def probe_tasks(recipe: Recipe, stage: StageRecipe, data: Path, target: Target) -> list[str]:
+    """Held-out programs; for a recipe of one family, programs of it that `training_tasks` does not hold."""
+    if recipe.data.family:
+        known = set(training_tasks(recipe, stage, data, target))
+        return _take((t for t in _draws(recipe, data, target, "probe") if t not in known), stage.probe_tasks)
+    texts = [p.text for p in read_heldout(data / "heldout.json").programs if _fits(p.program, target)]
+    return random.Random(f"{recipe.seed} probe").sample(texts, min(stage.probe_tasks, len(texts)))
+
+
+def read_tasks(path: Path, heldout: HeldOut) -> list[str]:
+    """A user's own programs, JSON lines with `text`. Raises ValueError where none is left."""
+    programs = [canonicalise(parse_program(json.loads(line)["text"])) for line in path.read_text().splitlines()]
+    texts = list(dict.fromkeys(print_program(p) for p in programs if not heldout.holds(p)))
+    if not texts:
+        raise ValueError(f"{path}: {len(programs)} programs, none that is not held out; export more misses")
+    return texts
+
+
+def order(seed: int, step: int, prompts: int, count: int) -> list[int]:
+    """`prompts` places among `count` tasks: one shuffle after the other, cut into steps."""
+    first = step * prompts
+    return [_shuffled(seed, at // count, count)[at % count] for at in range(first, first + prompts)]
+
+
+def _shuffled(seed: int, epoch: int, count: int) -> list[int]:
+    found = list(range(count))
+    random.Random(f"{seed} order {epoch}").shuffle(found)
+    return found
+
+
+def _take(texts: Iterator[str], count: int) -> list[str]:
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found.setdefault(next(texts))
+    return list(found)
+
+
+def _draws(recipe: Recipe, data: Path, target: Target, purpose: str) -> Iterator[str]:
+    heldout = read_heldout(data / "heldout.json")
+    source = Source(recipe.data, heldout, structures=read_structures(data / "structures.jsonl.gz"))
+    rng = random.Random(f"{recipe.seed} {purpose}")
+    while True:
+        try:
+            program = source.program(rng)
+        except STUMBLES as error:
+            log.warning("a task is left out: %r", error)
+            continue
+        if not heldout.holds(program) and _fits(program, target):
+            yield print_program(program)
+
+
+def _fits(program: Program, target: Target) -> bool:
+    used = [i.axes for i in program.inputs] + [o.axes for o in program.outputs]
+    return target.kind != "host" or sum(program.size(axes) for axes in used) <= HOST_ELEMENTS

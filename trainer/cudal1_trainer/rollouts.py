@@ -1,0 +1,133 @@
+"""From tasks to judged replies: prompts, sampling, and what became of every reply.
+
+ask(...) -> Item            one prompt with its group of replies
+submit(...) / conclude(...) text decides, or the referee; what the book knows is not judged again
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from cudal1_compile.generate.prompt import Exemplar, build_prompt
+from cudal1_compile.generate.tokens import Codec
+from cudal1_compile.runtime.target import Target
+from cudal1_trainer.book import Book
+from cudal1_trainer.outcome import Code, Outcome, classify, conclude
+from cudal1_trainer.policy import Rollout
+from cudal1_trainer.referee import Group, Referee, Rulings
+from cudal1_trainer.sampler import Sampler
+
+
+@dataclass(slots=True)
+class Item:
+    """One prompt of a batch."""
+
+    task: int
+    island: int
+    shown: list[Exemplar]
+    rollouts: list[Rollout] = field(default_factory=list)
+    read: list[Outcome | Code] = field(default_factory=list)  # what the text of each says
+
+
+@dataclass(slots=True)
+class Batch:
+    number: int  # the step that it was sampled for
+    items: list[Item]
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        return [r for item in self.items for r in item.rollouts]
+
+    def state(self) -> dict[str, Any]:
+        return {"number": self.number, "items": [_item_state(i) for i in self.items]}
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What sampling and judging need. `budget`: tokens of a prompt; `max_new`: of a reply."""
+
+    texts: Sequence[str]  # of all tasks
+    codec: Codec
+    sampler: Sampler
+    referee: Referee
+    book: Book
+    budget: int
+    max_new: int
+
+    @property
+    def target(self) -> Target:
+        return self.referee.target
+
+    def prompt_ids(self, text: str, shown: Sequence[Exemplar]) -> tuple[list[int], list[Exemplar]]:
+        """Ids of the prompt, and the exemplars that found room in it."""
+        count, facts = self.codec.count, self.target.facts()
+        prompt = build_prompt(facts, text, shown, self.budget, count)
+        kept = prompt.count("\nvariant ")
+        return self.codec.encode_prompt(prompt), sorted(shown, key=lambda e: e.speedup)[len(shown) - kept :]
+
+    def sample(self, number: int, items: list[Item], group: int, temperature: float, seed: int) -> Batch:
+        """Fills every item with `group` replies."""
+        prompts = []
+        for item in items:
+            ids, item.shown = self.prompt_ids(self.texts[item.task], item.shown)
+            prompts += [ids] * group
+        replies = self.sampler.sample(prompts, self.max_new, temperature, seed)
+        found = iter(
+            Rollout([*p, *r], len(p), self.codec.decode(r)) for p, r in zip(prompts, replies, strict=True)
+        )
+        for item in items:
+            item.rollouts = [next(found) for _ in range(group)]
+        return Batch(number, items)
+
+    def submit(self, batch: Batch) -> None:
+        """Hands the referee every code that is not known, each once."""
+        for item in batch.items:
+            text = self.texts[item.task]
+            item.read = [classify(r.text, text, item.shown) for r in item.rollouts]
+        groups = []
+        for task in dict.fromkeys(item.task for item in batch.items):
+            read = [c for i in batch.items if i.task == task for c in i.read if isinstance(c, Code)]
+            new = {c.code for c in read if self.book.known(task, c.digest) is None}
+            groups.append(Group(self.texts[task], tuple(sorted(new)), self.book.best(task)))
+        self.referee.submit(batch.number, groups)
+
+    def conclude(self, batch: Batch) -> list[list[Outcome]]:
+        """Waits for the referee; an outcome a rollout, item by item, noted in the book."""
+        rulings = self.referee.result(batch.number)
+        return [[self._conclude(item, read, rulings) for read in item.read] for item in batch.items]
+
+    def _conclude(self, item: Item, read: Outcome | Code, rulings: Rulings) -> Outcome:
+        if isinstance(read, Outcome):
+            return read
+        known = self.book.known(item.task, read.digest)
+        if known is not None:
+            return known
+        outcome = conclude(rulings[self.texts[item.task], read.code], self.target)
+        self.book.note(item.task, item.island, read.digest, read.code, outcome)
+        return outcome
+
+
+def restore_batch(state: dict[str, Any]) -> Batch:
+    items = [
+        Item(s["task"], s["island"], [Exemplar(*e) for e in s["shown"]], [Rollout(*r) for r in s["rollouts"]])
+        for s in state["items"]
+    ]
+    return Batch(state["number"], items)
+
+
+def number_of(*parts: object) -> int:
+    """A seed that is a function of its parts."""
+    return int.from_bytes(hashlib.sha256(" ".join(map(str, parts)).encode()).digest()[:6])
+
+
+def _item_state(item: Item) -> dict[str, Any]:
+    rollouts: list[list[int | str | list[int] | torch.Tensor]] = [
+        [r.ids, r.prompt, r.text, r.behaviour, r.reference] for r in item.rollouts
+    ]
+    shown = [[e.code, e.speedup] for e in item.shown]
+    return {"task": item.task, "island": item.island, "shown": shown, "rollouts": rollouts}

@@ -1,0 +1,52 @@
+"""Stage 2: the model learns from what it wrote itself and the judge found right.
+
+Method, as published: sample, judge, keep what runs and is right, train on it, repeat. That is REINFORCE with
+reward 1 or 0 and no baseline: while most samples fail, negative updates destabilise. Here a reply is kept only
+where it is not slower than the baseline either (single aten operations; on the host target their declared cost).
+Left out: any filter by novelty, replay of older replies, LoRA and foreign bases (peft is no dependency).
+
+    python -m cudal1_trainer.self_supervised --recipe h100 --model runs/h100/model --out runs/self
+    accelerate launch --multi_gpu --num_processes 2 -m cudal1_trainer.self_supervised --recipe h100 ...
+
+A run that was killed goes on when the same command is given again. Under --out: metrics.jsonl, tensorboard/,
+hacks.*.jsonl, state.pt, model/ (the bundle), report.json (held-out programs before and after), plots/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cudal1_compile.generate.prompt import Exemplar
+from cudal1_trainer.book import Book
+from cudal1_trainer.launch import make_parser, run_stage, with_minutes
+from cudal1_trainer.outcome import Outcome
+from cudal1_trainer.policy import Objective
+from cudal1_trainer.recipe import Recipe, load_recipe
+
+
+class SelfSupervised:
+    name = "self_supervised"
+    objective = Objective(ratio_clip=0.0, kl=0.0)
+
+    def show(self, book: Book, task: int, island: int, seed: int) -> list[Exemplar]:
+        return []
+
+    def weigh(self, book: Book, task: int, outcomes: Sequence[Outcome]) -> list[float]:
+        """1 for what is right and no slower than the baseline, else 0."""
+        return [float(o.score >= 1.0) for o in outcomes]
+
+
+def train(recipe: Recipe, model: Path, data: Path, out: Path, tasks: Path | None = None) -> dict[str, Any]:
+    return run_stage(recipe, recipe.self_supervised, SelfSupervised(), model, data, out, tasks)
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = make_parser("Stage 2: self-supervised.").parse_args(argv)
+    recipe = with_minutes(load_recipe(arguments.recipe), "self_supervised", arguments.minutes)
+    train(recipe, arguments.model, arguments.data, arguments.out, arguments.tasks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,356 @@
+"""What stages 2 and 3 share: one loop of sample, judge, learn.
+
+    tasks in order -> method.show: exemplars -> sampler: groups of replies -> text decides, or the referee judges
+                   -> method.weigh: an advantage a reply -> Policy's loss -> optimiser -> weights into the sampler
+
+With `ahead` 1 the next batch is sampled, and the last one learnt from, while the judge works: replies are then one
+step older than the weights, which the clipped ratio corrects. With 0 everything waits for everything and is on
+policy. On one GPU both share the device by time slices; a slice is far longer than a timed call, and a score is a
+median of paired rounds: it costs the judge speed rather than truth, and gains that stand out are measured again.
+
+Several processes (`accelerate launch`): each samples, judges on its own device and remembers its own tasks; the
+gradient is averaged. A killed run goes on from its checkpoint, the batches under way included. A loss that is not
+finite ends the run and keeps the last good state; a full disk costs checkpoints and metrics, not the run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast
+
+from cudal1_compile.generate.prompt import Exemplar
+from cudal1_compile.generate.tokens import load_codec
+from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.book import Book
+from cudal1_trainer.checkpoint import Checkpoints
+from cudal1_trainer.examine import Marks, examine
+from cudal1_trainer.learner import Learner
+from cudal1_trainer.model import save_bundle
+from cudal1_trainer.outcome import HACKS, RIGHT, Code, Outcome, conclude
+from cudal1_trainer.plots import plot
+from cudal1_trainer.policy import Objective
+from cudal1_trainer.practice import order
+from cudal1_trainer.recipe import Recipe, StageRecipe
+from cudal1_trainer.referee import Group, Referee
+from cudal1_trainer.rollouts import Batch, Desk, Item, number_of, restore_batch
+from cudal1_trainer.sampler import Sampler
+from cudal1_trainer.tokenizer import load_tokenizer
+from cudal1_trainer.training import SMALL, Metrics, NotFinite
+from cudal1_trainer.variants import write_variants
+
+log = logging.getLogger(__name__)
+
+GATE = -2  # the referee's key of the teachers' variants; -1 is examine's
+
+
+class Method(Protocol):
+    """What makes stage 2 or an arm of stage 3."""
+
+    name: str
+    objective: Objective
+
+    def show(self, book: Book, task: int, island: int, seed: int) -> list[Exemplar]:
+        """The variants of a prompt."""
+
+    def weigh(self, book: Book, task: int, outcomes: Sequence[Outcome]) -> list[float]:
+        """An advantage for every reply of one prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One run. Texts of programs: those practised on and those held out."""
+
+    recipe: Recipe
+    stage: StageRecipe
+    model: Path
+    out: Path
+    tasks: Sequence[str]
+    probes: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a run stands."""
+
+    step: int = 0  # batches learnt from
+    sampled: int = 0  # batches
+    elapsed_s: float = 0.0
+    replies: int = 0
+
+
+def start_accelerator() -> Accelerator:
+    cuda = torch.cuda.is_available()
+    return Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
+
+
+class Stage:
+    """One run: policy, book, batches under way, and its folder."""
+
+    def __init__(self, setup: Setup, method: Method, accelerator: Accelerator, referee: Referee) -> None:
+        self.setup, self.stage, self.method = setup, setup.stage, method
+        self.accelerator, self.out = accelerator, setup.out
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.rank, self.ranks = accelerator.process_index, accelerator.num_processes
+        torch.manual_seed(setup.recipe.seed)
+        self.learner = Learner(accelerator, setup.model, self.stage, method.objective)
+        if accelerator.device.type == "cpu" and self.learner.lm.config.hidden_size <= SMALL:
+            torch.set_num_threads(1)
+        self.desk = self._desk(referee)
+        self.book = self.desk.book
+        self.checkpoints = Checkpoints(self.out, self.rank, self.learner.all_agree)
+        self.standing, self.under_way = Standing(), deque[Batch]()
+        self.tasks: list[int] = []  # this process's own
+        self.before: Marks | None = None
+        self.kinds: Counter[str] = Counter()
+        if not self._resume():
+            self._begin()
+        self.metrics = Metrics(self.out, accelerator.is_main_process)
+
+    def _desk(self, referee: Referee) -> Desk:
+        positions = self.learner.lm.config.max_position_embeddings
+        max_new = min(self.stage.max_new, positions // 2)
+        sampler = Sampler(self.accelerator.device)
+        sampler.synchronise(self.learner.lm)
+        codec = load_codec(str(self.setup.model / "tokenizer.json"))
+        book = Book(self.stage.islands, self.stage.window)
+        return Desk(self.setup.tasks, codec, sampler, referee, book, positions - max_new - 2, max_new)
+
+    def run(self) -> dict[str, Any]:
+        """Until the recipe's minutes or steps are over; returns and writes the report."""
+        self._loop()
+        if not self.save():
+            raise OSError(f"no room for the last checkpoint in {self.out}: make room, give the same command again")
+        report = self._report()
+        self.accelerator.wait_for_everyone()
+        return report
+
+    # the loop
+
+    def _loop(self) -> None:
+        before_s, start = self.standing.elapsed_s, time.monotonic()
+        saved = start
+        for batch in self.under_way:
+            self.desk.submit(batch)
+        while (done := self._done()) < 1.0:
+            while len(self.under_way) <= self.stage.ahead:
+                self.under_way.append(self._sample())
+            self._step(self.under_way.popleft(), done)
+            elapsed_s = self._agree_on(before_s + time.monotonic() - start)
+            self.standing = replace(self.standing, elapsed_s=elapsed_s)
+            if self._agree_on(time.monotonic() - saved) > self.stage.checkpoint_s:
+                self.save()
+                saved = time.monotonic()
+
+    def _sample(self) -> Batch:
+        """The next batch, on its way to the judge."""
+        step = self.standing.sampled
+        seed = number_of(self.setup.recipe.seed, "replies", step, self.rank)
+        batch = self.desk.sample(step, self._items(step), self.stage.group, self.stage.temperature, seed)
+        self.learner.measure(batch.rollouts)
+        self.desk.submit(batch)
+        self.standing = replace(self.standing, sampled=step + 1)
+        return batch
+
+    def _items(self, step: int) -> list[Item]:
+        prompts = max(1, self.stage.prompts // self.ranks)
+        items = []
+        for i, at in enumerate(order(self.setup.recipe.seed + self.rank, step, prompts, len(self.tasks))):
+            task, island = self.tasks[at], (step * prompts + i) % self.stage.islands
+            seed = number_of(self.setup.recipe.seed, "exemplars", step, i, self.rank)
+            items.append(Item(task, island, self.method.show(self.book, task, island, seed)))
+        return items
+
+    def _step(self, batch: Batch, done: float) -> None:
+        begin = time.monotonic()
+        outcomes = self.desk.conclude(batch)
+        judged = time.monotonic()
+        self._record_hacks(batch, outcomes)
+        weights = [
+            self.method.weigh(self.book, item.task, row) for item, row in zip(batch.items, outcomes, strict=True)
+        ]
+        rate = self.stage.lr * min(1.0, (self.standing.step + 1) / self.stage.warmup_steps) * (1.0 - 0.9 * done)
+        try:
+            values = self.learner.learn(batch.rollouts, [w for row in weights for w in row], rate)
+        except NotFinite as error:
+            raise NotFinite(
+                f"{error} at step {self.standing.step}; the last good state is {self.out / 'state.pt'}. "
+                f"Lower lr (now {self.stage.lr}) and start again"
+            ) from None
+        self.desk.sampler.synchronise(self.learner.lm)
+        step = self.standing.step + 1
+        self.standing = replace(self.standing, step=step, replies=self.standing.replies + len(batch.rollouts))
+        if self.stage.islands > 1 and step % self.stage.migrate_steps == 0:
+            self.book.migrate()
+        every = [o for row in outcomes for o in row]
+        self.kinds.update(o.kind for o in every)
+        seconds = {"judge_wait_s": judged - begin, "learn_s": time.monotonic() - judged}
+        shown = fmean([float(len(i.shown)) for i in batch.items])
+        self._write_metrics(summary(every) | values | seconds | {"lr": rate, "shown": shown})
+
+    def _record_hacks(self, batch: Batch, outcomes: Sequence[Sequence[Outcome]]) -> None:
+        """The database of hacking cases, for people to read; the book holds the digests."""
+        lines = []
+        for item, row in zip(batch.items, outcomes, strict=True):
+            for read, rollout, outcome in zip(item.read, item.rollouts, row, strict=True):
+                if outcome.kind in HACKS:
+                    case = {"program": self.setup.tasks[item.task], "kind": outcome.kind, "reason": outcome.reason}
+                    code = read.code if isinstance(read, Code) else rollout.text
+                    lines.append(json.dumps(case | {"step": batch.number, "code": code}) + "\n")
+        self._append(f"hacks.{self.rank}.jsonl", "".join(lines))
+
+    def _append(self, name: str, text: str) -> None:
+        try:
+            if text:
+                with (self.out / name).open("a") as stream:
+                    stream.write(text)
+        except OSError as error:
+            log.warning("%s is not written: %s", name, error)
+
+    def _write_metrics(self, values: dict[str, float]) -> None:
+        try:
+            self.metrics.write(self.standing.step, values | {"elapsed_s": self.standing.elapsed_s})
+        except OSError as error:
+            log.warning("metrics of step %d are not written: %s", self.standing.step, error)
+
+    def _done(self) -> float:
+        if self.stage.steps:
+            return self.standing.step / self.stage.steps
+        return self.standing.elapsed_s / (self.stage.minutes * 60)
+
+    def _agree_on(self, seconds: float) -> float:
+        """Rank 0's clock on every rank."""
+        if self.ranks == 1:
+            return seconds
+        return float(broadcast(torch.tensor([seconds], device=self.accelerator.device))[0])
+
+    # beginning, end and what lies between two processes
+
+    def _begin(self) -> None:
+        """Tasks that this process owns and that the judge can decide; a look at the model as it comes."""
+        self._forget_metrics_after(-1)
+        self.tasks = self._decidable(range(self.rank, len(self.setup.tasks), self.ranks))
+        if not self.tasks:
+            raise ValueError(f"none of {len(self.setup.tasks)} tasks can be judged here; nothing to practise on")
+        self.before = self._examine()
+        self.save()
+
+    def _decidable(self, own: range) -> list[int]:
+        """Keeps what a teacher's variant is right on, and what no teacher writes. Its score is a reference."""
+        texts = self.setup.tasks
+        written = {t: write_variants(parse_program(texts[t]), 1) for t in own}
+        groups = [Group(texts[t], (found[0].reply.code,), None) for t, found in written.items() if found]
+        self.desk.referee.submit(GATE, groups)
+        rulings = self.desk.referee.result(GATE)
+        kept = []
+        for task, found in written.items():
+            outcome = conclude(rulings[texts[task], found[0].reply.code], self.desk.target) if found else None
+            if outcome is not None and outcome.score:
+                self.book.set_reference(task, outcome.score)
+            if outcome is None or outcome.kind in RIGHT:
+                kept.append(task)
+        log.info("%d of %d tasks can be judged", len(kept), len(own))
+        return kept
+
+    def _examine(self) -> Marks | None:
+        if not self.accelerator.is_main_process or not self.setup.probes:
+            return None
+        desk = replace(self.desk, texts=self.setup.probes)
+        return examine(desk, self.stage.probe_samples, self.setup.recipe.seed)
+
+    def _identity(self) -> str:
+        return f"{self.setup.recipe.digest} {self.method.name} {self.ranks}"
+
+    def save(self) -> bool:
+        shared = self.learner.state() | {"run": self._identity(), "elapsed_s": self.standing.elapsed_s}
+        own = {
+            "standing": asdict(self.standing),
+            "tasks": self.tasks,
+            "book": self.book.state(),
+            "under_way": [b.state() for b in self.under_way],
+            "kinds": dict(self.kinds),
+            "before": None if self.before is None else asdict(self.before),
+        }
+        main = self.accelerator.is_main_process
+        return self.checkpoints.save(self.standing.step, shared if main else None, own)
+
+    def _resume(self) -> bool:
+        found = self.checkpoints.load(self.accelerator.device)
+        if found is None:
+            return False
+        shared, own = found
+        if shared["run"] != self._identity():
+            raise ValueError(
+                f"{self.out} holds a run of another recipe, arm or number of processes: give another --out"
+            )
+        self.learner.load(shared)
+        self.standing = Standing(**own["standing"])
+        self.tasks, self.kinds = own["tasks"], Counter(own["kinds"])
+        self.before = None if own["before"] is None else Marks(**own["before"])
+        self.book.load(own["book"])
+        self.under_way = deque(restore_batch(b) for b in own["under_way"])
+        self._forget_metrics_after(self.standing.step)
+        self.desk.sampler.synchronise(self.learner.lm)
+        log.info("goes on at step %d, %.0f s", self.standing.step, self.standing.elapsed_s)
+        return True
+
+    def _forget_metrics_after(self, step: int) -> None:
+        """Lines that a killed run wrote behind its last checkpoint come again."""
+        path = self.out / "metrics.jsonl"
+        if self.accelerator.is_main_process and path.is_file():
+            lines = [x for x in path.read_text().splitlines(keepends=True) if json.loads(x)["step"] <= step]
+            path.write_text("".join(lines))
+
+    def _report(self) -> dict[str, Any]:
+        after = self._examine()
+        report = {
+            "stage": self.method.name,
+            "recipe": asdict(self.setup.recipe),
+            "steps": self.standing.step,
+            "seconds": round(self.standing.elapsed_s, 1),
+            "replies": self.standing.replies * self.ranks,
+            "tasks": len(self.tasks),
+            "kinds": dict(self.kinds),
+            "judge_lost": self.desk.referee.lost,
+            "before": None if self.before is None else asdict(self.before),
+            "after": None if after is None else asdict(after),
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+            "processes": self.ranks,
+        }
+        self.metrics.close()
+        if self.accelerator.is_main_process:
+            save_bundle(self.learner.lm, load_tokenizer(self.setup.model), self.out / "model")
+            (self.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+            plot(self.out)
+        return report
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Of one step's replies; what is undecided counts for nothing."""
+    known = [o for o in outcomes if o.kind != "undecided"]
+    scores = [o.score for o in known if o.score]
+    share = {
+        kind: sum(o.kind == kind for o in outcomes) / len(outcomes) for kind in ("copied", "contradicts", "lost")
+    }
+    return share | {
+        "reward": _mean([o.score for o in known]),
+        "right": _mean([float(o.kind in RIGHT) for o in known]),
+        "speedup": math.exp(_mean([math.log(s) for s in scores])),
+        "hacks": _mean([float(o.kind in HACKS) for o in known]),
+        "undecided": 1 - len(known) / len(outcomes),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0
