@@ -97,7 +97,10 @@ def commit() -> str:
 def command() -> str:
     """The command that is running, as a user would type it."""
     module = getattr(sys.modules.get("__main__"), "__spec__", None)
-    start = f"python -m {module.name}" if module is not None else f"python {sys.argv[0]}"
+    script = Path(sys.argv[0])
+    start = f"python {script}" if script.suffix == ".py" else script.name  # an installed command goes by its name
+    if module is not None:
+        start = f"python -m {module.name}"
     return " ".join([start.removesuffix(".__main__"), *sys.argv[1:]])
 
 

@@ -24,7 +24,8 @@ SUMMARIES = {
     "explain": "print each region, its decision and why",
     "cache": "look into the kernel cache; export and import kernels",
     "doctor": "say what is found on this machine and what to do about what is not",
-    "audit": "check the stored kernels again",
+    "replay": "repeat the proof of one stored kernel",
+    "audit": "measure the judge: attacks accepted, right kernels refused, mutants that survive",
     "bench": "measure",
     "train": "rebuild the bundled model",
 }

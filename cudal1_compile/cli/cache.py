@@ -62,7 +62,7 @@ def show(
 ) -> None:
     """One entry: its region, its verdict and proof, its source."""
     with Store.open(cache_dir()) as store:
-        found = _one(store, entry)
+        found = find_entry(store, entry)
         region = store.get_region(found.fingerprint)
         print(describe(found, region))
         if attempts:
@@ -132,7 +132,8 @@ def _attempt_lines(store: Store, entry: Entry) -> list[str]:
     return lines
 
 
-def _one(store: Store, prefix: str) -> Entry:
+def find_entry(store: Store, prefix: str) -> Entry:
+    """The entry whose id begins so. Raises CacheError where there is none, or more than one."""
     found = store.match_entries(prefix)
     if len(found) == 1:
         return found[0]

@@ -1,0 +1,90 @@
+"""`cudal1 replay`: a proof is repeated with fresh seeds; one that does not hold takes its kernel out of use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cudal1_cache import Entry, Region, Store
+from cudal1_cache.bundle import Verified
+from cudal1_compile import cli
+from cudal1_compile.cli.replay import figures
+from cudal1_compile.cli.reverify import judges
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.text import parse_program, print_program
+
+pytestmark = pytest.mark.host
+
+PROGRAM = canonicalise(
+    parse_program(
+        "region v1\ndims d0=4096\nin0 f32[d0]\nin1 f32[d0]\n"
+        "t0 f32[d0] = add(in0, in1)\nt1 f32[d0] = relu(t0)\nout0 f32[d0] = t1\n"
+    )
+)
+REGION = Region(fingerprint(PROGRAM), relative(PROGRAM), print_program(PROGRAM))
+CODE = """// launch: k<<<cdiv(d0, 256), 256>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const f32* in1, f32* out0 DIMS) {
+    int i = blockIdx.x * 256 + threadIdx.x;
+    if (i < d0) st(out0 + i, relu(ld(in0 + i) + ld(in1 + i)));
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def proven() -> Entry:
+    with judges() as verify:
+        found = verify(REGION, Entry("given", REGION.fingerprint, HOST.key, "kernel", code=CODE))
+    assert isinstance(found, Verified)
+    return found.entry
+
+
+def _stored(place: Path, entry: Entry) -> None:
+    with Store.open(place) as store:
+        store.add_region(REGION)
+        store.put_entry(entry)
+
+
+def _usable(place: Path) -> Entry | None:
+    with Store.open(place) as store:
+        return store.find_entry(REGION.fingerprint, HOST.key)
+
+
+def test_a_proof_that_holds_changes_nothing(
+    proven: Entry, cudal1_cache_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stored(cudal1_cache_dir, proven)
+    before = _usable(cudal1_cache_dir)
+    assert cli.main(["replay", proven.entry_id[:10]]) == 0
+    shown = capsys.readouterr().out
+    assert "the proof holds" in shown and "error normal" in shown
+    seeds = next(line for line in shown.splitlines() if "seed" in line).replace("│", " ").split()
+    assert seeds[1] == figures(proven.proof_json)["seed"] != seeds[2]
+    assert _usable(cudal1_cache_dir) == before is not None
+
+
+def test_a_proof_that_no_longer_holds_takes_the_kernel_out_of_use(
+    proven: Entry, cudal1_cache_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stored(cudal1_cache_dir, replace(proven, code=CODE.replace("+ ld(in1 + i)", "- ld(in1 + i)")))
+    assert cli.main(["replay", proven.entry_id]) == 1
+    assert "no longer holds" in capsys.readouterr().out
+    assert _usable(cudal1_cache_dir) is None
+    assert cli.main(["replay", proven.entry_id]) == 1
+    assert "not in use (refused: verify" in capsys.readouterr().err
+
+
+def test_no_verdict_is_no_refusal(
+    proven: Entry, cudal1_cache_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stored(cudal1_cache_dir, replace(proven, target="another GPU's"))
+    assert cli.main(["replay", proven.entry_id]) == 2
+    assert "another GPU" in capsys.readouterr().out
+
+
+def test_what_has_no_proof_is_named(cudal1_cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _stored(cudal1_cache_dir, Entry("nothing", REGION.fingerprint, HOST.key, "no_win"))
+    assert cli.main(["replay", "nothing"]) == 1
+    assert "no kernel" in capsys.readouterr().err

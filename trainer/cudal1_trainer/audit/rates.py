@@ -1,0 +1,286 @@
+"""The judge before its three examinations: attacks, right kernels, mutants. Rows of plain data come out.
+
+    attack_rows(judge)                     one row an attack
+    honest_rows(judge, subjects, ...)      one row a kernel that witness.py found right
+    mutant_rows(judge, subjects, ...)      one row a mutant that builds, with its class
+
+`passed` means: accepted, or refused for its cost or speed only. What passes gates 1 to 5 though it must not is
+judged again as a finalist (gates 5 to 8), since nothing is cached before that. A kernel is prepared (second
+implementation, builds, isolated runs) while the judge is busy with those before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import islice
+from typing import TypeVar
+
+from cudal1_compile.candidate import normalise_code
+from cudal1_compile.errors import BuildError
+from cudal1_compile.judge.audit.suite import suite
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_fx_passes.text import print_program
+from cudal1_trainer.audit.classify import Different, Original, Same, Stillborn, Undecided, classify, examine
+from cudal1_trainer.audit.corpus import Subject
+from cudal1_trainer.audit.mutate import Mutant, mutants
+from cudal1_trainer.audit.second import Unsupported
+from cudal1_trainer.audit.witness import Reference, Unclear, Wrong
+
+log = logging.getLogger(__name__)
+
+BATCH = 64  # kernels that the judge gets at once
+MUTANTS = 8  # of one kernel
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A verdict in words. stage: accepted, deferred, or the gate that refused."""
+
+    passed: bool
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttackRow:
+    name: str
+    hack: str
+    blind: bool
+    ruling: Ruling
+
+
+@dataclass(frozen=True, slots=True)
+class HonestRow:
+    family: str
+    dtype: str
+    region: str
+    code: str
+    ruling: Ruling | None  # None: it could not be found right, and is no part of the corpus
+    left_out: str = ""  # why
+
+
+@dataclass(frozen=True, slots=True)
+class MutantRow:
+    family: str
+    region: str
+    category: str
+    before: str
+    after: str
+    digest: str
+    kind: str  # wrong, illegal, same, undecided
+    evidence: str
+    ruling: Ruling
+
+    @property
+    def different(self) -> bool:
+        return self.kind in ("wrong", "illegal")
+
+
+def rule(verdict: Verdict) -> Ruling:
+    match verdict:
+        case Accepted():
+            return Ruling(True, "accepted", "")
+        case Deferred(reason):
+            return Ruling(True, "deferred", reason)
+        case Rejected(stage, reason):
+            return Ruling(stage == "time" and reason.startswith("cost"), stage, reason)
+
+
+def attack_rows(judge: Judge) -> list[AttackRow]:
+    cases = suite(judge.target.kind)
+    verdicts = judge.judge_tasks([(c.program, c.attack.code) for c in cases])
+    rows = []
+    for case, verdict in zip(cases, verdicts, strict=True):
+        ruling = rule(verdict)
+        if ruling.passed and "time" in case.attack.stages and isinstance(verdict, Rejected):
+            ruling = replace(ruling, passed=False)  # slowness is what this attack is to be refused for
+        if ruling.passed:
+            ruling = rule(judge.finalists(case.program, [case.attack.code])[0])
+        rows.append(AttackRow(case.attack.name, case.attack.hack, case.blind, ruling))
+    return rows
+
+
+def honest_rows(
+    judge: Judge, subjects: Iterable[Subject], seed: int, count: int, deadline: float
+) -> list[HonestRow]:
+    """Until `count` right kernels are judged, or the deadline (time.monotonic) is over."""
+
+    def prepare(subject: Subject) -> list[tuple[Subject, str, str]]:
+        return [(subject, code, why) for code, why in _established(subject, seed)]
+
+    rows: list[HonestRow] = []
+    ready: list[tuple[Subject, str]] = []
+    with ThreadPoolExecutor(judge.limits.build_threads or 4, "cudal1-audit") as pool:
+        for found in _ahead(pool, prepare, subjects):
+            rows += [_honest_row(s, code, None, why) for s, code, why in found if why]
+            ready += [(s, code) for s, code, why in found if not why]
+            done = sum(r.ruling is not None for r in rows)
+            last = done + len(ready) >= count or time.monotonic() > deadline
+            if len(ready) < BATCH and not last:
+                continue
+            ready = ready[: count - done]
+            verdicts = judge.judge_tasks([(s.program, code) for s, code in ready])
+            rows += [_honest_row(s, code, rule(v), "") for (s, code), v in zip(ready, verdicts, strict=True)]
+            log.info("honest: %d of %d judged", done + len(ready), count)
+            ready = []
+            if last:
+                break
+    return rows
+
+
+def _established(subject: Subject, seed: int) -> Iterator[tuple[str, str]]:
+    """Each kernel with the reason why it is not known to be right ("" where it is)."""
+    reference = Reference(subject.program, seed)
+    try:
+        vacuous = reference.vacuous()
+    except Unsupported as error:
+        yield from ((code, f"unsupported: {error}") for code in subject.codes)
+        return
+    for code in subject.codes:
+        try:
+            found = examine(reference, code)
+        except BuildError as error:
+            yield code, f"does not build: {error}"
+            continue
+        match found:
+            case Wrong(evidence) | Unclear(evidence):
+                yield code, f"not shown to be right: {evidence}"
+            case Original():
+                yield code, "its output can be had without work, within the bound" if vacuous else ""
+
+
+def _honest_row(subject: Subject, code: str, ruling: Ruling | None, why: str) -> HonestRow:
+    return HonestRow(subject.family, subject.dtype, print_program(subject.program), code, ruling, why)
+
+
+@dataclass(frozen=True)
+class _Brood:
+    """A right kernel and its mutants that build."""
+
+    subject: Subject
+    code: str
+    mutants: list[tuple[Mutant, Same | Different | Undecided]]
+
+
+def mutant_rows(
+    judge: Judge, subjects: Iterable[Subject], seed: int, count: int, deadline: float
+) -> tuple[list[MutantRow], int]:
+    """Until `count` mutants that are not equivalent are judged, or the deadline; and how many kernels they are of.
+
+    A kernel that the judge itself refuses has no mutants here: refusing them would prove nothing.
+    """
+
+    def prepare(job: tuple[Subject, str, int]) -> _Brood:
+        subject, code, number = job
+        return _brood(subject, code, seed, random.Random(f"{seed} {number}"))
+
+    rows: list[MutantRow] = []
+    kernels = 0
+    with ThreadPoolExecutor(judge.limits.build_threads or 4, "cudal1-audit") as pool:
+        for brood in _ahead(pool, prepare, _jobs(subjects)):
+            found = _judge_brood(judge, brood)
+            rows += found
+            kernels += bool(found)
+            done = sum(r.different for r in rows)
+            log.info("mutants: %d of %d judged, of %d kernels", done, count, kernels)
+            if done >= count or time.monotonic() > deadline:
+                break
+    return rows, kernels
+
+
+def _jobs(subjects: Iterable[Subject]) -> Iterator[tuple[Subject, str, int]]:
+    """Every hand-written kernel, and one of each other program."""
+    number = 0
+    for subject in subjects:
+        for code in subject.codes if subject.family == "hand-written" else subject.codes[:1]:
+            yield subject, code, number
+            number += 1
+
+
+def _brood(subject: Subject, code: str, seed: int, rng: random.Random) -> _Brood:
+    reference = Reference(subject.program, seed)
+    brood = _Brood(subject, code, [])
+    try:
+        if reference.vacuous() or not isinstance(original := examine(reference, code), Original):
+            return brood
+    except (Unsupported, BuildError) as error:
+        log.info("no mutants of a kernel: %s", error)
+        return brood
+    for mutant in mutants(subject.program, code, rng, MUTANTS):
+        found = classify(original, mutant)
+        if not isinstance(found, Stillborn):
+            brood.mutants.append((mutant, found))
+    return brood
+
+
+def _judge_brood(judge: Judge, brood: _Brood) -> list[MutantRow]:
+    program = brood.subject.program
+    if not brood.mutants:
+        return []
+    codes = [brood.code, *(m.code for m, _ in brood.mutants)]
+    first, *others = map(rule, judge.judge_many(program, codes))
+    if not first.passed:
+        log.info("no mutants of a kernel that is refused: %s", first.reason)
+        return []
+    return [_mutant_row(judge, brood, m, c, r) for (m, c), r in zip(brood.mutants, others, strict=True)]
+
+
+def _mutant_row(
+    judge: Judge, brood: _Brood, mutant: Mutant, found: Same | Different | Undecided, ruling: Ruling
+) -> MutantRow:
+    match found:
+        case Different(kind, evidence):
+            pass
+        case Same(evidence):
+            kind = "same"
+        case Undecided(evidence):
+            kind = "undecided"
+    text = print_program(brood.subject.program)
+    if kind in ("wrong", "illegal") and ruling.passed:
+        ruling = rule(judge.finalists(brood.subject.program, [mutant.code])[0])
+    digest = sha256((text + normalise_code(mutant.code)).encode()).hexdigest()[:16]
+    return MutantRow(
+        brood.subject.family, text, mutant.category, mutant.before, mutant.after, digest, kind, evidence, ruling
+    )
+
+
+def _ahead(pool: ThreadPoolExecutor, work: Callable[[T], R], items: Iterable[T], depth: int = 24) -> Iterator[R]:
+    """Results in order; up to `depth` items are worked on ahead. What is not asked for any more is cancelled."""
+    source = iter(items)
+    waiting: deque[Future[R]] = deque(pool.submit(work, item) for item in islice(source, depth))
+    try:
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(pool.submit(work, item) for item in islice(source, 1))
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """95% interval of a share."""
+    if n == 0:
+        return 0.0, 1.0
+    z, p = 1.959964, hits / n
+    middle, half = p + z * z / (2 * n), z * ((p * (1 - p) + z * z / (4 * n)) / n) ** 0.5
+    return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
+
+
+def by(rows: Sequence[T], key: Callable[[T], str], hit: Callable[[T], bool]) -> dict[str, tuple[int, int]]:
+    """Category -> (rows, hits)."""
+    found: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        n, hits = found.get(key(row), (0, 0))
+        found[key(row)] = n + 1, hits + hit(row)
+    return dict(sorted(found.items()))
