@@ -18,6 +18,7 @@ from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.tasks import FAMILIES, generate_task
 from cudal1_trainer.teacher_generator import TeacherGenerator
 from cudal1_trainer.teachers import TEACHERS, teach, variants, write_analysis, write_reply
+from cudal1_trainer.variants import parse_schedule
 
 H100 = Target("cuda", "NVIDIA H100 80GB HBM3", "sm_90a", 132, 227 * 1024, 50 * 1024 * 1024)
 MAX_CHARS = 13_000  # of prompt and reply together: 4000 tokens
@@ -31,6 +32,22 @@ t1 f32[d0] = mean(t0) over d1
 t2 f32[d0,d1] = sub(t0, t1)
 t3 f32[d0,d1] = mul(t2, in1)
 out0 f32[d0,d1] = t3
+"""
+
+
+BACKWARD = """region v1
+dims d0=4096 d1=512
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+in2 f32[d1]
+t0 f32[d0,d1] = mul(in0, in2)
+t1 f32[d0,d1] = mul(t0, in1)
+t2 f32[d0] = mean(t1) over d1
+t3 f32[d0,d1] = mul(in1, t2)
+t4 f32[d0,d1] = sub(t0, t3)
+t5 f32[d1] = sum(t4) over d0
+out0 f32[d0,d1] = t4
+out1 f32[d1] = t5
 """
 
 
@@ -52,20 +69,40 @@ def test_every_task_has_variants_that_reply_v1_accepts(family: str) -> None:
             assert len(print_program(program)) + len(print_reply(reply)) < MAX_CHARS
 
 
+NAMES = re.compile(r"(?<![<\w])[ati]\d+(?:x\d+)?(?:_\d+)?\b")
+
+
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_design_names_what_every_kernel_defines_and_stores(family: str) -> None:
+def test_outlines_follow_what_is_stored_down_to_memory(family: str) -> None:
     for seed in range(6):
         program = draw(seed, family)
         for reply in [r for r in (write_reply(program, s) for s in variants(program)[::5]) if r is not None]:
             lines = dict(line.split(": ", 1) for line in reply.design.splitlines()[1:])
             bodies = dict(re.findall(r"^__global__[^\n]*? (f\d)\(.*?\{$(.*?)^\}$", reply.code, flags=re.M | re.S))
             assert list(lines) == list(bodies), reply.design
-            stored = set()
             for name, body in bodies.items():
-                defined, _, targets = lines[name].partition(" > ")
-                assert set(re.findall(r"\b[ati]\d\w*", body)) == set(defined.split()), body
-                stored |= {t.split()[0] for t in targets.split(", ")}
-            assert {o.name for o in program.outputs} <= stored, reply.design
+                check_outline(lines[name], body)
+            stored = set(re.findall(r"(?:^| )\*?(out\d+)=", " ".join(lines.values()), flags=re.M))
+            assert stored == {o.name for o in program.outputs}, reply.design
+
+
+def check_outline(line: str, body: str) -> None:
+    """Values by falling number, each name with one word at most, and every name of the kernel."""
+    words = [word.lstrip("*").split("=")[0] for word in line.split()]
+    values = [int(re.findall(r"\d+", w)[0]) for w in words if w[0] == "t"]
+    assert values == sorted(values, reverse=True) and len(set(words)) == len(words), line
+    assert set(NAMES.findall(line)) == set(NAMES.findall(body)), f"{body}\n{line}"
+
+
+def test_an_outline_word_by_word() -> None:
+    reply = write_reply(parse_program(BACKWARD), parse_schedule("split/block.4.128.r;split_tile.1.256.s16"))
+    assert reply is not None
+    assert reply.design.splitlines()[1:] == [
+        "f0: *out0=t4 s0=t2 t4=t0 t3=*a1 t2 t1 t0=*a0,*a2",
+        "f1: s1=v5,t4 t4=t0 t3=a1 t2=s0 t0=a0,a2",
+        "f2: out1=t5 t5=s1",
+    ]
+    assert re.findall(r"s\d+ f32.*", reply.code)[:2] == ["s0 f32[d0]", "s1 f32[16, d1]"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

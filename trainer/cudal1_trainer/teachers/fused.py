@@ -26,7 +26,7 @@ from cudal1_trainer.teachers.reduction import phases, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Var, grouped, size_of
-from cudal1_trainer.teachers.stage import Buffer, Plan, Stage, is_reduction, read_names
+from cudal1_trainer.teachers.stage import Buffer, Plan, Stage, closure, is_reduction, read_names
 
 
 def fuse(plan: Plan) -> tuple[Stage, Stage] | None:
@@ -101,15 +101,9 @@ def _badness(count: int, groups: int, sums: int, s: StageSchedule) -> float:
 
 def _after_sums(columns: Stage) -> list[Op]:
     """The operations that the column stage's results need once its sums are known."""
-    made = {o.name: o for o in columns.ops}
-    loaded = {b.value for b in columns.loads}
-    todo, found = [b.value for b in columns.writes], set()
-    while todo:
-        name = todo.pop()
-        if name in made and name not in found and name not in loaded and not is_reduction(made[name]):
-            found.add(name)
-            todo += [x.name for x in made[name].operands if isinstance(x, Ref)]
-    return [o for o in columns.ops if o.name in found]
+    held = {b.value for b in columns.loads} | {o.name for o in columns.ops if is_reduction(o)}
+    wanted = closure(columns.program, [b.value for b in columns.writes], held)
+    return [o for o in columns.ops if o.name in wanted]
 
 
 JOIN_ROWS = 32  # threads that share a column in the joining kernel

@@ -1,14 +1,15 @@
 """Turns a plan and a schedule into the code of a reply: plan lines first, then the kernels.
 
-Kernels are named f0, f1, ... in launch order; scratch s0, s1, ... starts with what stages hand on, then the
-parts of split reductions. Nothing is chosen here.
+Kernels are named f0, f1, ... in launch order and scratch s0, s1, ... as they write it, so that no name depends on
+a kernel that comes later. Nothing is chosen here.
 """
 
 from __future__ import annotations
 
+import re
+
 from cudal1_trainer.teachers.fused import write_fused
 from cudal1_trainer.teachers.grouped import GroupedWriter
-from cudal1_trainer.teachers.online import OnlineWriter
 from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.scans import ScanWriter
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -38,8 +39,7 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             taken += len(made[0].scratch)
             kernels += made
         else:
-            writer = OnlineWriter if schedule.mapping == "online" else GroupedWriter
-            kernels.append(writer(stage, schedule, name).write())
+            kernels.append(GroupedWriter(stage, schedule, name).write())
     return assemble(kernels, [scratch_line(b) for b in plan.scratch])
 
 
@@ -54,6 +54,11 @@ def scratch_line(buffer: Buffer) -> str:
 
 def assemble(kernels: list[Kernel], scratch: list[str]) -> str:
     declared = [*scratch, *(text for k in kernels for text in k.scratch)]
-    lines = [f"// scratch: {text}" for text in declared]
-    lines += [k.launch for k in kernels]
-    return "\n".join([*lines, *(k.text for k in kernels)]) + "\n"
+    launches = [k.launch for k in kernels]
+    used = list(dict.fromkeys(_SCRATCH.findall("\n".join(launches))))
+    declared.sort(key=lambda text: used.index(text.split()[0]))
+    lines = [*(f"// scratch: {text}" for text in declared), *launches, *(k.text for k in kernels)]
+    return _SCRATCH.sub(lambda m: f"s{used.index(m[0])}", "\n".join(lines)) + "\n"
+
+
+_SCRATCH = re.compile(r"\bs\d+\b")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_trainer.teachers.grouped import JOIN, TILE, GroupedWriter, combine_tile, write_guarded
 from cudal1_trainer.teachers.reduction import reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -23,14 +22,13 @@ from cudal1_trainer.teachers.space import grouped, size_of
 from cudal1_trainer.teachers.split_parts import (
     Part,
     PartialWriter,
-    ancestors,
     cut_parts,
     element_writes,
     is_center,
     reads_of,
 )
 from cudal1_trainer.teachers.split_wide import WideWriter, is_wide
-from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction
+from cudal1_trainer.teachers.stage import Buffer, Stage, closure, is_reduction
 
 JOIN_WARPS = 4  # groups a block in the joining kernel of split_block
 JOIN_ROWS = 8  # threads that share a group in the joining kernel of split_tile
@@ -49,12 +47,12 @@ def _write_join(stage: Stage, schedule: StageSchedule, name: str, parts: list[Pa
     kept, total = size_of(writer.kept), grouped(size_of(writer.order))
     threads = TILE * JOIN_ROWS if tile else 32 * JOIN_WARPS
     needed = {o.name for o in stage.ops if is_reduction(o)}
-    ops = [o for o in writer.group_ops if OPS[o.fn].kind is not Kind.REDUCE]
     early = element_writes(stage)
     writes = [b for b in stage.writes if b not in early]
-    if early:  # what only they need was computed by the first kernel
-        wanted = ancestors(stage, [b.value for b in writes])
-        ops = [o for o in ops if o.name in wanted]
+    # what only the parts or the first kernel's outputs need was computed there
+    held = needed | {b.value for b in stage.loads}
+    wanted = closure(stage.program, [b.value for b in writes], held)
+    ops = [o for o in writer.group_ops if o.name in wanted]
     used = {n for o in ops for n in reads_of(stage, {o.name})} | {b.value for b in writes}
     group_reads = [b for b in writer.group_reads if b.value in used and b.value not in needed]
     group_params = list({b.name: b for b in group_reads}.values())

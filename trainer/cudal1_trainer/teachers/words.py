@@ -1,8 +1,8 @@
 """The two prose sections of a teacher's reply, in few and regular words.
 
 Analysis: what bounds the region. With measured exemplars it opens with a comparison that follows their order.
-Design: the strategy and each stage's schedule in one line, then what every kernel reads, computes and writes, name
-by name. The code below follows from it: who writes token by token settles first what goes where.
+Design: the strategy and each stage's schedule in one line, then every kernel's outline (outline.py), from which
+the code below follows: who writes token by token settles first what goes where.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_fx_passes.program import Program
+from cudal1_trainer.teachers.outline import outline
 from cudal1_trainer.teachers.schedule import Schedule
 from cudal1_trainer.teachers.stage import Stage
 
@@ -32,25 +33,6 @@ def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
         over = f" over {','.join(stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""
         parts.append(f"stage {i}{over}: {s.describe()}")
     return "\n".join([f"{schedule.strategy}. {'; '.join(parts)}", *outline(code)])
-
-
-_KERNEL = re.compile(r"^__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(.*?\{$(.*?)^\}$", flags=re.M | re.S)
-_DEFINED = re.compile(
-    r"\b([ati]\d+\w*)(?:\[[^\]]*\])*\s*=[^=]|\bvload<\d+>\([^;]*, ([at]\d+\w*)(?:\[[^\]]*\])?\);"
-)
-_STORED = re.compile(r"\b(?:st|vstore<\d+>)\(((?:out|s)\d+)\b[^;]*, (\w+)[^,;]*\);")
-_COLLECTED = re.compile(r"\b(r\d+)\[[^\]]*\] = (\w+);")  # registers that a vector store takes
-
-
-def outline(code: str) -> list[str]:
-    """`f0: a0 t1 t0 t2 > out0 t0, s0 t2`: the names that a kernel defines, in order, and what it stores where."""
-    lines = []
-    for name, body in _KERNEL.findall(code):
-        defined = dict.fromkeys(plain or loaded for plain, loaded in _DEFINED.findall(body))
-        held = dict(_COLLECTED.findall(body))
-        stored = dict.fromkeys(f"{target} {held.get(value, value)}" for target, value in _STORED.findall(body))
-        lines.append(f"{name}: {' '.join(defined)} > {', '.join(stored)}")
-    return lines
 
 
 def describe_code(code: str) -> str:

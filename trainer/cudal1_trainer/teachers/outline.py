@@ -1,0 +1,125 @@
+"""A kernel's outline: what it stores, and from there backwards what that needs, down to memory.
+
+    f1: out0=t9 s0=t4,i1 t9=a2,t5 t8=*a1 t7 t5=t2 t4 t3=s1 t2=a0
+
+A word is a name and, after `=`, what it needs that stands nowhere before: values, loads (a2 is of in2) and the
+axis indices of their addresses; `*` marks what moves in vectors. That t9 needs t8, the value just before it, goes
+without saying. Values come by falling number, so that each word follows from the words before it and one line of
+the region: who writes token by token never looks ahead. Forwards, the first load would hang on the last store.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+_KERNEL = re.compile(r"^__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(.*?\{$(.*?)^\}$", flags=re.M | re.S)
+_NAME = r"(?<![<\w])(?:carry|(?:z?[at]|b?[pq]|in|out|[eimrsuvwx])\d+(?:x\d+)?(?:_\d+)?)\b"
+_NAMES = re.compile(_NAME)
+_SET = re.compile(rf"({_NAME})(?:\[[^\]]*\])*\s*[-+*]?=(?!=)")
+_VLOAD = re.compile(rf"\bvload<\d+>\(.*, ({_NAME})(?:\[k\])?\);")
+_STORE = re.compile(rf"\b(st|vstore<\d+>)\(((?:out|s)\d+)\b(.*), ({_NAME})(?:\[\w\])*\);")
+_SHOWN = re.compile(r"(t|a|i|s|out)\d")  # the other names are seen through
+
+
+@dataclass
+class _Body:
+    """Which names a kernel's names are made of, and what it stores."""
+
+    reads: dict[str, list[str]] = field(default_factory=dict)
+    stores: dict[str, tuple[str, str]] = field(default_factory=dict)  # buffer -> value, address
+    wide: set[str] = field(default_factory=set)
+
+    def add(self, line: str) -> None:
+        if store := _STORE.search(line):
+            self.stores[store[2]] = store[4], store[3]
+            self.wide |= {store[2]} if store[1] != "st" else set()
+            return
+        loaded = set(_VLOAD.findall(line))
+        self.wide |= loaded
+        made = loaded or set(_SET.findall(line))
+        for name in made:
+            self.reads.setdefault(name, []).extend(n for n in _NAMES.findall(line) if n not in made)
+
+    def needs(self, name: str) -> list[str]:
+        """The shown names of which `name` is made, in order."""
+        found: dict[str, None] = {}
+        seen, todo = {name}, list(self.reads.get(name, ()))
+        while todo:
+            at = todo.pop(0)
+            if at in seen:
+                continue
+            seen.add(at)
+            if _SHOWN.match(at):
+                found[at] = None
+            else:
+                todo = [*self.reads.get(at, ()), *todo]
+        return list(found)
+
+
+@dataclass
+class _Words:
+    """The words of one kernel; each tells only what is new."""
+
+    body: _Body
+    named: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)  # values that still get their word
+
+    def write(self) -> Iterator[str]:
+        for buffer in sorted(self.body.stores, key=lambda b: (b[0] != "o", _number(b))):
+            value, address = self.body.stores[buffer]
+            if value[0] == "r":  # registers that a vector store takes
+                value = self.body.needs(value)[0]
+            indices = [n for n in _NAMES.findall(address) if n[0] == "i"]
+            yield self._word(buffer, [*(self._mention([value]) or [value]), *self._mention(indices)])
+        while self.waiting:
+            name = max(self.waiting, key=_number)
+            self.waiting.remove(name)
+            needs = self.body.needs(name)
+            before = [n for n in needs if n[0] == "t" and _number(n) == _before(name)]
+            self._mention(before)
+            yield self._word(name, self._mention(needs))
+
+    def _mention(self, names: Iterable[str]) -> list[str]:
+        """The new ones among `names`; a load or index with what its address needs."""
+        found: list[str] = []
+        for name in names:
+            if name in self.named:
+                continue
+            self.named.add(name)
+            found.append(self._marked(name))
+            if name[0] == "t":
+                self.waiting.add(name)
+            else:
+                found += self._mention(self.body.needs(name))
+        return found
+
+    def _word(self, name: str, new: list[str]) -> str:
+        return self._marked(name) + (f"={','.join(new)}" if new else "")
+
+    def _marked(self, name: str) -> str:
+        return f"*{name}" if name in self.body.wide else name
+
+
+def outline(code: str) -> list[str]:
+    """A line a kernel."""
+    lines = []
+    for name, text in _KERNEL.findall(code):
+        body = _Body()
+        for line in text.splitlines():
+            body.add(line)
+        lines.append(f"{name}: {' '.join(_Words(body).write())}")
+    return lines
+
+
+def _number(name: str) -> tuple[int, ...]:
+    """t5x1 -> (5, 1, 0)"""
+    found = re.search(r"(\d+)(?:x(\d+))?(?:_(\d+))?$", name)
+    assert found is not None
+    return tuple(int(n or 0) for n in found.groups())
+
+
+def _before(name: str) -> tuple[int, ...]:
+    first, *rest = _number(name)
+    return (first - 1, *rest)
