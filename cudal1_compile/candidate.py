@@ -32,6 +32,9 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_LAUNCHES = 8
 MAX_SCRATCH = 8
 
+MAX_EXPRESSION = 200  # characters
+
+_DIRECTIVE = re.compile(r"\s*#(?!\s*pragma\s+unroll(?:\s+\d+)?\s*$)")  # what may swallow the rest of its line
 _SCRATCH = re.compile(r"// scratch: (s\d+) (\w+)\[([^\]]*)\]( = 0)?\s*$")
 _LAUNCH = re.compile(r"// launch: (\w+)<<<(.*)>>>\(([\w, ]*)\)\s*$")
 
@@ -67,6 +70,8 @@ class Expr:
 
     @cached_property
     def _tree(self) -> ast.expr:
+        if len(self.text) > MAX_EXPRESSION:  # deep ones exhaust the parser's stack, long numbers its patience
+            raise CandidateError(f"expression {self.text[:40]!r}...: at most {MAX_EXPRESSION} characters")
         try:
             return ast.parse(self.text.strip(), mode="eval").body
         except SyntaxError as error:
@@ -153,10 +158,13 @@ class Reply:
 
 
 def normalise_code(code: str) -> str:
-    """Drops comments (but not the plan) and folds white space."""
-    kept = [line if _is_plan(line) else re.sub(r"//.*", "", line) for line in code.splitlines()]
-    text = re.sub(r"/\*.*?\*/", "", "\n".join(kept), flags=re.S)
-    return re.sub(r"\s+", " ", text).strip()
+    """Drops comments (but not the plan) and folds white space, except where a line's end has a meaning."""
+    plan = [line for line in code.splitlines() if _is_plan(line)]
+    rest = [line for line in code.splitlines() if not _is_plan(line)]
+    # whichever comment opens first wins, as in C++
+    text = re.sub(r"//[^\n]*|/\*.*?(?:\*/|\Z)", " ", "\n".join(rest), flags=re.S)
+    directives = [line.strip() for line in text.splitlines() if _DIRECTIVE.match(line)]
+    return "\n".join([re.sub(r"\s+", " ", "\n".join([*plan, text])).strip(), *directives])
 
 
 def parse_reply(text: str) -> Reply:

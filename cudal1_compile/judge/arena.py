@@ -3,6 +3,7 @@
     specs -> Arena -> views (as the program's tensors) ; poison() before a launch ; intact() after it
 
 Poison is a byte pattern: 0xFF is NaN in every float format, 0x7B a large finite number, and neither is a bool.
+Canaries are NaN, and no bool, as well.
 The gaps of strided buffers count as canaries. Works on CPU and CUDA tensors alike; never synchronises.
 """
 
@@ -20,7 +21,7 @@ from cudal1_fx_passes.program import Program
 
 ALIGNMENT = 256  # bytes, as the caching allocators give
 GUARD = 256  # bytes of canary on each side of a buffer, at least
-CANARY = 0xA5
+CANARY = (0xF5, 0xFF)  # bytes in turns: NaN in every float format, so that no sum swallows a read out of bounds
 POISONS = (0xFF, 0x7B)
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -79,10 +80,11 @@ class Arena:
         self.specs = tuple(specs)
         self._guard_gaps = guard_gaps
         offsets, total = _place(specs)
-        self._bytes = torch.full((total,), CANARY, dtype=torch.uint8, device=device)
+        self._bytes = torch.tensor(CANARY, dtype=torch.uint8, device=device).repeat(total // len(CANARY))
         self.views = [self._view(s, o) for s, o in zip(specs, offsets, strict=True)]
         self._whole = [self._span(s, o) for s, o in zip(specs, offsets, strict=True)]
         self._guards = self._guard_places(offsets, total).to(device)
+        self._canaries = self._bytes[self._guards]
 
     @property
     def size_bytes(self) -> int:
@@ -106,7 +108,7 @@ class Arena:
 
     def damaged(self) -> Tensor:
         """A bool scalar on the device: whether any canary changed."""
-        return (self._bytes[self._guards] != CANARY).any()
+        return (self._bytes[self._guards] != self._canaries).any()
 
     def copy_image(self, other: Arena) -> None:
         """Becomes equal to an arena of the same specs, canaries included: one copy for many buffers."""

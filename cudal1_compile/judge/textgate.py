@@ -23,6 +23,7 @@ _FORBIDDEN = {
     "__asm__": "inline assembly is not allowed",
     "__asm": "inline assembly is not allowed",
     "__managed__": "managed memory is state that outlives a launch",
+    "__constant__": "constant memory can be written through a cast; use constexpr within the kernel",
     "__host__": "host code is not allowed",
     "thread_local": "thread_local is state that outlives a launch",
     "printf": "printing is not allowed",
@@ -65,12 +66,24 @@ _FORBIDDEN_PREFIX = {
     "__sync_": "host builtins are not allowed",
     "__atomic": "host builtins are not allowed",
     "__tsan": "names of the judge are not allowed",
+    "__assert": "assert is not allowed",
+    "CUDAL1": "names of the judge are not allowed",
     "cudal1_": "names of the judge are not allowed",
     "globaltimer": "reading clocks is not allowed",
 }
 _TOKEN = re.compile(r"[A-Za-z_]\w*|<<<|##|%:|\?\?|0[xX][0-9a-fA-F']+|[0-9][\w.']*|::|->|\S")
-_NOT_IN_MACROS = {"__device__", "__constant__", "__global__", "__shared__", "static", "extern", "{", "}"}
+_NOT_IN_MACROS = {"__device__", "__global__", "__shared__", "static", "extern", "{", "}"}
 _QUALIFIERS = ("__device__", "inline", "__forceinline__", "__inline__", "__noinline__")
+_DIGRAPHS = ("<%", "%>", "<:", ":>", "%:", "??")
+# a macro of such a name changes what the rest of the source says, the judge's own lines included
+_NO_MACROS = re.compile(
+    "__.*|bool|break|case|char|const|constexpr|continue|decltype|default|do|double|else|enum|extern|float|for|goto|if|"
+    "inline|int|long|operator|return|short|signed|sizeof|static|static_assert|struct|switch|template|typedef|typename|"
+    "union|unsigned|using|void|volatile|while|DIMS|Signature|pointers|bytes"
+)
+_ARRAY = "a constant array outside a function outlives a launch: put it into the kernel, without static"
+_SIZE = re.compile(r"[dk]\d+|(?:in|out)\d+_[dk]\d+")  # constants of the preamble
+_MACRO = re.compile(r"\s*#\s*(?:define|undef)\s+(\w+)")
 _PLAN = ("// launch:", "// scratch:")
 _DIRECTIVE = re.compile(r"#\s*(?:pragma\s+unroll\b.*|define\s+\w+.*|undef\s+\w+)\s*$")
 
@@ -98,7 +111,7 @@ def check_text(code: str) -> CleanText | RefusedText:
     reason = _characters(body) or _directives(body) or _words(body)
     if reason is None:
         tokens = _TOKEN.findall(re.sub(r"^\s*#.*$", "", body, flags=re.M))
-        reason = _static(tokens) or _initialisers(tokens) or _declarations(tokens)
+        reason = _initialisers(tokens) or _static(tokens) or _declarations(tokens) or _addresses(tokens)
     return RefusedText(reason) if reason else CleanText(clean)
 
 
@@ -115,6 +128,8 @@ def strip_comments(code: str) -> str:
 def _characters(body: str) -> str | None:
     if any(ord(c) > 126 or (ord(c) < 32 and c not in "\n\t") for c in body):
         return "only printable ASCII is allowed in code"
+    if found := next((d for d in _DIGRAPHS if d in body), None):
+        return f"{found!r}: tokens must be written out"
     if "\\" in body:
         return "a backslash is not allowed: lines are not continued and nothing needs an escape"
     without_linkage = body.replace('extern "C"', "extern_c")
@@ -133,6 +148,9 @@ def _directives(body: str) -> str | None:
             return (
                 f"{line.strip()[:60]!r}: of the preprocessor only #pragma unroll, #define and #undef are allowed"
             )
+        macro = _MACRO.match(line)
+        if macro and _NO_MACROS.fullmatch(macro[1]):
+            return f"{line.strip()[:60]!r}: {macro[1]} may not be redefined"
         if hidden := _NOT_IN_MACROS.intersection(_TOKEN.findall(line)):
             return f"{line.strip()[:60]!r}: {min(hidden)} may not hide in a macro"
     return None
@@ -142,8 +160,8 @@ def _words(body: str) -> str | None:
     for token in _TOKEN.findall(body):
         if reason := _FORBIDDEN.get(token):
             return f"{token!r}: {reason}"
-        if token in ("##", "%:", "??"):
-            return f"{token!r}: tokens must be written out"
+        if token == "##":
+            return "'##': tokens must be written out"
         if token == "<<<":
             return "a kernel launch in the code: launches stand in the plan lines only"
         for prefix, reason in _FORBIDDEN_PREFIX.items():
@@ -153,15 +171,45 @@ def _words(body: str) -> str | None:
 
 
 def _static(tokens: list[str]) -> str | None:
-    """`static` may precede constexpr, and the qualifiers of a function outside one; the rest is state."""
+    """`static` may precede a constexpr scalar, and the qualifiers of a function outside one; the rest is state."""
     depth = 0
     for i, (token, following) in enumerate(pairwise([*tokens, ""])):
         depth += (token == "{") - (token == "}")
-        if depth and token in ("__device__", "__constant__") and not _opens_function(tokens[i:]):
+        if depth and token == "__device__" and not _opens_function(tokens[i:]):
             return f"{token!r} within a function: such a variable is state that outlives a launch"
         if token == "static" and following != "constexpr" and (depth or following not in _QUALIFIERS):
             return f"'static {following}': a static variable is state that outlives a launch"
+        if token == "static" and following == "constexpr" and "[" in _declarator(tokens[i:]):
+            return _ARRAY
     return None
+
+
+def _declarator(tokens: list[str]) -> list[str]:
+    """A declaration up to its value."""
+    ends = (i for i, token in enumerate(tokens) if token in ("=", "{", "(", ";"))
+    return tokens[: next(ends, len(tokens))]
+
+
+def _addresses(tokens: list[str]) -> str | None:
+    """Constants of a scope wider than a function lie in device memory, where a cast could make them counters."""
+    constants = {d[-1] for i, t in enumerate(tokens) if t == "constexpr" for d in [_declarator(tokens[i:])]}
+    for i, token in enumerate(tokens):
+        if token not in constants and not _SIZE.fullmatch(token):
+            continue
+        before = tokens[:i]
+        while before[-1:] == ["("]:
+            before.pop()
+        unary = before[-1:] == ["&"] and not _ends_operand(before[:-1])
+        if unary or before[-2:] in (["&", ")"], ["&", ">"]):
+            return f"the address of {token!r}: a constant has none"
+    return None
+
+
+def _ends_operand(tokens: list[str]) -> bool:
+    """Whether an `&` after these tokens is the operation and not the address, as after (int*) or (P)."""
+    last = tokens[-1] if tokens else ""
+    cast = last == ")" and (tokens[-2:-1] in (["*"], ["&"]) or tokens[-3:-2] == ["("])
+    return re.fullmatch(r"\w+|[)\]]", last) is not None and last != "return" and not cast
 
 
 def _opens_function(tokens: list[str]) -> bool:
@@ -264,7 +312,9 @@ def _plain(head: list[str]) -> str | None:
 def _variable(head: list[str]) -> str | None:
     if "__device__" in head:
         return f"{_show(head)}: a __device__ variable is state that outlives a launch; declare scratch"
-    if "__constant__" in head or "constexpr" in head:
+    if "[" in _declarator(head):
+        return _ARRAY
+    if "constexpr" in head:
         return None
     if "const" in head and "*" not in head and "&" not in head:
         return None

@@ -126,7 +126,7 @@ def _trial(cheat: str = "") -> Right | Wrong:
 def test_a_right_result_passes_every_case() -> None:
     found = _trial()
     assert isinstance(found, Right)
-    assert len(found.errors) == 9
+    assert {name for name, _ in found.errors} >= {"normal", "edges", "magnitudes", "nonfinite"}
 
 
 @pytest.mark.parametrize(
