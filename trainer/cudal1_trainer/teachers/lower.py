@@ -10,6 +10,7 @@ import re
 
 from cudal1_trainer.teachers.fused import write_fused
 from cudal1_trainer.teachers.grouped import GroupedWriter
+from cudal1_trainer.teachers.online import OnlineWriter
 from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.scans import ScanWriter
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -39,7 +40,8 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             taken += len(made[0].scratch)
             kernels += made
         else:
-            kernels.append(GroupedWriter(stage, schedule, name).write())
+            writer = OnlineWriter if schedule.mapping == "online" else GroupedWriter
+            kernels.append(writer(stage, schedule, name).write())
     return assemble(kernels, [scratch_line(b) for b in plan.scratch])
 
 
