@@ -95,9 +95,9 @@ class Case:
                 # rms and exemptions are limits over whole outputs, so a slice alone only finds wrong elements
                 if found.wrong and (reason := refusal(found, got, want)):
                     return CaseResult(found.worst, f"{reason} (inputs: {self.name}, {self.axis} from {start})")
-        for name, total in totals.items():
-            whole = Expected(name, outputs[0].new_empty(0), None, None, 0.0)
-            if reason := refusal(total, outputs[0], whole):
+        for got, (name, total) in zip(outputs, totals.items(), strict=True):
+            whole = Expected(name, got.new_empty(0), None, None, 0.0)
+            if reason := refusal(total, got, whole):
                 return CaseResult(total.worst, f"{reason} (inputs: {self.name})")
         return CaseResult(max((t.worst for t in totals.values()), default=0.0), None)
 

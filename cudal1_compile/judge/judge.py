@@ -15,6 +15,7 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
 
@@ -31,6 +32,7 @@ from cudal1_fx_passes.text import print_program
 
 MIN_SCRATCH_LIMIT = 16 << 20  # bytes
 SCRATCH_FACTOR = 2  # of the bytes of all inputs and outputs
+GROWTH = 64  # of symbolic sizes: scratch may not grow faster than the tensors
 
 
 class Bench(Protocol):
@@ -131,11 +133,15 @@ def _read(program: Program, code: str) -> Candidate | Rejected:
         candidate = parse_candidate(text.code, program)
     except CandidateError as error:
         return Rejected("text", str(error))
-    dims = {a.name: a.size for a in program.axes}
-    asked = sum(s.size_bytes(dims) for s in candidate.scratch)
-    allowed = max(MIN_SCRATCH_LIMIT, SCRATCH_FACTOR * tensor_bytes(program))
-    if asked > allowed:
-        return Rejected("text", f"{asked} bytes of scratch, at most {allowed} are allowed for this region")
+    for times in (1, GROWTH):
+        larger = replace(
+            program, axes=tuple(replace(a, size=a.size * times) if a.symbolic else a for a in program.axes)
+        )
+        asked = sum(s.size_bytes({a.name: a.size for a in larger.axes}) for s in candidate.scratch)
+        allowed = max(MIN_SCRATCH_LIMIT, SCRATCH_FACTOR * tensor_bytes(larger))
+        if asked > allowed:
+            where = "for this region" if times == 1 else f"where symbolic sizes are {times} times as large"
+            return Rejected("text", f"{asked} bytes of scratch, at most {allowed} are allowed {where}")
     return candidate
 
 

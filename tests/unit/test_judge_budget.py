@@ -262,6 +262,36 @@ def test_a_large_case_is_compared_slice_by_slice_and_finds_one_wrong_element() -
     assert "1 of" in refusal
 
 
+@pytest.mark.parametrize("order", [("t1", "t0"), ("t0", "t1")])
+def test_the_limits_over_a_whole_output_hold_for_each_output_of_a_large_case(order: tuple[str, str]) -> None:
+    text = "region v1\ndims d0=40 d1=300\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nt1 bool[d0,d1] = gt(t0, 1.0)\n"
+    text += "".join(f"out{i} {'bool' if t == 't1' else 'f32'}[d0,d1] = {t}\n" for i, t in enumerate(order))
+    program = parse_program(text)
+    exam = prepare_exam(program, SEED, CPU, 9 * tensor_bytes(program), ("normal", "offset"))
+    assert isinstance(exam, Exam)
+    case = exam.cases[0]
+    assert case.expected is None
+    right = evaluate(program, case.inputs)
+    assert case.check(right).refusal is None
+    place = order.index("t0")
+    rough = [x.clone() for x in right]
+    rough[place] = _all_but_out_of_tolerance(case, place)
+    refusal = case.check(rough).refusal
+    assert refusal is not None
+    assert "root mean square" in refusal
+
+
+def _all_but_out_of_tolerance(case: Case, place: int) -> Tensor:
+    """A float output that uses nine tenths of what each element may be off."""
+    empty = [torch.empty([40, 300], device="meta")] * 2
+    found = []
+    for start, stop in case.slices():
+        want = [w for _, w in case.compared_slice(empty, start, stop)][place]
+        assert want.tolerance is not None
+        found.append(want.want + 0.9 * want.tolerance)
+    return torch.cat(found, dim=["d0", "d1"].index(case.axis or "")).float()
+
+
 def test_no_room_is_said_and_not_tried() -> None:
     assert isinstance(prepare_exam(parse_program(SOFTMAX), SEED, CPU, 1000), NoRoom)
 
