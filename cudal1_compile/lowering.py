@@ -51,6 +51,7 @@ class FusedCall:
     inputs: tuple[Tensor, ...]  # fake: with the strides that the kernel was written for
     outputs: tuple[Tensor, ...]  # fake: with the strides that it writes
     subgraph: fx.GraphModule  # the region's own nodes over the same operands; lowered at most once
+    is_checked: bool = False  # every call is compared with the region
 
 
 _SCHEMA = "fused(str entry_id, Tensor[] ins, SymInt[] sizes) -> Tensor[]"
@@ -176,7 +177,8 @@ class KernelCall(ir.ExternKernel):
         index = self._device.index or 0
         name = f"cudal1_{self.call.entry_id[:24]}_{index}"
         where = f"{self._device.type!r}, {index}"
-        line = f"{name} = cudal1_registry.load({self.call.entry_id!r}, {where}, {self.call.text!r})"
+        load = "load_checked" if self.call.is_checked else "load"
+        line = f"{name} = cudal1_registry.{load}({self.call.entry_id!r}, {where}, {self.call.text!r})"
         if not root.imports.contains("import cudal1_compile.registry as cudal1_registry"):
             root.imports.writeline("import cudal1_compile.registry as cudal1_registry")
         if not root.header.contains(line):

@@ -46,6 +46,7 @@ class Options:
     process_budget_s: float = DEFAULT_PROCESS_BUDGET_S  # seconds of synthesis over all graphs of this process
     generator: str | Generator = "bundled"  # a name, a checkpoint's path, a server's URL, or an object
     cache_dir: Path | None = None  # None: CUDAL1_CACHE_DIR or the user's cache directory
+    shadow: float = 0.0  # share of the calls whose kernels are compared with what they stand for (shadow.py)
     numerics: Numerics = "f32_split"  # the widest label that a kernel may carry, in the order of `Numerics`
     inductor: Mapping[str, Any] = field(default_factory=dict)
 
@@ -91,6 +92,10 @@ def _checked(name: str, value: Any) -> Any:
     if name in ("budget_s", "process_budget_s"):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
             raise InvalidOption(f"option {name}={value!r}: expected seconds, a number from 0")
+        return float(value)
+    if name == "shadow":
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise InvalidOption(f"option shadow={value!r}: expected the share of calls to check, from 0 to 1")
         return float(value)
     if name == "cache_dir":
         if value is not None and not isinstance(value, str | Path):

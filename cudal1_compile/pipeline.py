@@ -32,6 +32,7 @@ from cudal1_compile.plan import GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.planner import Place, Planner
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.session import Session
+from cudal1_compile.shadow import Shadow
 from cudal1_compile.splice import HOOK, Splice, UserPass
 from cudal1_compile.summary import GRAPHS, SOURCES, dump, report, timed
 from cudal1_compile.survey import survey
@@ -100,18 +101,24 @@ class Pipeline:
             rivals = self._rivals(plan)
             plan = plan if rivals else replace(plan, choice="none")
         self.planner.record_misses(plan.regions)
-        compiled = self._trial(plan, rivals) if rivals else self.build(plan, self._now(plan))
+        choice = "all" if rivals else self._now(plan)
+        compiled = self._trial(plan, rivals) if rivals else self.build(plan, choice)
+        if self.job.options.shadow and plan.chosen(choice):
+            compiled = self._with_shadow(compiled, plan, choice)
         self.save(plan)
         self.session.count(plan)
         report(plan, self.job.place.target.kind)
         return compiled
 
-    def build(self, plan: GraphPlanned, choice: PlanChoice) -> Compiled:
+    def build(self, plan: GraphPlanned, choice: PlanChoice, is_checked: bool = False) -> Compiled:
         """One variant; but for aten's through Inductor, with its own caches."""
         if choice == "aten":
             return run_by_aten(self.job.gm)
-        splice = Splice(self.previous, self.planner.kernels(plan.chosen(choice), plan))
+        kernels = self.planner.kernels(plan.chosen(choice), plan)
+        splice = Splice(self.previous, {f: replace(k, is_checked=is_checked) for f, k in kernels.items()})
         patches = {**self.job.options.inductor, HOOK: splice}
+        if is_checked:
+            patches["triton.cudagraphs"] = False  # its calls wait for the GPU
         for kernel in splice.kernels.values():
             dump(SOURCES, f"kernel {kernel.entry_id[:12]}", f"{kernel.text}{kernel.candidate.code}")
         with timed(f"compile, variant {choice}"):
@@ -120,6 +127,28 @@ class Pipeline:
             )
         log.debug("variant %s: %d kernels in %d places", choice, len(splice.kernels), len(splice.replaced))
         return cast(Compiled, compiled)
+
+    def _with_shadow(self, plain: Compiled, plan: GraphPlanned, choice: PlanChoice) -> Compiled:
+        try:
+            checked = self.build(plan, choice, is_checked=True)
+        except Exception as error:  # noqa: BLE001  the plain graph is there
+            log.warning("no call of this graph is checked: %s: %s", type(error).__name__, error)
+            return plain
+        is_symbolic = any(isinstance(x, torch.SymInt) for x in self.job.example_inputs)
+        later = self.with_inputs(())  # the example's tensors must not live as long as the graph
+
+        def without_kernels(args: Sequence[Any]) -> Compiled:
+            return later.with_inputs(args).build(plan, "none")
+
+        return Shadow(
+            plain,
+            checked,
+            self.job.options.shadow,
+            plan.chosen(choice).values(),
+            self.job.place.device,
+            None if is_symbolic or has_several_ranks() else without_kernels,
+            has_cuda_graphs(self.job.options.inductor),
+        )
 
     def save(self, plan: GraphPlanned) -> None:
         try:
@@ -179,9 +208,13 @@ def is_timed(target: Target) -> bool:
 
 def may_try() -> bool:
     """Whether calls may differ from each other: not under deterministic algorithms, nor among several ranks."""
+    return not has_several_ranks() and not torch.are_deterministic_algorithms_enabled()
+
+
+def has_several_ranks() -> bool:
+    """Whether another process waits for this one's collectives."""
     distributed = torch.distributed
-    several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
-    return not several and not torch.are_deterministic_algorithms_enabled()
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def _untried(plan: GraphPlanned) -> PlanChoice:

@@ -28,6 +28,7 @@ class Kernel:
     entry_id: str
     text: str  # of the region
     candidate: Candidate
+    is_checked: bool = False  # every call is compared with the region (shadow.py)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,10 @@ On a warm start this runs before any pass has. An error there would not be a cac
 aten, with a warning. A call whose launch is refused is run with aten too. Kernels stay loaded until the process
 ends, because generated modules keep them.
 
+The first call of each kernel in a process is compared with its region (call_check.py), and in the graphs of
+`load_checked` every call is. A kernel that gave a wrong result is quarantined in the cache, and from then on its
+region runs with aten in every graph of this process.
+
 This module decides nothing about which kernel a region gets.
 """
 
@@ -15,17 +19,19 @@ from __future__ import annotations
 import logging
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import Entry
 from cudal1_cache.store import Store
+from cudal1_compile.arguments import ArgumentReader
+from cudal1_compile.call_check import KernelFunction, checked, is_capturing
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.config import cache_dir
 from cudal1_compile.errors import BuildError, LaunchError
@@ -34,19 +40,25 @@ from cudal1_compile.runtime.launcher import LoadedKernel
 from cudal1_compile.runtime.launcher import load as load_kernel
 from cudal1_compile.runtime.target import detect_target
 from cudal1_compile.synthesis.records import stored_binary
-from cudal1_fx_passes.layout import memory_view
-from cudal1_fx_passes.program import Input, Output, Program
+from cudal1_fx_passes.canonical import fingerprint
+from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_fx_passes.to_aten import to_aten
 
 log = logging.getLogger(__name__)
 
-KernelFunction = Callable[..., None]
+WRONG_RESULT = (
+    "kernel %s of region %s gave a wrong result: %s. This call got the reference's result, later ones run without "
+    "the kernel, and it is quarantined in the cache (`cudal1 cache show %s`). What earlier calls computed with it "
+    "may be wrong. The next process compiles the region without it; please report the kernel"
+)
 
 _lock = threading.RLock()
 _stores: list[Store] = []
 _loaded: dict[tuple[str, str, int], KernelFunction] = {}
 _kept: list[LoadedKernel] = []
+_switches: dict[KernelFunction, Callable[[KernelFunction | None], None]] = {}  # what a call runs; None: aten
+_refuted: set[str] = set()
 
 
 def use_store(store: Store) -> None:
@@ -69,10 +81,43 @@ def load(entry_id: str, device_type: str, device_index: int, text: str) -> Kerne
         return _loaded[key]
 
 
+def load_checked(entry_id: str, device_type: str, device_index: int, text: str) -> KernelFunction:
+    """As `load`, and every call is compared with its region."""
+    run, device = load(entry_id, device_type, device_index, text), torch.device(device_type, device_index)
+    program = parse_program(text)
+    return checked(run, load_reference(program, device), program, device, partial(refute, entry_id, program))
+
+
+def refute(entry_id: str, program: Program, reason: str) -> None:
+    """Takes a kernel that gave a wrong result out of use, here at once and in the cache for good."""
+    with _lock:
+        if entry_id in _refuted:
+            return
+        _refuted.add(entry_id)
+        for (loaded_id, _, _), call in _loaded.items():
+            if loaded_id == entry_id and call in _switches:
+                _switches[call](None)
+    for store in list(_stores):
+        try:
+            store.refute(entry_id, reason)
+        except KeyError:
+            continue  # it is another store's
+        except CacheError as error:
+            log.warning("kernel %s could not be quarantined: %s", entry_id[:12], error)
+    log.warning(WRONG_RESULT, entry_id[:12], fingerprint(program)[:12], reason, entry_id[:12])
+
+
+def are_refuted(entry_ids: Collection[str]) -> bool:
+    """Whether `refute` was called in this process for any of them."""
+    return bool(_refuted) and not _refuted.isdisjoint(entry_ids)
+
+
 def is_loadable(entry: Entry, text: str, device: torch.device) -> bool:
     """Whether the entry's kernel can be loaded here; it then is, and stays."""
     key = (entry.entry_id, device.type, device.index or 0)
     with _lock:
+        if are_refuted([entry.entry_id]):
+            return False
         if key in _loaded:
             return True
         try:
@@ -98,23 +143,15 @@ def stand_in(entry_id: str, function: KernelFunction) -> Iterator[None]:
 
 def load_reference(program: Program, device: torch.device) -> KernelFunction:
     """A function with a kernel's arguments that runs the region with aten."""
-    symbolic = [a.name for a in program.axes if a.symbolic]
-    made: dict[
-        tuple[int, ...], tuple[Program, torch.nn.Module]
-    ] = {}  # by size; recorded CUDA graphs point into it
+    read = ArgumentReader(program)
+    made: dict[tuple[int, ...], torch.nn.Module] = {}  # by size; recorded CUDA graphs point into it
 
     def call(*args: Any) -> None:
-        first_size = len(args) - 1 - len(symbolic)
-        sizes = tuple(map(int, args[first_size:-1]))
-        if sizes not in made:
-            sized = with_sizes(program, dict(zip(symbolic, sizes, strict=True)))
-            made.setdefault(sizes, (sized, _make_module(sized, device)))  # another thread may have been faster
-        sized, module = made[sizes]
-        outs = args[: len(program.outputs)]
-        ins = args[first_size - len(program.inputs) : first_size]  # before them lies scratch, which aten needs not
+        operands = read(args)
+        if operands.sizes not in made:  # setdefault: another thread may have been faster
+            made.setdefault(operands.sizes, _make_module(operands.program, device))
         with torch.no_grad():
-            results = module(*_views(sized, sized.inputs, ins))
-            for out, result in zip(_views(sized, sized.outputs, outs), results, strict=True):
+            for out, result in zip(operands.outputs, made[operands.sizes](*operands.inputs), strict=True):
                 out.copy_(result)
 
     return call
@@ -139,6 +176,8 @@ def _load_or_reference(entry_id: str, device: torch.device, text: str) -> Kernel
 
 
 def _find(entry_id: str) -> Entry:
+    if are_refuted([entry_id]):
+        raise LaunchError("it gave a wrong result before")
     for store in [*_stores, *([] if _stores else [Store.open(cache_dir())])]:
         entry = store.get_entry(entry_id)
         if entry is not None and entry.quarantined:
@@ -156,18 +195,34 @@ def _load_entry(entry: Entry, device: torch.device, text: str) -> KernelFunction
         raise LaunchError(f"it was made for another target than {target.name}")
     stored = stored_binary(entry, target)
     if stored is None:
-        return _start(program, candidate, build(program, candidate, target), device)
+        return _start(entry.entry_id, program, candidate, build(program, candidate, target), device)
     try:
-        return _start(program, candidate, stored, device)
+        return _start(entry.entry_id, program, candidate, stored, device)
     except (LaunchError, BuildError, OSError, struct.error) as error:
         log.warning("the stored image of kernel %s does not load, so it is built: %s", entry.entry_id[:12], error)
-        return _start(program, candidate, build(program, candidate, target), device)
+        return _start(entry.entry_id, program, candidate, build(program, candidate, target), device)
 
 
-def _start(program: Program, candidate: Candidate, binary: Binary, device: torch.device) -> KernelFunction:
+def _start(
+    entry_id: str, program: Program, candidate: Candidate, binary: Binary, device: torch.device
+) -> KernelFunction:
     kernel = load_kernel(program, candidate, binary, device.index or 0)
     _kept.append(kernel)
-    return _with_fallback(kernel.launch, load_reference(program, device))
+    reference = load_reference(program, device)
+    call = _with_fallback(kernel.launch, reference)
+    wrong = partial(refute, entry_id, program)
+    compare = checked(kernel.launch, reference, program, device, wrong)
+
+    def first(*args: Any) -> None:
+        if is_capturing(device):
+            return kernel.launch(*args)  # a later call is the first then
+        with _lock:
+            if not are_refuted([entry_id]):
+                _switches[call](kernel.launch)  # from now on a call costs no test
+        return compare(*args)
+
+    _switches[call](first)
+    return call
 
 
 def _with_fallback(launch: KernelFunction, reference: KernelFunction) -> KernelFunction:
@@ -184,14 +239,9 @@ def _with_fallback(launch: KernelFunction, reference: KernelFunction) -> KernelF
                 is_said = True
             reference(*args)
 
+    def switch(other: KernelFunction | None) -> None:
+        nonlocal launch
+        launch = other or reference
+
+    _switches[call] = switch
     return call
-
-
-def with_sizes(program: Program, sizes: dict[str, int]) -> Program:
-    """The static program that a symbolic one is at these sizes."""
-    axes = tuple(replace(a, size=sizes.get(a.name, a.size), symbolic=False) for a in program.axes)
-    return replace(program, axes=axes)
-
-
-def _views(program: Program, items: Sequence[Input | Output], tensors: Sequence[Tensor]) -> list[Tensor]:
-    return [memory_view(program, item, tensor) for item, tensor in zip(items, tensors, strict=True)]

@@ -92,8 +92,8 @@ class Splice(CustomGraphPass):
 
 
 def decisions_digest(kernels: Mapping[str, Kernel]) -> str:
-    """sha256 over fingerprint -> entry id; the order of the regions does not matter."""
-    lines = sorted(f"{fingerprint} {kernel.entry_id}" for fingerprint, kernel in kernels.items())
+    """sha256 over fingerprint -> entry id, checked or not; the order of the regions does not matter."""
+    lines = sorted(f"{f} {k.entry_id}{' checked' * k.is_checked}" for f, k in kernels.items())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -109,6 +109,7 @@ def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, f
         inputs=tuple(node.meta["val"] for node in region.inputs),
         outputs=tuple(node.meta["val"] for node in region.outputs),
         subgraph=extract(region, sizes),
+        is_checked=kernel.is_checked,
     )
     remember_shapes(call)
     with graph.inserting_after(region.nodes[-1]):

@@ -17,6 +17,7 @@ PlanChoice = Literal["none", "aten", "all", "some", "deciding"]
 
 ACCEPTED = "accepted"  # the stage of an attempt that passed every gate; otherwise the gate that refused it
 UNVERIFIED = "unverified"  # the reason of an imported entry that no judge of this machine has seen
+REFUTED = "refuted"  # begins the reason of an entry that gave a wrong result in a user's call
 
 
 def new_id() -> str:
@@ -78,6 +79,10 @@ class Entry:
     @property
     def is_unverified(self) -> bool:
         return self.quarantined and self.reason.startswith(UNVERIFIED)
+
+    @property
+    def is_refuted(self) -> bool:
+        return self.quarantined and self.reason.startswith(REFUTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import sqlite_utils
 
 from cudal1_cache.codec import PRIMARY_KEYS, TABLES, R, Row, from_columns, to_columns
 from cudal1_cache.database import Database
-from cudal1_cache.rows import ACCEPTED, Attempt, Entry, GraphPlan, Miss, Region
+from cudal1_cache.rows import ACCEPTED, REFUTED, Attempt, Entry, GraphPlan, Miss, Region
 from cudal1_cache.schema import FILE_NAME
 
 
@@ -117,7 +117,13 @@ class Store:
     # entries
 
     def put_entry(self, entry: Entry) -> None:
-        self._put([entry])
+        """A refuted entry stays what it is, whoever proves it again."""
+
+        def run(db: sqlite_utils.Database) -> None:
+            if not any(e.is_refuted for e in _read(db, Entry, _by_key(Entry), (entry.entry_id,))):
+                _upsert(db, entry)
+
+        self.database.write(run)
 
     def get_entry(self, entry_id: str) -> Entry | None:
         return self._get(Entry, (entry_id,))
@@ -154,6 +160,24 @@ class Store:
             if not found:
                 raise KeyError(f"no entry {entry_id}")
             _upsert(db, replace(found[0], quarantined=True, reason=reason))
+
+        self.database.write(run)
+
+    def refute(self, entry_id: str, reason: str) -> None:
+        """Quarantines for good, and takes back the acceptance of the same code. Raises KeyError for no entry.
+
+        The attempts then count as refused, so that the code is neither stored again nor shown as an exemplar.
+        """
+
+        def run(db: sqlite_utils.Database) -> None:
+            for entry in _read(db, Entry, _by_key(Entry), (entry_id,)):
+                _upsert(db, replace(entry, quarantined=True, reason=f"{REFUTED}: {reason}"))
+                same = [entry.fingerprint, entry.target, entry.code, ACCEPTED]
+                where = "where fingerprint = ? and target = ? and code = ? and stage = ?"
+                for attempt in _read(db, Attempt, where, same):
+                    _upsert(db, replace(attempt, stage="verify", reason=reason, speedup=None))
+                return
+            raise KeyError(f"no entry {entry_id}")
 
         self.database.write(run)
 

@@ -41,6 +41,8 @@ def test_a_mode_becomes_its_options() -> None:
         ({"on_miss": "wait"}, "synthesize, background, fallback"),
         ({"budget_s": -1}, "seconds"),
         ({"budget_s": True}, "seconds"),
+        ({"shadow": 1.5}, "from 0 to 1"),
+        ({"shadow": True}, "from 0 to 1"),
         ({"numerics": "fast"}, "exact, reassociates, f32_split, assumes_finite"),
         ({"generator": 3}, "propose"),
         ({"cache_dir": 3}, "path"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,24 @@ def test_fastest_usable_kernel_wins_and_no_win_only_without_one(store: Store) ->
 def _found(store: Store, numerics: list[str] | None = None) -> str | None:
     entry = store.find_entry("f", "t", numerics)
     return entry.entry_id if entry else None
+
+
+def test_a_refuted_kernel_is_never_used_again(store: Store) -> None:
+    wrong = replace(kernel("e", 1.3), code="wrong")
+    store.put_entry(wrong)
+    store.add_attempts([attempt("f", "wrong", 1.3), attempt("f", "right", 1.1), attempt("other", "wrong", 1.2)])
+    store.refute("e", "out0[3] is 7, expected 1")
+    store.put_entry(wrong)  # by a process that has proven it once more
+    assert store.find_entry("f", "t") is None
+    found = store.get_entry("e")
+    assert found is not None and found.is_refuted and not found.is_unverified
+    assert [a.code for a in store.best_attempts("f", "t")] == ["right"]
+    assert [(a.stage, a.reason) for a in store.attempts("f", "t") if a.code == "wrong"] == [
+        ("verify", "out0[3] is 7, expected 1")
+    ]
+    assert len(store.best_attempts("other", "t")) == 1
+    with pytest.raises(KeyError):
+        store.refute("nobody", "")
 
 
 def test_quarantine_of_nothing_is_an_error(store: Store) -> None:
