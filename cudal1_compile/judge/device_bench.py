@@ -31,9 +31,10 @@ from cudal1_compile.judge import wire
 from cudal1_compile.judge.builders import Builders
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.memcheck import find_fault
+from cudal1_compile.judge.memcheck import Look, find_fault
 from cudal1_compile.judge.prefetch import Prefetch
 from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_compile.judge.sanitizer import find_fault_on_device
 from cudal1_compile.judge.speedup import SECOND_LOOK, agree
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
 from cudal1_compile.runtime import nvrtc
@@ -158,23 +159,34 @@ class DeviceBench:
     def _check_and_measure(
         self, program: Program, ready: dict[int, tuple[Candidate, Binary]], seed: int
     ) -> dict[int, Verdict]:
-        """Looks on the host for rules of the machine that the GPU let pass, while the worker measures."""
+        """Looks for broken rules that the GPU let pass, on the host while the worker measures."""
         looks = {
             i: self._pool.submit(find_fault, program, candidate, seed, self.limits.host_s)
             for i, (candidate, _) in ready.items()
         }
+        seen = {i: self._sanitize(program, entrant, seed) for i, entrant in ready.items()}
+        sound = {i: entrant for i, entrant in ready.items() if seen[i].fault is None}
         begin = time.monotonic()
         self._prefetch.wait(program)
         self.spent_s["waited for Inductor"] += time.monotonic() - begin
-        found = self._finalists(program, ready, derive_seed(seed, "finalists"))
+        found = self._finalists(program, sound, derive_seed(seed, "finalists"))
         begin = time.monotonic()
-        faults = {i: fault for i, look in looks.items() if (fault := look.result())}
+        checked = {i: look.result() for i, look in looks.items()}
         self.spent_s["waited for memory checks"] += time.monotonic() - begin
-        if faults:  # nothing is believed that a process measured beside a kernel that breaks rules
-            self._retire()
-            sound = {i: entrant for i, entrant in ready.items() if i not in faults}
+        if any(checked[i].fault for i in sound):
+            self._retire()  # nothing is believed that a process measured beside a kernel that breaks rules
+            sound = {i: entrant for i, entrant in sound.items() if checked[i].fault is None}
             found = self._finalists(program, sound, derive_seed(seed, "finalists"))
-        return found | {i: Rejected("verify", fault) for i, fault in faults.items()}
+        return {i: _together(found.get(i), checked[i], seen[i]) for i in ready}
+
+    def _sanitize(self, program: Program, entrant: tuple[Candidate, Binary], seed: int) -> Look:
+        """Where it is asked for; before anything is timed, since it runs on the same GPU."""
+        if not self.limits.sanitize:
+            return Look(None, ())
+        begin = time.monotonic()
+        found = find_fault_on_device(program, *entrant, seed, self._index, self.limits.sanitizer_s)
+        self.spent_s["compute-sanitizer"] += time.monotonic() - begin
+        return found
 
     def _ask_finalists(self, program: Program, entrants: Entrants, seed: int) -> list[Verdict]:
         if not entrants:
@@ -264,6 +276,17 @@ class DeviceBench:
         if self._worker is not None:
             self._worker.kill()
         self._worker = None
+
+
+def _together(verdict: Verdict | None, *looks: Look) -> Verdict:
+    """A fault rules out what was measured; otherwise the proof tells what was looked for."""
+    if fault := next((look.fault for look in looks if look.fault), None):
+        return Rejected("verify", fault)
+    assert verdict is not None, "a candidate without a fault is measured"
+    if not isinstance(verdict, Accepted):
+        return verdict
+    said = tuple(words for look in looks for words in look.said)
+    return Accepted(replace(verdict.proof, checks=said))
 
 
 def _twin(index: int) -> int:

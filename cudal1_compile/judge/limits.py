@@ -22,5 +22,7 @@ class Limits:
     build_threads: int = 0  # parallel builds; 0: one a core
     cached_exams_bytes: int = 2 * GIB  # regions that a worker keeps ready
     finalist_repeats: int = 6  # further runs of one case, to find races
+    sanitize: bool = False  # compute-sanitizer over finalists, where it is installed: seconds each
+    sanitizer_s: float = 30.0  # each of its tools, over one candidate
     inductor: bool = True  # compile the Inductor baseline for finalists
     distributions: tuple[str, ...] = ()  # empty: all that the region's size allows

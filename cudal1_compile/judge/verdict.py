@@ -53,6 +53,7 @@ class Proof:
     timing: Timing | None = None
     host_cost: HostCost | None = None
     versions: tuple[tuple[str, str], ...] = ()
+    checks: tuple[tuple[str, str], ...] = ()  # of memory and races, GPU finalists: each tool and what it said
 
     @property
     def speedup(self) -> float | None:
@@ -116,4 +117,5 @@ def _proof(body: Mapping[str, Any]) -> Proof:
         timing=Timing(**body["timing"]) if body["timing"] else None,
         host_cost=HostCost(**body["host_cost"]) if body["host_cost"] else None,
         versions=tuple((name, version) for name, version in body["versions"]),
+        checks=tuple((name, said) for name, said in body.get("checks", ())),
     )

@@ -8,7 +8,7 @@ from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge.audit.attacks import ATTACKS, Attack
 from cudal1_compile.judge.audit.honest import HONEST, Honest
 from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.memcheck import MAX_ELEMENTS, find_fault
+from cudal1_compile.judge.memcheck import MAX_ELEMENTS, Look, find_fault
 from cudal1_fx_passes.text import parse_program
 
 pytestmark = pytest.mark.host
@@ -22,7 +22,7 @@ HIDDEN += [
 @pytest.mark.parametrize("attack", HIDDEN, ids=lambda a: a.name)
 def test_finds_what_a_gpu_may_let_pass(attack: Attack) -> None:
     program = region(attack.region)
-    fault = find_fault(program, parse_candidate(attack.code, program), seed=3, wall_s=5.0)
+    fault = find_fault(program, parse_candidate(attack.code, program), seed=3, wall_s=5.0).fault
     assert fault is not None
     assert "line" in fault
 
@@ -30,10 +30,11 @@ def test_finds_what_a_gpu_may_let_pass(attack: Attack) -> None:
 @pytest.mark.parametrize("honest", HONEST, ids=lambda h: h.name)
 def test_has_nothing_against_honest_kernels(honest: Honest) -> None:
     program = region(honest.region)
-    assert find_fault(program, parse_candidate(honest.code, program), seed=3, wall_s=10.0) is None
+    found = find_fault(program, parse_candidate(honest.code, program), seed=3, wall_s=10.0)
+    assert found == Look(None, (("host check build", "clean"),))
 
 
-def test_a_region_too_large_is_not_looked_at() -> None:
+def test_a_region_too_large_is_not_looked_at_and_that_is_said() -> None:
     program = parse_program(
         f"region v1\ndims d0={MAX_ELEMENTS}\nin0 f32[d0]\nt0 f32[d0] = exp(in0)\nout0 f32[d0] = t0\n"
     )
@@ -41,4 +42,5 @@ def test_a_region_too_large_is_not_looked_at() -> None:
         "// launch: k<<<1, 32>>>(in0, out0)\n"
         "__global__ void k(const f32* in0, f32* out0 DIMS) { st(out0 - 9, 1.0f); }\n"
     )
-    assert find_fault(program, parse_candidate(code, program), seed=3, wall_s=5.0) is None
+    found = find_fault(program, parse_candidate(code, program), seed=3, wall_s=5.0)
+    assert found == Look(None, (("host check build", "not run: the region is too large"),))

@@ -20,6 +20,7 @@ from cudal1_compile.judge.audit.honest import SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.isolation import worker_environment
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.memcheck import Look
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.runtime.build import Binary, Resources
@@ -231,14 +232,17 @@ class _Script:
         self.alive = False
 
 
-def _bench(monkeypatch: pytest.MonkeyPatch, scripts: list[_Script]) -> device_bench.DeviceBench:
+def _bench(
+    monkeypatch: pytest.MonkeyPatch, scripts: list[_Script], limits: Limits | None = None
+) -> device_bench.DeviceBench:
     binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
     monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)
     monkeypatch.setattr("cudal1_compile.runtime.nvrtc.library", lambda: None)
-    monkeypatch.setattr(device_bench, "find_fault", lambda program, candidate, seed, wall_s: None)
+    monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, ()))
     target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
     made = iter(cast(list[Worker], scripts))
-    return device_bench.DeviceBench(target, Limits(build_threads=2), 0, lambda **_: next(made))
+    limits = limits or Limits(build_threads=2)
+    return device_bench.DeviceBench(target, limits, 0, lambda **_: next(made))
 
 
 def _measured(speedup: float, seed: int = 1) -> Accepted:
@@ -329,7 +333,7 @@ def test_a_finalist_that_breaks_a_rule_falls_and_the_others_are_measured_again_w
     monkeypatch.setattr(
         device_bench,
         "find_fault",
-        lambda program, candidate, *_: "a race in line 3" if candidate is faulty else None,
+        lambda program, candidate, *_: Look("a race in line 3" if candidate is faulty else None, ()),
     )
     assert bench.try_finalists(program, [faulty, sound], 1) == [Rejected("verify", "a race in line 3"), alone]
     assert not scripts[0].alive
@@ -349,7 +353,12 @@ def test_memory_checks_run_while_the_worker_measures(monkeypatch: pytest.MonkeyP
 
     bench = _bench(monkeypatch, [Measuring([_reply(good)]), _Script([])])
     seen: list[bool] = []
-    monkeypatch.setattr(device_bench, "find_fault", lambda *_: seen.append(measuring.wait(10.0)))
+
+    def look(*_: object) -> Look:
+        seen.append(measuring.wait(10.0))
+        return Look(None, ())
+
+    monkeypatch.setattr(device_bench, "find_fault", look)
     program = region("silu")
     assert bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1) == [good]
     assert seen == [True]
@@ -429,4 +438,34 @@ def test_restarts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     program = region("silu")
     bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
     assert bench.counts == {"worker restarts": 1, "compilers lost": 0}
+    bench.close()
+
+
+def test_a_proof_tells_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = _bench(monkeypatch, [_Script([_reply(_measured(1.5))]), _Script([])], Limits(sanitize=True))
+    monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, (("host check build", "clean"),)))
+    monkeypatch.setattr(
+        device_bench, "find_fault_on_device", lambda *_: Look(None, (("compute-sanitizer", "not installed"),))
+    )
+    program = region("silu")
+    (verdict,) = bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1)
+    assert isinstance(verdict, Accepted)
+    assert verdict.proof.checks == (("host check build", "clean"), ("compute-sanitizer", "not installed"))
+    bench.close()
+
+
+def test_what_the_sanitizer_finds_is_never_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = [_Script([_reply(_measured(1.5))]), _Script([])]
+    bench = _bench(monkeypatch, scripts, Limits(sanitize=True))
+    program = region("silu")
+    faulty, sound = parse_candidate(SILU_SCALAR, program), parse_candidate(SILU_SCALAR + "\n", program)
+    fault = "memcheck: Invalid __global__ read"
+    monkeypatch.setattr(
+        device_bench,
+        "find_fault_on_device",
+        lambda p, candidate, *_: Look(fault if candidate is faulty else None, ()),
+    )
+    assert bench.try_finalists(program, [faulty, sound], 1) == [Rejected("verify", fault), _measured(1.5)]
+    assert scripts[0].asked == ["start", "finalists"]
+    assert scripts[0].alive
     bench.close()

@@ -24,6 +24,7 @@ PROOF = Proof(
     timing=Timing(3.5, 7.0, None, 2.0, 1.9, 40, final=False),
     host_cost=None,
     versions=(("torch", "2.11"),),
+    checks=(("memcheck", "clean"),),
 )
 
 
