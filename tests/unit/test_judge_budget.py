@@ -282,13 +282,13 @@ def test_the_limits_over_a_whole_output_hold_for_each_output_of_a_large_case(ord
 
 
 def _all_but_out_of_tolerance(case: Case, place: int) -> Tensor:
-    """A float output that uses nine tenths of what each element may be off."""
+    """A float output that uses most of what each element may be off; rounded to f32 it must not use all."""
     empty = [torch.empty([40, 300], device="meta")] * 2
     found = []
     for start, stop in case.slices():
         want = [w for _, w in case.compared_slice(empty, start, stop)][place]
         assert want.tolerance is not None
-        found.append(want.want + 0.9 * want.tolerance)
+        found.append(want.want + 0.84 * want.tolerance)
     return torch.cat(found, dim=["d0", "d1"].index(case.axis or "")).float()
 
 
