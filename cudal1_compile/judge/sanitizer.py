@@ -115,7 +115,7 @@ def write_request(
 def _storage(x: Tensor) -> bytes:
     """From the first element on, gaps included."""
     start = x.storage_offset() * x.element_size()
-    whole = torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage())  # type: ignore[no-untyped-call]
+    whole = torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage())
     return whole[start:].numpy().tobytes()
 
 

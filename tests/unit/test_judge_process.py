@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 import torch
 
-from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.judge import device_bench, landlock, wire
 from cudal1_compile.judge.audit.honest import SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
@@ -25,6 +25,7 @@ from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.target import Target
+from cudal1_fx_passes.program import Program
 
 FAKE = """
 import json, os, socket, sys, time
@@ -460,11 +461,11 @@ def test_what_the_sanitizer_finds_is_never_measured(monkeypatch: pytest.MonkeyPa
     program = region("silu")
     faulty, sound = parse_candidate(SILU_SCALAR, program), parse_candidate(SILU_SCALAR + "\n", program)
     fault = "memcheck: Invalid __global__ read"
-    monkeypatch.setattr(
-        device_bench,
-        "find_fault_on_device",
-        lambda p, candidate, *_: Look(fault if candidate is faulty else None, ()),
-    )
+
+    def look(program: Program, candidate: Candidate, *_: object) -> Look:
+        return Look(fault if candidate is faulty else None, ())
+
+    monkeypatch.setattr(device_bench, "find_fault_on_device", look)
     assert bench.try_finalists(program, [faulty, sound], 1) == [Rejected("verify", fault), _measured(1.5)]
     assert scripts[0].asked == ["start", "finalists"]
     assert scripts[0].alive
