@@ -14,7 +14,7 @@ from cudal1_trainer.teachers.element import write_each
 from cudal1_trainer.teachers.grouped import GroupedWriter
 from cudal1_trainer.teachers.reduction import Phase, phases, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
-from cudal1_trainer.teachers.stage import Buffer, Stage
+from cudal1_trainer.teachers.stage import Buffer, Stage, read_names
 
 LOWEST = "-3.4028235e38f"  # finite: exp(-inf - lowest) is 0, where exp(-inf + inf) would be NaN
 
@@ -33,6 +33,17 @@ class OnlineWriter(GroupedWriter):
         found, self.level = phases(stage.program, stage.ops, online=True)
         tops = {p.scale[0] for p in found if p.scale}
         self.phases = [replace(p, start=LOWEST) if p.register in tops else p for p in found]
+        used = self._used()
+        self.element_ops = [o for o in self.element_ops if o.name in used]
+
+    def _used(self) -> set[str]:
+        """Values that are computed: not an exponential that only its sum takes."""
+        top_of = {p.op.name: p.scale[1] for p in self.phases if p.scale and p.op.fn == "sum"}
+        used = {b.value for b in self.stage.writes}
+        for op in reversed(self.stage.ops):
+            if op.name in used:
+                used |= {top_of[op.name]} if op.name in top_of else set(read_names(op))
+        return used
 
     def _body(self, loads: list[Buffer], ops: list[Op], here: list[Phase], stores: list[Buffer]) -> None:
         sums = [p for p in here if p.scale]
