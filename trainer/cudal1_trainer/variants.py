@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 WIDE_SEED = 2**56
 STUMBLES = (KeyError, IndexError, ValueError, AssertionError)  # of a teacher over a program that it misreads
 
-_STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(\.r)?(?:\.s(\d+))?")
+_STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(?:\.t(\d+)x(\d+)x(\d+))?(\.r)?(?:\.s(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ def parse_schedule(name: str) -> Schedule:
         m = _STAGE.fullmatch(part)
         if not m:
             raise ValueError(f"schedule {name!r}: {part!r} is not like block.4.256.r.s16")
-        stages.append(StageSchedule(m[1], int(m[2]), int(m[3]), m[4] is not None, int(m[5] or 1)))
+        tile = (int(m[4]), int(m[5]), int(m[6])) if m[4] else None
+        stages.append(StageSchedule(m[1], int(m[2]), int(m[3]), m[7] is not None, int(m[8] or 1), tile))
     return Schedule(strategy.removesuffix("!"), tuple(stages), strategy.endswith("!"))
 
 
@@ -118,4 +119,6 @@ def write_variants(program: Program, limit: int) -> list[Variant]:
 
 
 def _print_stage(s: StageSchedule) -> str:
-    return f"{s.mapping}.{s.vector}.{s.block}{'.r' if s.cached else ''}{f'.s{s.splits}' if s.splits > 1 else ''}"
+    tile = f".t{'x'.join(map(str, s.tile))}" if s.tile else ""
+    splits = f".s{s.splits}" if s.splits > 1 else ""
+    return f"{s.mapping}.{s.vector}.{s.block}{tile}{'.r' if s.cached else ''}{splits}"

@@ -12,6 +12,7 @@ from cudal1_trainer.teachers.fused import write_fused
 from cudal1_trainer.teachers.grouped import GroupedWriter
 from cudal1_trainer.teachers.online import OnlineWriter
 from cudal1_trainer.teachers.pointwise import write_pointwise
+from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.scans import ScanWriter
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel
@@ -29,6 +30,8 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
         name = f"f{len(kernels)}"
         if stage.kind == "window":
             kernels.append(WindowWriter(stage, schedule, name).write())
+        elif stage.kind == "product":
+            kernels.append(ProductWriter(stage, schedule, name).write())
         elif stage.kind == "scan":
             kernels.append(ScanWriter(stage, schedule, name).write())
         elif schedule.mapping == "transpose":

@@ -17,6 +17,7 @@ from functools import reduce
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Literal, Op, Operand, Program, Ref
 
+REDUCING = (Kind.REDUCE, Kind.DOT)
 Env = tuple[tuple[str, Index], ...]  # axis of the value -> where it is read
 
 
@@ -27,6 +28,11 @@ class Unresolvable(Exception):
 def is_window(op: Op) -> bool:
     """Whether the operation reduces window axes."""
     return OPS[op.fn].kind is Kind.REDUCE and any(a.startswith("k") for a in op.over)
+
+
+def reads_windows(op: Op) -> bool:
+    """Whether what lies outside the bounds of what the operation reads takes no part in it."""
+    return is_window(op) or OPS[op.fn].kind is Kind.DOT
 
 
 def resolve(program: Program) -> Program:
@@ -69,7 +75,7 @@ class _Resolver:
         if env and OPS[op.fn].kind is Kind.IOTA:
             made = self._position(op, env[0][1])
         else:
-            window = is_window(op)
+            window = reads_windows(op)
             made = self._add(replace(op, operands=tuple(self._operand(x, env, window) for x in op.operands)))
         self.made[name, env] = made
         return made
@@ -100,11 +106,11 @@ class _Resolver:
         copy = self.copies.get(op.name, -1) + 1
         self.copies[op.name] = copy
         name = f"{op.name}x{copy}" if copy else op.name
-        span: set[str] = set() if op.over == () or OPS[op.fn].kind is Kind.REDUCE else set(op.over)
+        span: set[str] = set() if op.over == () or OPS[op.fn].kind in REDUCING else set(op.over)
         for x in op.operands:
             if isinstance(x, Ref):
                 span |= self._span(x)
-        if OPS[op.fn].kind is Kind.REDUCE:
+        if OPS[op.fn].kind in REDUCING:
             span -= set(op.over)
         axes = tuple(a.name for a in self.program.axes if a.name in span)
         self.ops.append(replace(op, name=name, axes=axes))

@@ -14,9 +14,12 @@ class StageSchedule:
     block: int  # threads
     cached: bool = False  # values stay in registers between passes
     splits: int = 1  # parts into which each group's reduction is cut
+    tile: tuple[int, int, int] | None = None  # of a product: rows, columns, depth
 
     def describe(self) -> str:
         words = [self.mapping, f"vector {self.vector}", f"block {self.block}"]
+        if self.tile:
+            words.append(f"tile {'x'.join(map(str, self.tile))}")
         if self.cached:
             words.append("registers")
         if self.splits > 1:

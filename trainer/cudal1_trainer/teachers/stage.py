@@ -3,7 +3,7 @@
 A stage reads buffers (inputs, or scratch that an earlier stage wrote), computes operations and writes buffers.
 A reducing stage has the axes it keeps (one group each) and the axes it reduces; everything that those two span
 and that is ready is absorbed into it. A window stage reduces window axes, a scan stage runs along one axis.
-What is left over is pointwise. A stage says nothing about threads. Contractions are not handled (None).
+A product stage has one sum of products. What is left over is pointwise. A stage says nothing about threads.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from cudal1_compile.candidate import MAX_SCRATCH
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Output, Program, Ref
 from cudal1_fx_passes.text import print_index
-from cudal1_trainer.teachers.resolve import Unresolvable, is_window, resolve
+from cudal1_trainer.teachers.resolve import Unresolvable, is_window, reads_windows, resolve
 
-StageKind = Literal["pointwise", "reduce", "window", "scan"]
+StageKind = Literal["pointwise", "reduce", "window", "scan", "product"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def key_of(x: Ref) -> str:
 
 def is_barrier(op: Op) -> bool:
     """Whether the operation needs all of its group before any of its results."""
-    return OPS[op.fn].kind in (Kind.REDUCE, Kind.SCAN)
+    return OPS[op.fn].kind in (Kind.REDUCE, Kind.SCAN, Kind.DOT)
 
 
 def is_reduction(op: Op) -> bool:
@@ -105,13 +105,11 @@ def closure(program: Program, wanted: list[str], held: set[str]) -> set[str]:
 
 
 def cut_stages(program: Program, flat: bool = False) -> Plan | None:
-    """Returns None where the program has a contraction, or an access that cannot be resolved.
+    """Returns None where the program has an access that cannot be resolved.
 
     flat: reductions are stages of their own and everything with reduced axes is left to pointwise stages, so
     that each reduction can be split over more blocks than it has groups.
     """
-    if any(OPS[op.fn].kind is Kind.DOT for op in program.ops):
-        return None
     try:
         resolved = resolve(program)
         plan = _Cutter(resolved, flat).run()
@@ -164,13 +162,13 @@ class _Cutter:
         if not ready:
             raise Unresolvable("reductions that wait for each other")
         first = ready[0]
-        kind: StageKind = "scan" if not is_reduction(first) else "window" if is_window(first) else "reduce"
+        kind = _kind_of(first)
         reduced = self._ordered(first.over)
         kept = first.axes if kind != "scan" else tuple(a for a in first.axes if a not in reduced)
         chosen = self._chosen(first, kind, kept, reduced)
         self.waiting = [op for op in self.waiting if op.name not in chosen]
         whole = self._ordered((*kept, *reduced))
-        spans = (kept,) if kind == "window" or (self.flat and kind == "reduce") else (kept, whole)
+        spans = (kept,) if kind in ("window", "product") or (self.flat and kind == "reduce") else (kept, whole)
         done = [o for o in self.outputs if self._is_done(o, spans)]
         self.outputs = [o for o in self.outputs if o not in done]
         self._emit(kind, kept, reduced, done, self._frontier(chosen, whole if kind == "scan" else kept))
@@ -178,7 +176,7 @@ class _Cutter:
     def _chosen(self, first: Op, kind: StageKind, kept: tuple[str, ...], reduced: tuple[str, ...]) -> set[str]:
         """The waiting results that share the first one's stage."""
         chosen: set[str] = {first.name}
-        if kind == "scan":
+        if kind in ("scan", "product"):
             return chosen
         for op in self.waiting:  # in program order, so the ones below come first
             same = is_reduction(op) and op.axes == kept and self._ordered(op.over) == reduced
@@ -274,8 +272,14 @@ class _Cutter:
         return tuple(a.name for a in self.program.axes if a.name in axes)
 
 
+def _kind_of(op: Op) -> StageKind:
+    if is_reduction(op):
+        return "window" if is_window(op) else "reduce"
+    return "product" if OPS[op.fn].kind is Kind.DOT else "scan"
+
+
 def _is_window_read(op: Op, x: Ref) -> bool:
-    return is_window(op) and bool(x.access)
+    return reads_windows(op) and bool(x.access)
 
 
 def _counts_otherwise(a: Op, b: Op) -> bool:

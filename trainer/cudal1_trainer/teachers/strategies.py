@@ -7,6 +7,7 @@
     staged      several stages, each with its own schedule
     window      one pooling stage
     scan        one scan stage
+    product     one product stage
 
 Variants come likely best first; a teacher draws among them, tests enumerate them.
 """
@@ -16,14 +17,14 @@ from __future__ import annotations
 from itertools import islice
 
 from cudal1_fx_passes.program import Program
-from cudal1_trainer.teachers import fused, grouped_schedules, pointwise, scans, transposed, windows
+from cudal1_trainer.teachers import fused, grouped_schedules, pointwise, product, scans, transposed, windows
 from cudal1_trainer.teachers.lower import lower, lower_fused
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Plan, Stage, cut_stages
 
 MAX_VARIANTS = 32
 MAX_FUSED = 12
-STRATEGIES = ("pointwise", "grouped", "split", "staged", "fused", "window", "scan")
+STRATEGIES = ("pointwise", "grouped", "split", "staged", "fused", "window", "scan", "product")
 
 
 def stage_schedules(stage: Stage) -> list[StageSchedule]:
@@ -32,6 +33,7 @@ def stage_schedules(stage: Stage) -> list[StageSchedule]:
         "reduce": grouped_schedules.schedules,
         "window": windows.schedules,
         "scan": scans.schedules,
+        "product": product.schedules,
     }
     return rules[stage.kind](stage)
 
@@ -77,7 +79,8 @@ def _name(plan: Plan, chosen: tuple[StageSchedule, ...]) -> str:
         return "split"
     if len(plan.stages) > 1:
         return "staged"
-    return {"reduce": "grouped", "window": "window", "scan": "scan", "pointwise": "pointwise"}[plan.stages[0].kind]
+    kind = plan.stages[0].kind
+    return "grouped" if kind == "reduce" else kind
 
 
 def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:

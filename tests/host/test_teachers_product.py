@@ -1,0 +1,98 @@
+"""Product kernels of the teachers are right on the host target: convolutions, contractions, their chains."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.target import GPU_ARCHES, HOST, Target
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.measure import _check_all, build_all
+from cudal1_trainer.variants import write_variants
+
+CPU = torch.device("cpu")
+PROGRAMS = {
+    "convolution, bias, relu": (
+        "d0=2 d1=5 d2=9 d3=11 d4=12 d5=5 d6=6 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]\nin2 f32[d4]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=2*d5+k0-1, d3=2*d6+k1-1], in1) over d1,k0,k1\n"
+        "t1 f32[d0,d4,d5,d6] = add(t0, in2)\nt2 f32[d0,d4,d5,d6] = relu(t1)\nout0 f32[d0,d4,d5,d6] = t2",
+    ),
+    "a chain before and after, two outputs": (
+        "d0=2 d1=4 d2=9 d3=10 d4=8 d5=9 d6=10 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]\nin2 f32[d1]\nin3 f32[d0,d4,d5,d6]",
+        "t0 f32[d0,d1,d2,d3] = add(in0, in2)\nt1 f32[d0,d1,d2,d3] = relu(t0)\n"
+        "t2 f32[d0,d4,d5,d6] = dot(t1[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
+        "t3 f32[d0,d4,d5,d6] = add(t2, in3)\nout0 f32[d0,d4,d5,d6] = t3\nout1 f32[d0,d4,d5,d6] = t2",
+    ),
+    "groups": (
+        "d0=2 d1=2 d2=3 d3=20 d4=8 d5=20 k0=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,d2,k0]",
+        "t0 f32[d0,d1,d4,d5] = dot(in0[d3=d5+k0-1], in1) over d2,k0\nout0 f32[d0,d1,d4,d5] = t0",
+    ),
+    "depthwise": (
+        "d0=2 d1=6 d2=12 d3=70 d4=12 d5=70 k0=3 k1=5",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,k0,k1]",
+        "t0 f32[d0,d1,d4,d5] = dot_tf32(in0[d2=d4+k0-1, d3=d5+k1-2], in1) over k0,k1\nout0 f32[d0,d1,d4,d5] = t0",
+    ),
+    "transposed": (
+        "d0=2 d1=6 d2=5 d3=12 d4=9 k0=3",
+        "in0 f32[d0,d1,d2]\nin1 f32[d1,d3,k0]",
+        "t0 f32[d0,d3,d4] = dot_tf32(in0[d2=(d4-k0+1)/2], in1) over d1,k0\nout0 f32[d0,d3,d4] = t0",
+    ),
+    "three dimensions, half": (
+        "d0=1 d1=3 d2=4 d3=5 d4=6 d5=16 d6=4 d7=5 d8=6 k0=3 k1=3 k2=3",
+        "in0 f16[d1,d2,d3,d4]\nin1 f16[d5,d1,k0,k1,k2]",
+        "t0 f16[d5,d6,d7,d8] = dot(in0[d2=d6+k0-1, d3=d7+k1-1, d4=d8+k2-1], in1) over d1,k0,k1,k2\n"
+        "out0 f16[d5,d6,d7,d8] = t0",
+    ),
+    "linear, gelu piece": (
+        "d0=70 d1=96 d2=40",
+        "in0 f32[d0,d1]\nin1 f32[d2,d1]\nin2 f32[d2]",
+        "t0 f32[d0,d2] = dot(in0, in1) over d1\nt1 f32[d0,d2] = add(t0, in2)\nt2 f32[d0,d2] = sigmoid(t1)\n"
+        "t3 f32[d0,d2] = mul(t1, t2)\nout0 f32[d0,d2] = t3",
+    ),
+    "batched, bf16": (
+        "d0=3 d1=33 d2=48 d3=17",
+        "in0 bf16[d0,d1,d2]\nin1 bf16[d0,d2,d3]",
+        "t0 bf16[d0,d1,d3] = dot(in0, in1) over d2\nout0 bf16[d0,d1,d3] = t0",
+    ),
+    "double": (
+        "d0=10 d1=20 d2=9",
+        "in0 f64[d0,d1]\nin1 f64[d2,d1]",
+        "t0 f64[d0,d2] = dot(in0, in1) over d1\nout0 f64[d0,d2] = t0",
+    ),
+    "statistics over the result": (
+        "d0=2 d1=4 d2=8 d3=8 d4=8 d5=8 d6=8 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
+        "t1 f32[d0,d4] = mean(t0) over d5,d6\nt2 f32[d0,d4,d5,d6] = sub(t0, t1)\nout0 f32[d0,d4,d5,d6] = t2",
+    ),
+}
+
+
+def program_of(name: str) -> Program:
+    return parse_program("region v1\ndims {}\n{}\n{}\n".format(*PROGRAMS[name]))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_products_are_right(name: str) -> None:
+    program = program_of(name)
+    candidates = {v.name: v.candidate for v in write_variants(program, 4)}
+    assert candidates
+    built = build_all(program, candidates, HOST, lambda _: None)
+    failures = {b.name: b.failure for b in built if b.failure is not None}
+    kernels, _ = _check_all(program, built, CPU, lambda _: None, ("normal",), failures)
+    assert failures == {} and set(kernels) == set(candidates)
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS)[::2])
+def test_nvrtc_builds_them_without_spills(name: str) -> None:
+    program = program_of(name)
+    arch = GPU_ARCHES[list(PROGRAMS).index(name) % len(GPU_ARCHES)]
+    for variant in write_variants(program, 2):
+        target = Target("cuda", "test", arch, 132, 227 * 1024, 50 << 20)
+        for resources in build(program, variant.candidate, target).kernels.values():
+            assert resources.local_bytes == 0

@@ -1,0 +1,265 @@
+"""Writes product stages: a sum of products (convolutions of every kind, matrix products) with what feeds it and
+what follows it element by element.
+
+    tile     product_tile of the device header: m runs over the axes of what is read alone, n over those of the
+             weight alone, k over the summed ones; axes of both are the grid's third dimension
+    direct   one thread an output, loops over the summed axes: few terms, or few weights a value (depthwise)
+
+What is read outside its bounds counts as 0 and is never computed. Operations before the sum are computed where an
+element is read, operations behind it where its sum is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import Index, Op, Ref, operand_axes
+from cudal1_trainer.teachers.element import Elements, in_order
+from cudal1_trainer.teachers.expression import COMPUTE_TYPE
+from cudal1_trainer.teachers.pointwise import memory_order
+from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.source import Kernel, Lines, signature
+from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, size_of
+from cudal1_trainer.teachers.stage import Buffer, Stage, closure, read_names
+
+THREADS = 256
+DIRECT_TERMS = 512  # at most, of one thread's loop
+# rows, columns, depth of a tile; the depth is doubled for half types
+TILES = ((128, 64, 16), (128, 128, 16), (128, 32, 16), (64, 64, 16), (64, 32, 32), (32, 128, 16), (128, 8, 16))
+
+
+def dot_of(stage: Stage) -> Op:
+    return next(o for o in stage.ops if OPS[o.fn].kind is Kind.DOT)
+
+
+def schedules(stage: Stage) -> list[StageSchedule]:
+    """The likely best first."""
+    if any(b.index_values for b in stage.loads):
+        return []
+    sides = _Sides(stage)
+    program = stage.program
+    rows, columns, depth = (program.size(axes) for axes in (sides.m, sides.n, sides.over))
+    found = []
+    if sides.arithmetics and columns > 1:
+        tiles = sorted(TILES, key=lambda t: _waste(rows, columns, t))
+        for arithmetic in sides.arithmetics:
+            deeper = 2 if arithmetic in ("f16", "bf16") else 1
+            found += [StageSchedule(arithmetic, 1, THREADS, tile=(m, n, k * deeper)) for m, n, k in tiles[:4]]
+    if depth <= DIRECT_TERMS:
+        direct = [StageSchedule("direct", 1, block) for block in (256, 128)]
+        found = direct + found if columns < 8 else found + direct
+    return found
+
+
+def _waste(rows: int, columns: int, tile: tuple[int, int, int]) -> tuple[float, int]:
+    """Computed results over wanted ones, in steps that matter; then the larger tile."""
+    m, n, _ = tile
+    computed = -(-rows // m) * m * -(-columns // n) * n
+    blocks = -(-rows // m) * -(-columns // n)
+    share = computed / (rows * columns)
+    return round(share * (1.0 if blocks >= 132 else 132 / blocks), 1), -m * n
+
+
+class _Sides:
+    """Which axes run along which side of the tile. The side that reads at an index is m, else the larger one."""
+
+    def __init__(self, stage: Stage) -> None:
+        program = stage.program
+        self.dot = dot = dot_of(stage)
+        a, b = (x for x in dot.operands if isinstance(x, Ref))
+        only = [operand_axes(program.value_axes, x) - set(dot.over) for x in (a, b)]
+        sizes = [program.size(tuple(axes - other)) for axes, other in (only, only[::-1])]
+        if (bool(b.access), sizes[1]) > (bool(a.access), sizes[0]):
+            a, b, only = b, a, only[::-1]
+        self.a, self.b = a, b
+        order = memory_order(stage)
+        self.batch = tuple(x for x in order if x in only[0] and x in only[1])
+        self.m = tuple(x for x in order if x in only[0] and x not in only[1])
+        self.n = tuple(x for x in order if x in only[1] and x not in only[0])
+        self.over = self._summed(stage)
+        self.arithmetics = self._arithmetics(stage)
+
+    def _summed(self, stage: Stage) -> tuple[str, ...]:
+        """In the order of the weight in memory, so that neighbours in k are neighbours there."""
+        held = next((load.axes for load in stage.loads if load.value == self.b.name), ())
+        return tuple(sorted(self.dot.over, key=lambda x: held.index(x) if x in held else -1))
+
+    def _arithmetics(self, stage: Stage) -> tuple[str, ...]:
+        dtypes = {stage.program.value_dtype[x.name] for x in (self.a, self.b)}
+        if self.dot.fn == "dot_tf32":
+            return ("tf32",)
+        if dtypes == {"f32"}:
+            return ("f32_split", "f32") if stage.program.size(self.over) >= 64 else ("f32",)
+        return tuple(dtypes) if dtypes in ({"f16"}, {"bf16"}) else ()
+
+
+class ProductWriter:
+    """One product stage under one schedule."""
+
+    def __init__(self, stage: Stage, schedule: StageSchedule, name: str) -> None:
+        self.stage, self.schedule, self.name = stage, schedule, name
+        self.sides = _Sides(stage)
+        self.program = stage.program
+        self.lines = Lines()
+
+    def write(self) -> Kernel:
+        s = self.schedule
+        threads = s.block if s.mapping == "direct" else THREADS
+        with self.lines.block(signature(self.name, threads, self.stage.reads, self.stage.writes)):
+            grid = self._direct() if s.mapping == "direct" else self._tile()
+        names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
+        return Kernel(self.name, "\n".join(self.lines.text), grid, str(threads), names)
+
+    # tiles
+
+    def _tile(self) -> str:
+        """Writes the body; returns the grid."""
+        assert self.schedule.tile is not None
+        sides, (bm, bn, bk), lines = self.sides, self.schedule.tile, self.lines
+        lines.add(f"const int m0 = blockIdx.x * {bm}, n0 = blockIdx.y * {bn};")
+        if sides.batch:
+            lines.add("const int g = blockIdx.z;")
+        along = [8 if self._lies_along(x) else 1 for x in (sides.a, sides.b)]
+        what = f"{self.schedule.mapping}, {bm}, {bn}, {bk}, {along[0]}, {along[1]}"
+        lines.add(f"product_tile<{what}>({size_of(sides.over)},")
+        lines.depth += 1
+        self._operand(sides.a, "m", "i", sides.m)
+        self._operand(sides.b, "n", "j", sides.n)
+        self._epilogue()
+        lines.depth -= 1
+        batch = f", {size_of(sides.batch)}" if sides.batch else ""
+        return f"dim3(cdiv({size_of(sides.m)}, {bm}), cdiv({size_of(sides.n)}, {bn}){batch})"
+
+    def _lies_along(self, x: Ref) -> bool:
+        """Whether neighbours in k are neighbours in the operand's memory."""
+        load = next((b for b in self.stage.loads if b.value == x.name), None)
+        return load is not None and bool(load.axes) and load.axes[-1] == self.sides.over[-1] and not x.access
+
+    def _space(self, rows: Sequence[Var], moved: Ref | None = None) -> Space:
+        """The variables of one side; `moved` is read at its own indices."""
+        renamed = {a: axis_index(a) for a, _ in moved.access} if moved is not None else {}
+        batch = Var("g", self.sides.batch)
+        return Space(self.program, tuple(v for v in (*rows, batch) if v.axes), renamed)
+
+    def _operand(self, x: Ref, parameter: str, variable: str, axes: tuple[str, ...]) -> None:
+        """[&](int m) { const int i = m0 + m; ... return [=](int k) { ... return a0; }; },"""
+        lines = self.lines
+        rows, summed = Var(variable, axes), Var("k", self.sides.over)
+        space = self._space((rows, summed), x)
+        with lines.block(f"[&](int {parameter})"):
+            lines.add(f"const int {variable} = {parameter}0 + {parameter};")
+            used = self._used_axes(x, space)
+            outer = [line for a in (*axes, *self.sides.batch) if a in used and (line := space.index_line(a))]
+            lines.add(*outer)
+            with lines.block("return [=](int k)"):
+                lines.add(f"if ({variable} >= {size_of(axes)}) return 0.0f;")
+                lines.add(*[line for a in self.sides.over if a in used and (line := space.index_line(a))])
+                self._places(x, space)
+                lines.add(f"return {self._value(x.name, space)};")
+            lines.text[-1] += ";"
+        lines.text[-1] += ","
+
+    def _used_axes(self, x: Ref, space: Space) -> set[str]:
+        """Axes whose own index the access or a load of this operand needs."""
+        loads, _ = self._before(x.name)
+        plain = [b for b in loads if not set(b.axes) <= set(space.renamed)]
+        return {a for _, i in x.access for _, a in i.terms} | (set(space.needed_axes(plain)) - set(space.renamed))
+
+    def _places(self, x: Ref, space: Space, leave: str = "return 0.0f;") -> None:
+        """The index of every axis that is read at another place; outside the tensor there is nothing."""
+        outside = Space(self.program, space.variables)
+        for axis, index in x.access:
+            text = outside.affine(Index(index.terms, index.offset))
+            if index.divisor > 1:
+                self.lines.add(f"if (({text}) % {index.divisor} != 0) {leave}")
+                text = f"({text}) / {index.divisor}"
+            name = axis_index(axis)
+            self.lines.add(f"const int {name} = {text};")
+            lowest, highest = bounds(self.program, index)
+            if lowest < 0 or highest >= self.program.axis[axis].size or index.divisor > 1:
+                self.lines.add(f"if ({name} < 0 || {name} >= {axis}) {leave}")
+
+    def _before(self, name: str) -> tuple[list[Buffer], list[Op]]:
+        """Loads and operations behind an operand."""
+        held = {b.value for b in self.stage.loads}
+        inside = closure(self.program, [name], held)
+        ops = [o for o in self.stage.ops if o.name in inside]
+        wanted = {name} | {n for o in ops for n in read_names(o)}
+        return in_order(b for b in self.stage.loads if b.value in wanted), ops
+
+    def _value(self, name: str, space: Space) -> str:
+        """Writes what computes an operand at the current place; returns its register."""
+        loads, ops = self._before(name)
+        elements = Elements(self.program, space, None)
+        self.lines.add(*[elements.load(b)[0] or "" for b in loads])
+        self.lines.add(*[line for o in ops for line in elements.statements(o)])
+        return elements.spelled[name]
+
+    def _epilogue(self) -> None:
+        sides, lines = self.sides, self.lines
+        space = self._space((Var("i", sides.m), Var("j", sides.n)))
+        with lines.block(f"[&](int m, int n, float {sides.dot.name})"):
+            lines.add("const int i = m0 + m, j = n0 + n;")
+            lines.add(f"if (i >= {size_of(sides.m)} || j >= {size_of(sides.n)}) return;")
+            self._after(space)
+        lines.text[-1] += ");"
+
+    def _after(self, space: Space, known: Sequence[str] = ()) -> None:
+        """What follows the sum, and the stores. `known`: index lines that stand already."""
+        dot = self.sides.dot
+        held = {b.value for b in self.stage.loads} | {dot.name}
+        inside = closure(self.program, [w.value for w in self.stage.writes], held)
+        ops = [o for o in self.stage.ops if o.name in inside]
+        wanted = {n for o in ops for n in read_names(o)} | {w.value for w in self.stage.writes}
+        loads = in_order(b for b in self.stage.loads if b.value in wanted and b.value != dot.name)
+        elements = Elements(self.program, space, None, spelled={dot.name: dot.name})
+        self.lines.add(*[x for x in elements.index_lines([*loads, *self.stage.writes], ops) if x not in known])
+        self.lines.add(*[elements.load(b)[0] or "" for b in loads])
+        self.lines.add(*[line for o in ops for line in elements.statements(o)])
+        self.lines.add(*[elements.store(b)[2] or "" for b in self.stage.writes])
+
+    # one thread an output
+
+    def _direct(self) -> str:
+        sides, lines, block = self.sides, self.lines, self.schedule.block
+        order = memory_order(self.stage)
+        outer, inner = order[:-1], order[-1:]
+        rows = len(order) > 1 and self.program.axis[inner[0]].size >= block // 2
+        variables = (Var("r", outer), Var("c", inner)) if rows else (Var("i", order),)
+        if rows:
+            lines.add("const int r = blockIdx.x;", f"const int c = blockIdx.y * {block} + threadIdx.x;")
+            lines.add(f"if (c >= {inner[0]}) return;")
+        else:
+            lines.add(f"const int i = blockIdx.x * {block} + threadIdx.x;", f"if (i >= {size_of(order)}) return;")
+        space = Space(self.program, variables)
+        used = {a for x in (sides.a, sides.b) for a in self._used_axes(x, space)}
+        indices = [line for a in order if a in used and (line := space.index_line(a))]
+        lines.add(*indices)
+        kind = COMPUTE_TYPE[sides.dot.dtype]
+        lines.add(f"{kind} {sides.dot.name} = 0;")
+        self._loops(variables)
+        self._after(space, indices)
+        return f"dim3({size_of(outer)}, cdiv({inner[0]}, {block}))" if rows else f"cdiv({size_of(order)}, {block})"
+
+    def _loops(self, variables: tuple[Var, ...]) -> None:
+        """Nested loops over the summed axes; indices are computed as far outside as they can be."""
+        sides, lines = self.sides, self.lines
+        left = [(x, item) for x in (sides.a, sides.b) for item in x.access]
+        for at, axis in enumerate(sides.over):
+            w, waiting = axis_index(axis), set(sides.over[at + 1 :])
+            if axis.startswith("k"):
+                lines.add("#pragma unroll")
+            lines.add(f"for (int {w} = 0; {w} < {axis}; {w}++) {{")
+            lines.depth += 1
+            for x, item in [p for p in left if not waiting & {a for _, a in p[1][1].terms}]:
+                left.remove((x, item))
+                self._places(Ref(x.name, (item,)), Space(self.program, variables), "continue;")
+        values = []
+        for x in (sides.a, sides.b):
+            moved = {a: axis_index(a) for a, _ in x.access}
+            values.append(self._value(x.name, Space(self.program, variables, moved)))
+        lines.add(f"{sides.dot.name} += {values[0]} * {values[1]};")
+        for _ in sides.over:
+            lines.depth -= 1
+            lines.add("}")
