@@ -41,7 +41,8 @@ def _class(reference: Reference, code: str, old: str, new: str, category: str = 
     assert old in code
     original = examine(reference, code)
     assert isinstance(original, Original)
-    return classify(original, Mutant(category, 1, old, new, code.replace(old, new, 1)))
+    line = next(line for line in code.splitlines() if old in line)
+    return classify(original, Mutant(category, 1, line, line.replace(old, new, 1), code.replace(old, new, 1)))
 
 
 @pytest.mark.parametrize(

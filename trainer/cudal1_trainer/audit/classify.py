@@ -10,6 +10,7 @@ Stillborn  it does not build, or its launch plan cannot be read: nothing to judg
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cudal1_compile.candidate import Candidate, parse_candidate
@@ -20,19 +21,8 @@ from cudal1_compile.runtime.target import HOST
 from cudal1_trainer.audit.mutate import Mutant
 from cudal1_trainer.audit.witness import Reference, Right, Unclear, Wrong, look
 
-# changes of values or of conditions on values: equal bits on some inputs do not make them the same
-VALUE_CHANGES = {
-    *(
-        "< for <=",
-        "& for |",
-        "swapped operands",
-        "max for min",
-        "wrong constant",
-        "wrong function",
-        "sign dropped",
-    ),
-    *("wrong start of a fold", "omitted initialisation", "lower precision", "missing barrier"),
-}
+# lines on which only integers are computed: loops, guards, indices, addresses, the launch plan, barriers
+_CONTROL = re.compile(r"for \(.*\{$|if \([a-z] [<>]=? |(const )?int |// |vload<|__sync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +89,8 @@ def classify(original: Original, mutant: Mutant) -> Class:
         return Different("illegal", broken.evidence)
     if found.outputs != original.outputs:
         return Undecided("other bits, within rounding")
-    if mutant.category in VALUE_CHANGES:
-        return Undecided("the same bits on all sets of inputs")
-    return Same("the same bits on all sets of inputs")
+    same_bits = "the same bits on all sets of inputs"
+    return Same(same_bits) if _CONTROL.match(mutant.before) else Undecided(same_bits)
 
 
 def _plans(reference: Reference, candidate: Candidate) -> tuple[Plan, ...]:

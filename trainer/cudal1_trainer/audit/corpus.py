@@ -17,8 +17,9 @@ from cudal1_compile.judge.audit.honest import HONEST
 from cudal1_compile.judge.audit.regions import region
 from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.program import FLOAT_DTYPES, Program
+from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Program
 from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.audit.second import LARGEST
 from cudal1_trainer.tasks import FAMILIES, generate_task
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.variants import try_reply
@@ -77,9 +78,10 @@ def _draw(family: str, structures: Sequence[str], rng: random.Random) -> Program
 
 
 def retype(program: Program, dtype: str) -> Program:
-    """The same program with every f32 of it as another float dtype; as it is where it has another one already."""
+    """Another float dtype for f32; the program as it is where it has others already, or too large literals."""
     found = set(program.value_dtype.values())
-    if found & set(FLOAT_DTYPES) != {"f32"}:
+    literals = (abs(x.value) for op in program.ops for x in op.operands if isinstance(x, Literal))
+    if found & set(FLOAT_DTYPES) != {"f32"} or any(LARGEST[dtype] < v < float("inf") for v in literals):
         return program
 
     def other(old: str) -> str:

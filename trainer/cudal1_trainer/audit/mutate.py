@@ -136,9 +136,7 @@ BODY: dict[str, tuple[tuple[str, Text], ...]] = {
     ),
     "+ for -": ((rf"{_AFTER_VALUE}\+(?= )", "-"), (rf"{_AFTER_VALUE}-(?= )", "+")),
     "* for +": ((rf"{_AFTER_VALUE}\*(?= [a-z])", "+"),),
-    "omitted initialisation": (
-        (r"\b((?:float|double|int|long long|bool) \w+) = (?:0(?:\.0f?)?|-?INFINITY|1\.0f)(?=;)", r"\1"),
-    ),
+    "omitted initialisation": ((r"\b((?:float|double) \w+) = (?:0\.0f?|-?INFINITY|1\.0f)(?=;)", r"\1"),),
     "max for min": tuple(
         (rf"\b{old}\(", f"{new}(")
         for a, b in (("maximum", "minimum"), ("block_max", "block_min"), ("warp_max", "warp_min"), ("max", "min"))

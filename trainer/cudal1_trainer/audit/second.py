@@ -106,13 +106,21 @@ class _Machine:
         if op.dtype == "bool":
             return Value(data != 0, exact)
         if op.dtype in _INTS:
-            whole = np.trunc(data) if data.dtype.kind == "f" else data
-            return Value(whole.astype(np.int64).astype(_INTS[op.dtype]).astype(np.int64), exact)
+            return Value(*self._whole(data, exact, _INTS[op.dtype]))
         data = data.astype(np.float64)
         if self.noise is not None and op.fn not in _EXACT:
             data = data + self.noise.uniform(-_AMPLITUDE, _AMPLITUDE, data.shape) * self._error(op, data, size)
         data = np.where(np.abs(data) > LARGEST[op.dtype], np.copysign(np.inf, data), data)
         return Value(data, exact & representable(data, op.dtype))
+
+    def _whole(self, data: Array, exact: Array, dtype: type[Any]) -> tuple[Array, Array]:
+        """Integers wrap. What a float beyond the range (NaN, infinity) becomes is nobody's promise: all noise."""
+        if data.dtype.kind == "f":
+            fits = np.abs(data) < np.iinfo(dtype).max
+            exact, data = exact & fits, np.where(fits, np.trunc(data), 0.0)
+            if self.noise is not None:
+                data = np.where(fits, data, self.noise.integers(0, 100, data.shape))
+        return data.astype(np.int64).astype(dtype).astype(np.int64), exact
 
     def _error(self, op: Op, data: Array, size: Array | float) -> Array:
         """One roundoff of the result, and of a sum what its accumulator may lose."""
@@ -239,6 +247,8 @@ def _pointwise(fn: str, operands: Sequence[_Operand]) -> tuple[Array, Array, flo
     exact = np.asarray(exact_rule)
     if fn == "div":
         exact = _power_of_two(data[1])
+    if fn == "fma":  # the product may be rounded or not
+        exact = representable(np.asarray(data[0] * data[1], dtype=float), operands[0].dtype)
     for o in operands:
         exact = exact & o.exact
     return found, np.broadcast_to(exact, found.shape), size
@@ -279,7 +289,7 @@ _Function = Callable[..., Array]
 _POINTWISE: dict[str, tuple[_Function, bool, float]] = {
     "neg": (np.negative, True, 0.0),
     "abs": (np.abs, True, 0.0),
-    "sign": (np.sign, True, 0.0),
+    "sign": (lambda x: (x > 0) * 1.0 - (x < 0), True, 0.0),  # 0 for NaN, as torch
     "relu": (lambda x: np.maximum(x, 0), True, 0.0),
     "floor": (np.floor, True, 0.0),
     "ceil": (np.ceil, True, 0.0),

@@ -3,13 +3,14 @@
     Reference(program, seed)                     inputs, exact results and noise, made once a program
     look(reference, candidate, image)            Right | Wrong | Unclear
 
-What it shows, and what not. The kernel is built for the host target and run in killable child processes over seven
-sets of inputs (small integers twice, some multiples of 1/64 among zeros, normal, spread, offset, small), in
-all orders of threads and blocks, symbolic axes at other sizes too. RIGHT: every element that is exact (see
-second.py) is equal, every other one lies within FACTOR times the largest deviation of noisy runs, no canary, input
-or unwritten element is wrong. WRONG: an exact element differs, a discrete one that no noise moves differs, or a
-deviation is over CLEARLY times what is allowed. Between the two it is UNCLEAR. It knows no races (beyond those
-that an order of threads makes visible) and no speed; it says nothing of inputs outside these sets.
+What it shows, and what not. The kernel is built for the host target and run in killable child processes over nine
+sets of inputs (small integers twice, some multiples of 1/64 among zeros, normal, spread, offset and small values,
+values beside the program's literals, NaN and infinities), in all orders of threads and blocks, symbolic axes at
+other sizes too. RIGHT: every element that is exact (see second.py) is equal, every other one lies within FACTOR
+times the largest deviation of noisy runs, no canary, input or unwritten element is wrong. WRONG: an exact element
+differs, a discrete or not finite one that no noise moves differs, or a deviation is over CLEARLY times what is
+allowed. Between the two it is UNCLEAR. It knows no races (beyond those that an order of threads makes visible) and
+no speed; it says nothing of inputs outside these sets.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.runtime.hostrun import HostLimits, Order, run_isolated
 from cudal1_compile.runtime.plan import buffer_names, span_elements
-from cudal1_fx_passes.program import Domain, Input, Output, Program, Ref
+from cudal1_fx_passes.program import ANY, Domain, Input, Literal, Output, Program, Ref
 from cudal1_trainer.audit.second import MANTISSA, Array, Value, run
 
 SETS: tuple[tuple[str, Order], ...] = (
@@ -39,11 +40,13 @@ SETS: tuple[tuple[str, Order], ...] = (
     ("more integers", "reverse"),
     ("offset", "random"),
     ("small", "reverse"),
+    ("edges", "forward"),
+    ("not finite", "random"),
 )
 NOISY_RUNS = 12
 MORE_NOISE = 60  # further runs where an element is beyond its bound: it must stay there
 FACTOR = 4.0
-CLEARLY = 32.0
+CLEARLY = 3.0
 TINY = {"f64": 2.0**-1000, "f32": 2.0**-120, "bf16": 2.0**-120, "f16": 2.0**-23}  # flushed or denormal
 OTHER_SIZES = (1, 5, 33)
 
@@ -274,9 +277,18 @@ def _draw(program: Program, item: Input, extent: Mapping[str, int], name: str, r
             x = rng.standard_normal(shape) * 0.01
         case "offset":
             x = rng.standard_normal(shape) + 4.0
+        case "edges":
+            literals = [float(x.value) for op in program.ops for x in op.operands if isinstance(x, Literal)]
+            near = rng.choice([0.0, 1.0, *(v for v in literals if abs(v) < 1e3)], shape)
+            x = near + rng.choice([0.0, 0.0, -1.0, 1.0], shape) * rng.choice([1e-4, 0.1], shape)
         case _:
             x = rng.standard_normal(shape)
-    return _rounded(_into(x, item.domain), item.dtype)
+    x = _into(x, item.domain)
+    if name == "not finite" and item.domain == ANY:
+        x = np.where(rng.random(shape) < 0.03, rng.choice([np.nan, np.inf, -np.inf], shape), x)
+        if x.ndim > 1:
+            x[0] = -np.inf  # as a mask has it
+    return _rounded(x, item.dtype)
 
 
 def _integers(
