@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cudal1_compile.judge.cases import COHERENT, INTEGRAL, Case, make_case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.compare import Expected, usable
-from cudal1_compile.judge.extremes import EXTREMES, NONFINITE, reaches_integers
+from cudal1_compile.judge.extremes import EXTREMES, NONFINITE, is_for_finite_values
 from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, make_inputs
 from cudal1_compile.judge.stacked import expect_stacked, stack
@@ -162,7 +162,7 @@ def _distributions(program: Program) -> Sequence[str]:
         return FULL_SIZE
     reduces = any(op.over for op in program.ops)
     skipped = () if reduces else ALONG_ROWS
-    if reaches_integers(program):
+    if is_for_finite_values(program):
         skipped = (*skipped, NONFINITE)
     return [name for name in DISTRIBUTIONS if name not in skipped]
 

@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Input, Program, Ref
 
 MAGNITUDES = "magnitudes"
@@ -68,8 +69,14 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     return x if averages or line.numel() == 1 else x.masked_fill(order % 16 == 1, -torch.inf)
 
 
+def is_for_finite_values(program: Program) -> bool:
+    """Where a NaN may become anything: cast to an integer, or as a weight at the border of a convolution."""
+    borders = (op.operands for op in program.ops if OPS[op.fn].kind is Kind.DOT)
+    return reaches_integers(program) or any(isinstance(x, Ref) and x.access for xs in borders for x in xs)
+
+
 def reaches_integers(program: Program) -> bool:
-    """Whether a float input's value is cast to an integer: what a NaN becomes then is anyone's choice."""
+    """Whether a float input's value is cast to an integer."""
     known = {i.name for i in program.inputs if i.dtype in FLOAT_DTYPES}
     for op in program.ops:
         sources = {x.name for x in op.operands if isinstance(x, Ref)} & known

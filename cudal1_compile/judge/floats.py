@@ -11,6 +11,7 @@ from cudal1_compile.judge.budget import UNIT
 from cudal1_compile.judge.extremes import (
     MAGNITUDES,
     NONFINITE,
+    is_for_finite_values,
     lines,
     reaches_integers,
     reduced_dims,
@@ -40,7 +41,7 @@ def float_values(
         x = with_magnitudes(program, item, x, generator)
     if distribution != MAGNITUDES or reaches_integers(program):
         x = x.clamp(-_LARGEST[item.dtype], _LARGEST[item.dtype])
-    if distribution == NONFINITE and not reaches_integers(program):
+    if distribution == NONFINITE and not is_for_finite_values(program):
         x = with_nonfinite(program, item, x, generator)
     return x
 

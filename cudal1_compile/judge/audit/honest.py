@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cudal1_compile.judge.audit import honest_more as more
+
 
 @dataclass(frozen=True, slots=True)
 class Honest:
@@ -361,4 +363,18 @@ HONEST: tuple[Honest, ...] = (
     Honest("long sum, block", "long_sum", LONG_SUM_BLOCK),
     Honest("long sum, one warp", "long_sum", LONG_SUM_WARP),
     Honest("strided input and output", "strided", STRIDED),
+    Honest("product with bias", "matmul", more.MATMUL),
+    Honest("product of bf16", "matmul_bf16", more.MATMUL_BF16),
+    Honest("convolution", "convolution", more.CONVOLUTION),
+    Honest("masked softmax", "masked_softmax", more.MASKED_SOFTMAX),
+    Honest("integers", "integers", more.INTEGERS),
+    Honest("any number of rows", "any_rows", more.ANY_ROWS),
+    Honest("any number of indices", "any_indices", more.ANY_INDICES),
+    Honest("mask of a product", "computed_mask", more.COMPUTED_MASK),
+    Honest("root mean square norm, bf16", "rms_bf16", more.RMS_BF16),
+    Honest("rounding to i8", "quantise", more.QUANTISE),
+    Honest("sums along both axes", "both_sums", more.BOTH_SUMS),
+    Honest("running sum", "running_sum", more.RUNNING_SUM),
+    Honest("pointwise f64", "silu_f64", more.SILU_F64),
+    Honest("any and largest of f16", "any_large", more.ANY_LARGE),
 )

@@ -122,6 +122,135 @@ t0 f32[d0,d1] = mul(in0, in1)
 t1 f32[d0,d1] = tanh(t0)
 out0 f32[d0,d1] strides(72,1) = t1
 """,
+    "matmul": """region v1
+dims d0=19 d1=45 d2=37
+in0 f32[d0,d1]
+in1 f32[d1,d2]
+in2 f32[d2]
+t0 f32[d0,d2] = dot(in0, in1) over d1
+t1 f32[d0,d2] = add(t0, in2)
+t2 f32[d0,d2] = relu(t1)
+out0 f32[d0,d2] = t2
+""",
+    "matmul_bf16": """region v1
+dims d0=19 d1=45 d2=37
+in0 bf16[d0,d1]
+in1 bf16[d2,d1]
+t0 bf16[d0,d2] = dot(in0, in1) over d1
+out0 bf16[d0,d2] = t0
+""",
+    "convolution": """region v1
+dims d0=2 d1=3 d2=9 d3=9 d4=4 d5=9 d6=9 k0=3 k1=3
+in0 f32[d0,d1,d2,d3]
+in1 f32[d4,d1,k0,k1]
+t0 f32[d0,d4,d5,d6] = dot(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1
+out0 f32[d0,d4,d5,d6] = t0
+""",
+    "masked_softmax": """region v1
+dims d0=33 d1=64
+in0 f32[d0,d1]
+in1 bool[d0,d1]
+t0 f32[d0,d1] = where(in1, in0, -inf)
+t1 f32[d0] = amax(t0) over d1
+t2 f32[d0,d1] = sub(t0, t1)
+t3 f32[d0,d1] = exp(t2)
+t4 f32[d0] = sum(t3) over d1
+t5 f32[d0,d1] = div(t3, t4)
+out0 f32[d0,d1] = t5
+""",
+    "integers": """region v1
+dims d0=24 d1=50
+in0 i64[d0,d1]
+in1 i32[d0,d1]
+t0 i64[d0,d1] = cast(in1)
+t1 i64[d0,d1] = mul(in0, t0)
+t2 i64[d0,d1] = add(t1, 3)
+out0 i64[d0,d1] = t2
+""",
+    "any_rows": """region v1
+dims d0=?40 d1=64
+in0 f32[d0,d1]
+t0 f32[d0,d1] = exp(in0)
+t1 f32[d0,d1] = mul(t0, in0)
+t2 f32[d0,d1] = add(t1, 1.0)
+out0 f32[d0,d1] = t2
+""",
+    "any_indices": """region v1
+dims d0=?60 d1=48 d2=37
+in0 f32[d2,d1]
+in1 i64[d0] in [0,d2)
+in2 f32[d0,d1]
+t0 f32[d0,d1] = add(in0[d2=in1], in2)
+t1 f32[d0,d1] = mul(t0, 0.5)
+out0 f32[d0,d1] = t1
+""",
+    "computed_mask": """region v1
+dims d0=24 d1=504
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+t0 f32[d0,d1] = mul(in0, in1)
+t1 bool[d0,d1] = gt(t0, 0.25)
+out0 bool[d0,d1] = t1
+""",
+    "rms_bf16": """region v1
+dims d0=33 d1=256
+in0 bf16[d0,d1]
+in1 bf16[d1]
+t0 f32[d0,d1] = cast(in0)
+t1 f32[d0,d1] = mul(t0, t0)
+t2 f32[d0] = mean(t1) over d1
+t3 f32[d0] = add(t2, 1e-06)
+t4 f32[d0] = rsqrt(t3)
+t5 f32[d0,d1] = mul(t0, t4)
+t6 bf16[d0,d1] = cast(t5)
+t7 bf16[d0,d1] = mul(t6, in1)
+out0 bf16[d0,d1] = t7
+""",
+    "quantise": """region v1
+dims d0=24 d1=100
+in0 f32[d0,d1]
+t0 f32[d0,d1] = mul(in0, 8.0)
+t1 f32[d0,d1] = round(t0)
+t2 f32[d0,d1] = maximum(t1, -128.0)
+t3 f32[d0,d1] = minimum(t2, 127.0)
+t4 i8[d0,d1] = cast(t3)
+out0 i8[d0,d1] = t4
+""",
+    "both_sums": """region v1
+dims d0=32 d1=96
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+t0 f32[d0,d1] = mul(in0, in1)
+t1 f32[d0] = sum(t0) over d1
+t2 f32[d1] = sum(t0) over d0
+out0 f32[d0,d1] = t0
+out1 f32[d0] = t1
+out2 f32[d1] = t2
+""",
+    "running_sum": """region v1
+dims d0=20 d1=96
+in0 f32[d0,d1]
+t0 f32[d0,d1] = cumsum(in0) along d1
+t1 f32[d0,d1] = mul(t0, 0.5)
+out0 f32[d0,d1] = t1
+""",
+    "silu_f64": """region v1
+dims d0=24 d1=100
+in0 f64[d0,d1]
+t0 f64[d0,d1] = sigmoid(in0)
+t1 f64[d0,d1] = mul(in0, t0)
+out0 f64[d0,d1] = t1
+""",
+    "any_large": """region v1
+dims d0=40 d1=100
+in0 f16[d0,d1]
+t0 f16[d0,d1] = abs(in0)
+t1 bool[d0,d1] = gt(t0, 3.0)
+t2 bool[d0] = any(t1) over d1
+t3 f16[d0] = amax(t0) over d1
+out0 bool[d0] = t2
+out1 f16[d0] = t3
+""",
 }
 
 
