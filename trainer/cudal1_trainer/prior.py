@@ -1,6 +1,6 @@
 """Which schedule is likely fast for a program never measured: a small regression over the score file.
 
-    (program, schedule) -> some 35 numbers -> two hidden layers -> log of time over the program's geometric mean
+    (program, schedule) -> some 40 numbers -> two hidden layers -> log of time over the program's geometric mean
 
 Fresh training pairs take their targets by it, so that the model learns good schedules from far more programs than
 can be measured. It is fitted on the CPU in seconds, on nine tenths of the measured tasks; on the others it must
@@ -15,6 +15,7 @@ import hashlib
 import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,19 +27,24 @@ from torch import nn
 
 from cudal1_fx_passes.program import ITEM_BYTES, Program
 from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.quickcheck import bytes_moved
 from cudal1_trainer.scorebook import ScoreBook, read_scores, score_files
 from cudal1_trainer.teachers import Schedule
 from cudal1_trainer.teachers.strategies import STRATEGIES
+from cudal1_trainer.traffic import Traffic, traffic
 from cudal1_trainer.variants import parse_schedule
 
 log = logging.getLogger(__name__)
 
 MAPPINGS = ("exact", "stride", "rows", "block", "warp", "thread", "tile", "split_block", "split_tile")
+FEATURES = 2  # raised when a program or a schedule is described in another way
 HIDDEN = 96
 STEPS = 1200
 BATCH = 2048
 HELD_BACK = 10  # every tenth task judges the fit
 MIN_TASKS = 100
+MIN_SEEN = 20  # right kernels of a design; below, the regression has no say on it
+STEP_OF_NEW = 0.03  # log time from one schedule of a new design to the next in the teachers' order
 
 
 def describe_program(program: Program) -> list[float]:
@@ -71,7 +77,23 @@ def describe_program(program: Program) -> list[float]:
 _SLOW = {"exp", "log", "tanh", "erf", "sin", "cos", "pow", "log1p", "expm1", "sigmoid", "div", "logsumexp"}
 
 
-def describe_schedule(schedule: Schedule) -> list[float]:
+def describe_schedules(
+    program: Program, moved: Sequence[Traffic], schedules: Sequence[Schedule]
+) -> list[list[float]]:
+    """The schedules' own features, kernels, and what each moves beyond the inputs and outputs once."""
+    least = bytes_moved(program)
+    return [
+        [
+            *_describe_schedule(s),
+            sum(1 + (x.splits > 1) for x in s.stages) / 2,
+            math.log2((t.asked + 1) / least),
+            math.log2((t.sectors + 1) / least),
+        ]
+        for s, t in zip(schedules, moved, strict=True)
+    ]
+
+
+def _describe_schedule(schedule: Schedule) -> list[float]:
     first, last = schedule.stages[0], schedule.stages[-1]
     strategy = [float(schedule.strategy == s) for s in STRATEGIES]
     mapping = [float(any(s.mapping == m for s in schedule.stages)) for m in MAPPINGS]
@@ -96,12 +118,20 @@ class Prior:
     scale: NDArray[np.float32]
     layers: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
     scores: str = ""  # digest of the score files that it was fitted to
+    seen: frozenset[str] = frozenset()  # designs that were measured
 
     def rank(self, program: Program, schedules: Sequence[Schedule]) -> NDArray[np.float32]:
-        """Predicted log time of each schedule, comparable within the program only."""
-        base = describe_program(program)
-        x = np.array([[*base, *describe_schedule(s)] for s in schedules], np.float32)
-        return self._run((x - self.shift) / self.scale)
+        """Predicted log time of each schedule, comparable within the program only.
+
+        Designs never measured are taken for as fast as the fastest, in the teachers' order, so that they are
+        learned and measured.
+        """
+        base, moved = describe_program(program), traffic(program, schedules)
+        x = np.array([[*base, *own] for own in describe_schedules(program, moved, schedules)], np.float32)
+        found = self._run((x - self.shift) / self.scale)
+        new = [i for i, t in enumerate(moved) if not self.seen.issuperset(t.designs)]
+        found[new] = found.min() + STEP_OF_NEW * np.arange(len(new), dtype=np.float32)
+        return found
 
     def _run(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         for weight, bias in self.layers[:-1]:
@@ -112,6 +142,7 @@ class Prior:
 
     def save(self, path: Path) -> None:
         arrays = {"shift": self.shift, "scale": self.scale, "scores": np.array(self.scores)}
+        arrays["seen"] = np.array(sorted(self.seen), np.str_)
         for i, (weight, bias) in enumerate(self.layers):
             arrays |= {f"w{i}": weight, f"b{i}": bias}
         temporary = path.with_suffix(".tmp.npz")
@@ -126,12 +157,13 @@ def load_prior(path: Path) -> Prior | None:
     with np.load(path, allow_pickle=False) as arrays:
         count = sum(1 for name in arrays.files if name[0] == "w")
         layers = tuple((arrays[f"w{i}"], arrays[f"b{i}"]) for i in range(count))
-        return Prior(arrays["shift"], arrays["scale"], layers, str(arrays["scores"]))
+        seen = frozenset(arrays["seen"].tolist())
+        return Prior(arrays["shift"], arrays["scale"], layers, str(arrays["scores"]), seen)
 
 
 def digest_scores(data: Path) -> str:
-    """sha256 over a folder's score files."""
-    found = hashlib.sha256()
+    """sha256 over a folder's score files, and over how they are described."""
+    found = hashlib.sha256(f"{FEATURES} {MAPPINGS} {STRATEGIES}".encode())
     for path in score_files(data):
         found.update(path.read_bytes())
     return found.hexdigest()
@@ -151,10 +183,12 @@ class Rows:
     y: NDArray[np.float32]
     task: NDArray[np.int64]
     rank: NDArray[np.int64]  # place in the order in which the teachers wrote them
+    designs: Counter[str]  # how often each was measured
 
 
 def gather(book: ScoreBook) -> Rows:
     x, y, task, rank = [], [], [], []
+    designs: Counter[str] = Counter()
     for score in book.tasks:
         right = score.right
         if len(right) < 2:
@@ -163,12 +197,16 @@ def gather(book: ScoreBook) -> Rows:
         base = describe_program(program)
         logs = [math.log(v.us or 1.0) for v in right]
         middle = sum(logs) / len(logs)
-        for place, (variant, value) in enumerate(zip(right, logs, strict=True)):
-            x.append([*base, *describe_schedule(parse_schedule(variant.name))])
+        schedules = [parse_schedule(v.name) for v in right]
+        moved = traffic(program, schedules)
+        designs.update(d for t in moved for d in t.designs)
+        described = describe_schedules(program, moved, schedules)
+        for place, (own, value) in enumerate(zip(described, logs, strict=True)):
+            x.append([*base, *own])
             y.append(value - middle)
             task.append(score.seed)
             rank.append(place)
-    return Rows(np.array(x, np.float32), np.array(y, np.float32), np.array(task), np.array(rank))
+    return Rows(np.array(x, np.float32), np.array(y, np.float32), np.array(task), np.array(rank), designs)
 
 
 def fit(rows: Rows, seed: int = 0) -> Prior:
@@ -233,13 +271,14 @@ def build_prior(data: Path) -> dict[str, float]:
         "regret_of_first": regret(rest, rest.rank.astype(np.float32)),
     }
     if found["regret"] < found["regret_of_first"]:
-        replace(prior, scores=digest_scores(data)).save(path)
+        seen = frozenset(d for d, count in rows.designs.items() if count >= MIN_SEEN)
+        replace(prior, scores=digest_scores(data), seen=seen).save(path)
     log.info("prior: %s", json.dumps(found))
     return found
 
 
 def _select(rows: Rows, mask: NDArray[np.bool_]) -> Rows:
-    return Rows(rows.x[mask], rows.y[mask], rows.task[mask], rows.rank[mask])
+    return Rows(rows.x[mask], rows.y[mask], rows.task[mask], rows.rank[mask], rows.designs)
 
 
 def main(argv: list[str] | None = None) -> None:

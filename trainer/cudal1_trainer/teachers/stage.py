@@ -9,6 +9,7 @@ A product stage has one sum of products. What is left over is pointwise. A stage
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from cudal1_compile.candidate import MAX_SCRATCH
@@ -110,6 +111,11 @@ def cut_stages(program: Program, flat: bool = False) -> Plan | None:
     flat: reductions are stages of their own and everything with reduced axes is left to pointwise stages, so
     that each reduction can be split over more blocks than it has groups.
     """
+    return _cut_stages(program, flat)
+
+
+@lru_cache(maxsize=8)  # every variant of a program asks again
+def _cut_stages(program: Program, flat: bool) -> Plan | None:
     try:
         resolved = resolve(program)
         plan = _Cutter(resolved, flat).run()

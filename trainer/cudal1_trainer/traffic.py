@@ -1,0 +1,99 @@
+"""How many bytes a schedule moves, and which design of a stage it is: for the prior.
+
+    traffic(program, schedules)     one a schedule: bytes asked for, bytes in whole 32-byte sectors, designs
+
+Every stage reads its tensors as often as it passes over them and writes its results; split reductions write and
+read their parts. Where neighbouring threads do not touch neighbouring elements, each access costs a sector.
+Caches are not modelled: what a second pass costs, the fit learns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cudal1_fx_passes.program import ITEM_BYTES, Program
+from cudal1_trainer.quickcheck import bytes_moved
+from cudal1_trainer.teachers.grouped import group_order, reduced_order
+from cudal1_trainer.teachers.grouped_schedules import is_row_like, pass_count
+from cudal1_trainer.teachers.pointwise import memory_order
+from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
+from cudal1_trainer.teachers.space import is_unit_stride
+from cudal1_trainer.teachers.split_parts import element_writes
+from cudal1_trainer.teachers.stage import Buffer, Stage, cut_stages
+
+SECTOR = 32  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    asked: float  # bytes
+    sectors: float  # bytes
+    designs: tuple[str, ...]  # of the stages, as in split_tile.v.s
+
+
+def traffic(program: Program, schedules: Sequence[Schedule]) -> list[Traffic]:
+    plans = {flat: cut_stages(program, flat) for flat in {s.flat for s in schedules}}
+    stages = {flat: plan.stages if plan is not None else () for flat, plan in plans.items()}
+    known: dict[tuple[bool, int, StageSchedule], Traffic] = {}  # schedules share their stages
+
+    def of_stage(flat: bool, i: int, s: StageSchedule) -> Traffic:
+        if (flat, i, s) not in known:
+            known[flat, i, s] = _of_stage(stages[flat][i], s)
+        return known[flat, i, s]
+
+    found = []
+    for s in schedules:
+        if len(s.stages) != len(stages[s.flat]):
+            found.append(_fused(program, s, stages[s.flat]))
+            continue
+        parts = [of_stage(s.flat, i, x) for i, x in enumerate(s.stages)]
+        designs = tuple(d for t in parts for d in t.designs)
+        found.append(Traffic(sum(t.asked for t in parts), sum(t.sectors for t in parts), designs))
+    return found
+
+
+def _fused(program: Program, schedule: Schedule, stages: Sequence[Stage]) -> Traffic:
+    """One pass for both stages."""
+    parts = max(s.splits for s in schedule.stages) * max((program.size(s.kept) for s in stages), default=1)
+    whole = float(bytes_moved(program) + 8 * parts)
+    return Traffic(whole, whole, (schedule.strategy,))
+
+
+def _design(stage: Stage, s: StageSchedule) -> str:
+    split = s.splits > 1
+    marks = {"v": s.vector > 1, "r": s.cached, "s": split, "o": split and bool(element_writes(stage))}
+    return ".".join([s.mapping, *(mark for mark, held in marks.items() if held)])
+
+
+def _of_stage(stage: Stage, s: StageSchedule) -> Traffic:
+    passes = 1
+    if stage.kind == "reduce" and not s.cached:
+        passes = pass_count(stage, s.mapping == "online")
+    elif stage.kind == "window":
+        passes = 2  # a window's elements come from L1; it is not one read all the same
+    parts = 8.0 * s.splits * stage.program.size(stage.kept) if s.splits > 1 else 0.0
+    along = _thread_axis(stage, s)
+    asked = sectors = parts
+    for b, times in [*((b, passes) for b in stage.loads), *((b, 1) for b in stage.writes)]:
+        size = float(times * stage.program.size(b.span) * ITEM_BYTES[b.dtype])
+        asked += size
+        sectors += size * _sector_share(b, along, s)
+    return Traffic(asked, sectors, (_design(stage, s),))
+
+
+def _thread_axis(stage: Stage, s: StageSchedule) -> str | None:
+    """The axis along which neighbouring threads work."""
+    if stage.kind != "reduce":
+        order = memory_order(stage)
+    elif is_row_like(stage) and s.mapping not in ("thread", "tile", "split_tile"):
+        order = reduced_order(stage)
+    else:
+        order = group_order(stage)
+    return order[-1] if order else None
+
+
+def _sector_share(b: Buffer, along: str | None, s: StageSchedule) -> float:
+    if along is None or along not in b.span or is_unit_stride(b, along) or s.mapping == "transpose":
+        return 1.0
+    return SECTOR / ITEM_BYTES[b.dtype]
