@@ -133,6 +133,28 @@ def test_the_shipped_held_out_set_is_disjoint_from_training() -> None:
             assert print_program(program) in pair.prompt
 
 
+ROWS = """region v1
+dims d0=64 d1=256
+in0 f32[d0,d1]
+t0 f32[d0] = sum(in0) over d1
+out0 f32[d0] = t0"""
+BOTH = """region v1
+dims d0=64 d1=256
+in0 f32[d0,d1]
+t0 f32[d0] = sum(in0) over d1
+t1 f32[d1] = sum(in0) over d0
+out0 f32[d0] = t0
+out1 f32[d1] = t1"""
+
+
+def test_structures_of_several_stages_are_drawn_more_often() -> None:
+    recipe = replace(RECIPE.data, structures=1.0, several=3.0)
+    source = Source(recipe, NONE, structures=(ROWS, BOTH))
+    rng = random.Random(3)
+    drawn = [len(source.program(rng).outputs) for _ in range(200)]
+    assert 130 <= drawn.count(2) <= 170
+
+
 def test_held_out_tasks_have_seeds_of_their_own(data: Path) -> None:
     heldout = read_heldout(data / "heldout.json")
     assert [p for p in heldout.programs if p.seed is None or p.seed < FIRST_SEED] == []

@@ -19,12 +19,14 @@ import json
 import logging
 import math
 import random
+import re
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from pathlib import Path
 
 from cudal1_compile.candidate import Reply
@@ -93,7 +95,8 @@ class Source:
         if self.recipe.family:
             return self._narrow(rng)
         if self.structures and rng.random() < self.recipe.structures:
-            return resize(parse_program(rng.choice(self.structures)), rng)
+            text = rng.choices(self.structures, cum_weights=self._structure_weights)[0]
+            return resize(parse_program(text), rng)
         wide = WIDE_SEED if rng.random() < self.recipe.widened else 0
         return make_task(wide + rng.getrandbits(SEED_BITS))
 
@@ -101,6 +104,12 @@ class Source:
         """One of the recipe's few tasks at a new size."""
         program = narrow_task(self.recipe.family, rng.randrange(self.recipe.pool))
         return canonicalise(with_sizes(program, {program.axes[0].name: NARROW_STEP * rng.randint(4, 128)}))
+
+    @cached_property
+    def _structure_weights(self) -> list[float]:
+        """Regions of several stages more often: those of one stage are learned long before."""
+        stages = (len(set(re.findall(r" over ([\w,]+)$", text, flags=re.M))) for text in self.structures)
+        return list(accumulate(self.recipe.several if n > 1 else 1.0 for n in stages))
 
     def _replies(self, program: Program, rng: random.Random) -> list[Reply]:
         """Replies of a few schedules, those likely fast more often."""
