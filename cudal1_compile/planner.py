@@ -17,7 +17,7 @@ from typing import get_args
 import torch
 
 from cudal1_cache.errors import CacheError
-from cudal1_cache.rows import Entry
+from cudal1_cache.rows import Entry, Region
 from cudal1_cache.store import Store
 from cudal1_compile import registry
 from cudal1_compile.candidate import parse_candidate
@@ -29,6 +29,7 @@ from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.session import Session
 from cudal1_compile.synthesis import Budget, LineProgress, NoWin, Outcome, Unfinished, Won, synthesize_all
+from cudal1_fx_passes.canonical import relative
 from cudal1_fx_passes.text import parse_program
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,9 @@ class Planner:
         for region in regions:
             if region.outcome == "missed":
                 try:
+                    # with its text, so that `cudal1 train export-misses` can make a task of it
+                    name = relative(parse_program(region.text))
+                    self.store.add_region(Region(region.fingerprint, name, region.text))
                     self.store.record_miss(region.fingerprint, self.place.target.key, region.value_us)
                 except CacheError as error:
                     log.warning("a miss could not be recorded: %s", error)

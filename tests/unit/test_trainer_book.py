@@ -1,4 +1,4 @@
-"""The book: verdicts are remembered, exemplars come from distinct buckets, islands stay apart until they migrate."""
+"""The book: verdicts are remembered, exemplars come from distinct buckets, islands stay apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The referee: a judge that hangs or dies costs one code, never the run; gains that stand out are measured again."""
+"""The referee: a judge that hangs or dies costs one code, not the run; gains that stand out are measured twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop of stages 2 and 3: it learns, goes on bit by bit after SIGKILL, and survives what goes wrong around it."""
+"""The loop of stages 2 and 3: it learns, goes on bit by bit after SIGKILL, and survives what goes wrong."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from cudal1_trainer.stage import Method, Setup, Stage, start_accelerator
 from cudal1_trainer.training import NotFinite
 
 LONG = replace(STAGE, steps=24)
+BUCKETS = replace(STAGE, arm="buckets")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def _weights(out: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("baseline", ["group", "leave_one_out"])
 def test_stage_3_finds_the_faster_kernel(bundle: Path, tmp_path: Path, baseline: str) -> None:
     stage = replace(LONG, baseline=baseline)
-    report = make_stage(bundle, tmp_path, Contrastive(stage, "plain"), stage).run()
+    report = make_stage(bundle, tmp_path, Contrastive(stage), stage).run()
     # at first a quarter of the replies is the fast kernel (2.4), a quarter the slow one (1.2), the rest score 0
     assert report["before"]["reward"] < 1.4
     assert report["after"]["reward"] > 2.0 and report["after"]["right_1"] > 0.9
@@ -66,7 +67,7 @@ def test_stage_2_finds_what_is_right_and_leaves_speed_alone(bundle: Path, tmp_pa
 def test_the_buckets_arm_shows_two_distinct_variants_and_checks_what_is_said_of_them(
     bundle: Path, tmp_path: Path
 ) -> None:
-    stage = make_stage(bundle, tmp_path, Contrastive(STAGE, "buckets"))
+    stage = make_stage(bundle, tmp_path, Contrastive(BUCKETS))
     stage.run()
     shown = [i.shown for batch in stage.under_way for i in batch.items]
     assert [[e.speedup for e in pair] for pair in shown] == [[1.2, 2.4]] * len(shown) and shown
@@ -97,18 +98,18 @@ def save(path, state, write=checkpoint._write):
     return write(path, state)
 
 checkpoint._write = save
-make_stage(Path(sys.argv[1]), Path(sys.argv[2]), Contrastive(LONG, "plain"), LONG, Dies()).run()
+make_stage(Path(sys.argv[1]), Path(sys.argv[2]), Contrastive(LONG), LONG, Dies()).run()
 """
 
 
 def test_a_run_killed_twice_equals_one_that_was_not(bundle: Path, tmp_path: Path) -> None:
-    make_stage(bundle, tmp_path / "whole", Contrastive(LONG, "plain"), LONG).run()
+    make_stage(bundle, tmp_path / "whole", Contrastive(LONG), LONG).run()
     paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent.parent), *sys.path])
     for moment in ("judging", "saving"):  # between two steps, and between a checkpoint's parts
         command = [sys.executable, "-c", KILLED, str(bundle), str(tmp_path / "killed"), moment]
         done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True)
         assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
-    last = make_stage(bundle, tmp_path / "killed", Contrastive(LONG, "plain"), LONG)
+    last = make_stage(bundle, tmp_path / "killed", Contrastive(LONG), LONG)
     assert last.standing.step == 8 and len(last.under_way) == 1
     last.run()
     assert _metrics(tmp_path / "killed") == _metrics(tmp_path / "whole")
@@ -117,13 +118,13 @@ def test_a_run_killed_twice_equals_one_that_was_not(bundle: Path, tmp_path: Path
 
 
 def test_another_recipe_or_arm_does_not_go_on_from_this_checkpoint(bundle: Path, tmp_path: Path) -> None:
-    make_stage(bundle, tmp_path, Contrastive(STAGE, "plain")).save()
+    make_stage(bundle, tmp_path, Contrastive(STAGE)).save()
     with pytest.raises(ValueError, match="another recipe, arm"):
-        make_stage(bundle, tmp_path, Contrastive(STAGE, "buckets"))
+        make_stage(bundle, tmp_path, Contrastive(BUCKETS))
 
 
 def test_nan_ends_the_run_with_the_last_good_state(bundle: Path, tmp_path: Path) -> None:
-    stage = make_stage(bundle, tmp_path, Contrastive(STAGE, "plain"))
+    stage = make_stage(bundle, tmp_path, Contrastive(STAGE))
     good = {name: weight.clone() for name, weight in _weights(tmp_path).items()}
     sample = stage._sample()
     sample.rollouts[0].behaviour.fill_(float("nan"))
@@ -139,7 +140,7 @@ from pathlib import Path
 from test_trainer_stage import make_stage, STAGE
 from cudal1_trainer.contrastive import Contrastive
 out = Path(sys.argv[2])
-stage = make_stage(Path(sys.argv[1]), out, Contrastive(STAGE, "plain"))
+stage = make_stage(Path(sys.argv[1]), out, Contrastive(STAGE))
 filler = (out / "filler").open("wb", buffering=0)
 try:
     while True:
@@ -154,7 +155,7 @@ import torch
 print("kept", torch.load(out / "state.pt", weights_only=True)["step"], "learnt", stage.standing.step)
 filler.close()
 (out / "filler").unlink()
-print(make_stage(Path(sys.argv[1]), out, Contrastive(STAGE, "plain")).run()["steps"])
+print(make_stage(Path(sys.argv[1]), out, Contrastive(STAGE)).run()["steps"])
 """
 
 

@@ -1,9 +1,14 @@
 """`cudal1 train`: rebuilds the bundled model, step by step; each step can be given alone.
 
+    cudal1 train --recipe nano                       every step, on a CPU in minutes
+    cudal1 train export-misses misses.jsonl          tasks from this machine's kernel cache
+    cudal1 train compare OLD NEW [--install]         held-out programs; the better bundle in the old one's place
+
     heldout    evaluation programs, written first and never trained on; kept where the file exists
     tokenizer  on a sample of the corpus; kept where it exists
     scores     measures variants on the GPU; skipped without one, existing scores stay in use
     sft        stage 1, into OUT/model
+    self_supervised, contrastive    stages 2 and 3, into OUT/STAGE/model, each from the model of the one before
 
 With --fresh the steps named write anew what exists.
 """
@@ -20,6 +25,7 @@ from typing import Annotated
 import torch
 import typer
 
+from cudal1_compile.runtime.target import detect_target
 from cudal1_trainer.corpus import texts_for_tokenizer
 from cudal1_trainer.heldout import build_heldout, read_heldout, write_heldout
 from cudal1_trainer.recipe import Recipe, load_recipe
@@ -29,9 +35,11 @@ from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
 
 log = logging.getLogger(__name__)
 
-STEPS = ("heldout", "tokenizer", "scores", "sft")
+STEPS = ("heldout", "tokenizer", "scores", "sft", "self_supervised", "contrastive")
 HELD_OUT_TASKS = 240
 DATA = Path("trainer/data")
+
+train = typer.Typer(add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
 
 
 def make_heldout(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
@@ -75,23 +83,49 @@ def run_sft(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
     train_model(recipe, data, out)
 
 
+def run_self_supervised(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
+    from cudal1_trainer.self_supervised import train as train_model
+
+    train_model(recipe, out / "model", data, _folder(out / "self_supervised", fresh))
+
+
+def run_contrastive(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
+    from cudal1_trainer.contrastive import train as train_model
+
+    before = out / "self_supervised" / "model"
+    model = before if before.is_dir() else out / "model"
+    train_model(recipe, model, data, _folder(out / "contrastive", fresh))
+
+
+def _folder(out: Path, fresh: bool) -> Path:
+    if fresh:
+        (out / "state.pt").unlink(missing_ok=True)
+    return out
+
+
 _RUN: dict[str, Callable[[Recipe, Path, Path, bool], None]] = {
     "heldout": make_heldout,
     "tokenizer": make_tokenizer,
     "scores": make_scores,
     "sft": run_sft,
+    "self_supervised": run_self_supervised,
+    "contrastive": run_contrastive,
 }
 
 
-def train(
+@train.callback()
+def run_steps(
     recipe: Annotated[str, typer.Option(help="a built-in recipe (h100, nano) or a YAML file")] = "h100",
     data: Annotated[Path, typer.Option(help="folder of held-out programs, tokenizer and scores")] = DATA,
     out: Annotated[Path | None, typer.Option(help="folder of this run; runs/RECIPE by default")] = None,
     steps: Annotated[str, typer.Option(help="which steps, in order")] = ",".join(STEPS),
     minutes: Annotated[float | None, typer.Option(help="of training, instead of the recipe's")] = None,
     fresh: Annotated[bool, typer.Option(help="write anew what exists already")] = False,
+    context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
-    """Rebuild the bundled model: held-out programs, tokenizer, scores, stage 1."""
+    """Rebuild the bundled model: held-out programs, tokenizer, scores, stages 1 to 3."""
+    if context is not None and context.invoked_subcommand is not None:
+        return
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     unknown = [s for s in steps.split(",") if s not in STEPS]
     if unknown:
@@ -107,8 +141,43 @@ def train(
         _RUN[step](loaded, data, out or Path("runs") / loaded.name, fresh)
 
 
+@train.command()
+def export_misses(
+    path: Annotated[Path, typer.Argument(help="the file of tasks to write, for --tasks of a stage")],
+    limit: Annotated[int, typer.Option(help="regions, the most valuable first")] = 1000,
+) -> None:
+    """Write the regions that this machine's kernel cache had no kernel for."""
+    from cudal1_cache.store import Store
+    from cudal1_compile.config import cache_dir
+    from cudal1_trainer.misses import export_misses as export
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with Store.open(cache_dir()) as store:
+        typer.echo(f"{export(store, detect_target(device).key, path, limit)} regions in {path}")
+
+
+@train.command()
+def compare(
+    old: Annotated[Path, typer.Argument(help="bundle in use")],
+    new: Annotated[Path, typer.Argument(help="bundle that may replace it")],
+    recipe: Annotated[str, typer.Option(help="says how many held-out programs and samples")] = "h100",
+    data: Annotated[Path, typer.Option(help="folder of held-out programs")] = DATA,
+    put: Annotated[bool, typer.Option("--install", help="put NEW in OLD's place if it is no worse")] = False,
+    force: Annotated[bool, typer.Option(help="install also what is worse")] = False,
+) -> None:
+    """Try two bundles on the same held-out programs."""
+    from cudal1_trainer.contest import contest, install, is_worse, table
+
+    before, after = contest(load_recipe(recipe), data, old, new)
+    typer.echo(table(before, after))
+    if put and is_worse(after, before) and not force:
+        raise typer.BadParameter(f"{new} is worse than {old}, which stays; --force installs it all the same")
+    if put:
+        install(new, old)
+
+
 def main() -> None:
-    typer.run(train)
+    train()
 
 
 if __name__ == "__main__":

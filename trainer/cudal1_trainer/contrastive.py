@@ -4,8 +4,8 @@ Method: the prompt shows two earlier variants of the task with their scores, fro
 right replies: of N = 2 distinct score buckets, drawn by a softmax over centred bucket means. The reply has three
 sections (Reply V1); its analysis must name the variants in the order in which they were measured: it is checked.
 
-    score      baseline over candidate by the judge, rounded toward 1; 0 for a refusal, a copy of a shown variant and
-               a contradicting analysis; gains that stand out are measured again on fresh data and must agree
+    score      baseline over candidate by the judge, rounded toward 1; 0 for a refusal, a copy of a shown variant
+               and a contradicting analysis; gains that stand out are measured again, on fresh data, and must agree
     smoothed   (score - mu) / sigma over the task's last scores, clipped to 1.5
     advantage  within the group of one prompt: GRPO's mean and deviation, or `baseline: leave_one_out`
     loss       clipped ratio, and KL to the checkpoint that the stage began with
@@ -25,8 +25,9 @@ A run that was killed goes on when the same command is given again; what it leav
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from cudal1_compile.generate.exemplars import Choice, ExemplarConfig
 from cudal1_compile.generate.prompt import Exemplar
@@ -37,19 +38,20 @@ from cudal1_trainer.policy import Objective
 from cudal1_trainer.recipe import Recipe, StageRecipe, load_recipe
 from cudal1_trainer.reward import BASELINES, smooth
 
-Arm = Literal["buckets", "random", "plain"]
-CHOICE: dict[Arm, Choice] = {"buckets": "buckets", "random": "random", "plain": "none"}
+CHOICE: dict[str, Choice] = {"buckets": "buckets", "random": "random", "plain": "none"}
 
 
 class Contrastive:
-    """One arm. Raises ValueError for an unknown baseline."""
+    """One arm. Raises ValueError for an unknown arm or baseline."""
 
-    def __init__(self, stage: StageRecipe, arm: Arm) -> None:
+    def __init__(self, stage: StageRecipe) -> None:
+        if stage.arm not in CHOICE:
+            raise ValueError(f"contrastive.arm={stage.arm!r}: must be {', '.join(CHOICE)}")
         if stage.baseline not in BASELINES:
             raise ValueError(f"contrastive.baseline={stage.baseline!r}: must be {' or '.join(BASELINES)}")
-        self.name = f"contrastive_{arm}"
+        self.name = f"contrastive_{stage.arm}"
         self.objective = Objective(stage.ratio_clip, stage.kl)
-        self.exemplars = ExemplarConfig(CHOICE[arm], width=stage.width, tau=stage.tau)
+        self.exemplars = ExemplarConfig(CHOICE[stage.arm], width=stage.width, tau=stage.tau)
         self.advantages = BASELINES[stage.baseline]
 
     def show(self, book: Book, task: int, island: int, seed: int) -> list[Exemplar]:
@@ -60,18 +62,18 @@ class Contrastive:
         return self.advantages(smooth(scores, book.remember(task, scores)))
 
 
-def train(
-    recipe: Recipe, model: Path, data: Path, out: Path, tasks: Path | None = None, arm: Arm = "buckets"
-) -> dict[str, Any]:
-    return run_stage(recipe, recipe.contrastive, Contrastive(recipe.contrastive, arm), model, data, out, tasks)
+def train(recipe: Recipe, model: Path, data: Path, out: Path, tasks: Path | None = None) -> dict[str, Any]:
+    return run_stage(recipe, recipe.contrastive, Contrastive(recipe.contrastive), model, data, out, tasks)
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = make_parser("Stage 3: contrastive reinforcement learning.")
-    parser.add_argument("--arm", choices=get_args(Arm), default="buckets", help="which variants a prompt shows")
+    parser.add_argument("--arm", choices=list(CHOICE), help="instead of the recipe's")
     arguments = parser.parse_args(argv)
     recipe = with_minutes(load_recipe(arguments.recipe), "contrastive", arguments.minutes)
-    train(recipe, arguments.model, arguments.data, arguments.out, arguments.tasks, arguments.arm)
+    if arguments.arm is not None:
+        recipe = replace(recipe, contrastive=replace(recipe.contrastive, arm=arguments.arm))
+    train(recipe, arguments.model, arguments.data, arguments.out, arguments.tasks)
 
 
 if __name__ == "__main__":

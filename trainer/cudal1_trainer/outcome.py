@@ -6,7 +6,7 @@
     right         accepted, with its score         slow          right, refused for its cost on the host target
     wrong         refused at verify                unbuilt       refused at build
     malformed     no Reply V1, or a launch plan that does not hold
-    forbidden     refused by the text gate: words and state that no honest kernel needs
+    forbidden     a sound launch plan, refused by the text gate: words and state that no honest kernel needs
     unbelievable  refused for its time on a GPU (too fast for its bytes, wrong while timed, another time when
                   measured again), or refused by the long measurement after the quick one had accepted it
     copied        the code of a variant that its prompt shows
@@ -80,13 +80,13 @@ def classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Code
         return Outcome("malformed", reason=str(error))
     if not agrees(parsed.analysis, shown):
         return Outcome("contradicts", reason=parsed.analysis)
+    try:
+        parse_candidate(parsed.code, _program(text))
+    except CandidateError as error:
+        return Outcome("malformed", reason=str(error))
     gate = check_text(parsed.code)
     if not isinstance(gate, CleanText):
         return Outcome("forbidden", reason=gate.reason)
-    try:
-        parse_candidate(gate.code, _program(text))
-    except CandidateError as error:
-        return Outcome("malformed", reason=str(error))
     digest = digest_code(gate.code)
     if any(digest == digest_code(e.code) for e in shown):
         return Outcome("copied")

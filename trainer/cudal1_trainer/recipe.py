@@ -83,6 +83,7 @@ class StageRecipe:
 
     minutes: float = 9.0  # of the loop
     steps: int = 0  # where not 0, this many steps instead
+    arm: str = "buckets"  # of stage 3: which variants a prompt shows; or random, or plain for none
     tasks: int = 256  # programs practised on, all processes together
     prompts: int = 32  # a step, all processes together
     group: int = 12  # replies of one prompt

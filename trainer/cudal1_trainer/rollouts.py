@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import LlamaForCausalLM
 
 from cudal1_compile.generate.prompt import Exemplar, build_prompt
-from cudal1_compile.generate.tokens import Codec
+from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.runtime.target import Target
 from cudal1_trainer.book import Book
 from cudal1_trainer.outcome import Code, Outcome, classify, conclude
@@ -110,6 +112,19 @@ class Desk:
         outcome = conclude(rulings[self.texts[item.task], read.code], self.target)
         self.book.note(item.task, item.island, read.digest, read.code, outcome)
         return outcome
+
+
+def open_desk(
+    lm: LlamaForCausalLM, bundle: Path, texts: Sequence[str], referee: Referee, book: Book, max_new: int
+) -> Desk:
+    """`lm` on its device, of the tokenizer in `bundle`; a reply may take at most half of the positions."""
+    sampler = Sampler(lm.device)
+    sampler.synchronise(lm)
+    positions = lm.config.max_position_embeddings
+    room = min(max_new, positions // 2)
+    return Desk(
+        texts, load_codec(str(bundle / "tokenizer.json")), sampler, referee, book, positions - room - 2, room
+    )
 
 
 def restore_batch(state: dict[str, Any]) -> Batch:

@@ -31,7 +31,6 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast
 
 from cudal1_compile.generate.prompt import Exemplar
-from cudal1_compile.generate.tokens import load_codec
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.book import Book
 from cudal1_trainer.checkpoint import Checkpoints
@@ -44,8 +43,7 @@ from cudal1_trainer.policy import Objective
 from cudal1_trainer.practice import order
 from cudal1_trainer.recipe import Recipe, StageRecipe
 from cudal1_trainer.referee import Group, Referee
-from cudal1_trainer.rollouts import Batch, Desk, Item, number_of, restore_batch
-from cudal1_trainer.sampler import Sampler
+from cudal1_trainer.rollouts import Batch, Item, number_of, open_desk, restore_batch
 from cudal1_trainer.tokenizer import load_tokenizer
 from cudal1_trainer.training import SMALL, Metrics, NotFinite
 from cudal1_trainer.variants import write_variants
@@ -107,8 +105,9 @@ class Stage:
         self.learner = Learner(accelerator, setup.model, self.stage, method.objective)
         if accelerator.device.type == "cpu" and self.learner.lm.config.hidden_size <= SMALL:
             torch.set_num_threads(1)
-        self.desk = self._desk(referee)
-        self.book = self.desk.book
+        self.book = Book(self.stage.islands, self.stage.window)
+        parts = (setup.model, setup.tasks, referee, self.book, self.stage.max_new)
+        self.desk = open_desk(self.learner.lm, *parts)
         self.checkpoints = Checkpoints(self.out, self.rank, self.learner.all_agree)
         self.standing, self.under_way = Standing(), deque[Batch]()
         self.tasks: list[int] = []  # this process's own
@@ -117,15 +116,6 @@ class Stage:
         if not self._resume():
             self._begin()
         self.metrics = Metrics(self.out, accelerator.is_main_process)
-
-    def _desk(self, referee: Referee) -> Desk:
-        positions = self.learner.lm.config.max_position_embeddings
-        max_new = min(self.stage.max_new, positions // 2)
-        sampler = Sampler(self.accelerator.device)
-        sampler.synchronise(self.learner.lm)
-        codec = load_codec(str(self.setup.model / "tokenizer.json"))
-        book = Book(self.stage.islands, self.stage.window)
-        return Desk(self.setup.tasks, codec, sampler, referee, book, positions - max_new - 2, max_new)
 
     def run(self) -> dict[str, Any]:
         """Until the recipe's minutes or steps are over; returns and writes the report."""

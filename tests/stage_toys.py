@@ -55,6 +55,7 @@ REPLIES = (
 )
 STAGE = StageRecipe(
     steps=8,
+    arm="plain",
     tasks=4,
     prompts=2,
     group=8,

@@ -1,0 +1,61 @@
+"""Two bundles on the same held-out programs, and the better one in its place.
+
+    old, new = contest(recipe, data, old_folder, new_folder)     samples and the judge, as before and after a stage
+    install(new_folder, old_folder)                              the new bundle's files in the old one's place
+
+A bundle is worse where it is right less often, or where its best replies are slower.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import torch
+
+from cudal1_compile.generate.bundled import check_model_dir, load_model
+from cudal1_trainer.book import Book
+from cudal1_trainer.examine import Marks, examine
+from cudal1_trainer.practice import probe_tasks
+from cudal1_trainer.recipe import Recipe
+from cudal1_trainer.referee import make_referee
+from cudal1_trainer.rollouts import open_desk
+
+FIGURES = ("right_1", "right_n", "reward", "speedup_1", "speedup_best", "hack_rate")
+
+
+def contest(recipe: Recipe, data: Path, *bundles: Path) -> list[Marks]:
+    """The recipe's stage 3 says how many held-out programs and samples. Raises ModelMissing."""
+    for bundle in bundles:
+        check_model_dir(bundle)
+    stage, index = recipe.contrastive, 0 if torch.cuda.is_available() else None
+    with make_referee(index, stage.silence_s, recipe.seed) as referee:
+        texts = probe_tasks(recipe, stage, data, referee.target)
+        device = torch.device("cpu" if index is None else "cuda")
+        found = []
+        for bundle in bundles:
+            lm = load_model(bundle).float().to(device)
+            desk = open_desk(lm, bundle, texts, referee, Book(1, 1), stage.max_new)
+            found.append(examine(desk, stage.probe_samples, recipe.seed))
+    return found
+
+
+def is_worse(new: Marks, old: Marks) -> bool:
+    return new.right_1 < old.right_1 or new.speedup_best < old.speedup_best
+
+
+def table(old: Marks, new: Marks) -> str:
+    rows = [(name, getattr(old, name), getattr(new, name)) for name in FIGURES]
+    lines = [f"{name:<14}{a:>8.3f}{b:>8.3f}" for name, a, b in rows]
+    return "\n".join([f"{old.programs} held-out programs{'old':>3}{'new':>8}", *lines])
+
+
+def install(new: Path, old: Path) -> None:
+    """The folder `old` is replaced as a whole; what it held stays beside it as `old.before`."""
+    fresh, before = old.with_name(old.name + ".new"), old.with_name(old.name + ".before")
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(new, fresh)
+    shutil.rmtree(before, ignore_errors=True)
+    os.replace(old, before)
+    os.replace(fresh, old)
