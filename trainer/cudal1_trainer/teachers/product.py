@@ -3,6 +3,8 @@ what follows it element by element.
 
     tile     product_tile of the device header: m runs over the axes of what is read alone, n over those of the
              weight alone, k over the summed ones; axes of both are the grid's third dimension
+    phased   the same for transposed convolutions: outputs a stride apart meet the same part of the window and make
+             one product, so that no term is an empty one; the phases are the grid's third dimension too
     direct   one thread an output, loops over the summed axes: few terms, or few weights a value (depthwise)
 
 What is read outside its bounds counts as 0 and is never computed. Operations before the sum are computed where an
@@ -11,7 +13,8 @@ element is read, operations behind it where its sum is ready.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Ref, operand_axes
@@ -29,6 +32,37 @@ DIRECT_TERMS = 512  # at most, of one thread's loop
 TILES = ((128, 64, 16), (128, 128, 16), (128, 32, 16), (64, 64, 16), (64, 32, 32), (32, 128, 16), (128, 8, 16))
 
 
+PHASED = "_phased"  # behind the arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One axis of a transposed convolution, read at (out - window + offset) / step."""
+
+    out: str
+    window: str
+    step: int
+    offset: int
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Of this block's phase of the output and of the window."""
+        return f"r{self.out[1:]}", f"u{self.window[1:]}"
+
+
+def phases_of(x: Ref) -> list[Phase]:
+    found = []
+    for _, index in x.access:
+        terms = dict(index.terms)
+        if index.divisor > 1 and len(index.terms) == 2 and set(terms) == {1, -1}:
+            found.append(Phase(terms[1], terms[-1], index.divisor, index.offset))
+    return found
+
+
+def _factor(text: str) -> str:
+    return f"({text})" if " * " in text else text
+
+
 def dot_of(stage: Stage) -> Op:
     return next(o for o in stage.ops if OPS[o.fn].kind is Kind.DOT)
 
@@ -43,8 +77,9 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     found = []
     if sides.arithmetics and columns > 1:
         tiles = sorted(TILES, key=lambda t: _waste(rows, columns, t))
-        for arithmetic in sides.arithmetics:
-            deeper = 2 if arithmetic in ("f16", "bf16") else 1
+        phased = [PHASED] if phases_of(sides.a) else []
+        for arithmetic in (a + p for a in sides.arithmetics for p in (*phased, "")):
+            deeper = 2 if arithmetic.removesuffix(PHASED) in ("f16", "bf16") else 1
             found += [StageSchedule(arithmetic, 1, THREADS, tile=(m, n, k * deeper)) for m, n, k in tiles[:4]]
     if depth <= DIRECT_TERMS:
         direct = [StageSchedule("direct", 1, block) for block in (256, 128)]
@@ -102,6 +137,8 @@ class ProductWriter:
         self.sides = _Sides(stage)
         self.program = stage.program
         self.lines = Lines()
+        self.phases = phases_of(self.sides.a) if schedule.mapping.endswith(PHASED) else []
+        self.steps = {a: p for p in self.phases for a in (p.out, p.window)}
 
     def write(self) -> Kernel:
         s = self.schedule
@@ -118,18 +155,53 @@ class ProductWriter:
         assert self.schedule.tile is not None
         sides, (bm, bn, bk), lines = self.sides, self.schedule.tile, self.lines
         lines.add(f"const int m0 = blockIdx.x * {bm}, n0 = blockIdx.y * {bn};")
+        phases = "".join(f" / {p.step}" for p in self.phases)
         if sides.batch:
-            lines.add("const int g = blockIdx.z;")
+            lines.add(f"const int g = blockIdx.z{phases};")
+        self._choose_phases()
         along = [8 if self._lies_along(x) else 1 for x in (sides.a, sides.b)]
-        what = f"{self.schedule.mapping}, {bm}, {bn}, {bk}, {along[0]}, {along[1]}"
-        lines.add(f"product_tile<{what}>({size_of(sides.over)},")
+        what = f"{self.schedule.mapping.removesuffix(PHASED)}, {bm}, {bn}, {bk}, {along[0]}, {along[1]}"
+        lines.add(f"product_tile<{what}>({self._size(sides.over)},")
         lines.depth += 1
         self._operand(sides.a, "m", "i", sides.m)
         self._operand(sides.b, "n", "j", sides.n)
         self._epilogue()
         lines.depth -= 1
-        batch = f", {size_of(sides.batch)}" if sides.batch else ""
-        return f"dim3(cdiv({size_of(sides.m)}, {bm}), cdiv({size_of(sides.n)}, {bn}){batch})"
+        others = [*sides.batch, *(str(p.step) for p in self.phases)]
+        depth = f", {' * '.join(others)}" if others else ""
+        return f"dim3(cdiv({self._size(sides.m)}, {bm}), cdiv({size_of(sides.n)}, {bn}){depth})"
+
+    def _choose_phases(self) -> None:
+        """Where in its step this block's outputs lie, and the first element of the window that they meet."""
+        text = "blockIdx.z"
+        for p in self.phases:
+            r, u = p.names
+            first = f"({r} + {p.offset}) % {p.step}" if p.offset else r
+            self.lines.add(f"const int {r} = {text} % {p.step}, {u} = {first};")
+            text += f" / {p.step}"
+
+    def _size(self, axes: Iterable[str]) -> str:
+        """Elements of one phase over some axes."""
+        return " * ".join(f"cdiv({a}, {self.steps[a].step})" if a in self.steps else a for a in axes) or "1"
+
+    def _indices(self, variable: str, axes: tuple[str, ...], used: set[str], space: Space) -> list[str]:
+        """Declarations of the used axes' indices within a variable that runs over `axes`."""
+        if not set(axes) & set(self.steps):
+            return [line for a in axes if a in used and (line := space.index_line(a))]
+        lines = []
+        for at, axis in enumerate(axes):
+            inner = self._size(axes[at + 1 :])
+            text = variable if inner == "1" else f"{variable} / {_factor(inner)}"
+            text += f" % {self._size([axis])}" if at else ""
+            if (p := self.steps.get(axis)) is not None:
+                text = f"{text} * {p.step} + {p.names[axis == p.window]}"
+            lines += [f"const int {axis_index(axis)} = {text};"] if axis in used | set(self.steps) else []
+        return lines
+
+    def _leaves(self, axes: Iterable[str]) -> list[str]:
+        """Conditions under which a phase's last place lies outside an axis."""
+        ragged = [a for a in axes if a in self.steps and self.program.axis[a].size % self.steps[a].step]
+        return [f"{axis_index(a)} >= {a}" for a in ragged]
 
     def _lies_along(self, x: Ref) -> bool:
         """Whether neighbours in k are neighbours in the operand's memory."""
@@ -139,8 +211,9 @@ class ProductWriter:
     def _space(self, rows: Sequence[Var], moved: Ref | None = None) -> Space:
         """The variables of one side; `moved` is read at its own indices."""
         renamed = {a: axis_index(a) for a, _ in moved.access} if moved is not None else {}
+        whole = [v for v in rows if not set(v.axes) & set(self.steps)]
         batch = Var("g", self.sides.batch)
-        return Space(self.program, tuple(v for v in (*rows, batch) if v.axes), renamed)
+        return Space(self.program, tuple(v for v in (*whole, batch) if v.axes), renamed)
 
     def _operand(self, x: Ref, parameter: str, variable: str, axes: tuple[str, ...]) -> None:
         """[&](int m) { const int i = m0 + m; ... return [=](int k) { ... return a0; }; },"""
@@ -150,11 +223,15 @@ class ProductWriter:
         with lines.block(f"[&](int {parameter})"):
             lines.add(f"const int {variable} = {parameter}0 + {parameter};")
             used = self._used_axes(x, space)
-            outer = [line for a in (*axes, *self.sides.batch) if a in used and (line := space.index_line(a))]
-            lines.add(*outer)
+            lines.add(
+                *self._indices(variable, axes, used, space), *self._indices("g", self.sides.batch, used, space)
+            )
             with lines.block("return [=](int k)"):
-                lines.add(f"if ({variable} >= {size_of(axes)}) return 0.0f;")
-                lines.add(*[line for a in self.sides.over if a in used and (line := space.index_line(a))])
+                over = [a for a in self.sides.over if a in self.steps or a in used]
+                outside = [f"{variable} >= {self._size(axes)}", *self._leaves(axes)]
+                lines.add(f"if ({' || '.join(outside)}) return 0.0f;")
+                lines.add(*self._indices("k", self.sides.over, used | set(over), space))
+                lines.add(*[f"if ({c}) return 0.0f;" for c in self._leaves(self.sides.over)])
                 self._places(x, space)
                 lines.add(f"return {self._value(x.name, space)};")
             lines.text[-1] += ";"
@@ -172,7 +249,8 @@ class ProductWriter:
         for axis, index in x.access:
             text = outside.affine(Index(index.terms, index.offset))
             if index.divisor > 1:
-                self.lines.add(f"if (({text}) % {index.divisor} != 0) {leave}")
+                if not self.phases:
+                    self.lines.add(f"if (({text}) % {index.divisor} != 0) {leave}")
                 text = f"({text}) / {index.divisor}"
             name = axis_index(axis)
             self.lines.add(f"const int {name} = {text};")
@@ -201,8 +279,10 @@ class ProductWriter:
         space = self._space((Var("i", sides.m), Var("j", sides.n)))
         with lines.block(f"[&](int m, int n, float {sides.dot.name})"):
             lines.add("const int i = m0 + m, j = n0 + n;")
-            lines.add(f"if (i >= {size_of(sides.m)} || j >= {size_of(sides.n)}) return;")
-            self._after(space)
+            outside = [f"i >= {self._size(sides.m)}", f"j >= {size_of(sides.n)}"]
+            known = self._indices("i", sides.m, set(sides.m), space) if set(sides.m) & set(self.steps) else []
+            lines.add(*known, f"if ({' || '.join([*outside, *self._leaves(sides.m)])}) return;")
+            self._after(space, known)
         lines.text[-1] += ");"
 
     def _after(self, space: Space, known: Sequence[str] = ()) -> None:

@@ -1,0 +1,42 @@
+"""The table of convolutions: every program is one of torch's convolutions and has kernels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from benchmarks.products import INSTANCE_NORM, Convolution, main, table
+from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.products import match_convolution
+from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.variants import write_variants
+
+
+def test_the_table(tmp_path: Path) -> None:
+    main(["--out", str(tmp_path / "products.jsonl")])
+    rows = [json.loads(line) for line in (tmp_path / "products.jsonl").read_text().splitlines()]
+    assert len(rows) == len(list(table())) >= 50
+    for row in rows:
+        program = parse_program(row["text"])
+        (dot,) = [o for o in program.ops if o.fn.startswith("dot")]
+        windowed = any(a.name.startswith("k") for a in program.axes)
+        assert (match_convolution(program, dot) is not None) == windowed, row["text"]
+        assert write_variants(program, 2), row["text"]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_program_is_what_torch_computes(transposed: bool) -> None:
+    layer = Convolution("conv_chain", 2, 3, (6, 5), 4, 3, 2, 1, transposed=transposed, tail=INSTANCE_NORM)
+    program = layer.program()
+    g = torch.Generator().manual_seed(0)
+    x, w, bias = (torch.randn(s, generator=g) for s in ((2, 3, 6, 5), (3, 4, 3, 3), (4,)))
+    made = F.conv_transpose2d(x, w, bias, 2, 1) if transposed else F.conv2d(x, w.transpose(0, 1), bias, 2, 1)
+    wanted = F.instance_norm(made)
+    by_shape = {tuple(t.shape): t for t in (x, w if transposed else w.transpose(0, 1).contiguous(), bias)}
+    inputs = [by_shape[tuple(program.axis[a].size for a in i.axes)] for i in program.inputs]
+    (got,) = evaluate(program, inputs)
+    torch.testing.assert_close(got, wanted, rtol=2e-2, atol=2e-2)  # the native reference rounds to TF32
