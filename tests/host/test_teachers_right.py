@@ -372,6 +372,28 @@ out1 f32[d1] = t2
 """,
         r"split/split_block\.4\.\d+\.r\.s",
     ),
+    "first_of_equals_in_columns": (
+        """region v1
+dims d0=819 d1=37
+in0 f32[d0,d1]
+t0 f32[d0,d1] = floor(in0)
+t1 i64[d1] = argmax(t0) over d0
+t2 f32[d1] = mean(in0) over d0
+out0 i64[d1] = t1
+out1 f32[d1] = t2
+""",
+        r"split/split_tile|grouped/tile",
+    ),
+    "first_of_equals_in_rows": (
+        """region v1
+dims d0=3 d1=4098
+in0 bf16[d0,d1]
+t0 bf16[d0,d1] = floor(in0)
+t1 i64[d0] = argmin(t0) over d1
+out0 i64[d0] = t1
+""",
+        r"split/split_block",
+    ),
     "softmax_of_masked_rows": (
         """region v1
 dims d0=3 d1=4100

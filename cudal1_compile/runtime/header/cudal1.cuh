@@ -12,6 +12,7 @@
 //   indices      lane_id() warp_id() thread_id() block_threads(): of this thread in its block, in linear order
 //   warp         warp_sum warp_prod warp_max warp_min (x) -> every lane; warp_all warp_any (bool)
 //                warp_argmax(v, i) warp_argmin(v, i): by reference, first of equals, NaN wins
+//                join_argmax(v, i, w, j) join_argmin(v, i, w, j): takes w and j into v and i where they win
 //                warp_scan_sum(x) warp_scan_prod(x): inclusive
 //   block        block_sum block_prod block_max block_min block_all block_any block_argmax block_argmin
 //                block_scan_sum block_scan_prod (x), and (x, total) which also gives the block's total
@@ -420,6 +421,9 @@ template <class T, class I> CUDAL1_FN void block_argmax(T& v, I& i CUDAL1_FROM) 
 template <class T, class I> CUDAL1_FN void block_argmin(T& v, I& i CUDAL1_FROM) {
   cudal1::block_best<false>(v, i CUDAL1_AT);
 }
+
+template <class T, class I> CUDAL1_FN void join_argmax(T& v, I& i, T w, I j) { cudal1::keep_best<true>(v, i, w, j); }
+template <class T, class I> CUDAL1_FN void join_argmin(T& v, I& i, T w, I j) { cudal1::keep_best<false>(v, i, w, j); }
 
 template <class T> CUDAL1_FN T warp_scan_sum(T x CUDAL1_FROM) { return cudal1::warp_scan<cudal1::Sum>(x CUDAL1_AT); }
 template <class T> CUDAL1_FN T warp_scan_prod(T x CUDAL1_FROM) { return cudal1::warp_scan<cudal1::Prod>(x CUDAL1_AT); }

@@ -245,19 +245,28 @@ JOIN = {
 }
 
 
+def join(phase: Phase, value: str, index: str = "") -> str:
+    """The statement that takes another part's value (and index) into the phase's accumulator."""
+    if phase.kind.startswith("arg"):
+        return f"join_{phase.kind}({phase.register}, x{phase.op.name[1:]}, {value}, {index});"
+    return JOIN[phase.kind].format(p=phase.register, x=value)
+
+
 def combine_tile(here: list[Phase], rows: int) -> list[str]:
     """Adds up the accumulators of the threads with one threadIdx.x; all of them get the result."""
     if not here:
         return []
     lines = []
     for p in here:
-        buffer = f"b{p.register}"
-        lines.append(f"__shared__ {p.type} {buffer}[{rows}][{TILE}];")
-        lines.append(f"{buffer}[threadIdx.y][threadIdx.x] = {p.register};")
+        held = [(p.type, p.register)] + ([("int", f"x{p.op.name[1:]}")] if p.kind.startswith("arg") else [])
+        for kind, name in held:
+            lines.append(f"__shared__ {kind} b{name}[{rows}][{TILE}];")
+            lines.append(f"b{name}[threadIdx.y][threadIdx.x] = {name};")
     lines.append("__syncthreads();")
-    lines += [f"{p.register} = {p.start};" for p in here]
+    lines += [f"{p.register} = {p.start};" for p in here if not p.kind.startswith("arg")]
     lines += ["#pragma unroll", f"for (int y = 0; y < {rows}; y++) {{"]
-    lines += ["  " + JOIN[p.kind].format(p=p.register, x=f"b{p.register}[y][threadIdx.x]") for p in here]
+    at = "[y][threadIdx.x]"
+    lines += ["  " + join(p, f"b{p.register}{at}", f"bx{p.op.name[1:]}{at}") for p in here]
     return [*lines, "}"]
 
 

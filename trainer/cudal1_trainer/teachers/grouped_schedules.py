@@ -127,12 +127,11 @@ def _row_mappings(count: int, vector: int) -> list[tuple[str, int, int]]:
 def _column_schedules(stage: Stage) -> list[StageSchedule]:
     count = stage.program.size(stage.reduced)
     several, crossing = pass_count(stage) > 1, max(1, crossing_values(stage))
-    index = any(o.fn.startswith("arg") for o in stage.ops)
     found = []
     for block in (64, 128, 256):
         fits = several and _static(stage) and count * crossing <= REGISTER_BUDGET
         found.append(StageSchedule("thread", 1, block, fits))
-    if not index and stage.kept and count >= 16:
+    if stage.kept and count >= 16:
         for block in (256, 512, 1024):
             rows = block // TILE
             limit = min(REGISTER_BUDGET, 65536 // block - 24)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cudal1_trainer.teachers.grouped import JOIN, TILE, GroupedWriter, combine_tile, write_guarded
-from cudal1_trainer.teachers.reduction import reduced_value
+from cudal1_trainer.teachers.grouped import TILE, GroupedWriter, combine_tile, join, write_guarded
+from cudal1_trainer.teachers.reduction import declare, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import grouped, size_of
@@ -25,10 +25,11 @@ from cudal1_trainer.teachers.split_parts import (
     cut_parts,
     element_writes,
     is_center,
+    part_buffers,
     reads_of,
 )
 from cudal1_trainer.teachers.split_wide import WideWriter, is_wide
-from cudal1_trainer.teachers.stage import Buffer, Stage, closure, is_reduction
+from cudal1_trainer.teachers.stage import Stage, closure, is_reduction
 
 JOIN_WARPS = 4  # groups a block in the joining kernel of split_block
 JOIN_ROWS = 8  # threads that share a group in the joining kernel of split_tile
@@ -56,7 +57,7 @@ def _write_join(stage: Stage, schedule: StageSchedule, name: str, parts: list[Pa
     used = {n for o in ops for n in reads_of(stage, {o.name})} | {b.value for b in writes}
     group_reads = [b for b in writer.group_reads if b.value in used and b.value not in needed]
     group_params = list({b.name: b for b in group_reads}.values())
-    buffers = [Buffer(p.buffer, p.buffer, p.dtype, ()) for p in parts]
+    buffers = part_buffers(parts)
     lines = Lines()
     group = writer.group
     with lines.block(signature(name, threads, [*buffers, *group_params], writes)):
@@ -111,7 +112,7 @@ class _JoinPhases:
     def _loop(self, here: list[Part], total: str) -> None:
         lines = self.lines
         for p in here:
-            lines.add(f"{p.phase.type} {p.phase.register} = {p.phase.start};")
+            lines.add(declare(p.phase))
         first, step = ("threadIdx.y", JOIN_ROWS) if self.tile else ("lane", 32)
         lines.add("#pragma unroll 4")
         with lines.block(f"for (int s = {first}; s < {self.splits}; s += {step})"):
@@ -120,6 +121,8 @@ class _JoinPhases:
             lines.add(*combine_tile([p.phase for p in here], JOIN_ROWS))
         for p in here:
             value = p.phase.register if self.tile else f"warp_{p.phase.kind}({p.phase.register})"
+            if p.index and not self.tile:
+                lines.add(f"warp_{p.phase.kind}({p.phase.register}, x{p.phase.op.name[1:]});")
             lines.add(*[f.format(p=value, n=total) for f in p.phase.finish])
 
     def _update(self, p: Part, total: str) -> list[str]:
@@ -135,12 +138,10 @@ class _JoinPhases:
                 e = f"e{p.value[1:]}"
                 return [f"const {p.phase.type} {e} = {away};", f"{register} += {read} + {count} * {e} * {e};"]
             return [f"{register} += {read} * expf({away});"]
-        return [JOIN[p.phase.kind].format(p=register, x=read)]
+        return [join(p.phase, read, self._read(p, True))]
 
-    def _read(self, p: Part) -> str:
-        kept = size_of(self.writer.kept)
+    def _read(self, p: Part, index: bool = False) -> str:
+        kept, buffer = size_of(self.writer.kept), p.index if index else p.buffer
         if not self.writer.kept:
-            return f"ld({p.buffer} + s)"
-        return (
-            f"ld({p.buffer} + s * {grouped(kept)} + g)" if self.tile else f"ld({p.buffer} + g * {self.splits} + s)"
-        )
+            return f"ld({buffer} + s)"
+        return f"ld({buffer} + s * {grouped(kept)} + g)" if self.tile else f"ld({buffer} + g * {self.splits} + s)"

@@ -21,7 +21,7 @@ def is_splittable(stage: Stage) -> bool:
     _, levels = phases(stage.program, tuple(o for o in stage.ops if not is_reduction(o) or o.name in names))
     early = [reduced_value(o) for o in reductions] + [b.value for b in element_writes(stage)]
     shallow = all(levels.get(value, 0) == 0 for value in early)
-    return bool(reductions) and shallow and not any(o.fn.startswith("arg") for o in reductions)
+    return bool(reductions) and shallow
 
 
 def element_writes(stage: Stage) -> list[Buffer]:
@@ -37,6 +37,7 @@ class Part:
     buffer: str
     dtype: str
     value: str  # what a block stores: v3, m3
+    index: str = ""  # an i32 array of the indices of an argmax
 
 
 def cut_parts(stage: Stage, first: int) -> list[Part]:
@@ -45,8 +46,16 @@ def cut_parts(stage: Stage, first: int) -> list[Part]:
         kind = _SCRATCH_TYPE[phase.type]
         n = phase.op.name[1:]
         value = f"m{n}" if is_center(phase) else f"v{n}"
-        found.append(Part(phase, f"s{first + len(found)}", kind, value))
+        index = f"s{first + 1}" if phase.kind.startswith("arg") else ""
+        found.append(Part(phase, f"s{first}", kind, value, index))
+        first += 1 + bool(index)
     return found
+
+
+def part_buffers(parts: list[Part]) -> list[Buffer]:
+    """The scratch of the parts, in order."""
+    pairs = [pair for p in parts for pair in ((p.buffer, p.dtype), (p.index, "i32")) if pair[0]]
+    return [Buffer(name, name, dtype, ()) for name, dtype in pairs]
 
 
 def is_center(phase: Phase) -> bool:
@@ -79,7 +88,7 @@ class PartialWriter(GroupedWriter):
         self.group_writes = []
 
     def write(self) -> Kernel:
-        buffers = [Buffer(p.buffer, p.buffer, p.dtype, ()) for p in self.parts]
+        buffers = part_buffers(self.parts)
         stored = [*self.element_writes, *buffers]
         with self.lines.block(signature(self.name, self.schedule.block, self.reads, stored)):
             self._open()
@@ -89,7 +98,7 @@ class PartialWriter(GroupedWriter):
             self._store_parts()
         kept, s = size_of(self.kept), self.splits
         shape = f"[{s}, {kept}]" if self.schedule.mapping == "tile" else f"[{kept}, {s}]"
-        scratch = tuple(f"{p.buffer} {p.dtype}{shape}" for p in self.parts)
+        scratch = tuple(f"{b.name} {b.dtype}{shape}" for b in buffers)
         groups = f"cdiv({kept}, {product(TILE, self._columns())})" if self.schedule.mapping == "tile" else kept
         arguments = tuple(b.name for b in (*self.reads, *stored))
         text = "\n".join(self.lines.text)
@@ -140,7 +149,8 @@ class PartialWriter(GroupedWriter):
         if self.schedule.mapping == "tile":
             self.lines.add(*combine_tile([p.phase for p in here], self.schedule.block // TILE))
         for p in here:
-            value, _ = self._combined(p.phase)
+            value, before = self._combined(p.phase)
+            self.lines.add(*before)
             mean = p.phase.op.fn == "var" and is_center(p.phase)
             tail = " / max(c1 - c0, 1)" if mean else ""
             self.lines.add(f"const {p.phase.type} {p.value} = {value}{tail};")
@@ -152,7 +162,9 @@ class PartialWriter(GroupedWriter):
         if self.schedule.mapping == "tile":
             place = f"blockIdx.y * {grouped(kept)} + g" if self.kept else "blockIdx.y"
             guard = f"threadIdx.y == 0 && h < {kept}"
-        write_guarded(self.lines, guard, [f"st({p.buffer} + {place}, {p.value});" for p in self.parts])
+        stores = [f"st({p.buffer} + {place}, {p.value});" for p in self.parts]
+        stores += [f"st({p.index} + {place}, x{p.phase.op.name[1:]});" for p in self.parts if p.index]
+        write_guarded(self.lines, guard, stores)
 
 
 def ancestors(stage: Stage, wanted: list[str]) -> set[str]:
