@@ -12,6 +12,7 @@ implementation, builds, isolated runs) while the judge is busy with those before
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
 from collections import deque
@@ -121,8 +122,8 @@ def honest_rows(
 
     rows: list[HonestRow] = []
     ready: list[tuple[Subject, str]] = []
-    with ThreadPoolExecutor(judge.limits.build_threads or 4, "cudal1-audit") as pool:
-        for found in _ahead(pool, prepare, subjects):
+    with ThreadPoolExecutor(_threads(judge), "cudal1-audit") as pool:
+        for found in _ahead(pool, prepare, subjects, 2 * _threads(judge)):
             rows += [_honest_row(s, code, None, why) for s, code, why in found if why]
             ready += [(s, code) for s, code, why in found if not why]
             done = sum(r.ruling is not None for r in rows)
@@ -187,8 +188,8 @@ def mutant_rows(
 
     rows: list[MutantRow] = []
     kernels = 0
-    with ThreadPoolExecutor(judge.limits.build_threads or 4, "cudal1-audit") as pool:
-        for brood in _ahead(pool, prepare, _jobs(subjects)):
+    with ThreadPoolExecutor(_threads(judge), "cudal1-audit") as pool:
+        for brood in _ahead(pool, prepare, _jobs(subjects), 2 * _threads(judge)):
             found = _judge_brood(judge, brood)
             rows += found
             kernels += bool(found)
@@ -255,7 +256,11 @@ def _mutant_row(
     )
 
 
-def _ahead(pool: ThreadPoolExecutor, work: Callable[[T], R], items: Iterable[T], depth: int = 24) -> Iterator[R]:
+def _threads(judge: Judge) -> int:
+    return judge.limits.build_threads or os.cpu_count() or 1
+
+
+def _ahead(pool: ThreadPoolExecutor, work: Callable[[T], R], items: Iterable[T], depth: int) -> Iterator[R]:
     """Results in order; up to `depth` items are worked on ahead. What is not asked for any more is cancelled."""
     source = iter(items)
     waiting: deque[Future[R]] = deque(pool.submit(work, item) for item in islice(source, depth))

@@ -1,0 +1,131 @@
+"""`cudal1 audit` on the host target, small: its figures, its file, and that a bad judge is found out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+
+import benchmarks.audit as command
+import cudal1_trainer.audit.rates as rates
+from cudal1_compile.judge.audit.suite import Case, suite
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Verdict
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.program import Program
+from cudal1_trainer.audit.corpus import subjects
+
+pytestmark = pytest.mark.host
+
+SEED = 3
+PROOF = Accepted(Proof(HOST.key, "exact", (), 0, None, HostCost(1.0, 2.0)))
+REFUSED = Rejected("verify", "refused whatever it is")
+
+
+class _Stubborn:
+    """Stands where the judge does and gives one verdict on everything."""
+
+    target, limits = HOST, Limits(build_threads=1)
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+
+    def __enter__(self) -> _Stubborn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
+        return [self.verdict] * len(tasks)
+
+    def judge_many(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
+        return [self.verdict] * len(codes)
+
+    finalists = judge_many
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    def few(kind: str) -> tuple[Case, ...]:
+        return suite("host")[::45]
+
+    monkeypatch.setattr(rates, "suite", few)
+    monkeypatch.setattr(rates, "MUTANTS", 3)
+    monkeypatch.setattr(
+        command.os, "sched_getaffinity", lambda _: {0}, raising=False
+    )  # nothing is prepared in vain
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_the_figures_and_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command.audit(honest=3, mutants=2, seed=SEED, out=tmp_path)
+    body = json.loads((tmp_path / "audit.host.json").read_text())
+    found, detail = body["summary"], body["detail"]
+    assert (found["accepted"], found["refused"], found["survivors"], found["honest"]) == (0, 0, 0, 3)
+    assert (
+        found["attacks"]
+        == len(suite("host")[::45])
+        == sum(row["attacks"] for row in detail["attacks"]["by_hack"].values())
+    )
+    assert found["mutants"] >= 2 and found["mutants"] == sum(
+        row["mutants"] for row in detail["mutants"]["by_category"].values()
+    )
+    low, high = body["intervals"]["attacks_accepted"]
+    assert low == 0.0 < high < 1.0
+    assert body["n"] == found["attacks"] + found["honest"] + found["mutants"]
+    assert "attacks accepted     0 of" in capsys.readouterr().out
+
+
+def test_a_judge_that_accepts_all_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "Judge", lambda target, limits: _Stubborn(PROOF))
+    with pytest.raises(typer.Exit) as end:
+        command.audit(honest=1, mutants=1, seed=SEED)
+    assert end.value.exit_code == 1
+    shown = capsys.readouterr().out
+    assert "ACCEPTED attack" in shown and "SURVIVED" in shown
+    assert "honest refused       0 of 1 " in shown
+
+
+def test_a_judge_that_refuses_all_is_found_out() -> None:
+    judge = _Stubborn(REFUSED)
+    right = rates.honest_rows(judge, subjects(SEED), SEED, 1, float("inf"))  # type: ignore[arg-type]
+    assert [r.ruling for r in right] == [rates.Ruling(False, "verify", REFUSED.reason)]
+    # its refusals of mutants are no merit: it refuses what they come from
+    first = list(islice(subjects(SEED), 1))
+    assert rates.mutant_rows(judge, first, SEED, 1, float("inf")) == ([], 0)  # type: ignore[arg-type]
+
+
+def test_it_ends_in_time() -> None:
+    over = time.monotonic() - 1.0
+    right = rates.honest_rows(_Stubborn(PROOF), subjects(SEED), SEED, 1000, over)  # type: ignore[arg-type]
+    assert 1 <= len(right) < 10
+
+
+def test_cost_is_no_refusal_but_a_wrong_result_is() -> None:
+    assert rates.rule(Rejected("time", "cost 9 is not below 8")).passed
+    assert not rates.rule(Rejected("time", "a timed call gave a wrong result")).passed
+    assert not rates.rule(Rejected("verify", "cost")).passed
+
+
+def test_every_attack_has_its_program_and_its_own_name() -> None:
+    both = [suite("host"), suite("cuda")]
+    for cases in both:
+        names = [c.attack.name for c in cases]
+        assert len(set(names)) == len(names) >= 80
+    assert {c.attack.where for cases in both for c in cases} >= {"both", "host", "cuda"}
+
+
+def test_wilson_intervals() -> None:
+    assert rates.wilson(0, 0) == (0.0, 1.0)
+    low, high = rates.wilson(5, 1000)
+    assert (round(low, 4), round(high, 4)) == (0.0021, 0.0117)
+    assert rates.wilson(10, 10)[1] == pytest.approx(1.0)
