@@ -1,6 +1,7 @@
 """From the regions of a graph to decisions: lookup in the kernel cache, synthesis of what is missing.
 
     seen regions -> lookup -> hit | no win | missed -> synthesis within the budget -> new | no win | missed
+                                                    -> proven under other versions: the judge again -> hit | missed
 
 What fails (a damaged row, no generator, no compiler, an ended budget) leaves the region missed, with the reason:
 Inductor then compiles it, and a later process tries again. Which kernels of a graph run in the end is choice.py's.
@@ -16,6 +17,7 @@ from typing import get_args
 
 import torch
 
+from cudal1_cache.bundle import Verified
 from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import Entry, Region
 from cudal1_cache.store import Store
@@ -29,6 +31,8 @@ from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.session import Session
 from cudal1_compile.synthesis import Budget, LineProgress, NoWin, Outcome, Unfinished, Won, synthesize_all
+from cudal1_compile.synthesis.records import why_outdated
+from cudal1_compile.synthesis.reverify import verify_again
 from cudal1_fx_passes.canonical import relative
 from cudal1_fx_passes.text import parse_program
 
@@ -52,7 +56,7 @@ class Planner:
     def look_up(self, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
         """The cache's answer for one region."""
         try:
-            entry = self.store.find_entry(seen.fingerprint, self.place.target.key, self.labels)
+            entry = self._find(seen)
         except CacheError as error:
             log.warning("a region's kernel is not used: %s", error)
             return self._missed(seen, str(error))
@@ -60,9 +64,20 @@ class Planner:
             return self._missed(seen, "no kernel yet")
         if entry.status == "no_win":
             return _planned(seen, "no win", entry.reason, entry)
+        if (why := why_outdated(entry, self.place.target)) is not None:
+            return self._missed(
+                seen, f"kernel {entry.entry_id[:12]} was proven under {why}; it waits for the judge"
+            )
         if not registry.is_loadable(entry, seen.text, self.place.device):
             return self._missed(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
         return _planned(seen, "hit", "", entry)
+
+    def _find(self, seen: SeenRegion | PlannedRegion) -> Entry | None:
+        """Kernels whose proof holds here come first."""
+        target = self.place.target
+        return self.store.find_entry(
+            seen.fingerprint, target.key, self.labels, lambda e: why_outdated(e, target) is None
+        )
 
     def look_up_all(self, seen: Iterable[SeenRegion | PlannedRegion]) -> tuple[PlannedRegion, ...]:
         return tuple(self.look_up(region) for region in seen)
@@ -96,8 +111,11 @@ class Planner:
                     return
 
     def synthesize(self, regions: Sequence[PlannedRegion]) -> tuple[PlannedRegion, ...]:
-        """Asks the generator for the missed ones, most valuable first, as long as the budgets allow."""
-        missed = [r for r in regions if r.outcome == "missed"]
+        """Answers for the missed ones, most valuable first, as long as the budgets allow.
+
+        Kernels that were proven under other versions go to the judge again; for the rest the generator is asked.
+        """
+        missed = sorted((r for r in regions if r.outcome == "missed"), key=lambda r: -r.value_us)
         if not missed:
             return tuple(regions)
         budget = self.session.budget(self.options.process_budget_s)
@@ -105,16 +123,52 @@ class Planner:
         if granted_s <= 0:
             return self._all_missed(regions, "the time budget for synthesis ended")
         start = time.monotonic()
+        answers: dict[str, PlannedRegion] = {}
         try:
-            outcomes = self._run(missed, granted_s)
+            answers |= self._verify_again(missed, start + granted_s)
+            rest = [r for r in missed if r.fingerprint not in answers]
+            answers |= self._write(rest, start + granted_s - time.monotonic()) if rest else {}
         except (GeneratorError, BuildError, OSError) as error:
             log.warning("no kernels can be written: %s", error)
-            return self._all_missed(regions, str(error))
+            answers = {r.fingerprint: replace(r, reason=str(error)) for r in missed} | answers
         finally:
             budget.give_back(granted_s - (time.monotonic() - start))
-        self.session.count_replies(sum(o.proposed for o in outcomes))
-        answers = {r.fingerprint: self._answer(r, o) for r, o in zip(missed, outcomes, strict=True)}
         return tuple(answers.get(r.fingerprint, r) for r in regions)
+
+    def _verify_again(self, missed: Sequence[PlannedRegion], deadline_s: float) -> dict[str, PlannedRegion]:
+        """Answers for the regions that have a kernel, but none that is proven under these versions."""
+        kernels = [(r, e) for r in missed if (e := self._outdated(r)) is not None]
+        if not kernels:
+            return {}
+        answers = {r.fingerprint: self._missed(r, "no time to verify its kernel again") for r, _ in kernels}
+        with Judge(self.place.target) as judge:
+            for region, entry in kernels:
+                if time.monotonic() < deadline_s:
+                    answers[region.fingerprint] = self._verified(region, entry, judge)
+        return answers
+
+    def _outdated(self, region: PlannedRegion) -> Entry | None:
+        try:
+            entry = self._find(region)
+        except CacheError:  # look_up has said so
+            return None
+        return entry if entry is not None and why_outdated(entry, self.place.target) is not None else None
+
+    def _verified(self, region: PlannedRegion, entry: Entry, judge: Judge) -> PlannedRegion:
+        try:
+            found = verify_again(self.store, region.text, entry, self.place.target, judge)
+        except (RuntimeError, OSError, ValueError, KeyError, CacheError) as error:
+            log.warning("kernel %s is not verified again: %s", entry.entry_id[:12], error)
+            return self._missed(region, f"its kernel is not verified again: {error}")
+        return self.look_up(region) if isinstance(found, Verified) else self._missed(region, found.reason)
+
+    def _write(self, missed: Sequence[PlannedRegion], seconds: float) -> dict[str, PlannedRegion]:
+        """Answers for regions that need a kernel."""
+        if seconds <= 0:
+            return {}
+        outcomes = self._run(missed, seconds)
+        self.session.count_replies(sum(o.proposed for o in outcomes))
+        return {r.fingerprint: self._answer(r, o) for r, o in zip(missed, outcomes, strict=True)}
 
     def _run(self, missed: Sequence[PlannedRegion], seconds: float) -> list[Outcome]:
         try:

@@ -129,12 +129,13 @@ def verify_entries(store: Store, entries: Sequence[Entry], verify: Verify) -> li
         region = store.get_region(entry.fingerprint)
         assert region is not None, f"entry {entry.entry_id} without its region"
         outcome = Outcome(entry.entry_id, verify(region, entry))
-        _settle(store, outcome)
+        settle(store, outcome)
         outcomes.append(outcome)
     return outcomes
 
 
-def _settle(store: Store, outcome: Outcome) -> None:
+def settle(store: Store, outcome: Outcome) -> None:
+    """Stores a verdict. A postponed one changes nothing."""
     match outcome.verification:
         case Verified(entry):
             store.put_entry(replace(entry, quarantined=False))

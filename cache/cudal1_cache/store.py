@@ -9,7 +9,7 @@ This module builds, verifies and measures nothing, and it reads no environment.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -120,7 +120,8 @@ class Store:
         """A refuted entry stays what it is, whoever proves it again."""
 
         def run(db: sqlite_utils.Database) -> None:
-            if not any(e.is_refuted for e in _read(db, Entry, _by_key(Entry), (entry.entry_id,))):
+            where = "entry_id = ? and quarantined and substr(reason, 1, ?) = ?"  # the row itself may be damaged
+            if not db.table(TABLES[Entry]).count_where(where, [entry.entry_id, len(REFUTED), REFUTED]):
                 _upsert(db, entry)
 
         self.database.write(run)
@@ -128,16 +129,22 @@ class Store:
     def get_entry(self, entry_id: str) -> Entry | None:
         return self._get(Entry, (entry_id,))
 
-    def find_entry(self, fingerprint: str, target: str, numerics: Collection[str] | None = None) -> Entry | None:
+    def find_entry(
+        self,
+        fingerprint: str,
+        target: str,
+        numerics: Collection[str] | None = None,
+        prefer: Callable[[Entry], bool] = lambda entry: True,
+    ) -> Entry | None:
         """The fastest usable kernel whose numerics label is among `numerics`; else the latest no win; else None.
 
-        `numerics=None` takes every label.
+        `numerics=None` takes every label. A kernel that is not preferred comes after all that are.
         """
         found = self.entries(fingerprint, target)
         usable = [e for e in found if not e.quarantined]
         kernels = [e for e in usable if e.status == "kernel" and (numerics is None or e.numerics in numerics)]
         if kernels:
-            return max(kernels, key=lambda e: (e.speedup or 0.0, e.created, e.entry_id))
+            return max(kernels, key=lambda e: (prefer(e), e.speedup or 0.0, e.created, e.entry_id))
         no_wins = [e for e in usable if e.status == "no_win"]
         return max(no_wins, key=lambda e: (e.created, e.entry_id), default=None)
 

@@ -7,9 +7,11 @@ only thing done: launches go through the addresses that `functions` gives to lau
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from pathlib import Path
 
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.runtime.launch_table import DriverFunctions
@@ -28,6 +30,16 @@ def libcuda() -> ctypes.CDLL:
         raise LaunchError(f"no CUDA driver: {error}") from None
     check(cuda, cuda.cuInit(0), "cuInit")
     return cuda
+
+
+def version() -> str:
+    """Of the kernel module (580.159.04) where it can be read, else the CUDA version that the driver knows."""
+    with suppress(OSError, AttributeError):
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+        return re.search(r"\d+\.\d+(\.\d+)*", text).group()  # type: ignore[union-attr]
+    number = ctypes.c_int()
+    check(libcuda(), libcuda().cuDriverGetVersion(ctypes.byref(number)), "cuDriverGetVersion")
+    return f"CUDA {number.value // 1000}.{number.value % 1000 // 10}"
 
 
 def error_text(cuda: ctypes.CDLL, code: int) -> str:

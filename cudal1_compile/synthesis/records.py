@@ -19,6 +19,7 @@ from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, Region
 from cudal1_compile.candidate import Candidate, Reply, parse_reply
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
+from cudal1_compile.judge.versions import outdated, versions
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.source import header_text
 from cudal1_compile.runtime.target import Target
@@ -143,10 +144,11 @@ def repeat_of(proposal: Proposal, known: Attempt, target: Target) -> Attempt:
 
 
 def to_entry(region: Region, attempt: Attempt, proof: Proof, target: Target, binary: Binary | None) -> Entry:
-    """A kernel's entry. Without a binary the kernel is built from its source when it is first loaded."""
+    """A kernel's entry, proven just now. Without a binary it is built from its source when it is first loaded."""
+    proof = replace(proof, versions=tuple((versions(target) | dict(proof.versions)).items()))
     key = EntryKey(region.text, attempt.code_digest, header_digest(target), target.arch, proof.numerics)
     kernels = {name: asdict(found) for name, found in binary.kernels.items()} if binary else {}
-    versions = {"generator": attempt.generator, "model": attempt.model} | dict(proof.versions)
+    made_by = {"generator": attempt.generator, "model": attempt.model}
     return Entry(
         entry_id=key.id,
         fingerprint=region.fingerprint,
@@ -159,7 +161,7 @@ def to_entry(region: Region, attempt: Attempt, proof: Proof, target: Target, bin
         proof_json=json.dumps(asdict(proof), sort_keys=True),
         speedup=score(proof),
         numerics=proof.numerics,
-        versions_json=json.dumps(versions | {KERNELS: kernels}),
+        versions_json=json.dumps(made_by | dict(proof.versions) | {KERNELS: kernels}),
     )
 
 
@@ -172,12 +174,17 @@ def stored_binary(entry: Entry, target: Target) -> Binary | None:
     return Binary(target.kind, entry.image_arch, entry.image, found)
 
 
+def why_outdated(entry: Entry, target: Target) -> str | None:
+    """The first version that a kernel was not proven under. None: its proof holds here, or it is no kernel."""
+    return outdated(json.loads(entry.versions_json), target) if entry.status != NO_WIN else None
+
+
 def to_no_win(
     region: Region, target: Target, generator: str, budget: Budget, tried: Sequence[Attempt], reason: str = ""
 ) -> Entry:
     """`reason` where nothing could be tried at all."""
     right = [a.speedup for a in tried if a.stage == ACCEPTED and a.speedup is not None]
-    versions = {
+    tried_with = {
         "generator": generator,
         "seconds": budget.seconds,
         "rounds": budget.rounds,
@@ -190,7 +197,7 @@ def to_no_win(
         fingerprint=region.fingerprint,
         target=target.key,
         status=NO_WIN,
-        versions_json=json.dumps(versions),
+        versions_json=json.dumps(tried_with),
         speedup=max(right, default=None),
         reason=reason or _why_none(tried, right),
     )

@@ -1,0 +1,65 @@
+"""A kernel that was proven elsewhere, or under other versions, before the judge of this machine.
+
+Built from source, verified and timed as a fresh candidate is. `cudal1 cache import` uses it for strangers'
+kernels (cli/reverify.py), a compile for its own after an update (planner.py).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from cudal1_cache import Entry, Region, Store
+from cudal1_cache.bundle import Outcome, Postponed, Refused, Verification, Verified, settle
+from cudal1_compile.candidate import Reply, parse_candidate
+from cudal1_compile.errors import BuildError, CandidateError
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
+from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.target import Target
+from cudal1_compile.synthesis.records import Proposal, is_win, score, to_attempt, to_entry
+from cudal1_fx_passes.canonical import fingerprint, relative
+from cudal1_fx_passes.errors import ProgramError
+from cudal1_fx_passes.text import parse_program
+
+IMPORTED = "import"  # stands where a generator's name would
+
+
+def verify_again(store: Store, text: str, entry: Entry, target: Target, judge: Judge) -> Verification:
+    """A kernel of this machine's own. Stores the verdict; a postponed one changes nothing.
+
+    text: of the region. Raises CacheError, and what a judge that fails raises.
+    """
+    region = Region(entry.fingerprint, relative(parse_program(text)), text)
+    made_by = json.loads(entry.versions_json)
+    found = verify_entry(region, entry, target, judge, f"{made_by['generator']}:{made_by['model']}")
+    settle(store, Outcome(entry.entry_id, found))
+    return found
+
+
+def verify_entry(
+    region: Region, entry: Entry, target: Target, judge: Judge, made_by: str = IMPORTED
+) -> Verification:
+    """One kernel before the judge. Nothing of the entry is believed but its source."""
+    try:
+        program = parse_program(region.text)
+        if fingerprint(program) != region.fingerprint:
+            return Refused("the fingerprint is not that of the region's text")
+        candidate = parse_candidate(entry.code, program)
+    except (ProgramError, CandidateError) as error:
+        return Refused(str(error))
+    verdict = judge.finalists(program, [entry.code])[0]
+    match verdict:
+        case Rejected(stage, reason):
+            return Refused(f"{stage}: {reason}")
+        case Deferred(reason):
+            return Postponed(reason)
+        case Accepted(proof) if not is_win(proof):
+            return Refused(f"time: right, but it does not win here (score {score(proof):.2f}, over 1 wins)")
+    try:
+        binary = build(program, candidate, target)
+    except BuildError as error:
+        return Refused(f"build: {error}")
+    proposal = Proposal(region, made_by, "", Reply("", "", entry.code), entry.code)
+    verified = to_entry(region, to_attempt(proposal, verdict, target), verdict.proof, target, binary)
+    return Verified(replace(verified, attempt_id=""))  # the import is no attempt of this machine's
