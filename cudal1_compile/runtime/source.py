@@ -52,7 +52,7 @@ def assemble(program: Program, candidate: Candidate, target: Target) -> str:
     if target.kind == "host":
         return body
     # a fifth of a small kernel's build time, for those only that need it
-    product = header_text("product.cuh") if "product_tile" in candidate.code else ""
+    product = header_text("product.cuh") if "product_t" in candidate.code else ""
     return f"{header_text('cudal1.cuh')}\n{product}{body}"
 
 

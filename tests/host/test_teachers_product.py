@@ -48,6 +48,19 @@ PROGRAMS = {
         "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0+1)/2, d3=(d6-k1)/2], in1) over d1,k0,k1\n"
         "out0 f32[d0,d4,d5,d6] = t0",
     ),
+    "channels inside, a walk over the window": (
+        "d0=2 d1=18 d2=7 d3=6 d4=10 d5=7 d6=6 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]\nin2 f32[d1]",
+        "t0 f32[d0,d1,d2,d3] = mul(in0, in2)\n"
+        "t1 f32[d0,d4,d5,d6] = dot_tf32(t0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
+        "out0 f32[d0,d4,d5,d6] = t1",
+    ),
+    "transposed, a walk over the window": (
+        "d0=2 d1=16 d2=5 d3=4 d4=8 d5=11 d6=8 k0=3 k1=4",
+        "in0 bf16[d0,d1,d2,d3]\nin1 bf16[d1,d4,k0,k1]",
+        "t0 bf16[d0,d4,d5,d6] = dot(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
+        "out0 bf16[d0,d4,d5,d6] = t0",
+    ),
     "three dimensions, half": (
         "d0=1 d1=3 d2=4 d3=5 d4=6 d5=16 d6=4 d7=5 d8=6 k0=3 k1=3 k2=3",
         "in0 f16[d1,d2,d3,d4]\nin1 f16[d5,d1,k0,k1,k2]",

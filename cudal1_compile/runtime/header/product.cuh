@@ -4,6 +4,9 @@
 //     c(m, n, v)  is called for every m < BM, n < BN with  v = sum over k < depth of a(m)(k) * b(n)(k)
 //     a(m), b(n)  return a functor of k: an operand's element, 0 where there is none. m and n may lie past the
 //                 tensor's end: the functors then answer 0, and c stores nothing.
+//   product_taps<T, BM, BN, BK, AK, BT>(taps, depth, a, b, c);
+//     the same over two sums: v = sum over tap < taps and k < depth of a(m)(tap)(k) * b(n)(tap)(k). What depends
+//     on a window's place alone is computed once a tap, not once an element: for depths of BK and more.
 //     T           the arithmetic: f32 (fused multiply-adds), tf32, bf16, f16 (tensor cores, sums in float32),
 //                 f32_split (tensor cores on float32 operands cut into two tf32 each, long sums in float32)
 //     AK, BT      neighbouring threads that read a (b) along k; 1: neighbours read along m (along n)
@@ -59,10 +62,10 @@ template <int ROWS, int BK, int ALONG> struct Readers {
   static_assert(BK % deep == 0, "256 threads do not divide a tile: BK is too small");
   static CUDAL1_FN int row(int i) { return (ALONG > 1 ? thread_id() / deep : thread_id() % across) + i * across; }
   static CUDAL1_FN int k(int j) { return (ALONG > 1 ? thread_id() % deep : thread_id() / across) + j * deep; }
-  template <class R> static CUDAL1_FN void read(const R& rows, int k0, int depth, float (&v)[count]) {
+  template <class R> static CUDAL1_FN void read(const R& rows, int tap, int k0, int depth, float (&v)[count]) {
 #pragma unroll
     for (int i = 0; i < row_steps; i++) {
-      const auto element = rows(row(i));
+      const auto element = rows(row(i))(tap);
 #pragma unroll
       for (int j = 0; j < k_steps; j++)
         v[i * k_steps + j] = row(i) < ROWS && k0 + k(j) < depth ? (float)element(k0 + k(j)) : 0.0f;
@@ -174,34 +177,52 @@ template <class T, int BM, int BN, int BK> struct WarpTile {
 }  // namespace cudal1
 
 template <class T, int BM, int BN, int BK, int AK, int BT, class A, class B, class C>
-CUDAL1_FN void product_tile(int depth, A a, B b, C c CUDAL1_FROM) {
+CUDAL1_FN void product_taps(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   typedef cudal1::Staged<T, BM, BK> TileA;
   typedef cudal1::Staged<T, BN, BK> TileB;
   typedef cudal1::Readers<BM, BK, AK> ReadersA;
   typedef cudal1::Readers<BN, BK, BT> ReadersB;
+  typedef cudal1::WarpTile<T, BM, BN, BK> Tile;
   __shared__ __align__(16) typename TileA::item staged_a[2 * TileA::items];
   __shared__ __align__(16) typename TileB::item staged_b[2 * TileB::items];
   float next_a[ReadersA::count], next_b[ReadersB::count];
-  cudal1::WarpTile<T, BM, BN, BK> tile;
-  ReadersA::read(a, 0, depth, next_a);
-  ReadersB::read(b, 0, depth, next_b);
+  Tile tile;
+  ReadersA::read(a, 0, 0, depth, next_a);
+  ReadersB::read(b, 0, 0, depth, next_b);
   __syncthreads(CUDAL1_LINE_ONLY);  // an earlier call may still read the stages
-  for (int k0 = 0, stage = 0; k0 < depth; k0 += BK, stage ^= 1) {
+  for (int tap = 0, k0 = 0, stage = 0; tap < taps; stage ^= 1) {
     const TileA tile_a = {staged_a + stage * TileA::items};
     const TileB tile_b = {staged_b + stage * TileB::items};
     ReadersA::template write<T>(tile_a, next_a);
     ReadersB::template write<T>(tile_b, next_b);
     __syncthreads(CUDAL1_LINE_ONLY);  // one is enough: two stages, so nobody writes what others still multiply
-    if (k0 + BK < depth) {
-      ReadersA::read(a, k0 + BK, depth, next_a);
-      ReadersB::read(b, k0 + BK, depth, next_b);
+    k0 += BK;
+    if (k0 >= depth) {
+      k0 = 0;
+      tap++;
+    }
+    if (tap < taps) {
+      ReadersA::read(a, tap, k0, depth, next_a);
+      ReadersB::read(b, tap, k0, depth, next_b);
     }
     tile.multiply(tile_a, tile_b);
   }
-  typedef cudal1::WarpTile<T, BM, BN, BK> Tile;
 #pragma unroll
   for (int p = 0; p < Tile::MT * Tile::NT * 4; p++) {
     const int i = p / 4 % Tile::MT, j = p / 4 / Tile::MT, q = p % 4;
     c(Tile::m(i, q), Tile::n(j, q), tile.sum[i][j][q]);
   }
+}
+
+template <class T, int BM, int BN, int BK, int AK, int BT, class A, class B, class C>
+CUDAL1_FN void product_tile(int depth, A a, B b, C c CUDAL1_FROM) {
+  const auto rows_a = [&](int m) {
+    const auto row = a(m);
+    return [=](int) { return row; };
+  };
+  const auto rows_b = [&](int n) {
+    const auto row = b(n);
+    return [=](int) { return row; };
+  };
+  product_taps<T, BM, BN, BK, AK, BT>(1, depth, rows_a, rows_b, c CUDAL1_AT);
 }

@@ -5,6 +5,7 @@ what follows it element by element.
              weight alone, k over the summed ones; axes of both are the grid's third dimension
     phased   the same for transposed convolutions: outputs a stride apart meet the same part of the window and make
              one product, so that no term is an empty one; the phases are the grid's third dimension too
+    taps     either, with the window walked outside and channels inside: bounds and places once a tap
     direct   one thread an output, loops over the summed axes: few terms, or few weights a value (depthwise)
 
 What is read outside its bounds counts as 0 and is never computed. Operations before the sum are computed where an
@@ -14,119 +15,16 @@ element is read, operations behind it where its sum is ready.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Index, Op, Ref, operand_axes
+from cudal1_fx_passes.program import Index, Op, Ref
 from cudal1_trainer.teachers.element import Elements, in_order
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import memory_order
+from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, phases_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage, closure, read_names
-
-THREADS = 256
-DIRECT_TERMS = 512  # at most, of one thread's loop
-# rows, columns, depth of a tile; the depth is doubled for half types
-TILES = ((128, 64, 16), (128, 128, 16), (128, 32, 16), (64, 64, 16), (64, 32, 32), (32, 128, 16), (128, 8, 16))
-
-
-PHASED = "_phased"  # behind the arithmetic
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """One axis of a transposed convolution, read at (out - window + offset) / step."""
-
-    out: str
-    window: str
-    step: int
-    offset: int
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Of this block's phase of the output and of the window."""
-        return f"r{self.out[1:]}", f"u{self.window[1:]}"
-
-
-def phases_of(x: Ref) -> list[Phase]:
-    found = []
-    for _, index in x.access:
-        terms = dict(index.terms)
-        if index.divisor > 1 and len(index.terms) == 2 and set(terms) == {1, -1}:
-            found.append(Phase(terms[1], terms[-1], index.divisor, index.offset))
-    return found
-
-
-def _factor(text: str) -> str:
-    return f"({text})" if " * " in text else text
-
-
-def dot_of(stage: Stage) -> Op:
-    return next(o for o in stage.ops if OPS[o.fn].kind is Kind.DOT)
-
-
-def schedules(stage: Stage) -> list[StageSchedule]:
-    """The likely best first."""
-    if any(b.index_values for b in stage.loads):
-        return []
-    sides = _Sides(stage)
-    program = stage.program
-    rows, columns, depth = (program.size(axes) for axes in (sides.m, sides.n, sides.over))
-    found = []
-    if sides.arithmetics and columns > 1:
-        tiles = sorted(TILES, key=lambda t: _waste(rows, columns, t))
-        phased = [PHASED] if phases_of(sides.a) else []
-        for arithmetic in (a + p for a in sides.arithmetics for p in (*phased, "")):
-            deeper = 2 if arithmetic.removesuffix(PHASED) in ("f16", "bf16") else 1
-            found += [StageSchedule(arithmetic, 1, THREADS, tile=(m, n, k * deeper)) for m, n, k in tiles[:4]]
-    if depth <= DIRECT_TERMS:
-        direct = [StageSchedule("direct", 1, block) for block in (256, 128)]
-        found = direct + found if columns < 8 else found + direct
-    return found
-
-
-def _waste(rows: int, columns: int, tile: tuple[int, int, int]) -> tuple[float, int]:
-    """Computed results over wanted ones, in steps that matter; then the larger tile."""
-    m, n, _ = tile
-    computed = -(-rows // m) * m * -(-columns // n) * n
-    blocks = -(-rows // m) * -(-columns // n)
-    share = computed / (rows * columns)
-    return round(share * (1.0 if blocks >= 132 else 132 / blocks), 1), -m * n
-
-
-class _Sides:
-    """Which axes run along which side of the tile. The side that reads at an index is m, else the larger one."""
-
-    def __init__(self, stage: Stage) -> None:
-        program = stage.program
-        self.dot = dot = dot_of(stage)
-        a, b = (x for x in dot.operands if isinstance(x, Ref))
-        only = [operand_axes(program.value_axes, x) - set(dot.over) for x in (a, b)]
-        sizes = [program.size(tuple(axes - other)) for axes, other in (only, only[::-1])]
-        if (bool(b.access), sizes[1]) > (bool(a.access), sizes[0]):
-            a, b, only = b, a, only[::-1]
-        self.a, self.b = a, b
-        order = memory_order(stage)
-        self.batch = tuple(x for x in order if x in only[0] and x in only[1])
-        self.m = tuple(x for x in order if x in only[0] and x not in only[1])
-        self.n = tuple(x for x in order if x in only[1] and x not in only[0])
-        self.over = self._summed(stage)
-        self.arithmetics = self._arithmetics(stage)
-
-    def _summed(self, stage: Stage) -> tuple[str, ...]:
-        """In the order of the weight in memory, so that neighbours in k are neighbours there."""
-        held = next((load.axes for load in stage.loads if load.value == self.b.name), ())
-        return tuple(sorted(self.dot.over, key=lambda x: held.index(x) if x in held else -1))
-
-    def _arithmetics(self, stage: Stage) -> tuple[str, ...]:
-        dtypes = {stage.program.value_dtype[x.name] for x in (self.a, self.b)}
-        if self.dot.fn == "dot_tf32":
-            return ("tf32",)
-        if dtypes == {"f32"}:
-            return ("f32_split", "f32") if stage.program.size(self.over) >= 64 else ("f32",)
-        return tuple(dtypes) if dtypes in ({"f16"}, {"bf16"}) else ()
 
 
 class ProductWriter:
@@ -134,10 +32,11 @@ class ProductWriter:
 
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str) -> None:
         self.stage, self.schedule, self.name = stage, schedule, name
-        self.sides = _Sides(stage)
+        self.sides = Sides(stage)
         self.program = stage.program
         self.lines = Lines()
-        self.phases = phases_of(self.sides.a) if schedule.mapping.endswith(PHASED) else []
+        self.phases = phases_of(self.sides.a) if PHASED in schedule.mapping else []
+        self.walks = schedule.mapping.endswith(TAPS)
         self.steps = {a: p for p in self.phases for a in (p.out, p.window)}
 
     def write(self) -> Kernel:
@@ -160,8 +59,12 @@ class ProductWriter:
             lines.add(f"const int g = blockIdx.z{phases};")
         self._choose_phases()
         along = [8 if self._lies_along(x) else 1 for x in (sides.a, sides.b)]
-        what = f"{self.schedule.mapping.removesuffix(PHASED)}, {bm}, {bn}, {bk}, {along[0]}, {along[1]}"
-        lines.add(f"product_tile<{what}>({self._size(sides.over)},")
+        arithmetic = self.schedule.mapping.removesuffix(TAPS).removesuffix(PHASED)
+        what = f"{arithmetic}, {bm}, {bn}, {bk}, {along[0]}, {along[1]}"
+        if self.walks:
+            lines.add(f"product_taps<{what}>({self._size(sides.taps)}, {size_of(sides.channels)},")
+        else:
+            lines.add(f"product_tile<{what}>({self._size(sides.over)},")
         lines.depth += 1
         self._operand(sides.a, "m", "i", sides.m)
         self._operand(sides.b, "n", "j", sides.n)
@@ -217,25 +120,41 @@ class ProductWriter:
 
     def _operand(self, x: Ref, parameter: str, variable: str, axes: tuple[str, ...]) -> None:
         """[&](int m) { const int i = m0 + m; ... return [=](int k) { ... return a0; }; },"""
-        lines = self.lines
-        rows, summed = Var(variable, axes), Var("k", self.sides.over)
-        space = self._space((rows, summed), x)
+        lines, sides = self.lines, self.sides
+        summed = sides.channels if self.walks else sides.over
+        walked = (Var("tap", sides.taps),) if self.walks else ()
+        space = self._space((Var(variable, axes), Var("k", summed), *walked), x)
+        used = self._used_axes(x, space)
+        outside = [f"{variable} >= {self._size(axes)}", *self._leaves(axes)]
         with lines.block(f"[&](int {parameter})"):
             lines.add(f"const int {variable} = {parameter}0 + {parameter};")
-            used = self._used_axes(x, space)
-            lines.add(
-                *self._indices(variable, axes, used, space), *self._indices("g", self.sides.batch, used, space)
-            )
-            with lines.block("return [=](int k)"):
-                over = [a for a in self.sides.over if a in self.steps or a in used]
-                outside = [f"{variable} >= {self._size(axes)}", *self._leaves(axes)]
-                lines.add(f"if ({' || '.join(outside)}) return 0.0f;")
-                lines.add(*self._indices("k", self.sides.over, used | set(over), space))
-                lines.add(*[f"if ({c}) return 0.0f;" for c in self._leaves(self.sides.over)])
-                self._places(x, space)
-                lines.add(f"return {self._value(x.name, space)};")
+            lines.add(*self._indices(variable, axes, used, space), *self._indices("g", sides.batch, used, space))
+            if self.walks:
+                with lines.block("return [=](int tap)"):
+                    places, further = self._places(x, space)
+                    lines.add(*self._indices("tap", sides.taps, used, space), *places)
+                    lines.add(
+                        f"const bool outside = {' || '.join([*outside, *self._leaves(sides.taps), *further])};"
+                    )
+                    with lines.block("return [=](int k)"):
+                        lines.add("if (outside) return 0.0f;")
+                        self._element(x, space, summed, used)
+                    lines.text[-1] += ";"
+            else:
+                with lines.block("return [=](int k)"):
+                    lines.add(f"if ({' || '.join(outside)}) return 0.0f;")
+                    self._element(x, space, summed, used, placed=False)
             lines.text[-1] += ";"
         lines.text[-1] += ","
+
+    def _element(self, x: Ref, space: Space, summed: tuple[str, ...], used: set[str], placed: bool = True) -> None:
+        """The element at the current place, computed and returned."""
+        self.lines.add(*self._indices("k", summed, used, space))
+        if not placed:
+            places, outside = self._places(x, space)
+            outside = [*self._leaves(summed), *outside]
+            self.lines.add(*places, *([f"if ({' || '.join(outside)}) return 0.0f;"] if outside else []))
+        self.lines.add(f"return {self._value(x.name, space)};")
 
     def _used_axes(self, x: Ref, space: Space) -> set[str]:
         """Axes whose own index the access or a load of this operand needs."""
@@ -243,20 +162,23 @@ class ProductWriter:
         plain = [b for b in loads if not set(b.axes) <= set(space.renamed)]
         return {a for _, i in x.access for _, a in i.terms} | (set(space.needed_axes(plain)) - set(space.renamed))
 
-    def _places(self, x: Ref, space: Space, leave: str = "return 0.0f;") -> None:
-        """The index of every axis that is read at another place; outside the tensor there is nothing."""
-        outside = Space(self.program, space.variables)
+    def _places(self, x: Ref, space: Space) -> tuple[list[str], list[str]]:
+        """Declarations of the indices that are read at another place; conditions under which they lie outside."""
+        own = Space(self.program, space.variables)
+        places, outside = [], []
         for axis, index in x.access:
-            text = outside.affine(Index(index.terms, index.offset))
+            text = own.affine(Index(index.terms, index.offset))
             if index.divisor > 1:
-                if not self.phases:
-                    self.lines.add(f"if (({text}) % {index.divisor} != 0) {leave}")
+                outside += [] if self.phases else [f"({text}) % {index.divisor} != 0"]
                 text = f"({text}) / {index.divisor}"
             name = axis_index(axis)
-            self.lines.add(f"const int {name} = {text};")
+            places.append(f"const int {name} = {text};")
             lowest, highest = bounds(self.program, index)
-            if lowest < 0 or highest >= self.program.axis[axis].size or index.divisor > 1:
-                self.lines.add(f"if ({name} < 0 || {name} >= {axis}) {leave}")
+            if lowest < 0 or index.divisor > 1:
+                outside.append(f"{name} < 0")
+            if highest >= self.program.axis[axis].size or index.divisor > 1:
+                outside.append(f"{name} >= {axis}")
+        return places, outside
 
     def _before(self, name: str) -> tuple[list[Buffer], list[Op]]:
         """Loads and operations behind an operand."""
@@ -334,7 +256,8 @@ class ProductWriter:
             lines.depth += 1
             for x, item in [p for p in left if not waiting & {a for _, a in p[1][1].terms}]:
                 left.remove((x, item))
-                self._places(Ref(x.name, (item,)), Space(self.program, variables), "continue;")
+                places, outside = self._places(Ref(x.name, (item,)), Space(self.program, variables))
+                lines.add(*places, *([f"if ({' || '.join(outside)}) continue;"] if outside else []))
         values = []
         for x in (sides.a, sides.b):
             moved = {a: axis_index(a) for a, _ in x.access}
@@ -343,3 +266,7 @@ class ProductWriter:
         for _ in sides.over:
             lines.depth -= 1
             lines.add("}")
+
+
+def _factor(text: str) -> str:
+    return f"({text})" if " * " in text else text
