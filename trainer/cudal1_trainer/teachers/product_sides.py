@@ -1,4 +1,4 @@
-"""What a sum of products is made of: which axes run along which side of a tile, and which schedules that allows."""
+"""Which axes of a sum of products run along which side of a tile, and which schedules that allows."""
 
 from __future__ import annotations
 
