@@ -77,7 +77,7 @@ def test_outlines_follow_what_is_stored_down_to_memory(family: str) -> None:
     for seed in range(6):
         program = draw(seed, family)
         for reply in [r for r in (write_reply(program, s) for s in variants(program)[::5]) if r is not None]:
-            lines = dict(line.split(": ", 1) for line in reply.design.splitlines()[1:])
+            lines = dict(re.findall(r"^(f\d): (.*)$", reply.design, flags=re.M))
             bodies = dict(re.findall(r"^__global__[^\n]*? (f\d)\(.*?\{$(.*?)^\}$", reply.code, flags=re.M | re.S))
             assert list(lines) == list(bodies), reply.design
             for name, body in bodies.items():
@@ -97,8 +97,11 @@ def check_outline(line: str, body: str) -> None:
 def test_an_outline_word_by_word() -> None:
     reply = write_reply(parse_program(BACKWARD), parse_schedule("split/block.4.128.r;split_tile.1.256.s16"))
     assert reply is not None
-    assert reply.design.splitlines()[1:] == [
+    assert reply.design.splitlines() == [
+        "split.",
+        "stage 0 over d1: block, vector 4, block 128, registers",
         "f0: *out0=t4 s0=t2 t4=t0 t3=*a1 t2 t1 t0=*a0,*a2",
+        "stage 1 over d0: split_tile, vector 1, block 256, splits 16",
         "f1: s1=v5,t4 t4=t0 t3=a1 t2=s0 t0=a0,a2",
         "f2: out1=t5 t5=s1",
     ]

@@ -1,8 +1,8 @@
 """The two prose sections of a teacher's reply, in few and regular words.
 
 Analysis: what bounds the region. With measured exemplars it opens with a comparison that follows their order.
-Design: the strategy and each stage's schedule in one line, then every kernel's outline (outline.py), from which
-the code below follows: who writes token by token settles first what goes where.
+Design: the strategy, then stage by stage its schedule and its kernels' outlines (outline.py), from which the code
+below follows: who writes token by token settles first what goes where, and each stage after those before it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ def write_analysis(program: Program, exemplars: Sequence[Exemplar] = ()) -> str:
 
 
 def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
-    """`grouped. stage 0 over d1: block, vector 4, block 256, registers`, then a line a kernel."""
-    parts = []
+    """`grouped.`, then a line a stage (`stage 0 over d1: block, vector 4, block 256`) and a line a kernel."""
+    lines, kernels = [f"{schedule.strategy}{' flat' if schedule.flat else ''}."], outline(code)
     for i, s in enumerate(schedule.stages):
         over = f" over {','.join(stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""
-        parts.append(f"stage {i}{over}: {s.describe()}")
-    return "\n".join([f"{schedule.strategy}. {'; '.join(parts)}", *outline(code)])
+        last = len(kernels) if i == len(schedule.stages) - 1 else 2 if s.splits > 1 else 1
+        lines += [f"stage {i}{over}: {s.describe()}", *kernels[:last]]
+        kernels = kernels[last:]
+    return "\n".join(lines)
 
 
 def describe_code(code: str) -> str:
