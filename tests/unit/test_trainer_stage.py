@@ -7,17 +7,23 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from stage_toys import PROBES, RECIPE, STAGE, TASKS, ToyReferee, make_bundle
+from stage_toys import PROBES, RECIPE, STAGE, TASKS, WRONG, ToyReferee, make_bundle, verdict_on
 from tmpfs import run_on_tmpfs
 
+from cudal1_compile.judge.verdict import Verdict
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.program import Program
 from cudal1_trainer.contrastive import Contrastive
 from cudal1_trainer.recipe import StageRecipe
+from cudal1_trainer.referee import Referee
 from cudal1_trainer.sampler import Sampler, WeightsDiffer
 from cudal1_trainer.self_supervised import SelfSupervised
 from cudal1_trainer.stage import Method, Setup, Stage, start_accelerator
@@ -56,6 +62,7 @@ def test_stage_3_finds_the_faster_kernel(bundle: Path, tmp_path: Path, baseline:
     assert report["after"]["reward"] > 2.0 and report["after"]["right_1"] > 0.9
     assert {row["step"] for row in _metrics(tmp_path)} == set(range(1, 25))
     assert (tmp_path / "model" / "config.json").is_file()
+    assert (tmp_path / "plots" / "reward.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_stage_2_finds_what_is_right_and_leaves_speed_alone(bundle: Path, tmp_path: Path) -> None:
@@ -157,6 +164,24 @@ filler.close()
 (out / "filler").unlink()
 print(make_stage(Path(sys.argv[1]), out, Contrastive(STAGE)).run()["steps"])
 """
+
+
+class HangsOnWrong:
+    """A judge without limits of its own."""
+
+    def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
+        if any(code.strip() == WRONG for _, code in tasks):
+            time.sleep(600)
+        return [verdict_on(code) for _, code in tasks]
+
+
+def test_a_judge_that_hangs_costs_the_reply_and_not_the_run(bundle: Path, tmp_path: Path) -> None:
+    stage = replace(STAGE, steps=2, tasks=1, prompts=1, ahead=0, group=16, probe_tasks=0)
+    with Referee(HOST, HangsOnWrong, silence_s=3.0) as referee:  # type: ignore[arg-type]
+        setup = Setup(RECIPE, stage, bundle, tmp_path, TASKS[:1], [])
+        report = Stage(setup, Contrastive(stage), start_accelerator(), referee).run()
+    assert report["steps"] == 2 and report["judge_lost"] == 1
+    assert report["kinds"]["lost"] > 0 and report["kinds"]["right"] > 0  # the other codes have their verdicts
 
 
 def test_a_full_disk_costs_checkpoints_not_the_run(bundle: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def contest(recipe: Recipe, data: Path, *bundles: Path) -> list[Marks]:
         for bundle in bundles:
             lm = load_model(bundle).float().to(device)
             desk = open_desk(lm, bundle, texts, referee, Book(1, 1), stage.max_new)
-            found.append(examine(desk, stage.probe_samples, recipe.seed))
+            found.append(examine(desk, stage.probe_samples, stage.temperature, recipe.seed))
     return found
 
 

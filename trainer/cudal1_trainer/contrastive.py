@@ -32,10 +32,10 @@ from typing import Any
 from cudal1_compile.generate.exemplars import Choice, ExemplarConfig
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_trainer.book import Book
-from cudal1_trainer.launch import make_parser, run_stage, with_minutes
+from cudal1_trainer.launch import make_parser, read_recipe, run_stage
 from cudal1_trainer.outcome import Outcome
 from cudal1_trainer.policy import Objective
-from cudal1_trainer.recipe import Recipe, StageRecipe, load_recipe
+from cudal1_trainer.recipe import Recipe, StageRecipe
 from cudal1_trainer.reward import BASELINES, smooth
 
 CHOICE: dict[str, Choice] = {"buckets": "buckets", "random": "random", "plain": "none"}
@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = make_parser("Stage 3: contrastive reinforcement learning.")
     parser.add_argument("--arm", choices=list(CHOICE), help="instead of the recipe's")
     arguments = parser.parse_args(argv)
-    recipe = with_minutes(load_recipe(arguments.recipe), "contrastive", arguments.minutes)
+    recipe = read_recipe(arguments, "contrastive")
     if arguments.arm is not None:
         recipe = replace(recipe, contrastive=replace(recipe.contrastive, arm=arguments.arm))
     train(recipe, arguments.model, arguments.data, arguments.out, arguments.tasks)

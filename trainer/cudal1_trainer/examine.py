@@ -32,9 +32,9 @@ class Marks:
     kinds: dict[str, int]
 
 
-def examine(desk: Desk, samples: int, seed: int, temperature: float = 1.0) -> Marks:
+def examine(desk: Desk, samples: int, temperature: float, seed: int) -> Marks:
     """`samples` replies for every text of the desk, with a book of its own: what is known must not help."""
-    desk = replace(desk, book=Book(1, 1))
+    desk = replace(desk, book=Book(1, 1), texts=[t for t in desk.texts if desk.fits(t)])
     items = [Item(i, 0, []) for i in range(len(desk.texts))]
     batch = desk.sample(-1, items, samples, temperature, seed)
     desk.submit(batch)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from cudal1_trainer.heldout import read_heldout
 from cudal1_trainer.practice import probe_tasks, read_tasks, training_tasks
-from cudal1_trainer.recipe import Recipe, StageRecipe
+from cudal1_trainer.recipe import Recipe, StageRecipe, load_recipe
 from cudal1_trainer.referee import make_referee
 from cudal1_trainer.stage import Method, Setup, Stage, start_accelerator
 
@@ -27,18 +27,19 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--tasks", type=Path, help="own programs instead: what `cudal1 train export-misses` writes"
     )
+    parser.add_argument("--seed", type=int, help="instead of the recipe's")
     parser.add_argument("--minutes", type=float, help="of the loop, instead of the recipe's")
     return parser
 
 
-def with_minutes(
-    recipe: Recipe, stage: Literal["self_supervised", "contrastive"], minutes: float | None
-) -> Recipe:
-    """The recipe with another length of one stage; by the clock then, also where it counts steps."""
-    if minutes is None:
+def read_recipe(arguments: argparse.Namespace, stage: Literal["self_supervised", "contrastive"]) -> Recipe:
+    """With the seed and the minutes that the command line gives; by the clock then, also where it counts steps."""
+    recipe = load_recipe(arguments.recipe)
+    if arguments.seed is not None:
+        recipe = replace(recipe, seed=arguments.seed)
+    if arguments.minutes is None:
         return recipe
-    changed = replace(getattr(recipe, stage), minutes=minutes, steps=0)
-    return replace(recipe, **{stage: changed})
+    return replace(recipe, **{stage: replace(getattr(recipe, stage), minutes=arguments.minutes, steps=0)})
 
 
 def run_stage(

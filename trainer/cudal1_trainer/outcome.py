@@ -54,6 +54,8 @@ Kind = Literal[
 HACKS: tuple[Kind, ...] = ("forbidden", "unbelievable")
 RIGHT: tuple[Kind, ...] = ("right", "slow", "copied")
 
+# what a parser may raise over text that no one wrote: its own error, too deep a nesting, too large a number
+BROKEN = (CandidateError, ValueError, ArithmeticError, LookupError, RecursionError, MemoryError)
 _FIGURE = re.compile(r"(\d+\.\d\d)x")
 
 
@@ -73,17 +75,18 @@ class Code:
 
 
 def classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Code:
-    """`text`: of the program; `shown`: the variants in the prompt."""
+    """`text`: of the program; `shown`: the variants in the prompt. No reply whatever may end a run."""
     try:
-        parsed = parse_reply(reply)
-    except CandidateError as error:
+        return _classify(reply, text, shown)
+    except BROKEN as error:
         return Outcome("malformed", reason=str(error))
+
+
+def _classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Code:
+    parsed = parse_reply(reply)
     if not agrees(parsed.analysis, shown):
         return Outcome("contradicts", reason=parsed.analysis)
-    try:
-        parse_candidate(parsed.code, _program(text))
-    except CandidateError as error:
-        return Outcome("malformed", reason=str(error))
+    parse_candidate(parsed.code, _program(text))
     gate = check_text(parsed.code)
     if not isinstance(gate, CleanText):
         return Outcome("forbidden", reason=gate.reason)

@@ -15,6 +15,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from cudal1_compile.judge.exam import tensor_bytes, tensor_elements
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.program import Program
@@ -28,6 +29,7 @@ from cudal1_trainer.variants import STUMBLES
 log = logging.getLogger(__name__)
 
 HOST_ELEMENTS = 1 << 16  # of inputs and outputs together: larger programs take the host target seconds a candidate
+DEVICE_BYTES = 1 << 26  # larger ones push each other out of the judge's exams, which are then made again and again
 
 
 def training_tasks(recipe: Recipe, stage: StageRecipe, data: Path, target: Target) -> list[str]:
@@ -87,5 +89,6 @@ def _draws(recipe: Recipe, data: Path, target: Target, purpose: str) -> Iterator
 
 
 def _fits(program: Program, target: Target) -> bool:
-    used = [i.axes for i in program.inputs] + [o.axes for o in program.outputs]
-    return target.kind != "host" or sum(program.size(axes) for axes in used) <= HOST_ELEMENTS
+    if target.kind == "host":
+        return tensor_elements(program) <= HOST_ELEMENTS
+    return tensor_bytes(program) <= DEVICE_BYTES

@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 CHUNK_CODES = 48  # builds of a chunk run ahead of the device
 SUSPICIOUS = 2.0
+EXAMS_BYTES = 12 << 30  # every task comes again after a few steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,9 @@ def open_judge(index: int | None, seed: int | None) -> Judge:
     if index is None:
         return Judge(HOST, seed=seed)
     torch.cuda.set_device(index)
-    return Judge(detect_target(torch.device("cuda", index)), Limits(inductor=False))
+    return Judge(
+        detect_target(torch.device("cuda", index)), Limits(inductor=False, cached_exams_bytes=EXAMS_BYTES)
+    )
 
 
 class Referee:

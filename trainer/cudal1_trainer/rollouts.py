@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
+from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.prompt import Exemplar, build_prompt
 from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.runtime.target import Target
@@ -71,6 +72,14 @@ class Desk:
         prompt = build_prompt(facts, text, shown, self.budget, count)
         kept = prompt.count("\nvariant ")
         return self.codec.encode_prompt(prompt), sorted(shown, key=lambda e: e.speedup)[len(shown) - kept :]
+
+    def fits(self, text: str) -> bool:
+        """Whether the model can be asked for this program at all."""
+        try:
+            self.prompt_ids(text, [])
+        except PromptTooLong:
+            return False
+        return True
 
     def sample(self, number: int, items: list[Item], group: int, temperature: float, seed: int) -> Batch:
         """Fills every item with `group` replies."""

@@ -20,10 +20,10 @@ from typing import Any
 
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_trainer.book import Book
-from cudal1_trainer.launch import make_parser, run_stage, with_minutes
+from cudal1_trainer.launch import make_parser, read_recipe, run_stage
 from cudal1_trainer.outcome import Outcome
 from cudal1_trainer.policy import Objective
-from cudal1_trainer.recipe import Recipe, load_recipe
+from cudal1_trainer.recipe import Recipe
 
 
 class SelfSupervised:
@@ -44,7 +44,7 @@ def train(recipe: Recipe, model: Path, data: Path, out: Path, tasks: Path | None
 
 def main(argv: list[str] | None = None) -> None:
     arguments = make_parser("Stage 2: self-supervised.").parse_args(argv)
-    recipe = with_minutes(load_recipe(arguments.recipe), "self_supervised", arguments.minutes)
+    recipe = read_recipe(arguments, "self_supervised")
     train(recipe, arguments.model, arguments.data, arguments.out, arguments.tasks)
 
 

@@ -46,7 +46,7 @@ from cudal1_trainer.referee import Group, Referee
 from cudal1_trainer.rollouts import Batch, Item, number_of, open_desk, restore_batch
 from cudal1_trainer.tokenizer import load_tokenizer
 from cudal1_trainer.training import SMALL, Metrics, NotFinite
-from cudal1_trainer.variants import write_variants
+from cudal1_trainer.variants import STUMBLES, Variant, write_variants
 
 log = logging.getLogger(__name__)
 
@@ -239,7 +239,7 @@ class Stage:
     def _decidable(self, own: range) -> list[int]:
         """Keeps what a teacher's variant is right on, and what no teacher writes. Its score is a reference."""
         texts = self.setup.tasks
-        written = {t: write_variants(parse_program(texts[t]), 1) for t in own}
+        written = {t: _write_one(texts[t]) for t in own if self.desk.fits(texts[t])}
         groups = [Group(texts[t], (found[0].reply.code,), None) for t, found in written.items() if found]
         self.desk.referee.submit(GATE, groups)
         rulings = self.desk.referee.result(GATE)
@@ -257,7 +257,7 @@ class Stage:
         if not self.accelerator.is_main_process or not self.setup.probes:
             return None
         desk = replace(self.desk, texts=self.setup.probes)
-        return examine(desk, self.stage.probe_samples, self.setup.recipe.seed)
+        return examine(desk, self.stage.probe_samples, self.stage.temperature, self.setup.recipe.seed)
 
     def _identity(self) -> str:
         return f"{self.setup.recipe.digest} {self.method.name} {self.ranks}"
@@ -324,6 +324,15 @@ class Stage:
             (self.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
             plot(self.out)
         return report
+
+
+def _write_one(text: str) -> list[Variant]:
+    """A teacher's variant, or none."""
+    try:
+        return write_variants(parse_program(text), 1)
+    except STUMBLES as error:
+        log.warning("a teacher stumbles: %r", error)
+        return []
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
