@@ -13,12 +13,20 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from cudal1_fx_passes import lower_gather, lower_pointwise, lower_reduce, lower_views, lower_windows
+from cudal1_fx_passes import (
+    lower_gather,
+    lower_pointwise,
+    lower_products,
+    lower_reduce,
+    lower_views,
+    lower_windows,
+)
 from cudal1_fx_passes.lowering import LOWERINGS, Lowering, holds_tensors
 
 _LOWER_MODULES = (
     lower_gather,
     lower_pointwise,
+    lower_products,
     lower_reduce,
     lower_views,
     lower_windows,

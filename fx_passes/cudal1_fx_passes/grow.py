@@ -7,8 +7,9 @@ is pruned by the order of the nodes.
 Policy. Pointwise work follows its producers and consumers. A reduction joins its producers, and what
 is computed from it joins while it stays on the reduced axes or comes back to the space that was reduced (softmax,
 norms). A second reduction joins one that it depends on where it reduces the same space in the same way,
-or what the first left over (cross entropy). Groups that read the same large tensor and depend on one another in no
-way are joined at the end (the two halves of a norm's backward).
+or what the first left over (cross entropy). A product begins a group, which holds no second one. Groups that
+read the same large tensor and depend on one another in no way are joined at the end (the two halves of a norm's
+backward).
 """
 
 from __future__ import annotations
@@ -46,12 +47,13 @@ class Group:
     before: set[int]  # nodes that feed it
     after: set[int]  # nodes that it feeds
     cuts: set[int] = field(default_factory=set)
+    products: int = 0
 
 
 class Grower:
     """The graph as integers, and the groups found so far."""
 
-    def __init__(self, graph: fx.Graph, max_weight: int) -> None:
+    def __init__(self, graph: fx.Graph, max_weight: int, products: bool = False) -> None:
         self.nodes = list(graph.nodes)
         self.index = {n: i for i, n in enumerate(self.nodes)}
         self.max_weight = max_weight
@@ -62,6 +64,8 @@ class Grower:
         self.weight: list[int] = []
         for n in self.nodes:
             found = lowering_of(n)
+            if found is not None and found.role == "product" and not products:
+                found = None
             self.role.append(None if found is None else found.role)
             self.weight.append(0 if found is None else found.weight)
         self.constant = {self.index[n] for n in constant_nodes(self.nodes)}
@@ -98,7 +102,7 @@ class _Growth:
 
     def run(self) -> list[list[int]]:
         for j in sorted(self.allowed):
-            if j not in self.cuts:
+            if j not in self.cuts and self.g.role[j] != "product":
                 for i in sorted(self.g.before[j], reverse=True):
                     if i in self.allowed:
                         self._try_join(i, j)
@@ -107,10 +111,13 @@ class _Growth:
         return [sorted(group.members) for group in self.groups.values()]
 
     def _single(self, i: int) -> Group:
-        cuts = {i} & self.cuts
+        product = self.g.role[i] == "product"
+        cuts = {i} if product else {i} & self.cuts
         reduction = self._reduction(i)
         reductions = {reduction} if reduction is not None else set()
-        return Group(self.g.weight[i], i, i, [i], reductions, set(self.g.before[i]), set(self.g.after[i]), cuts)
+        return Group(
+            self.g.weight[i], i, i, [i], reductions, set(self.g.before[i]), set(self.g.after[i]), cuts, product
+        )
 
     def _find(self, i: int) -> int:
         while self.root[i] != i:
@@ -155,7 +162,7 @@ class _Growth:
 
     def _may_unite(self, a: int, b: int) -> bool:
         x, y = self.groups[a], self.groups[b]
-        if x.weight + y.weight > self.g.max_weight:
+        if x.weight + y.weight > self.g.max_weight or x.products + y.products > 1:
             return False
         for p, q in ((x, y), (y, x)):
             members = set(q.members) if p.cuts else set()
@@ -194,6 +201,7 @@ class _Growth:
         x.before |= y.before
         x.after |= y.after
         x.cuts |= y.cuts
+        x.products += y.products
 
     # groups that read the same tensor
 

@@ -24,7 +24,7 @@ from torch.utils._sympy.functions import FloorDiv, Max
 from cudal1_fx_passes.draft import Draft, Number, Value, dtype_name
 from cudal1_fx_passes.unify import AxisConflict, Dim, Extent, divide, new_dim
 
-Role = Literal["pointwise", "view", "reduce", "scan", "window", "gather"]
+Role = Literal["pointwise", "view", "reduce", "scan", "window", "gather", "product"]
 Result = Value | tuple[Value | None, ...]
 Lower = Callable[["Call"], Result]
 

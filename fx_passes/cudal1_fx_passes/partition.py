@@ -35,6 +35,7 @@ class PartitionConfig:
     max_ops: int = 48  # operations of a region's program
     min_elements: int = 64  # of a region's largest tensor
     min_nodes: int = 2  # that compute something, in a region of pointwise nodes only
+    products: bool = False  # whether convolutions and matrix products begin regions
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def _in_order(graph: fx.Graph, regions: list[Region]) -> tuple[Region, ...]:
 
 class _Cutter:
     def __init__(self, graph: fx.Graph, config: PartitionConfig) -> None:
-        self.grower = Grower(graph, config.max_ops)
+        self.grower = Grower(graph, config.max_ops, config.products)
         self.config = config
         self.reasons: dict[fx.Node, str] = {}
         self.cuts: set[int] = set()
@@ -110,6 +111,8 @@ class _Cutter:
             return "a size, not a tensor"
         if lowering_of(node) is None:
             return f"{node.target} has no lowering"
+        if self.grower.role[self.grower.index[node]] is None:
+            return "a sum of products, which is left to the library"
         return "a view at the border of a region" if is_view(node) else "left over"
 
     def _cut(self, allowed: Iterable[int]) -> None:

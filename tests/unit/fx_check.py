@@ -19,7 +19,7 @@ from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.grow import element_count
 from cudal1_fx_passes.layout import memory_view
 from cudal1_fx_passes.lowering import holds_tensors
-from cudal1_fx_passes.partition import Partition, Region, partition, region_graph
+from cudal1_fx_passes.partition import Partition, PartitionConfig, Region, partition, region_graph
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.to_aten import to_aten
 
@@ -127,15 +127,15 @@ def coverage(graph: CapturedGraph, found: Partition) -> Coverage:
     return Coverage(len(counted) - len(outside), len(outside), {n.name: found.refused[n.name] for n in outside})
 
 
-def check_graph(graph: CapturedGraph) -> Partition:
+def check_graph(graph: CapturedGraph, config: PartitionConfig | None = None) -> Partition:
     """Every region as a program, then the whole graph with every region replaced by its program."""
-    found = partition(graph.gm.graph)
+    found = partition(graph.gm.graph, config)
     values = node_values(graph)
     for region in found.regions:
         check_region(region, values)
         check_aten(region, values)
     check_convex(graph.gm.graph, found)
-    check_spliced(graph)
+    check_spliced(graph, config)
     return found
 
 
@@ -181,12 +181,12 @@ def check_convex(graph: fx.Graph, found: Partition) -> None:
         assert position[a] < position[b] and len(order) == len(found.regions)
 
 
-def check_spliced(graph: CapturedGraph) -> None:
+def check_spliced(graph: CapturedGraph, config: PartitionConfig | None = None) -> None:
     """Replaces every region by a call of its program, last to first, and runs the whole graph."""
     torch.manual_seed(0)  # dropout
     wanted = graph.gm(*_copies(graph.inputs))
     made = copy_graph(graph.gm)
-    for at, region in reversed(list(enumerate(partition(made.graph).regions))):
+    for at, region in reversed(list(enumerate(partition(made.graph, config).regions))):
         made.add_submodule(f"region_{at}", _Runner(region))
         with made.graph.inserting_after(region.nodes[-1]):
             call = made.graph.call_module(f"region_{at}", region.inputs)

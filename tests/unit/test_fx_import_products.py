@@ -1,0 +1,78 @@
+"""Convolutions and matrix products become programs, with what stands around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from fx_check import check_graph
+from torch import Tensor
+from torch.nn import functional as F
+
+from cudal1_fx_passes.capture import capture_graphs
+from cudal1_fx_passes.partition import PartitionConfig, partition
+from cudal1_fx_passes.products import match_convolution
+
+PRODUCTS = PartitionConfig(products=True)
+Run = Callable[..., Tensor]
+CASES: dict[str, tuple[Run, list[tuple[int, ...]]]] = {
+    "convolution, bias, relu": (
+        lambda x, w, b: F.conv2d(x, w, b, 2, 1).relu(),
+        [(2, 3, 9, 8), (5, 3, 3, 3), (5,)],
+    ),
+    "of size 1": (lambda x, w: F.conv2d(x, w).sigmoid() + 1, [(2, 3, 9, 8), (5, 3, 1, 1)]),
+    "groups, dilation": (
+        lambda x, w: F.conv2d(x, w, None, 1, 2, 2, 2) * 2 + 1,
+        [(2, 6, 9, 8), (4, 3, 3, 3)],
+    ),
+    "depthwise": (lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 6).relu(), [(2, 6, 9, 8), (6, 1, 3, 3)]),
+    "one dimension, channels to softmax": (
+        lambda x, w: F.conv1d(x, w, None, 1, 1).softmax(1),
+        [(2, 6, 20), (8, 6, 3)],
+    ),
+    "three dimensions": (lambda x, w: F.conv3d(x, w, None, 1, 1).relu(), [(1, 3, 5, 6, 7), (4, 3, 3, 3, 3)]),
+    "transposed": (
+        lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1).tanh(),
+        [(2, 4, 5, 6), (4, 3, 3, 3), (3,)],
+    ),
+    "transposed groups": (
+        lambda x, w: F.conv_transpose1d(x, w, None, 2, 1, 0, 2).relu(),
+        [(2, 4, 9), (4, 3, 4)],
+    ),
+    "instance norm behind": (
+        lambda x, w: F.instance_norm(F.conv2d(x, w, None, 1, 1)),
+        [(2, 3, 9, 8), (5, 3, 3, 3)],
+    ),
+    "residual of two": (
+        lambda x, v, w: (F.conv2d(x, v, None, 1, 1) + F.conv2d(x, w)).relu(),
+        [(2, 3, 9, 8), (3, 3, 3, 3), (3, 3, 1, 1)],
+    ),
+    "linear, gelu": (lambda x, w, b: F.gelu(F.linear(x, w, b)), [(10, 24), (16, 24), (16,)]),
+    "batched": (lambda a, b: (a @ b).softmax(-1), [(3, 10, 16), (3, 16, 12)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_become_regions(name: str) -> None:
+    run, shapes = CASES[name]
+    g = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(s, generator=g) for s in shapes]
+    (graph,) = capture_graphs(run, inputs, False, None)
+    found = check_graph(graph, PRODUCTS)
+    dots = [(r.program, op) for r in found.regions for op in r.program.ops if op.fn == "dot"]
+    assert len(dots) == (2 if name == "residual of two" else 1)
+    assert len(found.regions) == len(dots), found.refused
+    if "linear" not in name and "batched" not in name and "size 1" not in name:
+        assert match_convolution(*dots[0]) is not None
+    without = partition(graph.gm.graph)
+    assert not any(op.fn == "dot" for r in without.regions for op in r.program.ops)
+    assert any("left to the library" in reason for reason in without.refused.values())
+
+
+def test_a_convolution_in_channels_last() -> None:
+    x = torch.randn(2, 4, 9, 8).to(memory_format=torch.channels_last)
+    w = torch.randn(5, 4, 3, 3).to(memory_format=torch.channels_last)
+    (graph,) = capture_graphs(lambda a, b: F.conv2d(a, b, None, 1, 1).relu(), [x, w], False, None)
+    (region,) = check_graph(graph, PRODUCTS).regions
+    assert region.program.inputs[0].axes[-1] in region.program.inputs[1].axes
