@@ -372,6 +372,22 @@ out1 f32[d1] = t2
 """,
         r"split/split_block\.4\.\d+\.r\.s",
     ),
+    "transposed_copy_with_sums": (
+        """region v1
+dims d0=2 d1=45 d2=3 d3=38
+in0 f16[d0,d2,d3,d1]
+in1 f32[d2,d3]
+t0 f16[d0,d1,d2,d3] = mul(in0, 0.5)
+t1 f16[d2,d3] = sum(t0) over d0,d1
+t2 f32[d2,d3] = cast(t1)
+t3 f32[d2,d3] = mul(t2, in1)
+t4 f16[d2,d3] = amax(in0) over d0,d1
+out0 f16[d0,d1,d2,d3] = t0
+out1 f32[d2,d3] = t3
+out2 f16[d2,d3] = t4
+""",
+        r"split/turn",
+    ),
     "first_of_equals_in_columns": (
         """region v1
 dims d0=819 d1=37

@@ -94,6 +94,6 @@ def _thread_axis(stage: Stage, s: StageSchedule) -> str | None:
 
 
 def _sector_share(b: Buffer, along: str | None, s: StageSchedule) -> float:
-    if along is None or along not in b.span or is_unit_stride(b, along) or s.mapping == "transpose":
+    if along is None or along not in b.span or is_unit_stride(b, along) or s.mapping in ("transpose", "turn"):
         return 1.0
     return SECTOR / ITEM_BYTES[b.dtype]

@@ -7,6 +7,7 @@ where they fit (so that memory is read once), no block larger than its group has
 from __future__ import annotations
 
 from cudal1_fx_passes.program import ITEM_BYTES
+from cudal1_trainer.teachers import turned
 from cudal1_trainer.teachers.element import late_loads, operand_keys
 from cudal1_trainer.teachers.grouped import TILE, group_order, main_buffer, reduced_order
 from cudal1_trainer.teachers.online import has_online
@@ -38,6 +39,7 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     found = _row_schedules(stage) if is_row_like(stage) else _column_schedules(stage)
     found += _split_schedules(stage) if is_splittable(stage) else []
     found += _online_schedules(stage)
+    found += turned.schedules(stage)
     if any(o.fn in ROUNDED_SUMS for o in stage.ops):
         shortest = min(_serial_terms(stage, s) for s in found)
         found = [s for s in found if _serial_terms(stage, s) <= max(MAX_SERIAL, shortest)]
@@ -50,7 +52,14 @@ def _serial_terms(stage: Stage, s: StageSchedule) -> int:
 
 def _lanes(s: StageSchedule) -> int:
     """Threads that share a group."""
-    rows = {"block": s.block, "online": s.block, "warp": 32, "thread": 1, "tile": s.block // TILE}
+    rows = {
+        "turn": s.block // TILE,
+        "block": s.block,
+        "online": s.block,
+        "warp": 32,
+        "thread": 1,
+        "tile": s.block // TILE,
+    }
     return rows[s.mapping.removeprefix("split_")] * s.splits
 
 
@@ -176,6 +185,8 @@ def _power_of_two(x: float) -> int:
 
 def _rank(stage: Stage, s: StageSchedule) -> float:
     """An estimate of badness: idle SMs, repeated passes, narrow accesses, awkward block sizes."""
+    if s.mapping == "turn":
+        return 0.0  # all others touch a sector an element
     groups, count = stage.program.size(group_order(stage)), stage.program.size(stage.reduced)
     lanes, columns = _lanes(s), s.vector if is_wide(s) else 1
     vector = s.vector // columns

@@ -30,6 +30,7 @@ from cudal1_trainer.teachers.split_parts import (
 )
 from cudal1_trainer.teachers.split_wide import WideWriter, is_wide
 from cudal1_trainer.teachers.stage import Stage, closure, is_reduction
+from cudal1_trainer.teachers.turned import write_turned
 
 JOIN_WARPS = 4  # groups a block in the joining kernel of split_block
 JOIN_ROWS = 8  # threads that share a group in the joining kernel of split_tile
@@ -37,13 +38,16 @@ JOIN_ROWS = 8  # threads that share a group in the joining kernel of split_tile
 
 def write_split(stage: Stage, schedule: StageSchedule, names: tuple[str, str], first_scratch: int) -> list[Kernel]:
     parts = cut_parts(stage, first_scratch)
+    join_kernel = _write_join(stage, schedule, names[1], parts)
+    if schedule.mapping == "turn":
+        return [write_turned(stage, schedule, names[0], parts), join_kernel]
     writer = WideWriter if is_wide(schedule) else PartialWriter
-    return [writer(stage, schedule, names[0], parts).write(), _write_join(stage, schedule, names[1], parts)]
+    return [writer(stage, schedule, names[0], parts).write(), join_kernel]
 
 
 def _write_join(stage: Stage, schedule: StageSchedule, name: str, parts: list[Part]) -> Kernel:
     """The second kernel: joins the parts, then the group operations, then the results."""
-    tile = schedule.mapping == "split_tile"
+    tile = schedule.mapping in ("split_tile", "turn")
     writer = GroupedWriter(stage, StageSchedule("tile" if tile else "warp", 1, 0), name)
     kept, total = size_of(writer.kept), grouped(size_of(writer.order))
     threads = TILE * JOIN_ROWS if tile else 32 * JOIN_WARPS

@@ -7,13 +7,17 @@ tensors without accesses.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_trainer.teachers.element import Elements, in_order, late_loads
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
+from cudal1_trainer.teachers.grouped import combine_tile, write_guarded
 from cudal1_trainer.teachers.pointwise import memory_order
+from cudal1_trainer.teachers.reduction import Phase, declare, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
-from cudal1_trainer.teachers.space import Space, Var, axis_index, size_of
+from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage
 
 TILE = 32
@@ -51,7 +55,16 @@ def _turned(stage: Stage, axis: str) -> list[Buffer]:
     return [b for b in stage.loads if b.axes and b.axes[-1] == axis and inner in b.axes and _is_dense(b)]
 
 
-def write_transposed(stage: Stage, schedule: StageSchedule, name: str) -> Kernel:
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What a tile adds up beside its copy, for each lane along the innermost axis of the output."""
+
+    phases: tuple[Phase, ...]
+    buffers: tuple[Buffer, ...]  # of the tiles' sums: the axes over which there is one each
+    over: tuple[str, ...]  # axes outside the tile that are summed as well
+
+
+def write_transposed(stage: Stage, schedule: StageSchedule, name: str, sums: Sums | None = None) -> Kernel:
     lines, program = Lines(), stage.program
     inner, axis = memory_order(stage)[-1], other_axis(stage)
     assert axis is not None
@@ -65,12 +78,14 @@ def write_transposed(stage: Stage, schedule: StageSchedule, name: str) -> Kernel
     turned = _turned(stage, axis)
     plain = in_order(b for b in stage.loads if b not in turned and b.key not in late)
     loop = f"for (int r = threadIdx.y; r < {TILE}; r += {schedule.block // TILE})"
-    with lines.block(signature(name, schedule.block, stage.reads, stage.writes)):
+    parts = sums.buffers if sums is not None else ()
+    with lines.block(signature(name, schedule.block, stage.reads, [*stage.writes, *parts])):
         if rest:
             lines.add("const int g = blockIdx.x;")
         lines.add(f"const int x0 = blockIdx.z * {TILE}, y0 = blockIdx.y * {TILE};")
         iota = [o for o in stage.ops if OPS[o.fn].kind is Kind.IOTA]
-        lines.add(*elements.index_lines([*stage.loads, *stage.writes], iota))
+        over = [Buffer("", "", "f32", sums.over)] if sums is not None else []
+        lines.add(*elements.index_lines([*stage.loads, *stage.writes, *parts, *over], iota))
         for b in turned:
             lines.add(f"__shared__ {COMPUTE_TYPE[b.dtype]} z{b.register}[{TILE}][{TILE + 1}];")
         with lines.block(loop):
@@ -80,6 +95,7 @@ def write_transposed(stage: Stage, schedule: StageSchedule, name: str) -> Kernel
             )
             lines.add(*[f"z{b.register}[r][threadIdx.x] = ld({elements.address(b)});" for b in turned])
         lines.add("__syncthreads();")
+        lines.add(*[declare(p) for p in (sums.phases if sums is not None else ())])
         with lines.block(loop):
             lines.add(
                 f"const int {x} = x0 + threadIdx.x, {y} = y0 + r;",
@@ -91,6 +107,16 @@ def write_transposed(stage: Stage, schedule: StageSchedule, name: str) -> Kernel
             lines.add(*[elements.load(b)[0] or "" for b in plain])
             lines.add(*[line for o in stage.ops for line in elements.statements(o)])
             lines.add(*[elements.store(b)[2] or "" for b in stage.writes])
-    names = tuple(b.name for b in (*stage.reads, *stage.writes))
+            if sums is not None:
+                lines.add(*[p.update.format(v=spelled[reduced_value(p.op)], c="") for p in sums.phases])
+        if sums is not None:
+            lines.add(*combine_tile(list(sums.phases), schedule.block // TILE))
+            lines.add(f"const int {x} = x0 + threadIdx.x;")
+            tile = f"({grouped(space.offset(over[0]))} * cdiv({axis}, {TILE}) + blockIdx.y)"
+            tile = tile if sums.over else "blockIdx.y"
+            places = [f"{b.name} + {tile} * {grouped(size_of(b.axes))} + {space.offset(b)}" for b in parts]
+            stores = [f"st({place}, {p.register});" for place, p in zip(places, sums.phases, strict=True)]
+            write_guarded(lines, f"threadIdx.y == 0 && {x} < {inner}", stores)
+    names = tuple(b.name for b in (*stage.reads, *stage.writes, *parts))
     grid = f"dim3({size_of(rest)}, cdiv({axis}, {TILE}), cdiv({inner}, {TILE}))"
     return Kernel(name, "\n".join(lines.text), grid, f"dim3({TILE}, {schedule.block // TILE})", names)
