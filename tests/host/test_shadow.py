@@ -1,15 +1,16 @@
 """Wrong kernels in the cache: found at their first use and by sampled calls, on the host target.
 
-The judge would refuse them, so they are written into the cache past it: a right kernel of the cache gets another
-launch that spoils one element. Kernels that are right but for one value pass the judge by themselves.
+The judge would refuse them, so they come into the cache past it: a right kernel of the cache gets another
+launch, which spoils one element. A kernel that is right but for one value passes the judge by itself.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from backend_reference import Calls, every_region  # noqa: F401  a fixture
 from test_backend_compile import (  # noqa: F401  `fresh` is a fixture for every test here
     Fixed,
     OneReply,
+    check,
     child_environment,
     compile_,
     forget,
@@ -28,7 +30,6 @@ from test_backend_compile import (  # noqa: F401  `fresh` is a fixture for every
     model,
 )
 from test_backend_semantics import CASES, Case, _copy, _gradients
-from torch import Tensor
 
 from cudal1_cache import Entry, Store
 from cudal1_compile import call_check, cli, pipeline, registry, shadow
@@ -58,32 +59,30 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     call_check._say.cache_clear()
 
 
-def sabotage(directory: Path) -> int:
-    """Gives kernels of the cache one more launch; returns how many."""
+@pytest.fixture(scope="module")
+def wrong_kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with a kernel for `model` that was right until it got one more launch."""
+    directory = tmp_path_factory.mktemp("sabotaged")
+    torch._dynamo.reset()
+    compile_(OneReply(), cache_dir=directory)(torch.randn(32, 64))
     with Store.open(directory) as store:
-        for entry in store.entries():
-            launch = re.findall(r"^// launch: .*\n", entry.code, re.MULTILINE)[-1]
-            code = entry.code.replace(launch, f"{launch}// launch: spoil<<<1, 1>>>(out0)\n") + SPOIL
-            store.put_entry(replace(entry, code=code, image=b""))
-        return len(store.entries())
+        (entry,) = store.entries()
+        launch = re.findall(r"^// launch: .*\n", entry.code, re.MULTILINE)[-1]
+        code = entry.code.replace(launch, f"{launch}// launch: spoil<<<1, 1>>>(out0)\n") + SPOIL
+        store.put_entry(replace(entry, code=code, image=b""))
+    return directory
+
+
+@pytest.fixture
+def sabotaged(wrong_kernel: Path, cudal1_cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(wrong_kernel, cudal1_cache_dir)
+    new_process(monkeypatch)
+    return cudal1_cache_dir
 
 
 def entries(directory: Path) -> list[Entry]:
     with Store.open(directory) as store:
         return [e for e in store.entries() if e.status == "kernel"]
-
-
-def step(fn: Callable[..., Any], x: Tensor) -> tuple[Tensor, Tensor]:
-    x = x.detach().clone().requires_grad_()
-    y = fn(x)
-    y.square().sum().backward()
-    assert x.grad is not None
-    return y.detach(), x.grad
-
-
-def check_step(fast: Callable[..., Any], fn: Callable[..., Any] = model, rows: int = 32) -> None:
-    x = torch.randn(rows, 64)
-    torch.testing.assert_close(step(fast, x), step(fn, x), rtol=1e-4, atol=1e-4)
 
 
 def faults(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -93,37 +92,25 @@ def faults(caplog: pytest.LogCaptureFixture) -> list[str]:
 # the first use
 
 
-def test_the_first_use_finds_wrong_kernels(
-    cudal1_cache_dir: Path,
+def test_the_first_use_finds_a_wrong_kernel(
+    sabotaged: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    check_step(compile_(OneReply()))
-    assert sabotage(cudal1_cache_dir) == 2
-    new_process(monkeypatch)
     compared: list[Any] = []
     prepare = call_check._prepare
     monkeypatch.setattr(call_check, "_prepare", lambda *args: compared.append(args) or prepare(*args))
     fast = compile_(OneReply(), on_miss="fallback")
     for _ in range(3):
-        check_step(fast)
-    assert len(compared) == 2, "of either kernel the first call"
-    assert "hit 2" in capsys.readouterr().err, "the sabotaged entries are what ran"
-    said = faults(caplog)
-    assert len(said) == 2, "one warning a kernel, forward and backward"
-    assert all(re.search(r"out0\[.*\] is \w+, expected .*; \d of \d+ elements are wrong", s) for s in said), said
-    stored = entries(cudal1_cache_dir)
-    for entry in stored:
-        assert entry.is_refuted
-        (line,) = [s for s in said if entry.entry_id[:12] in s]
-        assert entry.fingerprint[:12] in line and f"cudal1 cache show {entry.entry_id[:12]}" in line
-    assert cli.main(["cache", "show", stored[0].entry_id[:12]]) == 0
-    assert "quarantined: refuted: out0[" in capsys.readouterr().out
-
-    new_process(monkeypatch)
-    check_step(compile_(OneReply(), on_miss="fallback"))
-    assert "hit 0, new 0, no win 0, missed 2" in capsys.readouterr().err and len(faults(caplog)) == 2
+        check(fast)
+    assert "hit 1" in capsys.readouterr().err and len(compared) == 1, "the first call of the sabotaged kernel"
+    (said,), (entry,) = faults(caplog), entries(sabotaged)
+    assert re.search(r"out0\[0, 3\] is 77, expected .* within .*; 1 of 2048 elements are wrong", said), said
+    assert entry.entry_id[:12] in said and entry.fingerprint[:12] in said
+    assert f"cudal1 cache show {entry.entry_id[:12]}" in said
+    assert cli.main(["cache", "show", entry.entry_id[:12]]) == 0
+    assert "quarantined: refuted: out0[0, 3] is 77" in capsys.readouterr().out
 
 
 def test_a_comparison_that_fails_is_said_once(
@@ -137,17 +124,15 @@ def test_a_comparison_that_fails_is_said_once(
     monkeypatch.setattr(call_check, "make_case", fail)
     fast = compile_(OneReply(), shadow=1.0)
     for _ in range(2):
-        check_step(fast)
+        check(fast)
     assert caplog.text.count("could not be checked: MemoryError: planted") == 1 and not faults(caplog)
 
 
 # sampled calls
 
 
-@pytest.mark.parametrize("share", [0.5, pytest.param(0.0, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dynamic", [False, True])
 def test_a_sampled_call_finds_what_the_judge_cannot(
-    share: float,
     dynamic: bool,
     cudal1_cache_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -157,27 +142,26 @@ def test_a_sampled_call_finds_what_the_judge_cannot(
     """The kernel is written, judged and right at its first use. Later it runs no more, and is not taken again."""
     written = Fixed(ONCE, "<<<dim3(1, d0), d1>>>")
     monkeypatch.setattr(shadow, "OFFSET", 0.5)
-    fast = compile_(written, shadow=share)  # at 0.5 calls 0, 2, 4, ... are checked
+    fast = compile_(written, shadow=0.5)  # calls 0, 2, 4, ... are checked
 
     def wrong_elements(call: int) -> int:
         x = torch.randn(32 + call * dynamic, 64)
         if dynamic:
             torch._dynamo.mark_dynamic(x, 0)
-        if call >= 2:
+        if call >= 1:
             x[0, 0] = 1234.5
         return int((fast(x) - model(x)).abs().gt(1e-3).sum())
 
     found = [wrong_elements(call) for call in range(6)]
+    assert found == [0, 1, 0, 0, 0, 0], "wrong in the call that is not checked, until one is"
     assert "new 1" in capsys.readouterr().err
-    if not share:  # so that the rest shows something
-        assert found == [0, 0, 1, 1, 1, 1] and not faults(caplog)
-        return
-    assert not any(found)
     assert len(faults(caplog)) == 1 and "out0[0, 7] is 77, expected 1" in faults(caplog)[0]
     assert entries(cudal1_cache_dir)[0].is_refuted
+    if dynamic:
+        return
     new_process(monkeypatch)
     fast = compile_(written)
-    assert wrong_elements(2) == 0
+    assert wrong_elements(1) == 0
     assert "hit 0, new 0" in capsys.readouterr().err and len(faults(caplog)) == 1
 
 
@@ -238,25 +222,20 @@ def test_recorded_graphs_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (plain.at, checked.at, fresh_graph.at) == ([], [0, 1, 2], [10, 11, 12])
 
 
-@pytest.mark.slow
 def test_random_numbers_stay_the_same(every_region: Calls) -> None:  # noqa: F811
-    def noisy(x: Tensor) -> Tensor:
-        return F.dropout(torch.softmax(x, -1) * 2 + 1, 0.5)
-
     x = torch.randn(32, 64)
     found = []
     for share in (0.0, 1.0):
         torch._dynamo.reset()
-        fast = compile_(OneReply(), noisy, shadow=share)
-        fast(x)
+        fast = compile_(OneReply(), lambda x: F.dropout(torch.softmax(x, -1) * 2 + 1, 0.5), shadow=share)
         torch.manual_seed(7)
-        found.append((step(fast, x), step(fast, x), torch.get_rng_state()))
+        found.append((fast(x), fast(x), torch.get_rng_state()))
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
 
 
 # every call checked, over what a graph may do
 
-QUICK = ("layer_norm", "mutation around", "dynamic")
+NAMES = ("mutation around", "autocast", "dynamic")  # the others pass too, and cost a minute
 
 
 @pytest.fixture
@@ -277,10 +256,6 @@ def spoilt(every_region: Calls, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
     yield every_region
 
 
-def _marked(case: Case) -> Any:
-    return pytest.param(case, id=case.name, marks=() if case.name in QUICK else pytest.mark.slow)
-
-
 def check_case(case: Case) -> None:
     options = {"target": "host", "shadow": 1.0}
     fast = torch.compile(case.fn, backend="cudal1", options=options, dynamic=case.dynamic)
@@ -297,52 +272,47 @@ def check_case(case: Case) -> None:
             torch.testing.assert_close(_gradients(got, ours), _gradients(expected, theirs), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("case", [_marked(c) for c in CASES])
-def test_right_kernels_raise_no_alarm(
-    case: Case,
-    every_region: Calls,  # noqa: F811
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    check_case(case)
-    assert len(every_region) >= case.regions
-    assert not faults(caplog) and "checked" not in caplog.text
+def test_right_kernels_raise_no_alarm(every_region: Calls, caplog: pytest.LogCaptureFixture) -> None:  # noqa: F811
+    check_case(CASES[0])
+    assert len(every_region) >= 2 and not faults(caplog) and "checked" not in caplog.text
 
 
-@pytest.mark.parametrize("case", [_marked(c) for c in CASES])
+@pytest.mark.parametrize("case", [c for c in CASES if c.name in NAMES], ids=lambda case: case.name)
 def test_wrong_kernels_change_nothing(case: Case, spoilt: Calls, caplog: pytest.LogCaptureFixture) -> None:
     check_case(case)
-    assert bool(faults(caplog)) == bool(spoilt.ran)
+    assert spoilt.ran and faults(caplog)
 
 
 # two processes
 
 USE = """
-import logging, sys, torch
+import logging, torch
 logging.basicConfig(level=logging.WARNING, format="%(message)s")
-from test_backend_compile import OneReply, compile_, model
+from test_backend_compile import OneReply, check, compile_
 fast = compile_(OneReply(), on_miss="fallback", shadow=1.0)
 for _ in range(2):
-    x = torch.randn(32, 64)
-    torch.testing.assert_close(fast(x), model(x))
+    check(fast)
 """
 
 
-@pytest.mark.slow
-def test_two_processes_at_once_and_a_third(cudal1_cache_dir: Path) -> None:
-    compile_(OneReply())(torch.randn(32, 64))
-    assert sabotage(cudal1_cache_dir) == 1
-
-    def start() -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", USE]
-        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=child_environment())
-
-    both = [start(), start()]
-    said = [p.communicate(timeout=200)[1] for p in both]
-    assert [p.returncode for p in both] == [0, 0], said
-    assert any("gave a wrong result" in s for s in said)
-    assert all(("gave a wrong result" in s) == ("hit 1" in s) for s in said), said
-    (entry,) = entries(cudal1_cache_dir)
-    assert entry.is_refuted
-    third = start()
-    text = third.communicate(timeout=200)[1]
-    assert third.returncode == 0 and "hit 0" in text and "gave a wrong result" not in text, text
+def test_another_process_at_the_same_time_and_a_later_one(
+    sabotaged: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (written,) = entries(sabotaged)
+    command = [sys.executable, "-c", USE]
+    other = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=child_environment())
+    fast = compile_(OneReply(), on_miss="fallback")
+    for _ in range(2):
+        check(fast)
+    theirs, ours = other.communicate(timeout=200)[1], capsys.readouterr().err
+    assert other.returncode == 0, theirs
+    assert len(faults(caplog)) == ("hit 1" in ours) and theirs.count("gave a wrong result") == ("hit 1" in theirs)
+    assert "hit 1" in ours + theirs
+    with Store.open(sabotaged) as store:
+        store.put_entry(written)  # as a process does that judged it long ago
+    new_process(monkeypatch)
+    check(compile_(OneReply(), on_miss="fallback"))
+    assert "hit 0, new 0, no win 0, missed 1" in capsys.readouterr().err
