@@ -3,6 +3,7 @@
     cudal1 audit                                     prints the rates; exit status 1 if a wrong kernel is accepted
     cudal1 audit --out benchmarks/results            also writes audit.host.json, or audit.h100.json on that GPU
     cudal1 audit --seconds 280 --honest 2000         ends in time and says how many were judged
+    cudal1 audit --attacks-only --out ...            renews that part of the file; the others stay, with commits
 
 Attacks: the whole red team of judge/audit. Honest: kernels that cudal1_trainer/audit finds right, without the
 judge. Mutants: right kernels changed by one token and found wrong, without the judge. Right kernels that
@@ -12,13 +13,14 @@ secret all the same.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +29,7 @@ import typer
 import yaml
 
 import cudal1_trainer.audit
-from benchmarks.result_file import write_result
+from benchmarks.result_file import command, commit, device_stem, write_result
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.runtime.target import detect_target
@@ -54,6 +56,7 @@ Counts = Mapping[str, tuple[int, int]]
 
 def audit(
     attacks_only: Annotated[bool, typer.Option(help="only the red team")] = False,
+    attacks: Annotated[bool, typer.Option(help="the red team, too")] = True,
     honest: Annotated[int, typer.Option(help="right kernels to judge")] = 1000,
     mutants: Annotated[int, typer.Option(help="mutants that are not equivalent, to judge")] = 500,
     seed: Annotated[int, typer.Option(help="of the corpus and of the mutations")] = 1,
@@ -62,52 +65,101 @@ def audit(
 ) -> None:
     """Measure the judge: attacks accepted, right kernels refused, mutants that survive."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
-    begin = time.monotonic()
-    end = begin + seconds if seconds else float("inf")
+    honest, mutants = (0, 0) if attacks_only else (honest, mutants)
+    end = time.monotonic() + (seconds or float("inf"))
     target = detect_target(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-    structures = () if attacks_only else read_structures(STRUCTURES)
-    right: list[HonestRow] = []
-    changed: list[MutantRow] = []
-    kernels = 0
+    structures = read_structures(STRUCTURES)
+    parts: dict[str, Part] = {}
     with Judge(target, Limits(build_threads=threads, inductor=False)) as judge:
-        tried = attack_rows(judge)
-        logging.info("attacks: %d, accepted: %d", len(tried), sum(a.ruling.passed for a in tried))
-        if not attacks_only:
+        if attacks:
+            parts["attacks"] = attack_part(attack_rows(judge))
+        if honest:
             now = time.monotonic()
-            until = now + HONEST_SHARE * (end - now)
-            right = honest_rows(judge, subjects(seed, structures), seed, honest, until)
+            until = now + (end - now) * (HONEST_SHARE if mutants else 1.0)
+            parts["honest"] = honest_part(honest_rows(judge, subjects(seed, structures), seed, honest, until))
+        if mutants:
             source = subjects(seed + MUTANT_SEED, structures)
-            changed, kernels = mutant_rows(judge, source, seed, mutants, end)
-    summary = summarise(tried, right, changed) | {"seconds": round(time.monotonic() - begin, 1)}
-    _print(summary, tried, right, changed)
+            parts["mutants"] = mutant_part(*mutant_rows(judge, source, seed, mutants, end))
     if out is not None:
-        n = int(summary["attacks"]) + int(summary["honest"]) + int(summary["mutants"])
-        detail = details(tried, right, changed, kernels, seed)
-        print(write_result(out, "audit", summary, n, intervals(summary), detail))
-    if summary["accepted"] or summary["survivors"]:
+        print(write(out, parts, seed))
+    if any(part.counts.get("accepted") or part.counts.get("survivors") for part in parts.values()):
         raise typer.Exit(1)
 
 
-def summarise(
-    tried: Sequence[AttackRow], right: Sequence[HonestRow], changed: Sequence[MutantRow]
-) -> dict[str, float]:
-    """Counts and the three rates; what was deferred is no part of the honest ones."""
-    judged = [r.ruling for r in right if r.ruling and r.ruling.stage != "deferred"]
-    found: dict[str, float] = {
-        "attacks": len(tried),
-        "blind_attacks": sum(a.blind for a in tried),
-        "accepted": sum(a.ruling.passed for a in tried),
-        "honest": len(judged),
-        "refused": sum(not r.passed for r in judged),
-        "mutants": sum(m.different for m in changed),
-        "survivors": sum(m.different and m.ruling.passed for m in changed),
-        "equivalent_mutants": sum(m.kind == "same" for m in changed),
-        "undecided_mutants": sum(m.kind == "undecided" for m in changed),
+@dataclass(frozen=True)
+class Part:
+    """One of the three examinations: its counts for the summary, and its rows."""
+
+    counts: dict[str, int]
+    detail: dict[str, Any]
+
+
+def attack_part(rows: Sequence[AttackRow]) -> Part:
+    accepted = [a for a in rows if a.ruling.passed]
+    table = by(rows, lambda a: a.hack, lambda a: a.ruling.passed)
+    show("attacks accepted, by row of the catalogue", table)
+    for a in accepted:
+        print(f"ACCEPTED attack {a.name!r} ({a.hack}): {a.ruling.stage} {a.ruling.reason}")
+    counts = {"attacks": len(rows), "blind_attacks": sum(a.blind for a in rows), "accepted": len(accepted)}
+    return Part(counts, {"by_hack": _columns(table, "attacks", "accepted"), "all": [asdict(a) for a in rows]})
+
+
+def honest_part(rows: Sequence[HonestRow]) -> Part:
+    """What was deferred has no verdict and is not counted."""
+    judged = [(r, r.ruling) for r in rows if r.ruling and r.ruling.stage != "deferred"]
+    table = by(judged, lambda x: f"{x[0].family}, {x[0].dtype}", lambda x: not x[1].passed)
+    show("right kernels refused, by family and dtype", table)
+    refused = [r for r, ruling in judged if not ruling.passed]
+    for r in refused:
+        print(f"REFUSED a right kernel ({r.family}, {r.dtype}): {r.ruling.reason if r.ruling else ''}")
+    detail = {
+        "by_family_and_dtype": _columns(table, "honest", "refused"),
+        "stages": dict(Counter(ruling.stage for _, ruling in judged)),
+        "refusals": [asdict(r) for r in refused],
+        "left_out": [asdict(r) for r in rows if r.left_out],
     }
-    for rate, hits, n in RATES:
-        found[rate] = found[hits] / found[n] if found[n] else float("nan")
-    return found
+    return Part({"honest": len(judged), "refused": len(refused)}, detail)
+
+
+def mutant_part(rows: Sequence[MutantRow], kernels: int) -> Part:
+    different = [m for m in rows if m.different]
+    table = by(different, lambda m: m.category, lambda m: m.ruling.passed)
+    show("mutants surviving, by category", table)
+    survivors = [m for m in different if m.ruling.passed]
+    for m in survivors:
+        print(f"SURVIVED {m.category} ({m.kind}): {m.before}  ->  {m.after}: {m.evidence}")
+    same, undecided = ([m for m in rows if m.kind == kind] for kind in ("same", "undecided"))
+    reasons = yaml.safe_load(REASONS.read_text()) if REASONS.is_file() else {}
+    counts = {"mutants": len(different), "survivors": len(survivors)}
+    detail = {
+        "kernels": kernels,
+        "by_category": _columns(table, "mutants", "survivors"),
+        "stages": dict(Counter(m.ruling.stage for m in different)),
+        "survivors": [asdict(m) for m in survivors],
+        "refused_equivalents": [asdict(m) for m in same if not m.ruling.passed],
+        "undecided": [asdict(m) | {"by_hand": reasons.get(m.digest, "not looked at")} for m in undecided],
+    }
+    return Part(counts | {"equivalent_mutants": len(same), "undecided_mutants": len(undecided)}, detail)
+
+
+def write(out: Path, parts: Mapping[str, Part], seed: int) -> Path:
+    """Writes the file; a part that was not run stays as an earlier run wrote it, under that run's commit."""
+    path = out / f"audit.{device_stem()}.json"
+    detail = json.loads(path.read_text())["detail"] if path.is_file() else {}
+    for name, part in parts.items():
+        run = {"commit": commit(), "command": command(), "seed": seed, "counts": part.counts}
+        detail[name] = run | part.detail
+    summary: dict[str, Any] = {}
+    for part in detail.values():
+        summary |= part["counts"]
+    intervals = {}
+    for rate, hits, rows in RATES:
+        if summary.get(rows):
+            summary[rate] = summary[hits] / summary[rows]
+            intervals[rate] = wilson(summary[hits], summary[rows])
+    n = sum(summary.get(rows, 0) for _, _, rows in RATES)
+    return write_result(out, "audit", summary, n, intervals, detail)
 
 
 RATES = (
@@ -117,92 +169,14 @@ RATES = (
 )
 
 
-def intervals(summary: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """95%, Wilson."""
-    return {rate: wilson(int(summary[hits]), int(summary[n])) for rate, hits, n in RATES}
+def show(title: str, counts: Counts) -> None:
+    print(title)
+    for name, (rows, hits) in counts.items():
+        print(f"  {name:28} {hits:5} of {rows}")
+    rows, hits = (sum(column) for column in zip(*counts.values(), strict=True)) if counts else (0, 0)
+    low, high = wilson(hits, rows)
+    print(f"  {'together':28} {hits:5} of {rows} = {hits / max(1, rows):.2%} (95%: {low:.2%} to {high:.2%})")
 
 
-def details(
-    tried: Sequence[AttackRow],
-    right: Sequence[HonestRow],
-    changed: Sequence[MutantRow],
-    kernels: int,
-    seed: int,
-) -> dict[str, Any]:
-    return {
-        "seed": seed,
-        "attacks": {
-            "by_hack": _table(_by_hack(tried), "attacks", "accepted"),
-            "all": [asdict(a) for a in tried],
-        },
-        "honest": {
-            "by_family_and_dtype": _table(_by_family(right), "honest", "refused"),
-            "stages": dict(Counter(r.ruling.stage for r in right if r.ruling)),
-            "refusals": [asdict(r) for r in right if r.ruling and not r.ruling.passed],
-            "left_out": [asdict(r) for r in right if r.left_out],
-        },
-        "mutants": {
-            "kernels": kernels,
-            "by_category": _table(_by_category(changed), "mutants", "survivors"),
-            "survivors": [asdict(m) for m in changed if m.different and m.ruling.passed],
-            "refused_equivalents": [asdict(m) for m in changed if m.kind == "same" and not m.ruling.passed],
-            "undecided": _undecided(changed),
-            "stages": dict(Counter(m.ruling.stage for m in changed if m.different)),
-        },
-    }
-
-
-def _undecided(changed: Sequence[MutantRow]) -> list[dict[str, Any]]:
-    """Each with what a look by hand found, where there was one."""
-    reasons = yaml.safe_load(REASONS.read_text()) if REASONS.is_file() else {}
-    rows = [m for m in changed if m.kind == "undecided"]
-    return [asdict(m) | {"by_hand": reasons.get(m.digest, "not looked at")} for m in rows]
-
-
-def _by_hack(tried: Sequence[AttackRow]) -> Counts:
-    return by(tried, lambda a: a.hack, lambda a: a.ruling.passed)
-
-
-def _by_family(right: Sequence[HonestRow]) -> Counts:
-    judged = [(r, r.ruling) for r in right if r.ruling and r.ruling.stage != "deferred"]
-    return by(judged, lambda x: f"{x[0].family}, {x[0].dtype}", lambda x: not x[1].passed)
-
-
-def _by_category(changed: Sequence[MutantRow]) -> Counts:
-    return by([m for m in changed if m.different], lambda m: m.category, lambda m: m.ruling.passed)
-
-
-def _table(counts: Counts, rows: str, hits: str) -> dict[str, dict[str, int]]:
+def _columns(counts: Counts, rows: str, hits: str) -> dict[str, dict[str, int]]:
     return {name: {rows: n, hits: found} for name, (n, found) in counts.items()}
-
-
-def _print(
-    summary: Mapping[str, float],
-    tried: Sequence[AttackRow],
-    right: Sequence[HonestRow],
-    changed: Sequence[MutantRow],
-) -> None:
-    for title, counts in (
-        ("attacks accepted, by row of the catalogue", _by_hack(tried)),
-        ("right kernels refused, by family and dtype", _by_family(right)),
-        ("mutants surviving, by category", _by_category(changed)),
-    ):
-        if counts:
-            print(title)
-            for name, (n, hits) in counts.items():
-                print(f"  {name:28} {hits:5} of {n}")
-    for a in tried:
-        if a.ruling.passed:
-            print(f"ACCEPTED attack {a.name!r} ({a.hack}): {a.ruling.stage} {a.ruling.reason}")
-    for r in right:
-        if r.ruling and not r.ruling.passed:
-            print(f"REFUSED a right kernel ({r.family}, {r.dtype}): {r.ruling.reason}")
-    for m in changed:
-        if m.different and m.ruling.passed:
-            print(f"SURVIVED {m.category} ({m.kind}): {m.before}  ->  {m.after}: {m.evidence}")
-    bounds = intervals(summary)
-    for rate, found, rows in RATES:
-        if summary[rows]:
-            low, high = bounds[rate]
-            share = f"{summary[rate]:.2%} (95%: {low:.2%} to {high:.2%})"
-            print(f"{rate.replace('_', ' '):20} {summary[found]:.0f} of {summary[rows]:.0f} = {share}")

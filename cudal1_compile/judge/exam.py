@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, prod
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ from cudal1_fx_passes.program import ITEM_BYTES, Axis, Literal, Program, Ref
 
 LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer distributions run
 HUGE_ELEMENTS = 1 << 26
+SMALL_ELEMENTS = 1 << 17
+BEYOND_A_BLOCK = 261  # a size that few blocks cover and no tile divides
 EXPECTED_BYTES = 16  # an output element's oracle and tolerance
 MIN_CASES = 2
 
@@ -127,7 +129,7 @@ def _case(
             return case
         if _has_nonfinite_literal(program):
             return case
-        if name in COHERENT:
+        if name in COHERENT and not sizes:
             return None
     return None
 
@@ -183,14 +185,22 @@ def _too_large(program: Program, cases: int, room_bytes: int) -> str | None:
 def _size_variants(program: Program, count: int) -> Iterator[Mapping[str, int]]:
     """Sizes of the symbolic axes for each case: every second one has others, some larger than the example's."""
     free = _independent_symbolic(program)
-    doubles = tensor_elements(program) << len(free) <= LARGE_ELEMENTS
+    elements = tensor_elements(program)
+    doubles = elements << len(free) <= LARGE_ELEMENTS
+    # where that is cheap: a grid that drops the last block is right for a small example and for its double
+    grown = elements * prod(BEYOND_A_BLOCK / max(1, a.size) for a in free)
+    least = BEYOND_A_BLOCK if grown <= SMALL_ELEMENTS else 0
     for i in range(count):
         if not free or i % 2 == 0:
             yield {}
             continue
         turn = (i // 2) % 5
         yield {
-            a.name: (a.size + 1, 1, 7, 2 * a.size + 3 if doubles else a.size + 2, max(1, a.size - 1))[turn]
+            a.name: (
+                *(a.size + 1, 1, 7),
+                max(least, 2 * a.size + 3 if doubles else a.size + 2),
+                max(1, a.size - 1),
+            )[turn]
             for a in free
         }
 

@@ -80,7 +80,10 @@ def test_the_figures_and_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     low, high = body["intervals"]["attacks_accepted"]
     assert low == 0.0 < high < 1.0
     assert body["n"] == found["attacks"] + found["honest"] + found["mutants"]
-    assert "attacks accepted     0 of" in capsys.readouterr().out
+    assert "attacks accepted, by row of the catalogue" in capsys.readouterr().out
+    command.audit(attacks_only=True, out=tmp_path)  # the other parts stay
+    again = json.loads((tmp_path / "audit.host.json").read_text())
+    assert again["summary"] == found and again["detail"]["mutants"] == detail["mutants"]
 
 
 def test_a_judge_that_accepts_all_is_found_out(
@@ -92,7 +95,7 @@ def test_a_judge_that_accepts_all_is_found_out(
     assert end.value.exit_code == 1
     shown = capsys.readouterr().out
     assert "ACCEPTED attack" in shown and "SURVIVED" in shown
-    assert "honest refused       0 of 1 " in shown
+    assert "together                         0 of 1 = 0.00%" in shown
 
 
 def test_a_judge_that_refuses_all_is_found_out() -> None:

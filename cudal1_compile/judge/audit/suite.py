@@ -14,7 +14,7 @@ from typing import Literal
 
 import cudal1_compile.judge.audit as folder
 from cudal1_compile.judge.audit.attacks import Attack, attacks_for
-from cudal1_compile.judge.audit.regions import region, region_names
+from cudal1_compile.judge.audit.regions import region
 from cudal1_fx_passes.program import Program
 
 
@@ -45,15 +45,10 @@ def blind_attacks() -> list[Attack]:
 def _blind_modules() -> Iterator[ModuleType]:
     for item in pkgutil.iter_modules(folder.__path__):
         if item.name.startswith("blind_"):
-            yield _load(item.name)
-
-
-def _load(name: str) -> ModuleType:
-    return importlib.import_module(f"{folder.__name__}.{name}")
+            yield importlib.import_module(f"{folder.__name__}.{item.name}")
 
 
 def _blind_program(attack: Attack) -> Program:
-    if attack.region in region_names():
-        return region(attack.region)
-    found: Program = _load("blind_regions").region(attack.region)
+    find = next(m.blind_region for m in _blind_modules() if hasattr(m, "blind_region"))
+    found: Program = find(attack.region)
     return found

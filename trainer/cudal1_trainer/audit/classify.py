@@ -22,7 +22,7 @@ from cudal1_trainer.audit.mutate import Mutant
 from cudal1_trainer.audit.witness import Reference, Right, Unclear, Wrong, look
 
 # lines on which only integers are computed: loops, guards, indices, addresses, the launch plan, barriers
-_CONTROL = re.compile(r"for \(.*\{$|if \([a-z] [<>]=? |(const )?int |// |vload<|__sync")
+_CONTROL = re.compile(r"for \(.*\{$|if \(([a-z]|threadIdx\.x) [<>=]=? |(const )?int |// |vload<|__sync")
 
 
 @dataclass(frozen=True, slots=True)

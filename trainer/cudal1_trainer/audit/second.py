@@ -177,7 +177,7 @@ class _Machine:
         """The result, its exactness, and the size of what an accumulator adds up."""
         x = operands[0]
         data, exact, inside = (np.broadcast_to(a, shape) for a in (x.data, x.exact, x.inside))
-        if op.fn == "dot":
+        if op.fn in _PRODUCTS:
             y = operands[1]
             data, exact, inside = data * y.data, exact & y.exact, inside & np.broadcast_to(y.inside, shape)
         kept = [i for i, a in enumerate(grid) if a not in op.over]
@@ -189,8 +189,8 @@ class _Machine:
 
         correction = operands[1].data.item() if op.fn == "var" else 0.0
         terms, valid = flat(data), flat(inside)
-        if self.noise is not None and op.fn == "var":  # deviations err by what their operand's rounding is
-            terms = terms * (1.0 + self.noise.uniform(-1.0, 1.0, terms.shape) * 2.0**-24)
+        if self.noise is not None and op.fn in _ROUNDED_TERMS:
+            terms = terms * (1.0 + self.noise.uniform(-1.0, 1.0, terms.shape) * _ROUNDED_TERMS[op.fn])
         return _fold(op.fn, terms, valid, flat(exact), correction)
 
 
@@ -206,8 +206,8 @@ def _fold(fn: str, x: Array, valid: Array, exact: Array, correction: float) -> t
         return fold(np.where(valid, x, fill)), good, none
     x = np.where(valid, x, 0)
     size = np.abs(x).sum(-1)
-    if fn in ("sum", "dot"):
-        return x.sum(-1), good & _adds_exactly(x), size * (2.0 + np.sqrt(n))
+    if fn in ("sum", *_PRODUCTS):
+        return x.sum(-1), good & _adds_exactly(x) & (fn != "dot_tf32"), size * (2.0 + np.sqrt(n))
     if fn == "mean":
         return x.sum(-1) / n, good & _adds_exactly(x) & _power_of_two(n), size / n * (2.0 + np.sqrt(n))
     if fn == "var":
@@ -332,7 +332,10 @@ _POINTWISE: dict[str, tuple[_Function, bool, float]] = {
     "erf": (_erf, False, 1.0),
     "pow": (np.power, False, 0.0),
 }
-_SUMMING = ("sum", "mean", "dot", "var", "logsumexp")
+_PRODUCTS = ("dot", "dot_tf32")
+_SUMMING = ("sum", "mean", "var", "logsumexp", *_PRODUCTS)
+# by how much each term errs: a deviation as its operand's rounding does, a product as TF32 operands do
+_ROUNDED_TERMS = {"var": 2.0**-24, "dot_tf32": 2.0**-9}
 _FOLDS: dict[str, tuple[float, Callable[[Array], Array]]] = {
     "amax": (-np.inf, lambda x: x.max(-1)),
     "amin": (np.inf, lambda x: x.min(-1)),
