@@ -39,6 +39,7 @@ _TWO_SIDED = _JUMPS | {
     "pow",
 }
 _TOGETHER = {"mul", "fma", "where"}  # 0 * 0, or the choice not taken: no operand moved alone shows the error
+_POLES = {"div", "reciprocal"}  # between the ends of a divisor's error, where no other probe looks
 _PERIODIC = {"sin", "cos"}  # a large error may span whole periods, which no probe sees
 
 
@@ -195,6 +196,10 @@ def _pointwise(
             moved = trace.run(op, {**values, name: _move(values[name], error, sign)})
             step = _distance(moved, result)
             total = step if total is None else torch.maximum(total, step) if sign < 0 else total + step
+        divisor = op.operands[-1]
+        if op.fn in _POLES and isinstance(divisor, Ref) and divisor.name == name:
+            at_pole = trace.run(op, {**values, name: torch.where(values[name].abs() <= error, 0.0, values[name])})
+            total = torch.maximum(total, _distance(at_pole, result)) if total is not None else None
     erring = {name: e for name in _operands(op) if (e := errors[name]) is not None}
     if op.fn in _TOGETHER and total is not None and len(erring) > 1:
         for sign in (1.0, -1.0):

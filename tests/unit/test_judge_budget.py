@@ -387,6 +387,18 @@ out0 i64[d0] = t1
 """
 
 
+@pytest.mark.parametrize("op", ["div(in2, t0)", "reciprocal(t0)"])
+def test_nothing_is_known_of_a_division_by_what_may_be_zero(op: str) -> None:
+    """A difference of 1 of values of 1e8 (and of 1e6): the divisor is zero somewhere between 1 - 12 and 1 + 12."""
+    program = parse_program(
+        "region v1\ndims d0=2\nin0 f32[d0]\nin1 f32[d0]\nin2 f32[d0]\nt9 f32[d0] = mul(in0, in1)\n"
+        f"t0 f32[d0] = sub(t9, in2)\nt1 f32[d0] = {op}\nout0 f32[d0] = t1\n"
+    )
+    in0, in1 = torch.tensor([1e4, 1e3]), torch.tensor([1e4, 1e3])
+    (found,) = bounded_outputs(program, [in0, in1, in0 * in1 - 1.0])
+    assert found.error is not None and found.error.isinf().tolist() == [True, False]
+
+
 def test_an_argmax_may_keep_what_eager_rounds_and_no_less() -> None:
     exam = prepare_exam(parse_program(TIES), SEED, CPU, 1 << 30)
     assert isinstance(exam, Exam)
