@@ -37,6 +37,13 @@ PROGRAMS = {
         "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,k0,k1]",
         "t0 f32[d0,d1,d4,d5] = dot_tf32(in0[d2=d4+k0-1, d3=d5+k1-2], in1) over k0,k1\nout0 f32[d0,d1,d4,d5] = t0",
     ),
+    "depthwise in three dimensions, strided, with a tail": (
+        "d0=2 d1=4 d2=6 d3=9 d4=8 d5=6 d6=5 d7=4 k0=3 k1=3 k2=3",
+        "in0 f16[d0,d1,d2,d3,d4]\nin1 f16[d1,k0,k1,k2]\nin2 f16[d1]",
+        "t0 f16[d0,d1,d5,d6,d7] = dot(in0[d2=d5+k0-1, d3=2*d6+k1-1, d4=2*d7+k2-1], in1) over k0,k1,k2\n"
+        "t1 f16[d0,d1,d5,d6,d7] = add(t0, in2)\nt2 f16[d0,d1,d5,d6,d7] = relu(t1)\n"
+        "out0 f16[d0,d1,d5,d6,d7] = t2",
+    ),
     "transposed": (
         "d0=2 d1=6 d2=5 d3=12 d4=9 k0=3",
         "in0 f32[d0,d1,d2]\nin1 f32[d1,d3,k0]",

@@ -18,6 +18,7 @@ from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel
 from cudal1_trainer.teachers.split import write_split
 from cudal1_trainer.teachers.stage import Buffer, Plan
+from cudal1_trainer.teachers.strips import StripWriter
 from cudal1_trainer.teachers.transposed import write_transposed
 from cudal1_trainer.teachers.windows import WindowWriter
 
@@ -31,7 +32,8 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
         if stage.kind == "window":
             kernels.append(WindowWriter(stage, schedule, name).write())
         elif stage.kind == "product":
-            kernels.append(ProductWriter(stage, schedule, name).write())
+            product = StripWriter if schedule.mapping == "strip" else ProductWriter
+            kernels.append(product(stage, schedule, name).write())
         elif stage.kind == "scan":
             kernels.append(ScanWriter(stage, schedule, name).write())
         elif schedule.mapping == "transpose":

@@ -207,15 +207,15 @@ class ProductWriter:
             self._after(space, known)
         lines.text[-1] += ");"
 
-    def _after(self, space: Space, known: Sequence[str] = ()) -> None:
-        """What follows the sum, and the stores. `known`: index lines that stand already."""
+    def _after(self, space: Space, known: Sequence[str] = (), total: str = "") -> None:
+        """What follows the sum, and the stores. `known`: index lines that stand already. `total`: the sum."""
         dot = self.sides.dot
         held = {b.value for b in self.stage.loads} | {dot.name}
         inside = closure(self.program, [w.value for w in self.stage.writes], held)
         ops = [o for o in self.stage.ops if o.name in inside]
         wanted = {n for o in ops for n in read_names(o)} | {w.value for w in self.stage.writes}
         loads = in_order(b for b in self.stage.loads if b.value in wanted and b.value != dot.name)
-        elements = Elements(self.program, space, None, spelled={dot.name: dot.name})
+        elements = Elements(self.program, space, None, spelled={dot.name: total or dot.name})
         self.lines.add(*[x for x in elements.index_lines([*loads, *self.stage.writes], ops) if x not in known])
         self.lines.add(*[elements.load(b)[0] or "" for b in loads])
         self.lines.add(*[line for o in ops for line in elements.statements(o)])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Op, Ref, operand_axes
+from cudal1_fx_passes.program import Index, Op, Ref, operand_axes
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
 
 THREADS = 256
+MAX_WEIGHTS = 64  # in registers
 DIRECT_TERMS = 512  # at most, of one thread's loop
 # rows, columns, depth of a tile; the depth is doubled for half types
 TILES = ((128, 64, 16), (128, 128, 16), (128, 32, 16), (64, 64, 16), (64, 32, 32), (32, 128, 16), (128, 8, 16))
@@ -54,10 +55,10 @@ def schedules(stage: Stage) -> list[StageSchedule]:
         return []
     sides = Sides(stage)
     program = stage.program
-    rows, columns, depth = (program.size(axes) for axes in (sides.m, sides.n, sides.over))
+    tall, columns, depth = (program.size(axes) for axes in (sides.m, sides.n, sides.over))
     found = []
     if sides.arithmetics and columns > 1:
-        tiles = sorted(TILES, key=lambda t: _waste(rows, columns, t))
+        tiles = sorted(TILES, key=lambda t: _waste(tall, columns, t))
         forms = ["", TAPS] if sides.taps and program.size(sides.channels) >= DEEP else [""]
         if phases_of(sides.a):
             forms = [PHASED + f for f in forms]
@@ -70,6 +71,8 @@ def schedules(stage: Stage) -> list[StageSchedule]:
             ]
     if depth <= DIRECT_TERMS:
         direct = [StageSchedule("direct", 1, block) for block in (256, 128)]
+        if slides_of(stage, sides) is not None:
+            direct = [StageSchedule("strip", rows, block) for rows in (8, 4) for block in (256, 128)] + direct
         found = direct + found if columns < 8 else found + direct
     return found
 
@@ -116,3 +119,29 @@ class Sides:
         if dtypes == {"f32"}:
             return ("f32_split", "f32") if stage.program.size(self.over) >= 64 else ("f32",)
         return tuple(dtypes) if dtypes in ({"f16"}, {"bf16"}) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slide:
+    """One axis along which a window slides: read at stride * out + window - padding."""
+
+    read: str
+    out: str
+    window: str
+    stride: int
+    index: Index
+
+
+def slides_of(stage: Stage, sides: Sides) -> tuple[Slide, Slide] | None:
+    """The two innermost axes of the result, where a window slides over both."""
+    order = memory_order(stage)
+    found = {}
+    for axis, index in sides.a.access:
+        terms = {a: factor for factor, a in index.terms}
+        outs, windows = [a for a in terms if a in order], [a for a in terms if a in sides.taps]
+        if len(terms) == 2 and index.divisor == 1 and outs and windows and terms[windows[0]] == 1:
+            found[outs[0]] = Slide(axis, outs[0], windows[0], terms[outs[0]], index)
+    if len(order) < 3 or not set(order[-2:]) <= set(found) or sides.b.access:
+        return None
+    row, last = found[order[-2]], found[order[-1]]
+    return (row, last) if stage.program.size((row.window, last.window)) <= MAX_WEIGHTS else None

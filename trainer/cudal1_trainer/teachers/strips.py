@@ -1,0 +1,100 @@
+"""Writes product stages without tiles whose window slides over two axes: one thread a strip of outputs.
+
+A thread has `vector` outputs below one another. It walks over the rows that they read, loads a row's part of the
+window once, and adds it to every output that it belongs to; the weights stay in registers. A 3x3 window over
+strips of 8 loads 3.75 values an output instead of 9.
+"""
+
+from __future__ import annotations
+
+from cudal1_fx_passes.program import Index, Ref
+from cudal1_trainer.teachers.expression import COMPUTE_TYPE
+from cudal1_trainer.teachers.pointwise import memory_order
+from cudal1_trainer.teachers.product import ProductWriter
+from cudal1_trainer.teachers.product_sides import Slide, slides_of
+from cudal1_trainer.teachers.source import Kernel, signature
+from cudal1_trainer.teachers.space import Space, Var, axis_index, size_of
+
+
+class StripWriter(ProductWriter):
+    """One product stage in strips."""
+
+    def write(self) -> Kernel:
+        s, lines, dot = self.schedule, self.lines, self.sides.dot
+        slides = slides_of(self.stage, self.sides)
+        assert slides is not None
+        row, last = slides
+        outer = memory_order(self.stage)[:-2]
+        total = f"{size_of(outer)} * cdiv({row.out}, {s.vector}) * {last.out}"
+        space = Space(self.program, (Var("g", outer),))
+        with lines.block(signature(self.name, s.block, self.stage.reads, self.stage.writes)):
+            lines.add(f"const int i = blockIdx.x * {s.block} + threadIdx.x;", f"if (i >= {total}) return;")
+            lines.add(f"const int g = i / (cdiv({row.out}, {s.vector}) * {last.out});")
+            lines.add(f"const int first = i / {last.out} % cdiv({row.out}, {s.vector}) * {s.vector};")
+            lines.add(f"const int {axis_index(last.out)} = i % {last.out};")
+            used = {a for x in (self.sides.a, self.sides.b) for a in self._used_axes(x, space)}
+            known = [line for a in outer if a in used and (line := space.index_line(a))]
+            lines.add(*known, f"{COMPUTE_TYPE[dot.dtype]} {dot.name}[{s.vector}] = {{}};")
+            self._walk(row, last, space)
+            lines.add("#pragma unroll")
+            with lines.block(f"for (int j = 0; j < {s.vector}; j++)"):
+                lines.add(f"const int {axis_index(row.out)} = first + j;")
+                lines.add(f"if ({axis_index(row.out)} >= {row.out}) break;")
+                self._after(space, known, f"{dot.name}[j]")
+        names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
+        grid = f"cdiv({total}, {s.block})"
+        return Kernel(self.name, "\n".join(lines.text), grid, str(s.block), names)
+
+    def _walk(self, row: Slide, last: Slide, space: Space) -> None:
+        """Loops over what is summed besides the two window axes, then over the rows that the strip reads."""
+        lines, sides = self.lines, self.sides
+        others = [a for a in sides.over if a not in (row.window, last.window)]
+        depth = lines.depth
+        for at, axis in enumerate(others):
+            lines.add(f"for (int {axis_index(axis)} = 0; {axis_index(axis)} < {axis}; {axis_index(axis)}++) {{")
+            lines.depth += 1
+            waiting = {row.out, last.out, *others[at + 1 :]}
+            self._enter([i for i in sides.a.access if axis in _axes(i[1]) and not waiting & _axes(i[1])], space)
+        self._weights(row, last, space)
+        y = f"{'' if row.stride == 1 else f'{row.stride} * '}first + y"
+        lines.add("#pragma unroll")
+        with lines.block(f"for (int y = 0; y < {row.stride * (self.schedule.vector - 1)} + {row.window}; y++)"):
+            place = axis_index(row.read)
+            lines.add(f"const int {place} = {y}{f' - {-row.index.offset}' if row.index.offset else ''};")
+            lines.add(f"if ({place} < 0 || {place} >= {row.read}) continue;", "#pragma unroll")
+            w = axis_index(last.window)
+            with lines.block(f"for (int {w} = 0; {w} < {last.window}; {w}++)"):
+                self._enter([(last.read, last.index)], space)
+                self._accumulate(row, last, space)
+        while lines.depth > depth:
+            lines.depth -= 1
+            lines.add("}")
+
+    def _enter(self, items: list[tuple[str, Index]], space: Space) -> None:
+        """Indices of what is read at another place; the loop goes on where one lies outside."""
+        for item in items:
+            places, outside = self._places(Ref(self.sides.a.name, (item,)), space)
+            self.lines.add(*places, *([f"if ({' || '.join(outside)}) continue;"] if outside else []))
+
+    def _weights(self, row: Slide, last: Slide, space: Space) -> None:
+        lines = self.lines
+        u, w = axis_index(row.window), axis_index(last.window)
+        lines.add(f"{COMPUTE_TYPE[self.sides.dot.dtype]} w[{row.window}][{last.window}];", "#pragma unroll")
+        with lines.block(f"for (int {u} = 0; {u} < {row.window}; {u}++)"):
+            lines.add("#pragma unroll")
+            with lines.block(f"for (int {w} = 0; {w} < {last.window}; {w}++)"):
+                lines.add(f"w[{u}][{w}] = {self._value(self.sides.b.name, space)};")
+
+    def _accumulate(self, row: Slide, last: Slide, space: Space) -> None:
+        lines, dot = self.lines, self.sides.dot.name
+        moved = {a: axis_index(a) for a, _ in self.sides.a.access}
+        value = self._value(self.sides.a.name, Space(self.program, space.variables, moved))
+        u, w = axis_index(row.window), axis_index(last.window)
+        lines.add("#pragma unroll")
+        with lines.block(f"for (int j = 0; j < {self.schedule.vector}; j++)"):
+            lines.add(f"const int {u} = y - {'j' if row.stride == 1 else f'{row.stride} * j'};")
+            lines.add(f"if ({u} >= 0 && {u} < {row.window}) {dot}[j] += {value} * w[{u}][{w}];")
+
+
+def _axes(index: Index) -> set[str]:
+    return {a for _, a in index.terms}
