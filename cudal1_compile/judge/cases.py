@@ -20,7 +20,8 @@ from cudal1_compile.judge.arena import Arena, input_specs
 from cudal1_compile.judge.bounds import last_uses
 from cudal1_compile.judge.compare import Expected, Measured, expect, measure, read, refusal
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Program, Ref
+from cudal1_fx_passes.products import match_convolution
+from cudal1_fx_passes.program import Op, Program, Ref
 
 CALL = "a call"  # the inputs of a user's call, which may be anything
 # distributions with many equal terms in a sum, whose roundings do not average out (budget.growth)
@@ -162,9 +163,15 @@ def oracle_bytes(program: Program, sizes: Mapping[str, int]) -> int:
     last = last_uses(program)
     for i, op in enumerate(program.ops):
         held += elements(op.axes)
-        peak = max(peak, held + PROBE_COPIES * elements((*op.axes, *op.over)))
+        peak = max(peak, held + PROBE_COPIES * elements((*op.axes, *_spread_over(program, op))))
         held -= sum(elements(program.value_axes[name]) for name in last.get(i, ()))
     return BOUNDED_BYTES * peak
+
+
+def _spread_over(program: Program, op: Op) -> tuple[str, ...]:
+    """The summed axes over which an operation's terms lie side by side: none where a library adds them up."""
+    read_in_place = OPS[op.fn].kind is Kind.DOT and not any(isinstance(x, Ref) and x.access for x in op.operands)
+    return () if read_in_place or match_convolution(program, op) is not None else op.over
 
 
 def parallel_axis(program: Program, sizes: Mapping[str, int]) -> str | None:

@@ -7,6 +7,7 @@ result's axes before each operation. This is the meaning of Region text V1, not 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -143,7 +144,10 @@ def round_to_tf32(x: Tensor) -> Tensor:
 
 def _convolution(p: Program, op: Op, values: dict[str, Tensor], extent: Mapping[str, int]) -> Tensor | None:
     """A `dot` that is a convolution, by torch's own; None for any other. In full precision, whatever the flags."""
-    found = match_convolution(p, op) if all(extent[a.name] == a.size for a in p.axes) else None
+    if OPS[op.fn].kind is not Kind.DOT:
+        return None
+    sized = replace(p, axes=tuple(replace(a, size=extent[a.name]) for a in p.axes))
+    found = match_convolution(sized, op)
     if found is None:
         return None
     operands = [values[x.name] for x in op.operands if isinstance(x, Ref)]
@@ -152,7 +156,7 @@ def _convolution(p: Program, op: Op, values: dict[str, Tensor], extent: Mapping[
     allowed = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     try:
-        made: Tensor = run_convolution(p, op, found, (operands[0], operands[1]))
+        made: Tensor = run_convolution(sized, op, found, (operands[0], operands[1]))
         return made
     finally:
         torch.backends.cudnn.allow_tf32 = allowed

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cudal1_compile.judge.cases import oracle_bytes
 from cudal1_fx_passes.evaluate import evaluate, round_to_tf32
 from cudal1_fx_passes.products import match_convolution
 from cudal1_fx_passes.program import Program
@@ -111,3 +114,15 @@ def test_tf32_rounds_the_operands_of_the_native_reference_only() -> None:
     assert torch.equal(
         round_to_tf32(torch.tensor([1.0 + 2.0**-11, torch.inf])), torch.tensor([1.0 + 2.0**-10, torch.inf])
     )
+
+
+def test_a_slice_of_a_convolution_is_one_too() -> None:
+    """A large case is compared slice by slice: the sum's terms must never lie side by side."""
+    program = convolution(2, 1, 1)
+    x, w = tensor(2, 3, 10, 10), tensor(4, 3, 3, 3, seed=1)
+    (whole,) = evaluate(program, [x, w])
+    with mock.patch("cudal1_fx_passes.evaluate._dot", side_effect=AssertionError):
+        (part,) = evaluate(program, [x[1:], w], {"d0": 1})
+    torch.testing.assert_close(part, whole[1:])
+    few = oracle_bytes(program, {})
+    assert few < 16 * 10 * (x.numel() + w.numel() + whole.numel())
