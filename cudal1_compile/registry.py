@@ -208,17 +208,21 @@ def _start(
 ) -> KernelFunction:
     kernel = load_kernel(program, candidate, binary, device.index or 0)
     _kept.append(kernel)
+    return _guarded(entry_id, program, kernel.launch, device)
+
+
+def _guarded(entry_id: str, program: Program, launch: KernelFunction, device: torch.device) -> KernelFunction:
+    """The kernel, or its region where a launch is refused. The first call is compared with the region."""
     reference = load_reference(program, device)
-    call = _with_fallback(kernel.launch, reference)
-    wrong = partial(refute, entry_id, program)
-    compare = checked(kernel.launch, reference, program, device, wrong)
+    call = _with_fallback(launch, reference)
+    compare = checked(launch, reference, program, device, partial(refute, entry_id, program))
 
     def first(*args: Any) -> None:
         if is_capturing(device):
-            return kernel.launch(*args)  # a later call is the first then
+            return launch(*args)  # a later call is the first then
         with _lock:
             if not are_refuted([entry_id]):
-                _switches[call](kernel.launch)  # from now on a call costs no test
+                _switches[call](launch)  # from now on a call costs no test
         return compare(*args)
 
     _switches[call](first)
