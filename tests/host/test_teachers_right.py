@@ -372,6 +372,37 @@ out1 f32[d1] = t2
 """,
         r"split/split_block\.4\.\d+\.r\.s",
     ),
+    "odd_number_of_elements": (
+        """region v1
+dims d0=26401
+in0 f32[d0]
+in1 bool[d0]
+in2 f16[d0]
+t0 f32[d0] = add(in0, 0.25)
+t1 bool[d0] = gt(t0, -0.49)
+t2 f32[d0] = where(in1, t0, 0.0)
+t3 f32[d0] = cast(in2)
+t4 f32[d0] = add(t2, t3)
+out0 f32[d0] = t4
+out1 bool[d0] = t1
+""",
+        r"pointwise/ragged",
+    ),
+    "rows_of_odd_length": (
+        """region v1
+dims d0=13 d1=1023 d2=3
+in0 bf16[d2,d0,d1]
+in1 bf16[d1]
+in2 f32[d0]
+t0 bf16[d0,d1,d2] = mul(in0, in1)
+t1 f32[d0,d1,d2] = cast(t0)
+t2 f32[d0,d1,d2] = add(t1, in2)
+t3 bf16[d0,d1,d2] = cast(t2)
+out0 bf16[d0,d2,d1] = t3
+out1 f32[d0,d2,d1] = t2
+""",
+        r"pointwise/ragged",
+    ),
     "transposed_copy_with_sums": (
         """region v1
 dims d0=2 d1=45 d2=3 d3=38

@@ -7,6 +7,7 @@
 //   types        f32 f16 bf16 f64 i64 i32 i16 i8 u8 bool (f16 and bf16 are 2-byte structs without arithmetic)
 //   constants    INFINITY NAN, lowest<T>() highest<T>() (-inf/inf, or the limits of an integer type), cdiv(a, b)
 //   memory       ld(p) st(p, v)   vload<V>(p, v) vstore<V>(p, v)   round_to<T>(x)
+//                vload<V>(p, from, to, v) vstore<V>(p, from, to, v): of V elements those in [from, to), p not aligned
 //                compute<T>: the compute type of T (float, double, int, long long, bool)
 //                atomic_add(p, v) atomic_max(p, v) atomic_min(p, v) on float, double, int, long long (NaN wins)
 //   indices      lane_id() warp_id() thread_id() block_threads(): of this thread in its block, in linear order
@@ -196,6 +197,25 @@ template <int V, class T, class A> CUDAL1_FN void vstore(T* p, A&& v) {
     for (int i = 0; i < n; i++) pack.item[i] = cudal1::Narrow<T>::from(v[k * n + i]);
     ((decltype(pack.word)*)p)[k] = pack.word;
   }
+}
+
+// Vectors at the ends of a row, or of rows whose length no vector divides: what is not read is 0.
+namespace cudal1 {
+template <int V, class T> CUDAL1_FN bool is_whole(const T* p, int from, int to) {
+  constexpr int bytes = cudal1::Split<V, T>::n * (int)sizeof(T);
+  return from <= 0 && to >= V && (unsigned long long)p % bytes == 0;
+}
+}  // namespace cudal1
+template <int V, class T, class A> CUDAL1_FN void vload(const T* p, int from, int to, A&& v) {
+  if (cudal1::is_whole<V>(p, from, to)) return vload<V>(p, v);
+#pragma unroll
+  for (int i = 0; i < V; i++) v[i] = i >= from && i < to ? cudal1::widen(p[i]) : compute<T>();
+}
+template <int V, class T, class A> CUDAL1_FN void vstore(T* p, int from, int to, A&& v) {
+  if (cudal1::is_whole<V>(p, from, to)) return vstore<V>(p, v);
+#pragma unroll
+  for (int i = 0; i < V; i++)
+    if (i >= from && i < to) p[i] = cudal1::Narrow<T>::from(v[i]);
 }
 
 // ---------------------------------------------------------------- limits

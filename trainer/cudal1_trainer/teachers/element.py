@@ -34,6 +34,7 @@ class Elements:
     cached: bool = False
     spelled: dict[str, str] = field(default_factory=dict)
     late: dict[str, Buffer] = field(default_factory=dict)  # loads whose index is computed in this kernel
+    within: str = ""  # "from, to, " of vectors that may be cut at the ends of a row
 
     def is_vectored(self, buffer: Buffer) -> bool:
         return self.vector > 1 and self.axis in buffer.span
@@ -74,7 +75,7 @@ class Elements:
         chunk = "[k]" if self.cached else ""
         if self.is_wide(buffer):
             self.spelled[buffer.key] = f"{name}{chunk}[j]"
-            return f"vload<{self.vector}>({at}, {name}{chunk});", None
+            return f"vload<{self.vector}>({at}, {self.within}{name}{chunk});", None
         shifted = self._is_shifted(buffer)
         inside = f"{chunk}[j]" if shifted and self.cached else chunk
         self.spelled[buffer.key] = f"{name}{inside}"
@@ -130,13 +131,13 @@ class Elements:
         value = self.spelled[buffer.value]
         if self.is_wide(buffer):
             if value.endswith("[j]"):
-                return None, None, f"vstore<{self.vector}>({at}, {value.removesuffix('[j]')});"
+                return None, None, f"vstore<{self.vector}>({at}, {self.within}{value.removesuffix('[j]')});"
             array = f"r{buffer.name.removeprefix('out')}"
             kind = COMPUTE_TYPE[buffer.dtype]
             return (
                 f"{kind} {array}[{self.vector}];",
                 f"{array}[j] = {value};",
-                f"vstore<{self.vector}>({at}, {array});",
+                f"vstore<{self.vector}>({at}, {self.within}{array});",
             )
         if self.is_vectored(buffer):
             return None, f"st({at}, {value});", None

@@ -4,6 +4,8 @@ Mappings:
     exact    one vector a thread over the flattened space; an operand that lacks axes is found by division
     stride   the same space, walked by a grid that just fills the GPU
     rows     blocks along the innermost axis, one grid row for each of the rest: no division in the inner loop
+    ragged   as exact or rows where no vector divides the size: vectors stand where memory is aligned, and those at
+             the ends of the space or of a row are cut
 """
 
 from __future__ import annotations
@@ -82,7 +84,21 @@ def schedules(stage: Stage) -> list[StageSchedule]:
                 found.append(StageSchedule("stride", vector, block))
             if len(stage.kept) > 1 and not is_flat(stage) and inner >= block * vector // 2 and block <= 512:
                 found.append(StageSchedule("rows", vector, block))
+    found += _ragged_schedules(stage, largest)
     return sorted(found, key=lambda s: _rank(stage, s))
+
+
+def _ragged_schedules(stage: Stage, largest: int) -> list[StageSchedule]:
+    total, axis = stage.program.size(stage.kept), vector_axis(stage)
+    if axis is None or late_loads(stage) or total < 1 << 13:
+        return []
+    inner = total if is_flat(stage) else stage.program.axis[axis].size
+    if not all(is_unit_stride(b, axis) for b in stage.tensors if axis in b.span):
+        return []
+    wanted = max(2, 16 // widest_bytes(stage))
+    vectors = [v for v in (wanted, wanted // 2) if 2 <= v <= largest and not allows_vector(stage, v)]
+    blocks = (256, 128, 512) if is_flat(stage) else (256, 128, 64)
+    return [StageSchedule("ragged", v, b) for v in vectors for b in blocks if inner >= b * v // 2]
 
 
 def _rank(stage: Stage, s: StageSchedule) -> tuple[int, ...]:
@@ -92,16 +108,17 @@ def _rank(stage: Stage, s: StageSchedule) -> tuple[int, ...]:
 
 def write_pointwise(stage: Stage, schedule: StageSchedule, name: str) -> list[Kernel]:
     order = memory_order(stage)
-    if schedule.mapping == "rows":
+    if schedule.mapping == "rows" or (schedule.mapping == "ragged" and not is_flat(stage)):
         return [_write_rows(stage, schedule, name, order)]
     return [_write_flat(stage, schedule, name, order)]
 
 
-def _elements(stage: Stage, schedule: StageSchedule, variables: tuple[Var, ...]) -> Elements:
+def _elements(stage: Stage, schedule: StageSchedule, variables: tuple[Var, ...], within: str = "") -> Elements:
     spelled: dict[str, str] = {}
     space = Space(stage.program, tuple(v for v in variables if v.axes), registers=spelled)
     late = late_loads(stage)
-    return Elements(stage.program, space, vector_axis(stage), schedule.vector, spelled=spelled, late=late)
+    axis, within = vector_axis(stage), within if schedule.mapping == "ragged" else ""
+    return Elements(stage.program, space, axis, schedule.vector, spelled=spelled, late=late, within=within)
 
 
 def _visit(stage: Stage, elements: Elements) -> Iterator[str | list[str]]:
@@ -111,7 +128,7 @@ def _visit(stage: Stage, elements: Elements) -> Iterator[str | list[str]]:
 def _write_flat(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...]) -> Kernel:
     lines = Lines()
     total = size_of(order)
-    visit = _visit(stage, _elements(stage, s, (Var("i", order),)))
+    visit = _visit(stage, _elements(stage, s, (Var("i", order),), f"0, {total} - i, "))
     grid = f"cdiv({total}, {product(s.block, s.vector)})"
     with lines.block(signature(name, s.block, stage.reads, stage.writes)):
         start = f"blockIdx.x * {s.block} + threadIdx.x"
@@ -130,14 +147,17 @@ def _write_flat(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...
 def _write_rows(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...]) -> Kernel:
     lines = Lines()
     outer, inner = order[:-1], order[-1]
-    elements = _elements(stage, s, (Var("g", outer), Var("c", (inner,))))
+    elements = _elements(stage, s, (Var("g", outer), Var("c", (inner,))), f"-c, {inner} - c, ")
+    ragged = s.mapping == "ragged"
     with lines.block(signature(name, s.block, stage.reads, stage.writes)):
         lines.add("const int g = blockIdx.x;")
         start = f"blockIdx.y * {s.block} + threadIdx.x"
-        lines.add(f"const int c = {start if s.vector == 1 else f'({start}) * {s.vector}'};")
+        shift = f" - g * {inner} % {s.vector}" if ragged else ""  # the row starts so far behind an aligned place
+        lines.add(f"const int c = {start if s.vector == 1 else f'({start}) * {s.vector}'}{shift};")
         lines.add(f"if (c >= {inner}) return;")
         write_visit(lines, s.vector, _visit(stage, elements))
-    grid = f"dim3({size_of(outer)}, cdiv({inner}, {product(s.block, s.vector)}))"
+    reach = f"{inner} + {s.vector - 1}" if ragged else inner
+    grid = f"dim3({size_of(outer)}, cdiv({reach}, {product(s.block, s.vector)}))"
     return _kernel(name, lines, grid, s.block, stage.reads, stage.writes)
 
 
