@@ -75,12 +75,18 @@ def input_specs(inputs: Sequence[Tensor]) -> list[BufferSpec]:
 class Arena:
     """Buffers within one allocation, each aligned, guarded on both sides."""
 
-    def __init__(self, specs: Sequence[BufferSpec], device: torch.device, guard_gaps: bool = True) -> None:
-        """guard_gaps: the gaps of strided buffers are canaries; not so where whole storages are loaded."""
+    def __init__(
+        self, specs: Sequence[BufferSpec], device: torch.device, guard_gaps: bool = True, skew: int = 0
+    ) -> None:
+        """guard_gaps: the gaps of strided buffers are canaries; not so where whole storages are loaded.
+
+        skew: bytes, even, by which every buffer lies behind an aligned address.
+        """
         self.specs = tuple(specs)
         self._guard_gaps = guard_gaps
         offsets, total = _place(specs)
-        self._bytes = torch.tensor(CANARY, dtype=torch.uint8, device=device).repeat(total // len(CANARY))
+        canaries = torch.tensor(CANARY, dtype=torch.uint8, device=device)
+        self._bytes = canaries.repeat((total + skew) // len(CANARY))[skew:]
         self.views = [self._view(s, o) for s, o in zip(specs, offsets, strict=True)]
         self._whole = [self._span(s, o) for s, o in zip(specs, offsets, strict=True)]
         self._guards = self._guard_places(offsets, total).to(device)
@@ -90,9 +96,9 @@ class Arena:
     def size_bytes(self) -> int:
         return self._bytes.numel()
 
-    def poison(self, byte: int) -> None:
-        """Fills every element (not the gaps, which are canaries) with a byte pattern."""
-        for spec, view in zip(self.specs, self.views, strict=True):
+    def poison(self, byte: int, count: int | None = None) -> None:
+        """Fills every element (not the gaps, which are canaries) of the first buffers with a byte pattern."""
+        for spec, view in zip(self.specs[:count], self.views[:count], strict=True):
             size = spec.dtype.itemsize
             value = int.from_bytes(bytes([byte]) * size, "little", signed=size > 1)
             view.view(_INTEGER_OF_SIZE[size]).fill_(value)

@@ -15,7 +15,7 @@ from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.arena import POISONS, Arena, output_specs, scratch_specs
 from cudal1_compile.judge.baseline import Baseline, aten_baseline, inductor_baseline
 from cudal1_compile.judge.clock import Arm, Clock, calls_per_graph
-from cudal1_compile.judge.trial import Runner, Trial
+from cudal1_compile.judge.trial import Runner, Trial, wants_memory
 from cudal1_compile.runtime.launcher import LoadedKernel
 from cudal1_fx_passes.program import Program
 
@@ -100,9 +100,9 @@ def aten_arm(program: Program, inputs: Sequence[Sequence[Tensor]], clock: Clock)
         (times,) = clock.measure([one.arm], 5, random.Random(0))
         calls = calls_per_graph(median(times))
         return one if calls == 1 else _baseline_arm("aten", call, inputs, calls, clock)
-    except torch.OutOfMemoryError:
-        raise  # no room is no property of the region
     except (RuntimeError, ValueError, NotImplementedError) as error:
+        if wants_memory(error):
+            raise  # no room is no property of the region
         log.warning("no aten baseline: %s", str(error).splitlines()[0])
         return None
 
@@ -115,6 +115,8 @@ def inductor_arm(
         call = inductor_baseline(program, clock.device, inputs[0])
         return _baseline_arm("inductor", call, inputs, calls, clock)
     except Exception as error:  # noqa: BLE001  a compiler's failure of any kind leaves the other baseline
+        if wants_memory(error):
+            raise  # a win over the other one alone would be none
         log.warning("no Inductor baseline: %s", str(error).splitlines()[:1])
         return None
 

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import torch
 
-from cudal1_compile.judge.trial import TrialStopped
+from cudal1_compile.judge.trial import TrialStopped, wants_memory
 
 MIN_ROUNDS = 7
 MAX_ROUNDS = 400
@@ -92,7 +92,7 @@ class Clock:
         return graph
 
     def wait(self, limit_s: float) -> None:
-        """Waits for the stream; raises TrialStopped after `limit_s`, and on a device fault."""
+        """Waits for the stream; TrialStopped after `limit_s` and on a fault, RuntimeError on a full device."""
         begin = time.monotonic()
         try:
             while not self.stream.query():
@@ -103,6 +103,8 @@ class Clock:
                     time.sleep(POLL_S)
             self.stream.synchronize()
         except RuntimeError as error:
+            if wants_memory(error):
+                raise
             raise TrialStopped(f"the kernel faulted: {str(error).splitlines()[0]}") from None
 
     def measure(

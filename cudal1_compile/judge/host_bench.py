@@ -31,6 +31,7 @@ from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Order, run_isolated
+from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_compile.runtime.plan import buffer_names
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import INT_DTYPES, Program
@@ -51,12 +52,14 @@ class _IsolatedRunner:
         candidate: Candidate,
         image: bytes,
         wall_s: float,
+        skew: int,
         count: Callable[[HostRun], None],
     ) -> None:
         self._program = program
         self._candidate = candidate
         self._image = image
         self._wall_s = wall_s
+        self._skew = skew  # bytes, of every other launch
         self._count = count
         self._launches = 0
         self.cost = 0  # the largest of the checked runs of the example's sizes, cost units
@@ -71,7 +74,8 @@ class _IsolatedRunner:
         names = buffer_names(self._program, self._candidate)
         buffers = dict(zip(names, (*outputs, *scratch, *inputs), strict=True))
         order = ORDERS[self._launches % len(ORDERS)]
-        limits = HostLimits(wall_s=self._wall_s, order=order, seed=self._launches)
+        skew = self._skew * (self._launches % 2)
+        limits = HostLimits(wall_s=self._wall_s, order=order, seed=self._launches, skew=skew)
         self._launches += 1
         run = run_isolated(self._program, self._candidate, self._image, buffers, limits, sizes)
         self._count(run)
@@ -147,12 +151,13 @@ class HostBench:
         self, program: Program, candidate: Candidate, checked: Binary, exam: Exam, thorough: bool
     ) -> Verdict:
         legality = exam if thorough else replace(exam, cases=_legality_cases(exam))
-        checker = _IsolatedRunner(program, candidate, checked.image, self.limits.host_s, self._count)
+        # the cost is counted over aligned buffers: it may not depend on where memory lies
+        checker = _IsolatedRunner(program, candidate, checked.image, self.limits.host_s, 0, self._count)
         found = Trial(legality, candidate, checker, CPU).verify(repeats=0)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
         plain = build(program, candidate, self.target)
-        runner = _IsolatedRunner(program, candidate, plain.image, self.limits.host_s, self._count)
+        runner = _IsolatedRunner(program, candidate, plain.image, self.limits.host_s, ALIGNMENT, self._count)
         found = Trial(exam, candidate, runner, CPU).verify(repeats=1)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)

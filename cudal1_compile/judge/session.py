@@ -38,7 +38,7 @@ from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.moved import bytes_moved
 from cudal1_compile.judge.speedup import Speedup, compare_times
-from cudal1_compile.judge.trial import Trial, Wrong
+from cudal1_compile.judge.trial import Trial, Wrong, wants_memory
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.launcher import LoadedKernel, load
@@ -142,7 +142,9 @@ class DeviceSession:
         with self.clock.active(), torch.no_grad():
             try:
                 return work()
-            except torch.OutOfMemoryError:
+            except RuntimeError as error:
+                if not wants_memory(error):
+                    raise
                 self._regions.clear()
                 torch.cuda.empty_cache()
                 return [Deferred("the device has no room for a trial of this region")] * count
@@ -211,6 +213,8 @@ class DeviceSession:
         try:
             kernel = load(program, entrant.candidate, entrant.binary, self.device.index or 0)
         except LaunchError as error:
+            if wants_memory(error):
+                raise
             return Rejected("build", f"the kernel cannot be loaded: {error}")
         runner = KernelRunner(program, kernel, self.clock, self.limits.verify_s)
         trial = Trial(region.exam, entrant.candidate, runner, self.device)
@@ -218,6 +222,8 @@ class DeviceSession:
             found = trial.verify(repeats)
         except LaunchError as error:
             kernel.close()
+            if wants_memory(error):
+                raise
             return Rejected("verify", f"the launch failed: {error}")
         if isinstance(found, Wrong):
             kernel.close()

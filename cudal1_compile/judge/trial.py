@@ -2,7 +2,8 @@
 
 Two sets of buffers take turns within guarded memory, so that the same pointers hold new content (every other
 case), other pointers hold the next one, and two results are alive when either is compared. The first case runs
-twice, into memory with two different poisons. Later runs find, in turns, poison and what the run before the last
+twice, into memory with two different poisons. The second set lies no better aligned than a caller's tensors must
+be. Later runs find, in turns, poison and what the run before the last
 left behind: work skipped because memory looks untouched, or looks finished, is caught either way.
 
 How a candidate is launched and waited for is the Runner's business: a loaded kernel here, anything in tests.
@@ -21,11 +22,17 @@ from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.arena import POISONS, Arena, invalid_bools, output_specs, scratch_specs
 from cudal1_compile.judge.cases import Case
 from cudal1_compile.judge.exam import Exam
+from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_fx_passes.program import Program
 
 
 class TrialStopped(Exception):
     """The candidate hung or faulted; the device context is no longer usable."""
+
+
+def wants_memory(error: Exception) -> bool:
+    """Whether a device's error says that it is full, however torch or the driver spells it."""
+    return "out of memory" in str(error).lower().replace("_", " ")
 
 
 class Runner(Protocol):
@@ -57,11 +64,13 @@ class Wrong:
 class BufferSet:
     """Inputs, outputs and scratch of one call, each kind in its own guarded allocation."""
 
-    def __init__(self, program: Program, candidate: Candidate, case: Case, device: torch.device) -> None:
+    def __init__(
+        self, program: Program, candidate: Candidate, case: Case, device: torch.device, skew: int = 0
+    ) -> None:
         outputs = output_specs(program, case.sizes)
         scratch = scratch_specs(program, candidate, case.sizes)
-        self.inputs = Arena(case.image.specs, device, guard_gaps=False)
-        self.written = Arena([*outputs, *scratch], device)
+        self.inputs = Arena(case.image.specs, device, guard_gaps=False, skew=skew)
+        self.written = Arena([*outputs, *scratch], device, skew=skew)
         self.outputs = self.written.views[: len(outputs)]
         self.scratch = self.written.views[len(outputs) :]
 
@@ -100,26 +109,32 @@ class Trial:
         return [c for c in self.exam.cases if not c.sizes][:2]
 
     def timing_sets(self) -> list[BufferSet]:
-        """Buffers loaded with the timing cases."""
+        """Buffers loaded with the timing cases, aligned as those of the baselines."""
+        self._sets[1] = None
         found = []
         for turn, case in enumerate(self.timing_cases()):
-            buffers = self._buffers(case, turn)
+            buffers = self._buffers(case, turn, skew=0)
             buffers.inputs.copy_image(case.image)
             found.append(buffers)
         return found
 
     def _launch(self, case: Case, turn: int) -> BufferSet:
-        buffers = self._buffers(case, turn % 2)
+        buffers = self._buffers(case, turn % 2, skew=ALIGNMENT * (turn % 2))
         buffers.inputs.copy_image(case.image)
-        if turn < 2 or (turn // 2) % 2 == 0:
+        if turn < 2:
             buffers.written.poison(POISONS[turn % 2])
+        elif (turn // 2) % 2 == 0:  # what scratch holds stays: a flag or a counter in it goes on
+            buffers.written.poison(POISONS[turn % 2], len(buffers.outputs))
+        if turn == 1:  # what no kernel can know, so that it cannot look out for poison
+            for scratch in buffers.scratch:
+                scratch.view(torch.uint8).random_(0, 256)
         self.runner.launch(buffers.outputs, buffers.scratch, buffers.inputs.views, case.sizes)
         return buffers
 
-    def _buffers(self, case: Case, turn: int) -> BufferSet:
+    def _buffers(self, case: Case, turn: int, skew: int) -> BufferSet:
         buffers = self._sets[turn]
         if buffers is None or not buffers.fits(case):
-            buffers = self._sets[turn] = BufferSet(self.exam.program, self.candidate, case, self.device)
+            buffers = self._sets[turn] = BufferSet(self.exam.program, self.candidate, case, self.device, skew)
         return buffers
 
     def _check(self, case: Case, buffers: BufferSet, errors: dict[str, float]) -> str | None:

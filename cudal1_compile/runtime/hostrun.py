@@ -60,6 +60,7 @@ class HostLimits:
     memory_bytes: int = 4 << 30  # beyond the buffers and their shadow
     order: Order = "forward"
     seed: int = 0
+    skew: int = 0  # bytes by which every buffer lies behind an address that is a multiple of 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def run_isolated(
         hostbuild.check_facts(facts, checked)
     except BuildError as error:
         return HostRun("refused", kind="symbols", message=str(error))
-    slots = _lay_out(program, candidate, buffers, sizes)
+    slots = _lay_out(program, candidate, buffers, limits.skew, sizes)
     planned = plan(program, candidate, sizes)
     with tempfile.TemporaryDirectory(prefix="cudal1-run-") as folder:
         data = Path(folder, "data")
@@ -124,7 +125,11 @@ def run_isolated(
 
 
 def _lay_out(
-    program: Program, candidate: Candidate, buffers: Mapping[str, Tensor], sizes: Mapping[str, int] | None
+    program: Program,
+    candidate: Candidate,
+    buffers: Mapping[str, Tensor],
+    skew: int,
+    sizes: Mapping[str, int] | None,
 ) -> list[_Slot]:
     names, need = buffer_names(program, candidate), buffer_bytes(program, candidate, sizes)
     if set(names) != set(buffers):
@@ -136,9 +141,9 @@ def _lay_out(
         room = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
         if tensor.device.type != "cpu" or room < need[name]:
             raise LaunchError(f"{name}: {room} bytes on {tensor.device}, the program needs {need[name]} on cpu")
-        end = at + -(-(need[name] + 2 * CANARY_BYTES) // PAGE) * PAGE
+        end = at + -(-(need[name] + 2 * CANARY_BYTES + skew) // PAGE) * PAGE
         role: Any = roles.get(name, "in")
-        slots.append(_Slot(name, role, at + CANARY_BYTES, need[name], end))
+        slots.append(_Slot(name, role, at + CANARY_BYTES + skew, need[name], end))
         at = end
     return slots
 

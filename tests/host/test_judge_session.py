@@ -12,13 +12,16 @@ import pytest
 import torch
 
 from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.errors import LaunchError
+from cudal1_compile.judge import arms
 from cudal1_compile.judge.audit.attacks import ATTACKS
-from cudal1_compile.judge.audit.honest import HONEST
+from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.clock import Arm, Clock
+from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.session import DeviceSession, Entrant
-from cudal1_compile.judge.verdict import Accepted, Rejected
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
@@ -127,3 +130,115 @@ def test_an_implausible_time_is_rejected(session: DeviceSession, monkeypatch: py
     assert isinstance(verdict, Rejected)
     assert verdict.stage == "time"
     assert "bytes" in verdict.reason
+
+
+class _FrozenClock(_FakeClock):
+    """A graph that gives what it gave when it was captured, as one with static buffers of its own would."""
+
+    def capture(self, call: Callable[[int], object], calls: int) -> _Replayed:
+        call(0)
+        return _Replayed(lambda _: None, calls)
+
+
+def test_a_graph_that_ignores_its_inputs_is_refused() -> None:
+    session = DeviceSession(HOST, cast(Clock, _FrozenClock()), Limits(inductor=False))
+    program = region("silu")
+    (verdict,) = session.finalists(program, [_entrant(program, SILU_SCALAR)], seed=7)
+    assert isinstance(verdict, Rejected)
+    assert "replayed in a CUDA graph with new inputs" in verdict.reason
+
+
+def test_every_launch_goes_to_the_clocks_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = _FakeClock()
+    clock.stream_handle = 77
+    streams: list[object] = []
+    launch = arms.KernelRunner.launch
+
+    def recorded(self: arms.KernelRunner, *args: object) -> None:
+        kernel = self._kernel
+        monkeypatch.setattr(self, "_kernel", lambda *a: (streams.append(a[-1]), kernel(*a)))
+        launch(self, *args)  # type: ignore[arg-type]
+        monkeypatch.setattr(self, "_kernel", kernel)
+
+    monkeypatch.setattr(arms.KernelRunner, "launch", recorded)
+    session = DeviceSession(HOST, cast(Clock, clock), Limits(inductor=False))
+    program = region("silu")
+    assert isinstance(session.judge(program, _entrant(program, SILU_SCALAR), seed=7), Accepted)
+    assert set(streams) == {77}
+
+
+@pytest.mark.parametrize("judged", ["session", "host"])
+def test_a_kernel_that_needs_more_alignment_than_a_caller_gives_is_refused(
+    judged: str, session: DeviceSession
+) -> None:
+    """Right as long as an allocator's own addresses come in; a view of a larger tensor has others."""
+    program = region("silu")
+    code = SILU_SCALAR.replace("float t =", "float t = ((unsigned long long)in0 & 31) ? 0.0f :")
+    if judged == "session":
+        verdict = session.judge(program, _entrant(program, code), seed=7)
+    else:
+        with Judge(HOST, Limits(host_s=4.0)) as judge:
+            verdict = judge.judge(program, code)
+    assert isinstance(verdict, Rejected)
+    assert "out0" in verdict.reason
+
+
+# want of room: put off, tried again, never held against a candidate
+
+
+def _full(monkeypatch: pytest.MonkeyPatch, place: str, error: Exception) -> DeviceSession:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    session = DeviceSession(HOST, cast(Clock, _FakeClock()), Limits(inductor=place == "inductor"))
+    match place:
+        case "load":
+            monkeypatch.setattr("cudal1_compile.judge.session.load", fail)
+        case "inductor":
+            monkeypatch.setattr("cudal1_compile.judge.arms.inductor_baseline", fail)
+        case "exam":
+            monkeypatch.setattr("cudal1_compile.judge.session.prepare_exam", fail)
+        case _:
+            monkeypatch.setattr(session.clock, place, fail)
+    return session
+
+
+NO_ROOM = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    RuntimeError("CUDA error: out of memory"),
+    LaunchError("cuModuleLoadData: CUDA_ERROR_OUT_OF_MEMORY (2)"),
+]
+
+
+@pytest.mark.parametrize("error", NO_ROOM, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("place", ["exam", "load", "wait", "capture", "inductor"])
+def test_a_full_device_puts_off_and_the_candidate_is_right_later(
+    place: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = region("silu")
+    entrant = _entrant(program, SILU_SCALAR)
+    with monkeypatch.context() as full:
+        session = _full(full, place, error)
+        (verdict,) = session.finalists(program, [entrant], seed=7)
+        assert isinstance(verdict, Deferred), verdict
+    session.limits = Limits(inductor=False)
+    assert isinstance(session.judge(program, entrant, seed=7), Accepted)
+
+
+def test_another_error_is_no_want_of_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = region("silu")
+    session = _full(monkeypatch, "load", LaunchError("cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE (200)"))
+    verdict = session.judge(program, _entrant(program, SILU_SCALAR), seed=7)
+    assert isinstance(verdict, Rejected) and verdict.stage == "build"
+
+
+def test_half_of_what_is_free_is_the_limit_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = DeviceSession(HOST, cast(Clock, _FakeClock()), Limits(inductor=False))
+    program = region("silu")
+    entrant = _entrant(program, SILU_SCALAR)
+    monkeypatch.setattr(session.clock, "free_bytes", lambda: 1 << 16)
+    verdict = session.judge(program, entrant, seed=7)
+    assert isinstance(verdict, Deferred)
+    assert "MiB are free" in verdict.reason
+    monkeypatch.setattr(session.clock, "free_bytes", lambda: 1 << 30)
+    assert isinstance(session.judge(program, entrant, seed=7), Accepted)

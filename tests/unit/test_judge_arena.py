@@ -55,6 +55,20 @@ def test_a_write_next_to_a_buffer_or_into_its_gap_is_seen(offset: int) -> None:
     assert bool(arena.damaged())
 
 
+@pytest.mark.parametrize("skew", [0, 16])
+def test_skewed_buffers_lie_behind_aligned_addresses_and_are_guarded_too(skew: int) -> None:
+    straight, arena = Arena(SPECS, CPU), Arena(SPECS, CPU, skew=skew)
+    base = arena.views[0].untyped_storage().data_ptr()
+    assert all((v.data_ptr() - base) % ALIGNMENT == skew for v in arena.views)
+    arena.poison(0xFF)
+    assert not bool(arena.damaged())
+    arena.copy_image(straight)
+    assert not bool(arena.differs_from_image(straight))
+    view = arena.views[0]
+    torch.as_strided(view, (1,), (1,), view.storage_offset() - 1).fill_(1.0)
+    assert bool(arena.damaged()) and bool(arena.differs_from_image(straight))
+
+
 def test_loaded_inputs_are_compared_whole() -> None:
     x = torch.randn(30)[::3]
     y = torch.arange(6)
@@ -85,6 +99,9 @@ class _Python:
         self.program, self.cheat = program, cheat
         self.calls = 0
         self.first: list[Tensor] = []
+        self.before: list[Tensor] = []  # outputs of the last call
+        self.known: dict[int, list[Tensor]] = {}  # results by the address of the first input
+        self.skews: set[int] = set()
 
     def launch(
         self,
@@ -94,6 +111,7 @@ class _Python:
         sizes: Mapping[str, int],
     ) -> None:
         self.calls += 1
+        self.skews |= {(x.data_ptr() - x.untyped_storage().data_ptr()) % ALIGNMENT for x in (*outputs, *inputs)}
         if self.cheat == "stop":
             raise TrialStopped("it hung")
         if self.cheat == "skip what looks done" and bool(outputs[0].isfinite().all() & (outputs[0] < 1e30).all()):
@@ -102,8 +120,17 @@ class _Python:
         if self.cheat == "first result for ever":
             self.first = self.first or found
             found = self.first
+        if self.cheat == "by address":
+            found = self.known.setdefault(inputs[0].data_ptr(), found)
+        if self.cheat == "needs aligned memory" and 16 in self.skews:
+            found = [x * 0 for x in found]
+        if self.cheat == "believes in empty scratch":
+            found = [x + scratch[0].view(-1)[: x.numel()].view(x.shape) for x in found]
         for target, source in zip(outputs, found, strict=True):
             target.copy_(source)
+        if self.cheat == "spoil the result before" and self.before:
+            self.before[0].view(-1)[5] = 0.0
+        self.before = list(outputs)
         if self.cheat == "write an input":
             inputs[0].view(-1)[0] = 7.0
         if self.cheat == "write behind":
@@ -116,11 +143,19 @@ class _Python:
         """Python has no queue."""
 
 
+SCRATCH = SILU_SCALAR.replace("// launch:", "// scratch: s0 f32[d0*d1]\n// launch:").replace(
+    "in1, out0)\n", "in1, s0, out0)\n"
+)
+
+
 def _trial(cheat: str = "") -> Right | Wrong:
     program = region("silu")
     exam = prepare_exam(program, 11, CPU, 1 << 30)
     assert isinstance(exam, Exam)
-    return Trial(exam, parse_candidate(SILU_SCALAR, program), _Python(program, cheat), CPU).verify()
+    runner = _Python(program, cheat)
+    found = Trial(exam, parse_candidate(SCRATCH, program), runner, CPU).verify()
+    assert cheat or runner.skews == {0, 16}
+    return found
 
 
 def test_a_right_result_passes_every_case() -> None:
@@ -137,6 +172,10 @@ def test_a_right_result_passes_every_case() -> None:
         ("write an input", "into an input"),
         ("write behind", "outside its buffers"),
         ("flaky", "out0"),
+        ("by address", "out0"),
+        ("spoil the result before", "out0"),
+        ("believes in empty scratch", "out0"),
+        ("needs aligned memory", "out0"),
     ],
 )
 def test_cheats_of_a_call_are_seen(cheat: str, word: str) -> None:
@@ -148,6 +187,17 @@ def test_cheats_of_a_call_are_seen(cheat: str, word: str) -> None:
 def test_a_stop_goes_to_whoever_owns_the_process() -> None:
     with pytest.raises(TrialStopped):
         _trial("stop")
+
+
+def test_timed_calls_find_aligned_memory() -> None:
+    program = region("silu")
+    exam = prepare_exam(program, 11, CPU, 1 << 30)
+    assert isinstance(exam, Exam)
+    trial = Trial(exam, parse_candidate(SILU_SCALAR, program), _Python(program), CPU)
+    assert isinstance(trial.verify(), Right)
+    for buffers in trial.timing_sets():
+        for x in (*buffers.outputs, *buffers.inputs.views):
+            assert (x.data_ptr() - x.untyped_storage().data_ptr()) % ALIGNMENT == 0
 
 
 def test_strided_outputs_keep_their_gaps() -> None:
