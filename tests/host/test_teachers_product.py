@@ -80,6 +80,12 @@ PROGRAMS = {
         "t0 f32[d0,d2] = dot(in0, in1) over d1\nt1 f32[d0,d2] = add(t0, in2)\nt2 f32[d0,d2] = sigmoid(t1)\n"
         "t3 f32[d0,d2] = mul(t1, t2)\nout0 f32[d0,d2] = t3",
     ),
+    "a weight's gradient": (
+        "d0=5 d1=3 d2=20 d3=20 d4=7 d5=20 d6=20 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d0,d4,d5,d6]\nin2 f32[d4]",
+        "t0 f32[d1,d4,k0,k1] = dot_tf32(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d0,d5,d6\n"
+        "t1 f32[d1,d4,k0,k1] = mul(t0, in2)\nout0 f32[d4,d1,k0,k1] = t1",
+    ),
     "batched, bf16": (
         "d0=3 d1=33 d2=48 d3=17",
         "in0 bf16[d0,d1,d2]\nin1 bf16[d0,d2,d3]",

@@ -13,6 +13,7 @@ from cudal1_trainer.teachers.grouped import GroupedWriter
 from cudal1_trainer.teachers.online import OnlineWriter
 from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.product import ProductWriter
+from cudal1_trainer.teachers.ragged import RaggedWriter
 from cudal1_trainer.teachers.scans import ScanWriter
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel
@@ -21,6 +22,8 @@ from cudal1_trainer.teachers.stage import Buffer, Plan
 from cudal1_trainer.teachers.strips import StripWriter
 from cudal1_trainer.teachers.transposed import write_transposed
 from cudal1_trainer.teachers.windows import WindowWriter
+
+GROUPED = {"online": OnlineWriter, "ragged": RaggedWriter}
 
 
 def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
@@ -31,6 +34,10 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
         name = f"f{len(kernels)}"
         if stage.kind == "window":
             kernels.append(WindowWriter(stage, schedule, name).write())
+        elif stage.kind == "product" and schedule.splits > 1:
+            made = ProductWriter(stage, schedule, name).write_split(f"f{len(kernels) + 1}", taken)
+            taken += 1
+            kernels += made
         elif stage.kind == "product":
             product = StripWriter if schedule.mapping == "strip" else ProductWriter
             kernels.append(product(stage, schedule, name).write())
@@ -45,7 +52,7 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             taken += len(made[0].scratch)
             kernels += made
         else:
-            writer = OnlineWriter if schedule.mapping == "online" else GroupedWriter
+            writer = GROUPED.get(schedule.mapping, GroupedWriter)
             kernels.append(writer(stage, schedule, name).write())
     return assemble(kernels, [scratch_line(b) for b in plan.scratch])
 

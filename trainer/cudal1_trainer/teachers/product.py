@@ -6,6 +6,7 @@ what follows it element by element.
     phased   the same for transposed convolutions: outputs a stride apart meet the same part of the window and make
              one product, so that no term is an empty one; the phases are the grid's third dimension too
     taps     either, with the window walked outside and channels inside: bounds and places once a tap
+    split    a tile's sum cut into parts over more blocks, which a second kernel adds up
     direct   one thread an output, loops over the summed axes: few terms, or few weights a value (depthwise)
 
 What is read outside its bounds counts as 0 and is never computed. Operations before the sum are computed where an
@@ -15,6 +16,7 @@ element is read, operations behind it where its sum is ready.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from cudal1_fx_passes.program import Index, Op, Ref
 from cudal1_trainer.teachers.element import Elements, in_order
@@ -43,36 +45,67 @@ class ProductWriter:
         s = self.schedule
         threads = s.block if s.mapping == "direct" else THREADS
         with self.lines.block(signature(self.name, threads, self.stage.reads, self.stage.writes)):
-            grid = self._direct() if s.mapping == "direct" else self._tile()
-        names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
+            grid = self._direct() if s.mapping == "direct" else self._tile(self.stage.writes)
+        return self._kernel(grid, threads, self.stage.reads, self.stage.writes)
+
+    def write_split(self, name: str, first_scratch: int) -> list[Kernel]:
+        """Two kernels: parts of every sum, then the sums and what follows them (by the kernel `name`)."""
+        stage, dot, splits = self.stage, self.sides.dot, self.schedule.splits
+        order = memory_order(stage)
+        parts = Buffer(f"s{first_scratch}", dot.name, "f32", order, None, (), order, dot.name)
+        feeding = {b.value for x in (self.sides.a, self.sides.b) for b in self._before(x.name)[0]}
+        reads = tuple(b for b in stage.reads if b.value in feeding)
+        with self.lines.block(signature(self.name, THREADS, reads, (parts,))):
+            grid = self._tile((parts,))
+        made = self._kernel(grid, THREADS, reads, (parts,))
+        made = replace(made, scratch=(f"{parts.name} f32[{splits}, {', '.join(order)}]",))
+        self.name, self.lines, total = name, Lines(), size_of(order)
+        needed = self._after_reads()
+        reads = (parts, *(b for b in stage.reads if b.value in needed))
+        with self.lines.block(signature(name, THREADS, reads, stage.writes)):
+            self.lines.add(f"const int i = blockIdx.x * {THREADS} + threadIdx.x;", f"if (i >= {total}) return;")
+            self.lines.add(f"float {dot.name} = 0.0f;", "#pragma unroll 8")
+            self.lines.add(
+                f"for (int z = 0; z < {splits}; z++) {dot.name} += ld({parts.name} + z * ({total}) + i);"
+            )
+            self._after(Space(self.program, (Var("i", order),)))
+        return [made, self._kernel(f"cdiv({total}, {THREADS})", THREADS, reads, stage.writes)]
+
+    def _kernel(self, grid: str, threads: int, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Kernel:
+        names = tuple(b.name for b in (*reads, *writes))
         return Kernel(self.name, "\n".join(self.lines.text), grid, str(threads), names)
 
     # tiles
 
-    def _tile(self) -> str:
+    def _tile(self, writes: Sequence[Buffer]) -> str:
         """Writes the body; returns the grid."""
         assert self.schedule.tile is not None
         sides, (bm, bn, bk), lines = self.sides, self.schedule.tile, self.lines
         lines.add(f"const int m0 = blockIdx.x * {bm}, n0 = blockIdx.y * {bn};")
-        phases = "".join(f" / {p.step}" for p in self.phases)
+        within = "".join(f" / {n}" for n in (*(p.step for p in self.phases), self.schedule.splits) if n > 1)
         if sides.batch:
-            lines.add(f"const int g = blockIdx.z{phases};")
+            lines.add(f"const int g = blockIdx.z{within};")
         self._choose_phases()
+        depth = self._size(sides.over)
+        if self.schedule.splits > 1:
+            lines.add(f"const int z = blockIdx.z % {self.schedule.splits};")
+            lines.add(f"const int step = cdiv({depth}, {self.schedule.splits * bk}) * {bk}, begin = z * step;")
+            depth = f"max(min(step, {depth} - begin), 0)"
         along = [8 if self._lies_along(x) else 1 for x in (sides.a, sides.b)]
         arithmetic = self.schedule.mapping.removesuffix(TAPS).removesuffix(PHASED)
         what = f"{arithmetic}, {bm}, {bn}, {bk}, {along[0]}, {along[1]}"
         if self.walks:
             lines.add(f"product_taps<{what}>({self._size(sides.taps)}, {size_of(sides.channels)},")
         else:
-            lines.add(f"product_tile<{what}>({self._size(sides.over)},")
+            lines.add(f"product_tile<{what}>({depth},")
         lines.depth += 1
         self._operand(sides.a, "m", "i", sides.m)
         self._operand(sides.b, "n", "j", sides.n)
-        self._epilogue()
+        self._epilogue(writes)
         lines.depth -= 1
-        others = [*sides.batch, *(str(p.step) for p in self.phases)]
-        depth = f", {' * '.join(others)}" if others else ""
-        return f"dim3(cdiv({self._size(sides.m)}, {bm}), cdiv({size_of(sides.n)}, {bn}){depth})"
+        others = [*sides.batch, *(str(n) for n in (*(p.step for p in self.phases), self.schedule.splits) if n > 1)]
+        third = f", {' * '.join(others)}" if others else ""
+        return f"dim3(cdiv({self._size(sides.m)}, {bm}), cdiv({size_of(sides.n)}, {bn}){third})"
 
     def _choose_phases(self) -> None:
         """Where in its step this block's outputs lie, and the first element of the window that they meet."""
@@ -107,9 +140,13 @@ class ProductWriter:
         return [f"{axis_index(a)} >= {a}" for a in ragged]
 
     def _lies_along(self, x: Ref) -> bool:
-        """Whether neighbours in k are neighbours in the operand's memory."""
+        """Whether neighbours in the operand's memory are neighbours in k rather than along its rows."""
         load = next((b for b in self.stage.loads if b.value == x.name), None)
-        return load is not None and bool(load.axes) and load.axes[-1] == self.sides.over[-1] and not x.access
+        if load is None or not load.axes:
+            return False
+        index = dict(x.access).get(load.axes[-1])
+        inner = [load.axes[-1]] if index is None else [a for _, a in index.terms]
+        return max(inner, key=lambda a: self.program.axis[a].size) in self.sides.over
 
     def _space(self, rows: Sequence[Var], moved: Ref | None = None) -> Space:
         """The variables of one side; `moved` is read at its own indices."""
@@ -149,6 +186,8 @@ class ProductWriter:
 
     def _element(self, x: Ref, space: Space, summed: tuple[str, ...], used: set[str], placed: bool = True) -> None:
         """The element at the current place, computed and returned."""
+        if self.schedule.splits > 1:
+            self.lines.add("k += begin;")
         self.lines.add(*self._indices("k", summed, used, space))
         if not placed:
             places, outside = self._places(x, space)
@@ -196,7 +235,7 @@ class ProductWriter:
         self.lines.add(*[line for o in ops for line in elements.statements(o)])
         return elements.spelled[name]
 
-    def _epilogue(self) -> None:
+    def _epilogue(self, writes: Sequence[Buffer]) -> None:
         sides, lines = self.sides, self.lines
         space = self._space((Var("i", sides.m), Var("j", sides.n)))
         with lines.block(f"[&](int m, int n, float {sides.dot.name})"):
@@ -204,22 +243,35 @@ class ProductWriter:
             outside = [f"i >= {self._size(sides.m)}", f"j >= {size_of(sides.n)}"]
             known = self._indices("i", sides.m, set(sides.m), space) if set(sides.m) & set(self.steps) else []
             lines.add(*known, f"if ({' || '.join([*outside, *self._leaves(sides.m)])}) return;")
-            self._after(space, known)
+            if self.schedule.splits > 1:
+                (part,) = writes
+                elements = Elements(self.program, space, None, spelled={sides.dot.name: sides.dot.name})
+                lines.add(*elements.index_lines([part], []))
+                lines.add(
+                    f"st({part.name} + z * ({size_of(part.axes)}) + {space.offset(part)}, {sides.dot.name});"
+                )
+            else:
+                self._after(space, known)
         lines.text[-1] += ");"
 
     def _after(self, space: Space, known: Sequence[str] = (), total: str = "") -> None:
         """What follows the sum, and the stores. `known`: index lines that stand already. `total`: the sum."""
-        dot = self.sides.dot
-        held = {b.value for b in self.stage.loads} | {dot.name}
-        inside = closure(self.program, [w.value for w in self.stage.writes], held)
-        ops = [o for o in self.stage.ops if o.name in inside]
-        wanted = {n for o in ops for n in read_names(o)} | {w.value for w in self.stage.writes}
+        dot, ops, wanted = self.sides.dot, self._after_ops(), self._after_reads()
         loads = in_order(b for b in self.stage.loads if b.value in wanted and b.value != dot.name)
         elements = Elements(self.program, space, None, spelled={dot.name: total or dot.name})
         self.lines.add(*[x for x in elements.index_lines([*loads, *self.stage.writes], ops) if x not in known])
         self.lines.add(*[elements.load(b)[0] or "" for b in loads])
         self.lines.add(*[line for o in ops for line in elements.statements(o)])
         self.lines.add(*[elements.store(b)[2] or "" for b in self.stage.writes])
+
+    def _after_ops(self) -> list[Op]:
+        held = {b.value for b in self.stage.loads} | {self.sides.dot.name}
+        inside = closure(self.program, [w.value for w in self.stage.writes], held)
+        return [o for o in self.stage.ops if o.name in inside]
+
+    def _after_reads(self) -> set[str]:
+        """Values that are read behind the sum."""
+        return {n for o in self._after_ops() for n in read_names(o)} | {w.value for w in self.stage.writes}
 
     # one thread an output
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Ref, operand_axes
@@ -12,6 +12,7 @@ from cudal1_trainer.teachers.stage import Stage
 
 THREADS = 256
 MAX_WEIGHTS = 64  # in registers
+RESIDENT = 132  # multiprocessors of the largest GPU in use
 DIRECT_TERMS = 512  # at most, of one thread's loop
 # rows, columns, depth of a tile; the depth is doubled for half types
 TILES = ((128, 64, 16), (128, 128, 16), (128, 32, 16), (64, 64, 16), (64, 32, 32), (32, 128, 16), (128, 8, 16))
@@ -69,6 +70,13 @@ def schedules(stage: Stage) -> list[StageSchedule]:
                 for m, n, k in tiles[:4]
                 for form in forms[::-1]
             ]
+        blocks = -(-tall // tiles[0][0]) * -(-columns // tiles[0][1]) * program.size(sides.batch)
+        parts = min(depth // 64, 2 * RESIDENT // blocks)
+        if parts > 1 and not phases_of(sides.a):
+            # few results of many terms: enough blocks only if the sums are cut
+            splits = 2 ** (parts.bit_length() - 1)
+            cut = [replace(s, splits=n) for s in found[:2] for n in (splits, splits // 2) if n > 1]
+            found = [s for s in cut if not s.mapping.endswith(TAPS)] + found
     if depth <= DIRECT_TERMS:
         direct = [StageSchedule("direct", 1, block) for block in (256, 128)]
         if slides_of(stage, sides) is not None:
