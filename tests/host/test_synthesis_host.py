@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.synthesis import Budget, NoWin, Won, synthesize
+from cudal1_compile.synthesis import Budget, NoWin, Unfinished, Won, synthesize
 from cudal1_fx_passes.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
@@ -124,6 +125,18 @@ def test_duplicates_cost_no_second_trial(judge: Judge, monkeypatch: pytest.Monke
     assert outcome.entry is not None
     assert len(asked) == 1
     assert len(store.attempts(fingerprint(program()), HOST.key)) == 6
+
+
+def test_want_of_room_is_no_no_win_and_the_same_candidates_are_judged_later(judge: Judge) -> None:
+    store = Store.memory()
+    with Judge(HOST, Limits(build_threads=1, memory_bytes=1000), seed=5) as cramped:
+        first = synthesize(program(), scripted([code(), code(64)]), cramped, store, BUDGET)
+    assert isinstance(first.result, Unfinished), first
+    assert store.find_entry(fingerprint(program()), HOST.key) is None
+    silent = scripted([])
+    later = synthesize(program(), silent, judge, store, replace(BUDGET, rounds=1, samples_per_round=2))
+    assert isinstance(later.result, Won), later
+    assert silent.prompts == []
 
 
 def test_random_weights_write_nothing_and_that_is_a_no_win(judge: Judge, tmp_path: Path) -> None:
