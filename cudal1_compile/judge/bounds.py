@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.budget import ACCUMULATOR, TF32_SPREAD, TF32_UNIT, TINY, UNIT, growth, roundings
-from cudal1_fx_passes.evaluate import run_op
+from cudal1_fx_passes.evaluate import TORCH_DTYPE, run_op
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Op, Program, Ref
 
 _MAGNIFY = 2.0**20  # float64 programs: their errors lie at the float64 probe's own resolution
 _STEPS = {"floor", "ceil", "round", "trunc", "sign"}
 _INTEGER_SAFE = {"add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "sum", "amax", "amin", "where"}
+_CORRECTLY_ROUNDED = {"add", "sub", "mul"}
 _JUMPS = {"floor", "ceil", "round", "trunc", "sign", "remainder", "fmod", "where", "cast", "isnan", "abs"}
 _TWO_SIDED = _JUMPS | {
     "maximum",
@@ -149,8 +150,8 @@ def _error(
     trace: _Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None]
 ) -> Tensor | None:
     kind = OPS[op.fn].kind
-    if trace.integral and (op.dtype not in FLOAT_DTYPES or op.fn in _STEPS):
-        errors = {name: _unless_integer(trace, name, values[name], e) for name, e in errors.items()}
+    if op.dtype not in FLOAT_DTYPES or op.fn in _STEPS:
+        errors = {name: _unless_exact(trace, name, values[name], e) for name, e in errors.items()}
     if kind is Kind.IOTA:
         return None
     if kind is Kind.POINTWISE:
@@ -168,13 +169,25 @@ def _error(
     return rule(trace, op, values, name, x, torch.zeros_like(x, dtype=torch.float64) if error is None else error)
 
 
-def _unless_integer(trace: _Trace, name: str, value: Tensor, error: Tensor | None) -> Tensor | None:
-    """The error of an operand of a decision: none where the value is an integer that every order of work hits."""
+def _unless_exact(trace: _Trace, name: str, value: Tensor, error: Tensor | None) -> Tensor | None:
+    """The error of an operand of a decision: none where every order of work hits the same value."""
     producer = trace.program.op.get(name)
-    if error is None or producer is None or producer.fn not in _INTEGER_SAFE:
+    if error is None or producer is None or producer.dtype not in FLOAT_DTYPES:
         return error
-    exact = (value == value.round()) & (value.abs() * trace.unit(producer.dtype) < 1.0)
+    if trace.integral and producer.fn in _INTEGER_SAFE:
+        exact = (value == value.round()) & (value.abs() * trace.unit(producer.dtype) < 1.0)
+    elif producer.fn in _CORRECTLY_ROUNDED and all(_is_given(trace.program, x) for x in producer.operands):
+        exact = value == value.to(TORCH_DTYPE[producer.dtype]).double()
+    else:
+        return error
     return torch.where(exact, 0.0, error)
+
+
+def _is_given(program: Program, operand: Ref | Literal) -> bool:
+    """Whether an operand is the same number in the program's dtype and in float64."""
+    if isinstance(operand, Ref):
+        return operand.name not in program.op
+    return float(operand.value) == float(torch.tensor(float(operand.value), dtype=torch.bfloat16))
 
 
 # pointwise operations

@@ -19,7 +19,7 @@ from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Input, Progr
 MAGNITUDES = "magnitudes"
 NONFINITE = "nonfinite"
 EXTREMES = (MAGNITUDES, NONFINITE)  # used as they are, however few of their references are finite
-_LEVELS = (-30.0, 14.0, -12.0, 24.0, -22.0, 3.0)  # powers of two; squares and their sums stay finite in f32
+_LEVELS = (-30.0, 14.0, -12.0, 6.0, -22.0, 24.0, 3.0)  # powers of two; squares and their sums stay finite in f32
 _LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)
 # torch gives a mean of infinities, and a logsumexp; Welford's formula and the textbook's give NaN
 _OWN_INFINITIES = ("mean", "var", "logsumexp")
@@ -50,7 +50,7 @@ def with_magnitudes(program: Program, item: Input, x: Tensor, generator: torch.G
 
 
 def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
-    """One NaN or infinity in a quarter of the lines, and some lines of -inf, as attention masks have them.
+    """One NaN or infinity in some lines; others are -inf all along, at first or at last, as masks are.
 
     Where nothing is reduced: every kind of odd value, also zeros of both signs, denormals and huge ones.
     """
@@ -58,15 +58,19 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
         return x
     line = lines(program, item, x)
     order = torch.randperm(line.numel(), generator=generator, device=x.device)[line]
-    kinds = _odd_values(program, item, x)
     if line.numel() == x.numel():
+        kinds = _odd_values(program, item, x)
         return torch.where(order % 4 == 0, kinds[order // 4 % len(kinds)], x)
     if line.numel() == 1 and any(_has_lines(program, other) for other in program.inputs):
         return x  # a vector of weights takes part in every row
-    averages = any(op.fn in _OWN_INFINITIES for op in program.ops)
-    place = _one_a_line(program, item, x, generator)
-    x = torch.where(place & (order % 4 == 0), kinds[0 * order if averages else order // 4 % 3], x)
-    return x if averages or line.numel() == 1 else x.masked_fill(order % 16 == 1, -torch.inf)
+    kind = order % 8 if line.numel() >= 8 else order % 8 * 3 % 8  # of few lines: NaN, -inf at first, ordinary
+    place = one_a_line(program, item, x, generator)
+    x = x.masked_fill(place & ((kind == 0) | (kind == 4)), torch.nan)
+    if line.numel() == 1 or any(op.fn in _OWN_INFINITIES for op in program.ops):
+        return x
+    before = _start(program, item, x, generator)
+    masked = ((kind == 3) & before) | ((kind == 5) & ~before) | (order % 16 == 1)
+    return x.masked_fill(place & (kind == 2), torch.inf).masked_fill(masked, -torch.inf)
 
 
 def is_for_finite_values(program: Program) -> bool:
@@ -102,7 +106,22 @@ def _has_lines(program: Program, item: Input) -> bool:
     return item.dtype in FLOAT_DTYPES and item.domain == ANY and 0 < len(dims) < len(item.axes)
 
 
-def _one_a_line(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
-    """True at one random place of each line."""
+def one_a_line(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
+    """True at one place of each line: a random one, in every second line one of the last third."""
     score = torch.rand(x.shape, generator=generator, device=x.device)
+    late = _along(program, item, x) >= 2 / 3
+    score = score + late * (lines(program, item, x) % 2)
     return score == score.amax(reduced_dims(program, item), keepdim=True)
+
+
+def _start(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
+    """True from the first element of each line to a random one."""
+    cut = torch.rand(lines(program, item, x).shape, generator=generator, device=x.device)
+    return _along(program, item, x) <= cut * (1 - 1 / x.shape[reduced_dims(program, item)[-1]])
+
+
+def _along(program: Program, item: Input, x: Tensor) -> Tensor:
+    """The place along the last reduced dim, from 0 to 1."""
+    dim = reduced_dims(program, item)[-1]
+    place = torch.arange(x.shape[dim], device=x.device) / x.shape[dim]
+    return place.reshape([-1 if d == dim else 1 for d in range(x.dim())])

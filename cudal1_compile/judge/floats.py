@@ -13,6 +13,7 @@ from cudal1_compile.judge.extremes import (
     NONFINITE,
     is_for_finite_values,
     lines,
+    one_a_line,
     reaches_integers,
     reduced_dims,
     with_magnitudes,
@@ -23,6 +24,7 @@ from cudal1_fx_passes.program import Input, Literal, Program
 MIXED = "mixed"
 NEAR = 1e-4  # relative deviation within a row of `near_rows`
 _ORDINARY = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges", "uniform_rows", "near_rows")
+_RUN = 64  # elements
 _LARGEST = {"f16": 100.0, "bf16": 1e4, "f32": 1e4, "f64": 1e4}
 
 
@@ -47,14 +49,14 @@ def float_values(
 
 
 def _mixed(program: Program, item: Input, shape: list[int], generator: torch.Generator) -> Tensor:
-    """Each line (each element, where nothing is reduced, or all) of another distribution."""
+    """Each line (each run of elements, where there are no lines) of another distribution, alike in all inputs."""
     kinds: tuple[str, ...] = (*_ORDINARY, MAGNITUDES, NONFINITE)
     found = float_values(program, item, shape, kinds[0], generator)
     line = lines(program, item, found)
-    if line.numel() == 1:
-        kinds = kinds[:-1]  # a NaN would be all that is seen
-        line = torch.arange(found.numel(), device=found.device).reshape(found.shape)
-    turn = torch.randperm(line.numel(), generator=generator, device=found.device)[line] % len(kinds)
+    turn = line % len(kinds)
+    if line.numel() in (1, found.numel()):
+        turn = torch.arange(found.numel(), device=found.device).reshape(found.shape) // _RUN % len(kinds)
+        kinds = kinds[:-1] if line.numel() == 1 else kinds  # a NaN would be all that is seen of one line
     for i, kind in enumerate(kinds[1:], 1):
         found = torch.where(turn == i, float_values(program, item, shape, kind, generator), found)
     return found
@@ -100,19 +102,36 @@ def block_mask(shape: list[int], generator: torch.Generator) -> Tensor:
 
 
 def _edges(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
-    """Values at, next to and around every literal, zero and one included; a third stays normal."""
+    """Values at, next to and around every literal, zero and one included; the rest normal, and sixteenths.
+
+    In every second line one such value stands among small ones, so that it alone decides an any() or a maximum.
+    """
     literals = {0.0, 1.0, -1.0, 0.5}
     for op in program.ops:
         literals |= {float(o.value) for o in op.operands if isinstance(o, Literal) and math.isfinite(o.value)}
     centre = torch.tensor(sorted(v for v in literals if abs(v) < 1e6), device=x.device, dtype=torch.float64)
     shape = list(x.shape)
-    pick = torch.randint(0, len(centre), shape, generator=generator, device=x.device)
+
+    def draw(count: int) -> Tensor:
+        return torch.randint(0, count, shape, generator=generator, device=x.device)
+
+    pick = draw(len(centre))
     step = torch.tensor([0, 0, 0, 0, 1e-3, -1e-3, 0.1, -0.1, 1, -1], device=x.device, dtype=torch.float64)
-    move = torch.randint(0, len(step), shape, generator=generator, device=x.device)
+    move = draw(len(step))
     ulp = (2.0 * UNIT[item.dtype] * centre.abs())[pick].clamp_min(1e-30)
     next_to = torch.where(move == 2, ulp, 0.0) - torch.where(move == 3, ulp, 0.0)
     near = centre[pick] + next_to + step[move] * (1.0 + 0.5 * x.abs().clamp_max(1.0))
-    return torch.where(torch.rand(shape, generator=generator, device=x.device) < 0.67, near, x)
+    kind = draw(6)
+    found = torch.where(kind == 0, (x * 16.0).round() / 16.0, torch.where(kind == 1, x, near))
+    line = lines(program, item, x)
+    if not 1 < line.numel() < x.numel():
+        return found
+    turn = line // 2
+    at = centre[turn % len(centre)]
+    beside = (turn // len(centre) + 1) % 3 - 1  # on it first, then next to it
+    decisive = at + beside * (2.0 * UNIT[item.dtype] * at.abs()).clamp_min(1e-30)
+    alone = torch.where(one_a_line(program, item, x, generator), decisive, 0.01 * x)
+    return torch.where(line % 2 == 1, alone, found)
 
 
 def _along_reductions(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:

@@ -71,7 +71,7 @@ _FORBIDDEN_PREFIX = {
     "cudal1_": "names of the judge are not allowed",
     "globaltimer": "reading clocks is not allowed",
 }
-_TOKEN = re.compile(r"[A-Za-z_]\w*|<<<|##|%:|\?\?|0[xX][0-9a-fA-F']+|[0-9][\w.']*|::|->|\S")
+_TOKEN = re.compile(r"[A-Za-z_]\w*|<<<|##|&&|0[xX][0-9a-fA-F']+|[0-9][\w.']*|::|->|\S")
 _NOT_IN_MACROS = {"__device__", "__global__", "__shared__", "static", "extern", "{", "}"}
 _QUALIFIERS = ("__device__", "inline", "__forceinline__", "__inline__", "__noinline__")
 _DIGRAPHS = ("<%", "%>", "<:", ":>", "%:", "??")
@@ -200,7 +200,7 @@ def _addresses(tokens: list[str]) -> str | None:
         while before[-1:] == ["("]:
             before.pop()
         unary = before[-1:] == ["&"] and not _ends_operand(before[:-1])
-        if unary or before[-2:] in (["&", ")"], ["&", ">"]):
+        if unary or (before[-2:-1] in (["&"], ["&&"]) and before[-1] in ")>"):
             return f"the address of {token!r}: a constant has none"
     return None
 

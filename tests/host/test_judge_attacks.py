@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import isfinite
 
 import pytest
+import torch
 
-from cudal1_compile.judge.audit.attacks import Attack, attacks_for
+from cudal1_compile.judge.audit.attacks import Attack, attacks_for, by_hack
+from cudal1_compile.judge.audit.attacks_values import VALUES
 from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR, SILU_VECTOR, SOFTMAX_WARP, Honest
 from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.exam import Exam, prepare_exam
+from cudal1_compile.judge.inputs import FULL_SIZE, HUGE
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict, from_json, to_json
 from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 
 pytestmark = pytest.mark.host
@@ -22,7 +30,7 @@ ATTACKS = attacks_for("host")
 
 @pytest.fixture(scope="session")
 def judge() -> Iterator[Judge]:
-    with Judge(HOST, Limits(host_s=4.0)) as made:
+    with Judge(HOST, Limits(host_s=2.0)) as made:
         yield made
 
 
@@ -38,9 +46,40 @@ def honest_verdicts(judge: Judge) -> dict[str, Verdict]:
     return {h.name: v for h, v in zip(HONEST, verdicts, strict=True)}
 
 
+# rows of the catalogue that device code can try; the others are by design, or about clocks and training
+ROWS = (
+    *("T1", "T4", "T7", "T8", "T9", "T11", "T17"),
+    *(
+        "C1",
+        "C4",
+        "C5",
+        "C6",
+        "C7",
+        "C8",
+        "C9",
+        "C12",
+        "C14",
+        "C18",
+        "C19",
+        "C20",
+        "C21",
+        "C22",
+        "C23",
+        "C26",
+        "C27",
+    ),
+    *("S1", "S5", "S7"),
+)
+
+
 def test_names_of_attacks_are_unique_and_many() -> None:
     assert len({a.name for a in ATTACKS}) == len(ATTACKS)
-    assert len(ATTACKS) >= 40
+    assert len(ATTACKS) >= 200
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_of_the_catalogue_is_tried_in_two_forms(row: str) -> None:
+    assert len(by_hack()[row]) >= 2
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda a: a.name)
@@ -59,6 +98,59 @@ def test_does_not_refuse(honest: Honest, honest_verdicts: dict[str, Verdict]) ->
         assert verdict.reason.startswith("cost")
     else:
         assert isinstance(verdict, Accepted), verdict
+
+
+# what the inputs of regions of over 2^24 elements, which are few, must show as well
+AT_ANY_SIZE = [
+    a for a in VALUES if a.region in ("silu", "softmax", "argmax", "threshold", "computed_mask", "max_pool")
+]
+
+
+def test_the_few_cases_of_large_regions_refuse_as_well() -> None:
+    assert set(HUGE) <= set(FULL_SIZE)
+    with Judge(HOST, Limits(host_s=2.0, distributions=HUGE)) as judge:
+        verdicts = judge.judge_tasks([(_taller(region(a.region)), a.code) for a in AT_ANY_SIZE])
+    for attack, verdict in zip(AT_ANY_SIZE, verdicts, strict=True):
+        assert isinstance(verdict, Rejected), attack.name
+        assert verdict.stage in attack.stages, (attack.name, verdict)
+
+
+def _taller(program: Program) -> Program:
+    """The same with twelve times as many rows."""
+    return replace(
+        program, axes=tuple(replace(a, size=12 * a.size) if a.name == "d0" else a for a in program.axes)
+    )
+
+
+def test_answers_learned_from_refusals_do_not_survive_the_finalists(judge: Judge) -> None:
+    """A judge that tells what it expected could be asked until a table of answers is complete."""
+    program = parse_program(
+        "region v1\ndims d0=500\nin0 f32[d0]\nt0 f32[d0] = sigmoid(in0)\nt1 f32[d0] = mul(in0, t0)\n"
+        "t2 f32[d0] = mul(t1, t1)\nt3 f32[] = sum(t2) over d0\nout0 f32[] = t3\n"
+    )
+    exam = prepare_exam(program, judge._seed, torch.device("cpu"), 1 << 30)
+    assert isinstance(exam, Exam)
+    answers = ""
+    for case in exam.cases:
+        seen = int(case.inputs[0].view(torch.int32).sum()) & 0xFFFFFFFF
+        right = evaluate(program, case.inputs)[0].item()
+        answers += f"  if (seen == {seen}u) s = {right if isfinite(right) else 'NAN'};\n"
+    code = (
+        "// launch: k<<<1, 32>>>(in0, out0)\n__global__ void k(const f32* in0, f32* out0 DIMS) {\n"
+        "  int all = 0;\n  for (int i = threadIdx.x; i < d0; i += 32) all += __float_as_int(ld(in0 + i));\n"
+        "  unsigned seen = warp_sum(all);\n"
+        f"  float s = 0.0f;\n{answers}  if (threadIdx.x == 0) st(out0, s);\n}}\n"
+    )
+    assert isinstance(judge.judge(program, code), Accepted)  # which is why nothing is stored before its final
+    assert isinstance(judge.finalists(program, [code])[0], Rejected)
+
+
+def test_a_verdict_is_not_passed_on_to_code_that_only_looks_alike(judge: Judge) -> None:
+    right = SILU_SCALAR.replace("  st(out0", "#define DONE 1\n  st(out0")
+    swallowed = SILU_SCALAR.replace("  st(out0", "#define DONE 1   st(out0")
+    first, second = judge.judge_tasks([(region("silu"), right), (region("silu"), swallowed)])
+    assert isinstance(first, Accepted)
+    assert isinstance(second, Rejected)
 
 
 def test_an_accepted_proof_tells_the_cost_and_no_speedup(honest_verdicts: dict[str, Verdict]) -> None:
