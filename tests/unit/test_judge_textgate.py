@@ -31,7 +31,8 @@ def test_passes_honest_kernels_unchanged_but_for_comments(honest: object) -> Non
         "__global__ void k(f32* out0 DIMS) { constexpr float taps[2] = {0.25f, 0.5f}; st(out0, taps[1]); }\n",
         "#define TWICE(x) ((x) * 2)\n" + KERNEL,
         'extern "C" ' + KERNEL,
-        "constexpr int N = d0;\n__global__ void k(f32* out0 DIMS) { st(out0, (7 & N) + (threadIdx.x & d0) + (1 && d0)); }\n",
+        "constexpr int N = d0;\n__global__ void k(f32* out0 DIMS) { st(out0, (7 & N) + (blockIdx.x & d0)); }\n",
+        "__global__ void k(f32* out0 DIMS) { if (out0 && d0) st(out0, 1.0f); }\n",
         "__global__ void k(f32* out0 DIMS) { static constexpr int Q = 4; auto f = [&](int i) { return i; }; }\n",
     ],
 )
