@@ -36,6 +36,7 @@ def test_stage_3_learns_from_declared_costs(tmp_path: Path) -> None:
     assert report["kinds"]["wrong"] > 0 and report["judge_lost"] == 0
 
 
+@pytest.mark.slow
 def test_misses_of_a_compile_become_tasks(tmp_path: Path) -> None:
     def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.gelu(x + y) * y

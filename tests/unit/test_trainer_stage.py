@@ -43,6 +43,12 @@ def make_stage(bundle: Path, out: Path, method: Method, stage: StageRecipe = STA
     return Stage(setup, method, start_accelerator(), referee or ToyReferee())
 
 
+def _environment() -> dict[str, str]:
+    """For a child process that imports this file."""
+    here = Path(__file__).parent
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(here), str(here.parent), *sys.path])}
+
+
 def _metrics(out: Path) -> list[dict[str, float]]:
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if not k.endswith("_s")} for row in rows]
@@ -109,15 +115,15 @@ make_stage(Path(sys.argv[1]), Path(sys.argv[2]), Contrastive(LONG), LONG, Dies()
 """
 
 
-def test_a_run_killed_twice_equals_one_that_was_not(bundle: Path, tmp_path: Path) -> None:
+# between a checkpoint's parts, and between two steps
+@pytest.mark.parametrize("moment", ["saving", pytest.param("judging", marks=pytest.mark.slow)])
+def test_a_run_that_was_killed_equals_one_that_was_not(bundle: Path, tmp_path: Path, moment: str) -> None:
     make_stage(bundle, tmp_path / "whole", Contrastive(LONG), LONG).run()
-    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent.parent), *sys.path])
-    for moment in ("judging", "saving"):  # between two steps, and between a checkpoint's parts
-        command = [sys.executable, "-c", KILLED, str(bundle), str(tmp_path / "killed"), moment]
-        done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True)
-        assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    command = [sys.executable, "-c", KILLED, str(bundle), str(tmp_path / "killed"), moment]
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
     last = make_stage(bundle, tmp_path / "killed", Contrastive(LONG), LONG)
-    assert last.standing.step == 8 and len(last.under_way) == 1
+    assert last.standing.step == {"saving": 8, "judging": 4}[moment] and len(last.under_way) == 1
     last.run()
     assert _metrics(tmp_path / "killed") == _metrics(tmp_path / "whole")
     for name, weight in _weights(tmp_path / "whole").items():
@@ -175,6 +181,7 @@ class HangsOnWrong:
         return [verdict_on(code) for _, code in tasks]
 
 
+@pytest.mark.slow
 def test_a_judge_that_hangs_costs_the_reply_and_not_the_run(bundle: Path, tmp_path: Path) -> None:
     stage = replace(STAGE, steps=2, tasks=1, prompts=1, ahead=0, group=16, probe_tasks=0)
     with Referee(HOST, HangsOnWrong, silence_s=3.0) as referee:  # type: ignore[arg-type]
@@ -184,11 +191,12 @@ def test_a_judge_that_hangs_costs_the_reply_and_not_the_run(bundle: Path, tmp_pa
     assert report["kinds"]["lost"] > 0 and report["kinds"]["right"] > 0  # the other codes have their verdicts
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_checkpoints_not_the_run(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent.parent), *sys.path])
-    environment = os.environ | {"PYTHONPATH": paths}
-    done = run_on_tmpfs(tmp_path / "out", "4m", FULL, str(bundle), str(tmp_path / "out"), environment=environment)
+    done = run_on_tmpfs(
+        tmp_path / "out", "4m", FULL, str(bundle), str(tmp_path / "out"), environment=_environment()
+    )
     assert "make room" in done.stdout and "kept 0 learnt 8" in done.stdout
     assert done.stdout.strip().endswith("8") and "no checkpoint was written" in done.stderr
 

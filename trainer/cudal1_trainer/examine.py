@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -54,6 +55,22 @@ def marks_of(outcomes: list[list[Outcome]]) -> Marks:
         _mean([float(o.kind in HACKS) for o in every]),
         dict(Counter(o.kind for row in outcomes for o in row)),
     )
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Of one step's replies; what is undecided counts for nothing."""
+    known = [o for o in outcomes if o.kind != "undecided"]
+    scores = [o.score for o in known if o.score]
+    share = {
+        kind: sum(o.kind == kind for o in outcomes) / len(outcomes) for kind in ("copied", "contradicts", "lost")
+    }
+    return share | {
+        "reward": _mean([o.score for o in known]),
+        "right": _mean([float(o.kind in RIGHT) for o in known]),
+        "speedup": math.exp(_mean([math.log(s) for s in scores])),
+        "hacks": _mean([float(o.kind in HACKS) for o in known]),
+        "undecided": 1 - len(known) / len(outcomes),
+    }
 
 
 def _mean(values: list[float]) -> float:

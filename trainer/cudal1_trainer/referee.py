@@ -110,6 +110,7 @@ class Referee:
 
     def result(self, key: int) -> Rulings:
         """Waits for the job of this key. Raises RuntimeError where the judge cannot be started."""
+        assert key in self._found, f"nothing was submitted under {key}"
         while key not in self._done:
             for outcome in self._pool.poll(0.5):
                 self._take(outcome)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -31,26 +30,23 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast
 
 from cudal1_compile.generate.prompt import Exemplar
-from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.book import Book
 from cudal1_trainer.checkpoint import Checkpoints
-from cudal1_trainer.examine import Marks, examine
+from cudal1_trainer.examine import Marks, examine, summary
+from cudal1_trainer.gate import decidable
 from cudal1_trainer.learner import Learner
 from cudal1_trainer.model import save_bundle
-from cudal1_trainer.outcome import HACKS, RIGHT, Code, Outcome, conclude
+from cudal1_trainer.outcome import HACKS, Code, Outcome
 from cudal1_trainer.plots import plot
 from cudal1_trainer.policy import Objective
 from cudal1_trainer.practice import order
 from cudal1_trainer.recipe import Recipe, StageRecipe
-from cudal1_trainer.referee import Group, Referee
+from cudal1_trainer.referee import Referee
 from cudal1_trainer.rollouts import Batch, Item, number_of, open_desk, restore_batch
 from cudal1_trainer.tokenizer import load_tokenizer
 from cudal1_trainer.training import SMALL, Metrics, NotFinite
-from cudal1_trainer.variants import STUMBLES, Variant, write_variants
 
 log = logging.getLogger(__name__)
-
-GATE = -2  # the referee's key of the teachers' variants; -1 is examine's
 
 
 class Method(Protocol):
@@ -230,28 +226,11 @@ class Stage:
     def _begin(self) -> None:
         """Tasks that this process owns and that the judge can decide; a look at the model as it comes."""
         self._forget_metrics_after(-1)
-        self.tasks = self._decidable(range(self.rank, len(self.setup.tasks), self.ranks))
+        self.tasks = decidable(self.desk, range(self.rank, len(self.setup.tasks), self.ranks))
         if not self.tasks:
             raise ValueError(f"none of {len(self.setup.tasks)} tasks can be judged here; nothing to practise on")
         self.before = self._examine()
         self.save()
-
-    def _decidable(self, own: range) -> list[int]:
-        """Keeps what a teacher's variant is right on, and what no teacher writes. Its score is a reference."""
-        texts = self.setup.tasks
-        written = {t: _write_one(texts[t]) for t in own if self.desk.fits(texts[t])}
-        groups = [Group(texts[t], (found[0].reply.code,), None) for t, found in written.items() if found]
-        self.desk.referee.submit(GATE, groups)
-        rulings = self.desk.referee.result(GATE)
-        kept = []
-        for task, found in written.items():
-            outcome = conclude(rulings[texts[task], found[0].reply.code], self.desk.target) if found else None
-            if outcome is not None and outcome.score:
-                self.book.set_reference(task, outcome.score)
-            if outcome is None or outcome.kind in RIGHT:
-                kept.append(task)
-        log.info("%d of %d tasks can be judged", len(kept), len(own))
-        return kept
 
     def _examine(self) -> Marks | None:
         if not self.accelerator.is_main_process or not self.setup.probes:
@@ -324,32 +303,3 @@ class Stage:
             (self.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
             plot(self.out)
         return report
-
-
-def _write_one(text: str) -> list[Variant]:
-    """A teacher's variant, or none."""
-    try:
-        return write_variants(parse_program(text), 1)
-    except STUMBLES as error:
-        log.warning("a teacher stumbles: %r", error)
-        return []
-
-
-def summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    """Of one step's replies; what is undecided counts for nothing."""
-    known = [o for o in outcomes if o.kind != "undecided"]
-    scores = [o.score for o in known if o.score]
-    share = {
-        kind: sum(o.kind == kind for o in outcomes) / len(outcomes) for kind in ("copied", "contradicts", "lost")
-    }
-    return share | {
-        "reward": _mean([o.score for o in known]),
-        "right": _mean([float(o.kind in RIGHT) for o in known]),
-        "speedup": math.exp(_mean([math.log(s) for s in scores])),
-        "hacks": _mean([float(o.kind in HACKS) for o in known]),
-        "undecided": 1 - len(known) / len(outcomes),
-    }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return fmean(values) if values else 0.0
