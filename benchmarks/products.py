@@ -61,7 +61,9 @@ class Convolution:
 
     def program(self) -> Program:
         rank, depthwise = len(self.sizes), self.groups == self.channels == self.outputs
-        read, out = [f"d{3 + i}" for i in range(rank)], [f"d{6 + i}" for i in range(rank)]
+        out = [f"d{6 + i}" for i in range(rank)]
+        in_place = (self.window, self.stride, self.padding) == (1, 1, 0)
+        read = out if in_place else [f"d{3 + i}" for i in range(rank)]
         windows = [f"k{i}" for i in range(rank)] if self.window > 1 else []
         sizes = {"d0": self.batch, "d1": self.channels // self.groups, "d2": self.outputs // self.groups}
         sizes |= dict(zip(read, self.sizes, strict=True)) | dict(zip(out, self.made, strict=True))
@@ -79,9 +81,10 @@ class Convolution:
         access = ", ".join(
             self._access(i, *pair, bool(windows)) for i, pair in enumerate(zip(read, out, strict=True))
         )
+        source = "in0" if in_place else f"in0[{access}]"
         over = ",".join([*inputs, *windows])
         fn = "dot_tf32" if self.dtype == "f32" else "dot"
-        lines.append(f"t0 {self.dtype}[{_joined(full)}] = {fn}(in0[{access}], in1) over {over}")
+        lines.append(f"t0 {self.dtype}[{_joined(full)}] = {fn}({source}, in1) over {over}")
         last, axes = self._tail(lines, full, channels, out)
         lines.append(f"out0 {self.dtype}[{','.join(axes)}] = {last}")
         used = " ".join(f"{a}={n}" for a, n in sizes.items() if any(a in _names(line) for line in lines))
@@ -110,6 +113,50 @@ class Convolution:
         return last, held[last]
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """A linear layer: rows x depth with a weight of columns x depth."""
+
+    family: str
+    rows: int
+    depth: int
+    columns: int
+    tail: Tail = ()
+    dtype: str = "f32"
+
+    def program(self) -> Program:
+        t = self.dtype
+        lines = [f"dims d0={self.rows} d1={self.depth} d2={self.columns}", f"in0 {t}[d0,d1]", f"in1 {t}[d2,d1]"]
+        lines += [f"in2 {t}[d2]"] if self.tail else []
+        lines.append(f"t0 {t}[d0,d2] = dot(in0, in1) over d1")
+        for i, call in enumerate(self.tail, 1):
+            lines.append(f"t{i} {t}[d0,d2] = {call.replace('bias', 'in2')}")
+        lines.append(f"out0 {t}[d0,d2] = t{len(self.tail)}")
+        return canonicalise(parse_program("region v1\n" + "\n".join(lines) + "\n"))
+
+
+@dataclass(frozen=True)
+class WeightGradient:
+    """Of a 3x3 convolution with stride and padding 1."""
+
+    family: str
+    batch: int
+    channels: int
+    size: int
+    outputs: int
+
+    def program(self) -> Program:
+        n, c, s, k = self.batch, self.channels, self.size, self.outputs
+        lines = [
+            f"dims d0={n} d1={c} d2={s} d3={s} d4={k} d5={s} d6={s} k0=3 k1=3",
+            "in0 f32[d0,d1,d2,d3]",
+            "in1 f32[d0,d4,d5,d6]",
+            "t0 f32[d1,d4,k0,k1] = dot_tf32(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d0,d5,d6",
+            "out0 f32[d4,d1,k0,k1] = t0",
+        ]
+        return canonicalise(parse_program("region v1\n" + "\n".join(lines) + "\n"))
+
+
 def _names(text: str) -> set[str]:
     for mark in "()[],=*+-/":
         text = text.replace(mark, " ")
@@ -125,8 +172,17 @@ def _joined(axes: list[str]) -> str:
     return ",".join(sorted(axes, key=lambda a: (a[0] == "k", int(a[1:]))))
 
 
-def table() -> Iterator[Convolution]:
-    """Twelve shapes or so a family."""
+def table() -> Iterator[Convolution | Matrix | WeightGradient]:
+    """About a dozen shapes a family."""
+    yield from _convolutions()
+    for rows, depth, columns in ((4096, 4096, 4096), (2048, 1024, 2048), (16384, 64, 256), (64, 8192, 512)):
+        yield Matrix("product_f32", rows, depth, columns)
+        yield Matrix("product_half", rows, depth, columns, BIAS_SIGMOID, "bf16")
+    for shape in ((64, 64, 56, 64), (32, 3, 64, 64), (8, 256, 14, 256), (16, 32, 112, 32)):
+        yield WeightGradient("conv_weight", *shape)
+
+
+def _convolutions() -> Iterator[Convolution]:
     for batch in (8, 64):
         for c, n, k, w, s, p in ((3, 224, 64, 7, 2, 3), (64, 56, 64, 3, 1, 1), (128, 28, 128, 3, 1, 1)):
             yield Convolution("conv2d", batch, c, (n, n), k, w, s, p)

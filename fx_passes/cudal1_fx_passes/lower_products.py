@@ -111,9 +111,12 @@ def _windows(
         size = extent(c.meta.shape[2 + i])
         if not isinstance(size, int) or not isinstance(extent(c.node.args[0].meta["val"].shape[2 + i]), int):  # type: ignore[union-attr]
             raise AxisConflict("a convolution over a symbolic dim")
+        window = _window(w.dims[2 + i])
+        if not window and stride[i] == 1 and padding[i] == 0:
+            outs.append(x.dims[2 + i])  # read where it is written
+            continue
         out = new_dim(size, size)
         outs.append(out)
-        window = _window(w.dims[2 + i])
         windows += window
         if not x.dims[2 + i]:
             raise AxisConflict("a convolution over a dim of size 1")

@@ -30,7 +30,10 @@ _TRANSPOSED: dict[int, Callable[..., Tensor]] = {
 
 @dataclass(frozen=True, slots=True)
 class Spatial:
-    """One convolved axis: read at (stride * out + dilation * window - padding), or divided where transposed."""
+    """One convolved axis: read at (stride * out + dilation * window - padding), or divided where transposed.
+
+    `window` is empty where it is one element wide.
+    """
 
     read: str
     out: str
@@ -77,11 +80,11 @@ def run_convolution(program: Program, op: Op, c: Convolution, operands: tuple[An
     (read, weight), (x, w) = refs[::turn], operands[::turn]
 
     def sizes(axes: tuple[str, ...]) -> list[int]:
-        return [program.axis[a].size for a in axes]
+        return [program.axis[a].size if a else 1 for a in axes]
 
     def grouped(value: Any, name: str, merged: tuple[tuple[str, ...], ...], rest: tuple[str, ...]) -> Any:
         """Some groups of axes merged into one dim each, then the rest one by one."""
-        wanted = (*(a for axes in merged for a in axes), *rest)
+        wanted = (*(a for axes in merged for a in axes), *(a for a in rest if a))
         turned = _permuted(value, program.value_axes[name], wanted)
         return torch.reshape(turned, [*(program.size(axes) for axes in merged), *sizes(rest)])
 
@@ -106,7 +109,7 @@ def _permuted(x: Any, held: tuple[str, ...], wanted: tuple[str, ...]) -> Any:
 def _sort_axes(
     program: Program, op: Op, read: Ref, weight: Ref, spatial: tuple[Spatial, ...], swapped: bool, transposed: bool
 ) -> Convolution | None:
-    windows, outs = {s.window for s in spatial}, {s.out for s in spatial}
+    windows, outs = {s.window for s in spatial if s.window}, {s.out for s in spatial}
     held, weights = operand_axes(program.value_axes, read), set(program.value_axes[weight.name])
     plain = [a.name for a in program.axes if a.name in (held | weights) - windows - outs]
     if outs & weights or not windows <= weights or not windows <= set(op.over):
@@ -127,7 +130,9 @@ def _sort_axes(
 
 
 def _terms(index: Index, op: Op) -> tuple[int, str, int, str] | None:
-    """(coefficient, out axis, coefficient, window axis) of an index over one of each."""
+    """(coefficient, out axis, coefficient, window axis or none) of an index over one of each."""
+    if index.value is None and len(index.terms) == 1 and index.terms[0][1] not in op.over:
+        return *index.terms[0], 1, ""
     if index.value is not None or len(index.terms) != 2:
         return None
     (c0, a0), (c1, a1) = sorted(index.terms, key=lambda term: term[1] in op.over)
@@ -141,7 +146,8 @@ def _forward(program: Program, op: Op, axis: str, index: Index) -> Spatial | Non
     stride, out, dilation, window = terms
     if stride < 1 or dilation < 1:
         return None
-    span = program.axis[axis].size - 2 * index.offset - dilation * (program.axis[window].size - 1) - 1
+    reach = dilation * (program.axis[window].size - 1) if window else 0
+    span = program.axis[axis].size - 2 * index.offset - reach - 1
     if span // stride + 1 != program.axis[out].size:
         return None
     return Spatial(axis, out, window, stride, dilation, -index.offset)
@@ -149,7 +155,7 @@ def _forward(program: Program, op: Op, axis: str, index: Index) -> Spatial | Non
 
 def _transposed(program: Program, op: Op, axis: str, index: Index) -> Spatial | None:
     terms = _terms(index, op)
-    if terms is None or terms[0] != 1 or terms[2] > -1 or index.offset < 0:
+    if terms is None or terms[0] != 1 or terms[2] > -1 or index.offset < 0 or not terms[3]:
         return None
     _, out, dilation, window = terms
     dilation, stride = -dilation, index.divisor
