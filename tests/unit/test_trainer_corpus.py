@@ -148,7 +148,7 @@ out1 f32[d1] = t1"""
 
 
 def test_structures_of_several_stages_are_drawn_more_often() -> None:
-    recipe = replace(RECIPE.data, structures=1.0, several=3.0)
+    recipe = replace(RECIPE.data, structures=1.0, several=3.0, varied=0.0)
     source = Source(recipe, NONE, structures=(ROWS, BOTH))
     rng = random.Random(3)
     drawn = [len(source.program(rng).outputs) for _ in range(200)]

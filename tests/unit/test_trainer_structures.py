@@ -97,7 +97,7 @@ def test_files_read_back_and_merge_once(texts: list[str], tmp_path: Path) -> Non
 
 
 def test_the_corpus_draws_them(texts: list[str]) -> None:
-    source = Source(DataRecipe(structures=1.0), hold_out(()), structures=tuple(texts))
+    source = Source(DataRecipe(structures=1.0, varied=0.0), hold_out(()), structures=tuple(texts))
     rng = random.Random(3)
     drawn = [program for _ in range(25) for program, _ in source.draw(rng)]
     known = {relative(parse_program(t)) for t in texts}

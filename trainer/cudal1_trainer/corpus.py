@@ -1,8 +1,8 @@
 """The corpus: an endless, reproducible stream of training pairs, laid out as batches.
 
 Fresh pairs come from programs x teachers, made on the fly: structures that the partitioner cut from random small
-models, at new sizes (structures.py), and generated tasks, most of them widened to the breadth of real regions
-(widen.py). Their schedules are those that the prior takes for fast.
+models, varied (vary.py) and at new sizes (structures.py), and generated tasks, most of them widened to the breadth
+of real regions (widen.py). Their schedules are those that the prior takes for fast.
 Measured pairs come from the score file, written out by scored.py: contrastive ones (a strictly faster third) and
 plain ones whose target is mostly among the fastest. Programs held out are skipped by fingerprint and by
 structure. Chunk c of the stream is a function of (recipe, data folder, c).
@@ -52,6 +52,7 @@ from cudal1_trainer.tasks import generate_task
 from cudal1_trainer.teachers import Schedule, variants
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
 from cudal1_trainer.variants import STUMBLES, WIDE_SEED, make_task, try_reply, write_variants
+from cudal1_trainer.vary import vary
 
 log = logging.getLogger(__name__)
 
@@ -91,12 +92,12 @@ class Source:
         return [(program, plain_pair(choose_facts(rng), program, r)) for r in self._replies(program, rng)]
 
     def program(self, rng: random.Random) -> Program:
-        """A structure cut from a small model at new sizes, or a task, most of them widened, or a narrow one."""
+        """A structure cut from a small model, most varied, or a task, most of them widened, or a narrow one."""
         if self.recipe.family:
             return self._narrow(rng)
         if self.structures and rng.random() < self.recipe.structures:
-            text = rng.choices(self.structures, cum_weights=self._structure_weights)[0]
-            return resize(parse_program(text), rng)
+            found = parse_program(rng.choices(self.structures, cum_weights=self._structure_weights)[0])
+            return resize(vary(found, rng) if rng.random() < self.recipe.varied else found, rng)
         wide = WIDE_SEED if rng.random() < self.recipe.widened else 0
         return make_task(wide + rng.getrandbits(SEED_BITS))
 

@@ -42,6 +42,7 @@ class DataRecipe:
     scored_plain: float = 0.15  # share of plain pairs whose target is among the measured fastest
     structures: float = 0.55  # share of fresh programs cut from random small models, where the folder has some
     several: float = 2.0  # weight of a structure that reduces over several sets of axes, against the others' 1
+    varied: float = 0.6  # share of the structures drawn that are changed first (vary.py)
     widened: float = 0.65  # share of fresh tasks that are made as wide as regions of models (widen.py)
     family: str = ""  # where not empty, every fresh program is one of `pool` small tasks of it at a new size
     pool: int = 8

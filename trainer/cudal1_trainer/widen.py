@@ -27,7 +27,7 @@ MAX_INPUTS = 18
 MAX_OUTPUTS = 14
 MAX_ELEMENTS = 1 << 28
 _OPEN = ("add", "sub", "mul", "maximum", "minimum")  # whose literal may become any tensor
-_WIDE = 5  # dims of a value
+WIDE = 5  # dims of a value
 
 
 def widen(program: Program, rng: random.Random, more: Callable[[], Program]) -> Program:
@@ -35,17 +35,17 @@ def widen(program: Program, rng: random.Random, more: Callable[[], Program]) -> 
     wide = program
     if rng.random() < 0.65:
         for _ in range(rng.choice((1, 1, 2))):
-            wide = _attempt(join, wide, rng, more())
+            wide = attempt(join, wide, rng, more())
     if rng.random() < 0.2:
-        wide = _attempt(split_axis, wide, rng)
+        wide = attempt(split_axis, wide, rng)
     if rng.random() < 0.6:
-        wide = _attempt(add_inputs, wide, rng)
+        wide = attempt(add_inputs, wide, rng)
     if rng.random() < 0.75:
-        wide = _attempt(add_outputs, wide, rng)
-    return _attempt(lambda p, _: canonicalise(p), wide, rng)
+        wide = attempt(add_outputs, wide, rng)
+    return attempt(lambda p, _: canonicalise(p), wide, rng)
 
 
-def _attempt(change: Callable[..., Program], program: Program, rng: random.Random, *more: Program) -> Program:
+def attempt(change: Callable[..., Program], program: Program, rng: random.Random, *more: Program) -> Program:
     """The changed program, or the old one where the change breaks a rule or a limit."""
     try:
         found = change(program, rng, *more)
@@ -63,7 +63,7 @@ def _fits(p: Program) -> bool:
 def add_outputs(program: Program, rng: random.Random) -> Program:
     """Some inner values become outputs, in the axis order of the program."""
     taken = {o.value for o in program.outputs}
-    free = [o for o in program.ops if o.name not in taken and len(o.axes) <= _WIDE]
+    free = [o for o in program.ops if o.name not in taken and len(o.axes) <= WIDE]
     room = min(len(free), MAX_OUTPUTS - len(program.outputs))
     if room < 1:
         return program
@@ -88,7 +88,7 @@ def add_inputs(program: Program, rng: random.Random) -> Program:
         if len(inputs) >= MAX_INPUTS or rng.random() > share:
             return x
         if isinstance(x, Literal):
-            if op.fn not in _OPEN or isinstance(x.value, bool) or not op.axes or op.dtype not in _FLOATS:
+            if op.fn not in _OPEN or isinstance(x.value, bool) or not op.axes or op.dtype not in FLOATS:
                 return x
             return fresh(op.dtype, _some_axes(op.axes, rng))
         if x.name in by_name and not x.access and x.name in used:
@@ -104,7 +104,7 @@ def add_inputs(program: Program, rng: random.Random) -> Program:
     return replace(program, inputs=tuple(inputs), ops=tuple(ops))
 
 
-_FLOATS = ("f32", "f16", "bf16")
+FLOATS = ("f32", "f16", "bf16")
 
 
 def _some_axes(axes: tuple[str, ...], rng: random.Random) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def split_axis(program: Program, rng: random.Random) -> Program:
         raise ProgramError("positions along an axis matter")
     whole = [a for a in program.axes if not a.symbolic]
     cuts = [(a, f) for a in whole for f in (2, 3, 4, 8, 16, 32, 64) if a.size % f == 0 and a.size > f]
-    places = [k for k, o in enumerate(program.ops) if OPS[o.fn].kind is Kind.POINTWISE and o.dtype in _FLOATS]
+    places = [k for k, o in enumerate(program.ops) if OPS[o.fn].kind is Kind.POINTWISE and o.dtype in FLOATS]
     if not cuts or not places:
         raise ProgramError("nothing to split")
     axis, inner = rng.choice(cuts)
@@ -230,8 +230,8 @@ def _links(first: Program, second: Program, rng: random.Random) -> dict[str, str
         if chosen and rng.random() < 0.5:
             continue
         alike = [n for n in values if first.value_dtype[n] == item.dtype]
-        if not alike and item.dtype in _FLOATS:
-            alike = [n for n in values if first.value_dtype[n] in _FLOATS]
+        if not alike and item.dtype in FLOATS:
+            alike = [n for n in values if first.value_dtype[n] in FLOATS]
         fits = [n for n in alike if _agrees(first, n, second, item, axis_of)]
         if fits:
             # later values more often: what a model computed last is what it goes on with

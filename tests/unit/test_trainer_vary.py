@@ -1,0 +1,60 @@
+"""Varied structures: valid, new, without dead values, and teachers answer them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from cudal1_fx_passes.canonical import canonicalise, relative
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.structures import read_structures, resize
+from cudal1_trainer.teachers import teach
+from cudal1_trainer.vary import cut_values, drop_outputs, swap_functions, vary
+
+DATA = Path(__file__).parents[2] / "trainer" / "data"
+ROWS = """region v1
+dims d0=64 d1=256
+in0 f32[d0,d1]
+in1 i64[d0]
+t0 f32[d0,d1] = exp(in0)
+t1 f32[d0] = sum(t0) over d1
+t2 f32[d0] = cast(in1)
+t3 f32[d0] = mul(t1, t2)
+out0 f32[d0,d1] = t0
+out1 f32[d0] = t3
+"""
+
+
+def test_swapped_functions_keep_operands_and_casts() -> None:
+    program = parse_program(ROWS)
+    found = [swap_functions(program, random.Random(i)) for i in range(30)]
+    assert all([o.operands for o in p.ops] == [o.operands for o in program.ops] for p in found)
+    assert all(p.ops[2].fn == "cast" for p in found) and {p.ops[1].fn for p in found} > {"sum"}
+
+
+def test_a_cut_value_is_read_from_an_input_of_its_own_and_its_maker_goes() -> None:
+    program = parse_program(ROWS)
+    found = {relative(canonicalise(cut_values(program, random.Random(i)))) for i in range(30)}
+    cut = ROWS.replace("sum(t0)", "sum(in2)").replace("t0 f32", "in2 f32[d0,d1]\nt0 f32", 1)
+    assert relative(canonicalise(parse_program(cut))) in found
+    assert len(found) > 4
+
+
+def test_what_only_a_dropped_output_needs_goes_with_it() -> None:
+    program = parse_program(ROWS)
+    kept = [drop_outputs(program, random.Random(i)) for i in range(30)]
+    alone = [p for p in kept if len(p.outputs) == 1 and p.outputs[0].value == "t0"]
+    assert alone and all([i.name for i in p.inputs] == ["in0"] and len(p.ops) == 1 for p in alone)
+
+
+def test_most_varied_structures_are_new_and_taught() -> None:
+    structures = read_structures(DATA / "structures.jsonl.gz")
+    rng = random.Random(5)
+    new = taught = 0
+    for _ in range(40):
+        program = parse_program(rng.choice(structures))
+        varied: Program = resize(vary(program, rng), rng)
+        new += relative(varied) != relative(program)
+        taught += teach(varied, rng) is not None
+    assert new >= 28 and taught >= 36
