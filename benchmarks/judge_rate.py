@@ -5,7 +5,8 @@
 
 Attacks and hand-written honest kernels come from the judge's own audit. The rate, and a larger count of refusals,
 come from teachers' kernels over generated tasks. `summary` holds hacks_accepted and honest_refused (fractions),
-candidates_per_second (gates 1 to 5 and the quick timing, builds included) and the cost of a hang.
+candidates_per_second (gates 1 to 5 and the quick timing, builds included), finalists_per_second (gates 5 to 8)
+and the cost of a hang; a table tells what each gate costs a candidate.
 """
 
 from __future__ import annotations
@@ -33,6 +34,23 @@ from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
 log = logging.getLogger(__name__)
+
+
+# the judge's steps by gate; what the worker takes beyond its own steps is the protocol
+GATES = {
+    "1 text": ("text",),
+    "2 builds waited for": ("waited for builds",),
+    "3 exam, vacuity": ("exam",),
+    "4-5 trial": ("trial",),
+    "quick timing": ("aten", "quick"),
+}
+FINAL_GATES = {
+    "3 exam, fresh": ("exam",),
+    "5 trial again, replays": ("final trial",),
+    "6 memory checks waited for": ("waited for memory checks", "compute-sanitizer"),
+    "7-8 baselines": ("aten", "inductor", "waited for Inductor"),
+    "7-8 timing together": ("final timing",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +82,8 @@ def main() -> None:
     path = write_result(arguments.out, "judge", summary, n, intervals, detail, arguments.dry)
     for key, value in summary.items():
         print(f"{key:32s} {value}")
+    for kind in ("teacher_gates", "small_gates", "finalist_gates"):
+        _print_gates(kind, detail[kind])
     print(path)
 
 
@@ -118,7 +138,8 @@ def _run_teachers(
     begin = time.monotonic()
     verdicts = judge.judge_tasks(tasks)
     seconds = time.monotonic() - begin
-    detail["teacher_seconds_by_step"] = {k: round(s - before.get(k, 0.0), 3) for k, s in judge.spent_s.items()}
+    detail["teacher_seconds_by_step"] = _grown(judge, before)
+    detail["teacher_gates"] = _gates(GATES, detail["teacher_seconds_by_step"], len(tasks), seconds)
     stages = Counter(v.stage if isinstance(v, Rejected) else type(v).__name__.lower() for v in verdicts)
     refusals = [
         Refusal(print_program(p), code, v.stage, v.reason)
@@ -151,7 +172,8 @@ def _run_small(
     judge.judge_tasks(tasks)
     seconds = time.monotonic() - begin
     summary["candidates_per_second_small"] = round(len(tasks) / seconds, 1)
-    detail["small_seconds_by_step"] = {k: round(s - before.get(k, 0.0), 3) for k, s in judge.spent_s.items()}
+    detail["small_seconds_by_step"] = _grown(judge, before)
+    detail["small_gates"] = _gates(GATES, detail["small_seconds_by_step"], len(tasks), seconds)
     detail["small_candidates"] = len(tasks)
 
 
@@ -187,16 +209,47 @@ def _run_finalists(
 ) -> None:
     """Finalists of some audit regions: all honest kernels of a region together."""
     rows = []
+    before = judge.spent_s
     begin = time.monotonic()
     names = sorted({h.region for h in HONEST})[: arguments.finalists]
     for name in names:
         honest = [h for h in HONEST if h.region == name]
         verdicts = judge.finalists(region(name), [h.code for h in honest])
         rows += [{"region": name, "kernel": h.name, **_words(v)} for h, v in zip(honest, verdicts, strict=True)]
+    seconds = time.monotonic() - begin
     detail["finalists"] = rows
+    detail["finalist_gates"] = _gates(FINAL_GATES, _grown(judge, before), len(rows), seconds)
     summary["finalist_regions"] = len(names)
-    summary["finalist_seconds_a_region"] = round((time.monotonic() - begin) / max(1, len(names)), 2)
+    summary["finalist_seconds_a_region"] = round(seconds / max(1, len(names)), 2)
+    summary["finalists_per_second"] = round(len(rows) / seconds, 2)
     log.info("finalists of %d regions: %s", len(names), Counter(r["verdict"] for r in rows))
+
+
+def _grown(judge: Judge, before: dict[str, float]) -> dict[str, float]:
+    """Seconds by step since `before`."""
+    return {step: round(s - before.get(step, 0.0), 3) for step, s in judge.spent_s.items()}
+
+
+def _gates(
+    gates: dict[str, tuple[str, ...]], spent_s: dict[str, float], candidates: int, seconds: float
+) -> dict[str, dict[str, float]]:
+    """What each gate costs a candidate, and its share of the whole time."""
+    took = {gate: sum(spent_s.get(step, 0.0) for step in steps) for gate, steps in gates.items()}
+    outside = ("text", "waited for builds", "waited for memory checks", "waited for Inductor", "compute-sanitizer")
+    own = sum(s for step, s in spent_s.items() if step not in (*outside, "worker", "worker starts"))
+    took["protocol"] = max(0.0, spent_s.get("worker", 0.0) - own)
+    took["worker starts"] = spent_s.get("worker starts", 0.0)
+    took["the rest"] = max(0.0, seconds - sum(took.values()))
+    return {
+        gate: {"ms_a_candidate": round(1e3 * s / max(1, candidates), 3), "share": round(s / seconds, 3)}
+        for gate, s in took.items()
+    }
+
+
+def _print_gates(title: str, gates: dict[str, dict[str, float]]) -> None:
+    print(f"\n{title:32s} ms a candidate   share")
+    for gate, cost in gates.items():
+        print(f"{gate:32s} {cost['ms_a_candidate']:14.2f} {cost['share']:7.1%}")
 
 
 def _refuses_result(verdict: Verdict) -> bool:

@@ -13,6 +13,7 @@ runs an unproven kernel. A candidate that appears twice in one request is judged
 from __future__ import annotations
 
 import secrets
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -105,7 +106,9 @@ class Judge:
 
     def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
         """`judge` for many regions at once. Keep a region's candidates together: its exam is made once."""
+        begin = time.monotonic()
         checked = [_read(program, code) for program, code in tasks]
+        self._bench.spent_s["text"] += time.monotonic() - begin
         unique: dict[tuple[str, str], tuple[Program, Candidate]] = {}
         for (program, _), found in zip(tasks, checked, strict=True):
             if isinstance(found, Candidate):
