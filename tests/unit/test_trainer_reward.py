@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from stage_toys import FAST, REPLIES, SLOW, TASKS, WRONG, verdict_on
 
 from cudal1_compile.candidate import Reply, print_reply
@@ -50,6 +52,13 @@ def test_the_text_decides_what_it_can() -> None:
         assert isinstance(found, Outcome) and (found.kind, found.score) == (kind, 0.0)
     without_kernel = classify(_reply(new.replace("f<<<", "g<<<")), TASKS[0], [])
     assert isinstance(without_kernel, Outcome) and without_kernel.kind == "malformed"
+
+
+@given(st.integers(0, len(REPLIES[1])), st.integers(0, 40), st.text(max_size=40))
+@example(REPLIES[1].index("<<<") + 3, 0, "(" * 20_000)
+@example(REPLIES[1].index("<<<") + 3, 0, "9" * 10_000 + " * ")
+def test_no_reply_whatever_ends_a_run(at: int, cut: int, junk: str) -> None:
+    assert isinstance(classify(REPLIES[1][:at] + junk + REPLIES[1][at + cut :], TASKS[0], []), Outcome | Code)
 
 
 def test_a_judge_s_word_becomes_an_outcome_and_gains_are_rounded_toward_one() -> None:
