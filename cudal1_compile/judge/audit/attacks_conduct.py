@@ -46,7 +46,7 @@ CONDUCT: tuple[Attack, ...] = (
             ),
         ),
     ),
-    verify(
+    Attack(
         "recursion without an end",
         "C27",
         "silu",

@@ -229,6 +229,7 @@ MEMORY: tuple[Attack, ...] = (
             ("__global__", "extern __shared__ float z[];\n__global__"),
             ("s = block_sum(s);", "z[threadIdx.x] = s;\n  __syncthreads();\n  s = block_sum(z[threadIdx.x]);"),
         ),
+        "host",
     ),
     verify(
         "vector stores that are not aligned",
