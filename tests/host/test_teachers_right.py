@@ -403,6 +403,38 @@ out1 f32[d0,d2,d1] = t2
 """,
         r"pointwise/ragged",
     ),
+    "statistics_of_odd_rows": (
+        """region v1
+dims d0=7 d1=1023
+in0 bf16[d0,d1]
+in1 f32[d1]
+in2 bf16[d0,d1]
+t0 f32[d0,d1] = cast(in0)
+t1 f32[d0] = mean(t0) over d1
+t2 f32[d0,d1] = sub(t0, t1)
+t3 f32[d0] = var(t0, 0.0) over d1
+t4 i64[d0] = argmin(in2) over d1
+t5 f32[d0,d1] = mul(t2, t3)
+t6 f32[d0,d1] = mul(t5, in1)
+out0 bf16[d0,d1] = t6
+out1 i64[d0] = t4
+""",
+        r"grouped/ragged",
+    ),
+    "loss_over_an_odd_number": (
+        """region v1
+dims d0=23 d1=1021
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+t0 f32[d0,d1] = sub(in0, in1)
+t1 f32[d0,d1] = mul(t0, t0)
+t2 f32[] = mean(t1) over d0,d1
+t3 f32[d0,d1] = mul(t0, 0.5)
+out0 f32[] = t2
+out1 f32[d0,d1] = t3
+""",
+        r"split/split_ragged",
+    ),
     "transposed_copy_with_sums": (
         """region v1
 dims d0=2 d1=45 d2=3 d3=38

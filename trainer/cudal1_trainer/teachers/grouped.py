@@ -65,6 +65,15 @@ class GroupedWriter:
     def _declare(self, phase: Phase) -> str:
         return declare(phase)
 
+    def _mask(self) -> list[str]:
+        """Statements that leave out elements of a vector that are none of the group's."""
+        return []
+
+    def _start(self) -> str:
+        """Where a thread's loop begins."""
+        first, vector = self._first(), self.schedule.vector
+        return first if first == "0" else product(first, vector)
+
     @property
     def last_level(self) -> int:
         stored = [self.level.get(b.value, 0) for b in self.element_writes]
@@ -152,7 +161,8 @@ class GroupedWriter:
         def updates() -> list[str]:
             spelled = self.elements.spelled
             late = self.elements.late_lines(reduced_value(p.op) for p in here)
-            return [*late, *(p.update.format(v=spelled[reduced_value(p.op)], c=place) for p in here)]
+            mask = self._mask() if here else []
+            return [*late, *mask, *(p.update.format(v=spelled[reduced_value(p.op)], c=place) for p in here)]
 
         for line in self.elements.visit(loads, ops, stores, updates):
             if isinstance(line, list):
@@ -170,8 +180,7 @@ class GroupedWriter:
             return "for (int k = 0; k < C; k++)"
         if not stores:
             self.lines.add("#pragma unroll 4")
-        start, step = self._first(), product(self._threads(), s.vector)
-        first = start if s.vector == 1 or start == "0" else f"{start} * {s.vector}"
+        first, step = self._start(), product(self._threads(), s.vector)
         advance = "c++" if step == "1" else f"c += {step}"
         return f"for (int c = {first}; c < {total}; {advance})"
 

@@ -11,6 +11,7 @@ from cudal1_trainer.teachers import turned
 from cudal1_trainer.teachers.element import late_loads, operand_keys
 from cudal1_trainer.teachers.grouped import TILE, group_order, main_buffer, reduced_order
 from cudal1_trainer.teachers.online import has_online
+from cudal1_trainer.teachers.ragged import ragged_vectors
 from cudal1_trainer.teachers.reduction import phases
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.space import vector_fits
@@ -40,6 +41,7 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     found += _split_schedules(stage) if is_splittable(stage) else []
     found += _online_schedules(stage)
     found += turned.schedules(stage)
+    found += _ragged_schedules(stage) if is_row_like(stage) else []
     if any(o.fn in ROUNDED_SUMS for o in stage.ops):
         shortest = min(_serial_terms(stage, s) for s in found)
         found = [s for s in found if _serial_terms(stage, s) <= max(MAX_SERIAL, shortest)]
@@ -52,15 +54,9 @@ def _serial_terms(stage: Stage, s: StageSchedule) -> int:
 
 def _lanes(s: StageSchedule) -> int:
     """Threads that share a group."""
-    rows = {
-        "turn": s.block // TILE,
-        "block": s.block,
-        "online": s.block,
-        "warp": 32,
-        "thread": 1,
-        "tile": s.block // TILE,
-    }
-    return rows[s.mapping.removeprefix("split_")] * s.splits
+    kind = s.mapping.removeprefix("split_")
+    rows = {"warp": 32, "thread": 1, "tile": s.block // TILE, "turn": s.block // TILE}
+    return rows.get(kind, s.block) * s.splits
 
 
 def pass_count(stage: Stage, online: bool = False) -> int:
@@ -147,6 +143,27 @@ def _column_schedules(stage: Stage) -> list[StageSchedule]:
             fits = several and _static(stage) and -(-count // rows) * crossing <= limit
             if rows <= count:
                 found.append(StageSchedule("tile", 1, block, fits))
+    return found
+
+
+def _ragged_schedules(stage: Stage) -> list[StageSchedule]:
+    """Rows whose length no vector divides, a block each; a sum over everything also in parts."""
+    count, several = stage.program.size(stage.reduced), pass_count(stage) > 1
+    crossing = max(1, crossing_values(stage))
+    found = []
+    for vector in ragged_vectors(stage):
+        for block in (64, 128, 256, 512, 1024):
+            held = -(-(count + vector - 1) // (block * vector)) * vector
+            limit = min(REGISTER_BUDGET, 65536 // block - 24 if block > 256 else REGISTER_BUDGET)
+            if count >= 96 and block * vector <= 2 * count:
+                found.append(StageSchedule("ragged", vector, block, several and held * crossing <= limit))
+        if stage.kept or not is_splittable(stage) or several:
+            continue
+        for block in (256, 512):
+            splits = min(MAX_SPLITS, _power_of_two(count / (block * vector)))
+            found += [
+                StageSchedule("split_ragged", vector, block, False, s) for s in (splits, splits // 4) if s > 1
+            ]
     return found
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cudal1_trainer.teachers.grouped import TILE, GroupedWriter, combine_tile, join, write_guarded
+from cudal1_trainer.teachers.ragged import RaggedPartWriter
 from cudal1_trainer.teachers.reduction import declare, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
@@ -41,7 +42,8 @@ def write_split(stage: Stage, schedule: StageSchedule, names: tuple[str, str], f
     join_kernel = _write_join(stage, schedule, names[1], parts)
     if schedule.mapping == "turn":
         return [write_turned(stage, schedule, names[0], parts), join_kernel]
-    writer = WideWriter if is_wide(schedule) else PartialWriter
+    wide = WideWriter if is_wide(schedule) else PartialWriter
+    writer = RaggedPartWriter if schedule.mapping == "split_ragged" else wide
     return [writer(stage, schedule, names[0], parts).write(), join_kernel]
 
 
