@@ -5,7 +5,7 @@
 Every arm of a measurement runs in the same form, a graph, so that gaps between a host's launches count for
 none of them. Twice the L2 cache is written before each timed replay; the host queues the replay while the
 device still flushes. A time below the physical floor (bytes that must move over measured bandwidth) is not
-believed. What the times mean is decided in speedup.py.
+believed, nor one below that of an empty launch. What the times mean is decided in speedup.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MAX_ROUNDS = 400
 SMALL_US = 30.0  # baselines shorter than this are timed as several calls in one graph
 MAX_CALLS = 10
 FLOOR_SHARE = 0.45  # of the time at measured copy bandwidth; a causal mask lets a kernel skip half its reads
+LAUNCH_US = 0.3  # a third of what one node of a graph takes
 L2_FACTOR = 4.0  # data that fits into L2 may move this much faster
 SPIN_S = 2e-3  # short waits are not worth a sleep
 POLL_S = 50e-6
@@ -138,7 +139,7 @@ class Clock:
         """The shortest believable time of one call that moves so many bytes."""
         # writes may still lie in L2 when a call ends, and calls of one graph find each other's data there
         rate = self.bytes_per_us * (L2_FACTOR if moved_bytes < 2 * self.l2_bytes else 1.0)
-        return FLOOR_SHARE * moved_bytes / rate
+        return max(LAUNCH_US, FLOOR_SHARE * moved_bytes / rate)
 
     def _bandwidth(self) -> float:
         """Bytes a microsecond of a large copy, reads and writes counted; the best of five."""

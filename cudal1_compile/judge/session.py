@@ -256,7 +256,9 @@ class DeviceSession:
         floor_us = self.clock.floor_us(bytes_moved(program))
         fastest_us = min(times_us)
         if fastest_us < floor_us:
-            return Rejected("time", f"{fastest_us:.2f} us a call: its bytes alone need {floor_us:.2f} us")
+            return Rejected(
+                "time", f"{fastest_us:.2f} us a call: its launch and bytes alone need {floor_us:.2f} us"
+            )
         return None
 
     # finalists

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cudal1_compile.judge import wire
+from cudal1_compile.judge import landlock, wire
 from cudal1_compile.judge.audit.attacks import Attack, attacks_for
 from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR, SILU_VECTOR, Honest
 from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.clock import Clock
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.process import Worker
@@ -95,3 +96,18 @@ def test_a_baseline_is_compiled_ahead_for_the_device(tmp_path: Path) -> None:
     ahead.kill()
     assert "why_not" not in reply, reply
     assert list(tmp_path.rglob("*.cubin"))
+
+
+def test_the_clock_flushes_twice_the_cache_on_a_stream_of_its_own(judge: Judge) -> None:
+    clock = Clock(torch.device("cuda", 0), judge.target.l2_bytes)
+    assert clock._flush.numel() * clock._flush.element_size() >= 2 * judge.target.l2_bytes > 0
+    assert clock.stream_handle not in (0, torch.cuda.default_stream().cuda_stream)
+
+
+def test_workers_are_limited_and_restarts_are_seen(judge: Judge) -> None:
+    before = judge.counts["worker restarts"]
+    hang = next(a for a in ATTACKS if a.name == "never ends")
+    judge.judge(region("silu"), hang.code + "constexpr int again = 1;\n")
+    assert judge.counts["worker restarts"] == before + 1
+    assert judge.isolation["dies_with_parent"]
+    assert judge.isolation["read_only_files"] == (landlock.version() > 0)

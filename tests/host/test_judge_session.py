@@ -125,7 +125,7 @@ def test_finalists_are_measured_together_and_the_wrong_one_is_named(session: Dev
 
 def test_an_implausible_time_is_rejected(session: DeviceSession, monkeypatch: pytest.MonkeyPatch) -> None:
     program = region("silu")
-    monkeypatch.setattr(session.clock, "floor_us", lambda moved: 1e9)
+    monkeypatch.setattr(session.clock, "floor_us", lambda *_: 1e9)
     verdict = session.judge(program, _entrant(program, HONEST[0].code), seed=7)
     assert isinstance(verdict, Rejected)
     assert verdict.stage == "time"
