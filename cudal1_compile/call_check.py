@@ -93,9 +93,12 @@ class _Exam:
 
 def _prepare(operands: Operands, device: torch.device) -> _Exam | None:
     """Before the kernel's run. What it will not write is NaN."""
-    program = operands.program
-    room = min(ROOM_BYTES, free_memory(device) // 2) if device.type == "cuda" else ROOM_BYTES
-    if not operands.inputs or (oracle_bytes(program, {}) > room and parallel_axis(program, {}) is None):
+    program, room = operands.program, ROOM_BYTES
+    if device.type == "cuda":
+        copied = sum(x.numel() * x.element_size() for x in operands.inputs)
+        room = min(room, (free_memory(device) - copied) // 2)
+    is_in_one_piece = oracle_bytes(program, {}) > room and parallel_axis(program, {}) is None
+    if room <= 0 or is_in_one_piece or not operands.inputs:
         return None
     exam = _Exam(operands, make_case(program, CALL, operands.inputs, {}, room))
     for x in operands.outputs:

@@ -89,8 +89,8 @@ class Planner:
         for fingerprint, entry_id in chosen.items():
             try:
                 entry = self.store.get_entry(entry_id)
-                if entry is None:
-                    raise CacheError("it is no longer in the cache")
+                if entry is None or entry.quarantined:
+                    raise CacheError("it is no longer in the cache, or quarantined since it was looked up")
                 candidate = parse_candidate(entry.code, parse_program(texts[fingerprint]))
             except (CacheError, CandidateError) as error:
                 log.warning("kernel %s is not used: %s", entry_id[:12], error)
