@@ -16,7 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cudal1_compile.errors import BuildError
-from cudal1_compile.judge.isolation import give_up_privileges, take_over_pipes
+from cudal1_compile.judge.isolation import give_up_privileges, lower_limit, take_over_pipes
 from cudal1_compile.runtime import nvrtc
 
 MEMORY_BYTES = 4 << 30  # address space, the compiler's library included
@@ -26,7 +26,7 @@ def main() -> None:
     """Serves until the pipe closes."""
     requests, replies = take_over_pipes()
     given_up = give_up_privileges(sys.argv[1:] or None)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    lower_limit(resource.RLIMIT_AS, MEMORY_BYTES)
     with os.fdopen(requests, "rb") as source, os.fdopen(replies, "wb") as target:
         target.write(json.dumps({"given_up": given_up}).encode() + b"\n")
         target.flush()

@@ -22,6 +22,8 @@ from cudal1_compile.judge import landlock
 _CLONE_NEWNET = 0x40000000
 _CLONE_NEWUSER = 0x10000000  # makes the other one possible without privileges
 _PR_SET_PDEATHSIG = 1
+MAX_FILE_BYTES = 4 << 30
+_ON_DEVICES = landlock.WRITE_FILE | landlock.TRUNCATE | landlock.MAKE_REG | landlock.REMOVE_FILE  # /dev/shm
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CC", "CXX")
 
 
@@ -45,17 +47,13 @@ def worker_environment(scratch: Path, compiled: Path | None = None) -> Mapping[s
     }
 
 
-MAX_FILE_BYTES = 1 << 30
-_ON_DEVICES = landlock.WRITE_FILE | landlock.TRUNCATE | landlock.MAKE_REG | landlock.REMOVE_FILE  # /dev/shm
-
-
 def give_up_privileges(writable: Sequence[str] | None = None) -> dict[str, bool]:
     """Called once in the worker, before torch is imported. Returns which steps worked.
 
     writable: the folders in which files may still be changed; None: any.
     """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+    lower_limit(resource.RLIMIT_CORE, 0)
+    lower_limit(resource.RLIMIT_FSIZE, MAX_FILE_BYTES)
     libc = ctypes.CDLL(None, use_errno=True)
     without_network = _leave_network(libc)
     version = 0 if writable is None else _write_only_under(writable)
@@ -64,6 +62,13 @@ def give_up_privileges(writable: Sequence[str] | None = None) -> dict[str, bool]
         "no_network": without_network or version >= 4,
         "read_only_files": version > 0,
     }
+
+
+def lower_limit(kind: int, limit: int) -> None:
+    """Of this process and its children; a limit that is lower already stays."""
+    _, hard = resource.getrlimit(kind)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(kind, (limit, limit))
 
 
 def _leave_network(libc: ctypes.CDLL) -> bool:

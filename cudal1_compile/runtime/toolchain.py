@@ -81,7 +81,7 @@ def run(
     except FileNotFoundError:
         raise BuildError(f"{command[0]} is not there") from None
     with child:
-        with suppress(ProcessLookupError):  # it has ended already
+        with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has less already
             resource.prlimit(child.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
         try:
             out, errors = child.communicate(timeout=limit_s)

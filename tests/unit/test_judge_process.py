@@ -105,6 +105,20 @@ def test_children_die_with_the_worker(worker: Worker) -> None:
     assert not _running(child)
 
 
+LIMITED = """
+import resource
+from cudal1_compile.judge.isolation import lower_limit
+for limit in (1 << 20, 1 << 30, 1 << 10):
+    lower_limit(resource.RLIMIT_FSIZE, limit)
+    print(*resource.getrlimit(resource.RLIMIT_FSIZE))
+"""
+
+
+def test_a_limit_is_only_ever_lowered() -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True)
+    assert done.stdout.split() == ["1048576"] * 4 + ["1024"] * 2, done.stderr
+
+
 def test_a_worker_tells_what_it_gave_up(worker: Worker) -> None:
     worker.ask({"op": "echo"}, 20.0)
     assert set(worker.given_up) == {"dies_with_parent", "no_network", "read_only_files"}
