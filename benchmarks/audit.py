@@ -71,7 +71,7 @@ def audit(
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     structures = read_structures(STRUCTURES)
     parts: dict[str, Part] = {}
-    with Judge(target, Limits(build_threads=threads, inductor=False)) as judge:
+    with Judge(target, Limits(build_threads=threads, inductor=False, sanitize=True)) as judge:
         if attacks:
             parts["attacks"] = attack_part(attack_rows(judge))
         if honest:
@@ -130,7 +130,6 @@ def mutant_part(rows: Sequence[MutantRow], kernels: int) -> Part:
     for m in survivors:
         print(f"SURVIVED {m.category} ({m.kind}): {m.before}  ->  {m.after}: {m.evidence}")
     same, undecided = ([m for m in rows if m.kind == kind] for kind in ("same", "undecided"))
-    reasons = yaml.safe_load(REASONS.read_text()) if REASONS.is_file() else {}
     counts = {"mutants": len(different), "survivors": len(survivors)}
     detail = {
         "kernels": kernels,
@@ -138,7 +137,7 @@ def mutant_part(rows: Sequence[MutantRow], kernels: int) -> Part:
         "stages": dict(Counter(m.ruling.stage for m in different)),
         "survivors": [asdict(m) for m in survivors],
         "refused_equivalents": [asdict(m) for m in same if not m.ruling.passed],
-        "undecided": [asdict(m) | {"by_hand": reasons.get(m.digest, "not looked at")} for m in undecided],
+        "undecided": [asdict(m) for m in undecided],
     }
     return Part(counts | {"equivalent_mutants": len(same), "undecided_mutants": len(undecided)}, detail)
 
@@ -150,6 +149,9 @@ def write(out: Path, parts: Mapping[str, Part], seed: int) -> Path:
     for name, part in parts.items():
         run = {"commit": commit(), "command": command(), "seed": seed, "counts": part.counts}
         detail[name] = run | part.detail
+    reasons = yaml.safe_load(REASONS.read_text()) if REASONS.is_file() else {}
+    for row in detail.get("mutants", {}).get("undecided", []):
+        row["by_hand"] = reasons.get(row["digest"], "not looked at")
     summary: dict[str, Any] = {}
     for part in detail.values():
         summary |= part["counts"]

@@ -38,6 +38,7 @@ _TWO_SIDED = _JUMPS | {
     "log2",
     "log1p",
     "pow",
+    *("tanh", "sigmoid", "erf"),  # saturated upwards, they still fall
 }
 _TOGETHER = {"mul", "fma", "where"}  # 0 * 0, or the choice not taken: no operand moved alone shows the error
 _POLES = {"div", "reciprocal"}  # between the ends of a divisor's error, where no other probe looks
@@ -280,7 +281,10 @@ def _sum(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tens
 
 
 def _extreme(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
-    return _with(trace, op, values, name, error, "amax").clamp_min(0.0)
+    """Between the extremes of both ends: the error of a masked element, however large, is not the maximum's."""
+    found = values[op.name]
+    ends = (_with(trace, op, values, name, x.double() + sign * error) for sign in (1.0, -1.0))
+    return torch.maximum(*(_distance(end, found) for end in ends))
 
 
 def _product(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:

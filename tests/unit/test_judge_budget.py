@@ -399,6 +399,30 @@ def test_nothing_is_known_of_a_division_by_what_may_be_zero(op: str) -> None:
     assert found.error is not None and found.error.isinf().tolist() == [True, False]
 
 
+def test_a_masked_element_leaves_the_maximum_and_the_softmax_known() -> None:
+    """Beside -3.4e38 a float32 errs by 1e31; what is masked so must not hide the rest of its row."""
+    program = parse_program(
+        "region v1\ndims d0=4 d1=9\nin0 f32[d0,d1]\nin1 bool[d0,d1]\n"
+        "t0 f32[d0,d1] = where(in1, 0.0, -3.4028234663852886e+38)\nt1 f32[d0,d1] = add(in0, t0)\n"
+        "t2 f32[d0] = amax(t1) over d1\nt3 f32[d0,d1] = sub(t1, t2)\nt4 f32[d0,d1] = exp(t3)\n"
+        "out0 f32[d0] = t2\nout1 f32[d0,d1] = t4\n"
+    )
+    mask = torch.ones(4, 9, dtype=torch.bool).tril(5)
+    found = bounded_outputs(program, [torch.randn(4, 9), mask])
+    errors = [f.error for f in found if f.error is not None]
+    assert len(errors) == 2 and all(bool((e < 1e-5).all()) for e in errors)
+
+
+def test_what_saturates_upwards_still_falls() -> None:
+    program = parse_program(
+        "region v1\ndims d0=1\nin0 f32[d0]\nin1 f32[d0]\nin2 f32[d0]\nt0 f32[d0] = mul(in0, in1)\n"
+        "t1 f32[d0] = sub(t0, in2)\nt2 f32[d0] = tanh(t1)\nout0 f32[d0] = t2\n"
+    )
+    big = torch.tensor([1e5])
+    (found,) = bounded_outputs(program, [big, big, big * big - 20.0])
+    assert found.error is not None and found.error.item() > 1.9
+
+
 def test_an_argmax_may_keep_what_eager_rounds_and_no_less() -> None:
     exam = prepare_exam(parse_program(TIES), SEED, CPU, 1 << 30)
     assert isinstance(exam, Exam)
