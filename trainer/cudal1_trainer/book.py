@@ -52,9 +52,6 @@ class Book:
         """A teacher's score: no exemplar, but what a gain is held against before anything better is known."""
         self._references[task] = score
 
-    def reference(self, task: int) -> float | None:
-        return self._references.get(task)
-
     def best(self, task: int) -> float | None:
         found = [e.speedup for variants in self._islands[task] for e in variants.values()]
         found += [self._references[task]] if task in self._references else []

@@ -29,6 +29,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast
 
+from cudal1_compile.generate.bundled import check_model_dir, model_digest
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_trainer.book import Book
 from cudal1_trainer.checkpoint import Checkpoints
@@ -239,7 +240,8 @@ class Stage:
         return examine(desk, self.stage.probe_samples, self.stage.temperature, self.setup.recipe.seed)
 
     def _identity(self) -> str:
-        return f"{self.setup.recipe.digest} {self.method.name} {self.ranks}"
+        model = model_digest(check_model_dir(self.setup.model))
+        return f"{self.setup.recipe.digest} {self.method.name} {model} {self.ranks}"
 
     def save(self) -> bool:
         shared = self.learner.state() | {"run": self._identity(), "elapsed_s": self.standing.elapsed_s}
