@@ -71,7 +71,7 @@ def _ordinary(
         case "offset":
             return x + 5.0
         case "scaled":
-            return x * 10.0
+            return torch.where(torch.rand(shape, generator=generator, device=device) < 0.5, x * 10.0, x)
         case "small":
             return x * 0.1
         case "heavy":
