@@ -96,12 +96,14 @@ class Trial:
         pending: tuple[Case, BufferSet] | None = None
         for turn, case in enumerate([first] * (1 + repeats) + others):
             buffers = self._launch(case, turn)
+            # queued behind a launch that had the chance to spoil it: one wait serves both
+            figures = look(*pending) if pending is not None else None
             self.runner.wait()
-            if pending is not None and (reason := self._check(*pending, errors)):
+            if pending is not None and figures is not None and (reason := _refusal(*pending, figures, errors)):
                 return Wrong(reason)
             pending = (case, buffers)
         assert pending is not None
-        reason = self._check(*pending, errors)
+        reason = _refusal(*pending, look(*pending), errors)
         return Wrong(reason) if reason else Right(tuple(errors.items()))
 
     def timing_cases(self) -> list[Case]:
@@ -137,17 +139,9 @@ class Trial:
             buffers = self._sets[turn] = BufferSet(self.exam.program, self.candidate, case, self.device, skew)
         return buffers
 
-    def _check(self, case: Case, buffers: BufferSet, errors: dict[str, float]) -> str | None:
-        """Compares a result that the launch after it had the chance to spoil."""
-        if (reason := damage(case, buffers)) is not None:
-            return f"{reason} (inputs: {case.name})"
-        found = case.check(buffers.outputs)
-        errors[case.name] = max(found.worst, errors.get(case.name, 0.0))
-        return found.refusal
 
-
-def damage(case: Case, buffers: BufferSet) -> str | None:
-    """What a candidate touched that is not its own, or None."""
+def look(case: Case, buffers: BufferSet) -> Tensor:
+    """What was touched that is not the candidate's own, and the figures of its result; on the device, unread."""
     flags = torch.stack(
         [
             buffers.written.damaged(),
@@ -155,10 +149,20 @@ def damage(case: Case, buffers: BufferSet) -> str | None:
             invalid_bools(buffers.outputs),
         ]
     )
-    for changed, reason in zip(flags.tolist(), _DAMAGE, strict=True):
-        if changed:
-            return reason
-    return None
+    figures = [] if case.expected is None else [case.measure(buffers.outputs).flatten()]
+    return torch.cat([flags.double(), *figures])
+
+
+def _refusal(case: Case, buffers: BufferSet, looked: Tensor, errors: dict[str, float]) -> str | None:
+    """Reads what `look` saw, once, and notes the error."""
+    read = looked.cpu()
+    damage = [reason for changed, reason in zip(read.tolist(), _DAMAGE, strict=False) if changed]
+    if damage:
+        return f"{damage[0]} (inputs: {case.name})"
+    figures = read[len(_DAMAGE) :].view(len(buffers.outputs), -1)
+    found = case.verdict(figures, buffers.outputs)
+    errors[case.name] = max(found.worst, errors.get(case.name, 0.0))
+    return found.refusal
 
 
 _DAMAGE = (
