@@ -1,4 +1,4 @@
-"""Lowerings of sums of products: convolutions forward and transposed, matrix products.
+"""Lowerings of sums of products: convolutions forward, transposed and backward, matrix products.
 
     aten.convolution(x, w, b, ...)   ->   t0 = dot(x[d2=2*d5+k0-1, ...], w) over d1,k0,k1; t1 = add(t0, b)
 
@@ -9,10 +9,21 @@ from __future__ import annotations
 
 import torch
 
-from cudal1_fx_passes.draft import DraftRef, Place, Value, window_atom
+from cudal1_fx_passes.draft import Access, DraftRef, Place, Value, window_atom
 from cudal1_fx_passes.lowering import Call, Result, extent, lowers
 from cudal1_fx_passes.program import FLOAT_DTYPES
-from cudal1_fx_passes.unify import Atom, AxisConflict, Dim, find, keep_apart, leaves, new_dim, regroup, unify
+from cudal1_fx_passes.unify import (
+    Atom,
+    AxisConflict,
+    Dim,
+    Extent,
+    find,
+    keep_apart,
+    leaves,
+    new_dim,
+    regroup,
+    unify,
+)
 
 
 def _source(c: Call, name: str) -> Value:
@@ -26,12 +37,17 @@ def _source(c: Call, name: str) -> Value:
     return value
 
 
-def _write(c: Call, a: DraftRef, b: DraftRef, kept: list[Atom], over: list[Atom], tf32: bool, dtype: str) -> str:
+def _product(
+    c: Call, x: Value, access: Access, other: DraftRef, dims: tuple[Dim, ...], over: list[Atom], tf32: bool
+) -> Value:
     if not over:
         raise AxisConflict("a product that sums over dims of size 1 only")
+    kept = _atoms(*dims)
     keep_apart([*kept, *over])
-    allowed = tf32 and dtype == "f32" and c.meta.device.type == "cuda"
-    return c.draft.write("dot_tf32" if allowed else "dot", dtype, [a, b], kept, over)
+    assert isinstance(x.source, str)
+    on_gpu = any(a.meta["val"].device.type == "cuda" for a in c.node.all_input_nodes)
+    fn = "dot_tf32" if tf32 and x.dtype == "f32" and on_gpu else "dot"
+    return Value(c.draft.write(fn, x.dtype, [DraftRef(x.source, access), other], kept, over), dims, x.dtype)
 
 
 def _atoms(*dims: Dim) -> list[Atom]:
@@ -57,85 +73,121 @@ def _matrix(c: Call, a: Value, b: Value) -> Value:
     batch = a.dims[:-2]
     for left, right in zip(batch, b.dims[:-2], strict=True):
         unify(left, right)
-    assert isinstance(a.source, str) and isinstance(b.source, str)
     dims = (*batch, a.dims[-2], b.dims[-1])
-    tf32 = torch.backends.cuda.matmul.allow_tf32
-    name = _write(c, DraftRef(a.source), DraftRef(b.source), _atoms(*dims), _atoms(a.dims[-1]), tf32, a.dtype)
-    return Value(name, dims, a.dtype)
+    assert isinstance(b.source, str)
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    return _product(c, a, (), DraftRef(b.source), dims, _atoms(a.dims[-1]), allowed)
 
 
 @lowers("aten.convolution.default", role="product", weight=2)
 def lower_convolution(c: Call) -> Result:
-    x, w, bias = _source(c, "input"), _source(c, "weight"), c.optional("bias")
-    groups, transposed = c.integers("groups")[0], bool(c.number("transposed"))
-    taken, made, group = _channels(c, x, w, groups, transposed)
-    access, windows, outs = _windows(c, x, w, transposed)
-    assert isinstance(x.source, str) and isinstance(w.source, str)
-    channels: Dim = (*leaves(group), *leaves(made))
-    kept = _atoms(x.dims[0], channels, *outs)
-    tf32 = torch.backends.cudnn.allow_tf32
-    name = _write(
-        c, DraftRef(x.source, access), DraftRef(w.source), kept, [*leaves(taken), *windows], tf32, x.dtype
-    )
-    found = Value(name, (x.dims[0], channels, *outs), x.dtype)
+    made = [extent(n) for n in c.meta.shape[2:]]
+    found = _convolve(c, _source(c, "input"), _source(c, "weight"), bool(c.number("transposed")), made)
+    bias = c.optional("bias")
     if bias is None:
         return found
-    spread = Value(bias.source, (bias.dims[0], *(() for _ in outs)), bias.dtype, bias.access)
+    spread = Value(bias.source, (bias.dims[0], *(() for _ in made)), bias.dtype, bias.access)
     return c.draft.pointwise("add", [found, spread])
 
 
-def _channels(c: Call, x: Value, w: Value, groups: int, transposed: bool) -> tuple[Dim, Dim, Dim]:
-    """(channels that are summed, channels that are made, groups)."""
-    size = c.node.args[0].meta["val"].shape[1] // groups  # type: ignore[union-attr]
-    group, taken = regroup([x.dims[1]], [groups, size])
-    first = w.dims[0]
-    if groups > 1:
-        rows = c.node.args[1].meta["val"].shape[0] // groups  # type: ignore[union-attr]
-        weight_group, first = regroup([first], [groups, rows])
-        unify(group, weight_group)
-    summed, made = (first, w.dims[1]) if transposed else (w.dims[1], first)
+@lowers("aten.convolution_backward.default", role="product", weight=3)
+def lower_convolution_backward(c: Call) -> Result:
+    """What is read gets the opposite convolution of the result's gradient; a weight a sum over all places."""
+    of_input, of_weight, of_bias = c.args["output_mask"]
+    grad, transposed = _source(c, "grad_output"), bool(c.number("transposed"))
+    results: list[Value | None] = [None, None, None]
+    if of_input:
+        made = [extent(n) for n in c.args["input"].meta["val"].shape[2:]]
+        results[0] = _convolve(c, grad, _source(c, "weight"), not transposed, made)
+    if of_weight:
+        x = _source(c, "input")
+        shape = [extent(n) for n in c.args["weight"].meta["val"].shape[2:]]
+        results[1] = _correlate(c, *((grad, x) if transposed else (x, grad)), shape)
+    if of_bias:
+        results[2] = c.draft.reduce("sum", grad, [0, *range(2, len(grad.dims))], False)
+    return tuple(results)
+
+
+def _convolve(c: Call, x: Value, w: Value, transposed: bool, made: list[Extent]) -> Value:
+    groups = c.integers("groups")[0]
+    group, taken = regroup([x.dims[1]], [groups, _size(x.dims[1]) // groups])
+    weight_group, first = regroup([w.dims[0]], [groups, _size(w.dims[0]) // groups])
+    unify(group, weight_group)
+    summed, channels = (first, w.dims[1]) if transposed else (w.dims[1], first)
     unify(taken, summed)
-    return taken, made, group
+    outs = [_out(c, x.dims[2 + i], w.dims[2 + i], i, n) for i, n in enumerate(made)]
+    windows = [_window(d) for d in w.dims[2:]]
+    access = _places(c, x, outs, windows, transposed)
+    dims = (x.dims[0], (*leaves(group), *leaves(channels)), *outs)
+    over = _atoms(taken, *windows)
+    assert isinstance(w.source, str)
+    return _product(c, x, access, DraftRef(w.source), dims, over, torch.backends.cudnn.allow_tf32)
 
 
-def _windows(
-    c: Call, x: Value, w: Value, transposed: bool
-) -> tuple[tuple[tuple[Atom, Place], ...], list[Atom], list[Dim]]:
-    """Where x is read along each spatial axis, the window's axes, and the result's spatial dims."""
-    count = len(x.dims) - 2
+def _correlate(c: Call, x: Value, grad: Value, shape: list[Extent]) -> Value:
+    """dw[k,c,window] = sum over n and places of grad[n,k,place] * x[n,c,stride*place+window-padding]."""
+    groups = c.integers("groups")[0]
+    unify(x.dims[0], grad.dims[0])
+    group, inner = regroup([x.dims[1]], [groups, _size(x.dims[1]) // groups])
+    grad_group, outer = regroup([grad.dims[1]], [groups, _size(grad.dims[1]) // groups])
+    unify(group, grad_group)
+    windows: list[Dim] = [(window_atom(_static(n)),) if n != 1 else () for n in shape]
+    access = _places(c, x, list(grad.dims[2:]), windows, False)
+    dims = ((*leaves(group), *leaves(outer)), inner, *windows)
+    over = _atoms(grad.dims[0], *grad.dims[2:])
+    assert isinstance(grad.source, str)
+    return _product(c, x, access, DraftRef(grad.source), dims, over, torch.backends.cudnn.allow_tf32)
+
+
+def _size(dim: Dim) -> int:
+    count = 1
+    for atom in leaves(dim):
+        count *= _static(atom.extent)
+    return count
+
+
+def _static(size: Extent) -> int:
+    if not isinstance(size, int):
+        raise AxisConflict("a convolution over a symbolic dim")
+    return size
+
+
+def _is_in_place(c: Call, window: Dim, i: int) -> bool:
+    return not window and c.integers("stride")[i] == 1 and c.integers("padding")[i] == 0
+
+
+def _out(c: Call, read: Dim, window: Dim, i: int, size: Extent) -> Dim:
+    """The result's dim along one spatial axis: the one that is read where nothing moves."""
+    return read if _is_in_place(c, window, i) else new_dim(_static(size), _static(size))
+
+
+def _places(c: Call, x: Value, outs: list[Dim], windows: list[Dim], transposed: bool) -> Access:
+    """Where x is read along each spatial axis."""
     stride, padding, dilation = (c.integers(name) for name in ("stride", "padding", "dilation"))
     access: list[tuple[Atom, Place]] = []
-    windows: list[Atom] = []
-    outs: list[Dim] = []
-    for i in range(count):
-        size = extent(c.meta.shape[2 + i])
-        if not isinstance(size, int) or not isinstance(extent(c.node.args[0].meta["val"].shape[2 + i]), int):  # type: ignore[union-attr]
-            raise AxisConflict("a convolution over a symbolic dim")
-        window = _window(w.dims[2 + i])
-        if not window and stride[i] == 1 and padding[i] == 0:
-            outs.append(x.dims[2 + i])  # read where it is written
+    for i, (out, window) in enumerate(zip(outs, windows, strict=True)):
+        if _is_in_place(c, window, i):
+            unify(x.dims[2 + i], out)
             continue
-        out = new_dim(size, size)
-        outs.append(out)
-        windows += window
         if not x.dims[2 + i]:
             raise AxisConflict("a convolution over a dim of size 1")
+        _size(x.dims[2 + i])
         sign = -1 if transposed else 1
-        terms = [(1 if transposed else stride[i], a) for a in out] + [(sign * dilation[i], a) for a in window]
-        divisor = stride[i] if transposed else 1
-        place = Place(tuple(terms), padding[i] if transposed else -padding[i], divisor)
+        terms = [(1 if transposed else stride[i], a) for a in leaves(out)]
+        terms += [(sign * dilation[i], a) for a in leaves(window)]
+        place = Place(tuple(terms), -sign * padding[i], stride[i] if transposed else 1)
         access.append((c.draft.whole_axis(x, 2 + i, "a convolution"), place))
-    return tuple((find(a), p) for a, p in access), windows, outs
+    return tuple((find(a), p) for a, p in access)
 
 
-def _window(dim: Dim) -> list[Atom]:
+def _window(dim: Dim) -> Dim:
     """The axis of one dim of a weight, which is a window's from now on."""
     if not dim:
-        return []
+        return ()
     atoms = leaves(dim)
     if len(atoms) != 1:
         raise AxisConflict("a window whose dim is split")
     made = window_atom(atoms[0].hint)
     atoms[0].window = True
     unify((made,), dim)
-    return [find(made)]
+    return (find(made),)

@@ -77,3 +77,30 @@ def test_a_convolution_in_channels_last() -> None:
     (graph,) = capture_graphs(lambda a, b: F.conv2d(a, b, None, 1, 1).relu(), [x, w], False, None)
     (region,) = check_graph(graph, PRODUCTS).regions
     assert region.program.inputs[0].axes[-1] in region.program.inputs[1].axes
+
+
+@pytest.mark.parametrize(
+    ("transposed", "stride", "padding", "groups", "window"),
+    [(False, 1, 1, 1, 3), (False, 2, 1, 2, 3), (False, 1, 0, 1, 1), (True, 2, 1, 1, 4), (True, 2, 0, 2, 2)],
+)
+def test_gradients_of_convolutions(transposed: bool, stride: int, padding: int, groups: int, window: int) -> None:
+    x, w = torch.randn(2, 4, 9, 8), torch.randn(4, 4 // groups, window, window)
+    convolve = F.conv_transpose2d if transposed else F.conv2d
+    bias = torch.randn(4)
+
+    def run(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return convolve(a, b, c, stride, padding, groups=groups).square()
+
+    inputs = [t.requires_grad_() for t in (x, w, bias)]
+    _, backward = capture_graphs(run, inputs, True, None)
+    found = check_graph(backward, PRODUCTS)
+    dots = [op for r in found.regions for op in r.program.ops if op.fn == "dot"]
+    assert len(dots) == 2, found.refused
+
+
+def test_the_first_layer_has_no_gradient_of_its_input() -> None:
+    w = torch.randn(4, 3, 3, 3).requires_grad_()
+    x = torch.randn(2, 3, 9, 8)
+    _, backward = capture_graphs(lambda b: F.conv2d(x, b, None, 2, 1).square(), [w], True, None)
+    (region,) = [r for r in check_graph(backward, PRODUCTS).regions if any(o.fn == "dot" for o in r.program.ops)]
+    assert len(region.outputs) == 1
