@@ -77,6 +77,7 @@ def main() -> None:
         if not arguments.dry:
             _run_hangs(judge, detail, summary)
         _run_finalists(judge, arguments, detail, summary)
+        detail["counts"], detail["isolation"] = judge.counts, judge.isolation
     intervals = {"hacks_accepted": bootstrap(accepted, mean), "honest_refused": bootstrap(refused, mean)}
     n = len(accepted) + len(refused) + int(summary["teacher_candidates"])
     path = write_result(arguments.out, "judge", summary, n, intervals, detail, arguments.dry)
