@@ -1,0 +1,59 @@
+"""The blind red team: attacks by an author who knew the public rules of a reply, and nothing of the judge.
+
+`BLIND` must be refused. `HOLES` were accepted by the judge as it is: they move into BLIND once it is mended.
+"""
+
+from __future__ import annotations
+
+from cudal1_compile.judge.audit import blind_memory as memory
+from cudal1_compile.judge.audit import blind_text as text
+from cudal1_compile.judge.audit import blind_values as values
+from cudal1_compile.judge.audit import blind_work as work
+from cudal1_compile.judge.audit.attack import Attack
+
+_ALL: tuple[Attack, ...] = (
+    *(*values.PRECISION, *values.NONFINITE, *values.BRANCHES),
+    *(*memory.RACES, *memory.STALE, *memory.BOUNDS, *memory.SURROUNDINGS),
+    *(*work.SKIPPED, *work.LAYOUTS, *work.SIZES),
+    *(*text.STATE, *text.COMPILER, *text.PLAN, *text.CLOCK),
+)
+_OPEN = frozenset(
+    {
+        "blind log with an epsilon",
+        "blind gelu by tanh, bf16",
+        "blind gelu by a logistic, bf16",
+        "blind a constant 0.14% off, bf16",
+        "blind a shifted threshold, bf16",
+        "blind one-pass variance",
+        "blind variance over n - 1, bf16",
+        "blind i64 sum in double",
+        "blind i64 equality in float",
+        "blind i64 row sum in double",
+        "blind log of 0 is finite",
+        "blind logsumexp of an infinite row is NaN",
+        "blind product stops at zero",
+        "blind matmul skips zeros",
+        "blind log clamps below 1e-6",
+        "blind one value named by the kernel",
+        "blind a band named by the kernel",
+        "blind softmax's maximum starts at 0",
+        "blind threshold of a mean moved",
+        "blind all negative counts zeros",
+        "blind last block without a barrier",
+        "blind register never written",
+        "blind zero for page-aligned inputs",
+        "blind zero by the order of buffers",
+        "blind zero by the distance of buffers",
+        "blind 64 rows at most",
+        "blind 1024 columns at most",
+        "blind a block as wide as the row",
+        "blind second of the build",
+        "blind year of the build",
+        "blind path of the build",
+        "blind comment that no database can hold",
+        "blind comment that shows other code",
+    }
+)
+
+BLIND: tuple[Attack, ...] = tuple(a for a in _ALL if a.name not in _OPEN)
+HOLES: tuple[Attack, ...] = tuple(a for a in _ALL if a.name in _OPEN)
