@@ -2,6 +2,7 @@
 
     Builders(count) -> compile_cubin(source, arch, kernels) -> Compiled | BuildError, as of nvrtc.compile_cubin
 
+A process that does not even start is no text's fault: RuntimeError.
 Fourteen short inlined functions are enough to keep NVRTC busy for hours, and a thread cannot be killed.
 """
 
@@ -35,8 +36,11 @@ class Builders:
         try:
             if worker is None or not worker.alive:
                 worker = self._spawn()
+            started = worker
             reply = worker.ask({"source": source, "arch": arch, "kernels": kernels}, self._limit_s)
         except WorkerLost as lost:
+            if not started.given_up:
+                raise RuntimeError(f"no process for the compiler: {lost}") from None
             self.lost += 1
             raise BuildError(f"the compiler was lost over this code, inline or unroll less: {lost}") from None
         finally:

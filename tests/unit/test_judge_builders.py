@@ -9,6 +9,7 @@ import pytest
 
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.builders import Builders
+from cudal1_compile.judge.process import Worker
 from cudal1_compile.runtime import nvrtc
 from tests.runtime_kernels import BOMB
 
@@ -49,4 +50,12 @@ def test_more_threads_than_processes_take_turns() -> None:
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(lambda _: builders.compile_cubin(RIGHT, "sm_90a", ("k",)), range(6)))
     assert len(found) == 6
+    builders.close()
+
+
+def test_a_process_that_does_not_start_is_not_held_against_the_text() -> None:
+    builders = Builders(1, spawn=lambda: Worker("no_such_module_anywhere"))
+    with pytest.raises(RuntimeError, match="no process for the compiler"):
+        builders.compile_cubin(RIGHT, "sm_90a", ("k",))
+    assert builders.lost == 0
     builders.close()
