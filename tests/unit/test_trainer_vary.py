@@ -24,6 +24,15 @@ t3 f32[d0] = mul(t1, t2)
 out0 f32[d0,d1] = t0
 out1 f32[d0] = t3
 """
+GATHER = """region v1
+dims d0=64 d1=256
+in0 i64[d0] in [0,d1)
+in1 f32[d1]
+t0 f32[d0] = neg(in1[d1=in0])
+t1 i64[d0] = add(in0, 1)
+out0 f32[d0] = t0
+out1 i64[d0] = t1
+"""
 
 
 def test_swapped_functions_keep_operands_and_casts() -> None:
@@ -46,6 +55,12 @@ def test_what_only_a_dropped_output_needs_goes_with_it() -> None:
     kept = [drop_outputs(program, random.Random(i)) for i in range(30)]
     alone = [p for p in kept if len(p.outputs) == 1 and p.outputs[0].value == "t0"]
     assert alone and all([i.name for i in p.inputs] == ["in0"] and len(p.ops) == 1 for p in alone)
+
+
+def test_an_index_outlives_the_axis_that_bounds_it() -> None:
+    program = parse_program(GATHER)
+    alone = [p for p in (drop_outputs(program, random.Random(i)) for i in range(30)) if len(p.outputs) == 1]
+    assert {len(canonicalise(p).axes) for p in alone} == {1, 2}
 
 
 def test_most_varied_structures_are_new_and_taught() -> None:

@@ -13,7 +13,7 @@ import random
 from dataclasses import replace
 
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.program import Input, Op, Operand, Output, Program, Ref
+from cudal1_fx_passes.program import Domain, Input, Op, Operand, Output, Program, Ref
 from cudal1_trainer.widen import FLOATS, WIDE, add_outputs, attempt
 
 _UNARY = ("exp", "tanh", "sigmoid", "neg", "abs", "relu", "sqrt", "rsqrt", "erf", "reciprocal", "log1p")
@@ -73,10 +73,12 @@ def without_dead(p: Program) -> Program:
     ops = tuple(o for o in p.ops if o.name in used)
     if not ops:
         raise ProgramError("nothing is computed")
-    inputs = tuple(i for i in p.inputs if i.name in used)
+    inputs = [i for i in p.inputs if i.name in used]
     axes = {a for i in inputs for a in i.axes} | {a for o in ops for a in (*o.axes, *o.over)}
+    # an index below an axis that nothing has any more is any number
+    inputs = [i if i.domain.below in (None, *axes) else replace(i, domain=Domain()) for i in inputs]
     outputs = tuple(Output(f"out{k}", o.value, o.axes) for k, o in enumerate(p.outputs))
-    return Program(tuple(a for a in p.axes if a.name in axes), inputs, ops, outputs)
+    return Program(tuple(a for a in p.axes if a.name in axes), tuple(inputs), ops, outputs)
 
 
 def _names(x: Ref) -> list[str]:
