@@ -81,6 +81,7 @@ def audit(
         if mutants:
             source = subjects(seed + MUTANT_SEED, structures)
             parts["mutants"] = mutant_part(*mutant_rows(judge, source, seed, mutants, end))
+        parts["processes"] = Part({}, {"broken": judge.counts, "isolation": judge.isolation})
     if out is not None:
         print(write(out, parts, seed))
     if any(part.counts.get("accepted") or part.counts.get("survivors") for part in parts.values()):
@@ -149,12 +150,14 @@ def write(out: Path, parts: Mapping[str, Part], seed: int) -> Path:
     for name, part in parts.items():
         run = {"commit": commit(), "command": command(), "seed": seed, "counts": part.counts}
         detail[name] = run | part.detail
-    reasons = yaml.safe_load(REASONS.read_text()) if REASONS.is_file() else {}
-    for row in detail.get("mutants", {}).get("undecided", []):
-        row["by_hand"] = reasons.get(row["digest"], "not looked at")
     summary: dict[str, Any] = {}
     for part in detail.values():
         summary |= part["counts"]
+    if "mutants" in detail:
+        wrong = _look_by_hand(detail["mutants"]["undecided"])
+        summary["mutants"] += len(wrong)
+        summary["survivors"] += sum(row["ruling"]["passed"] for row in wrong)
+        summary["undecided_mutants"] -= len(wrong)
     intervals = {}
     for rate, hits, rows in RATES:
         if summary.get(rows):
@@ -169,6 +172,14 @@ RATES = (
     ("honest_refused", "refused", "honest"),
     ("mutants_surviving", "survivors", "mutants"),
 )
+
+
+def _look_by_hand(undecided: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Gives each what undecided.yaml says of it; returns those that are wrong by that."""
+    reasons = yaml.safe_load(REASONS.read_text())
+    for row in undecided:
+        row["by_hand"] = reasons.get(row["digest"], "not looked at")
+    return [row for row in undecided if row["by_hand"].startswith("wrong")]
 
 
 def show(title: str, counts: Counts) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -32,6 +33,9 @@ class _Stubborn:
     """Stands where the judge does and gives one verdict on everything."""
 
     target, limits = HOST, Limits(build_threads=1)
+
+    counts: ClassVar[dict[str, int]] = {}
+    isolation: ClassVar[dict[str, bool]] = {}
 
     def __init__(self, verdict: Verdict) -> None:
         self.verdict = verdict
