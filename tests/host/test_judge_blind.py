@@ -17,8 +17,6 @@ from cudal1_compile.runtime.target import HOST
 ATTACKS = [a for a in BLIND if a.where != "cuda"]
 # the first of each row of the catalogue and region
 FIRST = list({(a.hack, a.region): a for a in reversed(ATTACKS)}.values())
-    {(a.hack, a.region): a for a in reversed(ATTACKS)}.values()
-)  # of each row of the catalogue and region
 
 
 @pytest.fixture(scope="module")
