@@ -263,7 +263,7 @@ class Stage:
         shared, own = found
         if shared["run"] != self._identity():
             raise ValueError(
-                f"{self.out} holds a run of another recipe, arm or number of processes: give another --out"
+                f"{self.out} holds a run of another recipe, arm, model or process count: give another --out"
             )
         self.learner.load(shared)
         self.standing = Standing(**own["standing"])
