@@ -25,13 +25,20 @@ MIXED = "mixed"
 NEAR = 1e-4  # relative deviation within a row of `near_rows`
 _ORDINARY = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges", "uniform_rows", "near_rows")
 _RUN = 64  # elements
+_LARGE = 1 << 24  # elements; only regions that get few distributions have such tensors
+_SLAB = 1 << 22  # elements
 _LARGEST = {"f16": 100.0, "bf16": 1e4, "f32": 1e4, "f64": 1e4}
 
 
 def float_values(
     program: Program, item: Input, shape: list[int], distribution: str, generator: torch.Generator
 ) -> Tensor:
-    """In float64, over the whole line."""
+    """In float64, over the whole line. Large tensors are made slab by slab: that takes many times their size."""
+    if shape and shape[0] > 1 and math.prod(shape) > _LARGE:
+        found = torch.empty(shape, dtype=torch.float64, device=generator.device)
+        for slab in torch.split(found, max(1, _SLAB // math.prod(shape[1:]))):
+            slab.copy_(float_values(program, item, list(slab.shape), distribution, generator))
+        return found
     if distribution == MIXED:
         return _mixed(program, item, shape, generator)
     x = _ordinary(program, item, shape, distribution, generator)
@@ -41,11 +48,18 @@ def float_values(
         x = _first_along_reductions(program, item, x) * (1.0 + NEAR * x)
     if distribution == MAGNITUDES:
         x = with_magnitudes(program, item, x, generator)
-    if distribution != MAGNITUDES or reaches_integers(program):
-        x = x.clamp(-_LARGEST[item.dtype], _LARGEST[item.dtype])
+    limit = _largest(program, item) if distribution == MAGNITUDES else _LARGEST[item.dtype]
+    x = x.clamp(-limit, limit)
     if distribution == NONFINITE and not is_for_finite_values(program):
         x = with_nonfinite(program, item, x, generator)
     return x
+
+
+def _largest(program: Program, item: Input) -> float:
+    """Of `magnitudes`: a sine of millions, or a cast of them to i8, is not the same twice."""
+    if any(op.fn in ("sin", "cos") for op in program.ops):
+        return 100.0
+    return _LARGEST[item.dtype] if reaches_integers(program) else math.inf
 
 
 def _mixed(program: Program, item: Input, shape: list[int], generator: torch.Generator) -> Tensor:

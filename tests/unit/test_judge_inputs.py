@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cudal1_compile.judge import floats
 from cudal1_compile.judge.exam import Exam, prepare_exam
 from cudal1_compile.judge.extremes import NONFINITE
 from cudal1_compile.judge.floats import MIXED
@@ -206,3 +207,16 @@ def test_integers_that_are_compared_are_equal_and_differ() -> None:
     one, other = make_inputs(program, "offset", 3, CPU)
     share = (one == other[:, None]).float().mean().item()
     assert 0.05 < share < 0.5
+
+
+def test_large_tensors_are_made_slab_by_slab(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floats, "_LARGE", 1000)
+    monkeypatch.setattr(floats, "_SLAB", 300)
+    program = parse_program(
+        "region v1\ndims d0=70 d1=40 d2=2000\nin0 f32[d0,d1]\nin1 f32[d2]\nt0 f32[d0] = sum(in0) over d1\n"
+        "t1 f32[] = sum(in1) over d2\nt2 f32[d0] = add(t0, t1)\nout0 f32[d0] = t2\n"
+    )
+    for name in ("normal", MIXED, "magnitudes"):
+        x, y = make_inputs(program, name, 3, torch.device("cpu"))
+        assert (x.shape, y.shape) == ((70, 40), (2000,))
+        assert len(set(x[:, 0].tolist())) > 40
