@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import Literal
 
 import cudal1_compile.judge.audit as folder
-from cudal1_compile.judge.audit.attacks import Attack, attacks_for
+from cudal1_compile.judge.audit.attack import Attack
+from cudal1_compile.judge.audit.attacks import attacks_for
 from cudal1_compile.judge.audit.regions import region
 from cudal1_fx_passes.program import Program
 
