@@ -172,6 +172,27 @@ print(make_stage(Path(sys.argv[1]), out, Contrastive(STAGE)).run()["steps"])
 """
 
 
+TWO = """
+import sys
+from pathlib import Path
+from test_trainer_stage import LONG, make_stage
+from cudal1_trainer.contrastive import Contrastive
+make_stage(Path(sys.argv[1]), Path(sys.argv[2]), Contrastive(LONG), LONG).run()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_share_tasks_and_learn_together(bundle: Path, tmp_path: Path) -> None:
+    script, out = tmp_path / "two.py", tmp_path / "out"
+    script.write_text(TWO)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    done = subprocess.run([*launch, str(bundle), str(out)], env=_environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads((out / "report.json").read_text())
+    assert (report["processes"], report["tasks"], report["replies"]) == (2, 2, 2 * 24 * 8)
+    assert report["after"]["reward"] > 2.0 > 1.4 > report["before"]["reward"]
+
+
 class HangsOnWrong:
     """A judge without limits of its own."""
 
