@@ -96,7 +96,6 @@ class Sample:
         self._rng = np.random.default_rng(_number(seed, name, "noise"))
         self._values = run(program, self.inputs, self.sizes)
         self._spread: dict[str, Array] = {}
-        self._more(NOISY_RUNS)
         self._widened = False
 
     def expected(self, out: Output) -> Value:
@@ -105,6 +104,8 @@ class Sample:
     def allowed(self, out: Output) -> Array:
         """Absolute tolerance of each element; infinite where nothing is known."""
         dtype = self.program.output_dtype(out)
+        if not self._spread:
+            self._more(NOISY_RUNS)
         spread = self._spread[out.value]
         if dtype not in MANTISSA:
             return np.where(spread > 0, np.inf, 0.0)
