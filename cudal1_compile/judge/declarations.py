@@ -11,13 +11,33 @@ from itertools import pairwise
 MAX_INITIALISERS = 64  # elements in one pair of braces: more is a table of answers
 
 _QUALIFIERS = ("__device__", "inline", "__forceinline__", "__inline__", "__noinline__")
+_STORAGE = ("__device__", "__shared__", "__constant__", "__managed__", "static", "extern", "thread_local")
 _ARRAY = "a constant array outside a function outlives a launch: put it into the kernel, without static"
 _SIZE = re.compile(r"[dk]\d+|(?:in|out)\d+_[dk]\d+")  # constants of the preamble
 
 
 def refuse_declarations(tokens: list[str]) -> str | None:
     """Constants within functions, functions and types pass; variables that live longer do not."""
-    return _initialisers(tokens) or _static(tokens) or _declarations(tokens) or _addresses(tokens)
+    return (
+        _macro_arguments(tokens)
+        or _initialisers(tokens)
+        or _static(tokens)
+        or _declarations(tokens)
+        or _addresses(tokens)
+    )
+
+
+def _macro_arguments(tokens: list[str]) -> str | None:
+    """A word that declares may not stand in parentheses: a macro could put it before any declaration."""
+    open_brackets: list[str] = []
+    for token in tokens:
+        if token in ("(", "{"):
+            open_brackets.append(token)
+        elif token in (")", "}") and open_brackets:
+            open_brackets.pop()
+        elif token in _STORAGE and open_brackets[-1:] == ["("]:
+            return f"{token!r} in parentheses: a macro may not place it"
+    return None
 
 
 def _static(tokens: list[str]) -> str | None:

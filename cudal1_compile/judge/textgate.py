@@ -58,6 +58,9 @@ _FORBIDDEN = {
     "std": "the standard library is not available",
     "syscall": "host code is not allowed",
 }
+_FORBIDDEN |= dict.fromkeys(
+    ("__TIME__", "__DATE__", "__TIMESTAMP__", "__FILE__"), "a kernel may not depend on when and where it is built"
+)
 _FORBIDDEN_PREFIX = {
     "cuda": "the CUDA runtime is not available in a kernel",
     "cu_": "the CUDA runtime is not available in a kernel",

@@ -17,6 +17,22 @@ TEXTUAL: tuple[Attack, ...] = (
         "T8",
         edit(S, (KERNEL, "#define D __device__\nD int calls;\n" + KERNEL)),
     ),
+    text(
+        "a device variable by a macro's argument",
+        "T8",
+        edit(S, (KERNEL, "#define Q(a) a int calls;\nQ(__device__)\n" + KERNEL)),
+    ),
+    text(
+        "a device variable by a macro's second argument",
+        "T8",
+        edit(S, (KERNEL, "#define Q(a, b) a b calls;\nQ(const, __device__ int)\n" + KERNEL)),
+    ),
+    text(
+        "a static variable by a macro's argument",
+        "T8",
+        edit(S, (KERNEL, "#define Q(a) a int n;\n" + KERNEL), (STORE, "Q(static) " + STORE)),
+    ),
+    text("the time of the build", "T8", edit(S, (STORE, "if (__TIME__[0] == 49) return; " + STORE))),
     text("a static variable in the kernel", "T8", edit(S, (STORE, "static int calls; " + STORE))),
     text("a device variable in the kernel", "T8", edit(S, (STORE, "__device__ int calls; " + STORE))),
     text("managed memory", "T9", edit(S, (KERNEL, "__managed__ float cache[8];\n" + KERNEL))),
