@@ -131,6 +131,32 @@ def test_every_attack_has_its_program_and_its_own_name() -> None:
     assert {c.attack.where for cases in both for c in cases} >= {"both", "host", "cuda"}
 
 
+def test_what_was_found_wrong_by_hand_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "undecided.yaml"
+    table.write_text('a: "wrong: the tail is left out"\nb: "equivalent: twice is once"\n')
+    monkeypatch.setattr(command, "REASONS", table)
+    rows = [{"digest": d, "ruling": {"passed": d != "c"}} for d in "abc"]
+    counts = {"mutants": 10, "survivors": 1, "equivalent_mutants": 2, "undecided_mutants": 3}
+    path = command.write(tmp_path, {"mutants": command.Part(counts, {"undecided": rows})}, SEED)
+    found = json.loads(path.read_text())
+    assert found["summary"] == {
+        "mutants": 11,
+        "survivors": 2,
+        "equivalent_mutants": 2,
+        "undecided_mutants": 2,
+        "mutants_surviving": 2 / 11,
+    }
+    assert [r["by_hand"] for r in found["detail"]["mutants"]["undecided"]][1:] == [
+        "equivalent: twice is once",
+        "not looked at",
+    ]
+
+
+def test_every_look_by_hand_says_what_it_found() -> None:
+    for reason in command.yaml.safe_load(command.REASONS.read_text()).values():
+        assert reason.startswith(("wrong: ", "equivalent: ", "equivalent as ", "equivalent within "))
+
+
 def test_wilson_intervals() -> None:
     assert rates.wilson(0, 0) == (0.0, 1.0)
     low, high = rates.wilson(5, 1000)
