@@ -23,6 +23,8 @@ from cudal1_fx_passes.program import Input, Literal, Program
 
 MIXED = "mixed"
 NEAR = 1e-4  # relative deviation within a row of `near_rows`
+SMALL = 3e-3  # deviation of its rows about zero: a variance of about 1e-5
+FAR = 150.0  # below zero
 _ORDINARY = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges", "uniform_rows", "near_rows")
 _RUN = 64  # elements
 _LARGE = 1 << 24  # elements; only regions that get few distributions have such tensors
@@ -45,7 +47,7 @@ def float_values(
     if distribution == "uniform_rows":
         x = _along_reductions(program, item, x, generator)
     if distribution == "near_rows":
-        x = _first_along_reductions(program, item, x) * (1.0 + NEAR * x)
+        x = _near_rows(program, item, x)
     if distribution == MAGNITUDES:
         x = with_magnitudes(program, item, x, generator)
     limit = _largest(program, item) if distribution == MAGNITUDES else _LARGEST[item.dtype]
@@ -165,6 +167,21 @@ def _along_reductions(program: Program, item: Input, x: Tensor, generator: torch
             rows = rows + steps.reshape([size if i == d else 1 for i in range(x.dim())])
     x = _first_along_reductions(program, item, x)
     return torch.where(second & (rows % 2 == 1), 0.4 * x, x)
+
+
+def _near_rows(program: Program, item: Input, x: Tensor) -> Tensor:
+    """Rows that hardly vary, in turn about a value, a large one and zero, where a norm's epsilon decides.
+
+    Where a maximum is taken every fourth row is far below zero: a maximum that starts there is not its own.
+    """
+    base = _first_along_reductions(program, item, x)
+    near = base * (1.0 + NEAR * x)
+    kinds = [near, 30.0 * near, SMALL * x]
+    kinds += [x - FAR] if any(op.fn == "amax" for op in program.ops) else []
+    turn = lines(program, item, x) % len(kinds)
+    for i, kind in enumerate(kinds[1:], 1):
+        near = torch.where(turn == i, kind, near)
+    return near
 
 
 def _first_along_reductions(program: Program, item: Input, x: Tensor) -> Tensor:

@@ -242,7 +242,7 @@ def test_a_variance_in_one_pass_is_refused_in_most_rows(seed: int) -> None:
     x, expected = case.inputs[0], case.expected[2]
     mean = x.mean((0, 2, 3))
     shares = ((x * x).mean((0, 2, 3)) - mean * mean - expected.want).abs() / expected.tolerance
-    assert (shares > 1.0).double().mean() > 0.8
+    assert (shares > 1.0).double().mean() > 0.5  # a third of the rows varies about zero, where nothing cancels
     right = x.var((0, 2, 3), unbiased=False)
     assert refusal(read(measure(right, expected), expected), right, expected) is None
 
