@@ -21,7 +21,7 @@ FIRST = list({(a.hack, a.region): a for a in reversed(ATTACKS)}.values())
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[Judge]:
-    with Judge(HOST, Limits(host_s=4.0)) as judge:
+    with Judge(HOST, Limits(host_s=4.0), seed=11) as judge:  # other seeds: cudal1 audit
         yield judge
 
 
