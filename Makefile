@@ -10,9 +10,9 @@ setup:
 demo: setup
 	@.venv/bin/cudal1 demo
 
-# TESTS="tests/unit/test_cache_store.py -k misses" narrows it; JOBS=4 uses more processes
+# TESTS="tests/unit/test_cache_store.py -k misses" narrows it; JOBS=4 uses more processes; MARK=slow runs the slow ones
 test: setup
-	@OMP_NUM_THREADS=1 .venv/bin/pytest -n $(or $(JOBS),2) $(or $(TESTS),tests)
+	@OMP_NUM_THREADS=1 .venv/bin/pytest -n $(or $(JOBS),2) -m "$(or $(MARK),not slow)" $(or $(TESTS),tests)
 
 lint: setup
 	@./lint.sh check

@@ -45,7 +45,6 @@ def new_session(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SESSION", made)
 
 
-@pytest.mark.slow
 def test_demo_twice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     demos = [d for d in DEMOS if d.name in ("softmax and cross-entropy", "GroupNorm and SiLU")]
     assert len(demos) == 2

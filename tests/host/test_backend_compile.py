@@ -196,7 +196,6 @@ def child_environment(**folders: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path} | {name: str(folder) for name, folder in folders.items()}
 
 
-@pytest.mark.slow
 def test_a_second_process_hits_every_cache(tmp_path: Path) -> None:
     environment = child_environment(TORCHINDUCTOR_CACHE_DIR=tmp_path / "inductor")
     runs = [
@@ -414,7 +413,6 @@ step("room again", model)
 """
 
 
-@pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     """A real one, where this user may mount a tmpfs in a namespace of its own; first it lacks room for headers."""
     disk = tmp_path / "disk"

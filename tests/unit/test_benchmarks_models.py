@@ -359,7 +359,6 @@ def test_nodes_outside_are_counted_by_reason() -> None:
     assert summary.count_refused(nodes) == {"aten.mm.default: a product": 3}
 
 
-@pytest.mark.slow
 @pytest.mark.host
 def test_a_dry_run_from_end_to_end(tmp_path: Path) -> None:
     out = tmp_path / "out"
