@@ -127,7 +127,7 @@ def _case(
         case = make_case(program, attempt, inputs, sizes, room_bytes, keep, expected)
         if case.expected is None or name in (*EXTREMES, MIXED) or usable(case.expected):
             return case
-        if _has_nonfinite_literal(program):
+        if has_nonfinite_literal(program):
             return case
         if name in COHERENT and not sizes:
             return None
@@ -150,7 +150,7 @@ def _expect_together(
     return found
 
 
-def _has_nonfinite_literal(program: Program) -> bool:
+def has_nonfinite_literal(program: Program) -> bool:
     """Whether the program itself writes infinities or NaN, as masks do."""
     literals = [o.value for op in program.ops for o in op.operands if isinstance(o, Literal)]
     return not all(isfinite(v) for v in literals)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import prod
 
 import torch
 from torch import Tensor
@@ -20,9 +20,10 @@ from torch import Tensor
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.cases import COHERENT
 from cudal1_compile.judge.compare import Expected, expect, measure, read, refusal, usable
+from cudal1_compile.judge.exam import has_nonfinite_literal
 from cudal1_compile.judge.inputs import make_inputs
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.program import ITEM_BYTES, Literal, Output, Program
+from cudal1_fx_passes.program import ITEM_BYTES, Output, Program
 
 GUARD = 256  # elements behind an output that must stay untouched
 
@@ -47,15 +48,9 @@ def make_subject(program: Program, device: torch.device, distribution: str = "no
     """Raises Unusable."""
     inputs = make_inputs(program, distribution, seed, device)
     expected = expect(program, inputs, coherent=distribution in COHERENT)
-    if not usable(expected) and not _has_nonfinite_literal(program):
+    if not usable(expected) and not has_nonfinite_literal(program):
         raise Unusable("more than 1% of the reference is not finite")
     return Subject(program, device, inputs, expected)
-
-
-def _has_nonfinite_literal(program: Program) -> bool:
-    """A mask of minus infinity is meant."""
-    literals = (x.value for op in program.ops for x in op.operands if isinstance(x, Literal))
-    return not all(isfinite(v) for v in literals)
 
 
 def bytes_moved(program: Program) -> int:
