@@ -11,6 +11,7 @@ cannot see (a bad index, a race) is for the gates behind it.
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 
 from cudal1_compile.judge.declarations import refuse_declarations
@@ -106,6 +107,8 @@ def check_text(code: str) -> CleanText | RefusedText:
         return RefusedText(f"the code has {len(code)} characters, at most {MAX_BYTES} bytes are allowed")
     if code.count("\n") > MAX_LINES:
         return RefusedText(f"the code has {code.count(chr(10))} lines, at most {MAX_LINES} are allowed")
+    if (hidden := _hidden_character(code)) is not None:
+        return RefusedText(f"{hidden}: characters that no reader sees are not allowed, in comments neither")
     clean = strip_comments(code)
     body = "\n".join(line for line in clean.splitlines() if not line.startswith(_PLAN))
     reason = _characters(body) or _directives(body) or _words(body)
@@ -123,6 +126,13 @@ def strip_comments(code: str) -> str:
     rest = re.sub(r"//[^\n]*|/\*.*?(?:\*/|\Z)", " ", rest, flags=re.S)
     lines = [line.rstrip() for line in rest.splitlines() if line.strip()]
     return "\n".join([*plan, *lines]) + "\n"
+
+
+def _hidden_character(code: str) -> str | None:
+    """The first one that shows as nothing, turns the text around it, or is half of a surrogate pair."""
+    kept = code.replace("\n", "").replace("\r", "").replace("\t", "")
+    found = next((c for c in kept if unicodedata.category(c) in ("Cc", "Cf", "Cs")), None)
+    return None if found is None else f"U+{ord(found):04X}"
 
 
 def _characters(body: str) -> str | None:

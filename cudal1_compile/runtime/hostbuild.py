@@ -17,7 +17,14 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.elf import ElfFacts, read_elf
 from cudal1_compile.runtime.nvrtc import shorten_errors
 from cudal1_compile.runtime.source import CANDIDATE_NAME, HEADER_DIR
-from cudal1_compile.runtime.toolchain import NATIVE_DIR, Step, build_native, compiler, run_in
+from cudal1_compile.runtime.toolchain import (
+    NATIVE_DIR,
+    Step,
+    build_native,
+    compiler,
+    compiler_version,
+    run_in,
+)
 
 COMPILE_LIMIT_S = 30.0  # usual ones take 0.2 s
 STATIC_SHARED_LIMIT = 48 * 1024
@@ -26,6 +33,8 @@ LANGUAGE = (
     *("-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fno-gnu-unique", "-ftemplate-depth=200"),
     *("-w", "-ftrack-macro-expansion=0", "-fno-diagnostics-show-caret"),
 )
+POISONED = "-ftrivial-auto-var-init=pattern"  # a register that nothing wrote holds no lucky zero
+POISONS_FROM = 12  # the first g++ that can
 PLAIN = ("-O2",)
 CHECK = (
     *("-O1", "-g1", "-gdwarf-4", "-fsanitize=thread,bounds-strict,alignment", "-fno-sanitize-recover=all"),
@@ -69,9 +78,19 @@ def compile_host(source: str, kernels: tuple[str, ...], check: bool) -> bytes:
         text = Path(folder, CANDIDATE_NAME)
         text.write_text(translate(source, kernels))
         objects, image = Path(folder, "kernel.o"), Path(folder, "kernel.so")
-        flags = [*LANGUAGE, *(CHECK if check else PLAIN)]
         header = precompiled_header(check) / "host.h"
-        command = [compiler(), "-c", *flags, "-include", str(header), "-x", "c++", str(text), "-o", str(objects)]
+        command = [
+            compiler(),
+            "-c",
+            *_flags(check),
+            "-include",
+            str(header),
+            "-x",
+            "c++",
+            str(text),
+            "-o",
+            str(objects),
+        ]
         try:
             run_in(Path(folder), command, COMPILE_LIMIT_S)
         except BuildError as error:
@@ -90,6 +109,12 @@ def translate(source: str, kernels: tuple[str, ...]) -> str:
     text = re.sub(r"\bstatic\s+__shared__", "__shared__", text)
     entries = "".join(f"CUDAL1_ENTRY({name})\n" for name in kernels)
     return f"{text}\n{entries}CUDAL1_TOUCH_SHARED\n"
+
+
+@lru_cache(maxsize=2)
+def _flags(check: bool) -> tuple[str, ...]:
+    poisons = int(compiler_version().split(".")[0]) >= POISONS_FROM
+    return (*LANGUAGE, *((POISONED,) if poisons else ()), *(CHECK if check else PLAIN))
 
 
 def entry_symbol(kernel: str) -> str:
@@ -120,7 +145,7 @@ def is_checked(facts: ElfFacts) -> bool:
 @lru_cache(maxsize=2)
 def precompiled_header(check: bool) -> Path:
     """The folder of host.h and its .gch for one form of build."""
-    flags = (*LANGUAGE, *(CHECK if check else PLAIN), "-x", "c++-header", f"-I{HEADER_DIR}", f"-I{NATIVE_DIR}")
+    flags = (*_flags(check), "-x", "c++-header", f"-I{HEADER_DIR}", f"-I{NATIVE_DIR}")
     sources = (HEADER_DIR / "host.h",)
     return build_native(f"header-{'check' if check else 'plain'}", (Step("host.h.gch", sources, flags),))
 

@@ -20,7 +20,8 @@ from cudal1_compile.errors import BuildError
 log = logging.getLogger(__name__)
 
 # --no-cache: an object from NVRTC's own cache (seen with driver 580) comes without ptxas's report
-FLAGS = ("-std=c++17", "--disable-warnings", "--ptxas-options=-v", "--no-cache")
+# 549: a variable is used before its value is set; what it then holds differs from GPU to GPU, and from day to day
+FLAGS = ("-std=c++17", "--disable-warnings", "--diag-error=549", "--ptxas-options=-v", "--no-cache")
 MAX_REASON_LINES = 6
 MAX_REASON_CHARS = 800
 

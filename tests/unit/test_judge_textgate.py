@@ -23,6 +23,7 @@ def test_passes_honest_kernels_unchanged_but_for_comments(honest: object) -> Non
     "code",
     [
         "constexpr int N = d0 * 4;\n" + KERNEL,
+        "// \u2264 4 rows \u2014 one a warp\r\n" + KERNEL,
         "template <int V> __device__ float g(const float (&v)[V]) { return v[0]; }\n" + KERNEL,
         "static __device__ __forceinline__ float f(float x) { return x; }\n" + KERNEL,
         "struct Pair { float a; int b; __device__ float sum() const { return a + b; } };\n" + KERNEL,
@@ -94,6 +95,9 @@ def test_refuses_textual_attacks(attack: object) -> None:
         ("__global__ void k() { cudaMalloc(0, 1); }", "CUDA runtime"),
         ("__global__ void k() { long long t = clock64(); }", "clock"),
         ("__global__ void caf\u00e9() {}", "ASCII"),
+        ("// \ud800\n" + KERNEL, "U+D800"),
+        ("// \u202e\n" + KERNEL, "U+202E"),
+        ("// \0\n" + KERNEL, "U+0000"),
         ("constexpr int t[99] = {" + "1," * 98 + "1};", "table"),
         ("__global__ void k() { const int t[99] = {" + "1," * 98 + "1}; }", "table"),
     ],
