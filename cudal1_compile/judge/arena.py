@@ -20,7 +20,9 @@ from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import Program
 
 ALIGNMENT = 256  # bytes, as the caching allocators give
+SLOT = 16  # bytes, the least that a caller's tensors are aligned to
 GUARD = 256  # bytes of canary on each side of a buffer, at least
+HUGE_PAGE = 2 << 20  # bytes
 CANARY = (0xF5, 0xFF)  # bytes in turns: NaN in every float format, so that no sum swallows a read out of bounds
 POISONS = (0xFF, 0x7B)
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -76,17 +78,25 @@ class Arena:
     """Buffers within one allocation, each aligned, guarded on both sides."""
 
     def __init__(
-        self, specs: Sequence[BufferSpec], device: torch.device, guard_gaps: bool = True, skew: int = 0
+        self,
+        specs: Sequence[BufferSpec],
+        device: torch.device,
+        guard_gaps: bool = True,
+        skew: int = 0,
+        within: Tensor | None = None,
+        lead: bool = True,
+        tail: bool = True,
     ) -> None:
         """guard_gaps: the gaps of strided buffers are canaries; not so where whole storages are loaded.
 
         skew: bytes, even, by which every buffer lies behind an aligned address.
+        within: longer memory, of canaries, to lie at the start of. lead, tail: guards before and behind it all.
         """
         self.specs = tuple(specs)
         self._guard_gaps = guard_gaps
-        offsets, total = _place(specs)
-        canaries = torch.tensor(CANARY, dtype=torch.uint8, device=device)
-        self._bytes = canaries.repeat((total + skew) // len(CANARY))[skew:]
+        self._lead = lead
+        offsets, total = _place(specs, lead, tail)
+        self._bytes = canaries(total + skew, device)[skew:] if within is None else within[:total]
         self.views = [self._view(s, o) for s, o in zip(specs, offsets, strict=True)]
         self._whole = [self._span(s, o) for s, o in zip(specs, offsets, strict=True)]
         self._guards = self._guard_places(offsets, total).to(device)
@@ -117,12 +127,16 @@ class Arena:
         return (self._bytes[self._guards] != self._canaries).any()
 
     def copy_image(self, other: Arena) -> None:
-        """Becomes equal to an arena of the same specs, canaries included: one copy for many buffers."""
-        self._bytes.copy_(other._bytes)
+        """Becomes equal to an arena of the same specs with all guards, as far as it goes, in one copy."""
+        self._bytes.copy_(self._part(other))
 
     def differs_from_image(self, other: Arena) -> Tensor:
         """A bool scalar on the device: whether anything, canaries included, differs from such an arena."""
-        return (self._bytes != other._bytes).any()
+        return (self._bytes != self._part(other)).any()
+
+    def _part(self, image: Arena) -> Tensor:
+        """The bytes of an image less the guards that are missing here."""
+        return image._bytes[0 if self._lead else GUARD :][: self._bytes.numel()]
 
     def _span(self, spec: BufferSpec, offset: int) -> Tensor:
         return self._bytes[offset : offset + spec.span_bytes]
@@ -165,14 +179,33 @@ def invalid_bools(outputs: Sequence[Tensor]) -> Tensor:
     return found
 
 
-def _place(specs: Sequence[BufferSpec]) -> tuple[list[int], int]:
+def side_by_side(
+    first: Sequence[BufferSpec], second: Sequence[BufferSpec], device: torch.device, gaps: tuple[bool, bool]
+) -> tuple[Arena, Arena]:
+    """Two arenas without a byte between the last buffer of one and the first of the other; they start a huge page.
+
+    gaps: whether those of strided buffers are guarded.
+    """
+    need = sum(_place(specs)[1] for specs in (first, second))
+    memory = canaries(need + HUGE_PAGE, device)
+    memory = memory[-(memory.data_ptr() + GUARD) % HUGE_PAGE :]
+    before = Arena(first, device, gaps[0], within=memory, tail=False)
+    return before, Arena(second, device, gaps[1], within=memory[before.size_bytes :], lead=False)
+
+
+def canaries(size: int, device: torch.device) -> Tensor:
+    return torch.tensor(CANARY, dtype=torch.uint8, device=device).repeat(size // len(CANARY))
+
+
+def _place(specs: Sequence[BufferSpec], lead: bool = True, tail: bool = True) -> tuple[list[int], int]:
+    """Where each buffer starts, and the bytes of it all."""
     offsets = []
-    end = 0
+    end = 0 if lead else -GUARD
     for spec in specs:
         start = -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT
         offsets.append(start)
         end = start + spec.span_bytes
-    return offsets, -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT
+    return offsets, -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT if tail else -(-max(0, end) // SLOT) * SLOT
 
 
 def _storage_bytes(x: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ Shapes vary along symbolic axes, unless an operand is read at a computed place a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle, repeat
 from math import isfinite, prod
 
 import torch
@@ -28,6 +29,7 @@ from cudal1_fx_passes.program import ITEM_BYTES, Axis, Literal, Program, Ref
 LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer distributions run
 HUGE_ELEMENTS = 1 << 26
 SMALL_ELEMENTS = 1 << 17
+BEYOND_ANY_BLOCK = 2053  # threads
 BEYOND_A_BLOCK = 261  # a size that few blocks cover and no tile divides
 EXPECTED_BYTES = 16  # an output element's oracle and tolerance
 MIN_CASES = 2
@@ -185,24 +187,34 @@ def _too_large(program: Program, cases: int, room_bytes: int) -> str | None:
 def _size_variants(program: Program, count: int) -> Iterator[Mapping[str, int]]:
     """Sizes of the symbolic axes for each case: every second one has others, some larger than the example's."""
     free = _independent_symbolic(program)
+    others = cycle(_other_sizes(program, free)) if free else repeat({})
+    for i in range(count):
+        yield next(others) if i % 2 else {}
+
+
+def _other_sizes(program: Program, free: Sequence[Axis]) -> Iterator[Mapping[str, int]]:
+    """Those that uncover most come first: a small region has five or six cases of other sizes."""
     elements = tensor_elements(program)
     doubles = elements << len(free) <= LARGE_ELEMENTS
     # where that is cheap: a grid that drops the last block is right for a small example and for its double
     grown = elements * prod(BEYOND_A_BLOCK / max(1, a.size) for a in free)
     least = BEYOND_A_BLOCK if grown <= SMALL_ELEMENTS else 0
-    for i in range(count):
-        if not free or i % 2 == 0:
-            yield {}
-            continue
-        turn = (i // 2) % 5
-        yield {
-            a.name: (
-                *(a.size + 1, 1, 7),
-                max(least, 2 * a.size + 3 if doubles else a.size + 2),
-                max(1, a.size - 1),
-            )[turn]
-            for a in free
-        }
+    long = [_long_axis(program, a, free, 1 + 6 * (i % 2)) for i, a in enumerate(free)]
+    yield {a.name: a.size + 1 for a in free}
+    yield from filter(None, long[:1])
+    yield {a.name: max(least, 2 * a.size + 3 if doubles else a.size + 2) for a in free}
+    yield from filter(None, long[1:])
+    for size in (1, 7):
+        yield dict.fromkeys((a.name for a in free), size)
+    yield {a.name: max(1, a.size - 1) for a in free}
+
+
+def _long_axis(program: Program, axis: Axis, free: Sequence[Axis], rest: int) -> Mapping[str, int]:
+    """One axis longer than any block has threads, the other free ones short; nothing where that is too much work."""
+    sizes = dict.fromkeys((a.name for a in free), rest) | {axis.name: BEYOND_ANY_BLOCK}
+    resized = tuple(replace(a, size=sizes.get(a.name, a.size)) for a in program.axes)
+    fits = tensor_elements(replace(program, axes=resized)) <= max(SMALL_ELEMENTS, 2 * tensor_elements(program))
+    return sizes if fits else {}
 
 
 def _independent_symbolic(program: Program) -> list[Axis]:

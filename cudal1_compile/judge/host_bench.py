@@ -30,7 +30,7 @@ from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Re
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.host_cost import baseline_cost
-from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Order, run_isolated
+from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Layout, Order, run_isolated
 from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_compile.runtime.plan import buffer_names
 from cudal1_compile.runtime.target import Target
@@ -41,6 +41,7 @@ MAX_ELEMENTS = 1 << 23  # of inputs and outputs: beyond it fibers take minutes
 MAX_REGIONS = 256
 CPU = torch.device("cpu")
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
+LAYOUTS: dict[int, Layout] = {2: "inputs first", 3: "outputs first"}  # by launch; otherwise apart
 
 
 class _IsolatedRunner:
@@ -52,14 +53,14 @@ class _IsolatedRunner:
         candidate: Candidate,
         image: bytes,
         wall_s: float,
-        skew: int,
+        plain: bool,
         count: Callable[[HostRun], None],
     ) -> None:
         self._program = program
         self._candidate = candidate
         self._image = image
         self._wall_s = wall_s
-        self._skew = skew  # bytes, of every other launch
+        self._plain = plain  # buffers lie otherwise from launch to launch; checks and costs need them apart
         self._count = count
         self._launches = 0
         self.cost = 0  # the largest of the checked runs of the example's sizes, cost units
@@ -74,8 +75,10 @@ class _IsolatedRunner:
         names = buffer_names(self._program, self._candidate)
         buffers = dict(zip(names, (*outputs, *scratch, *inputs), strict=True))
         order = ORDERS[self._launches % len(ORDERS)]
-        skew = self._skew * (self._launches % 2)
-        limits = HostLimits(wall_s=self._wall_s, order=order, seed=self._launches, skew=skew)
+        limits = HostLimits(wall_s=self._wall_s, order=order, seed=self._launches)
+        if self._plain:
+            layout = LAYOUTS.get(self._launches, "apart")
+            limits = replace(limits, skew=ALIGNMENT * (self._launches % 2), layout=layout)
         self._launches += 1
         run = run_isolated(self._program, self._candidate, self._image, buffers, limits, sizes)
         self._count(run)
@@ -152,12 +155,12 @@ class HostBench:
     ) -> Verdict:
         legality = exam if thorough else replace(exam, cases=_legality_cases(exam))
         # the cost is counted over aligned buffers: it may not depend on where memory lies
-        checker = _IsolatedRunner(program, candidate, checked.image, self.limits.host_s, 0, self._count)
+        checker = _IsolatedRunner(program, candidate, checked.image, self.limits.host_s, False, self._count)
         found = Trial(legality, candidate, checker, CPU).verify(repeats=0)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
         plain = build(program, candidate, self.target)
-        runner = _IsolatedRunner(program, candidate, plain.image, self.limits.host_s, ALIGNMENT, self._count)
+        runner = _IsolatedRunner(program, candidate, plain.image, self.limits.host_s, True, self._count)
         found = Trial(exam, candidate, runner, CPU).verify(repeats=1)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)

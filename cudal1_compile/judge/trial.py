@@ -3,8 +3,9 @@
 Two sets of buffers take turns within guarded memory, so that the same pointers hold new content (every other
 case), other pointers hold the next one, and two results are alive when either is compared. The first case runs
 twice, into memory with two different poisons. The second set lies no better aligned than a caller's tensors must
-be. Later runs find, in turns, poison and what the run before the last
-left behind: work skipped because memory looks untouched, or looks finished, is caught either way.
+be. In the last runs inputs and outputs lie side by side, either first: no answer may go by addresses. Later runs
+find, in turns, poison and what the run before the last left behind: work skipped because memory looks untouched,
+or looks finished, is caught either way.
 
 How a candidate is launched and waited for is the Runner's business: a loaded kernel here, anything in tests.
 """
@@ -13,13 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
-from cudal1_compile.judge.arena import POISONS, Arena, invalid_bools, output_specs, scratch_specs
+from cudal1_compile.judge.arena import (
+    POISONS,
+    Arena,
+    invalid_bools,
+    output_specs,
+    scratch_specs,
+    side_by_side,
+)
 from cudal1_compile.judge.cases import Case
 from cudal1_compile.judge.exam import Exam
 from cudal1_compile.runtime.launch_table import ALIGNMENT
@@ -61,22 +69,33 @@ class Wrong:
     reason: str
 
 
+Layout = Literal["aligned", "skewed", "inputs first", "outputs first"]
+
+
 class BufferSet:
-    """Inputs, outputs and scratch of one call, each kind in its own guarded allocation."""
+    """Inputs, outputs and scratch of one call, each kind in its own guarded allocation or side by side in one."""
 
     def __init__(
-        self, program: Program, candidate: Candidate, case: Case, device: torch.device, skew: int = 0
+        self, program: Program, candidate: Candidate, case: Case, device: torch.device, layout: Layout
     ) -> None:
         outputs = output_specs(program, case.sizes)
         scratch = scratch_specs(program, candidate, case.sizes)
-        self.inputs = Arena(case.image.specs, device, guard_gaps=False, skew=skew)
-        self.written = Arena([*outputs, *scratch], device, skew=skew)
+        given, written = case.image.specs, [*outputs, *scratch]
+        self.layout = layout
+        if layout == "inputs first":
+            self.inputs, self.written = side_by_side(given, written, device, (False, True))
+        elif layout == "outputs first":
+            self.written, self.inputs = side_by_side(written, given, device, (True, False))
+        else:
+            skew = ALIGNMENT if layout == "skewed" else 0
+            self.inputs = Arena(given, device, guard_gaps=False, skew=skew)
+            self.written = Arena(written, device, skew=skew)
         self.outputs = self.written.views[: len(outputs)]
         self.scratch = self.written.views[len(outputs) :]
 
-    def fits(self, case: Case) -> bool:
+    def fits(self, case: Case, layout: Layout) -> bool:
         """Whether a case has the shapes that these buffers were made for."""
-        return self.inputs.specs == case.image.specs
+        return self.layout == layout and self.inputs.specs == case.image.specs
 
 
 class Trial:
@@ -94,8 +113,9 @@ class Trial:
         first, *others = self.exam.cases
         errors: dict[str, float] = {}
         pending: tuple[Case, BufferSet] | None = None
-        for turn, case in enumerate([first] * (1 + repeats) + others):
-            buffers = self._launch(case, turn)
+        cases = [first] * (1 + repeats) + others
+        for turn, case in enumerate(cases):
+            buffers = self._launch(case, turn, _layout(turn, len(cases)))
             # queued behind a launch that had the chance to spoil it: one wait serves both
             figures = look(*pending) if pending is not None else None
             self.runner.wait()
@@ -115,13 +135,13 @@ class Trial:
         self._sets[1] = None
         found = []
         for turn, case in enumerate(self.timing_cases()):
-            buffers = self._buffers(case, turn, skew=0)
+            buffers = self._buffers(case, turn, "aligned")
             buffers.inputs.copy_image(case.image)
             found.append(buffers)
         return found
 
-    def _launch(self, case: Case, turn: int) -> BufferSet:
-        buffers = self._buffers(case, turn % 2, skew=ALIGNMENT * (turn % 2))
+    def _launch(self, case: Case, turn: int, layout: Layout) -> BufferSet:
+        buffers = self._buffers(case, turn % 2, layout)
         buffers.inputs.copy_image(case.image)
         if turn < 2:
             buffers.written.poison(POISONS[turn % 2])
@@ -133,11 +153,19 @@ class Trial:
         self.runner.launch(buffers.outputs, buffers.scratch, buffers.inputs.views, case.sizes)
         return buffers
 
-    def _buffers(self, case: Case, turn: int, skew: int) -> BufferSet:
+    def _buffers(self, case: Case, turn: int, layout: Layout) -> BufferSet:
         buffers = self._sets[turn]
-        if buffers is None or not buffers.fits(case):
-            buffers = self._sets[turn] = BufferSet(self.exam.program, self.candidate, case, self.device, skew)
+        if buffers is None or not buffers.fits(case, layout):
+            self._sets[turn] = buffers = None  # its memory serves the next one
+            buffers = self._sets[turn] = BufferSet(self.exam.program, self.candidate, case, self.device, layout)
         return buffers
+
+
+def _layout(turn: int, turns: int) -> Layout:
+    """The last runs but never the first two find inputs and outputs side by side."""
+    if turn >= max(2, turns - 2):
+        return "outputs first" if turn == turns - 1 else "inputs first"
+    return "skewed" if turn % 2 else "aligned"
 
 
 def look(case: Case, buffers: BufferSet) -> Tensor:

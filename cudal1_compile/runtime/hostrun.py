@@ -36,6 +36,7 @@ from cudal1_compile.errors import BuildError, LaunchError
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.elf import read_elf
 from cudal1_compile.runtime.host_cost import lines
+from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_compile.runtime.places import candidate_line
 from cudal1_compile.runtime.plan import Plan, axis_sizes, buffer_bytes, buffer_names, plan, symbolic_names
 from cudal1_fx_passes.program import Program
@@ -48,6 +49,8 @@ SHADOW_FACTOR = 7  # shadow memory a byte, with room to spare
 GRACE_S = 2.0  # between the child's own timer and the kill
 
 Order = Literal["forward", "reverse", "random"]
+# how buffers lie: far apart, or side by side from the start of a huge page on, inputs or outputs first
+Layout = Literal["apart", "inputs first", "outputs first"]
 Status = Literal["ok", "fault", "timeout", "crash", "refused"]
 
 
@@ -60,7 +63,8 @@ class HostLimits:
     memory_bytes: int = 4 << 30  # beyond the buffers and their shadow
     order: Order = "forward"
     seed: int = 0
-    skew: int = 0  # bytes by which every buffer lies behind an address that is a multiple of 256
+    skew: int = 0  # bytes by which every buffer that lies apart is behind an address that is a multiple of 256
+    layout: Layout = "apart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +90,10 @@ class _Slot:
 
     name: str
     role: Literal["in", "out", "scratch"]
-    offset: int  # of the first byte; canaries before and after
+    begin: int  # of the canaries before it
+    offset: int  # of the first byte
     size: int
-    end: int  # of the pages
+    end: int  # of the canaries after it
 
 
 def run_isolated(
@@ -112,7 +117,7 @@ def run_isolated(
         hostbuild.check_facts(facts, checked)
     except BuildError as error:
         return HostRun("refused", kind="symbols", message=str(error))
-    slots = _lay_out(program, candidate, buffers, limits.skew, sizes)
+    slots = _lay_out(program, candidate, buffers, limits, sizes)
     planned = plan(program, candidate, sizes)
     with tempfile.TemporaryDirectory(prefix="cudal1-run-") as folder:
         data = Path(folder, "data")
@@ -128,23 +133,29 @@ def _lay_out(
     program: Program,
     candidate: Candidate,
     buffers: Mapping[str, Tensor],
-    skew: int,
+    limits: HostLimits,
     sizes: Mapping[str, int] | None,
 ) -> list[_Slot]:
     names, need = buffer_names(program, candidate), buffer_bytes(program, candidate, sizes)
     if set(names) != set(buffers):
         raise LaunchError(f"buffers {sorted(buffers)} given, the call has {sorted(names)}")
     roles = {o.name: "out" for o in program.outputs} | {s.name: "scratch" for s in candidate.scratch}
+    packed = limits.layout != "apart"
+    if limits.layout == "inputs first":
+        names = sorted(names, key=lambda name: name in roles)
     slots, at = [], 0
     for name in names:
         tensor = buffers[name]
         room = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
         if tensor.device.type != "cpu" or room < need[name]:
             raise LaunchError(f"{name}: {room} bytes on {tensor.device}, the program needs {need[name]} on cpu")
-        end = at + -(-(need[name] + 2 * CANARY_BYTES + skew) // PAGE) * PAGE
+        offset = at if packed else at + CANARY_BYTES + limits.skew
+        last = name == names[-1]
+        behind = offset + need[name] + (CANARY_BYTES if last or not packed else 0)
+        unit = PAGE if last or not packed else ALIGNMENT
         role: Any = roles.get(name, "in")
-        slots.append(_Slot(name, role, at + CANARY_BYTES + skew, need[name], end))
-        at = end
+        slots.append(_Slot(name, role, at, offset, need[name], -(-behind // unit) * unit))
+        at = slots[-1].end
     return slots
 
 
@@ -188,6 +199,7 @@ def _request(
         f"limits {limits.cpu_s} {memory} {int(limits.wall_s * 1000)} {order} {limits.seed}",
         "object ./kernel.so",  # relative to the child's folder, whose own name may hold blanks
         "data data",
+        *(["packed"] if limits.layout != "apart" else []),
         *(f"buffer {slot.name} {slot.role} {slot.offset} {slot.size}" for slot in slots),
         *(f"int {dims[name]}" for name in symbolic),
         *(f"zero {number[name]}" for name, _ in planned.zeroed),
@@ -249,7 +261,7 @@ def _collect(
     with data.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as found:
         for slot in slots:
             ends = slot.offset + slot.size
-            sides = {"before": (slot.offset - CANARY_BYTES, slot.offset), "after": (ends, slot.end)}
+            sides = {"before": (slot.begin, slot.offset), "after": (ends, slot.end)}
             for side, (start, end) in sides.items():
                 if found[start:end] != _canary(start, end):
                     message = f"out_of_bounds: a write {side} {slot.name}"

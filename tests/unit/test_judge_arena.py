@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.judge.arena import ALIGNMENT, POISONS, Arena, BufferSpec, input_specs, invalid_bools
+from cudal1_compile.judge.arena import (
+    ALIGNMENT,
+    HUGE_PAGE,
+    POISONS,
+    Arena,
+    BufferSpec,
+    input_specs,
+    invalid_bools,
+    side_by_side,
+)
 from cudal1_compile.judge.audit.honest import SILU_SCALAR, STRIDED
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.exam import Exam, prepare_exam
@@ -53,6 +62,23 @@ def test_a_write_next_to_a_buffer_or_into_its_gap_is_seen(offset: int) -> None:
     view = arena.views[0]
     torch.as_strided(view, (1,), (1,), view.storage_offset() + offset).fill_(1.0)
     assert bool(arena.damaged())
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_arenas_side_by_side_are_guarded_outside_and_take_an_image(swapped: bool) -> None:
+    image = Arena(SPECS, CPU)
+    image.poison(0x7B)
+    first, second = side_by_side(SPECS, SPECS, CPU, (True, True))
+    assert first.views[0].data_ptr() % HUGE_PAGE == 0
+    assert 0 <= second.views[0].data_ptr() - first.views[-1].data_ptr() - first.views[-1].nbytes < 16
+    arena = second if swapped else first
+    assert not bool(first.damaged()) and not bool(second.damaged())
+    arena.copy_image(image)
+    assert not bool(arena.differs_from_image(image)) and not bool(arena.damaged())
+    edge = arena.views[-1] if swapped else arena.views[0]
+    at = edge.storage_offset() + (edge.numel() if swapped else -1)
+    torch.as_strided(edge, (1,), (1,), at).fill_(1.0)
+    assert bool(arena.damaged()) and bool(arena.differs_from_image(image))
 
 
 @pytest.mark.parametrize("skew", [0, 16])
@@ -102,6 +128,8 @@ class _Python:
         self.before: list[Tensor] = []  # outputs of the last call
         self.known: dict[int, list[Tensor]] = {}  # results by the address of the first input
         self.skews: set[int] = set()
+        self.apart: set[int] = set()  # bytes from the end of the last input to the first output
+        self.huge: set[str] = set()  # what has started a huge page
 
     def launch(
         self,
@@ -112,6 +140,9 @@ class _Python:
     ) -> None:
         self.calls += 1
         self.skews |= {(x.data_ptr() - x.untyped_storage().data_ptr()) % ALIGNMENT for x in (*outputs, *inputs)}
+        self.apart.add(outputs[0].data_ptr() - inputs[-1].data_ptr() - inputs[-1].nbytes)
+        firsts = {"in": inputs[0], "out": outputs[0]}
+        self.huge |= {name for name, x in firsts.items() if x.data_ptr() % HUGE_PAGE == 0}
         if self.cheat == "stop":
             raise TrialStopped("it hung")
         if self.cheat == "skip what looks done" and bool(outputs[0].isfinite().all() & (outputs[0] < 1e30).all()):
@@ -154,7 +185,10 @@ def _trial(cheat: str = "") -> Right | Wrong:
     assert isinstance(exam, Exam)
     runner = _Python(program, cheat)
     found = Trial(exam, parse_candidate(SCRATCH, program), runner, CPU).verify()
-    assert cheat or runner.skews == {0, 16}
+    if not cheat:
+        assert runner.skews >= {0, 16}
+        assert 0 in runner.apart and min(runner.apart) < 0
+        assert runner.huge == {"in", "out"}
     return found
 
 

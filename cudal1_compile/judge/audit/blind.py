@@ -38,12 +38,6 @@ _OPEN = frozenset(
         "blind threshold of a mean moved",
         "blind all negative counts zeros",
         "blind last block without a barrier",
-        "blind zero for page-aligned inputs",
-        "blind zero by the order of buffers",
-        "blind zero by the distance of buffers",
-        "blind 64 rows at most",
-        "blind 1024 columns at most",
-        "blind a block as wide as the row",
     }
 )
 

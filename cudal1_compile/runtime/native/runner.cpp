@@ -32,6 +32,7 @@
 
 namespace {
 const size_t PAGE = 4096;
+const size_t HUGE_PAGE = 2 << 20;
 const size_t GUARD = 1 << 30;  // address space only: what an int can index by mistake mostly lands here
 const size_t MAX_ARGS = 128;
 const size_t MAX_STEPS = 8;
@@ -49,6 +50,7 @@ struct Request {
   long cpu_s, memory_bytes, timeout_ms;
   int order;
   unsigned seed;
+  bool packed;
   std::string object, data;
   std::vector<Buffer> buffers;
   std::vector<int> zeroed;
@@ -133,7 +135,7 @@ void catch_signals() {
 
 // ---------------------------------------------------------------- the request
 Request read_request(const char* path) {
-  Request r;
+  Request r = {};
   FILE* file = fopen(path, "r");
   if (!file) give_up("load_error", "no request");
   char* text = nullptr;
@@ -152,6 +154,7 @@ Request read_request(const char* path) {
     if (key == "data") r.data = words.at(1);
     if (key == "buffer") r.buffers.push_back({words.at(1), words.at(2), (size_t)number(3), (size_t)number(4)});
     if (key == "int" && int_count < MAX_ARGS) ints[int_count++] = (int)number(1);
+    if (key == "packed") r.packed = true;
     if (key == "zero") r.zeroed.push_back((int)number(1));
     if (key == "launch") r.launches.push_back(words);
   }
@@ -159,19 +162,26 @@ Request read_request(const char* path) {
   fclose(file);
   return r;
 }
+// A part of the file at the start of a huge page, with nothing for a GUARD before and behind it.
+char* map_alone(int fd, size_t begin, size_t bytes, const std::string& name) {
+  bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+  size_t all = bytes + 2 * GUARD + HUGE_PAGE;
+  char* room = (char*)mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == (char*)MAP_FAILED) give_up("out_of_memory", "no address space for " + name);
+  char* start = (char*)(((uintptr_t)room + GUARD + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+  void* at = mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)begin);
+  if (at == MAP_FAILED) give_up("out_of_memory", "cannot map " + name);
+  return (char*)at;
+}
 void map_buffers(const Request& r) {
   int fd = open(r.data.c_str(), O_RDWR);
   if (fd < 0) give_up("load_error", "no data file");
   if (r.buffers.size() > MAX_BUFFERS) give_up("load_error", "too many buffers");
+  char* whole = r.packed ? map_alone(fd, 0, (size_t)lseek(fd, 0, SEEK_END), "the buffers") : nullptr;
   for (size_t i = 0; i < r.buffers.size(); i++) {  // OFFSET is 256 bytes into the first page: canaries on both sides
     const Buffer& b = r.buffers[i];
     size_t begin = b.offset / PAGE * PAGE, inside = b.offset - begin;
-    size_t pages = (inside + b.bytes + 256 + PAGE - 1) / PAGE * PAGE;
-    char* room = (char*)mmap(nullptr, pages + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == (char*)MAP_FAILED) give_up("out_of_memory", "no address space for " + b.name);
-    void* at = mmap(room + GUARD, pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)begin);
-    if (at == MAP_FAILED) give_up("out_of_memory", "cannot map " + b.name);
-    pointers[i] = (char*)at + inside;
+    pointers[i] = whole ? whole + b.offset : map_alone(fd, begin, inside + b.bytes + 256, b.name) + inside;
   }
   close(fd);
 }
