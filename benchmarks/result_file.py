@@ -107,7 +107,7 @@ def command() -> str:
 def write_result(
     out: Path,
     name: str,
-    summary: Mapping[str, float | int | str],
+    summary: Mapping[str, Any],
     n: int,
     intervals: Mapping[str, tuple[float, float]],
     detail: Any,

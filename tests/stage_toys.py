@@ -105,7 +105,7 @@ def _tokenizer() -> PreTrainedTokenizerFast:
         vocab_size=400, special_tokens=list(SPECIAL_TOKENS), initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator([f"{HOST.facts()}\n{TASKS[0]}"] * 4, trainer)
-    tokenizer.add_tokens([AddedToken(reply, normalized=False) for reply in REPLIES])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (*REPLIES, "cuda")])
     names = dict(zip(("pad_token", "bos_token", "sep_token", "eos_token"), SPECIAL_TOKENS, strict=True))
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)  # type: ignore[no-untyped-call]
 

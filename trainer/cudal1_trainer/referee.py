@@ -73,24 +73,29 @@ class Job:
     chunks: tuple[Chunk, ...]
 
 
-def open_judge(index: int | None, seed: int | None) -> Judge:
-    """For CUDA device `index`, without Inductor's baseline; None: the host target, where a seed repeats it all."""
+Rule = Callable[[Judge, Job, Mark], Rulings]
+
+
+def open_judge(index: int | None, seed: int | None, inductor: bool = False) -> Judge:
+    """For CUDA device `index`; None: the host target, where a seed repeats it all."""
     torch.set_num_threads(1)
     if index is None:
         return Judge(HOST, seed=seed)
     torch.cuda.set_device(index)
     return Judge(
-        detect_target(torch.device("cuda", index)), Limits(inductor=False, cached_exams_bytes=EXAMS_BYTES)
+        detect_target(torch.device("cuda", index)), Limits(inductor=inductor, cached_exams_bytes=EXAMS_BYTES)
     )
 
 
 class Referee:
-    """One judge process. Close it, or use it in a with statement."""
+    """One judge process. Close it, or use it in a with statement. `rule`: what is asked of the judge for a job."""
 
-    def __init__(self, target: Target, setup: Callable[[], Judge], silence_s: float) -> None:
+    def __init__(
+        self, target: Target, setup: Callable[[], Judge], silence_s: float, rule: Rule | None = None
+    ) -> None:
         self.target = target
         self.lost = 0  # codes over which the judge was lost
-        self._pool = Pool(_rule, setup, 1, silence_s)
+        self._pool = Pool(rule or _rule, setup, 1, silence_s)
         self._waiting: list[Job] = []
         self._found: dict[int, Rulings] = {}
         self._done: set[int] = set()

@@ -1,0 +1,295 @@
+"""What does each stage of training gain? Six stages, the same held-out programs, one judge.
+
+    python -m benchmarks.trainer_ablation --model cudal1_compile/generate/model --recipe h100 \\
+        --data trainer/data --out runs/ablation --seconds 570
+
+    sft                    --model as it is
+    self_supervised        stage 2 from sft
+    plain_grpo             stage 3 from self_supervised, for the same minutes each: no exemplars,
+    contrastive_random     exemplars drawn uniformly,
+    contrastive_buckets    exemplars of two score buckets
+    best_teacher           the teachers' replies behind the same protocol, as a ceiling
+
+The recipe's stages are trained one after another by the same commands that a user would give (they are printed),
+then every model writes 8 replies a program at temperature 0.8 from the prompt without exemplars, and all codes of
+a program are judged and timed together with Inductor. `--seeds 1,2,3` trains the arms again; figures are means.
+
+Give the same command again until it says that all is done: what is finished is kept, a stage that was cut goes
+on from its checkpoint in --out, and a stage that cannot end within --seconds is not begun. --out/carry holds what
+another machine needs to go on, in parts of 15 MiB at most (replies, rows, figures, and the model that a stage yet
+to come begins with, not the checkpoint within a stage): `--carry FOLDER` takes such parts up.
+
+    summary.stages    rows of stage, right_1, right_8, speedup_1, speedup_best8 (over Inductor alone, clamped at 1
+                      a program), hack_rate, interval (95%, of speedup_best8); without the clamp in detail.raw
+    detail.paired     differences of two stages (quotients of speedups) with their 95% intervals
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from benchmarks.ablation_rows import judge_contest, judge_rows, read_rows, summarise
+from benchmarks.generator import TEACHER, load_generator, sample_all
+from benchmarks.parts import pack, unpack
+from benchmarks.result_file import write_result
+from cudal1_compile.generate.bundled import check_model_dir, model_digest
+from cudal1_compile.runtime.target import HOST, Target, detect_target
+from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.heldout import HeldOutProgram, read_heldout
+from cudal1_trainer.practice import probe_tasks
+from cudal1_trainer.recipe import Recipe, load_recipe
+from cudal1_trainer.referee import Referee, open_judge
+from cudal1_trainer.variants import canonical_key
+
+log = logging.getLogger(__name__)
+
+START_S = 75.0  # of a stage beside its loop: imports, the judge, tasks that can be decided
+SILENCE_S = 300.0  # of the judge over at most 48 codes, Inductor's compiles included
+# stage -> (the stage whose model it begins with, script, options)
+TRAINED = {
+    "self_supervised": ("sft", "self_supervised", ()),
+    "plain_grpo": ("self_supervised", "contrastive", ("--arm", "plain")),
+    "contrastive_random": ("self_supervised", "contrastive", ("--arm", "random")),
+    "contrastive_buckets": ("self_supervised", "contrastive", ("--arm", "buckets")),
+}
+STAGES = ("sft", *TRAINED, "best_teacher")
+
+
+class OutOfTime(Exception):
+    """What is left needs another call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One stage with one seed."""
+
+    stage: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.stage}.{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """What was asked for. `deadline`: monotonic seconds."""
+
+    recipe: Recipe
+    model: Path
+    data: Path
+    out: Path
+    stages: tuple[str, ...]
+    seeds: tuple[int, ...]
+    samples: int
+    limit: int  # programs; 0 is all
+    deadline: float
+    dry: bool
+
+    @property
+    def left_s(self) -> float:
+        return self.deadline - time.monotonic()
+
+    @property
+    def target(self) -> Target:
+        return HOST if self.dry else detect_target(torch.device("cuda", 0))
+
+    @property
+    def runs(self) -> list[Run]:
+        """In an order in which every model is there before a stage begins with it."""
+        wanted = [(stage, seed) for seed in self.seeds for stage in self.stages]
+        return [Run(stage, seed) for stage, seed in wanted if stage in TRAINED or seed == self.seeds[0]]
+
+    def folder(self, run: Run) -> Path:
+        return self.out / run.name
+
+    def replies(self, run: Run) -> Path:
+        return self.out / f"replies.{run.name}.jsonl"
+
+    def model_of(self, run: Run) -> Path:
+        if run.stage not in TRAINED:
+            return self.model if run.stage == "sft" else Path(TEACHER)
+        return self.folder(run) / "model"
+
+    def is_trained(self, run: Run) -> bool:
+        return run.stage not in TRAINED or (self.folder(run) / "report.json").is_file()
+
+    def first_model(self, run: Run) -> Path:
+        """That its training begins with."""
+        return self.model_of(Run(TRAINED[run.stage][0], run.seed))
+
+
+def begin(ablation: Ablation) -> None:
+    """Writes the recipe that the stages are given. Raises ValueError where --out is of another ablation."""
+    # held-out programs are looked at here, not by the stages
+    names = ("self_supervised", "contrastive")
+    unprobed = {name: replace(getattr(ablation.recipe, name), probe_tasks=0) for name in names}
+    recipe = asdict(replace(ablation.recipe, **unprobed))
+    asked = {"model": model_digest(check_model_dir(ablation.model)), "samples": ablation.samples, "recipe": recipe}
+    path = ablation.out / "asked.json"
+    if path.is_file() and json.loads(path.read_text()) != asked:
+        raise ValueError(f"{ablation.out} holds an ablation of another model or recipe: give another --out")
+    path.write_text(json.dumps(asked))
+    (ablation.out / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
+
+
+def train(ablation: Ablation, run: Run) -> None:
+    """By the stage's own command. Raises OutOfTime; what was learnt until then is in its checkpoint."""
+    _, script, options = TRAINED[run.stage]
+    stage, out = getattr(ablation.recipe, script), ablation.folder(run)
+    if not (out / "state.pt").is_file() and not stage.steps and ablation.left_s < stage.minutes * 60 + START_S:
+        raise OutOfTime(f"{run.name} needs {stage.minutes * 60 + START_S:.0f} s, {ablation.left_s:.0f} s are left")
+    command = [sys.executable, "-m", f"cudal1_trainer.{script}", "--recipe", str(ablation.out / "recipe.yaml")]
+    command += ["--model", str(ablation.first_model(run)), "--data", str(ablation.data), "--out", str(out)]
+    command += ["--seed", str(run.seed), *options]
+    print(shlex.join(["python", *command[1:]]), flush=True)
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        code = process.wait(max(0.0, ablation.left_s))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise OutOfTime(f"{run.name} was cut, its checkpoint stays") from None
+    if code != 0:
+        raise RuntimeError(f"{run.name} ended with code {code}; what it printed says why")
+
+
+def programs_of(ablation: Ablation) -> list[HeldOutProgram]:
+    """Held out, in an order in which a part of them is a fair choice; on the host target small ones only."""
+    recipe, target = ablation.recipe, ablation.target
+    if target.kind == "host" or recipe.data.family:
+        stage = replace(recipe.contrastive, probe_tasks=ablation.limit or recipe.contrastive.probe_tasks)
+        texts = probe_tasks(recipe, stage, ablation.data, target)
+        return [HeldOutProgram("probe", canonical_key(parse_program(t)), "", t) for t in texts]
+    programs = list(read_heldout(ablation.data / "heldout.json").programs)
+    random.Random(0).shuffle(programs)
+    return programs[: ablation.limit or len(programs)]
+
+
+def read_replies(path: Path) -> dict[str, list[str]]:
+    return {row["fingerprint"]: row["replies"] for row in read_rows(path)}
+
+
+def sample(ablation: Ablation, run: Run, programs: list[HeldOutProgram]) -> None:
+    """Replies that are there already are kept."""
+    path = ablation.replies(run)
+    if set(read_replies(path)) >= {p.fingerprint for p in programs}:
+        return
+    generator = load_generator(ablation.model_of(run), "cpu" if ablation.dry else "cuda")
+    sample_all(generator, programs, ablation.target.facts(), ablation.samples, path, run.seed)
+    del generator
+    if not ablation.dry:
+        torch.cuda.empty_cache()
+
+
+def measure(ablation: Ablation, programs: list[HeldOutProgram]) -> list[dict[str, Any]]:
+    """A row a program, those of earlier calls included."""
+    replies = {run.name: read_replies(ablation.replies(run)) for run in ablation.runs}
+    setup = partial(open_judge, None if ablation.dry else 0, None, True)
+    with Referee(ablation.target, setup, SILENCE_S, judge_contest) as referee:
+        return judge_rows(programs, replies, referee, ablation.out / "rows.jsonl", ablation.deadline)
+
+
+def write(ablation: Ablation, rows: list[dict[str, Any]], held_out: int) -> Path:
+    names = {stage: [r.name for r in ablation.runs if r.stage == stage] for stage in ablation.stages}
+    summary, intervals, detail = summarise(rows, names)
+    detail |= {"held_out": held_out, "reached": len(rows), "seeds": ablation.seeds, "samples": ablation.samples}
+    detail["runs"] = {run.name: _report(ablation.folder(run)) for run in ablation.runs if run.stage in TRAINED}
+    detail["recipe"] = asdict(ablation.recipe)
+    for row in summary["stages"]:
+        print(json.dumps(row))
+    n = len(detail["programs"])
+    return write_result(ablation.out, "trainer-ablation", summary, n, intervals, detail, ablation.dry)
+
+
+def _report(folder: Path) -> dict[str, Any]:
+    report = json.loads((folder / "report.json").read_text())
+    return {k: v for k, v in report.items() if k not in ("recipe", "before", "after")}
+
+
+def to_carry(ablation: Ablation) -> Iterator[Path]:
+    """Files that another machine needs to go on."""
+    yield from (p for p in ablation.out.iterdir() if p.suffix in (".json", ".jsonl"))
+    for run in (r for r in ablation.runs if r.stage in TRAINED):
+        yield from (p for p in ablation.folder(run).glob("*.json*") if ablation.is_trained(run))
+    begun_with = {ablation.first_model(run) for run in ablation.runs if not ablation.is_trained(run)}
+    unsampled = {ablation.model_of(run) for run in ablation.runs if not ablation.replies(run).is_file()}
+    for model in begun_with | unsampled - {Path(TEACHER)}:
+        if ablation.out in model.parents and model.is_dir():
+            yield from model.iterdir()
+
+
+def work(ablation: Ablation) -> None:
+    """All that the time allows, in order."""
+    programs = programs_of(ablation)
+    for run in ablation.runs:
+        if not ablation.is_trained(run):
+            train(ablation, run)
+        sample(ablation, run, programs)
+        print(f"{run.name}: trained and sampled, {ablation.left_s:.0f} s left", flush=True)
+    rows = measure(ablation, programs)
+    if rows:
+        print(write(ablation, rows, len(programs)), flush=True)
+    if len(rows) < len(programs):
+        raise OutOfTime(f"{len(rows)} of {len(programs)} programs are judged")
+
+
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What each stage of training gains.")
+    parser.add_argument("--model", type=Path, required=True, help="bundle of stage 1")
+    parser.add_argument("--recipe", default="h100", help="name of a built-in recipe, or a YAML file")
+    parser.add_argument("--data", type=Path, default=Path("trainer/data"), help="folder with heldout.json")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--carry", type=Path, help="parts from another machine's --out/carry")
+    parser.add_argument("--stages", default=",".join(STAGES), help="in this order")
+    parser.add_argument("--seeds", default="1", help="of stages 2 and 3")
+    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--limit", type=int, default=240, help="held-out programs; 0 is all")
+    parser.add_argument("--seconds", type=float, default=570.0, help="until this command ends")
+    parser.add_argument("--dry", action="store_true", help="on the host target: proves the script, no result")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    a = parse_arguments(argv)
+    stages, seeds = tuple(a.stages.split(",")), tuple(int(s) for s in a.seeds.split(","))
+    if unknown := sorted(set(stages) - set(STAGES)):
+        raise SystemExit(f"--stages: no {', '.join(unknown)}; the stages are {', '.join(STAGES)}")
+    if lacking := {TRAINED[s][0] for s in stages if s in TRAINED} - set(stages):
+        raise SystemExit(f"--stages: others begin with the model of {', '.join(lacking)}: name it too")
+    deadline = time.monotonic() + a.seconds
+    recipe = load_recipe(a.recipe)
+    ablation = Ablation(recipe, a.model, a.data, a.out, stages, seeds, a.samples, a.limit, deadline, a.dry)
+    ablation.out.mkdir(parents=True, exist_ok=True)
+    if a.carry is not None and not (ablation.out / "asked.json").is_file():
+        unpack(a.carry, ablation.out)
+    begin(ablation)
+    try:
+        work(ablation)
+        print("all is done")
+    except OutOfTime as left:
+        print(f"{left}: give the same command again")
+    finally:
+        pack(ablation.out, to_carry(ablation), ablation.out / "carry")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The ablation of the trainer's stages: figures from known rows, finalists, parts, all of it on the host target."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from stage_toys import FAST, RECIPE, SLOW, STAGE, TASKS, WRONG, make_bundle, verdict_on
+
+from benchmarks import trainer_ablation
+from benchmarks.ablation_rows import Contest, finalists, judge_contest, judge_rows, summarise, why_left_out
+from benchmarks.parts import pack, unpack
+from benchmarks.trainer_ablation import STAGES, main
+from cudal1_compile.runtime.target import HOST
+from cudal1_trainer.heldout import HeldOutProgram, hold_out, write_heldout
+from cudal1_trainer.recipe import DataRecipe
+from cudal1_trainer.referee import Referee, open_judge
+
+pytestmark = pytest.mark.host
+
+
+def _row(name: str, **runs: list[tuple[str, float | None]]) -> dict[str, Any]:
+    return {"fingerprint": name, "source": "task", "runs": runs}
+
+
+def test_speedups_are_clamped_in_the_summary_and_raw_in_the_detail() -> None:
+    rows = [
+        _row("a", sft=[("right", 4.0), ("wrong", None)], best_teacher=[("right", 2.0)]),
+        _row("b", sft=[("right", 0.25), ("right", 0.5)], best_teacher=[("right", 2.0)]),
+        _row("c", sft=[("forbidden", None), ("malformed", None)], best_teacher=[("right", 2.0)]),
+        _row("d", sft=[("undecided", None)], best_teacher=[("right", 2.0)]),
+        _row("e", sft=[("wrong", None)], best_teacher=[("wrong", None)]),
+        _row("f", sft=[("right", None)], best_teacher=[]),
+    ]
+    summary, intervals, detail = summarise(rows, {"sft": ["sft"], "best_teacher": ["best_teacher"]})
+    sft, teacher = summary["stages"]
+    assert (sft["stage"], sft["right_1"], sft["right_8"], sft["hack_rate"]) == ("sft", 0.5, 2 / 3, 1 / 6)
+    assert sft["speedup_1"] == pytest.approx(4 ** (1 / 3)) and sft["speedup_best8"] == pytest.approx(4 ** (1 / 3))
+    assert detail["raw"]["sft"]["speedup_1_raw"] == pytest.approx(1.0)
+    assert detail["raw"]["sft"]["speedup_best8_raw"] == pytest.approx(2 ** (1 / 3))
+    assert sft["interval"] == intervals["sft.speedup_best8"] and sft["interval"][0] < sft["speedup_best8"]
+    assert teacher["speedup_best8"] == pytest.approx(2.0) and teacher["interval"] == pytest.approx((2.0, 2.0))
+    assert [r["fingerprint"] for r in detail["programs"]] == ["a", "b", "c"] and set(detail["left_out"]) == {
+        *"def"
+    }
+
+
+def test_intervals_of_differences_are_paired_over_programs_and_runs_are_pooled() -> None:
+    """Programs differ by far more than the stages do: only draws in common show the difference."""
+    rows = []
+    for i in range(40):
+        easy = ("right", 1.1 ** (i % 20))
+        harder = ("right", 1.05 * 1.1 ** (i % 20))
+        rows.append(_row(str(i), **{"sft.1": [easy], "self_supervised.1": [harder], "self_supervised.2": [easy]}))
+    stages = {"sft": ["sft.1"], "self_supervised": ["self_supervised.1", "self_supervised.2"]}
+    summary, intervals, detail = summarise(rows, stages)
+    ratio, low, high = detail["paired"]["self_supervised against sft"]["speedup_best8"]
+    assert ratio == pytest.approx(math.sqrt(1.05)) and 1.02 < low <= ratio <= high < 1.03
+    assert intervals["sft.speedup_best8"][1] > intervals["self_supervised.speedup_best8"][0]
+    with pytest.raises(ValueError, match="none of 1 programs"):
+        summarise([_row("x", a=[("wrong", None)])], {"a": ["a"]})
+    assert why_left_out({"a": [("right", None)]}) == "Inductor was not measured"
+
+
+def test_finalists_are_each_runs_first_and_quickest() -> None:
+    quick = {code: verdict_on(code) for code in (SLOW, FAST, WRONG)}
+    assert finalists(Contest("", (), None, ((SLOW, WRONG, FAST), ("", SLOW))), quick) == [SLOW, FAST]
+    assert finalists(Contest("", (), None, ((WRONG, FAST), ())), quick) == [FAST]
+    assert finalists(Contest("", (), None, ((WRONG, ""),)), quick) == []
+
+
+def test_replies_are_judged_once_a_program_and_rows_are_kept(tmp_path: Path) -> None:
+    programs = [HeldOutProgram("task", str(i), "", text) for i, text in enumerate(TASKS[2:])]
+    fence = "## Performance Analysis\nx\n\n## Algorithm Design\ny\n\n## Code\n```cuda\n{}\n```\n"
+    one = {p.fingerprint: [fence.format(c) for c in (SLOW, WRONG, FAST)] for p in programs}
+    other = {p.fingerprint: ["nothing", fence.format(SLOW.replace("st(", "printf("))] for p in programs}
+    replies = {"sft.1": one, "best_teacher.1": other}
+    with Referee(HOST, _judge, 120.0, judge_contest) as referee:
+        rows = judge_rows(programs, replies, referee, tmp_path / "rows.jsonl", math.inf)
+    for row in rows:
+        # both right kernels move the same bytes: the second is no finalist
+        assert row["runs"]["sft.1"] == [("right", 2.0), ("wrong", None), ("right", None)]
+        assert row["runs"]["best_teacher.1"] == [("malformed", None), ("forbidden", None)]
+    again = judge_rows(programs, replies, None, tmp_path / "rows.jsonl", math.inf)  # type: ignore[arg-type]
+    assert json.dumps(again) == json.dumps(rows)
+
+
+def _judge() -> Any:
+    return open_judge(None, 1)
+
+
+def test_parts_are_small_and_give_the_files_back(tmp_path: Path) -> None:
+    (tmp_path / "a" / "deep").mkdir(parents=True)
+    (tmp_path / "a" / "deep" / "x").write_bytes(bytes(range(256)) * 40)
+    (tmp_path / "a" / "y").write_text("y")
+    parts = pack(tmp_path / "a", [tmp_path / "a" / "y", tmp_path / "a" / "deep" / "x"], tmp_path / "carry", 100)
+    assert len(parts) > 2 and all(p.stat().st_size <= 100 for p in parts)
+    unpack(tmp_path / "carry", tmp_path / "b")
+    assert (tmp_path / "b" / "deep" / "x").read_bytes() == bytes(range(256)) * 40
+    unpack(tmp_path / "empty", tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+    assert len(pack(tmp_path / "a", [tmp_path / "a" / "y"], tmp_path / "carry")) == 1  # the old parts are gone
+
+
+def _arguments(tmp_path: Path, out: str, *more: str) -> list[str]:
+    stage = replace(STAGE, steps=1, tasks=2, prompts=2, group=2, max_new=4)
+    recipe = replace(RECIPE, self_supervised=stage, contrastive=stage, data=DataRecipe(family="pointwise", pool=4))
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(asdict(recipe)))
+    write_heldout(hold_out([]), tmp_path / "data" / "heldout.json")
+    fixed = ["--recipe", str(tmp_path / "toy.yaml"), "--data", str(tmp_path / "data"), "--dry", "--limit", "2"]
+    return ["--model", str(tmp_path / "bundle"), *fixed, "--samples", "2", "--out", str(tmp_path / out), *more]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_all_stages_on_the_host_target_over_two_machines(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bundle(tmp_path / "bundle")
+    real = trainer_ablation.train
+
+    def ends_early(ablation: Any, run: Any) -> None:
+        if run.stage == "contrastive_random":
+            raise trainer_ablation.OutOfTime("the machine is given back")
+        real(ablation, run)
+
+    monkeypatch.setattr(trainer_ablation, "train", ends_early)
+    main(_arguments(tmp_path, "first"))
+    assert "give the same command again" in capfd.readouterr().out
+    monkeypatch.setattr(trainer_ablation, "train", real)
+    main(_arguments(tmp_path, "second", "--carry", str(tmp_path / "first" / "carry")))
+    printed = capfd.readouterr().out
+    assert "all is done" in printed and printed.count("-m cudal1_trainer.contrastive") == 2  # plain was carried
+    assert all(p.stat().st_size < 16 << 20 for p in (tmp_path / "second" / "carry").iterdir())
+    body = json.loads((tmp_path / "second" / "trainer-ablation.dry.json").read_text())
+    assert [row["stage"] for row in body["summary"]["stages"]] == list(STAGES) and body["n"] == 2
+    teacher = body["summary"]["stages"][-1]
+    assert teacher["right_1"] > 0.9 and teacher["speedup_best8"] > 1.0
+    assert body["detail"]["runs"]["plain_grpo.1"]["steps"] == 1
+    with pytest.raises(ValueError, match="another model or recipe"):
+        main(_arguments(tmp_path, "second", "--samples", "3"))
+
+
+def test_a_stage_that_cannot_end_in_time_is_not_begun(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    make_bundle(tmp_path / "bundle")
+    arguments = _arguments(tmp_path, "out", "--seconds", "60", "--stages", "sft,self_supervised")
+    recipe = yaml.safe_load((tmp_path / "toy.yaml").read_text())
+    recipe["self_supervised"] |= {"steps": 0, "minutes": 5.0}
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(recipe))
+    main(arguments)
+    assert "self_supervised.1 needs 375 s" in capfd.readouterr().out
+    assert not (tmp_path / "out" / "self_supervised.1").exists()
+    with pytest.raises(SystemExit, match="begin with the model of self_supervised"):
+        main(_arguments(tmp_path, "out", "--stages", "sft,plain_grpo"))
+
+
+def test_a_stage_that_outruns_the_time_is_cut(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    make_bundle(tmp_path / "bundle")
+    main(_arguments(tmp_path, "out", "--seconds", "3", "--stages", "sft,self_supervised"))
+    assert "self_supervised.1 was cut" in capfd.readouterr().out
+    assert not (tmp_path / "out" / "trainer-ablation.dry.json").exists()
