@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program import ITEM_BYTES, Program
 from cudal1_fx_passes.text import parse_program
 
 CONVOLUTION = """// launch: k<<<dim3(cdiv(d0*d4*d5, {BM}), cdiv(d6, {BN})), 256>>>(in0, in1, out0)
@@ -54,6 +54,45 @@ __global__ void __launch_bounds__(256) k(const {dtype}* in0, const {dtype}* in1,
     }});
 }}
 """
+PIPE_CONVOLUTION = """// launch: k<<<dim3(cdiv(d0*d4*d5,{BM}), cdiv(d6,{BN})),{threads},{bytes}>>>(in0, in1, out0)
+__global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
+  const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
+  product_pipe<{T}, {BM}, {BN}, {BK}, {WM}, {WN}, {stages}, 1, d2 * d3, 1, k0 * k1>(k0 * k1, d1,
+    [&](int m) {{
+      const int i = m0 + m, i5 = i % d5, i4 = i / d5 % d4, i0 = i / (d5 * d4);
+      return [=](int tap) {{
+        const int i2 = {S} * i4 + tap / k1 - {P}, i3 = {S} * i5 + tap % k1 - {P};
+        const bool inside = i0 < d0 && i2 >= 0 && i2 < d2 && i3 >= 0 && i3 < d3;
+        return inside ? in0 + (i0 * d1 * d2 + i2) * d3 + i3 : nullptr;
+      }};
+    }},
+    [&](int n) {{
+      const int i6 = n0 + n;
+      return [=](int tap) {{ return i6 < d6 ? in1 + i6 * (d1 * k0 * k1) + tap : nullptr; }};
+    }},
+    [&](int m, int n, float v) {{
+      const int i = m0 + m, i5 = i % d5, i4 = i / d5 % d4, i0 = i / (d5 * d4), i6 = n0 + n;
+      if (i0 < d0 && i6 < d6) st(out0 + ((i0 * d6 + i6) * d4 + i4) * d5 + i5, v);
+    }});
+}}
+"""
+PIPE_MATRIX = """// launch: k<<<dim3(cdiv(d0, {BM}), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, in1, out0)
+__global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
+  const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
+  product_pipe<{T}, {BM}, {BN}, {BK}, {WM}, {WN}, {stages}, {V}, 1, {V}, d6>(1, d1,
+    [&](int m) {{
+      const int i0 = m0 + m;
+      return [=](int) {{ return i0 < d0 ? in0 + i0 * d1 : nullptr; }};
+    }},
+    [&](int n) {{
+      const int i6 = n0 + n;
+      return [=](int) {{ return i6 < d6 ? in1 + i6 : nullptr; }};
+    }},
+    [&](int m, int n, float v) {{
+      if (m0 + m < d0 && n0 + n < d6) st(out0 + (m0 + m) * d6 + n0 + n, v);
+    }});
+}}
+"""
 
 
 @dataclass(frozen=True)
@@ -67,15 +106,18 @@ class Product:
     padding: int = 1
     matrix: bool = False
     rtol: float = 1e-6
+    warp: tuple[int, int] = (0, 0)  # of product_pipe
+    vector: int = 4  # of its matrices
 
     @property
     def name(self) -> str:
         kind = "matrix" if self.matrix else f"convolution-{self.stride}"
+        kind += f"-pipe-{self.vector}" if self.warp[0] else ""
         return f"{kind}-{self.arithmetic}-{'x'.join(map(str, self.tile))}"
 
     def inputs(self, device: str = "cpu") -> list[Tensor]:
         g = torch.Generator().manual_seed(5)
-        shapes = [(70, 45), (45, 37)] if self.matrix else [(2, 5, 11, 9), (19, 5, 3, 3)]
+        shapes = [(70, 48), (48, 40)] if self.matrix else [(2, 5, 11, 9), (19, 5, 3, 3)]
         return [torch.randn(s, generator=g).to(TORCH_DTYPE[self.dtype]).to(device) for s in shapes]
 
     def want(self, inputs: list[Tensor]) -> Tensor:
@@ -87,7 +129,7 @@ class Product:
         t = self.dtype
         if self.matrix:
             body = (
-                f"dims d0=70 d1=45 d6=37\nin0 {t}[d0,d1]\nin1 {t}[d1,d6]\nt0 {t}[d0,d6] = dot(in0, in1) over d1\n"
+                f"dims d0=70 d1=48 d6=40\nin0 {t}[d0,d1]\nin1 {t}[d1,d6]\nt0 {t}[d0,d6] = dot(in0, in1) over d1\n"
             )
             return parse_program(f"region v1\n{body}out0 {t}[d0,d6] = t0\n")
         d4, d5 = ((n + 2 * self.padding - 3) // self.stride + 1 for n in (11, 9))
@@ -101,10 +143,16 @@ class Product:
 
     def candidate(self, program: Program) -> Candidate:
         bm, bn, bk = self.tile
-        text = (MATRIX if self.matrix else CONVOLUTION).format(
-            T=self.arithmetic, BM=bm, BN=bn, BK=bk, S=self.stride, P=self.padding, dtype=self.dtype
-        )
-        return parse_candidate(text, program)
+        plain, pipe = (MATRIX, PIPE_MATRIX) if self.matrix else (CONVOLUTION, PIPE_CONVOLUTION)
+        words: dict[str, object] = {"T": self.arithmetic, "BM": bm, "BN": bn, "BK": bk, "dtype": self.dtype}
+        words |= {"S": self.stride, "P": self.padding}
+        if not self.warp[0]:
+            return parse_candidate(plain.format_map(words), program)
+        (wm, wn), size, stages = self.warp, ITEM_BYTES[self.dtype], 3
+        along = bm * (bk * size + 16) if self.matrix else bk * (bm + 8) * size
+        words |= {"WM": wm, "WN": wn, "V": self.vector, "stages": stages, "threads": 32 * (bm // wm) * (bn // wn)}
+        words["bytes"] = stages * (along + bk * (bn + 8) * size)
+        return parse_candidate(pipe.format_map(words), program)
 
 
 CASES = [
@@ -119,4 +167,12 @@ CASES = [
     Product("bf16", (128, 16, 32), dtype="bf16", rtol=8e-3),
     Product("f16", (64, 64, 16), dtype="f16", stride=2, rtol=1e-3),
     Product("f16", (64, 32, 32), dtype="f16", matrix=True, rtol=1e-3),
+    Product("tf32_long", (64, 64, 16), rtol=1e-3),
+    Product("tf32", (128, 64, 32), warp=(64, 32), rtol=1e-3),
+    Product("tf32", (64, 128, 16), matrix=True, warp=(32, 64), rtol=1e-3),
+    Product("f32_split", (64, 64, 16), stride=2, warp=(32, 32), rtol=2e-6),
+    Product("f32_split", (64, 32, 32), matrix=True, warp=(32, 16), vector=2, rtol=2e-6),
+    Product("bf16", (64, 32, 32), dtype="bf16", warp=(16, 32), rtol=8e-3),
+    Product("f16", (64, 64, 32), dtype="f16", matrix=True, warp=(32, 32), vector=8, rtol=1e-3),
+    Product("bf16", (32, 32, 16), dtype="bf16", matrix=True, warp=(16, 16), vector=1, rtol=8e-3),
 ]

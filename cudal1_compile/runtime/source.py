@@ -17,6 +17,7 @@ from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
 
 HEADER_DIR = Path(__file__).parent / "header"
+PARTS = {"product_": "product.cuh", "product_pipe": "product_pipe.cuh"}  # word in a candidate: what it needs
 CANDIDATE_NAME = "candidate.cu"  # what compilers and checks call the candidate's lines
 
 # Numbers are tokens too: the quote in 1'000 starts no character.
@@ -52,8 +53,8 @@ def assemble(program: Program, candidate: Candidate, target: Target) -> str:
     if target.kind == "host":
         return body
     # a fifth of a small kernel's build time, for those only that need it
-    product = header_text("product.cuh") if "product_t" in candidate.code else ""
-    return f"{header_text('cudal1.cuh')}\n{product}{body}"
+    wanted = [name for word, name in PARTS.items() if word in candidate.code]
+    return "\n".join(header_text(name) for name in ("cudal1.cuh", *wanted)) + f"\n{body}"
 
 
 def _assertions(program: Program, candidate: Candidate) -> str:

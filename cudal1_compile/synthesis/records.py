@@ -30,7 +30,8 @@ NO_WIN: EntryStatus = "no_win"
 KERNELS = "kernels"  # in an entry's versions: what each kernel of its image takes
 
 
-HEADERS = {"cuda": ("cudal1.cuh", "product.cuh"), "host": ("host.h", "cudal1.cuh", "product.cuh")}
+DEVICE_HEADERS = ("cudal1.cuh", "product.cuh", "product_pipe.cuh")
+HEADERS = {"cuda": DEVICE_HEADERS, "host": ("host.h", *DEVICE_HEADERS)}
 
 
 def header_digest(target: Target) -> str:

@@ -103,6 +103,48 @@ PROGRAMS = {
         "t1 f32[d0,d4] = mean(t0) over d5,d6\nt2 f32[d0,d4,d5,d6] = sub(t0, t1)\nout0 f32[d0,d4,d5,d6] = t2",
     ),
 }
+# whose operands can be copied ahead of the tensor cores
+COPIED = {
+    "weights packed, bias, relu": (
+        "d0=2 d1=36 d2=9 d3=7 d4=20 d5=5 d6=7 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]\nin2 f32[d4]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=2*d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
+        "t1 f32[d0,d4,d5,d6] = add(t0, in2)\nt2 f32[d0,d4,d5,d6] = relu(t1)\nout0 f32[d0,d4,d5,d6] = t2",
+    ),
+    "pointwise, vectors of pixels, outputs of no vector": (
+        "d0=3 d1=32 d2=6 d3=6 d4=19",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1]",
+        "t0 f32[d0,d2,d3,d4] = dot_tf32(in0, in1) over d1\nout0 f32[d0,d4,d2,d3] = t0",
+    ),
+    "half, elements of two bytes, groups": (
+        "d0=2 d1=2 d2=32 d3=9 d4=12 d5=9 k0=3",
+        "in0 f16[d0,d1,d2,d3]\nin1 f16[d1,d4,d2,k0]",
+        "t0 f16[d0,d1,d4,d5] = dot(in0[d3=d5+k0-1], in1) over d2,k0\nout0 f16[d0,d1,d4,d5] = t0",
+    ),
+    "channels last, strided rows": (
+        "d0=2 d1=24 d2=6 d3=5 d4=16 d5=6 d6=5 k0=3 k1=3",
+        "in0 f32[d0,d2,d3,d1] strides(840,140,28,1)\nin1 f32[d4,k0,k1,d1]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
+        "out0 f32[d0,d5,d6,d4] = t0",
+    ),
+    "transposed, three taps and two, ragged": (
+        "d0=2 d1=16 d2=5 d3=4 d4=10 d5=11 d6=8 k0=3 k1=4",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,k0,k1]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
+        "out0 f32[d0,d4,d5,d6] = t0",
+    ),
+    "matrices, both along k, long sums": (
+        "d0=70 d1=4160 d2=36",
+        "in0 f32[d0,d1]\nin1 f32[d2,d1]\nin2 f32[d2]",
+        "t0 f32[d0,d2] = dot_tf32(in0, in1) over d1\nt1 f32[d0,d2] = add(t0, in2)\nout0 f32[d0,d2] = t1",
+    ),
+    "matrices, none along k, float32": (
+        "d0=36 d1=130 d2=70",
+        "in0 f32[d1,d0]\nin1 f32[d1,d2]",
+        "t0 f32[d0,d2] = dot(in0, in1) over d1\nout0 f32[d0,d2] = t0",
+    ),
+}
+PROGRAMS |= COPIED
 
 
 def program_of(name: str) -> Program:

@@ -8,22 +8,32 @@
 //     the same over two sums: v = sum over tap < taps and k < depth of a(m)(tap)(k) * b(n)(tap)(k). What depends
 //     on a window's place alone is computed once a tap, not once an element: for depths of BK and more.
 //     T           the arithmetic: f32 (fused multiply-adds), tf32, bf16, f16 (tensor cores, sums in float32),
-//                 f32_split (tensor cores on float32 operands cut into two tf32 each, long sums in float32)
+//                 f32_split (tensor cores on float32 operands cut into two tf32 each, long sums in float32),
+//                 tf32_long (tf32 with long sums in float32: for more than a thousand terms)
 //     AK, BT      neighbouring threads that read a (b) along k; 1: neighbours read along m (along n)
 //
 // On the host target the same blocks stage the same tiles; only the products within a warp are plain loops.
 #pragma once
 
 struct tf32 {};
+struct tf32_long {};
 struct f32_split {};
 
 namespace cudal1 {
-template <class T> struct Arithmetic;  // item: what a tile holds; step: k of one tensor core operation
-template <> struct Arithmetic<f32> { typedef f32 item; enum { tensor = 0, step = 1, packed = 0, split = 0 }; };
-template <> struct Arithmetic<tf32> { typedef f32 item; enum { tensor = 1, step = 8, packed = 0, split = 0 }; };
-template <> struct Arithmetic<f32_split> { typedef f32 item; enum { tensor = 1, step = 8, packed = 0, split = 1 }; };
-template <> struct Arithmetic<f16> { typedef f16 item; enum { tensor = 1, step = 16, packed = 1, split = 0 }; };
-template <> struct Arithmetic<bf16> { typedef bf16 item; enum { tensor = 1, step = 16, packed = 1, split = 0 }; };
+// item: what a tile holds; step: k of one tensor core operation; packed: two items a register; split: operands are cut
+// in two; long_sums: tensor cores cut sums off instead of rounding them, so short ones are added up outside
+template <class ITEM, int TENSOR, int STEP, int SPLIT, int LONG, class ON> struct Kind {
+  typedef ITEM item;
+  typedef ON on_tensor_cores;
+  enum { tensor = TENSOR, step = STEP, packed = sizeof(ITEM) == 2, split = SPLIT, long_sums = LONG };
+};
+template <class T> struct Arithmetic;
+template <> struct Arithmetic<f32> : Kind<f32, 0, 1, 0, 0, f32> {};
+template <> struct Arithmetic<tf32> : Kind<f32, 1, 8, 0, 0, tf32> {};
+template <> struct Arithmetic<tf32_long> : Kind<f32, 1, 8, 0, 1, tf32> {};
+template <> struct Arithmetic<f32_split> : Kind<f32, 1, 8, 1, 1, tf32> {};
+template <> struct Arithmetic<f16> : Kind<f16, 1, 16, 0, 0, f16> {};
+template <> struct Arithmetic<bf16> : Kind<bf16, 1, 16, 0, 0, bf16> {};
 
 CUDAL1_FN float to_tf32(float x) {  // to nearest, ties away from zero
 #ifdef CUDAL1_HOST
@@ -41,6 +51,7 @@ template <class T> struct ToItem {
 template <> struct ToItem<tf32> {
   static CUDAL1_FN float from(float x) { return to_tf32(x); }
 };
+template <> struct ToItem<tf32_long> : ToItem<tf32> {};
 
 // An operand's tile, ROWS (m or n) by BK, in two stages. The pitches keep a warp's fragments off each other's banks.
 template <class T, int ROWS, int BK> struct Staged {
@@ -56,19 +67,21 @@ template <int ROWS, int BK, int ALONG> struct Readers {
     across = ALONG > 1 ? 256 / ALONG : ROWS < 256 ? ROWS : 256,
     deep = 256 / across,
     row_steps = cdiv(ROWS, across),
-    k_steps = BK / deep,
+    k_steps = cdiv(BK, deep),
     count = row_steps * k_steps
   };
-  static_assert(BK % deep == 0, "256 threads do not divide a tile: BK is too small");
   static CUDAL1_FN int row(int i) { return (ALONG > 1 ? thread_id() / deep : thread_id() % across) + i * across; }
   static CUDAL1_FN int k(int j) { return (ALONG > 1 ? thread_id() % deep : thread_id() / across) + j * deep; }
+  static CUDAL1_FN bool in_tile(int i, int j) {
+    return (ROWS % across == 0 || row(i) < ROWS) && (BK % deep == 0 || k(j) < BK);
+  }
   template <class R> static CUDAL1_FN void read(const R& rows, int tap, int k0, int depth, float (&v)[count]) {
 #pragma unroll
     for (int i = 0; i < row_steps; i++) {
       const auto element = rows(row(i))(tap);
 #pragma unroll
       for (int j = 0; j < k_steps; j++)
-        v[i * k_steps + j] = row(i) < ROWS && k0 + k(j) < depth ? (float)element(k0 + k(j)) : 0.0f;
+        v[i * k_steps + j] = in_tile(i, j) && k0 + k(j) < depth ? (float)element(k0 + k(j)) : 0.0f;
     }
   }
   template <class T> static CUDAL1_FN void write(Staged<T, ROWS, BK> tile, const float (&v)[count]) {
@@ -76,7 +89,7 @@ template <int ROWS, int BK, int ALONG> struct Readers {
     for (int i = 0; i < row_steps; i++)
 #pragma unroll
       for (int j = 0; j < k_steps; j++)
-        if (row(i) < ROWS) tile(row(i), k(j)) = ToItem<T>::from(v[i * k_steps + j]);
+        if (in_tile(i, j)) tile(row(i), k(j)) = ToItem<T>::from(v[i * k_steps + j]);
   }
 };
 
@@ -142,7 +155,7 @@ template <class T, int BM, int BN, int BK> struct WarpTile {
   CUDAL1_FN void tensor(Staged<T, BM, BK> a, Staged<T, BN, BK> b) {
     const int m0 = m(0, 0), n0 = warp_id() % across * NT * 8 + lane_id() / 4;
     const int t = lane_id() % 4 * (Kind::packed + 1), half = Kind::step / 2;
-    float short_sum[Kind::split ? MT : 1][Kind::split ? NT : 1][4] = {};
+    float short_sum[Kind::long_sums ? MT : 1][Kind::long_sums ? NT : 1][4] = {};
 #pragma unroll
     for (int k = t; k < BK + t; k += Kind::step) {
       unsigned x[MT][4], y[NT][2];
@@ -164,10 +177,13 @@ template <class T, int BM, int BN, int BK> struct WarpTile {
         }
       } else {
 #pragma unroll
-        for (int p = 0; p < MT * NT; p++) mma(sum[p / NT][p % NT], x[p / NT], y[p % NT], T());
+        for (int p = 0; p < MT * NT; p++) {
+          if constexpr (Kind::long_sums) mma(short_sum[p / NT][p % NT], x[p / NT], y[p % NT], tf32());
+          else mma(sum[p / NT][p % NT], x[p / NT], y[p % NT], typename Kind::on_tensor_cores());
+        }
       }
     }
-    if constexpr (Kind::split) {
+    if constexpr (Kind::long_sums) {
 #pragma unroll
       for (int p = 0; p < MT * NT * 4; p++) (&sum[0][0][0])[p] += (&short_sum[0][0][0])[p];
     }

@@ -40,13 +40,13 @@ class ProductWriter:
         self.phases = phases_of(self.sides.a) if PHASED in schedule.mapping else []
         self.walks = schedule.mapping.endswith(TAPS)
         self.steps = {a: p for p in self.phases for a in (p.out, p.window)}
+        self.threads = schedule.block if schedule.mapping == "direct" else THREADS
+        self.shared_bytes = 0
 
     def write(self) -> Kernel:
-        s = self.schedule
-        threads = s.block if s.mapping == "direct" else THREADS
-        with self.lines.block(signature(self.name, threads, self.stage.reads, self.stage.writes)):
-            grid = self._direct() if s.mapping == "direct" else self._tile(self.stage.writes)
-        return self._kernel(grid, threads, self.stage.reads, self.stage.writes)
+        with self.lines.block(signature(self.name, self.threads, self.stage.reads, self.stage.writes)):
+            grid = self._direct() if self.schedule.mapping == "direct" else self._tile(self.stage.writes)
+        return self._kernel(grid, self._block(), self.stage.reads, self.stage.writes)
 
     def write_split(self, name: str, first_scratch: int) -> list[Kernel]:
         """Two kernels: parts of every sum, then the sums and what follows them (by the kernel `name`)."""
@@ -55,9 +55,9 @@ class ProductWriter:
         parts = Buffer(f"s{first_scratch}", dot.name, "f32", order, None, (), order, dot.name)
         feeding = {b.value for x in (self.sides.a, self.sides.b) for b in self._before(x.name)[0]}
         reads = tuple(b for b in stage.reads if b.value in feeding)
-        with self.lines.block(signature(self.name, THREADS, reads, (parts,))):
+        with self.lines.block(signature(self.name, self.threads, reads, (parts,))):
             grid = self._tile((parts,))
-        made = self._kernel(grid, THREADS, reads, (parts,))
+        made = self._kernel(grid, self._block(), reads, (parts,))
         made = replace(made, scratch=(f"{parts.name} f32[{splits}, {', '.join(order)}]",))
         self.name, self.lines, total = name, Lines(), size_of(order)
         needed = self._after_reads()
@@ -69,11 +69,14 @@ class ProductWriter:
                 f"for (int z = 0; z < {splits}; z++) {dot.name} += ld({parts.name} + z * ({total}) + i);"
             )
             self._after(Space(self.program, (Var("i", order),)))
-        return [made, self._kernel(f"cdiv({total}, {THREADS})", THREADS, reads, stage.writes)]
+        return [made, self._kernel(f"cdiv({total}, {THREADS})", str(THREADS), reads, stage.writes)]
 
-    def _kernel(self, grid: str, threads: int, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Kernel:
+    def _kernel(self, grid: str, block: str, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Kernel:
         names = tuple(b.name for b in (*reads, *writes))
-        return Kernel(self.name, "\n".join(self.lines.text), grid, str(threads), names)
+        return Kernel(self.name, "\n".join(self.lines.text), grid, block, names)
+
+    def _block(self) -> str:
+        return f"{self.threads}, {self.shared_bytes}" if self.shared_bytes else str(self.threads)
 
     # tiles
 
@@ -86,18 +89,12 @@ class ProductWriter:
         if sides.batch:
             lines.add(f"const int g = blockIdx.z{within};")
         self._choose_phases()
-        depth = self._size(sides.over)
+        depth = self._depth()
         if self.schedule.splits > 1:
             lines.add(f"const int z = blockIdx.z % {self.schedule.splits};")
             lines.add(f"const int step = cdiv({depth}, {self.schedule.splits * bk}) * {bk}, begin = z * step;")
             depth = f"max(min(step, {depth} - begin), 0)"
-        along = [8 if self._lies_along(x) else 1 for x in (sides.a, sides.b)]
-        arithmetic = self.schedule.mapping.removesuffix(TAPS).removesuffix(PHASED)
-        what = f"{arithmetic}, {bm}, {bn}, {bk}, {along[0]}, {along[1]}"
-        if self.walks:
-            lines.add(f"product_taps<{what}>({self._size(sides.taps)}, {size_of(sides.channels)},")
-        else:
-            lines.add(f"product_tile<{what}>({depth},")
+        lines.add(self._call(depth))
         lines.depth += 1
         self._operand(sides.a, "m", "i", sides.m)
         self._operand(sides.b, "n", "j", sides.n)
@@ -106,6 +103,19 @@ class ProductWriter:
         others = [*sides.batch, *(str(n) for n in (*(p.step for p in self.phases), self.schedule.splits) if n > 1)]
         third = f", {' * '.join(others)}" if others else ""
         return f"dim3(cdiv({self._size(sides.m)}, {bm}), cdiv({size_of(sides.n)}, {bn}){third})"
+
+    def _depth(self) -> str:
+        return self._size(self.sides.over)
+
+    def _call(self, depth: str) -> str:
+        """Opens the call of the device function."""
+        assert self.schedule.tile is not None
+        along = [8 if self._lies_along(x) else 1 for x in (self.sides.a, self.sides.b)]
+        arithmetic = self.schedule.mapping.removesuffix(TAPS).removesuffix(PHASED)
+        what = f"<{arithmetic}, {', '.join(map(str, (*self.schedule.tile, *along)))}>"
+        if self.walks:
+            return f"product_taps{what}({self._size(self.sides.taps)}, {size_of(self.sides.channels)},"
+        return f"product_tile{what}({depth},"
 
     def _choose_phases(self) -> None:
         """Where in its step this block's outputs lie, and the first element of the window that they meet."""

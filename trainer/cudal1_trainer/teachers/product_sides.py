@@ -1,25 +1,18 @@
-"""Which axes of a sum of products run along which side of a tile, and which schedules that allows."""
+"""Which axes of a sum of products run along which side of a tile."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Ref, operand_axes
 from cudal1_trainer.teachers.pointwise import memory_order
-from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
 
 THREADS = 256
 MAX_WEIGHTS = 64  # in registers
-RESIDENT = 132  # multiprocessors of the largest GPU in use
-DIRECT_TERMS = 512  # at most, of one thread's loop
-# rows, columns, depth of a tile; the depth is doubled for half types
-TILES = ((128, 64, 16), (128, 128, 16), (128, 32, 16), (64, 64, 16), (64, 32, 32), (32, 128, 16), (128, 8, 16))
-
-
-PHASED, TAPS = "_phased", "_taps"  # behind the arithmetic, in this order
-DEEP = 16  # channels from which on the window is worth a walk of its own
+LONG_SUM = 4096  # terms from which on what tensor cores cut off a sum matters
+PHASED, TAPS, PIPE = "_phased", "_taps", "_pipe"  # behind the arithmetic, in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,50 +41,6 @@ def phases_of(x: Ref) -> list[Phase]:
 
 def dot_of(stage: Stage) -> Op:
     return next(o for o in stage.ops if OPS[o.fn].kind is Kind.DOT)
-
-
-def schedules(stage: Stage) -> list[StageSchedule]:
-    """The likely best first."""
-    if any(b.index_values for b in stage.loads):
-        return []
-    sides = Sides(stage)
-    program = stage.program
-    tall, columns, depth = (program.size(axes) for axes in (sides.m, sides.n, sides.over))
-    found = []
-    if sides.arithmetics and columns > 1:
-        tiles = sorted(TILES, key=lambda t: _waste(tall, columns, t))
-        forms = ["", TAPS] if sides.taps and program.size(sides.channels) >= DEEP else [""]
-        if phases_of(sides.a):
-            forms = [PHASED + f for f in forms]
-        for arithmetic in sides.arithmetics:
-            deeper = 2 if arithmetic in ("f16", "bf16") else 1
-            found += [
-                StageSchedule(arithmetic + form, 1, THREADS, tile=(m, n, k * deeper))
-                for m, n, k in tiles[:4]
-                for form in forms[::-1]
-            ]
-        blocks = -(-tall // tiles[0][0]) * -(-columns // tiles[0][1]) * program.size(sides.batch)
-        parts = min(depth // 64, 2 * RESIDENT // blocks)
-        if parts > 1 and not phases_of(sides.a):
-            # few results of many terms: enough blocks only if the sums are cut
-            splits = 2 ** (parts.bit_length() - 1)
-            cut = [replace(s, splits=n) for s in found[:2] for n in (splits, splits // 2) if n > 1]
-            found = [s for s in cut if not s.mapping.endswith(TAPS)] + found
-    if depth <= DIRECT_TERMS:
-        direct = [StageSchedule("direct", 1, block) for block in (256, 128)]
-        if slides_of(stage, sides) is not None:
-            direct = [StageSchedule("strip", rows, block) for rows in (8, 4) for block in (256, 128)] + direct
-        found = direct + found if columns < 8 else found + direct
-    return found
-
-
-def _waste(rows: int, columns: int, tile: tuple[int, int, int]) -> tuple[float, int]:
-    """Computed results over wanted ones, in steps that matter; then the larger tile."""
-    m, n, _ = tile
-    computed = -(-rows // m) * m * -(-columns // n) * n
-    blocks = -(-rows // m) * -(-columns // n)
-    share = computed / (rows * columns)
-    return round(share * (1.0 if blocks >= 132 else 132 / blocks), 1), -m * n
 
 
 class Sides:
@@ -123,7 +72,7 @@ class Sides:
     def _arithmetics(self, stage: Stage) -> tuple[str, ...]:
         dtypes = {stage.program.value_dtype[x.name] for x in (self.a, self.b)}
         if self.dot.fn == "dot_tf32":
-            return ("tf32",)
+            return ("tf32_long" if stage.program.size(self.over) > LONG_SUM else "tf32",)
         if dtypes == {"f32"}:
             return ("f32_split", "f32") if stage.program.size(self.over) >= 64 else ("f32",)
         return tuple(dtypes) if dtypes in ({"f16"}, {"bf16"}) else ()

@@ -17,7 +17,15 @@ from __future__ import annotations
 from itertools import islice
 
 from cudal1_fx_passes.program import Program
-from cudal1_trainer.teachers import fused, grouped_schedules, pointwise, product_sides, scans, transposed, windows
+from cudal1_trainer.teachers import (
+    fused,
+    grouped_schedules,
+    pointwise,
+    product_schedules,
+    scans,
+    transposed,
+    windows,
+)
 from cudal1_trainer.teachers.lower import lower, lower_fused
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Plan, Stage, cut_stages
@@ -33,7 +41,7 @@ def stage_schedules(stage: Stage) -> list[StageSchedule]:
         "reduce": grouped_schedules.schedules,
         "window": windows.schedules,
         "scan": scans.schedules,
-        "product": product_sides.schedules,
+        "product": product_schedules.schedules,
     }
     return rules[stage.kind](stage)
 

@@ -1,0 +1,281 @@
+"""Writes product stages whose tiles are copied ahead of the tensor cores (product_pipe of the device header).
+
+Both operands must be tensors that lie in memory as the arithmetic wants them, and what is summed besides a window
+must be one run of equal steps. A weight whose steps suit no vector (a window is its innermost axis) is first
+packed by a kernel of its own: window, then channels, then the outputs side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+
+from cudal1_fx_passes.program import ITEM_BYTES, Ref
+from cudal1_trainer.teachers.element import Elements
+from cudal1_trainer.teachers.product import ProductWriter
+from cudal1_trainer.teachers.product_sides import PHASED, PIPE, THREADS, Sides, phases_of
+from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.source import Kernel, Lines, signature
+from cudal1_trainer.teachers.space import Space, Var, size_of
+from cudal1_trainer.teachers.stage import Buffer, Stage
+
+Shape = tuple[int, int]
+STAGES = 3
+COPY_BYTES = 16
+# rows and columns of a tile, of a warp in it; with long sums a warp holds each result twice
+WARPS: dict[Shape, Shape] = {
+    (128, 128): (64, 64),
+    (128, 64): (64, 32),
+    (64, 128): (32, 64),
+    (256, 128): (64, 64),
+    (128, 256): (64, 64),
+    (64, 64): (32, 32),
+    (128, 32): (32, 32),
+    (64, 32): (32, 16),
+}
+ITEMS = {"tf32": "f32", "tf32_long": "f32", "f32_split": "f32"}  # what memory holds; else the arithmetic itself
+LONG_WARPS: dict[Shape, Shape] = {
+    (128, 128): (64, 32),
+    (128, 64): (32, 32),
+    (64, 128): (32, 32),
+    (64, 64): (32, 32),
+    (128, 32): (32, 32),
+    (64, 32): (32, 16),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """An operand as copies see it. step: elements from one k to the next; vector: elements of one copy."""
+
+    buffer: Buffer
+    step: int
+    vector: int
+    run: tuple[str, ...]  # the axes whose sizes make the step
+
+
+def warps_of(arithmetic: str) -> dict[Shape, Shape]:
+    return LONG_WARPS if arithmetic in ("f32_split", "tf32_long") else WARPS
+
+
+def strides_of(stage: Stage, buffer: Buffer) -> dict[str, int]:
+    """In elements, by axis."""
+    if buffer.strides is not None:
+        return dict(zip(buffer.axes, buffer.strides, strict=True))
+    sizes = [stage.program.axis[a].size for a in buffer.axes]
+    found, step = {}, 1
+    for axis, size in zip(reversed(buffer.axes), reversed(sizes), strict=True):
+        found[axis] = step
+        step *= size
+    return found
+
+
+def _load(stage: Stage, x: Ref) -> Buffer | None:
+    return next((b for b in stage.loads if b.value == x.name and not b.access), None)
+
+
+def copied(stage: Stage, sides: Sides, x: Ref, rows: tuple[str, ...]) -> Copied | None:
+    """None where what is summed is no run of equal steps."""
+    buffer, channels, axis = _load(stage, x), sides.channels, stage.program.axis
+    if buffer is None or not channels or not set(channels) <= set(buffer.axes):
+        return None
+    moved = dict(x.access)
+    if any(a in moved for a in channels) or any(a in channels for i in moved.values() for _, a in i.terms):
+        return None
+    strides = strides_of(stage, buffer)
+    if any(strides[a] != strides[b] * axis[b].size for a, b in pairwise(channels)):
+        return None
+    step = strides[channels[-1]]
+    phased = {a for p in phases_of(x) for a in (p.out, p.window)}
+    inner = set(channels) if step == 1 else set()
+    whole = stage.program.size(channels) if step == 1 else 1
+    for a in reversed(rows) if step != 1 else ():
+        if a in moved or a in phased or strides.get(a) != whole:
+            break
+        inner.add(a)
+        whole *= axis[a].size
+    rest = [s for a, s in strides.items() if a not in inner]
+    return Copied(
+        buffer, step, _vector(ITEM_BYTES[buffer.dtype], [whole, *rest] if inner else [1]), _run(buffer, channels)
+    )
+
+
+def _run(buffer: Buffer, channels: tuple[str, ...]) -> tuple[str, ...]:
+    return buffer.axes[buffer.axes.index(channels[-1]) + 1 :]
+
+
+def _vector(size: int, numbers: Sequence[int]) -> int:
+    """Elements of the widest copy that divides all numbers."""
+    vector = COPY_BYTES // size
+    while vector > 1 and (any(n % vector for n in numbers) or vector * size < 4):
+        vector //= 2
+    return vector if vector * size >= 4 else 1
+
+
+def packed(stage: Stage, sides: Sides, name: str) -> Stage:
+    """The stage with its weight read from a packed copy in the scratch `name`."""
+    old = _load(stage, sides.b)
+    assert old is not None
+    axes = (*sides.batch, *sides.taps, *sides.channels, *sides.n)
+    new = replace(old, name=name, axes=axes, strides=None)
+    swap = {old.name: new}
+    loads = tuple(swap.get(b.name, b) for b in stage.loads)
+    return replace(stage, loads=loads, reads=tuple(swap.get(b.name, b) for b in stage.reads))
+
+
+def wants_packing(stage: Stage, sides: Sides) -> bool:
+    b = copied(stage, sides, sides.b, sides.n)
+    return bool(sides.taps) and (b is None or b.vector == 1)
+
+
+def ordered(stage: Stage) -> Sides:
+    """The sides with the summed axes in the order of the larger operand."""
+    sides = Sides(stage)
+    held = _load(stage, sides.a)
+    if held is not None:
+        sides.channels = tuple(a for a in held.axes if a in sides.channels)
+    return sides
+
+
+def pipe_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
+    """Tiles by an estimate of their time; none where an operand cannot be copied as it is."""
+    sides = ordered(stage)
+    if sides.b.access or any(a.symbolic for a in stage.program.axes):
+        return []
+    usable = [a for a in sides.arithmetics if a != "f32" and _fits(stage, sides, ITEMS.get(a, a))]
+    found = [(_estimate(stage, sides, s, resident), s) for a in usable for s in _tiles(stage, sides, a, resident)]
+    return [s for _, s in sorted(found, key=lambda f: f[0])]
+
+
+def _fits(stage: Stage, sides: Sides, item: str) -> bool:
+    loads = [_load(stage, x) for x in (sides.a, sides.b)]
+    if any(load is None or load.index_values or load.dtype != item for load in loads):
+        return False
+    if wants_packing(stage, sides):
+        stage = packed(stage, sides, "s0")
+        sides = ordered(stage)
+    return all(copied(stage, sides, x, r) is not None for x, r in ((sides.a, sides.m), (sides.b, sides.n)))
+
+
+def _tiles(stage: Stage, sides: Sides, arithmetic: str, resident: int) -> Iterator[StageSchedule]:
+    """One warp layout a tile, with its sums whole and cut so that every multiprocessor has blocks."""
+    depth = stage.program.size(sides.channels)
+    deepest = 32 if arithmetic in ITEMS or sides.taps else 64
+    bk = next((k for k in (64, 32, 16) if k <= min(deepest, depth)), 0)
+    form = arithmetic + (PHASED if phases_of(sides.a) else "") + PIPE
+    for (bm, bn), (wm, wn) in warps_of(arithmetic).items() if bk else ():
+        whole = StageSchedule(form, 1, 32 * (bm // wm) * (bn // wn), tile=(bm, bn, bk))
+        parts = min(depth // (2 * bk), 2 * resident // _blocks(stage, sides, whole))
+        yield whole
+        if parts > 1 and not phases_of(sides.a):
+            yield replace(whole, splits=2 ** (parts.bit_length() - 1))
+
+
+def _blocks(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
+    assert schedule.tile is not None
+    program, (bm, bn, _) = stage.program, schedule.tile
+    phases = prod(p.step for p in phases_of(sides.a))
+    groups = program.size(sides.batch) * phases * schedule.splits
+    return -(-program.size(sides.m) // (phases * bm)) * -(-program.size(sides.n) // bn) * groups
+
+
+def _estimate(stage: Stage, sides: Sides, schedule: StageSchedule, resident: int) -> float:
+    """For comparison within a stage: the busiest multiprocessor's products, dearer in small tiles."""
+    assert schedule.tile is not None
+    bm, bn, _ = schedule.tile
+    blocks = -(-_blocks(stage, sides, schedule) // resident)
+    alone = 1.3 if blocks == 1 and schedule.block <= 128 else 1.0
+    cut = 1.2 if schedule.splits > 1 else 1.0
+    return blocks * bm * bn / schedule.splits * (1 + 40 / bm + 40 / bn) * alone * cut
+
+
+class PipeWriter(ProductWriter):
+    """One product stage: its kernels are numbered from `first`, its scratch from `scratch`."""
+
+    def __init__(self, stage: Stage, schedule: StageSchedule, first: int, scratch: int) -> None:
+        self.packs = wants_packing(stage, ordered(stage))
+        self.plain, self.scratch = stage, scratch
+        stage = packed(stage, ordered(stage), f"s{scratch}") if self.packs else stage
+        super().__init__(stage, schedule, f"f{first + self.packs}")
+        self.threads = schedule.block
+        self.sides = ordered(stage)
+        self.first = first
+
+    def write_all(self) -> list[Kernel]:
+        made = [self._pack()] if self.packs else []
+        if self.schedule.splits > 1:
+            return made + self.write_split(f"f{self.first + self.packs + 1}", self.scratch + self.packs)
+        return [*made, self.write()]
+
+    def _pack(self) -> Kernel:
+        old, new = _load(self.plain, self.sides.b), _load(self.stage, self.sides.b)
+        assert old is not None and new is not None
+        lines, name, order = Lines(), f"f{self.first}", new.axes
+        space = Space(self.program, (Var("i", order),))
+        elements = Elements(self.program, space, None)
+        with lines.block(signature(name, THREADS, (old,), (new,))):
+            lines.add(
+                f"const int i = blockIdx.x * {THREADS} + threadIdx.x;", f"if (i >= {size_of(order)}) return;"
+            )
+            lines.add(
+                *elements.index_lines([old], []),
+                f"{new.name}[i] = {elements.address(old).replace(' + ', '[', 1)}];",
+            )
+        declared = (f"{new.name} {new.dtype}[{', '.join(order)}]",)
+        grid = f"cdiv({size_of(order)}, {THREADS})"
+        return Kernel(name, "\n".join(lines.text), grid, str(THREADS), (old.name, new.name), declared)
+
+    def _depth(self) -> str:
+        return size_of(self.sides.channels)
+
+    def _call(self, depth: str) -> str:
+        """Opens the call; its launch asks for the stages' memory."""
+        sides, tile = self.sides, self.schedule.tile
+        assert tile is not None
+        bm, bn, bk = tile
+        arithmetic = self.schedule.mapping.removesuffix(PIPE).removesuffix(PHASED)
+        wm, wn = warps_of(arithmetic)[bm, bn]
+        copies = [copied(self.stage, sides, x, r) for x, r in ((sides.a, sides.m), (sides.b, sides.n))]
+        words, self.shared_bytes = [arithmetic, bm, bn, bk, wm, wn, STAGES], 0
+        for c, rows in zip(copies, (bm, bn), strict=True):
+            assert c is not None
+            size = ITEM_BYTES[c.buffer.dtype]
+            self.shared_bytes += STAGES * (rows * (bk * size + 16) if c.step == 1 else bk * (rows + 8) * size)
+            words += [c.vector, self._step(c)]
+        return f"product_pipe<{', '.join(map(str, words))}>({self._size(sides.taps)}, {depth},"
+
+    def _step(self, c: Copied) -> str:
+        if c.buffer.strides is not None:
+            return f"{c.buffer.name}_{self.sides.channels[-1]}"
+        return size_of(c.run)
+
+    def _operand(self, x: Ref, parameter: str, variable: str, axes: tuple[str, ...]) -> None:
+        """[&](int m) { const int i = m0 + m; ... return [=](int tap) { ... return in0 + ...; }; },"""
+        lines, sides = self.lines, self.sides
+        c = copied(self.stage, sides, x, axes)
+        assert c is not None
+        space = self._space((Var(variable, axes), Var("tap", sides.taps)), x)
+        space = replace(space, renamed={**space.renamed, **dict.fromkeys(sides.channels, "0")})
+        used = {a for _, i in x.access for _, a in i.terms} | (
+            set(space.needed_axes([c.buffer])) - set(space.renamed)
+        )
+        with lines.block(f"[&](int {parameter})"):
+            lines.add(f"const int {variable} = {parameter}0 + {parameter};")
+            lines.add(*self._indices(variable, axes, used, space), *self._indices("g", sides.batch, used, space))
+            with lines.block(f"return [=](int{' tap' if sides.taps else ''})"):
+                places, further = self._places(x, space)
+                lines.add(*self._indices("tap", sides.taps, used, space), *places)
+                outside = [
+                    f"{variable} >= {self._size(axes)}",
+                    *self._leaves(axes),
+                    *self._leaves(sides.taps),
+                    *further,
+                ]
+                at = f"{c.buffer.name} + {space.offset(c.buffer)}".replace(" + 0)", ")")
+                at = at.removesuffix(" + 0")
+                at += f" + begin * ({self._step(c)})" if self.schedule.splits > 1 else ""
+                lines.add(f"return {' || '.join(outside)} ? nullptr : {at};")
+            lines.text[-1] += ";"
+        lines.text[-1] += ","
