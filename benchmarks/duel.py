@@ -12,10 +12,11 @@ script works, never a result.
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -72,6 +73,7 @@ class Config:
     distributions: tuple[str, ...] = ("normal", "offset", "coherent")
     inductor: bool = True
     dry: bool = False
+    cold: bool = False  # L2 flushed before every call, small programs included
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,18 @@ def duel(jobs: Sequence[Job], config: Config, deadline: float = float("inf")) ->
                 yield Row(
                     outcome.job.ident, {}, {"program": f"lost at {outcome.mark}: {last_line(outcome.reason)}"}
                 )
+
+
+def duel_into(path: Path, jobs: Sequence[Job], config: Config, start: float, deadline: float) -> list[Row]:
+    """Every row, each also written to `path` as it comes; `start` and `deadline` in monotonic seconds."""
+    rows: list[Row] = []
+    with path.open("w") as stream:
+        for row in duel(jobs, config, deadline):
+            rows.append(row)
+            stream.write(json.dumps(asdict(row)) + "\n")
+            stream.flush()
+            progress(len(rows), len(jobs), start)
+    return rows
 
 
 def work(worker: Worker, job: Job, mark: Mark) -> Row:
@@ -174,6 +188,7 @@ def _measure(
             worker.config.rounds,
             worker.config.distributions,
             others,
+            worker.config.cold,
         )
     torch._dynamo.reset()
     return Measurement(found.busy, failures | found.failures)

@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.duel import Config, Job, Row, duel, progress
+from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.regions import family_of
 from benchmarks.result_file import bootstrap, geomean, mean, write_result
 from cudal1_compile.candidate import parse_reply
@@ -152,7 +152,11 @@ def judge_row(row: Row, of_sample: dict[str, str]) -> Outcome:
 
 def usable(row: Row) -> bool:
     """Whether the program could be measured: a finite reference and an Inductor time, or lost to its samples."""
-    return "inductor" in row.busy or bool(re.match(r"lost at s\d", row.failures.get("program", "")))
+    return "inductor" in row.busy or lost_to_samples(row)
+
+
+def lost_to_samples(row: Row) -> bool:
+    return bool(re.match(r"lost at s\d", row.failures.get("program", "")))
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, float | int]:
@@ -266,20 +270,15 @@ def main(argv: list[str] | None = None) -> None:
     programs = list(read_heldout(arguments.data / "heldout.json").programs)
     random.Random(arguments.seed).shuffle(programs)  # a run that is cut short has measured a fair part
     programs = programs[: arguments.limit] if arguments.limit else programs
-    items = _sample(arguments, programs)
-    print(f"{len(items)} programs, {sum(len(i.replies) for i in items)} replies, {_since(start)}", flush=True)
+    items = sample(arguments, programs, arguments.out / "generator.replies.jsonl")
+    print(f"{len(items)} programs, {sum(len(i.replies) for i in items)} replies, {since(start)}", flush=True)
     jobs, names = [], {}
     for item in items:
         job, names[item.ident] = make_job(item, arguments.teachers)
         jobs.append(job)
-    rows: list[Row] = []
     config = Config(arguments.workers, dry=arguments.dry)
-    with (arguments.out / "generator.rows.jsonl").open("w") as stream:
-        for row in duel(jobs, config, time.monotonic() + arguments.seconds):
-            rows.append(row)
-            stream.write(json.dumps(asdict(row)) + "\n")
-            stream.flush()
-            progress(len(rows), len(jobs), start)
+    deadline = time.monotonic() + arguments.seconds
+    rows = duel_into(arguments.out / "generator.rows.jsonl", jobs, config, start, deadline)
     summary, n, intervals, detail = summarise(items, rows, names)
     detail["held_out"], detail["reached"] = len(jobs), len(rows)
     name = "generator.teacher" if str(arguments.model) == TEACHER else "generator"
@@ -287,15 +286,14 @@ def main(argv: list[str] | None = None) -> None:
     print(json.dumps(summary | {"n": n}, indent=1))
     for key in ("source", "family", "length", "dtype", "vectors", "samples", "teacher"):
         print(key, json.dumps(detail.get(key)))
-    print(path, _since(start))
+    print(path, since(start))
 
 
-def _sample(arguments: argparse.Namespace, programs: list[HeldOutProgram]) -> list[Sampled]:
+def sample(arguments: argparse.Namespace, programs: Sequence[HeldOutProgram], path: Path) -> list[Sampled]:
     """Loads the model, samples, and lets go of the device before anything is timed."""
     device = "cpu" if arguments.dry else "cuda"
     generator = load_generator(arguments.model, device)
     facts = detect_target(torch.device(device)).facts()
-    path = arguments.out / "generator.replies.jsonl"
     items = sample_all(generator, programs, facts, arguments.samples, path, arguments.seed)
     del generator
     if not arguments.dry:
@@ -303,7 +301,7 @@ def _sample(arguments: argparse.Namespace, programs: list[HeldOutProgram]) -> li
     return items
 
 
-def _since(start: float) -> str:
+def since(start: float) -> str:
     return f"{time.monotonic() - start:.0f} s"
 
 

@@ -17,11 +17,10 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.duel import Config, Job, Row, duel, progress
+from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.result_file import bootstrap, geomean, write_result
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
@@ -171,14 +170,8 @@ def main(argv: list[str] | None = None) -> None:
     regions = read_regions(arguments.regions, arguments.limit)
     jobs, refused = make_jobs(regions, arguments.variants)
     print(f"{len(jobs)} of {len(regions)} regions, {sum(len(j.codes) for j in jobs)} variants", flush=True)
-    rows: list[Row] = []
     config = Config(arguments.workers, distributions=("normal", "offset"), dry=arguments.dry)
-    with (arguments.out / "regions.rows.jsonl").open("w") as stream:
-        for row in duel(jobs, config, start + arguments.seconds):
-            rows.append(row)
-            stream.write(json.dumps(asdict(row)) + "\n")
-            stream.flush()
-            progress(len(rows), len(jobs), start)
+    rows = duel_into(arguments.out / "regions.rows.jsonl", jobs, config, start, start + arguments.seconds)
     summary, detail = summarise(regions, rows)
     detail["refused"] = refused
     values = [v for r in rows if (v := speedup(r)) is not None]

@@ -3,7 +3,8 @@
 Each way (an arm) is captured in a CUDA graph of several calls, so host time is not in it. The calls rotate over
 copies of all buffers, enough copies that a call does not find its data in the L2 cache left by the one before.
 The graphs are replayed in interleaved rounds in shuffled order, events around each; the figure is the median
-over rounds, a call. Small data stays in L2, for every arm alike, as it does inside a real model.
+over rounds, a call. Small data stays in L2, for every arm alike, as it does inside a real model; where it must
+not (`cold`), a graph uses each copy once and the caches are flushed before every replay.
 
 The caller makes sure that nothing else uses the GPU. Nothing is checked for rightness here.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +24,8 @@ Arm = Callable[[int], None]  # runs once on the current stream, on copy number n
 MAX_COPIES = 10
 MAX_CALLS = 20
 TARGET_US = 300.0  # of one replay, by which the number of calls in a graph is chosen
+TIMING_S = 2.0  # of all rounds of a measurement; longer ones have fewer rounds
+MIN_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +48,10 @@ def copies_needed(bytes_moved: int, l2_bytes: int, free_bytes: int) -> int:
 class Captured:
     graph: torch.cuda.CUDAGraph
     calls: int
+    once_us: float  # one call by itself, launch included
 
 
-def capture(arm: Arm, copies: int, stream: torch.cuda.Stream) -> Captured:
+def capture(arm: Arm, copies: int, stream: torch.cuda.Stream, cold: bool = False) -> Captured:
     """Warms up, estimates one call, and captures as many as take about TARGET_US. `stream`: not the default one.
 
     Passes on what the arm raises; the stream is out of capture mode then.
@@ -55,7 +60,9 @@ def capture(arm: Arm, copies: int, stream: torch.cuda.Stream) -> Captured:
     with torch.cuda.stream(stream):
         for n in range(2):
             arm(n % copies)
-        calls = calls_for(_event_us(lambda: arm(0)), copies)
+        once_us = _event_us(lambda: arm(0))
+        calls = calls_for(once_us, copies)
+        calls = min(calls, copies) if cold else calls
         graph = torch.cuda.CUDAGraph()
         # not `torch.cuda.graph`: that collects garbage and empties the cache, 50 ms and more a capture
         graph.capture_begin()
@@ -65,7 +72,7 @@ def capture(arm: Arm, copies: int, stream: torch.cuda.Stream) -> Captured:
         finally:
             graph.capture_end()
     torch.cuda.current_stream().wait_stream(stream)
-    return Captured(graph, calls)
+    return Captured(graph, calls, once_us)
 
 
 def calls_for(once_us: float, copies: int) -> int:
@@ -76,16 +83,23 @@ def calls_for(once_us: float, copies: int) -> int:
     return max(copies, min(MAX_CALLS, wanted), 2)
 
 
-def time_graphs(graphs: Mapping[str, Captured], rounds: int, seed: int = 0) -> dict[str, Busy]:
-    """Interleaved: every round replays each graph once, in an order of its own."""
+def time_graphs(
+    graphs: Mapping[str, Captured], rounds: int, flush: torch.Tensor | None = None, seed: int = 0
+) -> dict[str, Busy]:
+    """Interleaved: every round replays each graph once, in an order of its own, after `flush` was written."""
     rng = random.Random(seed)
     events: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in graphs}
     names = list(graphs)
+    torch.cuda.synchronize()
+    begin = time.monotonic()
     for name in names:
         graphs[name].graph.replay()  # the first replay uploads the graph
-    for _ in range(rounds):
+    torch.cuda.synchronize()
+    for _ in range(rounds_for(time.monotonic() - begin, rounds)):
         rng.shuffle(names)
         for name in names:
+            if flush is not None:
+                flush.fill_(0)
             start, end = _event(), _event()
             start.record()
             graphs[name].graph.replay()
@@ -96,6 +110,11 @@ def time_graphs(graphs: Mapping[str, Captured], rounds: int, seed: int = 0) -> d
     for name, pairs in events.items():
         found[name] = _busy([s.elapsed_time(e) * 1e3 / graphs[name].calls for s, e in pairs])
     return found
+
+
+def rounds_for(round_s: float, wanted: int) -> int:
+    """As many as fit into TIMING_S, but at least MIN_ROUNDS of those wanted."""
+    return min(wanted, max(MIN_ROUNDS, int(TIMING_S / max(round_s, 1e-6))))
 
 
 def _event() -> torch.cuda.Event:

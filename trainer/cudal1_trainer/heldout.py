@@ -3,7 +3,9 @@
 `heldout.json` holds evaluation programs from two sources: regions that the partitioner cut from real models
 (benchmarks/extract_regions.py writes them as JSON lines) and generated tasks from a seed range of their own.
 Corpus and scores skip every program whose fingerprint or relative (its text without sizes) occurs here, and every
-program with the structure (without sizes, literals and float widths) of a generated one.
+program with the structure (without sizes, literals and float widths) of a generated one. Of the families'
+benchmark (families.jsonl beside it, by benchmarks/family_cut.py) they skip the programs, not their structures:
+there what is held out are the shapes.
 
     python -m cudal1_trainer.heldout --regions trainer/data/regions.jsonl --out trainer/data/heldout.json
     python -m cudal1_trainer.heldout --renew --out trainer/data/heldout.json    in a new canonical form
@@ -12,10 +14,11 @@ program with the structure (without sizes, literals and float widths) of a gener
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from cudal1_fx_passes.canonical import canonicalise, relative
@@ -51,10 +54,12 @@ class HeldOut:
     fingerprints: frozenset[str]
     relatives: frozenset[str]
     structures: frozenset[str]  # of the generated ones
+    shapes: frozenset[str] = frozenset()  # fingerprints of the families' programs
 
     def holds(self, program: Program) -> bool:
         """Whether a canonical program, or one of its structure, is held out."""
-        if canonical_key(program) in self.fingerprints or structure(program) in self.structures:
+        key = canonical_key(program)
+        if key in self.fingerprints or key in self.shapes or structure(program) in self.structures:
             return True
         return relative(program) in self.relatives
 
@@ -70,8 +75,13 @@ def hold_out(programs: Iterable[HeldOutProgram]) -> HeldOut:
 
 
 def read_heldout(path: Path) -> HeldOut:
+    """With what families.jsonl in the same folder holds, where there is one."""
     raw = json.loads(path.read_text())
-    return hold_out(HeldOutProgram(**item) for item in raw["programs"])
+    found = hold_out(HeldOutProgram(**item) for item in raw["programs"])
+    families = path.with_name("families.jsonl")
+    lines = families.read_text().splitlines() if families.is_file() else []
+    keys = (hashlib.sha256(json.loads(line)["text"].encode()).hexdigest() for line in lines)
+    return replace(found, shapes=frozenset(keys))
 
 
 def write_heldout(heldout: HeldOut, path: Path) -> None:
@@ -120,7 +130,8 @@ def build_heldout(regions: Path | None, tasks: int) -> HeldOut:
 
 def renew(heldout: HeldOut) -> HeldOut:
     """The same programs in the same order, in today's canonical form."""
-    return hold_out(_entry(canonicalise(p.program), p.source, p.seed) for p in heldout.programs)
+    renewed = hold_out(_entry(canonicalise(p.program), p.source, p.seed) for p in heldout.programs)
+    return replace(renewed, shapes=heldout.shapes)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 Mark = Callable[[str], None]
 FALLBACK = ("offset", "coherent")  # distributions for programs that have no finite reference on the wanted ones
 RESERVED_BYTES = 2**30  # cached by torch between programs before it is handed back
+SLOW, SLOW_US = 10.0, 1000.0  # an arm so many times slower than the fastest and so long is called once only
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,11 @@ def measure(
     rounds: int = 9,
     distributions: Sequence[str] = ("normal",),
     others: Mapping[str, Callable[..., object]] | None = None,
+    cold: bool = False,
 ) -> Measurement:
     """Checks every kernel, then times the right ones, aten and `others` (callables over the inputs) together.
 
+    cold: every call finds the caches flushed, however little it reads.
     Raises quickcheck.Unusable where the program's reference is not finite, Fault where a kernel broke the context.
     """
     failures = {b.name: b.failure for b in built if b.failure is not None}
@@ -97,9 +100,13 @@ def measure(
     arms = {name: bench.kernel_arm(candidate, kernel) for name, (candidate, kernel) in kernels.items()}
     aten = to_aten(static_sizes(program)).to(device)
     arms |= {name: bench.callable_arm(run) for name, run in ({"aten": aten} | dict(others or {})).items()}
-    graphs = _capture_all(arms, copies, failures, mark)
+    graphs = _capture_all(arms, copies, failures, mark, cold)
     mark("timing")
-    busy = time_graphs(graphs, rounds)
+    busy = _hopeless(graphs)
+    for name in busy:
+        del graphs[name]
+    flush = torch.empty(2 * target.l2_bytes, dtype=torch.int8, device=device) if cold else None
+    busy |= time_graphs(graphs, rounds, flush)
     graphs.clear()
     for _, kernel in kernels.values():
         kernel.close()
@@ -220,18 +227,25 @@ def _check_one(
 
 
 def _capture_all(
-    arms: Mapping[str, Arm], copies: int, failures: dict[str, str], mark: Mark
+    arms: Mapping[str, Arm], copies: int, failures: dict[str, str], mark: Mark, cold: bool
 ) -> dict[str, Captured]:
     graphs: dict[str, Captured] = {}
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     for name, arm in arms.items():
         mark(name)
         try:
-            graphs[name] = capture(arm, copies, stream)
+            graphs[name] = capture(arm, copies, stream, cold)
         except RuntimeError as error:
             _raise_if_broken(error)
             failures[name] = f"capture: {short(error)}"
     return graphs
+
+
+def _hopeless(graphs: Mapping[str, Captured]) -> dict[str, Busy]:
+    """Arms far behind the fastest, by the call that capturing timed: rounds of them would take all the time."""
+    times = {name: g.once_us for name, g in graphs.items()}
+    limit_us = max(SLOW_US, SLOW * min(times.values(), default=0.0))
+    return {name: Busy(us, us, us) for name, us in times.items() if us > limit_us}
 
 
 def _raise_if_broken(error: Exception) -> None:

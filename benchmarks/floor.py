@@ -1,0 +1,76 @@
+"""The physical floor of a program on one GPU: what its bytes and its multiplications alone would take.
+
+    floor = measure_floor(device); floor.us(program)
+
+Bytes: outputs and the parts of inputs that are read, at the measured bandwidth of a large copy. Multiplications:
+those of sums of products whose operands are in bounds, at the GPU's published dense peak in the widest form that
+the error budget allows: f32 in three TF32 products. Other arithmetic counts as free, so the floor is a lower
+bound; algorithms with fewer multiplications (Winograd's) could pass it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from cudal1_compile.judge.clock import Clock
+from cudal1_compile.judge.moved import bytes_moved
+from cudal1_compile.runtime.target import detect_target
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import Index, Op, Program, Ref
+
+# dense TFLOP/s of the SXM forms, from NVIDIA's data sheets; f32 is a third of TF32, which beats the plain units
+HOPPER = {"f64": 67.0, "f32": 165.0, "tf32": 494.7, "f16": 989.4, "bf16": 989.4}
+AMPERE = {"f64": 19.5, "f32": 52.0, "tf32": 156.0, "f16": 312.0, "bf16": 312.0}
+PEAKS = {"H100": HOPPER, "H200": HOPPER, "A100": AMPERE}
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Of one GPU."""
+
+    bytes_per_us: float
+    teraflops: Mapping[str, float]
+
+    def us(self, program: Program) -> float:
+        peaks = [(flops(program, op), self.teraflops[_precision(op)]) for op in _products(program)]
+        return max(bytes_moved(program) / self.bytes_per_us, sum(n / (rate * 1e6) for n, rate in peaks))
+
+
+def measure_floor(device: torch.device) -> Floor | None:
+    """None on the CPU and for a GPU whose peak is not in the table."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    peaks = next((rates for model, rates in PEAKS.items() if model in name), None)
+    if peaks is None:
+        return None
+    found = Clock(device, detect_target(device).l2_bytes).bytes_per_us
+    torch.cuda.empty_cache()
+    return Floor(found, peaks)
+
+
+def _products(program: Program) -> list[Op]:
+    return [op for op in program.ops if OPS[op.fn].kind is Kind.DOT]
+
+
+def _precision(op: Op) -> str:
+    return "tf32" if op.fn == "dot_tf32" else op.dtype
+
+
+def flops(program: Program, op: Op) -> int:
+    """Two a product of operands that are both in bounds."""
+    reads = {axis: index for x in op.operands if isinstance(x, Ref) for axis, index in x.access}
+    placed = {a for index in reads.values() for _, a in index.terms}
+    free = prod(program.axis[a].size for a in (*op.axes, *op.over) if a not in placed)
+    return 2 * free * prod(_pairs(program, index, program.axis[axis].size) for axis, index in reads.items())
+
+
+def _pairs(program: Program, index: Index, size: int) -> int:
+    """Combinations of the index's axes that read inside [0, size)."""
+    places = torch.tensor([index.offset])
+    for coefficient, axis in index.terms:
+        places = (places[:, None] + coefficient * torch.arange(program.axis[axis].size)).flatten()
+    exact = places[places % index.divisor == 0] // index.divisor
+    return int(((exact >= 0) & (exact < size)).sum())
