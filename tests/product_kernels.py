@@ -70,9 +70,12 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
       const int i6 = n0 + n;
       return [=](int tap) {{ return i6 < d6 ? in1 + i6 * (d1 * k0 * k1) + tap : nullptr; }};
     }},
-    [&](int m, int n, float v) {{
-      const int i = m0 + m, i5 = i % d5, i4 = i / d5 % d4, i0 = i / (d5 * d4), i6 = n0 + n;
-      if (i0 < d0 && i6 < d6) st(out0 + ((i0 * d6 + i6) * d4 + i4) * d5 + i5, v);
+    [&](int m) {{
+      const int i = m0 + m, i5 = i % d5, i4 = i / d5 % d4, i0 = i / (d5 * d4);
+      return [=](int n, float v) {{
+        const int i6 = n0 + n;
+        if (i0 < d0 && i6 < d6) st(out0 + ((i0 * d6 + i6) * d4 + i4) * d5 + i5, v);
+      }};
     }});
 }}
 """
@@ -88,8 +91,11 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
       const int i6 = n0 + n;
       return [=](int) {{ return i6 < d6 ? in1 + i6 : nullptr; }};
     }},
-    [&](int m, int n, float v) {{
-      if (m0 + m < d0 && n0 + n < d6) st(out0 + (m0 + m) * d6 + n0 + n, v);
+    [&](int m) {{
+      const int i0 = m0 + m;
+      return [=](int n, float v) {{
+        if (i0 < d0 && n0 + n < d6) st(out0 + i0 * d6 + n0 + n, v);
+      }};
     }});
 }}
 """

@@ -17,23 +17,28 @@
 
 struct tf32 {};
 struct tf32_long {};
+struct tf32_ready {};
+struct tf32_long_ready {};
 struct f32_split {};
 
 namespace cudal1 {
-// item: what a tile holds; step: k of one tensor core operation; packed: two items a register; split: operands are cut
-// in two; long_sums: tensor cores cut sums off instead of rounding them, so short ones are added up outside
-template <class ITEM, int TENSOR, int STEP, int SPLIT, int LONG, class ON> struct Kind {
+// item: what a tile holds; step: k of one tensor core operation; packed: two items a register; rounds: operands that
+// are rounded in registers, of product_pipe; split: they are cut in two; long_sums: tensor cores cut sums off instead
+// of rounding them, so short ones are added up outside
+template <class ITEM, int TENSOR, int STEP, int ROUNDS, int SPLIT, int LONG, class ON> struct Kind {
   typedef ITEM item;
   typedef ON on_tensor_cores;
-  enum { tensor = TENSOR, step = STEP, packed = sizeof(ITEM) == 2, split = SPLIT, long_sums = LONG };
+  enum { tensor = TENSOR, step = STEP, packed = sizeof(ITEM) == 2, rounds = ROUNDS, split = SPLIT, long_sums = LONG };
 };
 template <class T> struct Arithmetic;
-template <> struct Arithmetic<f32> : Kind<f32, 0, 1, 0, 0, f32> {};
-template <> struct Arithmetic<tf32> : Kind<f32, 1, 8, 0, 0, tf32> {};
-template <> struct Arithmetic<tf32_long> : Kind<f32, 1, 8, 0, 1, tf32> {};
-template <> struct Arithmetic<f32_split> : Kind<f32, 1, 8, 1, 1, tf32> {};
-template <> struct Arithmetic<f16> : Kind<f16, 1, 16, 0, 0, f16> {};
-template <> struct Arithmetic<bf16> : Kind<bf16, 1, 16, 0, 0, bf16> {};
+template <> struct Arithmetic<f32> : Kind<f32, 0, 1, 0, 0, 0, f32> {};
+template <> struct Arithmetic<tf32> : Kind<f32, 1, 8, 2, 0, 0, tf32> {};
+template <> struct Arithmetic<tf32_ready> : Kind<f32, 1, 8, 1, 0, 0, tf32> {};
+template <> struct Arithmetic<tf32_long> : Kind<f32, 1, 8, 2, 0, 1, tf32> {};
+template <> struct Arithmetic<tf32_long_ready> : Kind<f32, 1, 8, 1, 0, 1, tf32> {};
+template <> struct Arithmetic<f32_split> : Kind<f32, 1, 8, 0, 1, 1, tf32> {};
+template <> struct Arithmetic<f16> : Kind<f16, 1, 16, 0, 0, 0, f16> {};
+template <> struct Arithmetic<bf16> : Kind<bf16, 1, 16, 0, 0, 0, bf16> {};
 
 CUDAL1_FN float to_tf32(float x) {  // to nearest, ties away from zero
 #ifdef CUDAL1_HOST
@@ -45,6 +50,10 @@ CUDAL1_FN float to_tf32(float x) {  // to nearest, ties away from zero
   return __uint_as_float(r);
 #endif
 }
+template <> struct Compute<tf32> { typedef float type; };
+template <> struct Narrow<tf32> {  // round_to<tf32>(x)
+  template <class V> static CUDAL1_FN float from(V v) { return to_tf32((float)v); }
+};
 template <class T> struct ToItem {
   static CUDAL1_FN typename Arithmetic<T>::item from(float x) { return Narrow<typename Arithmetic<T>::item>::from(x); }
 };

@@ -2,12 +2,14 @@
 //
 //   product_pipe<T, BM, BN, BK, WM, WN, STAGES, VA, SA, VB, SB>(taps, depth, a, b, c);
 //     by all 32 * (BM / WM) * (BN / WN) threads of a block: a warp computes WM x WN (multiples of 16)
-//     c(m, n, v)     as product_taps: v = sum over tap < taps and k < depth of A(m, tap, k) * B(n, tap, k)
+//     c(m)(n, v)     is called for every m < BM, n < BN with v = sum over tap < taps and k < depth of
+//                    A(m, tap, k) * B(n, tap, k)
 //     a(m)(tap)      where A(m, tap, 0) lies in memory; nullptr where it and all of its k are 0
 //     SA             from A(m, tap, k) to A(m, tap, k + 1), in elements
 //     VA             elements of one copy: along k if SA is 1, else of neighbouring m; whole vectors are inside or
 //                    outside, and aligned to their size (16 bytes at most; a single one of 2 bytes is no copy ahead)
-//     T              tf32, bf16, f16, f32_split, tf32_long: elements in memory are those of T's tiles
+//     T              tf32, bf16, f16, f32_split, tf32_long: elements in memory are those of T's tiles;
+//                    tf32_ready, tf32_long_ready: those of b hold no more than tf32, as round_to<tf32>(x) gives them
 //   Dynamic shared memory, which the launch must ask for: STAGES tiles of a and of b, in bytes
 //     BM * (BK * size + 16) if SA is 1, else BK * (BM + 8) * size; of b likewise
 //
@@ -19,12 +21,18 @@ extern __shared__ __align__(128) char cudal1_dynamic[];
 #endif
 
 namespace cudal1 {
-template <int BYTES> CUDAL1_FN void copy_ahead(void* to, const void* from, bool inside) {
+#ifdef CUDAL1_HOST
+typedef char* SharedAt;
+CUDAL1_FN SharedAt shared_at(void* p) { return (char*)p; }
+#else
+typedef unsigned SharedAt;
+CUDAL1_FN SharedAt shared_at(void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+#endif
+template <int BYTES> CUDAL1_FN void copy_ahead(SharedAt at, const void* from, bool inside) {
 #ifdef CUDAL1_HOST
   typedef typename Word<BYTES>::type Word;
-  *(Word*)to = inside ? *(const Word*)from : Word();
+  *(Word*)at = inside ? *(const Word*)from : Word();
 #else
-  const unsigned at = (unsigned)__cvta_generic_to_shared(to);
   const int bytes = inside ? BYTES : 0;  // the rest becomes 0
   if constexpr (BYTES == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
@@ -47,11 +55,11 @@ template <int LEFT> CUDAL1_FN void wait_for_stages() {
 template <class T, int ROWS, int BK, int S> struct PipeTile {
   typedef typename Arithmetic<T>::item item;
   enum { along = S == 1, pitch = along ? BK + 16 / (int)sizeof(item) : ROWS + 8, items = (along ? ROWS : BK) * pitch };
+  enum { row_pitch = along ? pitch : 1, k_pitch = along ? 1 : pitch };
   item* at;
-  CUDAL1_FN item& operator()(int row, int k) const { return at[along ? row * pitch + k : k * pitch + row]; }
+  CUDAL1_FN item& operator()(int row, int k) const { return at[row * row_pitch + k * k_pitch]; }
 };
 
-template <class ROW, int N> struct RowsOf;
 template <int... I> struct Count {};
 template <int N, int... I> struct CountTo : CountTo<N - 1, N - 1, I...> {};
 template <int... I> struct CountTo<0, I...> { typedef Count<I...> type; };
@@ -86,17 +94,21 @@ template <class T, int ROWS, int BK, int V, int S, int THREADS, class OF> struct
   }
   template <int... I> CUDAL1_FN Copier(OF& of, Count<I...>) : rows{of(row(I))...} {}
 
+  // Addresses are a thread's first one and constants.
   CUDAL1_FN void fetch(Tile tile, int tap, int k0, int depth) {
+    const SharedAt to = shared_at(&tile(row(0), k(0)));
 #pragma unroll
     for (int i = 0; i < row_steps; i++) {
       const item* const place = rows[i](tap);
+      const item* const from = place + (k0 + k(0)) * S;
 #pragma unroll
       for (int j = 0; j < k_steps; j++) {
         const bool inside = place != nullptr && (depth % BK == 0 || k0 + k(j) < depth);
-        const item* const from = place + (k0 + k(j)) * S;
+        const item* const p = from + j * (k_lanes * k_wide * S);
+        const int away = i * (row_lanes * wide) * Tile::row_pitch + j * (k_lanes * k_wide) * Tile::k_pitch;
         if (!in_tile(i, j)) continue;
-        if constexpr (ahead) copy_ahead<bytes>(&tile(row(i), k(j)), from, inside);
-        else held[i * k_steps + j] = inside ? *from : item();
+        if constexpr (ahead) copy_ahead<bytes>(to + away * (int)sizeof(item), p, inside);
+        else held[i * k_steps + j] = inside ? *p : item();
       }
     }
   }
@@ -116,11 +128,11 @@ template <class T, int B, class Tile> CUDAL1_FN void load_fragment(unsigned (&r)
   enum { packed = Arithmetic<T>::packed, along = Tile::along, half = Arithmetic<T>::step / 2 };
   const int lane = lane_id(), high_row = B ? lane / 16 : lane / 8 % 2, high_k = B ? lane / 8 % 2 : lane / 16;
   if constexpr (along) {
-    const unsigned at = (unsigned)__cvta_generic_to_shared(&tile(row0 + lane % 8 + 8 * high_row, k0 + half * high_k));
+    const SharedAt at = shared_at(&tile(row0 + lane % 8 + 8 * high_row, k0 + half * high_k));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
   } else if constexpr (packed) {
-    const unsigned at = (unsigned)__cvta_generic_to_shared(&tile(row0 + 8 * high_row, k0 + lane % 8 + 8 * high_k));
+    const SharedAt at = shared_at(&tile(row0 + 8 * high_row, k0 + lane % 8 + 8 * high_k));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
   } else {
@@ -129,11 +141,9 @@ template <class T, int B, class Tile> CUDAL1_FN void load_fragment(unsigned (&r)
       r[q] = word_of(tile(row0 + lane / 4 + 8 * (B ? q / 2 : q % 2), k0 + lane % 4 + 4 * (B ? q % 2 : q / 2)));
   }
 }
-template <class T> CUDAL1_FN void round_fragment(unsigned (&r)[4]) {
-  if constexpr (!Arithmetic<T>::packed && !Arithmetic<T>::split) {
+CUDAL1_FN void round_fragment(unsigned (&r)[4]) {
 #pragma unroll
-    for (int q = 0; q < 4; q++) r[q] = __float_as_uint(to_tf32(__uint_as_float(r[q])));
-  }
+  for (int q = 0; q < 4; q++) r[q] = __float_as_uint(to_tf32(__uint_as_float(r[q])));
 }
 #endif
 
@@ -156,10 +166,10 @@ template <class T, int WM, int WN, int BK, int ACROSS> struct PipeWarp {
     for (int k = 0; k < BK; k++)
       for (int p = 0; p < MT * NT * 4; p++) {
         const int i = p / (NT * 4), j = p / 4 % NT, q = p % 4;
-        sum[i][j][q] = fmaf(operand(a(m(i, q), k)), operand(b(n(j, q), k)), sum[i][j][q]);
+        sum[i][j][q] = fmaf(operand<1>(a(m(i, q), k)), operand<2>(b(n(j, q), k)), sum[i][j][q]);
       }
   }
-  template <class I> static float operand(I x) { return Kind::packed || Kind::split ? widen(x) : to_tf32(widen(x)); }
+  template <int R, class I> static float operand(I x) { return Kind::rounds >= R ? to_tf32(widen(x)) : widen(x); }
 #else
   // The fragments of the next step are read while the tensor cores work on this one's.
   template <class A, class B> CUDAL1_FN void multiply(A a, B b) {
@@ -195,10 +205,14 @@ template <class T, int WM, int WN, int BK, int ACROSS> struct PipeWarp {
       add_all(to, x_low, y);
       add_all(to, x, y_low);
     }
+    if constexpr (Kind::rounds) {
 #pragma unroll
-    for (int i = 0; i < MT; i++) round_fragment<T>(x[i]);
+      for (int i = 0; i < MT; i++) round_fragment(x[i]);
+    }
+    if constexpr (Kind::rounds == 2) {
 #pragma unroll
-    for (int j = 0; j < NT / 2; j++) round_fragment<T>(y[j]);
+      for (int j = 0; j < NT / 2; j++) round_fragment(y[j]);
+    }
     add_all(to, x, y);
   }
   static CUDAL1_FN void add_all(float (&to)[MT][NT][4], const unsigned (&x)[MT][4], const unsigned (&y)[NT / 2][4]) {
@@ -263,8 +277,13 @@ CUDAL1_FN void product_pipe(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
     next = next + 1 == STAGES ? 0 : next + 1;
   }
 #pragma unroll
-  for (int p = 0; p < Warp::MT * Warp::NT * 4; p++) {
-    const int i = p / 4 % Warp::MT, j = p / 4 / Warp::MT, q = p % 4;
-    c(Warp::m(i, q), Warp::n(j, q), warp.sum[i][j][q]);
+  for (int p = 0; p < Warp::MT * 2; p++) {
+    const int i = p / 2, half = p % 2 * 2;
+    const auto row = c(Warp::m(i, half));
+#pragma unroll
+    for (int j = 0; j < Warp::NT; j++) {
+      row(Warp::n(j, 0), warp.sum[i][j][half]);
+      row(Warp::n(j, 1), warp.sum[i][j][half + 1]);
+    }
   }
 }

@@ -250,29 +250,44 @@ class ProductWriter:
         space = self._space((Var("i", sides.m), Var("j", sides.n)))
         with lines.block(f"[&](int m, int n, float {sides.dot.name})"):
             lines.add("const int i = m0 + m, j = n0 + n;")
-            outside = [f"i >= {self._size(sides.m)}", f"j >= {size_of(sides.n)}"]
             known = self._indices("i", sides.m, set(sides.m), space) if set(sides.m) & set(self.steps) else []
-            lines.add(*known, f"if ({' || '.join([*outside, *self._leaves(sides.m)])}) return;")
-            if self.schedule.splits > 1:
-                (part,) = writes
-                elements = Elements(self.program, space, None, spelled={sides.dot.name: sides.dot.name})
-                lines.add(*elements.index_lines([part], []))
-                lines.add(
-                    f"st({part.name} + z * ({size_of(part.axes)}) + {space.offset(part)}, {sides.dot.name});"
-                )
-            else:
-                self._after(space, known)
+            lines.add(*known, f"if ({self._past()}) return;")
+            self._store(writes, space, known)
         lines.text[-1] += ");"
+
+    def _past(self) -> str:
+        """Whether a tile's place lies past the end of the result."""
+        outside = [f"i >= {self._size(self.sides.m)}", f"j >= {size_of(self.sides.n)}"]
+        return " || ".join([*outside, *self._leaves(self.sides.m)])
+
+    def _store(self, writes: Sequence[Buffer], space: Space, known: Sequence[str]) -> None:
+        """A sum's part where sums are cut, else what follows the sum. `known`: index lines that stand already."""
+        if self.schedule.splits == 1:
+            self._after(space, known)
+        else:
+            part, dot = writes[0], self.sides.dot.name
+            self.lines.add(*[x for x in self._index_lines(writes, space) if x not in known])
+            self.lines.add(f"st({part.name} + z * ({size_of(part.axes)}) + {space.offset(part)}, {dot});")
+
+    def _index_lines(self, writes: Sequence[Buffer], space: Space) -> list[str]:
+        """The indices that what is read and written behind the sum needs."""
+        elements = Elements(self.program, space, None)
+        if self.schedule.splits > 1:
+            return elements.index_lines(writes, [])
+        return elements.index_lines([*self._after_loads(), *writes], self._after_ops())
 
     def _after(self, space: Space, known: Sequence[str] = (), total: str = "") -> None:
         """What follows the sum, and the stores. `known`: index lines that stand already. `total`: the sum."""
-        dot, ops, wanted = self.sides.dot, self._after_ops(), self._after_reads()
-        loads = in_order(b for b in self.stage.loads if b.value in wanted and b.value != dot.name)
+        dot, ops, loads = self.sides.dot, self._after_ops(), self._after_loads()
         elements = Elements(self.program, space, None, spelled={dot.name: total or dot.name})
         self.lines.add(*[x for x in elements.index_lines([*loads, *self.stage.writes], ops) if x not in known])
         self.lines.add(*[elements.load(b)[0] or "" for b in loads])
         self.lines.add(*[line for o in ops for line in elements.statements(o)])
         self.lines.add(*[elements.store(b)[2] or "" for b in self.stage.writes])
+
+    def _after_loads(self) -> list[Buffer]:
+        wanted = self._after_reads() - {self.sides.dot.name}
+        return in_order(b for b in self.stage.loads if b.value in wanted)
 
     def _after_ops(self) -> list[Op]:
         held = {b.value for b in self.stage.loads} | {self.sides.dot.name}

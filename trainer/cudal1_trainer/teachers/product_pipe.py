@@ -14,6 +14,7 @@ from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES, Ref
 from cudal1_trainer.teachers.element import Elements
+from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_sides import PHASED, PIPE, THREADS, Sides, phases_of
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -97,13 +98,8 @@ def copied(stage: Stage, sides: Sides, x: Ref, rows: tuple[str, ...]) -> Copied 
         inner.add(a)
         whole *= axis[a].size
     rest = [s for a, s in strides.items() if a not in inner]
-    return Copied(
-        buffer, step, _vector(ITEM_BYTES[buffer.dtype], [whole, *rest] if inner else [1]), _run(buffer, channels)
-    )
-
-
-def _run(buffer: Buffer, channels: tuple[str, ...]) -> tuple[str, ...]:
-    return buffer.axes[buffer.axes.index(channels[-1]) + 1 :]
+    vector = _vector(ITEM_BYTES[buffer.dtype], [whole, *rest] if inner else [1])
+    return Copied(buffer, step, vector, buffer.axes[buffer.axes.index(channels[-1]) + 1 :])
 
 
 def _vector(size: int, numbers: Sequence[int]) -> int:
@@ -118,7 +114,10 @@ def packed(stage: Stage, sides: Sides, name: str) -> Stage:
     """The stage with its weight read from a packed copy in the scratch `name`."""
     old = _load(stage, sides.b)
     assert old is not None
-    axes = (*sides.batch, *sides.taps, *sides.channels, *sides.n)
+    inner = (sides.n, sides.channels)
+    if _vector(ITEM_BYTES[old.dtype], [stage.program.size(sides.channels)]) == 1:
+        inner = inner[::-1]
+    axes = (*sides.batch, *sides.taps, *inner[0], *inner[1])
     new = replace(old, name=name, axes=axes, strides=None)
     swap = {old.name: new}
     loads = tuple(swap.get(b.name, b) for b in stage.loads)
@@ -131,8 +130,10 @@ def wants_packing(stage: Stage, sides: Sides) -> bool:
 
 
 def ordered(stage: Stage) -> Sides:
-    """The sides with the summed axes in the order of the larger operand."""
+    """The sides with the summed axes in the order of the larger operand, neighbours of the result along m."""
     sides = Sides(stage)
+    if not sides.a.access and memory_order(stage)[-1:] == sides.n[-1:]:
+        sides.a, sides.b, sides.m, sides.n = sides.b, sides.a, sides.n, sides.m
     held = _load(stage, sides.a)
     if held is not None:
         sides.channels = tuple(a for a in held.axes if a in sides.channels)
@@ -214,18 +215,19 @@ class PipeWriter(ProductWriter):
         assert old is not None and new is not None
         lines, name, order = Lines(), f"f{self.first}", new.axes
         space = Space(self.program, (Var("i", order),))
-        elements = Elements(self.program, space, None)
+        value = f"{old.name}[{space.offset(old) or 0}]"
         with lines.block(signature(name, THREADS, (old,), (new,))):
-            lines.add(
-                f"const int i = blockIdx.x * {THREADS} + threadIdx.x;", f"if (i >= {size_of(order)}) return;"
-            )
-            lines.add(
-                *elements.index_lines([old], []),
-                f"{new.name}[i] = {elements.address(old).replace(' + ', '[', 1)}];",
-            )
+            lines.add(f"const int i = blockIdx.x * {THREADS} + threadIdx.x;")
+            lines.add(f"if (i >= {size_of(order)}) return;")
+            lines.add(*Elements(self.program, space, None).index_lines([old], []))
+            lines.add(f"{new.name}[i] = {f'round_to<tf32>({value})' if self._rounds() else value};")
         declared = (f"{new.name} {new.dtype}[{', '.join(order)}]",)
         grid = f"cdiv({size_of(order)}, {THREADS})"
         return Kernel(name, "\n".join(lines.text), grid, str(THREADS), (old.name, new.name), declared)
+
+    def _rounds(self) -> bool:
+        """Whether packing rounds the weight, so that nobody else has to."""
+        return self.packs and self.schedule.mapping.startswith("tf32")
 
     def _depth(self) -> str:
         return size_of(self.sides.channels)
@@ -238,6 +240,7 @@ class PipeWriter(ProductWriter):
         arithmetic = self.schedule.mapping.removesuffix(PIPE).removesuffix(PHASED)
         wm, wn = warps_of(arithmetic)[bm, bn]
         copies = [copied(self.stage, sides, x, r) for x, r in ((sides.a, sides.m), (sides.b, sides.n))]
+        arithmetic += "_ready" if self._rounds() else ""
         words, self.shared_bytes = [arithmetic, bm, bn, bk, wm, wn, STAGES], 0
         for c, rows in zip(copies, (bm, bn), strict=True):
             assert c is not None
@@ -258,24 +261,35 @@ class PipeWriter(ProductWriter):
         assert c is not None
         space = self._space((Var(variable, axes), Var("tap", sides.taps)), x)
         space = replace(space, renamed={**space.renamed, **dict.fromkeys(sides.channels, "0")})
-        used = {a for _, i in x.access for _, a in i.terms} | (
-            set(space.needed_axes([c.buffer])) - set(space.renamed)
-        )
+        used = {a for _, i in x.access for _, a in i.terms}
+        used |= set(space.needed_axes([c.buffer])) - set(space.renamed)
         with lines.block(f"[&](int {parameter})"):
             lines.add(f"const int {variable} = {parameter}0 + {parameter};")
             lines.add(*self._indices(variable, axes, used, space), *self._indices("g", sides.batch, used, space))
             with lines.block(f"return [=](int{' tap' if sides.taps else ''})"):
                 places, further = self._places(x, space)
                 lines.add(*self._indices("tap", sides.taps, used, space), *places)
-                outside = [
-                    f"{variable} >= {self._size(axes)}",
-                    *self._leaves(axes),
-                    *self._leaves(sides.taps),
-                    *further,
-                ]
-                at = f"{c.buffer.name} + {space.offset(c.buffer)}".replace(" + 0)", ")")
-                at = at.removesuffix(" + 0")
+                leaves = self._leaves((*axes, *sides.taps))
+                outside = " || ".join([f"{variable} >= {self._size(axes)}", *leaves, *further])
+                at = f"{c.buffer.name} + {space.offset(c.buffer)}".replace(" + 0)", ")").removesuffix(" + 0")
                 at += f" + begin * ({self._step(c)})" if self.schedule.splits > 1 else ""
-                lines.add(f"return {' || '.join(outside)} ? nullptr : {at};")
+                lines.add(f"return {outside} ? nullptr : {at};")
             lines.text[-1] += ";"
         lines.text[-1] += ","
+
+    def _epilogue(self, writes: Sequence[Buffer]) -> None:
+        """[&](int m) { const int i = m0 + m; ... return [=](int n, float t0) { ... }; });"""
+        sides, lines = self.sides, self.lines
+        space = self._space((Var("i", sides.m), Var("j", sides.n)))
+        with lines.block("[&](int m)"):
+            lines.add("const int i = m0 + m;")
+            rows = [space.index_line(a) for a in (*sides.m, *sides.batch)]
+            known = [x for x in self._index_lines(writes, space) if x in rows]
+            if self.phases:
+                known = self._indices("i", sides.m, set(sides.m), space)
+            lines.add(*known)
+            with lines.block(f"return [=](int n, float {sides.dot.name})"):
+                lines.add("const int j = n0 + n;", f"if ({self._past()}) return;")
+                self._store(writes, space, known)
+            lines.text[-1] += ";"
+        lines.text[-1] += ");"
