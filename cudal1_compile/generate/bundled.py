@@ -20,11 +20,11 @@ from typing import Any
 import torch
 
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
-from cudal1_compile.generate.fast_llama import FastLlama
+from cudal1_compile.generate.fast_llama import Cooling, FastLlama
 from cudal1_compile.generate.linear import fast_cpu_dtype
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.quiet import without_progress_bars
-from cudal1_compile.generate.tokens import load_codec
+from cudal1_compile.generate.tokens import Codec, load_codec
 
 MODEL_DIR = Path(__file__).parent / "model"
 INDEX = "model.safetensors.index.json"
@@ -41,6 +41,7 @@ class BundledConfig:
     device: str = "cpu"
     dtype: torch.dtype | None = None  # None: bfloat16 where the device is fast at it, otherwise float32
     temperature: float | None = None  # None: as generation_config.json says, or 0.8
+    code_temperature: float = 0.1  # once the code has begun: the design is a choice, the code its consequence
     greedy_first: bool = True  # the first of n replies takes the most likely token always
 
 
@@ -53,7 +54,8 @@ class BundledGenerator:
         self.codec = load_codec(str(config.directory / "tokenizer.json"))
         model = load_model(config.directory)
         dtype = config.dtype or (torch.bfloat16 if config.device != "cpu" else fast_cpu_dtype())
-        self.sampler = FastLlama.from_model(model, torch.device(config.device), dtype)
+        cooling = Cooling(find_code_token(self.codec), config.code_temperature)
+        self.sampler = FastLlama.from_model(model, torch.device(config.device), dtype, cooling)
         self.prompts_at_once = PROMPTS_AT_ONCE if config.device == "cpu" else GPU_PROMPTS
         settings = model.generation_config
         positions = self.sampler.weights.max_positions
@@ -84,6 +86,18 @@ class BundledGenerator:
         kept = [None if late and not s.finished else self.codec.decode(s.ids) for s in found]
         groups = [kept[i * n : (i + 1) * n] for i in range(len(coded))]
         return [[text for text in group if text is not None] for group in groups]
+
+
+def find_code_token(codec: Codec) -> int:
+    """The token that opens a reply's code block; raises GeneratorError where no single token holds its `cuda`."""
+    ids = codec.encode_reply("## Code\n```cuda\n")
+    found = [i for i in ids if "cuda" in codec.decode([i])]
+    if len(found) != 1:
+        raise GeneratorError(
+            f"the tokenizer writes '```cuda' as {[codec.decode([i]) for i in ids]}: expected one token that "
+            "holds `cuda`, where sampling cools down; train the tokenizer on whole replies"
+        )
+    return found[0]
 
 
 def check_model_dir(directory: Path) -> list[Path]:

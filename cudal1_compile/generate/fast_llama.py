@@ -38,6 +38,14 @@ LEAVE_SHARE = 0.9  # finished rows leave where fewer than this share of the rows
 
 
 @dataclass(frozen=True, slots=True)
+class Cooling:
+    """A row that has generated `token` goes on at most as warm as `temperature`."""
+
+    token: int
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     ids: list[int]  # what was generated, the end token included where it was reached
     finished: bool  # False: cut off by max_new or by the deadline
@@ -46,21 +54,33 @@ class Sample:
 class FastLlama:
     """Samples from one model. Not safe for two threads at once."""
 
-    def __init__(self, weights: LlamaWeights, stage_steps: int | None = None, max_rows: int = 1024) -> None:
+    def __init__(
+        self,
+        weights: LlamaWeights,
+        stage_steps: int | None = None,
+        max_rows: int = 1024,
+        cooling: Cooling | None = None,
+    ) -> None:
         """`max_rows` bounds the memory: more samples than that are worked off one batch after the other."""
         on_cuda = weights.device.type == "cuda"
         self.weights = weights
         self.stage_steps = stage_steps or (128 if on_cuda else 48)
         self.max_rows = max_rows
+        self.cooling = cooling
         self.use_graphs = on_cuda
         self.side_stream = torch.cuda.Stream(weights.device) if on_cuda else None  # type: ignore[no-untyped-call]
 
     @classmethod
     def from_model(
-        cls, model: Any, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+        cls,
+        model: Any,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        cooling: Cooling | None = None,
     ) -> FastLlama:
         """Copies the weights of a transformers LlamaForCausalLM, so later training steps do not reach it."""
-        return cls(take_weights(model, torch.device(device) if device is not None else None, dtype))
+        weights = take_weights(model, torch.device(device) if device is not None else None, dtype)
+        return cls(weights, cooling=cooling)
 
     def sample(
         self,
@@ -135,7 +155,7 @@ class _Run:
         deadline: float | None,
     ) -> None:
         self.weights, self.stage_steps, self.use_graphs = owner.weights, owner.stage_steps, owner.use_graphs
-        self.side_stream = owner.side_stream
+        self.side_stream, self.cooling = owner.side_stream, owner.cooling
         self.max_new, self.deadline, self.generator = max_new, deadline, generator
         self.ids: list[list[int]] = [[] for _ in prompts]
         self.ended = [False] * len(prompts)
@@ -241,6 +261,7 @@ class _Run:
         made = 0
         for s in range(steps):
             r.token_R.copy_(self._pick(r.logits_RV, r.temperature_R))
+            self._cool(r)
             tokens_RS[:, s] = r.token_R
             done_R |= torch.isin(r.token_R, self.eos)
             made = s + 1
@@ -282,6 +303,12 @@ class _Run:
         noise_RV.clamp_min_(1e-30).log_().neg_().log_()
         warm_RV = logits_RV / temperature_R.clamp_min(1e-4)[:, None] - noise_RV
         return torch.where((temperature_R > 0)[:, None], warm_RV, logits_RV).argmax(-1)
+
+    def _cool(self, r: Rows) -> None:
+        """No captured graph reads the temperatures, so their tensor may be another one after each token."""
+        if self.cooling is not None:
+            cooler_R = r.temperature_R.clamp_max(self.cooling.temperature)
+            r.temperature_R = torch.where(r.token_R == self.cooling.token, cooler_R, r.temperature_R)
 
     def _hand_out(self, flat: list[int], tokens: list[list[int]]) -> None:
         eos = set(self.weights.eos_ids)

@@ -16,7 +16,7 @@ CHAT_TEMPLATE = "{% for m in messages %}<bos>{{ m['content'] }}<sep>{% endfor %}
 TEXTS = ["region v1\ndims d0=32 d1=64\n", "## Code\n```cuda\n__global__ void f() {}\n```\n"] * 20
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
+def make_tokenizer(texts: list[str] = TEXTS) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -24,7 +24,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     trainer = trainers.BpeTrainer(
         vocab_size=320, special_tokens=list(SPECIAL_TOKENS), initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", sep_token="<sep>", eos_token="<eos>"
     )

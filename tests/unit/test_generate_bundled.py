@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from generate_models import make_checkpoint
+from generate_models import make_checkpoint, make_tokenizer
 from transformers import LlamaForCausalLM
 
 from cudal1_compile.generate import bundled
-from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
+from cudal1_compile.generate.bundled import MODEL_DIR, BundledConfig, BundledGenerator, find_code_token
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.factory import make_generator
+from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.generate.transformers_local import TransformersGenerator
 
 
@@ -65,6 +66,21 @@ def test_budget_counts_in_its_own_tokens(directory: Path) -> None:
     assert generator.count_tokens("dims d0=32 d1=64") < 16
     with pytest.raises(GeneratorError, match="leaves room for"):
         generator.propose(["# " * 250], 1, 0)
+
+
+def test_sampling_cools_down_at_the_token_that_opens_the_code(directory: Path) -> None:
+    cooling = open_generator(directory, code_temperature=0.3).sampler.cooling
+    assert cooling is not None and cooling.temperature == 0.3
+    codec = load_codec(str(MODEL_DIR / "tokenizer.json"))
+    ids = codec.encode_reply("## Algorithm Design\nrows.\n## Code\n```cuda\n// launch: f0<<<1, 32>>>(in0)\n```\n")
+    assert ids.count(token := find_code_token(codec)) == 1
+    assert codec.decode(ids[: ids.index(token) + 1]).endswith("rows.\n## Code\n```cuda")
+
+
+def test_a_tokenizer_that_splits_the_word_cuda_is_refused() -> None:
+    codec = Codec(make_tokenizer(["no such word"]).backend_tokenizer)
+    with pytest.raises(GeneratorError, match="'c', 'u', 'd', 'a'.*expected one token"):
+        find_code_token(codec)
 
 
 def test_the_deadline_leaves_unfinished_replies_out(directory: Path) -> None:

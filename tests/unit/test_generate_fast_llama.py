@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from cudal1_compile.generate.fast_llama import FastLlama, group_width
+from cudal1_compile.generate.fast_llama import Cooling, FastLlama, group_width
 
 Prompts = list[list[int]]
 
@@ -119,6 +119,22 @@ def test_seed_decides_and_temperature_holds_for_its_row() -> None:
     mixed = sampler.sample([prompts[0]] * 3, 40, [0.0, 1.0, 0.0], seed=9)
     assert mixed[0] == mixed[2] == reference(model, prompts[0], 40)
     assert mixed[1] != mixed[0]
+
+
+def test_a_row_cools_down_after_its_token_and_not_before() -> None:
+    model = make_model(1, eos_token_id=None)  # no row leaves, so that each keeps its noise
+    warm = FastLlama(FastLlama.from_model(model).weights, stage_steps=7)
+    prompts = make_prompts([8, 20]) * 8
+    before = warm.sample(prompts, 40, 1.0, seed=4)
+    token = before[0][9]
+    cold = FastLlama(warm.weights, stage_steps=7, cooling=Cooling(token, 0.0)).sample(prompts, 40, 1.0, seed=4)
+    for prompt, row, old in zip(prompts, cold, before, strict=True):
+        place = row.index(token) + 1 if token in row else len(row)
+        assert row[:place] == old[:place]
+        assert row[place:] == (reference(model, prompt + row[:place], 40 - place) if place < 40 else [])
+    assert token in cold[0][:10], "the first row is meant to stay cool over several stages"
+    same = FastLlama(warm.weights, stage_steps=7, cooling=Cooling(token, 2.0)).sample(prompts, 40, 1.0, seed=4)
+    assert same == before
 
 
 def test_finished_rows_leave_and_greedy_ones_go_on() -> None:
