@@ -3,16 +3,19 @@
     seen regions -> lookup -> hit | no win | missed -> synthesis within the budget -> new | no win | missed
                                                     -> proven under other versions: the judge again -> hit | missed
 
+A no win holds for the generator that did not win: another one, a retrained model too, is asked again.
 What fails (a damaged row, no generator, no compiler, an ended budget) leaves the region missed, with the reason:
 Inductor then compiles it, and a later process tries again. Which kernels of a graph run in the end is choice.py's.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import get_args
 
 import torch
@@ -25,6 +28,7 @@ from cudal1_compile import registry
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.generate.errors import GeneratorError
+from cudal1_compile.generate.factory import stored_name
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.options import InvalidOption, Numerics, Options, allows
 from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
@@ -63,6 +67,9 @@ class Planner:
         if entry is None:
             return self._missed(seen, "no kernel yet")
         if entry.status == "no_win":
+            tried = json.loads(entry.versions_json).get("generator")
+            if self.generator_name not in (None, tried):
+                return self._missed(seen, f"no win by {tried}; {self.generator_name} was not asked yet")
             return _planned(seen, "no win", entry.reason, entry)
         if (why := why_outdated(entry, self.place.target)) is not None:
             return self._missed(
@@ -71,6 +78,10 @@ class Planner:
         if not registry.is_loadable(entry, seen.text, self.place.device):
             return self._missed(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
         return _planned(seen, "hit", "", entry)
+
+    @cached_property
+    def generator_name(self) -> str | None:
+        return stored_name(self.options.generator)
 
     def _find(self, seen: SeenRegion | PlannedRegion) -> Entry | None:
         """Kernels whose proof holds here come first."""

@@ -74,8 +74,9 @@ STAGE = StageRecipe(
 RECIPE = Recipe("toy", self_supervised=STAGE, contrastive=STAGE)
 
 
-def make_bundle(directory: Path, seed: int = 0) -> Path:
-    tokenizer = _tokenizer()
+def make_bundle(directory: Path, seed: int = 0, replies: Sequence[str] = REPLIES) -> Path:
+    """`replies`: each as often as it stands there; at most 16."""
+    tokenizer = _tokenizer(replies)
     torch.manual_seed(seed)
     loss = ReplyLoss(build_model(ModelRecipe(32, 1, 2, 1, 64, 1024), len(tokenizer)))
     optimizer = torch.optim.AdamW(loss.parameters(), 1e-2)
@@ -85,7 +86,7 @@ def make_bundle(directory: Path, seed: int = 0) -> Path:
     rng = random.Random(seed)
     for _ in range(60):
         prompts = [codec.encode_prompt(f"{HOST.facts()}\n{rng.choice(TASKS)}") for _ in range(16)]
-        rows = [Row([*p, *codec.encode_reply(REPLIES[i % 4])], len(p)) for i, p in enumerate(prompts)]
+        rows = [Row([*p, *codec.encode_reply(replies[i % len(replies)])], len(p)) for i, p in enumerate(prompts)]
         batch = make_batch(rows, padded_length(max(len(r.ids) for r in rows)))
         places, ids = targets(batch)
         value = loss(*(torch.from_numpy(x.astype("int64")) for x in (batch.tokens, places, ids)))
@@ -96,7 +97,7 @@ def make_bundle(directory: Path, seed: int = 0) -> Path:
     return directory
 
 
-def _tokenizer() -> PreTrainedTokenizerFast:
+def _tokenizer(replies: Sequence[str]) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -105,7 +106,7 @@ def _tokenizer() -> PreTrainedTokenizerFast:
         vocab_size=400, special_tokens=list(SPECIAL_TOKENS), initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator([f"{HOST.facts()}\n{TASKS[0]}"] * 4, trainer)
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (*REPLIES, "cuda")])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("cuda", *dict.fromkeys(replies))])
     names = dict(zip(("pad_token", "bos_token", "sep_token", "eos_token"), SPECIAL_TOKENS, strict=True))
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)  # type: ignore[no-untyped-call]
 

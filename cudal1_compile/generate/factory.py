@@ -41,6 +41,21 @@ def make_generator(wanted: str | Generator, device: str = "cpu") -> Generator:
     )
 
 
+def stored_name(wanted: str | Generator) -> str | None:
+    """The generator's name as attempts and no wins store it; None where only loading the model would tell."""
+    if not isinstance(wanted, str):
+        return wanted.name
+    from cudal1_compile.generate.bundled import MODEL_DIR, check_model_dir, model_digest
+
+    directory = MODEL_DIR if wanted == "bundled" else Path(wanted).expanduser()
+    try:
+        if directory.is_dir() and _is_own(directory):
+            return f"bundled:{model_digest(check_model_dir(directory))[:12]}"
+    except GeneratorError:  # making it says so, once it is needed
+        pass
+    return None
+
+
 def _make_client(wanted: str) -> Generator:
     from cudal1_compile.generate.openai_client import OpenAIConfig, OpenAIGenerator
 

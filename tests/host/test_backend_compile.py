@@ -126,6 +126,16 @@ def test_written_once_and_found_again(capsys: pytest.CaptureFixture[str], cudal1
     assert entry.status == "kernel" and entry.image
 
 
+def test_a_no_win_holds_for_the_generator_that_did_not_win(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for generator in (Fixed("syntax error"), Fixed("st(out0, 1.0f);"), OneReply()):  # two of one name
+        forget()
+        check(compile_(generator))
+        said.append(summary(capsys))
+    line = "cudal1: regions: 1, hit 0, new {}, no win {}"
+    assert said == [line.format(0, 1), line.format(0, 1), line.format(1, 0)]
+
+
 def test_the_backward_has_kernels_too(capsys: pytest.CaptureFixture[str]) -> None:
     fast = compile_(OneReply())
     x = torch.randn(32, 64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The ablation of the trainer's stages: figures from known rows, finalists, parts, all of it on the host target."""
+"""The ablation of the trainer's stages: figures of known rows, finalists, parts, all of it on the host target."""
 
 from __future__ import annotations
 

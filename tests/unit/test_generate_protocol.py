@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
+from generate_models import make_checkpoint
 
 from cudal1_compile.generate.errors import GeneratorError, GeneratorTimeout, ModelMissing
+from cudal1_compile.generate.factory import make_generator, stored_name
 from cudal1_compile.generate.protocol import propose_within, token_counter
 
 
@@ -82,3 +85,9 @@ def test_a_wrong_number_of_answers_is_told() -> None:
 def test_tokens_are_estimated_on_the_safe_side() -> None:
     count = token_counter(Scripted(lambda p, n: []))
     assert count("x" * 1000) >= 400
+
+
+def test_a_name_is_told_without_loading_the_model(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "own")
+    assert stored_name(str(tmp_path / "own")) == make_generator(str(tmp_path / "own")).name
+    assert stored_name(str(tmp_path)) is None and stored_name("http://localhost:1/v1#model=m") is None
