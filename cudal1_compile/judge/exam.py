@@ -210,7 +210,7 @@ def _other_sizes(program: Program, free: Sequence[Axis]) -> Iterator[Mapping[str
 
 
 def _long_axis(program: Program, axis: Axis, free: Sequence[Axis], rest: int) -> Mapping[str, int]:
-    """One axis longer than any block has threads, the other free ones short; nothing where that is too much work."""
+    """One axis longer than any block has threads, the other free ones short; none where that is too much work."""
     sizes = dict.fromkeys((a.name for a in free), rest) | {axis.name: BEYOND_ANY_BLOCK}
     resized = tuple(replace(a, size=sizes.get(a.name, a.size)) for a in program.axes)
     fits = tensor_elements(replace(program, axes=resized)) <= max(SMALL_ELEMENTS, 2 * tensor_elements(program))

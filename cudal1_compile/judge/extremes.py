@@ -25,7 +25,9 @@ _LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)
 _OWN_INFINITIES = ("mean", "var", "logsumexp")
 _SHORT = 8  # operations
 _DENORMAL = {"f16": 3e-7, "f64": 1e-310}
-WIDE_INTEGERS = {"i64": 1 << 40, "i32": 1 << 20, "i16": 1 << 14, "i8": 127}
+# bits of large integers: beyond the exact ones of f64 and f32
+_WIDE_BITS = {"i64": 54, "i32": 26, "i16": 14, "i8": 6}
+_FEWER_BITS = 14  # of every second large one: no double's, but a float's
 
 
 def reduced_dims(program: Program, item: Input) -> list[int]:
@@ -50,14 +52,17 @@ def with_magnitudes(program: Program, item: Input, x: Tensor, generator: torch.G
 
 
 def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
-    """One NaN or infinity in some lines; others are -inf all along, at first or at last, as masks are.
+    """One NaN or infinity in some lines; others are -inf all along, at first or at last, as masks are, or zero.
 
-    Where nothing is reduced: every kind of odd value, also zeros of both signs, denormals and huge ones.
+    Where nothing is reduced: every kind of odd value, also zeros of both signs, denormals and huge ones. Within a
+    domain: the values at its ends.
     """
-    if item.domain != ANY or x.dim() == 0:
+    if x.dim() == 0:
         return x
     line = lines(program, item, x)
     order = torch.randperm(line.numel(), generator=generator, device=x.device)[line]
+    if item.domain != ANY:
+        return _at_ends(program, item, x, order)
     if line.numel() == x.numel():
         kinds = _odd_values(program, item, x)
         return torch.where(order % 4 == 0, kinds[order // 4 % len(kinds)], x)
@@ -70,7 +75,32 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
         return x
     before = _start(program, item, x, generator)
     masked = ((kind == 3) & before) | ((kind == 5) & ~before) | (order % 16 == 1)
-    return x.masked_fill(place & (kind == 2), torch.inf).masked_fill(masked, -torch.inf)
+    x = x.masked_fill(place & (kind == 2), torch.inf).masked_fill(masked, -torch.inf)
+    # what is skipped once a product is zero, or for a factor that is: 0 * NaN is NaN
+    along = _along(program, item, x)
+    spoilt = (along == along.max()) & (order % 16 == 6)
+    return torch.where(kind == 6, torch.where(spoilt, torch.nan, 0.0), x)
+
+
+def _at_ends(program: Program, item: Input, x: Tensor, order: Tensor) -> Tensor:
+    """Every fourth line becomes what inputs.py maps to an end of the domain."""
+    ends = [0.0] if None in (item.domain.lo, item.domain.hi) else [-torch.inf, torch.inf]
+    if any(op.fn in _OWN_INFINITIES for op in program.ops):
+        return x
+    pick = torch.tensor(ends, device=x.device, dtype=torch.float64)[order // 4 % len(ends)]
+    return torch.where(order % 4 == 0, pick, x)
+
+
+def wide_integers(dtype: str, shape: list[int], generator: torch.Generator) -> Tensor:
+    """Half of any size, half hardly different ones, which only narrower arithmetic takes for equal."""
+    bits = _WIDE_BITS[dtype]
+
+    def draw(low: int, high: int) -> Tensor:
+        return torch.randint(low, high, shape, generator=generator, device=generator.device)
+
+    sign = 1 - 2 * draw(0, 2)
+    large = torch.where(draw(0, 2) == 0, 1 << bits, 1 << max(0, bits - _FEWER_BITS))
+    return torch.where(draw(0, 2) == 0, sign * large + draw(-4, 5), draw(-(1 << bits), (1 << bits) + 1))
 
 
 def is_for_finite_values(program: Program) -> bool:

@@ -120,12 +120,11 @@ def block_mask(shape: list[int], generator: torch.Generator) -> Tensor:
 def _edges(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
     """Values at, next to and around every literal, zero and one included; the rest normal, and sixteenths.
 
-    In every second line one such value stands among small ones, so that it alone decides an any() or a maximum.
+    In every second line one such value stands alone, so that it alone decides an any(), an all() or a maximum.
     """
-    literals = {0.0, 1.0, -1.0, 0.5}
-    for op in program.ops:
-        literals |= {float(o.value) for o in op.operands if isinstance(o, Literal) and math.isfinite(o.value)}
-    centre = torch.tensor(sorted(v for v in literals if abs(v) < 1e6), device=x.device, dtype=torch.float64)
+    own = {float(o.value) for op in program.ops for o in op.operands if isinstance(o, Literal)}
+    own = {v for v in own if abs(v) < 1e6}
+    centre = torch.tensor(sorted(own | {0.0, 1.0, -1.0, 0.5}), device=x.device, dtype=torch.float64)
     shape = list(x.shape)
 
     def draw(count: int) -> Tensor:
@@ -142,12 +141,18 @@ def _edges(program: Program, item: Input, x: Tensor, generator: torch.Generator)
     line = lines(program, item, x)
     if not 1 < line.numel() < x.numel():
         return found
-    turn = line // 2
-    at = centre[turn % len(centre)]
-    beside = (turn // len(centre) + 1) % 3 - 1  # on it first, then next to it
-    decisive = at + beside * (2.0 * UNIT[item.dtype] * at.abs()).clamp_min(1e-30)
-    alone = torch.where(one_a_line(program, item, x, generator), decisive, 0.01 * x)
+    alone = _decisive_lines(item, x, line // 2, centre, one_a_line(program, item, x, generator))
     return torch.where(line % 2 == 1, alone, found)
+
+
+def _decisive_lines(item: Input, x: Tensor, turn: Tensor, centre: Tensor, place: Tensor) -> Tensor:
+    """At `place` a value on a literal, then next to it; the others are small, all below it or all above it."""
+    at = centre[turn % len(centre)]
+    side = turn // len(centre) % 3
+    beside = (turn // len(centre) // 3 + 1) % 3 - 1
+    decisive = at + beside * (2.0 * UNIT[item.dtype] * at.abs()).clamp_min(1e-30)
+    others = torch.where(side == 0, at - x.abs(), torch.where(side == 1, 0.01 * x, at + x.abs()))
+    return torch.where(place, decisive, others)
 
 
 def _along_reductions(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.extremes import EXTREMES, MAGNITUDES, WIDE_INTEGERS
+from cudal1_compile.judge.extremes import EXTREMES, MAGNITUDES, wide_integers
 from cudal1_compile.judge.floats import MIXED, block_mask, coherent_mantissa, float_values
 from cudal1_compile.judge.indices import indexed_axes, markers
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
@@ -31,6 +31,8 @@ DISTRIBUTIONS = (
 ALONG_ROWS = ("uniform_rows", "near_rows")  # like "normal" where nothing is reduced
 FULL_SIZE = ("normal", "coherent", MIXED, MAGNITUDES)  # for regions so large that a dozen full runs cost too much
 HUGE = ("coherent", MIXED)  # for regions so large that memory is short
+OPEN_MARGIN = 1e-3  # from an open bound of a domain; float16 can hold it
+TINIEST = {"f16": 6.2e-5}  # normal numbers; of other formats far smaller ones
 FEW_INTEGERS = ("integers", "offset")  # of which equal ones are often met, whatever the domain
 
 
@@ -88,7 +90,8 @@ def _values(
     x = _into_domain(float_values(program, item, shape, distribution, generator), item.domain, distribution)
     if distribution == "coherent":
         x = _clip(coherent_mantissa(x), item.domain)
-    return _clip(x.to(dtype), item.domain)
+    margin = TINIEST.get(item.dtype, 1e-30) if distribution == MAGNITUDES and item.domain.lo == 0 else OPEN_MARGIN
+    return _clip(x.to(dtype), item.domain, margin)
 
 
 def _booleans(shape: list[int], distribution: str, generator: torch.Generator) -> Tensor:
@@ -122,8 +125,7 @@ def _integers(
         pick = torch.randint(0, 2, shape, generator=generator, device=generator.device)
         return torch.where(torch.rand(shape, generator=generator, device=generator.device) < 0.3, ends[pick], x)
     if distribution in (MAGNITUDES, MIXED) and lo < 0 < hi:
-        wide = WIDE_INTEGERS[item.dtype]
-        return torch.randint(-wide, wide + 1, shape, generator=generator, device=generator.device)
+        return wide_integers(item.dtype, shape, generator)
     if distribution == "blocks" and shape:
         first = torch.randint(lo, hi + 1, [1] * len(shape), generator=generator, device=generator.device)
         return torch.where(block_mask(shape, generator), x, first)
@@ -156,16 +158,16 @@ def _into_domain(x: Tensor, domain: Domain, distribution: str) -> Tensor:
     if lo is not None and hi is not None:
         return lo + (hi - lo) * torch.sigmoid(x if distribution != "offset" else x - 5.0)
     if lo is not None:
-        return lo + (x.abs() + 1e-3 if domain.lo_open else x.abs())
+        return lo + (x.abs() + OPEN_MARGIN if domain.lo_open and distribution != MAGNITUDES else x.abs())
     assert hi is not None
     return hi - x.abs()
 
 
-def _clip(x: Tensor, domain: Domain) -> Tensor:
-    """Clips into the closed domain; an open lower bound is left by a margin that float16 can hold."""
+def _clip(x: Tensor, domain: Domain, margin: float = OPEN_MARGIN) -> Tensor:
+    """Clips into the closed domain; an open lower bound is left by a margin, relative where it is over 1."""
     lo, hi = domain.lo, domain.hi
     if lo is None and hi is None:
         return x
     if lo is not None and domain.lo_open:
-        lo += max(abs(lo), 1.0) * 1e-3
+        lo += max(abs(lo), 1.0) * margin
     return x.clamp(lo, hi)

@@ -7,7 +7,7 @@ import torch
 
 from cudal1_compile.judge import floats
 from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.extremes import NONFINITE
+from cudal1_compile.judge.extremes import MAGNITUDES, NONFINITE
 from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.indices import indexed_axes, markers
 from cudal1_compile.judge.inputs import DISTRIBUTIONS, make_inputs
@@ -47,6 +47,9 @@ out1 f32[] = t7
 """)
 
 
+PRODUCT = "region v1\ndims d0=40 d1=9\nin0 f32[d0,d1]\nt0 f32[d0] = prod(in0) over d1\nout0 f32[d0] = t0\n"
+
+
 @pytest.mark.parametrize("distribution", [*DISTRIBUTIONS, "small", MIXED])
 def test_values_lie_in_their_domains(distribution: str) -> None:
     x = make_inputs(DOMAINS, distribution, 5, CPU)
@@ -57,6 +60,29 @@ def test_values_lie_in_their_domains(distribution: str) -> None:
     assert bool(((x[4] >= 0) & (x[4] < 7)).all())
     assert bool(((x[5] > 0) & (x[5] <= 1)).all())
     assert [t.dtype for t in x[3:8]] == [torch.bfloat16, torch.int64, torch.float16, torch.bool, torch.uint8]
+
+
+def test_the_ends_of_a_domain_are_tried_and_small_values_next_to_an_open_end() -> None:
+    ends, small = (make_inputs(DOMAINS, d, 5, CPU) for d in (NONFINITE, MAGNITUDES))
+    assert bool((ends[1] == 0).any())
+    assert bool((ends[2] == 1).any()) and bool((ends[2] == -1).any())
+    assert 0 < float(small[0].min()) < 1e-7
+
+
+@pytest.mark.parametrize("dtype", ["i64", "i32"])
+def test_large_integers_are_not_exact_in_floats_and_are_often_nearly_equal(dtype: str) -> None:
+    text = f"region v1\ndims d0=4096\nin0 {dtype}[d0]\nin1 {dtype}[d0]\n"
+    program = parse_program(text + "t0 bool[d0] = eq(in0, in1)\nout0 bool[d0] = t0\n")
+    a, b = make_inputs(program, MAGNITUDES, 5, CPU)
+    assert int(((a != b) & (a.float() == b.float())).sum()) > 50
+    wide = torch.float64 if dtype == "i64" else torch.float32
+    assert int((a.to(wide).long() != a).sum()) > 500
+
+
+def test_lines_of_zeros_end_in_nan_or_zero() -> None:
+    (x,) = make_inputs(parse_program(PRODUCT), NONFINITE, 5, CPU)
+    zero = (x[:, :-1] == 0).all(1)
+    assert bool(x[zero, -1].isnan().any()) and bool((x[zero, -1] == 0).any())
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:

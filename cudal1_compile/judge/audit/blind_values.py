@@ -142,7 +142,14 @@ NONFINITE: tuple[Attack, ...] = (
     changed(
         "logsumexp of an infinite row is NaN", "C9", "logsumexp", ("isinf(m) ? m : m + logf(s)", "m + logf(s)")
     ),
-    changed("product stops at zero", "C9", "row_prod", ("p *= a[i]", "if (p != 0.0f) p *= a[i]")),
+    changed(
+        "product stops at zero",
+        "C9",
+        "row_prod",
+        ("p *= a[i]", "if (p != 0.0f) p *= a[i]"),
+        ("<<<d0, 128>>>", "<<<d0, 32>>>"),  # with 128 threads each has one factor
+        ("i += 128", "i += 32"),
+    ),
     changed(
         "f16 row sum saturates", "C9", "sum_f16", ("st(o + row, s)", "st(o + row, fminf(fmaxf(s, -65504), 65504))")
     ),
