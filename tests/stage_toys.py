@@ -106,7 +106,7 @@ def _tokenizer(replies: Sequence[str]) -> PreTrainedTokenizerFast:
         vocab_size=400, special_tokens=list(SPECIAL_TOKENS), initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator([f"{HOST.facts()}\n{TASKS[0]}"] * 4, trainer)
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("cuda", *dict.fromkeys(replies))])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (*dict.fromkeys(replies), "cuda")])
     names = dict(zip(("pad_token", "bos_token", "sep_token", "eos_token"), SPECIAL_TOKENS, strict=True))
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)  # type: ignore[no-untyped-call]
 
