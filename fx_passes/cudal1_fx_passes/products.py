@@ -73,6 +73,29 @@ def match_convolution(program: Program, op: Op) -> Convolution | None:
     return None
 
 
+def contracts(program: Program, op: Op) -> bool:
+    """Whether both operands of a `dot` are read in place and have all axes that are summed."""
+    refs = [x for x in op.operands if isinstance(x, Ref) and not x.access]
+    return len(refs) == 2 and all(set(op.over) <= set(program.value_axes[x.name]) for x in refs)
+
+
+def library_convolution(program: Program, op: Op) -> Convolution | None:
+    """The convolution that torch should run for a `dot`: also of size 1, where only convolutions may use TF32."""
+    if not contracts(program, op):
+        return match_convolution(program, op)
+    if op.fn != "dot_tf32" or torch.backends.cuda.matmul.allow_tf32:
+        return None
+    a, b = (x for x in op.operands if isinstance(x, Ref))
+    held, other = program.value_axes[a.name], program.value_axes[b.name]
+    swapped = len(other) > len(held)
+    read, weight = ((b, other), (a, held)) if swapped else ((a, held), (b, other))
+    channels = min(read[1].index(axis) for axis in op.over)
+    spatial = tuple(Spatial(x, x, "", 1, 1, 0) for x in read[1][channels:] if x not in weight[1])
+    if not 0 < len(spatial) <= MAX_SPATIAL:
+        return None
+    return _sort_axes(program, op, read[0], weight[0], spatial, swapped, False)
+
+
 def run_convolution(program: Program, op: Op, c: Convolution, operands: tuple[Any, Any]) -> Any:
     """The convolution of two tensors (or proxies), dims of operands and result in the program's axis order."""
     refs = [x.name for x in op.operands if isinstance(x, Ref)]

@@ -12,34 +12,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.nn import functional as F
 
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.products import match_convolution, run_convolution
+from cudal1_fx_passes.pooling import AVG_POOL, MAX_POOL, Window, pooling_windows
+from cudal1_fx_passes.products import contracts, library_convolution, run_convolution
 from cudal1_fx_passes.program import Index, Literal, Op, Operand, Program, Ref
-
-_MAX_POOL: dict[int, Callable[..., Tensor]] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
-_AVG_POOL: dict[int, Callable[..., Tensor]] = {2: F.avg_pool2d, 3: F.avg_pool3d}
+from cudal1_fx_passes.slices import slices_of
 
 _TENSORS_ONLY = ("fma", "maximum", "minimum", "logical_and", "logical_or", "logical_xor")  # take no numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One pooled axis: output index * stride + window index * dilation - padding."""
-
-    read: str  # axis of what is read
-    out: str
-    window: str
-    stride: int
-    dilation: int
-    padding: int
 
 
 def to_aten(program: Program) -> fx.GraphModule:
@@ -162,22 +147,35 @@ class _Builder:
         return x
 
     def _dot(self, op: Op) -> fx.Node:
-        convolution = match_convolution(self.program, op)
+        convolution = library_convolution(self.program, op)
         if convolution is not None:
             tracer = fx.proxy.GraphAppendingTracer(self.graph)
             proxies = [fx.Proxy(self.nodes[x.name], tracer) for x in op.operands if isinstance(x, Ref)]
             made: fx.Node = run_convolution(self.program, op, convolution, (proxies[0], proxies[1])).node
             return made
-        if any(isinstance(x, Literal) or x.access for x in op.operands):
+        if not contracts(self.program, op):
             span = self._span(op)
             read = [self._operand(op, i, x, span) for i, x in enumerate(op.operands)]
             spread = [self._spread(self._masked(*r, 0.0, op), span) for r in read]
             return self._call(torch.sum, self._call(torch.mul, *spread), [span.index(a) for a in op.over])
-        names = [x.name for x in op.operands if isinstance(x, Ref)]
-        letters = {axis: chr(ord("a") + i) for i, axis in enumerate(self._span(op))}
-        held = [self.program.value_axes[n] for n in names]
-        words = ["".join(letters[a] for a in axes) for axes in (*held, op.axes)]
-        return self._call(torch.einsum, f"{words[0]},{words[1]}->{words[2]}", *(self.nodes[n] for n in names))
+        return self._contract(op, *(x.name for x in op.operands if isinstance(x, Ref)))
+
+    def _contract(self, op: Op, left: str, right: str) -> fx.Node:
+        """One matrix product, batched over the axes that both operands keep."""
+        a, b = (self.program.value_axes[name] for name in (left, right))
+        batch = tuple(x for x in op.axes if x in a and x in b)
+        rows, columns = (tuple(x for x in op.axes if x in held and x not in batch) for held in (a, b))
+
+        def matrix(name: str, *parts: tuple[str, ...]) -> fx.Node:
+            wanted = tuple(x for part in (batch, *parts) for x in part)
+            turned = self._permuted(self.nodes[name], self.program.value_axes[name], wanted)
+            sizes = [self.program.size(part) for part in ((batch, *parts) if batch else parts)]
+            return self._call(torch.reshape, turned, sizes)
+
+        call = torch.bmm if batch else torch.mm
+        made = self._call(call, matrix(left, rows, op.over), matrix(right, op.over, columns))
+        axes = (*batch, *rows, *columns)
+        return self._permuted(self._call(torch.reshape, made, self._sizes(axes)), axes, op.axes)
 
     def _masked(self, x: fx.Node, inside: fx.Node | None, fill: float, op: Op) -> fx.Node:
         if inside is None:
@@ -195,6 +193,8 @@ class _Builder:
         held = self.program.value_axes[x.name]
         if not x.access:
             return self._aligned(self.nodes[x.name], held, span), None
+        if (sliced := self._sliced(op, x, held, span)) is not None:
+            return sliced, None
         access = dict(x.access)
         name = f"{op.name}_{position}"
         places: list[fx.Node] = []
@@ -212,6 +212,23 @@ class _Builder:
         if inside is None or bool(inside.all()):
             return got, None
         return got, self._constant(f"{name}_inside", inside)
+
+    def _sliced(self, op: Op, x: Ref, held: tuple[str, ...], span: tuple[str, ...]) -> fx.Node | None:
+        """The operand by slices, padded where a pointwise operation reads outside; else None."""
+        found = slices_of(self.program, x, padded=OPS[op.fn].kind is Kind.POINTWISE)
+        if found is None:
+            return None
+        made = self.nodes[x.name]
+        for dim, (axis, s) in enumerate(zip(held, found, strict=True)):
+            if (s.start, s.stop, s.step) != (0, self.program.axis[axis].size, 1):
+                made = self._call(torch.ops.aten.slice.Tensor, made, dim, s.start, s.stop, s.step)
+        if any(s.before or s.after for s in found):
+            pads = [n for s in reversed(found) for n in (s.before, s.after)]
+            made = self._call(torch.constant_pad_nd, made, pads)
+        single = tuple(dim for dim, s in enumerate(found) if not s.out)
+        made = self._call(torch.squeeze, made, single) if single else made
+        axes = tuple(s.out for s in found if s.out)
+        return self._aligned(self._permuted(made, axes, tuple(a for a in span if a in axes)), axes, span)
 
     def _aligned(self, x: fx.Node, held: tuple[str, ...], span: tuple[str, ...]) -> fx.Node:
         for i, axis in enumerate(span):
@@ -242,50 +259,16 @@ class _Builder:
         x = self._permuted(self.nodes[operand.name], held, (*batch, *read))
         x = self._call(torch.reshape, x, [-1, 1, *self._sizes(tuple(read))])
         kernel, stride, padding, dilation = zip(
-            *((self.program.axis[w.window].size, w.stride, w.padding, w.dilation) for w in windows), strict=True
+            *(
+                (self.program.size((w.window,) if w.window else ()), w.stride, w.padding, w.dilation)
+                for w in windows
+            ),
+            strict=True,
         )
         if op.fn == "amax":
-            x = self._call(_MAX_POOL[len(windows)], x, kernel, stride, padding, dilation)
+            x = self._call(MAX_POOL[len(windows)], x, kernel, stride, padding, dilation)
         else:
             divisor = {"divisor_override": 1} if op.fn == "sum" else {"count_include_pad": False}
-            x = self._call(_AVG_POOL[len(windows)], x, kernel, stride, padding, **divisor)
+            x = self._call(AVG_POOL[len(windows)], x, kernel, stride, padding, **divisor)
         out = (*batch, *(w.out for w in windows))
         return self._permuted(self._call(torch.reshape, x, self._sizes(out)), out, op.axes)
-
-
-def pooling_windows(program: Program, op: Op) -> tuple[Window, ...] | None:
-    """The windows of an operation that torch's pooling computes, in the order of the read axes; else None."""
-    operand = op.operands[0] if op.operands else None
-    if op.fn not in ("amax", "mean", "sum") or not isinstance(operand, Ref) or not operand.access:
-        return None
-    if not program.value_dtype[operand.name].endswith(("f32", "f16", "f64")):  # f32, bf16, f16, f64
-        return None
-    windows = []
-    for axis, index in operand.access:
-        window = _window(program, axis, index, op)
-        if window is None:
-            return None
-        windows.append(window)
-    if {w.window for w in windows} != set(op.over) or {w.out for w in windows} & set(
-        program.value_axes[operand.name]
-    ) - {w.read for w in windows}:
-        return None
-    known = _MAX_POOL if op.fn == "amax" else _AVG_POOL
-    if len(windows) not in known or (op.fn != "amax" and any(w.dilation != 1 for w in windows)):
-        return None
-    order = {a.name: i for i, a in enumerate(program.axes)}
-    return tuple(sorted(windows, key=lambda w: order[w.read]))
-
-
-def _window(program: Program, axis: str, index: Index, op: Op) -> Window | None:
-    if index.value is not None or index.divisor != 1 or len(index.terms) != 2 or index.offset > 0:
-        return None
-    (c0, a0), (c1, a1) = sorted(index.terms, key=lambda term: term[1] in op.over)
-    if a0 in op.over or a1 not in op.over or c0 < 1 or c1 < 1:
-        return None
-    size, kernel, padding = program.axis[axis].size, program.axis[a1].size, -index.offset
-    if padding * 2 > kernel:
-        return None
-    if (size + 2 * padding - c1 * (kernel - 1) - 1) // c0 + 1 != program.axis[a0].size:
-        return None
-    return Window(axis, a0, a1, c0, c1, padding)

@@ -81,7 +81,27 @@ def test_transposed_convolutions(stride: int, extra: int) -> None:
 def test_matrix_and_batched_products_are_contractions() -> None:
     text = "region v1\ndims d0=2 d1=3 d2=4 d3=5\nin0 f32[d0,d1,d2]\nin1 f32[d0,d3,d2]\n"
     text += "t0 f32[d0,d1,d3] = dot(in0, in1) over d2\nout0 f32[d0,d3,d1] = t0\n"
-    assert "einsum" in check(parse_program(text), tensor(2, 3, 4), tensor(2, 5, 4, seed=1))
+    assert "bmm" in check(parse_program(text), tensor(2, 3, 4), tensor(2, 5, 4, seed=1))
+
+
+def test_only_a_convolution_of_size_1_may_use_tf32_where_matrix_products_may_not() -> None:
+    text = "region v1\ndims d0=2 d1=3 d2=20 d3=5\nin0 f32[d0,d1,d2]\nin1 f32[d3,d1]\n"
+    text += "t0 f32[d0,d2,d3] = dot_tf32(in0, in1) over d1\nout0 f32[d0,d3,d2] = t0\n"
+    program, x, w = parse_program(text), tensor(2, 3, 20), tensor(5, 3, seed=1)
+    names = " ".join(str(n.target) for n in to_aten(program).graph.nodes)
+    assert "conv1d" in names
+    torch.testing.assert_close(to_aten(program)(x, w)[0], F.conv1d(x, w[..., None]))
+    assert "mm" in check(parse_program(text.replace("dot_tf32", "dot")), x, w)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        assert "conv1d" not in " ".join(str(n.target) for n in to_aten(program).graph.nodes)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def test_a_factor_without_the_summed_axis_is_right() -> None:
+    text = "region v1\ndims d0=2 d1=3\nin0 f32[d0,d1]\nin1 f32[d0]\n"
+    check(parse_program(text + "t0 f32[d0] = dot(in0, in1) over d1\nout0 f32[d0] = t0\n"), tensor(2, 3), tensor(2))
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.pooling import pooling_windows
 from cudal1_fx_passes.text import parse_program
-from cudal1_fx_passes.to_aten import pooling_windows, to_aten
+from cudal1_fx_passes.to_aten import to_aten
 
 TEXT = """region v1
 dims d0=4 d1=8 d2=6 d3=6 d4=3 d5=3 k0=3 k1=3
@@ -63,6 +66,51 @@ def test_pooling_is_torchs_own() -> None:
     torch.testing.assert_close(got[5], F.avg_pool2d(y, 3, 2, 1, count_include_pad=False))
     assert pooling_windows(program, program.op["t1"]) is not None
     assert pooling_windows(program, program.op["t12"]) is None
+
+
+def test_windows_of_one_element_are_pooled_too() -> None:
+    program = parse_program(
+        "region v1\ndims d0=3 d1=4 d2=6 d3=6 d4=4 d5=3 d6=3 k0=2 k1=2\nin0 f32[d0,d1,d2,d3]\n"
+        "t0 f32[d0,d4,d5,d6] = amax(in0[d1=d4, d2=2*d5+k0, d3=2*d6+k1]) over k0,k1\nout0 f32[d0,d4,d5,d6] = t0\n"
+    )
+    x = torch.randn(3, 4, 6, 6, generator=torch.Generator().manual_seed(3))
+    run = to_aten(program)
+    assert torch.equal(run(x)[0], F.max_pool3d(x, (1, 2, 2)))
+    assert not _calls_index(run)
+
+
+def _calls_index(run: torch.fx.GraphModule) -> bool:
+    return any(n.target is operator.getitem for n in run.graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("made", "axes", "what"),
+    [
+        ("where(t1, in0[d1=d2+4], in1[d3=d2-2])", "d0,d2", "cat of a slice and another tensor"),
+        ("neg(in0[d1=2*d3])", "d0,d3", "every second"),
+        ("mul(in0[d1=5], in1)", "d0,d3", "one place"),
+        ("add(in0[d1=d3, d0=d4], in1)", "d0,d3,d4", "axes renamed and turned"),
+    ],
+)
+def test_slices_are_no_index(made: str, axes: str, what: str) -> None:
+    head = "region v1\ndims d0=3 d1=6 d2=5 d3=3 d4=3\nin0 f32[d0,d1]\nin1 f32[d0,d3]\n"
+    places = "t0 i64[d2] = iota() along d2\nt1 bool[d2] = lt(t0, 2)\n"
+    program = parse_program(f"{head}{places}t2 f32[{axes}] = {made}\nout0 f32[{axes}] = t2\n")
+    g = torch.Generator().manual_seed(3)
+    inputs = [torch.randn(3, 6, generator=g), torch.randn(3, 3, generator=g)]
+    run = to_aten(program)
+    assert not _calls_index(run), what
+    for expected, actual in zip(evaluate(program, inputs), run(*inputs), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+def test_reductions_beyond_the_bounds_leave_out_what_is_outside() -> None:
+    program = parse_program(
+        "region v1\ndims d0=3 d1=6 d2=6\nin0 f32[d0,d1]\n"
+        "t0 f32[d0] = amin(in0[d1=d2-2]) over d2\nout0 f32[d0] = t0\n"
+    )
+    x = torch.rand(3, 6) + 1.0
+    torch.testing.assert_close(to_aten(program)(x)[0], x[:, :4].amin(1))
 
 
 def test_a_choice_between_two_literals_keeps_its_dtype() -> None:
