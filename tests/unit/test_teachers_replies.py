@@ -82,6 +82,8 @@ def test_outlines_follow_what_is_stored_down_to_memory(family: str) -> None:
             assert list(lines) == list(bodies), reply.design
             for name, body in bodies.items():
                 check_outline(lines[name], body)
+                order = re.findall(rf"^{name}> (.*)$", reply.design, flags=re.M)
+                check_order(order[0].split(), body)
             stored = set(re.findall(r"(?:^| )\*?(out\d+)=", " ".join(lines.values()), flags=re.M))
             assert stored == {o.name for o in program.outputs}, reply.design
 
@@ -94,6 +96,15 @@ def check_outline(line: str, body: str) -> None:
     assert set(NAMES.findall(line)) == set(NAMES.findall(body)), f"{body}\n{line}"
 
 
+def check_order(words: list[str], body: str) -> None:
+    """Every value and every store of the kernel, where the code has it, in as many loops."""
+    assert words.count("{") == words.count("}") == len(re.findall(r"\{$", body, flags=re.M))
+    value, at = r"t\d+(?:x\d+)?", r"(?:\[\w\])*"
+    statements = rf"\b({value}){at} =[^=]|vload<\d+>\(.*, ({value}){at}\);|\bv?st(?:ore<\d+>)?\((\w+)"
+    found = [w for w in words if re.fullmatch(r"t\d+(?:x\d+)?|out\d+|s\d+", w)]
+    assert found == ["".join(names) for names in re.findall(statements, body)], f"{body}\n{words}"
+
+
 def test_an_outline_word_by_word() -> None:
     reply = write_reply(parse_program(BACKWARD), parse_schedule("split/block.4.128.r;split_tile.1.256.s16"))
     assert reply is not None
@@ -101,9 +112,12 @@ def test_an_outline_word_by_word() -> None:
         "split.",
         "stage 0 over d1: block, vector 4, block 128, registers",
         "f0: *out0=t4 s0=t2 t4=t0 t3=*a1 t2 t1 t0=*a0,*a2",
+        "f0> p2 { a0 a1 a2 { t0 t1 p2 } } t2 { { t3 t4 } out0 } s0",
         "stage 1 over d0: split_tile, vector 1, block 256, splits 16",
         "f1: s1=v5,t4 t4=t0 t3=a1 t2=s0 t0=a0,a2",
+        "f1> a2 p5 { a0 a1 t2 t0 t3 t4 p5 } bp5 p5 { p5 } v5 s1",
         "f2: out1=t5 t5=s1",
+        "f2> p5 { p5 } bp5 p5 { p5 } t5 out1",
     ]
     assert re.findall(r"s\d+ f32.*", reply.code)[:2] == ["s0 f32[d0]", "s1 f32[16, d1]"]
 

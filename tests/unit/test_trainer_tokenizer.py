@@ -1,4 +1,4 @@
-"""The tokenizer: exact round trip, single digits, special tokens, reload through transformers."""
+"""The tokenizer: exact round trip, what is copied is one token, special tokens, reload through transformers."""
 
 from __future__ import annotations
 
@@ -39,9 +39,16 @@ def test_corpus_text_round_trips(tokenizer: PreTrainedTokenizerFast, text: str) 
     assert tokenizer.decode(encode(tokenizer, text)) == text
 
 
-def test_digits_are_single_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_digits_of_a_size_are_single_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
     pieces = tokenizer.convert_ids_to_tokens(encode(tokenizer, "d0=101444"))
     assert pieces[-6:] == list("101444")
+
+
+@pytest.mark.parametrize("text", ["t12", "f32", "0.0"])
+def test_what_is_copied_is_one_token(text: str) -> None:
+    tokenizer = train_tokenizer([f"cast({text}, in0) = {text};"] * 20, 512)
+    pieces = tokenizer.convert_ids_to_tokens(encode(tokenizer, f"cast({text}, in0)"))
+    assert text.lstrip("t") in pieces
 
 
 def test_a_dtype_is_one_token(tokenizer: PreTrainedTokenizerFast) -> None:

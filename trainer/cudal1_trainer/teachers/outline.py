@@ -1,11 +1,15 @@
-"""A kernel's outline: what it stores, and from there backwards what that needs, down to memory.
+"""A kernel's outline: what it stores, and from there backwards what that needs, down to memory; then its order.
 
     f1: out0=t9 s0=t4,i1 t9=a2,t5 t8=*a1 t7 t5=t2 t4 t3=s1 t2=a0
+    f1> a0 t2 p4 { s1 t3 p4 } t4 s0 { a1 t5 t7 t8 a2 t9 out0 }
 
 A word is a name and, after `=`, what it needs that stands nowhere before: values, loads (a2 is of in2) and the
 axis indices of their addresses; `*` marks what moves in vectors. That t9 needs t8, the value just before it, goes
 without saying. Values come by falling number, so that each word follows from the words before it and one line of
 the region: who writes token by token never looks ahead. Forwards, the first load would hang on the last store.
+
+The second line is forwards, once it is settled what is needed: the name that each statement of the code sets or
+stores, loops in braces. What to write next is then copied, not decided in the middle of the code.
 """
 
 from __future__ import annotations
@@ -25,22 +29,32 @@ _SHOWN = re.compile(r"(t|a|i|s|out)\d")  # the other names are seen through
 
 @dataclass
 class _Body:
-    """Which names a kernel's names are made of, and what it stores."""
+    """Which names a kernel's names are made of, what it stores, and what its statements set, in order."""
 
     reads: dict[str, list[str]] = field(default_factory=dict)
     stores: dict[str, tuple[str, str]] = field(default_factory=dict)  # buffer -> value, address
     wide: set[str] = field(default_factory=set)
+    order: list[str] = field(default_factory=list)
 
     def add(self, line: str) -> None:
+        if line.lstrip().startswith("}"):
+            self.order.append("}")
+        self.order += self._statement(line)
+        if line.endswith("{"):
+            self.order.append("{")
+
+    def _statement(self, line: str) -> list[str]:
+        """The names that a line sets or stores."""
         if store := _STORE.search(line):
             self.stores[store[2]] = store[4], store[3]
             self.wide |= {store[2]} if store[1] != "st" else set()
-            return
-        loaded = set(_VLOAD.findall(line))
-        self.wide |= loaded
-        made = loaded or set(_SET.findall(line))
+            return [store[2]]
+        loaded = _VLOAD.findall(line)
+        self.wide |= set(loaded)
+        made = loaded or list(dict.fromkeys(_SET.findall(line)))
         for name in made:
             self.reads.setdefault(name, []).extend(n for n in _NAMES.findall(line) if n not in made)
+        return made
 
     def needs(self, name: str) -> list[str]:
         """The shown names of which `name` is made, in order."""
@@ -103,13 +117,13 @@ class _Words:
 
 
 def outline(code: str) -> list[str]:
-    """A line a kernel."""
+    """Two lines a kernel, in one string."""
     lines = []
     for name, text in _KERNEL.findall(code):
         body = _Body()
         for line in text.splitlines():
             body.add(line)
-        lines.append(f"{name}: {' '.join(_Words(body).write())}")
+        lines.append(f"{name}: {' '.join(_Words(body).write())}\n{name}> {' '.join(body.order)}")
     return lines
 
 
