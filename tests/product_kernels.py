@@ -79,6 +79,38 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
     }});
 }}
 """
+PATCH_CONVOLUTION = """// launch: k<<<dim3(cdiv(d0*d4*d5,{BM}), cdiv(d6,{BN})),{threads},{bytes}>>>(in0, in1, out0)
+__global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
+  const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
+  const int first = m0 / (d4 * d5) * (d2 * d3) + ({S} * (m0 / d5 % d4) - {P}) * d3 + {S} * (m0 % d5) - {P};
+  product_patch<{T}, {BM}, {BN}, {BK}, {WM}, {WN}, k0 * k1, {L}, 1, k0 * k1>(1, d1,
+    [&](int p) {{
+      const int q = first + p, i0 = q / (d2 * d3), r = q % (d2 * d3);
+      return [=](int) {{
+        return [=](int k) {{ return q >= 0 && q < d0 * d2 * d3 ? ld(in0 + (i0 * d1 + k) * (d2 * d3) + r) : 0.0f; }};
+      }};
+    }},
+    [&](int m) {{
+      const int i = m0 + m, i5 = i % d5, i4 = i / d5 % d4, i0 = i / (d5 * d4);
+      return [=](int, int tap) {{
+        const int i2 = {S} * i4 + tap / k1 - {P}, i3 = {S} * i5 + tap % k1 - {P};
+        const bool inside = i0 < d0 && i2 >= 0 && i2 < d2 && i3 >= 0 && i3 < d3;
+        return inside ? (i0 * d2 + i2) * d3 + i3 - first : -1;
+      }};
+    }},
+    [&](int n) {{
+      const int i6 = n0 + n;
+      return [=](int tap) {{ return i6 < d6 ? in1 + i6 * (d1 * k0 * k1) + tap : nullptr; }};
+    }},
+    [&](int m) {{
+      const int i = m0 + m, i5 = i % d5, i4 = i / d5 % d4, i0 = i / (d5 * d4);
+      return [=](int n, float v) {{
+        const int i6 = n0 + n;
+        if (i0 < d0 && i6 < d6) st(out0 + ((i0 * d6 + i6) * d4 + i4) * d5 + i5, v);
+      }};
+    }});
+}}
+"""
 PIPE_MATRIX = """// launch: k<<<dim3(cdiv(d0, {BM}), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, in1, out0)
 __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
@@ -114,11 +146,12 @@ class Product:
     rtol: float = 1e-6
     warp: tuple[int, int] = (0, 0)  # of product_pipe
     vector: int = 4  # of its matrices
+    patch: int = 0  # places of product_patch
 
     @property
     def name(self) -> str:
         kind = "matrix" if self.matrix else f"convolution-{self.stride}"
-        kind += f"-pipe-{self.vector}" if self.warp[0] else ""
+        kind += f"-patch-{self.patch}" if self.patch else f"-pipe-{self.vector}" if self.warp[0] else ""
         return f"{kind}-{self.arithmetic}-{'x'.join(map(str, self.tile))}"
 
     def inputs(self, device: str = "cpu") -> list[Tensor]:
@@ -157,6 +190,11 @@ class Product:
         (wm, wn), size, stages = self.warp, ITEM_BYTES[self.dtype], 3
         along = bm * (bk * size + 16) if self.matrix else bk * (bm + 8) * size
         words |= {"WM": wm, "WN": wn, "V": self.vector, "stages": stages, "threads": 32 * (bm // wm) * (bn // wn)}
+        if self.patch:
+            pipe, words["L"] = PATCH_CONVOLUTION, self.patch
+            patch = (2 * self.patch + 1) * (bk * size + 16)
+            words["bytes"] = patch + 3 * bk * (bn + 8) * size
+            return parse_candidate(pipe.format_map(words), program)
         words["bytes"] = stages * (along + bk * (bn + 8) * size)
         return parse_candidate(pipe.format_map(words), program)
 
@@ -181,4 +219,7 @@ CASES = [
     Product("bf16", (64, 32, 32), dtype="bf16", warp=(16, 32), rtol=8e-3),
     Product("f16", (64, 64, 32), dtype="f16", matrix=True, warp=(32, 32), vector=8, rtol=1e-3),
     Product("bf16", (32, 32, 16), dtype="bf16", matrix=True, warp=(16, 16), vector=1, rtol=8e-3),
+    Product("tf32", (64, 32, 8), warp=(32, 32), patch=88, rtol=1e-3),
+    Product("tf32", (32, 32, 8), stride=2, warp=(16, 16), patch=152, rtol=1e-3),
+    Product("f16", (64, 64, 16), dtype="f16", padding=0, warp=(32, 32), patch=120, rtol=1e-3),
 ]

@@ -17,7 +17,12 @@ from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
 
 HEADER_DIR = Path(__file__).parent / "header"
-PARTS = {"product_": "product.cuh", "product_pipe": "product_pipe.cuh"}  # word in a candidate: what it needs
+# parts of the header, in order, and the words of a candidate that need them
+PARTS = {
+    "product.cuh": ("product_",),
+    "product_pipe.cuh": ("product_pipe", "product_patch"),
+    "product_patch.cuh": ("product_patch",),
+}
 CANDIDATE_NAME = "candidate.cu"  # what compilers and checks call the candidate's lines
 
 # Numbers are tokens too: the quote in 1'000 starts no character.
@@ -53,7 +58,7 @@ def assemble(program: Program, candidate: Candidate, target: Target) -> str:
     if target.kind == "host":
         return body
     # a fifth of a small kernel's build time, for those only that need it
-    wanted = [name for word, name in PARTS.items() if word in candidate.code]
+    wanted = [name for name, words in PARTS.items() if any(w in candidate.code for w in words)]
     return "\n".join(header_text(name) for name in ("cudal1.cuh", *wanted)) + f"\n{body}"
 
 

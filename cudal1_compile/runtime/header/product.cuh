@@ -55,12 +55,11 @@ template <> struct Narrow<tf32> {  // round_to<tf32>(x)
   template <class V> static CUDAL1_FN float from(V v) { return to_tf32((float)v); }
 };
 template <class T> struct ToItem {
-  static CUDAL1_FN typename Arithmetic<T>::item from(float x) { return Narrow<typename Arithmetic<T>::item>::from(x); }
+  static CUDAL1_FN typename Arithmetic<T>::item from(float x) {
+    if constexpr (Arithmetic<T>::rounds) return to_tf32(x);
+    else return Narrow<typename Arithmetic<T>::item>::from(x);
+  }
 };
-template <> struct ToItem<tf32> {
-  static CUDAL1_FN float from(float x) { return to_tf32(x); }
-};
-template <> struct ToItem<tf32_long> : ToItem<tf32> {};
 
 // An operand's tile, ROWS (m or n) by BK, in two stages. The pitches keep a warp's fragments off each other's banks.
 template <class T, int ROWS, int BK> struct Staged {

@@ -55,7 +55,7 @@ template <int LEFT> CUDAL1_FN void wait_for_stages() {
 template <class T, int ROWS, int BK, int S> struct PipeTile {
   typedef typename Arithmetic<T>::item item;
   enum { along = S == 1, pitch = along ? BK + 16 / (int)sizeof(item) : ROWS + 8, items = (along ? ROWS : BK) * pitch };
-  enum { row_pitch = along ? pitch : 1, k_pitch = along ? 1 : pitch };
+  enum { row_pitch = along ? pitch : 1, k_pitch = along ? 1 : pitch, rounded = 0 };
   item* at;
   CUDAL1_FN item& operator()(int row, int k) const { return at[row * row_pitch + k * k_pitch]; }
 };
@@ -141,6 +141,9 @@ template <class T, int B, class Tile> CUDAL1_FN void load_fragment(unsigned (&r)
       r[q] = word_of(tile(row0 + lane / 4 + 8 * (B ? q / 2 : q % 2), k0 + lane % 4 + 4 * (B ? q % 2 : q / 2)));
   }
 }
+template <class T, class Tile> CUDAL1_FN void load_rows(unsigned (&r)[4], Tile tile, int m0, int i, int k) {
+  load_fragment<T, 0>(r, tile, m0 + i * 16, k);
+}
 CUDAL1_FN void round_fragment(unsigned (&r)[4]) {
 #pragma unroll
   for (int q = 0; q < 4; q++) r[q] = __float_as_uint(to_tf32(__uint_as_float(r[q])));
@@ -161,6 +164,18 @@ template <class T, int WM, int WN, int BK, int ACROSS> struct PipeWarp {
   static CUDAL1_FN int m(int i, int q) { return warp_id() / ACROSS * WM + i * 16 + lane_id() / 4 + q / 2 * 8; }
   static CUDAL1_FN int n(int j, int q) { return warp_id() % ACROSS * WN + j * 8 + lane_id() % 4 * 2 + q % 2; }
 
+  template <class C> CUDAL1_FN void hand_out(C& c) {
+#pragma unroll
+    for (int p = 0; p < MT * 2; p++) {
+      const int i = p / 2, half = p % 2 * 2;
+      const auto row = c(m(i, half));
+#pragma unroll
+      for (int j = 0; j < NT; j++) {
+        row(n(j, 0), sum[i][j][half]);
+        row(n(j, 1), sum[i][j][half + 1]);
+      }
+    }
+  }
 #ifdef CUDAL1_HOST
   template <class A, class B> void multiply(A a, B b) {
     for (int k = 0; k < BK; k++)
@@ -180,8 +195,8 @@ template <class T, int WM, int WN, int BK, int ACROSS> struct PipeWarp {
 #pragma unroll
     for (int s = 0; s < steps; s++) {
       if (s + 1 < steps) load(a, b, m0, n0, (s + 1) * Kind::step, x[(s + 1) % 2], y[(s + 1) % 2]);
-      if constexpr (Kind::long_sums) add(part, x[s % 2], y[s % 2]);
-      else add(sum, x[s % 2], y[s % 2]);
+      if constexpr (Kind::long_sums) add<A::rounded>(part, x[s % 2], y[s % 2]);
+      else add<A::rounded>(sum, x[s % 2], y[s % 2]);
     }
     if constexpr (Kind::long_sums) {
 #pragma unroll
@@ -191,10 +206,11 @@ template <class T, int WM, int WN, int BK, int ACROSS> struct PipeWarp {
   template <class A, class B>
   static CUDAL1_FN void load(A a, B b, int m0, int n0, int k, unsigned (&x)[MT][4], unsigned (&y)[NT / 2][4]) {
 #pragma unroll
-    for (int i = 0; i < MT; i++) load_fragment<T, 0>(x[i], a, m0 + i * 16, k);
+    for (int i = 0; i < MT; i++) load_rows<T>(x[i], a, m0, i, k);
 #pragma unroll
     for (int j = 0; j < NT / 2; j++) load_fragment<T, 1>(y[j], b, n0 + j * 16, k);
   }
+  template <int ROUNDED>
   static CUDAL1_FN void add(float (&to)[MT][NT][4], unsigned (&x)[MT][4], unsigned (&y)[NT / 2][4]) {
     if constexpr (Kind::split) {
       unsigned x_low[MT][4], y_low[NT / 2][4];
@@ -205,7 +221,7 @@ template <class T, int WM, int WN, int BK, int ACROSS> struct PipeWarp {
       add_all(to, x_low, y);
       add_all(to, x, y_low);
     }
-    if constexpr (Kind::rounds) {
+    if constexpr (Kind::rounds && !ROUNDED) {
 #pragma unroll
       for (int i = 0; i < MT; i++) round_fragment(x[i]);
     }
@@ -276,14 +292,5 @@ CUDAL1_FN void product_pipe(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
     stage = stage + 1 == STAGES ? 0 : stage + 1;
     next = next + 1 == STAGES ? 0 : next + 1;
   }
-#pragma unroll
-  for (int p = 0; p < Warp::MT * 2; p++) {
-    const int i = p / 2, half = p % 2 * 2;
-    const auto row = c(Warp::m(i, half));
-#pragma unroll
-    for (int j = 0; j < Warp::NT; j++) {
-      row(Warp::n(j, 0), warp.sum[i][j][half]);
-      row(Warp::n(j, 1), warp.sum[i][j][half + 1]);
-    }
-  }
+  warp.hand_out(c);
 }

@@ -13,8 +13,9 @@ from cudal1_trainer.teachers.grouped import GroupedWriter
 from cudal1_trainer.teachers.online import OnlineWriter
 from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.product import ProductWriter
+from cudal1_trainer.teachers.product_patch import PatchWriter
 from cudal1_trainer.teachers.product_pipe import PipeWriter
-from cudal1_trainer.teachers.product_sides import PIPE
+from cudal1_trainer.teachers.product_sides import PATCH, PIPE
 from cudal1_trainer.teachers.ragged import RaggedWriter
 from cudal1_trainer.teachers.scans import ScanWriter
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -36,8 +37,9 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
         name = f"f{len(kernels)}"
         if stage.kind == "window":
             kernels.append(WindowWriter(stage, schedule, name).write())
-        elif stage.kind == "product" and schedule.mapping.endswith(PIPE):
-            made = PipeWriter(stage, schedule, len(kernels), taken).write_all()
+        elif stage.kind == "product" and schedule.mapping.endswith((PIPE, PATCH)):
+            copying = PipeWriter if schedule.mapping.endswith(PIPE) else PatchWriter
+            made = copying(stage, schedule, len(kernels), taken).write_all()
             taken += sum(len(k.scratch) for k in made)
             kernels += made
         elif stage.kind == "product" and schedule.splits > 1:

@@ -22,7 +22,7 @@ from cudal1_fx_passes.program import Index, Op, Ref
 from cudal1_trainer.teachers.element import Elements, in_order
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import memory_order
-from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, phases_of
+from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, before, phases_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, size_of
@@ -230,12 +230,7 @@ class ProductWriter:
         return places, outside
 
     def _before(self, name: str) -> tuple[list[Buffer], list[Op]]:
-        """Loads and operations behind an operand."""
-        held = {b.value for b in self.stage.loads}
-        inside = closure(self.program, [name], held)
-        ops = [o for o in self.stage.ops if o.name in inside]
-        wanted = {name} | {n for o in ops for n in read_names(o)}
-        return in_order(b for b in self.stage.loads if b.value in wanted), ops
+        return before(self.stage, name)
 
     def _value(self, name: str, space: Space) -> str:
         """Writes what computes an operand at the current place; returns its register."""

@@ -137,6 +137,9 @@ def ordered(stage: Stage) -> Sides:
     held = _load(stage, sides.a)
     if held is not None:
         sides.channels = tuple(a for a in held.axes if a in sides.channels)
+    moved = dict(sides.a.access)
+    walked = [a for x in stage.program.value_axes[sides.a.name] if x in moved for _, a in moved[x].terms]
+    sides.taps = tuple(sorted(sides.taps, key=lambda a: walked.index(a) if a in walked else -1))
     return sides
 
 
@@ -146,7 +149,7 @@ def pipe_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
     if sides.b.access or any(a.symbolic for a in stage.program.axes):
         return []
     usable = [a for a in sides.arithmetics if a != "f32" and _fits(stage, sides, ITEMS.get(a, a))]
-    found = [(_estimate(stage, sides, s, resident), s) for a in usable for s in _tiles(stage, sides, a, resident)]
+    found = [(estimate(stage, sides, s, resident), s) for a in usable for s in _tiles(stage, sides, a, resident)]
     return [s for _, s in sorted(found, key=lambda f: f[0])]
 
 
@@ -182,7 +185,7 @@ def _blocks(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
     return -(-program.size(sides.m) // (phases * bm)) * -(-program.size(sides.n) // bn) * groups
 
 
-def _estimate(stage: Stage, sides: Sides, schedule: StageSchedule, resident: int) -> float:
+def estimate(stage: Stage, sides: Sides, schedule: StageSchedule, resident: int) -> float:
     """For comparison within a stage: the busiest multiprocessor's products, dearer in small tiles."""
     assert schedule.tile is not None
     bm, bn, _ = schedule.tile

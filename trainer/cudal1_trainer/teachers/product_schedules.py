@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
 
+from cudal1_trainer.teachers.product_patch import patch_schedules
 from cudal1_trainer.teachers.product_pipe import pipe_schedules
 from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, phases_of, slides_of
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -44,8 +46,9 @@ def schedules(stage: Stage) -> list[StageSchedule]:
             splits = 2 ** (parts.bit_length() - 1)
             cut = [replace(s, splits=n) for s in found[:2] for n in (splits, splits // 2) if n > 1]
             found = [s for s in cut if not s.mapping.endswith(TAPS)] + found
-        pipes = pipe_schedules(stage, RESIDENT)[:PIPES]
-        found = [*pipes[: PIPES // 2], *found[:1], *pipes[PIPES // 2 :], *found[1:]]
+        pipes, patches = pipe_schedules(stage, RESIDENT), patch_schedules(stage, RESIDENT)
+        first = [s for pair in zip_longest(patches[: PIPES // 2], pipes) for s in pair if s is not None]
+        found = first[:PIPES] + found
     if depth <= DIRECT_TERMS:
         direct = [StageSchedule("direct", 1, block) for block in (256, 128)]
         if slides_of(stage, sides) is not None:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Ref, operand_axes
+from cudal1_trainer.teachers.element import in_order
 from cudal1_trainer.teachers.pointwise import memory_order
-from cudal1_trainer.teachers.stage import Stage
+from cudal1_trainer.teachers.stage import Buffer, Stage, closure, read_names
 
 THREADS = 256
 MAX_WEIGHTS = 64  # in registers
 LONG_SUM = 4096  # terms from which on what tensor cores cut off a sum matters
-PHASED, TAPS, PIPE = "_phased", "_taps", "_pipe"  # behind the arithmetic, in this order
+PHASED, TAPS, PIPE, PATCH = "_phased", "_taps", "_pipe", "_patch"  # behind the arithmetic, in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,14 @@ def phases_of(x: Ref) -> list[Phase]:
 
 def dot_of(stage: Stage) -> Op:
     return next(o for o in stage.ops if OPS[o.fn].kind is Kind.DOT)
+
+
+def before(stage: Stage, name: str) -> tuple[list[Buffer], list[Op]]:
+    """Loads and operations behind an operand."""
+    inside = closure(stage.program, [name], {b.value for b in stage.loads})
+    ops = [o for o in stage.ops if o.name in inside]
+    wanted = {name} | {n for o in ops for n in read_names(o)}
+    return in_order(b for b in stage.loads if b.value in wanted), ops
 
 
 class Sides:
