@@ -135,7 +135,7 @@ def ordered(stage: Stage) -> Sides:
     if not sides.a.access and memory_order(stage)[-1:] == sides.n[-1:]:
         sides.a, sides.b, sides.m, sides.n = sides.b, sides.a, sides.n, sides.m
     held = _load(stage, sides.a)
-    if held is not None:
+    if held is not None and set(sides.channels) <= set(held.axes):
         sides.channels = tuple(a for a in held.axes if a in sides.channels)
     moved = dict(sides.a.access)
     walked = [a for x in stage.program.value_axes[sides.a.name] if x in moved for _, a in moved[x].terms]
