@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import islice
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.measure import Built, _check_all, build_all, copy_storage
+from cudal1_trainer.gpu_time import Captured
+from cudal1_trainer.measure import Built, _check_all, _hopeless, build_all, copy_storage
 from cudal1_trainer.quickcheck import Unusable, make_subject
 from cudal1_trainer.scores import STRUCTURE_SEED, Job, blame, jobs_left
 from cudal1_trainer.tasks import generate_task
@@ -112,3 +114,13 @@ def test_the_variant_that_broke_a_worker_is_not_run_again() -> None:
 def test_tasks_already_measured_are_skipped() -> None:
     found = [j.seed for j in islice(jobs_left([0, 2], 4, 12), 10)]
     assert found == [WIDE_SEED, STRUCTURE_SEED, 1, WIDE_SEED + 1]
+
+
+def test_arms_far_behind_are_not_timed_in_rounds() -> None:
+    def captured(once_us: float) -> Captured:
+        return Captured(Mock(), 1, once_us)
+
+    times = {"fast": 300.0, "slow": 2900.0, "hopeless": 3100.0}
+    assert set(_hopeless({name: captured(us) for name, us in times.items()})) == {"hopeless"}
+    assert _hopeless({"tiny": captured(5.0), "small": captured(900.0)}) == {}
+    assert _hopeless({}) == {}
