@@ -106,6 +106,10 @@ class Arena:
     def size_bytes(self) -> int:
         return self._bytes.numel()
 
+    @property
+    def device(self) -> torch.device:
+        return self._bytes.device
+
     def poison(self, byte: int, count: int | None = None) -> None:
         """Fills every element (not the gaps, which are canaries) of the first buffers with a byte pattern."""
         for spec, view in zip(self.specs[:count], self.views[:count], strict=True):

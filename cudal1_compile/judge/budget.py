@@ -17,6 +17,7 @@ from torch import Tensor
 
 REFERENCE_FACTOR = 4.0
 SAFETY = 1.5
+KEPT_SAFETY = 16 * SAFETY  # in place of SAFETY for f32 within half types (kept.py): fast intrinsics are fine there
 RMS_LIMIT = 0.8
 EXEMPT_SHARE = 1e-3  # of the elements of a discrete output, where rounding alone may decide
 SPECIAL_RTOL = 2.0**-6  # where the oracle or the native reference is not finite, from the other one

@@ -9,7 +9,7 @@ element is still compared. Where no such axis exists the case stays whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -19,6 +19,8 @@ from torch import Tensor
 from cudal1_compile.judge.arena import Arena, input_specs
 from cudal1_compile.judge.bounds import last_uses
 from cudal1_compile.judge.compare import Expected, Measured, expect, measure, read, refusal
+from cudal1_compile.judge.kept import expect_kept
+from cudal1_compile.judge.named import NAMED
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.products import match_convolution
 from cudal1_fx_passes.program import Op, Program, Ref
@@ -26,7 +28,7 @@ from cudal1_fx_passes.program import Op, Program, Ref
 CALL = "a call"  # the inputs of a user's call, which may be anything
 # distributions with many equal terms in a sum, whose roundings do not average out (budget.growth)
 COHERENT = frozenset(
-    {"uniform_rows", "near_rows", "blocks", "heavy", "edges", "integers", "nonfinite", "mixed", CALL}
+    {"uniform_rows", "near_rows", "blocks", "heavy", "edges", "integers", "nonfinite", "mixed", NAMED, CALL}
 )
 INTEGRAL = "integers"
 BOUNDED_BYTES = 16  # an element's value and error in float64
@@ -43,7 +45,10 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`expected` is None for a large case, which computes it slice by slice along `axis`."""
+    """`expected` is None for a large case, which computes it slice by slice along `axis`.
+
+    `wide`: the program as kernels compute it that keep float32 within half types, where it is one of those cases.
+    """
 
     program: Program
     name: str
@@ -52,6 +57,25 @@ class Case:
     expected: list[Expected] | None
     axis: str | None = None
     step: int = 0
+    wide: Program | None = None
+
+    def kept(self, wide: Program) -> Case:
+        """The same case for kernels that keep float32."""
+        case = replace(self, wide=wide)
+        return case if self.expected is None else replace(case, expected=case._expect(self.inputs, self.sizes))
+
+    def with_inputs(self, name: str, inputs: Sequence[Tensor]) -> Case:
+        """A case of the same shapes."""
+        image = Arena(self.image.specs, self.image.device, guard_gaps=False)
+        image.load(inputs)
+        case = replace(self, name=name, image=image)
+        return case if self.expected is None else replace(case, expected=case._expect(case.inputs, self.sizes))
+
+    def _expect(self, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Expected]:
+        coherent, integral = self.name in COHERENT, self.name == INTEGRAL
+        if self.wide is not None:
+            return expect_kept(self.program, self.wide, inputs, sizes, coherent, integral)
+        return expect(self.program, inputs, sizes, coherent, integral)
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -79,9 +103,8 @@ class Case:
         return self.verdict(self.measure(outputs) if self.expected is not None else torch.empty(0), outputs)
 
     @property
-    def size_bytes(self) -> int:
-        kept = sum(e.size_bytes for e in self.expected or [])
-        return kept + self.image.size_bytes
+    def expected_bytes(self) -> int:
+        return sum(e.size_bytes for e in self.expected or [])
 
     def _pairs(self, outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Expected]]:
         assert self.expected is not None
@@ -89,15 +112,17 @@ class Case:
 
     def _large_verdict(self, outputs: Sequence[Tensor]) -> CaseResult:
         totals: dict[str, Measured] = {}
+        limits: dict[str, float] = {}
         for start, stop in self.slices():
             for got, want in self.compared_slice(outputs, start, stop):
                 found = read(measure(got, want), want)
                 totals[want.name] = _merge(totals.get(want.name), found)
+                limits[want.name] = want.rms_limit
                 # rms and exemptions are limits over whole outputs, so a slice alone only finds wrong elements
                 if found.wrong and (reason := refusal(found, got, want)):
                     return CaseResult(found.worst, f"{reason} (inputs: {self.name}, {self.axis} from {start})")
         for got, (name, total) in zip(outputs, totals.items(), strict=True):
-            whole = Expected(name, got.new_empty(0), None, None, 0.0)
+            whole = Expected(name, got.new_empty(0), None, None, 0.0, limits[name])
             if reason := refusal(total, got, whole):
                 return CaseResult(total.worst, f"{reason} (inputs: {self.name})")
         return CaseResult(max((t.worst for t in totals.values()), default=0.0), None)
@@ -118,7 +143,7 @@ class Case:
             _narrow(x, i.axes, self.axis, start, stop)
             for x, i in zip(self.inputs, self.program.inputs, strict=True)
         ]
-        wanted = expect(self.program, cut, sizes, self.name in COHERENT, self.name == INTEGRAL)
+        wanted = self._expect(cut, sizes)
         for got, want, out in zip(outputs, wanted, self.program.outputs, strict=True):
             yield _narrow(got, out.axes, self.axis, start, stop), want
 
@@ -155,7 +180,7 @@ def oracle_bytes(program: Program, sizes: Mapping[str, int]) -> int:
     """A rough peak of one oracle run: values and errors that live at once, and the copies of one probe."""
     extent = {a.name: a.size for a in program.axes} | dict(sizes)
 
-    def elements(axes: Sequence[str]) -> int:
+    def elements(axes: Iterable[str]) -> int:
         return prod(extent[a] for a in axes)
 
     held = sum(elements(program.value_axes[i.name]) for i in program.inputs)
@@ -163,7 +188,8 @@ def oracle_bytes(program: Program, sizes: Mapping[str, int]) -> int:
     last = last_uses(program)
     for i, op in enumerate(program.ops):
         held += elements(op.axes)
-        peak = max(peak, held + PROBE_COPIES * elements((*op.axes, *_spread_over(program, op))))
+        spread = {*op.axes, *_spread_over(program, op)}  # a scan keeps the axis that it runs along
+        peak = max(peak, held + PROBE_COPIES * elements(spread))
         held -= sum(elements(program.value_axes[name]) for name in last.get(i, ()))
     return BOUNDED_BYTES * peak
 

@@ -41,6 +41,7 @@ class Expected:
     tolerance: Tensor | None  # float64, absolute; of a discrete output over 0 where ambiguous; None: exact
     other: Tensor | None  # right as well: the native reference where not finite, of a discrete output the oracle
     nonfinite_share: float  # of the native reference
+    rms_limit: float = RMS_LIMIT  # share of the tolerance
 
     @property
     def discrete(self) -> bool:
@@ -164,10 +165,11 @@ def refusal(measured: Measured, got: Tensor, expected: Expected) -> str | None:
                 f"at most {allowed} may"
             )
         return None
-    if not measured.rms <= RMS_LIMIT:
+    if not measured.rms <= expected.rms_limit:
         return (
             f"{expected.name}: every element is within its tolerance, but the root mean square uses "
-            f"{measured.rms:.2f} of it, at most {RMS_LIMIT} may be: the arithmetic is less precise than its dtype"
+            f"{measured.rms:.2f} of it, at most {expected.rms_limit} may be: the arithmetic is less precise than "
+            "its dtype"
         )
     return None
 

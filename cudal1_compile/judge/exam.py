@@ -17,11 +17,14 @@ from math import isfinite, prod
 import torch
 from torch import Tensor
 
+from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.cases import COHERENT, INTEGRAL, Case, make_case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.compare import Expected, usable
 from cudal1_compile.judge.extremes import EXTREMES, NONFINITE, is_for_finite_values
 from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, make_inputs
+from cudal1_compile.judge.kept import keeps_float32, widened
+from cudal1_compile.judge.named import NAMED, foreign_numbers
 from cudal1_compile.judge.stacked import expect_stacked, stack
 from cudal1_compile.judge.vacuity import find_vacuous
 from cudal1_fx_passes.program import ITEM_BYTES, Axis, Literal, Program, Ref
@@ -41,10 +44,25 @@ class Exam:
     seed: int
     cases: tuple[Case, ...]
     left_out: tuple[str, ...]  # distributions whose references are not finite
+    kept: tuple[Case, ...] = ()  # for kernels that keep float32 within half types, where the region has such
+
+    def of(self, candidate: Candidate) -> Exam:
+        """The exam that a candidate must pass."""
+        strict = self.kept and keeps_float32(self.program, candidate)
+        cases = self.kept if strict else self.cases
+        numbers = foreign_numbers(self.program, candidate.code)
+        if numbers and self.program.inputs:
+            first = cases[0]
+            device, sizes = first.image.device, first.sizes
+            made = make_inputs(self.program, NAMED, self.seed, device, sizes, numbers)
+            cases = (*cases, first.with_inputs(NAMED, made))
+        return replace(self, cases=cases, kept=())
 
     @property
     def size_bytes(self) -> int:
-        return sum(c.size_bytes for c in self.cases)
+        return sum(c.image.size_bytes + c.expected_bytes for c in self.cases) + sum(
+            c.expected_bytes for c in self.kept
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +113,9 @@ def prepare_exam(
         vacuous = find_vacuous(program, cases)
     if vacuous is not None:
         return Unverifiable(vacuous.reason)
-    return Exam(program, seed, tuple(cases), tuple(left_out))
+    wide = widened(program)
+    strict = () if wide is None else tuple(c.kept(wide) for c in cases)
+    return Exam(program, seed, tuple(cases), tuple(left_out), strict)
 
 
 def tensor_elements(program: Program) -> int:

@@ -140,7 +140,7 @@ class HostBench:
             case Unverifiable(reason):
                 return Rejected("verify", reason)
             case Exam() as exam:
-                pass
+                exam = exam.of(candidate)
         try:
             return self._trials(program, candidate, checked, exam, thorough)
         except TrialStopped as stopped:

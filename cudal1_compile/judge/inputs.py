@@ -21,6 +21,7 @@ from torch import Tensor
 from cudal1_compile.judge.extremes import EXTREMES, MAGNITUDES, wide_integers
 from cudal1_compile.judge.floats import MIXED, block_mask, coherent_mantissa, float_values
 from cudal1_compile.judge.indices import indexed_axes, markers
+from cudal1_compile.judge.named import on_numbers
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Domain, Input, Program
 
@@ -42,8 +43,12 @@ def make_inputs(
     seed: int,
     device: torch.device,
     sizes: Mapping[str, int] | None = None,
+    numbers: Sequence[float] = (),
 ) -> list[Tensor]:
-    """One tensor an input. The same arguments give the same bits on the same kind of device."""
+    """One tensor an input. The same arguments give the same bits on the same kind of device.
+
+    numbers: of the distribution NAMED, absolute values.
+    """
     extent = {a.name: a.size for a in program.axes} | dict(sizes or {})
     made = []
     for item in program.inputs:
@@ -52,6 +57,8 @@ def make_inputs(
         generator = torch.Generator(device).manual_seed(derive_seed(seed, words, item.name))
         shape = [extent[a] for a in item.axes]
         dense = _values(program, item, shape, extent, distribution, generator)
+        if numbers and item.dtype != "bool":
+            dense = _at_numbers(program, item, dense, extent, numbers)
         made.append(_with_strides(dense, item.strides))
     return made
 
@@ -147,6 +154,20 @@ def _integer_bounds(program: Program, item: Input, extent: Mapping[str, int]) ->
         hi = int(domain.hi)
         lo = lo if domain.lo is not None else min(lo, hi - 16)
     return lo, hi
+
+
+def _at_numbers(
+    program: Program, item: Input, x: Tensor, extent: Mapping[str, int], numbers: Sequence[float]
+) -> Tensor:
+    """`x` with values at the numbers, as far as its domain has them; of integers that are no indices at all."""
+    found = on_numbers(program, item, x, numbers)
+    if item.dtype in FLOAT_DTYPES:
+        found = _clip(found, item.domain)
+    elif item.domain == ANY and not indexed_axes(program, item.name):
+        found = found.clamp(torch.iinfo(x.dtype).min, torch.iinfo(x.dtype).max)
+    else:
+        found = found.clamp(*_integer_bounds(program, item, extent))
+    return found.to(x.dtype)
 
 
 def _into_domain(x: Tensor, domain: Domain, distribution: str) -> Tensor:

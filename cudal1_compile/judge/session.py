@@ -217,7 +217,7 @@ class DeviceSession:
                 raise
             return Rejected("build", f"the kernel cannot be loaded: {error}")
         runner = KernelRunner(program, kernel, self.clock, self.limits.verify_s)
-        trial = Trial(region.exam, entrant.candidate, runner, self.device)
+        trial = Trial(region.exam.of(entrant.candidate), entrant.candidate, runner, self.device)
         try:
             found = trial.verify(repeats)
         except LaunchError as error:

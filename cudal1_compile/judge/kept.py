@@ -1,0 +1,91 @@
+"""What a kernel must give that keeps float32 until it stores, though its region's operations are in half types.
+
+    region in bf16 or f16 -> widened(): the same in f32 -> expect_kept(): its oracle, rounded once where stored
+
+The ordinary budget of a half type leaves room for a rounding after each operation, as the native reference does
+it, and an arithmetic that is a little wrong hides in it. Most kernels round nowhere but in their stores. By their
+text they say so: half types do nothing but load and store. Those are held against float32's own budget.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.judge.bounds import Bounded, bounded_outputs
+from cudal1_compile.judge.budget import KEPT_SAFETY, LARGEST, REFERENCE_FACTOR, UNIT
+from cudal1_compile.judge.compare import Expected, expected_of
+from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate
+from cudal1_fx_passes.program import FLOAT_DTYPES, Program
+
+HALF = ("bf16", "f16")
+_TINIEST_ULP = {"bf16": 2.0**-133, "f16": 2.0**-24}  # of subnormal numbers
+_NAME = r"\b(?:bf16|f16|(?:in|out)\d+_t)\b"
+# a half type that is no pointer's, or one of the ways to round
+_ROUNDS = re.compile(rf"{_NAME}(?!\s*(?:const\s*)?\*)|\bround_to\b|\bbits\b")
+_WRITTEN = re.compile(rf"(?<!const )(?<!const)\s*{_NAME}\s*\*\s*(?:__restrict__\s*)?(\w+)")
+_READ = re.compile(r"(?:\bld|\bvload\s*<[^>]*>)\s*\(\W*(\w+)")
+
+
+def widened(program: Program) -> Program | None:
+    """The program with f32 for every half type; None where no operation has one."""
+    if not any(op.dtype in HALF for op in program.ops):
+        return None
+    inputs = tuple(replace(i, dtype="f32") if i.dtype in HALF else i for i in program.inputs)
+    ops = tuple(replace(op, dtype="f32") if op.dtype in HALF else op for op in program.ops)
+    return replace(program, inputs=inputs, ops=ops)
+
+
+def keeps_float32(program: Program, candidate: Candidate) -> bool:
+    """Whether, by its text, a candidate cannot round to a half type but where it stores an output for good."""
+    outputs = {o.name for o in program.outputs if program.output_dtype(o) in HALF}
+    args = [a for launch in candidate.launches for a in launch.args if a in outputs]
+    if len(args) > len(set(args)) or any(s.dtype in HALF for s in candidate.scratch):
+        return False
+    body = "\n".join(line for line in candidate.code.splitlines() if not line.startswith("//"))
+    read = set(_READ.findall(body))
+    return not _ROUNDS.search(body) and read.isdisjoint(_WRITTEN.findall(body))
+
+
+def expect_kept(
+    program: Program,
+    wide: Program,
+    inputs: Sequence[Tensor],
+    sizes: Mapping[str, int] | None,
+    coherent: bool,
+    integral: bool,
+) -> list[Expected]:
+    """As compare.expect. wide: the program widened."""
+    exact = [x.float() if i.dtype in HALF else x for i, x in zip(program.inputs, inputs, strict=True)]
+    native = evaluate(wide, exact, sizes)
+    oracle = bounded_outputs(wide, exact, sizes, coherent, integral)
+    return [
+        _kept(out.name, program.output_dtype(out), n, o)
+        for out, n, o in zip(program.outputs, native, oracle, strict=True)
+    ]
+
+
+def _kept(name: str, dtype: str, native: Tensor, oracle: Bounded) -> Expected:
+    if dtype not in FLOAT_DTYPES:
+        return expected_of(name, dtype, native, oracle)
+    want, stored = oracle.value, native.to(TORCH_DTYPE[dtype])
+    special = ~(stored.isfinite() & (want.abs() <= LARGEST[dtype]))
+    nonfinite, any_special = torch.stack([(~stored.isfinite()).sum(), special.sum()]).tolist()
+    tolerance = REFERENCE_FACTOR * torch.where(special, 0.0, (native.double() - want).abs())
+    if oracle.error is not None:
+        tolerance = tolerance + KEPT_SAFETY * oracle.error
+    if dtype in HALF:
+        tolerance = tolerance + _half_ulp(want.abs() + tolerance, dtype)
+    other, share = stored if any_special else None, nonfinite / max(1, stored.numel())
+    return Expected(name, want, tolerance, other, share, rms_limit=1.0)  # the store's rounding alone may use 0.58
+
+
+def _half_ulp(size: Tensor, dtype: str) -> Tensor:
+    """The most by which a number of about that size is rounded."""
+    exponent = torch.frexp(size.nan_to_num(0.0, 0.0, 0.0))[1]
+    return torch.ldexp(torch.ones_like(size), exponent - 1).mul(UNIT[dtype]).clamp_min(_TINIEST_ULP[dtype] / 2)

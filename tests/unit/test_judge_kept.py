@@ -1,0 +1,103 @@
+"""Kernels that keep float32 within half types are known by their text and held to float32's budget."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.judge.compare import Expected, measure, read, refusal
+from cudal1_compile.judge.exam import Exam, prepare_exam
+from cudal1_compile.judge.kept import HALF, keeps_float32, widened
+from cudal1_compile.judge.named import foreign_numbers
+from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+
+CPU = torch.device("cpu")
+PLAN = "// launch: k<<<1, 64>>>(in0, out0, out1)\n"
+HEAD = "__global__ void k(const bf16* __restrict__ a, bf16* __restrict__ o, f32* p DIMS) "
+KEPT = PLAN + HEAD + "{ float v[2]; vload<2>(a, v); st(o, v[0] * ld(a + 1)); st(p, v[1]); float q = ld(p); }"
+
+
+def program(dtype: str = "bf16") -> Program:
+    return parse_program(f"""region v1
+dims d0=2048
+in0 {dtype}[d0]
+t0 {dtype}[d0] = mul(in0, 0.7)
+t1 {dtype}[d0] = exp(t0)
+t2 {dtype}[d0] = mul(t1, in0)
+t3 f32[d0] = cast(t2)
+out0 {dtype}[d0] = t2
+out1 f32[d0] = t3
+""")
+
+
+def test_a_kernel_that_only_loads_and_stores_half_types_keeps_float32() -> None:
+    assert keeps_float32(program(), parse_candidate(KEPT, program()))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("ld(a + 1)", "round_to<bf16>(ld(a + 1))"),
+        ("float v[2];", "float v[2]; __shared__ bf16 tile[64];"),
+        ("float v[2];", "float v[2]; in0_t kept;"),
+        ("ld(a + 1)", "ld(o + 1)"),
+        ("vload<2>(a, v)", "vload<2>(&o[2], v)"),
+        ("ld(a + 1)", "a[1].bits"),
+        (PLAN, "// scratch: s0 bf16[d0]\n" + PLAN),
+        (PLAN, PLAN + PLAN),
+    ],
+)
+def test_whatever_may_round_in_between_does_not(old: str, new: str) -> None:
+    assert old in KEPT
+    assert not keeps_float32(program(), parse_candidate(KEPT.replace(old, new), program()))
+
+
+def test_f32_alone_is_not_widened() -> None:
+    assert widened(program("f32")) is None
+    assert all(d not in HALF for d in (widened(program()) or program()).value_dtype.values())
+
+
+def refused(got: Tensor, expected: Expected) -> bool:
+    return refusal(read(measure(got, expected), expected), got, expected) is not None
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("factor", [1.0, 1.0 + 1e-7, 1.0014])
+def test_every_case_tells_float32_from_a_value_a_little_off(dtype: str, factor: float) -> None:
+    exam = prepare_exam(program(dtype), 11, CPU, 1 << 30)
+    assert isinstance(exam, Exam) and len(exam.kept) == len(exam.cases)
+    wide = widened(program(dtype))
+    assert wide is not None
+    found = {}
+    for case in exam.kept:
+        assert case.expected is not None
+        first, second = evaluate(wide, [x.float() for x in case.inputs], case.sizes)
+        found[case.name] = refused((first * factor).to(TORCH_DTYPE[dtype]), case.expected[0])
+        assert not refused(second, case.expected[1])
+    assert any(found.values()) == (factor == 1.0014), found
+    assert not refused(evaluate(program(dtype), exam.cases[0].inputs)[0], exam.cases[0].expected[0])  # type: ignore[index]
+
+
+def test_the_exam_of_a_candidate() -> None:
+    exam = prepare_exam(program(), 11, CPU, 1 << 30)
+    assert isinstance(exam, Exam)
+    plain = exam.of(parse_candidate(KEPT, program()))
+    assert plain.cases == exam.kept
+    rounds = exam.of(parse_candidate(KEPT.replace("ld(a + 1)", "round_to<bf16>(ld(a + 1))"), program()))
+    assert rounds.cases == exam.cases
+    named = exam.of(parse_candidate(KEPT.replace("v[1]", "v[1] > 77.5f"), program()))
+    assert [c.name for c in named.cases[len(plain.cases) :]] == ["named"]
+    assert named.cases[-1].wide is not None
+    assert {77.5, -77.5} <= set(named.cases[-1].inputs[0].float().tolist())
+
+
+def test_numbers_that_only_a_kernel_names() -> None:
+    code = (
+        "// launch: k<<<77, 256>>>(in0)\nint i = 999 * 128 + 0xffffffff; x = 1'5.5e1f * 0.7f + 0x4479c000u - 3.0f;"
+    )
+    assert foreign_numbers(program(), code) == (3.0, 155.0, 999.0, 0x4479C000)
+    assert foreign_numbers(program(), "y = 1.0f + 0.5f * v[31] * 0.7f;") == ()
