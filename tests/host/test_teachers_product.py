@@ -140,6 +140,12 @@ COPIED = {
         "t0 bf16[d0,d4,d5,d6] = dot(in0[d2=2*d5+2*k0-1, d3=2*d6+k1], in1) over d1,k0,k1\n"
         "t1 bf16[d0,d4,d5,d6] = add(t0, in2)\nout0 bf16[d0,d4,d5,d6] = t1",
     ),
+    "transposed, patches of phases, the last ones shorter": (
+        "d0=3 d1=16 d2=5 d3=9 d4=12 d5=10 d6=17 k0=3 k1=4",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,k0,k1]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
+        "out0 f32[d0,d4,d5,d6] = t0",
+    ),
     "transposed, three taps and two, ragged": (
         "d0=2 d1=16 d2=5 d3=4 d4=10 d5=11 d6=8 k0=3 k1=4",
         "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,k0,k1]",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Ref
 from cudal1_trainer.teachers.product_pipe import (
@@ -25,7 +24,8 @@ from cudal1_trainer.teachers.product_pipe import (
     wants_packing,
     warps_of,
 )
-from cudal1_trainer.teachers.product_sides import PATCH, Sides, before
+from cudal1_trainer.teachers.product_sides import PATCH, PHASED, Sides, before, phases_of
+from cudal1_trainer.teachers.product_walk import Moved, Walk, patch_length, walk_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage
@@ -33,96 +33,6 @@ from cudal1_trainer.teachers.stage import Buffer, Stage
 MAX_SHARED = 225 * 1024  # of a multiprocessor; two blocks of 128 threads share it
 STAGES_B = 3
 TILES: dict[Shape, Shape] = {(256, 64): (64, 64), (256, 32): (64, 32)}
-
-
-@dataclass(frozen=True, slots=True)
-class Walk:
-    """How the result's places follow the image's: axes outermost first, one of each for every windowed axis."""
-
-    plain: tuple[str, ...]  # of the rows, not windowed
-    image: tuple[str, ...]
-    outs: tuple[str, ...]
-    windows: tuple[str, ...]
-    indices: tuple[Index, ...]
-
-
-def walk_of(stage: Stage, sides: Sides) -> Walk | None:
-    """None where the image's windowed axes are not the innermost ones, in the order of the result's."""
-    a, program = sides.a, stage.program
-    moved, rows = dict(a.access), set(sides.m)
-    held = _image(stage, sides)
-    if held is None or not moved or sides.b.access:
-        return None
-    image = tuple(x for x in held.axes if x in moved)
-    if held.axes[-len(image) :] != image:
-        return None
-    outs: list[str] = []
-    windows: list[str] = []
-    for axis in image:
-        terms = {x: f for f, x in moved[axis].terms}
-        out, window = [x for x in terms if x in rows], [x for x in terms if x in sides.taps]
-        if (
-            len(terms) != 2
-            or len(out) != 1
-            or len(window) != 1
-            or moved[axis].divisor != 1
-            or min(terms.values()) < 1
-        ):
-            return None
-        outs, windows = [*outs, out[0]], [*windows, window[0]]
-    if sides.m[-len(outs) :] != tuple(outs) or set(windows) != set(sides.taps):
-        return None
-    walk = Walk(sides.m[: -len(outs)], image, tuple(outs), tuple(windows), tuple(moved[x] for x in image))
-    fits = set(walk.plain) <= set(held.axes) and all(a.symbolic is False for a in program.axes)
-    return walk if fits and _ascends(stage, walk) else None
-
-
-def _image(stage: Stage, sides: Sides) -> Buffer | None:
-    """The tensor that decides the order in which the image is walked: the largest that its values come from."""
-    loads, _ = before(stage, sides.a.name)
-    dense = [b for b in loads if b.strides is None and not b.access]
-    whole = [b for b in dense if {x for x, _ in sides.a.access} <= set(b.axes)]
-    return whole[0] if whole and len(dense) == len(loads) else None
-
-
-def _factor(index: Index, axis: str) -> int:
-    return next(f for f, x in index.terms if x == axis)
-
-
-def _steps(stage: Stage, walk: Walk) -> list[int]:
-    """Places from one index of each image axis to the next."""
-    sizes = [stage.program.axis[x].size for x in walk.image]
-    return [prod(sizes[i + 1 :]) for i in range(len(sizes))]
-
-
-def _ascends(stage: Stage, walk: Walk) -> bool:
-    """Whether a later row of the tile never reads before an earlier one."""
-    size, steps, reach = stage.program.axis, _steps(stage, walk), 0
-    for i in reversed(range(len(steps))):
-        step = steps[i] * _factor(walk.indices[i], walk.outs[i])
-        if step <= reach:
-            return False
-        reach += step * (size[walk.outs[i]].size - 1)
-    return not walk.plain or reach < prod(size[x].size for x in walk.image)
-
-
-def length(stage: Stage, walk: Walk, rows: int, inner: int) -> int:
-    """Places of a patch for `rows` neighbours and the last `inner` window axes."""
-    size, steps = stage.program.axis, _steps(stage, walk)
-    sizes = [size[x].size for x in walk.outs]
-    strides = [s * _factor(i, o) for s, i, o in zip(steps, walk.indices, walk.outs, strict=True)]
-    image = prod(size[x].size for x in walk.image)
-    total = prod(sizes) * prod(size[x].size for x in walk.plain)
-
-    def place(i: int) -> int:
-        found = 0
-        for n, s in zip(reversed(sizes), reversed(strides), strict=True):
-            found, i = found + i % n * s, i // n
-        return found + i * image
-
-    longest = max(place(min(m + rows, total) - 1) - place(m) for m in range(0, total, rows))
-    walked = list(zip(steps, walk.indices, walk.windows, strict=True))[len(steps) - inner :]
-    return longest + sum(s * _factor(i, w) * (size[w].size - 1) for s, i, w in walked) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +48,11 @@ def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, vector_b: int) ->
     """The most window axes that a patch has room for; None where not even one has."""
     assert schedule.tile is not None
     bm, bn, bk = schedule.tile
-    arithmetic = schedule.mapping.removesuffix(PATCH)
+    arithmetic = schedule.mapping.removesuffix(PATCH).removesuffix(PHASED)
     size = ITEM_BYTES[ITEMS.get(arithmetic, arithmetic)]
     most = MAX_SHARED // (1 if schedule.block > 128 else 2)
-    for inner in range(len(walk.windows), 0, -1):
-        places = length(stage, walk, bm, inner)
+    for inner in range(len(walk.moved), 0, -1):
+        places = patch_length(stage, walk, bm, inner)
         tile = bn * (bk * size + 16) if vector_b == 1 else bk * (bn + 8) * size
         taken = (2 * places + 1) * (bk * size + 16) + STAGES_B * tile
         if places <= 6 * bm and taken <= most:
@@ -165,7 +75,8 @@ def _tiles(stage: Stage, sides: Sides, walk: Walk, b: Copied, arithmetic: str) -
     """Each tile at the depth that leaves room for the most of the window, then at the largest."""
     depths = [k for k in (32, 16, 8)[: 3 if arithmetic in ITEMS else 2] if k <= stage.program.size(sides.channels)]
     for (bm, bn), (wm, wn) in warps(arithmetic).items():
-        whole = StageSchedule(arithmetic + PATCH, 1, 32 * (bm // wm) * (bn // wn))
+        form = arithmetic + (PHASED if phases_of(sides.a) else "") + PATCH
+        whole = StageSchedule(form, 1, 32 * (bm // wm) * (bn // wn))
         tiles = [replace(whole, tile=(bm, bn, bk)) for bk in depths]
         plans = [(plan.inner, s) for s in tiles if (plan := plan_of(stage, walk, s, b.step)) is not None]
         yield from [s for _, s in sorted(plans, key=lambda p: -p[0])[:1]]
@@ -201,33 +112,40 @@ class PatchWriter(PipeWriter):
         walk, plan = self._prepare()
         assert tile is not None
         bm, bn, bk = tile
-        arithmetic = self.schedule.mapping.removesuffix(PATCH)
+        arithmetic = self.schedule.mapping.removesuffix(PATCH).removesuffix(PHASED)
         wm, wn = warps(arithmetic)[bm, bn]
         b = copied(self.stage, sides, sides.b, sides.n)
         assert b is not None
         self.shared_bytes = plan.shared_bytes
         outer, inner = self._cut(walk, plan)
         arithmetic += "_ready" if self._rounds() else ""
-        words = (arithmetic, bm, bn, bk, wm, wn, size_of(inner), plan.places, b.vector, self._step(b))
-        self._first(walk)
-        return f"product_patch<{', '.join(map(str, words))}>({size_of(outer)}, {depth},"
+        words = (arithmetic, bm, bn, bk, wm, wn, self._taps(inner), plan.places, b.vector, self._step(b))
+        self._first(walk, inner)
+        return f"product_patch<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},"
 
-    def _cut(self, walk: Walk, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        at = len(walk.windows) - plan.inner
-        return walk.windows[:at], walk.windows[at:]
+    def _cut(self, walk: Walk, plan: Plan) -> tuple[tuple[Moved, ...], tuple[Moved, ...]]:
+        at = len(walk.moved) - plan.inner
+        return walk.moved[:at], walk.moved[at:]
 
-    def _first(self, walk: Walk) -> None:
-        """Where the image's places of a row begin, and those of the block's first row."""
+    def _taps(self, moved: tuple[Moved, ...]) -> str:
+        return self._size(x.window for x in moved)
+
+    def _first(self, walk: Walk, inner: tuple[Moved, ...]) -> None:
+        """Where a row's places begin, and those of the block's first row."""
         lines, space = self.lines, self._space((Var("i", self.sides.m),))
         with lines.block("const auto start = [&](int i)"):
             lines.add(*self._indices("i", self.sides.m, set(self.sides.m), space))
             text = space.offset(Buffer("", "", "f32", walk.plain, None)) if walk.plain else ""
-            for axis, out, index in zip(walk.image, walk.outs, walk.indices, strict=True):
-                here = space.affine(Index(((_factor(index, out), out),), index.offset))
-                text = f"{grouped(text)} * {axis} + {here}" if text else here
+            for x in walk.moved:
+                here = space.affine(Index(((x.out_factor, x.out),), x.index.offset))
+                if x.step > 1:
+                    window = self.steps[x.window].names[1]
+                    here = f"({space.affine(Index(((1, x.out),), x.index.offset))} - {window}) / {x.step}"
+                text = f"{grouped(text)} * {x.image} + {here}" if text else here
             lines.add(f"return {text};")
         lines.text[-1] += ";"
-        lines.add("const int first = start(m0);")
+        back = [f" - {_times(f'({self._taps((x,))} - 1)', walk, x)}" for x in inner if x.step > 1]
+        lines.add(f"const int first = start(m0){''.join(back)};")
 
     def _operand(self, x: Ref, parameter: str, variable: str, axes: tuple[str, ...]) -> None:
         if parameter == "n":
@@ -237,23 +155,23 @@ class PatchWriter(PipeWriter):
         self._patch(walk, self._cut(walk, plan)[0])
         self._place(walk, *self._cut(walk, plan))
 
-    def _shift(self, walk: Walk, windows: tuple[str, ...]) -> list[str]:
-        """Terms of the distance by which these window axes move a place."""
-        found = []
-        for i, (index, window) in enumerate(zip(walk.indices, walk.windows, strict=True)):
-            factors = [axis_index(window), *walk.image[i + 1 :]]
-            dilation = _factor(index, window)
-            found += (
-                [" * ".join([*([str(dilation)] if dilation > 1 else []), *factors])] if window in windows else []
-            )
-        return found
+    def _shift(self, text: str, walk: Walk, moved: tuple[Moved, ...]) -> str:
+        """`text` and the distance by which these window axes move a place."""
+        for x in moved:
+            w = axis_index(x.window)
+            if x.step > 1:
+                text += f" - {_times(f'({w} - {self.steps[x.window].names[1]}) / {x.step}', walk, x)}"
+            else:
+                text += f" + {_times(f'{x.window_factor} * {w}' if x.window_factor > 1 else w, walk, x)}"
+        return text
 
-    def _window_lines(self, variable: str, windows: tuple[str, ...]) -> list[str]:
-        if len(windows) == 1:
+    def _window_lines(self, variable: str, moved: tuple[Moved, ...]) -> list[str]:
+        windows = tuple(x.window for x in moved)
+        if len(windows) == 1 and not set(windows) & set(self.steps):
             return [f"const int {axis_index(windows[0])} = {variable};"]
         return self._indices(variable, windows, set(windows), Space(self.program, (Var(variable, windows),)))
 
-    def _patch(self, walk: Walk, outer: tuple[str, ...]) -> None:
+    def _patch(self, walk: Walk, outer: tuple[Moved, ...]) -> None:
         """[&](int p) { return [=](int o) { const int q = first + p; ... return [=](int k) { ... }; }; },"""
         lines, sides = self.lines, self.sides
         variables = (Var("r", walk.plain), Var("s", walk.image), Var("k", sides.channels), Var("g", sides.batch))
@@ -262,16 +180,11 @@ class PatchWriter(PipeWriter):
         whole = size_of(walk.image)
         with lines.block("[&](int p)"), lines.block(f"return [=](int{' o' if outer else ''})"):
             lines.add(*self._window_lines("o", outer))
-            lines.add(f"const int q = {' + '.join(['first + p', *self._shift(walk, outer)])};")
+            lines.add(f"const int q = {self._shift('first + p', walk, outer)};")
             lines.add(*([f"const int r = q / ({whole});"] if walk.plain else []))
             lines.add(f"const int s = q % ({whole});" if walk.plain else "const int s = q;")
-            lines.add(
-                *[
-                    x
-                    for a in (*walk.plain, *walk.image, *sides.batch)
-                    if a in needed and (x := space.index_line(a))
-                ]
-            )
+            known = [a for a in (*walk.plain, *walk.image, *sides.batch) if a in needed]
+            lines.add(*[x for a in known if (x := space.index_line(a))])
             with lines.block("return [=](int k)"):
                 lines.add(f"if (q < 0 || q >= {size_of((*walk.plain, *walk.image))}) return 0.0f;")
                 lines.add(*[x for a in sides.channels if a in needed and (x := space.index_line(a))])
@@ -280,7 +193,7 @@ class PatchWriter(PipeWriter):
         lines.text[-2] += ";"
         lines.text[-1] += ","
 
-    def _place(self, walk: Walk, outer: tuple[str, ...], inner: tuple[str, ...]) -> None:
+    def _place(self, walk: Walk, outer: tuple[Moved, ...], inner: tuple[Moved, ...]) -> None:
         """[&](int m) { const int i = m0 + m; ... return [=](int o, int tap) { ... return at + w0 * d3; }; },"""
         lines, sides = self.lines, self.sides
         space = self._space((Var("i", sides.m),), sides.a)
@@ -292,7 +205,14 @@ class PatchWriter(PipeWriter):
                 lines.add(*self._window_lines("o", outer), *self._window_lines("tap", inner))
                 places, outside = self._places(sides.a, space)
                 lines.add(*places)
-                past = " || ".join([f"i >= {self._size(sides.m)}", *outside])
-                lines.add(f"return {past} ? -1 : {' + '.join(['at', *self._shift(walk, inner)])};")
+                leaves = self._leaves((*sides.m, *sides.taps))
+                past = " || ".join([f"i >= {self._size(sides.m)}", *leaves, *outside])
+                lines.add(f"return {past} ? -1 : {self._shift('at', walk, inner)};")
             lines.text[-1] += ";"
         lines.text[-1] += ","
+
+
+def _times(text: str, walk: Walk, x: Moved) -> str:
+    """Indices of an image axis as a distance in places."""
+    inner = walk.image[walk.image.index(x.image) + 1 :]
+    return " * ".join([text, *inner])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Ref, operand_axes
@@ -81,7 +82,8 @@ class Sides:
     def _arithmetics(self, stage: Stage) -> tuple[str, ...]:
         dtypes = {stage.program.value_dtype[x.name] for x in (self.a, self.b)}
         if self.dot.fn == "dot_tf32":
-            return ("tf32_long" if stage.program.size(self.over) > LONG_SUM else "tf32",)
+            terms = stage.program.size(self.over) // prod(p.step for p in phases_of(self.a))
+            return ("tf32_long" if terms > LONG_SUM else "tf32",)
         if dtypes == {"f32"}:
             return ("f32_split", "f32") if stage.program.size(self.over) >= 64 else ("f32",)
         return tuple(dtypes) if dtypes in ({"f16"}, {"bf16"}) else ()

@@ -1,0 +1,127 @@
+"""How a convolution's rows walk over the image: what product_patch.py needs to know of places in memory.
+
+A place is an index into the image's windowed axes and, around them, the rows' other axes: (n * d2 + y) * d3 + x.
+Neighbouring rows of a tile lie at rising places, and a step of the window moves all of them by the same distance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from cudal1_fx_passes.program import Index
+from cudal1_trainer.teachers.product_sides import Sides, before
+from cudal1_trainer.teachers.stage import Buffer, Stage
+
+
+def _factor(index: Index, axis: str) -> int:
+    return next(f for f, a in index.terms if a == axis)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One axis of the image, read at out_factor * out + window_factor * window + offset.
+
+    step: of a transposed convolution, read at (out - window + offset) / step; then both count within a phase.
+    """
+
+    image: str
+    out: str
+    window: str
+    index: Index
+
+    @property
+    def step(self) -> int:
+        return self.index.divisor
+
+    @property
+    def out_factor(self) -> int:
+        return 1 if self.step > 1 else _factor(self.index, self.out)
+
+    @property
+    def window_factor(self) -> int:
+        return -1 if self.step > 1 else _factor(self.index, self.window)
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """plain: the rows' axes that no window moves; moved: the others, outermost first."""
+
+    plain: tuple[str, ...]
+    moved: tuple[Moved, ...]
+
+    @property
+    def image(self) -> tuple[str, ...]:
+        return tuple(x.image for x in self.moved)
+
+
+def walk_of(stage: Stage, sides: Sides) -> Walk | None:
+    """None where the image's windowed axes are not the innermost ones, in the order of the result's."""
+    held, access = _image(stage, sides), dict(sides.a.access)
+    if held is None or not access or sides.b.access or any(a.symbolic for a in stage.program.axes):
+        return None
+    found = [_moved(sides, axis, access[axis]) for axis in held.axes if axis in access]
+    moved = tuple(x for x in found if x is not None)
+    plain, outs = sides.m[: -len(found)], sides.m[-len(found) :]
+    if len(moved) < len(found) or outs != tuple(x.out for x in moved):
+        return None
+    walk = Walk(plain, moved)
+    whole = held.axes[-len(moved) :] == walk.image and {x.window for x in moved} == set(sides.taps)
+    return walk if whole and set(plain) <= set(held.axes) and _ascends(stage, walk) else None
+
+
+def _image(stage: Stage, sides: Sides) -> Buffer | None:
+    """The tensor that decides the order in which the image is walked: one that has all of its axes."""
+    loads, _ = before(stage, sides.a.name)
+    if any(b.strides is not None or b.access for b in loads):
+        return None
+    return next((b for b in loads if {x for x, _ in sides.a.access} <= set(b.axes)), None)
+
+
+def _moved(sides: Sides, axis: str, index: Index) -> Moved | None:
+    terms = {a: f for f, a in index.terms}
+    outs, windows = [a for a in terms if a in sides.m], [a for a in terms if a in sides.taps]
+    if len(terms) != 2 or len(outs) != 1 or len(windows) != 1:
+        return None
+    factors = terms[outs[0]], terms[windows[0]]
+    fits = factors == (1, -1) if index.divisor > 1 else min(factors) > 0
+    return Moved(axis, outs[0], windows[0], index) if fits else None
+
+
+def _steps(stage: Stage, walk: Walk) -> list[int]:
+    """Places from one index of each image axis to the next."""
+    sizes = [stage.program.axis[x].size for x in walk.image]
+    return [prod(sizes[i + 1 :]) for i in range(len(sizes))]
+
+
+def _rows(stage: Stage, walk: Walk) -> list[int]:
+    """Results of one phase along each axis."""
+    return [-(-stage.program.axis[x.out].size // x.step) for x in walk.moved]
+
+
+def _ascends(stage: Stage, walk: Walk) -> bool:
+    """Whether a later row of the tile never reads before an earlier one."""
+    reach = 0
+    for x, step, rows in reversed(list(zip(walk.moved, _steps(stage, walk), _rows(stage, walk), strict=True))):
+        if step * x.out_factor <= reach:
+            return False
+        reach += step * x.out_factor * (rows - 1)
+    return not walk.plain or reach < stage.program.size(walk.image)
+
+
+def patch_length(stage: Stage, walk: Walk, rows: int, inner: int) -> int:
+    """Places of a patch for `rows` neighbours and the last `inner` window axes."""
+    steps, sizes = _steps(stage, walk), _rows(stage, walk)
+    strides = [s * x.out_factor for s, x in zip(steps, walk.moved, strict=True)]
+    image, total = stage.program.size(walk.image), prod(sizes) * stage.program.size(walk.plain)
+
+    def place(i: int) -> int:
+        found = 0
+        for n, s in zip(reversed(sizes), reversed(strides), strict=True):
+            found, i = found + i % n * s, i // n
+        return found + i * image
+
+    longest = max(place(min(m + rows, total) - 1) - place(m) for m in range(0, total, rows))
+    walked = list(zip(steps, walk.moved, strict=True))[len(steps) - inner :]
+    windows = [-(-stage.program.axis[x.window].size // x.step) for _, x in walked]
+    return longest + 1 + sum(s * abs(x.window_factor) * (n - 1) for (s, x), n in zip(walked, windows, strict=True))
