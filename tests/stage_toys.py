@@ -9,15 +9,17 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from cudal1_compile.candidate import Reply, print_reply
-from cudal1_compile.generate.tokens import SPECIAL_TOKENS, load_codec
+from cudal1_compile.generate.tokens import SPECIAL_TOKENS, Codec
 from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Verdict
 from cudal1_compile.runtime.target import HOST
+from cudal1_trainer.base import Coder
 from cudal1_trainer.loader import Row, make_batch, padded_length, targets
 from cudal1_trainer.model import ReplyLoss, build_model, save_bundle
 from cudal1_trainer.recipe import ModelRecipe, Recipe, StageRecipe
@@ -76,14 +78,20 @@ RECIPE = Recipe("toy", self_supervised=STAGE, contrastive=STAGE)
 
 def make_bundle(directory: Path, seed: int = 0, replies: Sequence[str] = REPLIES) -> Path:
     """`replies`: each as often as it stands there; at most 16."""
-    tokenizer = _tokenizer(replies)
+    tokenizer = make_tokenizer(SPECIAL_TOKENS, replies)
+    names = dict(zip(("pad_token", "bos_token", "sep_token", "eos_token"), SPECIAL_TOKENS, strict=True))
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)  # type: ignore[no-untyped-call]
     torch.manual_seed(seed)
-    loss = ReplyLoss(build_model(ModelRecipe(32, 1, 2, 1, 64, 1024), len(tokenizer)))
+    lm = build_model(ModelRecipe(32, 1, 2, 1, 64, 1024), len(fast))
+    imitate(lm, Codec(tokenizer), replies, seed)
+    save_bundle(lm, fast, directory)
+    return directory
+
+
+def imitate(lm: Any, codec: Coder, replies: Sequence[str] = REPLIES, seed: int = 0) -> None:
+    """Teaches a model to write each of the replies, whatever the prompt."""
+    loss, rng = ReplyLoss(lm), random.Random(seed)
     optimizer = torch.optim.AdamW(loss.parameters(), 1e-2)
-    directory.mkdir(parents=True)
-    tokenizer.save_pretrained(str(directory))
-    codec = load_codec(str(directory / "tokenizer.json"))
-    rng = random.Random(seed)
     for _ in range(60):
         prompts = [codec.encode_prompt(f"{HOST.facts()}\n{rng.choice(TASKS)}") for _ in range(16)]
         rows = [Row([*p, *codec.encode_reply(replies[i % len(replies)])], len(p)) for i, p in enumerate(prompts)]
@@ -93,22 +101,20 @@ def make_bundle(directory: Path, seed: int = 0, replies: Sequence[str] = REPLIES
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-    save_bundle(loss.lm, tokenizer, directory)
-    return directory
 
 
-def _tokenizer(replies: Sequence[str]) -> PreTrainedTokenizerFast:
+def make_tokenizer(special: Sequence[str], replies: Sequence[str] = REPLIES) -> Tokenizer:
+    """Each reply is one token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=list(SPECIAL_TOKENS), initial_alphabet=alphabet, show_progress=False
+        vocab_size=400, special_tokens=list(special), initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator([f"{HOST.facts()}\n{TASKS[0]}"] * 4, trainer)
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (*dict.fromkeys(replies), "cuda")])
-    names = dict(zip(("pad_token", "bos_token", "sep_token", "eos_token"), SPECIAL_TOKENS, strict=True))
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)  # type: ignore[no-untyped-call]
+    return tokenizer
 
 
 def verdict_on(code: str) -> Verdict:

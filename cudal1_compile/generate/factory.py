@@ -49,7 +49,7 @@ def stored_name(wanted: str | Generator) -> str | None:
 
     directory = MODEL_DIR if wanted == "bundled" else Path(wanted).expanduser()
     try:
-        if directory.is_dir() and _is_own(directory):
+        if directory.is_dir() and is_own(directory):
             return f"bundled:{model_digest(check_model_dir(directory))[:12]}"
     except GeneratorError:  # making it says so, once it is needed
         pass
@@ -68,7 +68,7 @@ def _make_client(wanted: str) -> Generator:
 
 
 def _make_local(directory: Path, device: str) -> Generator:
-    if _is_own(directory):
+    if is_own(directory):
         from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 
         return BundledGenerator(BundledConfig(directory, device))
@@ -77,7 +77,7 @@ def _make_local(directory: Path, device: str) -> Generator:
     return TransformersGenerator(TransformersConfig(directory, device))
 
 
-def _is_own(directory: Path) -> bool:
+def is_own(directory: Path) -> bool:
     """Whether this project's trainer wrote the checkpoint: a llama whose tokenizer has our special tokens."""
     from cudal1_compile.generate.tokens import SPECIAL_TOKENS
 

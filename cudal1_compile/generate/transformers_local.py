@@ -19,6 +19,8 @@ from torch import Tensor
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.quiet import without_progress_bars
 
+MAX_NEW_TOKENS = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class TransformersConfig:
@@ -27,7 +29,7 @@ class TransformersConfig:
     dtype: str = "auto"  # as in from_pretrained
     temperature: float = 0.8
     top_p: float = 1.0
-    max_new_tokens: int = 4096
+    max_new_tokens: int = MAX_NEW_TOKENS
     budget_tokens: int | None = None  # of the prompt; None: the model's positions less max_new_tokens
 
 
@@ -54,7 +56,7 @@ class TransformersGenerator:
             return [self._propose_one(p, n, deadline) if time.monotonic() < deadline else [] for p in prompts]
 
     def _propose_one(self, prompt: str, n: int, deadline: float) -> list[str]:
-        ids = self._encode(prompt)
+        ids = torch.tensor([encode_turn(self.tokenizer, prompt)], device=self.model.device)
         with torch.inference_mode():
             out = self.model.generate(
                 ids,
@@ -71,16 +73,6 @@ class TransformersGenerator:
         late = time.monotonic() >= deadline
         return [text for row in out[:, ids.shape[1] :].tolist() if (text := self._decode(row, late)) is not None]
 
-    def _encode(self, prompt: str) -> Tensor:
-        if getattr(self.tokenizer, "chat_template", None):
-            turn = [{"role": "user", "content": prompt}]
-            text = self.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-            found = self.tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
-        else:
-            found = self.tokenizer(prompt, return_tensors="pt")["input_ids"]
-        ids: Tensor = found.to(self.model.device)
-        return ids
-
     def _decode(self, row: list[int], late: bool) -> str | None:
         ended = any(i in self._eos_ids() for i in row)
         if late and not ended and len(row) < self.max_new_tokens:
@@ -94,6 +86,15 @@ class TransformersGenerator:
     def _pad_id(self) -> int:
         pad = self.tokenizer.pad_token_id
         return int(pad) if pad is not None else min(self._eos_ids(), default=0)
+
+
+def encode_turn(tokenizer: Any, prompt: str) -> list[int]:
+    """Through the chat template, where the tokenizer has one: what follows is the reply."""
+    if not getattr(tokenizer, "chat_template", None):
+        return list(tokenizer(prompt)["input_ids"])
+    turn = [{"role": "user", "content": prompt}]
+    text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 class _Deadline:

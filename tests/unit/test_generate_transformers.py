@@ -11,7 +11,7 @@ import torch
 from generate_models import make_checkpoint
 
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
-from cudal1_compile.generate.transformers_local import TransformersConfig, TransformersGenerator
+from cudal1_compile.generate.transformers_local import TransformersConfig, TransformersGenerator, encode_turn
 from cudal1_compile.generate.vllm_local import VllmConfig, VllmGenerator
 
 
@@ -32,11 +32,9 @@ def test_n_replies_a_prompt_decided_by_the_seed(tmp_path: Path, chat: bool) -> N
 
 
 def test_the_chat_template_is_applied(tmp_path: Path) -> None:
-    plain = open_generator(tmp_path / "plain", chat=False)._encode("dims")
-    chat = open_generator(tmp_path / "chat", chat=True)._encode("dims")
-    assert chat[0, 0] == 1
-    assert chat[0, -1] == 2
-    assert chat[0, 1:-1].tolist() == plain[0].tolist()
+    plain = encode_turn(open_generator(tmp_path / "plain", chat=False).tokenizer, "dims")
+    chat = encode_turn(open_generator(tmp_path / "chat", chat=True).tokenizer, "dims")
+    assert chat == [1, *plain, 2]
 
 
 def test_the_random_state_of_the_process_is_left_alone(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_resumed_run_equals_one_that_was_not_killed(tokenizer: Path, tmp_path:
 
 def test_a_checkpoint_of_another_recipe_is_refused(tokenizer: Path, tmp_path: Path) -> None:
     Training(RECIPE, tokenizer, tmp_path / "run").save()
-    with pytest.raises(ValueError, match="another recipe"):
+    with pytest.raises(ValueError, match="another recipe or base"):
         Training(replace(RECIPE, seed=2), tokenizer, tmp_path / "run")
 
 

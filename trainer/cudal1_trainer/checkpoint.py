@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,20 @@ class Checkpoints:
 
     def _own(self, step: int) -> Path:
         return self.folder / f"rank{self.rank}.{step}.pt"
+
+
+def trained_state(module: nn.Module) -> State:
+    """Without the frozen weights of a model whose adapters are trained."""
+    frozen = _frozen(module)
+    return {name: value for name, value in module.state_dict().items() if name not in frozen}
+
+
+def load_trained(module: nn.Module, state: State) -> None:
+    module.load_state_dict(state, strict=not _frozen(module))
+
+
+def _frozen(module: nn.Module) -> set[str]:
+    return {n for n, p in module.named_parameters(remove_duplicate=False) if not p.requires_grad}
 
 
 def _write(path: Path, state: State) -> bool:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from cudal1_compile.generate.bundled import check_model_dir, load_model
+from cudal1_compile.generate.bundled import check_model_dir
+from cudal1_trainer.base import load_base
 from cudal1_trainer.book import Book
 from cudal1_trainer.examine import Marks, examine
 from cudal1_trainer.practice import probe_tasks
@@ -35,8 +36,9 @@ def contest(recipe: Recipe, data: Path, *bundles: Path) -> list[Marks]:
         device = torch.device("cpu" if index is None else "cuda")
         found = []
         for bundle in bundles:
-            lm = load_model(bundle).float().to(device)
-            desk = open_desk(lm, bundle, texts, referee, Book(1, 1), stage.max_new)
+            base = load_base(bundle)
+            base.lm.to(device)
+            desk = open_desk(base, texts, referee, Book(1, 1), stage.max_new)
             found.append(examine(desk, stage.probe_samples, stage.temperature, recipe.seed))
     return found
 

@@ -13,7 +13,7 @@ sections (Reply V1); its analysis must name the variants in the order in which t
 Arms: `buckets` as above; `random` draws the two variants uniformly; `plain` is GRPO that shows none. `islands: k`
 in a recipe keeps k populations that do not see each other's variants. Not published and chosen here: every number.
 Left out: a reward weighted by the region's share of a model's time (a task is one region here), Inductor as the
-quick baseline (a constant factor of a task, which smoothing removes), LoRA and foreign bases (no peft here).
+quick baseline (a constant factor of a task, which smoothing removes). --model may be of any kind (base.py).
 The share of hacks counts what the text gate forbids and what a GPU's timing makes unbelievable (outcome.py).
 
     python -m cudal1_trainer.contrastive --recipe h100 --model runs/self/model --out runs/buckets --arm buckets

@@ -30,10 +30,10 @@ from itertools import accumulate
 from pathlib import Path
 
 from cudal1_compile.candidate import Reply
-from cudal1_compile.generate.tokens import Codec
 from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.base import Language, load_language
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.loader import Batch, Row, pack
 from cudal1_trainer.pairs import (
@@ -164,27 +164,28 @@ def narrow_task(family: str, number: int) -> Program:
             return found
 
 
-def row_of(codec: Codec, pair: Pair) -> Row:
-    prompt = codec.encode_prompt(pair.prompt)
-    return Row([*prompt, *codec.encode_reply(pair.reply)], len(prompt))
+def row_of(language: Language, pair: Pair) -> Row:
+    prompt = language.codec.encode_prompt(language.preface + pair.prompt)
+    return Row([*prompt, *language.codec.encode_reply(pair.reply)], len(prompt))
 
 
 @dataclass(frozen=True)
 class CorpusMaker:
-    """The loader's ChunkMaker: pickles as three names, loads its data where it runs."""
+    """The loader's ChunkMaker: pickles as four names, loads its data where it runs."""
 
     recipe: Recipe
     data: Path
     written: Path | None = None  # of write_scored; without it no measured pair is drawn
+    model: Path | None = None  # whose tokenizer is used instead of the data folder's
 
     def __call__(self, index: int) -> list[Batch]:
-        source, codec = _load(self.recipe, self.data, self.written)
+        source, language = _load(self.recipe, self.data, self.written, self.model)
         rng = random.Random(f"{self.recipe.seed} chunk {index}")
         rows: list[Row] = []
         tokens = 0
         while tokens < self.recipe.data.chunk_tokens:
             for _, pair in source.draw(rng):
-                row = row_of(codec, pair)
+                row = row_of(language, pair)
                 if len(row.ids) <= self.recipe.data.max_tokens:
                     rows.append(row)
                     tokens += len(row.ids)
@@ -192,17 +193,22 @@ class CorpusMaker:
 
 
 @lru_cache(maxsize=1)
-def _load(recipe: Recipe, data: Path, written: Path | None) -> tuple[Source, Codec]:
+def _load(recipe: Recipe, data: Path, written: Path | None, model: Path | None) -> tuple[Source, Language]:
     heldout, prior = read_heldout(data / "heldout.json"), load_prior(data / "prior.npz")
     structures = read_structures(data / "structures.jsonl.gz")
-    return Source(recipe.data, heldout, read_scored(written), prior, structures), codec_of(
-        load_tokenizer(data / "tokenizer")
-    )
+    return Source(recipe.data, heldout, read_scored(written), prior, structures), _language(data, model)
 
 
-def heldout_batches(recipe: Recipe, data: Path, limit: int = 200) -> list[Batch]:
+def _language(data: Path, model: Path | None) -> Language:
+    if model is not None:
+        return load_language(model)
+    tokenizer = load_tokenizer(data / "tokenizer")
+    return Language(tokenizer, codec_of(tokenizer))
+
+
+def heldout_batches(recipe: Recipe, data: Path, model: Path | None = None, limit: int = 200) -> list[Batch]:
     """Plain pairs of held-out programs, one teacher's reply each: for the final loss, never for training."""
-    codec = codec_of(load_tokenizer(data / "tokenizer"))
+    language = _language(data, model)
     rng = random.Random(f"{recipe.seed} held out")
     programs = list(read_heldout(data / "heldout.json").programs)
     rng.shuffle(programs)
@@ -210,7 +216,7 @@ def heldout_batches(recipe: Recipe, data: Path, limit: int = 200) -> list[Batch]
     for item in programs[:limit]:
         written = write_variants(item.program, 1)
         if written:
-            row = row_of(codec, plain_pair(choose_facts(rng), item.program, written[0].reply))
+            row = row_of(language, plain_pair(choose_facts(rng), item.program, written[0].reply))
             if len(row.ids) <= recipe.data.max_tokens:
                 rows.append(row)
     return pack(rows, recipe.train.tokens_per_step, rng) if rows else []
@@ -229,7 +235,7 @@ def texts_for_tokenizer(recipe: Recipe, heldout: HeldOut, structures: tuple[str,
 def describe(recipe: Recipe, data: Path, pairs: int) -> dict[str, object]:
     """What the stream holds: kinds, operations a region, tokens, what is too long, pairs a second."""
     with tempfile.TemporaryDirectory() as folder:
-        source, codec = _load(recipe, data, write_scored(data, Path(folder) / "scored.jsonl", 2))
+        source, language = _load(recipe, data, write_scored(data, Path(folder) / "scored.jsonl", 2), None)
     rng = random.Random(f"{recipe.seed} describe")
     kinds: Counter[str] = Counter()
     lengths: Counter[int] = Counter()
@@ -239,7 +245,7 @@ def describe(recipe: Recipe, data: Path, pairs: int) -> dict[str, object]:
     made = 0
     while made < pairs:
         for program, pair in source.draw(rng):
-            row = row_of(codec, pair)
+            row = row_of(language, pair)
             made += 1
             if len(row.ids) > recipe.data.max_tokens:
                 too_long[len(program.ops)] += 1

@@ -8,18 +8,18 @@ It samples nothing and knows no programs.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
-from transformers import LlamaForCausalLM
 
-from cudal1_compile.generate.bundled import load_model
-from cudal1_trainer.checkpoint import State
+from cudal1_trainer.base import Base
+from cudal1_trainer.checkpoint import State, load_trained, trained_state
 from cudal1_trainer.policy import (
     Objective,
     Pass,
@@ -40,15 +40,16 @@ Pairs = list[tuple[Rollout, float]]
 class Learner:
     """AdamW without weight decay: it would pull towards zero, not towards the reference."""
 
-    def __init__(self, accelerator: Accelerator, model: Path, stage: StageRecipe, objective: Objective) -> None:
+    def __init__(self, accelerator: Accelerator, base: Base, stage: StageRecipe, objective: Objective) -> None:
         self.accelerator, self.stage, self.objective = accelerator, stage, objective
-        self.policy = Policy(load_model(model).float(), objective).to(accelerator.device)
-        self.reference: LlamaForCausalLM = load_model(model).float().to(accelerator.device)
-        self.optimizer = torch.optim.AdamW(self.policy.parameters(), stage.lr, betas=(0.9, 0.95), weight_decay=0.0)
+        self.reference = copy.deepcopy(base.lm).to(accelerator.device)
+        self.policy = Policy(base.lm, objective).to(accelerator.device)
+        trained = [p for p in self.policy.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, stage.lr, betas=(0.9, 0.95), weight_decay=0.0)
         self._step_policy, self._stepper = accelerator.prepare(self.policy, self.optimizer)
 
     @property
-    def lm(self) -> LlamaForCausalLM:
+    def lm(self) -> Any:
         return self.policy.lm
 
     def measure(self, rollouts: Sequence[Rollout]) -> None:
@@ -123,8 +124,8 @@ class Learner:
         return round(float(self.accelerator.reduce(flag, "sum")[0]))
 
     def state(self) -> State:
-        return {"model": self.lm.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {"model": trained_state(self.lm), "optimizer": self.optimizer.state_dict()}
 
     def load(self, state: State) -> None:
-        self.lm.load_state_dict(state["model"])
+        load_trained(self.lm, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    tokens: NDArray[np.uint16]  # [rows, length], padded with 0
+    tokens: NDArray[np.int32]  # [rows, length], padded with 0
     spans: NDArray[np.int32]  # [rows, 2]: ids in the prompt, ids in all
 
     @property
@@ -168,7 +168,7 @@ def _produce(make: ChunkMaker, first: int, stride: int, out: Any, stop: Event) -
 
 
 def make_batch(group: Sequence[Row], length: int) -> Batch:
-    tokens = np.zeros((len(group), length), np.uint16)
+    tokens = np.zeros((len(group), length), np.int32)
     spans = np.zeros((len(group), 2), np.int32)
     for i, row in enumerate(group):
         tokens[i, : len(row.ids)] = row.ids

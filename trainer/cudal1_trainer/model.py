@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -56,18 +57,18 @@ def count_parameters(model: nn.Module) -> int:
 class ReplyLoss(nn.Module):
     """Mean cross-entropy of the reply's ids. One module, so that data-parallel wrappers see one forward."""
 
-    def __init__(self, lm: LlamaForCausalLM) -> None:
+    def __init__(self, lm: Any) -> None:
         super().__init__()
         self.lm = lm
 
     def forward(self, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor) -> Tensor:
         """places_N: flat places in [0, B*T) whose next id belongs to a reply; ids_N: those ids."""
-        hidden_BTD = self.lm.model(input_ids=tokens_BT, use_cache=False).last_hidden_state
+        hidden_BTD = self.lm.base_model(input_ids=tokens_BT, use_cache=False).last_hidden_state
         picked_ND = hidden_BTD.flatten(0, 1).index_select(0, places_N)
         return self.score(picked_ND, ids_N)
 
     def score(self, picked_ND: Tensor, ids_N: Tensor) -> Tensor:
-        return functional.cross_entropy(self.lm.lm_head(picked_ND).float(), ids_N)
+        return functional.cross_entropy(self.lm.get_output_embeddings()(picked_ND).float(), ids_N)
 
 
 def compile_blocks(loss: ReplyLoss) -> None:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlamaForCausalLM
 
 from cudal1_trainer.loader import Batch, Row, make_batch, padded_length, targets
 
@@ -57,7 +57,7 @@ class Objective:
 class Policy(nn.Module):
     """One module with one forward, so that data-parallel wrappers see it."""
 
-    def __init__(self, lm: LlamaForCausalLM, objective: Objective) -> None:
+    def __init__(self, lm: Any, objective: Objective) -> None:
         super().__init__()
         self.lm = lm
         self.objective = objective
@@ -78,10 +78,10 @@ class Policy(nn.Module):
         return loss, torch.stack([kl_N.sum(), (clipped_N != ratio_N).sum()]).detach()
 
 
-def log_probabilities(lm: LlamaForCausalLM, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor) -> Tensor:
-    hidden_BTD = lm.model(input_ids=tokens_BT, use_cache=False).last_hidden_state
+def log_probabilities(lm: Any, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor) -> Tensor:
+    hidden_BTD = lm.base_model(input_ids=tokens_BT, use_cache=False).last_hidden_state
     picked_ND = hidden_BTD.flatten(0, 1).index_select(0, places_N)
-    return -functional.cross_entropy(lm.lm_head(picked_ND).float(), ids_N, reduction="none")
+    return -functional.cross_entropy(lm.get_output_embeddings()(picked_ND).float(), ids_N, reduction="none")
 
 
 def make_passes(rollouts: Sequence[Rollout], tokens: int, device: torch.device) -> Iterator[Pass]:

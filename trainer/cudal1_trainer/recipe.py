@@ -33,6 +33,7 @@ class ModelRecipe:
     kv_heads: int = 2
     mlp: int = 1024
     max_positions: int = 4096
+    lora: int = 0  # rank of the adapters that are trained on a foreign checkpoint; 0 trains all its weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,21 +9,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaForCausalLM
 
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.prompt import Exemplar, build_prompt
-from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.runtime.target import Target
+from cudal1_trainer.base import Base, Coder
 from cudal1_trainer.book import Book
 from cudal1_trainer.outcome import Code, Outcome, classify, conclude
 from cudal1_trainer.policy import Rollout
 from cudal1_trainer.referee import Group, Referee, Rulings
-from cudal1_trainer.sampler import Sampler
+from cudal1_trainer.sampler import Sampling
 
 
 @dataclass(slots=True)
@@ -55,8 +53,8 @@ class Desk:
     """What sampling and judging need. `budget`: tokens of a prompt; `max_new`: of a reply."""
 
     texts: Sequence[str]  # of all tasks
-    codec: Codec
-    sampler: Sampler
+    codec: Coder
+    sampler: Sampling
     referee: Referee
     book: Book
     budget: int
@@ -123,17 +121,13 @@ class Desk:
         return outcome
 
 
-def open_desk(
-    lm: LlamaForCausalLM, bundle: Path, texts: Sequence[str], referee: Referee, book: Book, max_new: int
-) -> Desk:
-    """`lm` on its device, of the tokenizer in `bundle`; a reply may take at most half of the positions."""
-    sampler = Sampler(lm.device)
-    sampler.synchronise(lm)
-    positions = lm.config.max_position_embeddings
+def open_desk(base: Base, texts: Sequence[str], referee: Referee, book: Book, max_new: int) -> Desk:
+    """The model on its device; a reply may take at most half of its positions."""
+    sampler = base.sampler(base.lm.device)
+    sampler.synchronise(base.lm)
+    positions = base.lm.config.max_position_embeddings
     room = min(max_new, positions // 2)
-    return Desk(
-        texts, load_codec(str(bundle / "tokenizer.json")), sampler, referee, book, positions - room - 2, room
-    )
+    return Desk(texts, base.language.codec, sampler, referee, book, positions - room - 2, room)
 
 
 def restore_batch(state: dict[str, Any]) -> Batch:

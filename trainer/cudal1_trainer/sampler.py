@@ -10,20 +10,74 @@ order within a fused matrix, and it changes with every weight: a sampler one ste
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from transformers import LlamaForCausalLM
+from transformers import GenerationConfig, LlamaForCausalLM
 
 from cudal1_compile.generate.fast_llama import FastLlama
 from cudal1_compile.generate.linear import Linear
 from cudal1_compile.generate.llama_weights import LlamaWeights, take_weights
 
+FOREIGN_ROWS = 64
 _BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
 
 
 class WeightsDiffer(RuntimeError):
     """The sampler does not hold the trainer's weights."""
+
+
+class Sampling(Protocol):
+    """What writes the replies of stages 2 and 3."""
+
+    def synchronise(self, lm: Any) -> None:
+        """From now on with these weights. Raises WeightsDiffer."""
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], max_new: int, temperature: float, seed: int
+    ) -> list[list[int]]: ...
+
+
+class ForeignSampler:
+    """transformers' own generate on the model in training itself: there are no second weights to be late."""
+
+    def __init__(self, eos: int) -> None:
+        self.eos = eos
+        self._lm: Any = None
+
+    def synchronise(self, lm: Any) -> None:
+        self._lm = lm
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], max_new: int, temperature: float, seed: int
+    ) -> list[list[int]]:
+        """One reply a prompt, up to its end; at most FOREIGN_ROWS together. The random state stays as it was."""
+        lm, kept = self._lm, self._lm.generation_config
+        # a checkpoint's own settings (top_k, penalties) would sample from another policy than the one in training
+        lm.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+            do_sample=True,
+            temperature=temperature,
+            top_k=0,
+            max_new_tokens=max_new,
+            eos_token_id=self.eos,
+            pad_token_id=self.eos,
+        )
+        try:
+            with torch.random.fork_rng(devices=[lm.device] if lm.device.type == "cuda" else []):
+                torch.manual_seed(seed)
+                groups = [prompts[i : i + FOREIGN_ROWS] for i in range(0, len(prompts), FOREIGN_ROWS)]
+                return [reply for group in groups for reply in self._sample(group)]
+        finally:
+            lm.generation_config = kept
+
+    def _sample(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        width = max(map(len, prompts))
+        ids = torch.tensor([[self.eos] * (width - len(p)) + list(p) for p in prompts], device=self._lm.device)
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=self._lm.device)
+        with torch.inference_mode():
+            replies = self._lm.generate(ids, attention_mask=mask)[:, width:].tolist()
+        return [r[: r.index(self.eos) + 1] if self.eos in r else r for r in replies]
 
 
 class Sampler:

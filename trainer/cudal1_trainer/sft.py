@@ -1,4 +1,4 @@
-"""Stage 1: supervised fine-tuning from scratch on replies written by teachers (programs, not LLMs).
+"""Stage 1: supervised fine-tuning on replies of teachers (programs, not LLMs), from scratch or a checkpoint.
 
 Method: next-token prediction over `<bos> prompt <sep> reply <eos>`, prompts masked. Pairs are made on the fly by
 producer processes (loader.py, corpus.py); at least 30% are contrastive: the prompt shows two measured variants,
@@ -8,6 +8,9 @@ plain targets are mostly the fastest ones. Left out: dropout, several epochs, an
 
     python -m cudal1_trainer.sft --recipe h100 --data trainer/data --out runs/h100
     accelerate launch --multi_gpu --num_processes 4 -m cudal1_trainer.sft --recipe h100 --data ... --out ...
+
+With --model another base is taught, of any architecture and with its own tokenizer (base.py); `model: {lora: 16}`
+in the recipe trains adapters of that rank in place of all its weights.
 
 A run that was killed goes on from its last checkpoint when the same command is given again. Everything appears
 under --out: metrics.jsonl and tensorboard/ (continuously), state.pt, model/ (the bundle), report.json.
@@ -24,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cudal1_trainer.base import load_base
 from cudal1_trainer.corpus import CorpusMaker, heldout_batches
 from cudal1_trainer.prior import build_prior, is_current
 from cudal1_trainer.recipe import Recipe, load_recipe
@@ -38,6 +42,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--recipe", default="h100", help="name of a built-in recipe, or a YAML file")
     parser.add_argument("--data", type=Path, required=True, help="folder with tokenizer/, heldout.json, scores")
     parser.add_argument("--out", type=Path, required=True, help="folder of this run; an interrupted one goes on")
+    parser.add_argument("--model", type=Path, help="checkpoint to begin with, of any architecture")
     parser.add_argument("--minutes", type=float, help="instead of the recipe's")
     return parser.parse_args(argv)
 
@@ -48,20 +53,22 @@ def main(argv: list[str] | None = None) -> None:
     recipe = load_recipe(arguments.recipe)
     if arguments.minutes is not None:
         recipe = replace(recipe, train=replace(recipe.train, minutes=arguments.minutes))
-    train(recipe, arguments.data, arguments.out)
+    train(recipe, arguments.data, arguments.out, arguments.model)
 
 
-def train(recipe: Recipe, data: Path, out: Path) -> dict[str, Any]:
+def train(recipe: Recipe, data: Path, out: Path, model: Path | None = None) -> dict[str, Any]:
     """Stage 1 from a data folder (corpus.py says what is in it) into `out`; returns the report."""
     if os.environ.get("RANK", "0") == "0" and not is_current(data):
         build_prior(data)
-    training = Training(recipe, data / "tokenizer", out)
+    base = load_base(model, recipe.model.lora) if model is not None else None
+    training = Training(recipe, data / "tokenizer", out, base)
     accelerator = training.accelerator
     if accelerator.is_local_main_process:
         write_scored(data, out / "scored.jsonl", recipe.data.workers)
     accelerator.wait_for_everyone()
     scored = out / "scored.jsonl" if (out / "scored.jsonl").is_file() else None
-    report = training.run(CorpusMaker(recipe, data, scored), partial(heldout_batches, recipe, data))
+    maker = CorpusMaker(recipe, data, scored, model)
+    report = training.run(maker, partial(heldout_batches, recipe, data, model))
     log.info("%s", json.dumps({k: v for k, v in report.items() if k != "recipe"}))
     return report
 

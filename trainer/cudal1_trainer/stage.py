@@ -29,14 +29,13 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast
 
-from cudal1_compile.generate.bundled import check_model_dir, model_digest
 from cudal1_compile.generate.prompt import Exemplar
+from cudal1_trainer.base import load_base
 from cudal1_trainer.book import Book
 from cudal1_trainer.checkpoint import Checkpoints
 from cudal1_trainer.examine import Marks, examine, summary
 from cudal1_trainer.gate import decidable
 from cudal1_trainer.learner import Learner
-from cudal1_trainer.model import save_bundle
 from cudal1_trainer.outcome import HACKS, Code, Outcome
 from cudal1_trainer.plots import plot
 from cudal1_trainer.policy import Objective
@@ -44,7 +43,6 @@ from cudal1_trainer.practice import order
 from cudal1_trainer.recipe import Recipe, StageRecipe
 from cudal1_trainer.referee import Referee
 from cudal1_trainer.rollouts import Batch, Item, number_of, open_desk, restore_batch
-from cudal1_trainer.tokenizer import load_tokenizer
 from cudal1_trainer.training import SMALL, Metrics, NotFinite
 
 log = logging.getLogger(__name__)
@@ -99,12 +97,12 @@ class Stage:
         self.out.mkdir(parents=True, exist_ok=True)
         self.rank, self.ranks = accelerator.process_index, accelerator.num_processes
         torch.manual_seed(setup.recipe.seed)
-        self.learner = Learner(accelerator, setup.model, self.stage, method.objective)
+        self.base = load_base(setup.model, setup.recipe.model.lora)
+        self.learner = Learner(accelerator, self.base, self.stage, method.objective)
         if accelerator.device.type == "cpu" and self.learner.lm.config.hidden_size <= SMALL:
             torch.set_num_threads(1)
         self.book = Book(self.stage.islands, self.stage.window)
-        parts = (setup.model, setup.tasks, referee, self.book, self.stage.max_new)
-        self.desk = open_desk(self.learner.lm, *parts)
+        self.desk = open_desk(self.base, setup.tasks, referee, self.book, self.stage.max_new)
         self.checkpoints = Checkpoints(self.out, self.rank, self.learner.all_agree)
         self.standing, self.under_way = Standing(), deque[Batch]()
         self.tasks: list[int] = []  # this process's own
@@ -240,8 +238,7 @@ class Stage:
         return examine(desk, self.stage.probe_samples, self.stage.temperature, self.setup.recipe.seed)
 
     def _identity(self) -> str:
-        model = model_digest(check_model_dir(self.setup.model))
-        return f"{self.setup.recipe.digest} {self.method.name} {model} {self.ranks}"
+        return f"{self.setup.recipe.digest} {self.method.name} {self.base.digest} {self.ranks}"
 
     def save(self) -> bool:
         shared = self.learner.state() | {"run": self._identity(), "elapsed_s": self.standing.elapsed_s}
@@ -301,7 +298,7 @@ class Stage:
         }
         self.metrics.close()
         if self.accelerator.is_main_process:
-            save_bundle(self.learner.lm, load_tokenizer(self.setup.model), self.out / "model")
+            self.base.save(self.out / "model")
             (self.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
             plot(self.out)
         return report

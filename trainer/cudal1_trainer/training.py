@@ -28,11 +28,12 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast
 from torch import Tensor
 
+from cudal1_trainer.base import Base, fresh_base
+from cudal1_trainer.checkpoint import load_trained, trained_state
 from cudal1_trainer.loader import Batch, ChunkMaker, Cursor, Feed, targets
-from cudal1_trainer.model import ReplyLoss, build_model, compile_blocks, count_parameters, save_bundle
+from cudal1_trainer.model import ReplyLoss, compile_blocks, count_parameters
 from cudal1_trainer.muon import Muon
 from cudal1_trainer.recipe import Recipe, TrainRecipe
-from cudal1_trainer.tokenizer import load_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -75,11 +76,12 @@ def learning_rate(recipe: TrainRecipe, step: int, done: float) -> float:
 
 def make_optimizers(loss: ReplyLoss, recipe: TrainRecipe, fused: bool) -> list[torch.optim.Optimizer]:
     """AdamW for embeddings and vectors; for the matrices of the layers AdamW or Muon, at the same rate."""
-    inner = [p for n, p in loss.named_parameters() if p.ndim == 2 and ".layers." in n]
-    outer = [p for n, p in loss.named_parameters() if p.ndim == 2 and ".layers." not in n]
-    vectors = [p for p in loss.parameters() if p.ndim < 2]
+    trained = [(n, p) for n, p in loss.named_parameters() if p.requires_grad]
+    inner = [p for n, p in trained if p.ndim == 2 and ".layers." in n]
+    outer = [p for n, p in trained if p.ndim == 2 and ".layers." not in n]
+    vectors = [p for _, p in trained if p.ndim < 2]
     muon: list[torch.optim.Optimizer] = []
-    if recipe.muon:
+    if recipe.muon and inner:
         muon = [Muon(inner, recipe.lr, recipe.weight_decay)]
     else:
         outer += inner
@@ -122,21 +124,22 @@ def _tensorboard(directory: Path) -> Any:
 class Training:
     """One run: model, optimiser, progress and its folder."""
 
-    def __init__(self, recipe: Recipe, tokenizer: Path, out: Path) -> None:
+    def __init__(self, recipe: Recipe, tokenizer: Path, out: Path, base: Base | None = None) -> None:
+        """`base`: where weights are not to be fresh ones; it brings its own tokenizer."""
         self.recipe, self.out = recipe, out
         cuda = torch.cuda.is_available()
         self.accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.manual_seed(recipe.seed)
-        if not cuda and recipe.model.hidden <= SMALL:
+        self.base = base or fresh_base(recipe, tokenizer)
+        if not cuda and self.base.lm.config.hidden_size <= SMALL:
             torch.set_num_threads(1)  # two threads on busy cores wait for each other: ten times slower
         out.mkdir(parents=True, exist_ok=True)
-        self.tokenizer = load_tokenizer(tokenizer)
-        self.loss = ReplyLoss(build_model(recipe.model, len(self.tokenizer)))
+        self.loss = ReplyLoss(self.base.lm)
         self.loss.to(self.accelerator.device)
         self.optimizers = make_optimizers(self.loss, recipe.train, fused=cuda)
         self.progress = self._resume()
-        if recipe.train.compile and cuda:
+        if recipe.train.compile and cuda and not self.base.foreign:
             compile_blocks(self.loss)
         self.step_module, *self.steppers = self.accelerator.prepare(self.loss, *self.optimizers)
         self.metrics = Metrics(out, self.accelerator.is_main_process)
@@ -275,8 +278,8 @@ class Training:
         if not self.accelerator.is_main_process:
             return
         state = {
-            "recipe": self.recipe.digest,
-            "model": self.loss.state_dict(),
+            "recipe": self.recipe.digest + self.base.digest,
+            "model": trained_state(self.loss),
             "optimizers": [o.state_dict() for o in self.optimizers],
             "progress": asdict(self.progress),
         }
@@ -289,9 +292,11 @@ class Training:
         if not path.is_file():
             return Progress()
         state = torch.load(path, map_location=self.accelerator.device, weights_only=True)
-        if state["recipe"] != self.recipe.digest:
-            raise ValueError(f"{path} is of another recipe: give another --out, or remove it to start afresh")
-        self.loss.load_state_dict(state["model"])
+        if state["recipe"] != self.recipe.digest + self.base.digest:
+            raise ValueError(
+                f"{path} is of another recipe or base: give another --out, or remove it to start afresh"
+            )
+        load_trained(self.loss, state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         raw = state["progress"]
@@ -312,7 +317,7 @@ class Training:
             "processes": self.accelerator.num_processes,
         }
         if self.accelerator.is_main_process:
-            save_bundle(self.loss.lm, self.tokenizer, self.out / "model")
+            self.base.save(self.out / "model")
             (self.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
         return report
 
