@@ -14,6 +14,7 @@ from benchmarks.duel import Row
 from benchmarks.families import FAMILIES, FamilyProgram, Measured, read_families, read_row, summarise
 from benchmarks.family_cut import all_cases, as_line
 from benchmarks.floor import HOPPER, Floor, flops
+from cudal1_compile.judge.cases import oracle_bytes
 from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.ops import OPS, Kind
@@ -52,6 +53,11 @@ def test_f32_products_are_at_4096_and_above_without_tf32() -> None:
             assert op.fn == "dot" and min(program.axis[a].size for a in (*op.axes, *op.over) if a != "d0") >= 4096
         elif p.family.startswith("conv"):
             assert {op.fn for op in _products(parse_program(p.text))} == {"dot_tf32"}, p
+
+
+def test_the_judge_has_room_for_the_oracle_of_each() -> None:
+    for p in PROGRAMS:
+        assert oracle_bytes(parse_program(p.text), {}) < 20 << 30, p
 
 
 def _products(program: Program) -> list:
