@@ -32,7 +32,7 @@ from cudal1_trainer.teachers.stage import Buffer, Stage
 
 MAX_SHARED = 225 * 1024  # of a multiprocessor; two blocks of 128 threads share it
 STAGES_B = 3
-TILES: dict[Shape, Shape] = {(256, 64): (64, 64), (256, 32): (64, 32)}
+TILES: dict[Shape, Shape] = {(256, 64): (64, 64), (256, 32): (64, 32), (256, 16): (64, 16), (128, 16): (32, 16)}
 
 
 @dataclass(frozen=True, slots=True)

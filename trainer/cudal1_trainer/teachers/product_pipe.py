@@ -13,10 +13,9 @@ from itertools import pairwise
 from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES, Ref
-from cudal1_trainer.teachers.element import Elements
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
-from cudal1_trainer.teachers.product_sides import PHASED, PIPE, THREADS, Sides, phases_of
+from cudal1_trainer.teachers.product_sides import PHASED, PIPE, Sides, phases_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Space, Var, size_of
@@ -25,6 +24,7 @@ from cudal1_trainer.teachers.stage import Buffer, Stage
 Shape = tuple[int, int]
 STAGES = 3
 COPY_BYTES = 16
+PACKERS = 128  # threads of a block that packs
 # rows and columns of a tile, of a warp in it; with long sums a warp holds each result twice
 WARPS: dict[Shape, Shape] = {
     (128, 128): (64, 64),
@@ -117,7 +117,7 @@ def packed(stage: Stage, sides: Sides, name: str) -> Stage:
     inner = (sides.n, sides.channels)
     if _vector(ITEM_BYTES[old.dtype], [stage.program.size(sides.channels)]) == 1:
         inner = inner[::-1]
-    axes = (*sides.batch, *sides.taps, *inner[0], *inner[1])
+    axes = (*sides.taps, *sides.batch, *inner[0], *inner[1])
     new = replace(old, name=name, axes=axes, strides=None)
     swap = {old.name: new}
     loads = tuple(swap.get(b.name, b) for b in stage.loads)
@@ -214,19 +214,25 @@ class PipeWriter(ProductWriter):
         return [*made, self.write()]
 
     def _pack(self) -> Kernel:
-        old, new = _load(self.plain, self.sides.b), _load(self.stage, self.sides.b)
+        """One thread reads a whole window, which lies side by side; neighbours write neighbours."""
+        old, new, taps = _load(self.plain, self.sides.b), _load(self.stage, self.sides.b), self.sides.taps
         assert old is not None and new is not None
-        lines, name, order = Lines(), f"f{self.first}", new.axes
-        space = Space(self.program, (Var("i", order),))
-        value = f"{old.name}[{space.offset(old) or 0}]"
-        with lines.block(signature(name, THREADS, (old,), (new,))):
-            lines.add(f"const int i = blockIdx.x * {THREADS} + threadIdx.x;")
-            lines.add(f"if (i >= {size_of(order)}) return;")
-            lines.add(*Elements(self.program, space, None).index_lines([old], []))
-            lines.add(f"{new.name}[i] = {f'round_to<tf32>({value})' if self._rounds() else value};")
-        declared = (f"{new.name} {new.dtype}[{', '.join(order)}]",)
-        grid = f"cdiv({size_of(order)}, {THREADS})"
-        return Kernel(name, "\n".join(lines.text), grid, str(THREADS), (old.name, new.name), declared)
+        lines, name, order = Lines(), f"f{self.first}", new.axes[len(taps) :]
+        space = Space(self.program, (Var("i", order), Var("tap", taps)))
+        needed = space.needed_axes([old])
+        value = f"{old.name}[{space.offset(old)}]"
+        with lines.block(signature(name, PACKERS, (old,), (new,))):
+            lines.add(
+                f"const int i = blockIdx.x * {PACKERS} + threadIdx.x;", f"if (i >= {size_of(order)}) return;"
+            )
+            lines.add(*self._indices("i", order, set(needed), space), "#pragma unroll")
+            with lines.block(f"for (int tap = 0; tap < {size_of(taps)}; tap++)"):
+                lines.add(*[x for a in taps if a in needed and (x := space.index_line(a))])
+                rounded = f"round_to<tf32>({value})" if self._rounds() else value
+                lines.add(f"{new.name}[tap * ({size_of(order)}) + i] = {rounded};")
+        declared = (f"{new.name} {new.dtype}[{', '.join(new.axes)}]",)
+        grid = f"cdiv({size_of(order)}, {PACKERS})"
+        return Kernel(name, "\n".join(lines.text), grid, str(PACKERS), (old.name, new.name), declared)
 
     def _rounds(self) -> bool:
         """Whether packing rounds the weight, so that nobody else has to."""
