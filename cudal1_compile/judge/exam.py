@@ -96,7 +96,9 @@ def prepare_exam(
     left_out: list[str] = []
     variants = list(zip(names, _size_variants(program, len(names)), strict=True))
     alike = [name for name, sizes in variants if not sizes] if keep else []
-    known = _expect_together(program, alike, seed, device, room_bytes // 2)
+    made = {name: make_inputs(program, name, seed, device) for name in alike}
+    together = _expect_together(program, made, room_bytes // 2)
+    known = {name: (made[name], together.get(name)) for name in alike}
     for name, sizes in variants:
         case = _case(program, name, seed, device, sizes, room_bytes // 2, keep, known)
         if case is None:
@@ -108,14 +110,13 @@ def prepare_exam(
     vacuous = find_vacuous(program, cases)
     if vacuous is not None and NONFINITE not in names:
         # a mask of finite rows, say, is all true: other inputs, as long as they are in the domain
-        made = make_inputs(program, NONFINITE, seed, device)
-        cases.append(make_case(program, NONFINITE, made, {}, room_bytes // 2, keep))
+        odd = make_inputs(program, NONFINITE, seed, device)
+        cases.append(make_case(program, NONFINITE, odd, {}, room_bytes // 2, keep))
         vacuous = find_vacuous(program, cases)
     if vacuous is not None:
         return Unverifiable(vacuous.reason)
-    wide = widened(program)
-    strict = () if wide is None else tuple(c.kept(wide) for c in cases)
-    return Exam(program, seed, tuple(cases), tuple(left_out), strict)
+    kept_cases = _kept_cases(program, cases, room_bytes // 2)
+    return Exam(program, seed, tuple(cases), tuple(left_out), kept_cases)
 
 
 def tensor_elements(program: Program) -> int:
@@ -141,7 +142,7 @@ def _case(
     sizes: Mapping[str, int],
     room_bytes: int,
     keep: bool,
-    known: Mapping[str, tuple[list[Tensor], list[Expected]]],
+    known: Mapping[str, tuple[list[Tensor], list[Expected] | None]],
 ) -> Case | None:
     for attempt in (name, "small"):
         together = None if sizes else known.get(attempt)
@@ -157,19 +158,31 @@ def _case(
 
 
 def _expect_together(
-    program: Program, names: Sequence[str], seed: int, device: torch.device, room_bytes: int
-) -> dict[str, tuple[list[Tensor], list[Expected]]]:
-    """Inputs and expectations of the distributions that share the rules of an error bound, where there is room."""
-    found: dict[str, tuple[list[Tensor], list[Expected]]] = {}
+    program: Program, made: Mapping[str, list[Tensor]], room_bytes: int, wide: Program | None = None
+) -> dict[str, list[Expected]]:
+    """Expectations of the distributions that share the rules of an error bound, where there is room.
+
+    wide: the program widened, for what kernels must give that keep float32.
+    """
+    found: dict[str, list[Expected]] = {}
     for coherent in (False, True):
-        group = [n for n in names if (n in COHERENT) == coherent and n != INTEGRAL]
-        stacked = stack(program, len(group)) if len(group) > 1 and program.inputs else None
+        group = [n for n in made if (n in COHERENT) == coherent and n != INTEGRAL]
+        stacked = stack(wide or program, len(group)) if len(group) > 1 and program.inputs else None
         if stacked is None or 2 * oracle_bytes(stacked, {}) > room_bytes:  # a large case gains nothing
             continue
-        made = [make_inputs(program, name, seed, device) for name in group]
-        wanted = expect_stacked(stacked, made, coherent, integral=False)
-        found |= {n: (i, e) for n, i, e in zip(group, made, wanted, strict=True)}
+        wanted = expect_stacked(stacked, [made[n] for n in group], coherent, program if wide else None)
+        found |= dict(zip(group, wanted, strict=True))
     return found
+
+
+def _kept_cases(program: Program, cases: Sequence[Case], room_bytes: int) -> tuple[Case, ...]:
+    """The same cases for kernels that keep float32; none where no operation is in a half type."""
+    wide = widened(program)
+    if wide is None:
+        return ()
+    alike = {c.name: c.inputs for c in cases if not c.sizes and c.expected is not None}
+    known = _expect_together(program, alike, room_bytes, wide)
+    return tuple(c.kept(wide, None if c.sizes else known.get(c.name)) for c in cases)
 
 
 def has_nonfinite_literal(program: Program) -> bool:

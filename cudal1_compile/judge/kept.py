@@ -20,7 +20,7 @@ from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.bounds import Bounded, bounded_outputs
 from cudal1_compile.judge.budget import KEPT_SAFETY, LARGEST, REFERENCE_FACTOR, UNIT
 from cudal1_compile.judge.compare import Expected, expected_of
-from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate
+from cudal1_fx_passes.evaluate import DTYPE_NAME, TORCH_DTYPE, evaluate
 from cudal1_fx_passes.program import FLOAT_DTYPES, Program
 
 HALF = ("bf16", "f16")
@@ -61,16 +61,22 @@ def expect_kept(
     integral: bool,
 ) -> list[Expected]:
     """As compare.expect. wide: the program widened."""
-    exact = [x.float() if i.dtype in HALF else x for i, x in zip(program.inputs, inputs, strict=True)]
+    exact = in_float32(inputs)
     native = evaluate(wide, exact, sizes)
     oracle = bounded_outputs(wide, exact, sizes, coherent, integral)
     return [
-        _kept(out.name, program.output_dtype(out), n, o)
+        kept_of(out.name, program.output_dtype(out), n, o)
         for out, n, o in zip(program.outputs, native, oracle, strict=True)
     ]
 
 
-def _kept(name: str, dtype: str, native: Tensor, oracle: Bounded) -> Expected:
+def in_float32(inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Inputs of the widened program: the same values."""
+    return [x.float() if DTYPE_NAME[x.dtype] in HALF else x for x in inputs]
+
+
+def kept_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> Expected:
+    """As compare.expected_of. dtype: of the output itself; native, oracle: of the widened program."""
     if dtype not in FLOAT_DTYPES:
         return expected_of(name, dtype, native, oracle)
     want, stored = oracle.value, native.to(TORCH_DTYPE[dtype])

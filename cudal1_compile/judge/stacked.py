@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cudal1_compile.judge.bounds import Bounded, bounded_outputs
 from cudal1_compile.judge.compare import Expected, expected_of
+from cudal1_compile.judge.kept import in_float32, kept_of
 from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.program import MAX_DIMS, Axis, Op, Program, Ref
 
@@ -40,20 +41,26 @@ def stack(program: Program, count: int) -> Program | None:
 
 
 def expect_stacked(
-    stacked: Program, cases: Sequence[Sequence[Tensor]], coherent: bool, integral: bool
+    stacked: Program, cases: Sequence[Sequence[Tensor]], coherent: bool, kept: Program | None = None
 ) -> list[list[Expected]]:
-    """As compare.expect for the inputs of each case, at the example's sizes."""
+    """As compare.expect for the inputs of each case, at the example's sizes.
+
+    kept: the program itself, where what is stacked is that program widened; then as kept.expect_kept.
+    """
     inputs = [torch.stack(list(same)) for same in zip(*cases, strict=True)]
+    inputs = inputs if kept is None else in_float32(inputs)
     native = evaluate(stacked, inputs)
-    oracle = bounded_outputs(stacked, inputs, None, coherent, integral)
+    oracle = bounded_outputs(stacked, inputs, None, coherent)
+    conclude = expected_of if kept is None else kept_of
+    dtypes = [(kept or stacked).output_dtype(o) for o in stacked.outputs]
     found: list[list[Expected]] = []
     for i in range(len(cases)):
         found.append([])
-        for out, n, o in zip(stacked.outputs, native, oracle, strict=True):
+        for out, dtype, n, o in zip(stacked.outputs, dtypes, native, oracle, strict=True):
             at = i if CASES in out.axes else ...
             error = None if o.error is None else o.error[at].clone()
             one = Bounded(o.value[at].clone(), error)
-            found[-1].append(expected_of(out.name, stacked.output_dtype(out), n[at].clone(), one))
+            found[-1].append(conclude(out.name, dtype, n[at].clone(), one))
     return found
 
 

@@ -61,8 +61,9 @@ def check(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     if not isinstance(together, Exam):
         return
     assert together.left_out == single.left_out
-    for case, other in zip(together.cases, single.cases, strict=True):
-        assert case.name == other.name and case.expected is not None
+    both = zip((*together.cases, *together.kept), (*single.cases, *single.kept), strict=True)
+    for case, other in both:
+        assert (case.name, case.wide) == (other.name, other.wide) and case.expected is not None
         for mine, wanted in zip(case.expected, other.expected, strict=True):
             assert (mine.name, mine.nonfinite_share) == (wanted.name, wanted.nonfinite_share)
             torch.testing.assert_close(mine.want, wanted.want, rtol=1e-12, atol=0, equal_nan=True)
