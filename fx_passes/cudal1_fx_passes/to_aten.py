@@ -77,8 +77,7 @@ class _Builder:
     def _operation(self, op: Op) -> fx.Node:
         spec = OPS[op.fn]
         if spec.kind is Kind.IOTA:
-            steps = torch.arange(self.program.axis[op.over[0]].size, dtype=TORCH_DTYPE[op.dtype])
-            return self._constant(f"{op.name}_steps", steps)
+            return self._iota(op)
         if (windows := pooling_windows(self.program, op)) is not None:
             return self._pool(op, windows)
         if spec.kind is Kind.DOT:
@@ -88,6 +87,14 @@ class _Builder:
         if spec.kind is Kind.POINTWISE:
             return self._pointwise(op, [value for value, _ in read])
         return self._reduction(op, span, *read[0])
+
+    def _iota(self, op: Op) -> fx.Node:
+        """Made at run time: Inductor computes it in place, where a constant would be read from memory."""
+        count, dtype = self.program.axis[op.over[0]].size, TORCH_DTYPE[op.dtype]
+        if not self.program.inputs:
+            return self._constant(f"{op.name}_steps", torch.arange(count, dtype=dtype))
+        device = self._call(getattr, self.nodes[self.program.inputs[0].name], "device")
+        return self._call(torch.arange, count, dtype=dtype, device=device)
 
     def _pointwise(self, op: Op, operands: list[Any]) -> fx.Node:
         if op.fn == "cast":
