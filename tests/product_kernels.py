@@ -83,7 +83,7 @@ PATCH_CONVOLUTION = """// launch: k<<<dim3(cdiv(d0*d4*d5,{BM}), cdiv(d6,{BN})),{
 __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
   const int first = m0 / (d4 * d5) * (d2 * d3) + ({S} * (m0 / d5 % d4) - {P}) * d3 + {S} * (m0 % d5) - {P};
-  product_patch<{T}, {BM}, {BN}, {BK}, {WM}, {WN}, k0 * k1, {L}, 1, k0 * k1>(1, d1,
+  product_patch<{T}, {BM}, {BN}, {BK}, {WM}, {WN}, k0 * k1, {G}, {L}, 1, k0 * k1>(1, d1,
     [&](int p) {{
       const int q = first + p, i0 = q / (d2 * d3), r = q % (d2 * d3);
       return [=](int) {{
@@ -193,7 +193,8 @@ class Product:
         if self.patch:
             pipe, words["L"] = PATCH_CONVOLUTION, self.patch
             patch = (2 * self.patch + 1) * (bk * size + 16)
-            words["bytes"] = patch + 3 * bk * (bn + 8) * size
+            words["G"] = group = 32 // bk
+            words["bytes"] = patch + 3 * group * bk * (bn + 8) * size
             return parse_candidate(pipe.format_map(words), program)
         words["bytes"] = stages * (along + bk * (bn + 8) * size)
         return parse_candidate(pipe.format_map(words), program)

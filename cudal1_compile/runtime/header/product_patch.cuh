@@ -1,13 +1,14 @@
 // product_patch.cuh: convolutions whose window walks over a patch of the image in shared memory.
 //
-//   product_patch<T, BM, BN, BK, WM, WN, TAPS, L, VB, SB>(outer, depth, patch, place, b, c);
+//   product_patch<T, BM, BN, BK, WM, WN, TAPS, GROUP, L, VB, SB>(outer, depth, patch, place, b, c);
 //     by all 32 * (BM / WM) * (BN / WN) threads of a block, as product_pipe, with other operands:
 //     v = sum over o < outer, tap < TAPS and k < depth of  patch(place(m)(o, tap))(o)(k) * B(n, o * TAPS + tap, k)
 //     patch(p)(o)    returns a functor of k: the value at place p < L of the patch, channel k. It is asked once for
 //                    all TAPS: a value is computed, rounded and stored to shared memory once.
 //     place(m)(o, tap)  where in the patch m's element of this tap lies; -1 where there is none
 //     b, VB, SB, c   as in product_pipe
-//   Dynamic shared memory: (2 * L + 1) * (BK * size + 16) bytes, then 3 tiles of b.
+//     GROUP          taps between two barriers: more than one for small BK
+//   Dynamic shared memory: (2 * L + 1) * (BK * size + 16) bytes, then 3 * GROUP tiles of b.
 #pragma once
 
 namespace cudal1 {
@@ -18,11 +19,11 @@ template <class T, int L, int BK> struct Patch {
   item* at;
 };
 
-// Parts of the next patch, one a tap: they are read ahead of this tap's products and stored behind them.
-template <class T, int L, int BK, int TAPS, int THREADS> struct PatchPart {
+// Parts of the next patch: each is read ahead of a step's products and stored behind them.
+template <class T, int L, int BK, int PARTS, int THREADS> struct PatchPart {
   typedef Patch<T, L, BK> Store;
   typedef typename Store::item item;
-  enum { wide = Store::wide, vectors = L * (BK / wide), count = cdiv(vectors, THREADS * TAPS) };
+  enum { wide = Store::wide, vectors = L * (BK / wide), count = cdiv(vectors, THREADS * PARTS) };
   Pack<item, wide> held[count];
 
   static CUDAL1_FN int vector(int part, int i) { return (part * count + i) * THREADS + thread_id(); }
@@ -100,37 +101,43 @@ template <class T, int WM, int ACROSS, int PITCH, class A> struct Places {
 };
 }  // namespace cudal1
 
-template <class T, int BM, int BN, int BK, int WM, int WN, int TAPS, int L, int VB, int SB, class P, class A, class B, class C>
+template <class T, int BM, int BN, int BK, int WM, int WN, int TAPS, int GROUP, int L, int VB, int SB, class P, class A,
+          class B, class C>
 CUDAL1_FN void product_patch(int outer, int depth, P patch, A place, B b, C c CUDAL1_FROM) {
-  enum { across = BN / WN, threads = 32 * (BM / WM) * across, stages = 3 };
+  enum { across = BN / WN, threads = 32 * (BM / WM) * across, stages = 3, groups = cdiv(TAPS, GROUP) };
   typedef cudal1::PipeWarp<T, WM, WN, BK, across> Warp;
   typedef cudal1::Copier<T, BN, BK, VB, SB, threads, B> CopierB;
   typedef typename CopierB::Tile TileB;
   typedef cudal1::Patch<T, L, BK> Store;
   typedef typename Store::item item;
-  typedef cudal1::PatchPart<T, L, BK, TAPS, threads> Part;
   static_assert(BM % WM == 0 && BN % WN == 0 && BK % Store::wide == 0, "product_patch: whole warps and vectors");
   item* const patches = (item*)cudal1_dynamic;
   item* const zero = patches + 2 * Store::items;
   item* const stages_b = zero + Store::pitch;
   CopierB copy_b(b, typename cudal1::CountTo<CopierB::row_steps>::type());
-  Part part;
+  cudal1::PatchPart<T, L, BK, groups, threads> part;
   Warp warp;
-  const int chunks = cdiv(depth, BK), total = outer * chunks * TAPS;
-  const auto fetch = [&](int step) {
-    const int o = step / (chunks * TAPS), k0 = step / TAPS % chunks * BK;
-    copy_b.fetch(TileB{stages_b + step % stages * TileB::items}, o * TAPS + step % TAPS, k0, depth);
+  const int chunks = cdiv(depth, BK), total = outer * chunks * groups;
+  const auto tile_b = [&](int step, int g) {
+    return TileB{stages_b + (step % stages * GROUP + g) * TileB::items};
   };
-  const auto put = [&](int step) { copy_b.put(TileB{stages_b + step % stages * TileB::items}); };
+  const auto fetch = [&](int step) {
+    const int o = step / (chunks * groups), k0 = step / groups % chunks * BK;
+#pragma unroll
+    for (int g = 0; g < GROUP; g++) {
+      const int tap = step % groups * GROUP + g;
+      if (tap >= TAPS) break;
+      copy_b.fetch(tile_b(step, g), o * TAPS + tap, k0, depth);
+      copy_b.put(tile_b(step, g));
+    }
+    cudal1::end_of_stage();
+  };
   __syncthreads(CUDAL1_LINE_ONLY);  // an earlier call may still read the stages
   if (thread_id() < BK) zero[thread_id()] = item();
 #pragma unroll
   for (int s = 0; s < stages - 1; s++) {
-    if (s < total) {
-      fetch(s);
-      put(s);
-    }
-    cudal1::end_of_stage();
+    if (s < total) fetch(s);
+    else cudal1::end_of_stage();
   }
 #pragma unroll 1
   for (int half = 0; half < 2; half++) {
@@ -142,15 +149,18 @@ CUDAL1_FN void product_patch(int outer, int depth, P patch, A place, B b, C c CU
   for (int step = 0; step < total; step++) {
     cudal1::wait_for_stages<stages - 2>();
     __syncthreads(CUDAL1_LINE_ONLY);  // this stage and this patch are there, and nobody reads the next one's
-    const int chunk = step / TAPS, tap = step % TAPS, o = chunk / chunks;
-    const bool more = step + stages - 1 < total, next = chunk + 1 < outer * chunks;
-    if (more) fetch(step + stages - 1);
-    cudal1::end_of_stage();
-    if (next) part.read(patch, tap, (chunk + 1) / chunks, (chunk + 1) % chunks * BK, depth);
-    const TileB tile_b = {stages_b + step % stages * TileB::items};
-    warp.multiply(places.at(patches + chunk % 2 * Store::items, zero, o, tap), tile_b);
-    if (more) put(step + stages - 1);
-    if (next) part.write(Store{patches + (chunk + 1) % 2 * Store::items}, tap);
+    const int chunk = step / groups, group = step % groups;
+    const bool next = chunk + 1 < outer * chunks;
+    if (step + stages - 1 < total) fetch(step + stages - 1);
+    else cudal1::end_of_stage();
+    if (next) part.read(patch, group, (chunk + 1) / chunks, (chunk + 1) % chunks * BK, depth);
+#pragma unroll
+    for (int g = 0; g < GROUP; g++) {
+      const int tap = group * GROUP + g;
+      if (tap >= TAPS) break;
+      warp.multiply(places.at(patches + chunk % 2 * Store::items, zero, chunk / chunks, tap), tile_b(step, g));
+    }
+    if (next) part.write(Store{patches + (chunk + 1) % 2 * Store::items}, group);
   }
   warp.hand_out(c);
 }

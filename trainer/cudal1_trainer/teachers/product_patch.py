@@ -32,6 +32,7 @@ from cudal1_trainer.teachers.stage import Buffer, Stage
 
 MAX_SHARED = 225 * 1024  # of a multiprocessor; two blocks of 128 threads share it
 STAGES_B = 3
+GROUPED_DEPTH = 32  # terms of a sum between two barriers, at least
 TILES: dict[Shape, Shape] = {(256, 64): (64, 64), (256, 32): (64, 32), (256, 16): (64, 16), (128, 16): (32, 16)}
 
 
@@ -44,6 +45,11 @@ class Plan:
     shared_bytes: int
 
 
+def group_of(depth: int) -> int:
+    """Taps between two barriers."""
+    return max(1, GROUPED_DEPTH // depth)
+
+
 def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, vector_b: int) -> Plan | None:
     """The most window axes that a patch has room for; None where not even one has."""
     assert schedule.tile is not None
@@ -54,7 +60,7 @@ def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, vector_b: int) ->
     for inner in range(len(walk.moved), 0, -1):
         places = patch_length(stage, walk, bm, inner)
         tile = bn * (bk * size + 16) if vector_b == 1 else bk * (bn + 8) * size
-        taken = (2 * places + 1) * (bk * size + 16) + STAGES_B * tile
+        taken = (2 * places + 1) * (bk * size + 16) + STAGES_B * group_of(bk) * tile
         if places <= 6 * bm and taken <= most:
             return Plan(inner, places, taken)
     return None
@@ -73,7 +79,8 @@ def patch_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
 
 def _tiles(stage: Stage, sides: Sides, walk: Walk, b: Copied, arithmetic: str) -> Iterator[StageSchedule]:
     """Each tile at the depth that leaves room for the most of the window, then at the largest."""
-    depths = [k for k in (32, 16, 8)[: 3 if arithmetic in ITEMS else 2] if k <= stage.program.size(sides.channels)]
+    depth = stage.program.size(sides.channels)
+    depths = [k for k in (32, 16, 8)[: 3 if arithmetic in ITEMS else 2] if k <= depth or k == 8 and depth > 2]
     for (bm, bn), (wm, wn) in warps(arithmetic).items():
         form = arithmetic + (PHASED if phases_of(sides.a) else "") + PATCH
         whole = StageSchedule(form, 1, 32 * (bm // wm) * (bn // wn))
@@ -119,7 +126,19 @@ class PatchWriter(PipeWriter):
         self.shared_bytes = plan.shared_bytes
         outer, inner = self._cut(walk, plan)
         arithmetic += "_ready" if self._rounds() else ""
-        words = (arithmetic, bm, bn, bk, wm, wn, self._taps(inner), plan.places, b.vector, self._step(b))
+        words = (
+            arithmetic,
+            bm,
+            bn,
+            bk,
+            wm,
+            wn,
+            self._taps(inner),
+            group_of(bk),
+            plan.places,
+            b.vector,
+            self._step(b),
+        )
         self._first(walk, inner)
         return f"product_patch<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},"
 
