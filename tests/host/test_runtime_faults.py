@@ -98,6 +98,16 @@ FAULTS = [
         "uninitialised",
         TID + "__shared__ f32 s[256];\nif (i < 255) s[i] = in0[i];\n__syncthreads();\nout0[i] = s[i]; // FAULT",
     ),
+    Planted(
+        "last_block_counts_before_its_warps_have_written",
+        "race",
+        TID + "__shared__ bool last;\ns0[1 + i] = in0[i] + in1[i];\n__threadfence();\n"
+        "if (threadIdx.x == 0) last = atomicAdd(s0, 1.0f) == 1.0f;\n__syncthreads();\nif (!last) return;\n"
+        "for (int j = threadIdx.x; j < d0; j += 128)\nout0[j] = s0[1 + j]; // FAULT",
+        launch=SCRATCH_LAUNCH,
+        scratch="// scratch: s0 f32[d0 + 1] = 0\n",
+        head=SCRATCH_HEAD,
+    ),
     Planted("output_read_first", "uninitialised", TID + "out0[i] += in0[i]; // FAULT"),
     Planted(
         "scratch_read_first",
@@ -242,6 +252,25 @@ RIGHT = [
         "if (threadIdx.x == 0) last = atomicAdd(s0, 1.0f) == 1.0f;\n__syncthreads();\nif (!last) return;\n"
         "for (int j = threadIdx.x; j < d0; j += 128) out0[j] = s0[1 + j];",
         launch=SCRATCH_LAUNCH,
+        scratch="// scratch: s0 f32[d0 + 1] = 0\n",
+        head=SCRATCH_HEAD,
+    ),
+    Planted(
+        "last_thread_pattern",
+        "",
+        TID + "s0[1 + i] = in0[i] + in1[i];\n__threadfence();\nif (atomicAdd(s0, 1.0f) < 255.0f) return;\n"
+        "__threadfence();\nfor (int j = 0; j < d0; j++) out0[j] = s0[1 + j];",
+        launch=SCRATCH_LAUNCH.replace("2, 128", "256, 1"),
+        scratch="// scratch: s0 f32[d0 + 1] = 0\n",
+        head=SCRATCH_HEAD,
+    ),
+    Planted(
+        "last_warp_pattern",
+        "",
+        TID + "bool last = false;\ns0[1 + i] = in0[i] + in1[i];\n__threadfence();\n__syncwarp();\n"
+        "if (i % 32 == 0) last = atomicAdd(s0, 1.0f) == 7.0f;\nif (!__any_sync(~0u, last)) return;\n"
+        "__threadfence();\nfor (int j = i % 32; j < d0; j += 32) out0[j] = s0[1 + j];",
+        launch=SCRATCH_LAUNCH.replace("2, 128", "8, 32"),
         scratch="// scratch: s0 f32[d0 + 1] = 0\n",
         head=SCRATCH_HEAD,
     ),

@@ -29,7 +29,15 @@ Region regions[MAX_AREAS];
 int region_count;
 const char* base;             // of the kernel's object: addresses in keys are relative to it
 unsigned block_number, first_of_launch;
-bool fenced;                  // this block has passed a __threadfence: the last-block pattern is ordered
+bool fenced;                  // this block has passed a __threadfence: it may see what other blocks told
+bool fenced_threads[MAX_THREADS];
+// How far a block has told others what it did: by atomics and volatile writes of threads that have fenced.
+struct Told {
+  uint16_t barrier, warp[32];  // the most __syncthreads and __syncwarps that such a thread had passed
+  uint32_t lanes[32];          // those threads, by warp
+};
+const unsigned MAX_TOLD = 1 << 16;  // blocks of one launch
+Told* told;
 
 // ---------------------------------------------------------------- cost
 // A transaction is (warp, place in the code, how often the thread has been there, line). Threads of a warp
@@ -149,9 +157,25 @@ const Region* find(const char* address) {
 // ---------------------------------------------------------------- races
 bool is_shared(Area kind) { return kind == Area::STATIC_SHARED || kind == Area::DYNAMIC_SHARED; }
 
+Told* told_by(unsigned block) { return block - first_of_launch < MAX_TOLD ? &told[block - first_of_launch] : nullptr; }
+void tell(const Fiber& self) {
+  int thread = number(&self), warp = thread / 32;
+  Told* mine = told_by(block_number);
+  if (!mine || !fenced_threads[thread]) return;
+  if (self.barrier_epoch > mine->barrier) mine->barrier = (uint16_t)self.barrier_epoch;
+  if (self.warp_epoch > mine->warp[warp]) mine->warp[warp] = (uint16_t)self.warp_epoch;
+  mine->lanes[warp] |= 1u << thread % 32;
+}
+// Whether another block's access came before its thread, or one that it had met at a barrier since, told of it.
+bool was_told(const Stamp& old) {
+  const Told* theirs = told_by(old.block);
+  if (!theirs) return true;
+  unsigned warp = old.thread / 32, epochs = theirs->warp[warp];
+  return old.barrier < theirs->barrier || theirs->lanes[warp] >> old.thread % 32 & 1 || old.warp < epochs;
+}
 bool ordered(const Stamp& old, const Stamp& now, const Fiber& self, bool shared) {
   if (old.block == 0 || !(old.bytes & now.bytes) || (old.atomic && now.atomic)) return true;
-  if (old.block != now.block) return shared || fenced || old.block < first_of_launch;
+  if (old.block != now.block) return shared || old.block < first_of_launch || (fenced && was_told(old));
   if (old.thread == now.thread) return true;
   if (old.barrier != now.barrier) return true;  // a __syncthreads lies between
   return old.thread / 32 == now.thread / 32 && old.warp < (self.warp_epoch & 511);
@@ -193,7 +217,7 @@ void check_cells(const Region& region, const Fiber& self, const char* address, u
   }
 }
 
-void access(const void* where, unsigned bytes, bool write, bool atomic, const void* pc) {
+void access(const void* where, unsigned bytes, bool write, bool atomic, const void* pc, bool tells = false) {
   const Fiber* self = current();
   const char* address = (const char*)where;
   if (!self) return;
@@ -207,12 +231,15 @@ void access(const void* where, unsigned bytes, bool write, bool atomic, const vo
   if (write && region->kind == Area::INPUT) complain("input_written", region, address, bytes, write, pc, "");
   if (!is_shared(region->kind)) count(*region, address, bytes, write, number(self), pc);
   if (region->kind != Area::INPUT) check_cells(*region, *self, address, bytes, write, atomic, pc);
+  if (tells && !is_shared(region->kind)) tell(*self);
 }
 
 void poison(const Region& region) { memset(region.low, POISON, (size_t)(region.high - region.low)); }
 void block_begins() {
   block_number++;
   fenced = false;
+  memset(fenced_threads, 0, sizeof fenced_threads);
+  if (Told* mine = told_by(block_number)) *mine = {};
   seen_count = 0;
   for (int i = 0; i < region_count; i++)
     if (is_shared(regions[i].kind)) poison(regions[i]);
@@ -232,8 +259,9 @@ void add_area(const char* name, void* low, size_t bytes, Area kind) {
 bool begin_checks(const void* object_base) {
   base = (const char*)object_base;
   seen = (Seen*)reserve(SEEN * sizeof *seen);
-  observer = {block_begins, [] { fenced = true; }};
-  bool all = seen != nullptr;
+  told = (Told*)reserve(MAX_TOLD * sizeof *told);
+  observer = {block_begins, [] { fenced = fenced_threads[number(current())] = true; }};
+  bool all = seen && told;
   for (int i = 0; i < region_count; i++)
     all = all && (regions[i].cells || regions[i].kind == Area::FREE || regions[i].kind == Area::INPUT);
   return all;
@@ -259,7 +287,7 @@ void __tsan_func_exit() {}
   void __tsan_unaligned_read##N(void* a) { access(a, N, false, false, PC); }                  \
   void __tsan_unaligned_write##N(void* a) { access(a, N, true, false, PC); }                  \
   void __tsan_volatile_read##N(void* a) { access(a, N, false, false, PC); }                   \
-  void __tsan_volatile_write##N(void* a) { access(a, N, true, false, PC); }
+  void __tsan_volatile_write##N(void* a) { access(a, N, true, false, PC, true); }
 HOOKS(1)
 HOOKS(2)
 HOOKS(4)
@@ -271,11 +299,11 @@ void __tsan_write_range(void* a, unsigned long n) { access(a, (unsigned)n, true,
 #define ATOMIC_HOOKS(BITS, T)                                                                                \
   T __tsan_atomic##BITS##_load(const volatile T* a, int) { return *a; }                                      \
   int __tsan_atomic##BITS##_compare_exchange_strong(volatile T* a, T* expected, T v, int, int) {             \
-    access((const void*)a, sizeof(T), true, true, PC);                                                       \
+    access((const void*)a, sizeof(T), true, true, PC, true);                                                 \
     return __atomic_compare_exchange_n(a, expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);           \
   }                                                                                                          \
   T __tsan_atomic##BITS##_compare_exchange_val(volatile T* a, T expected, T v, int, int) {                   \
-    access((const void*)a, sizeof(T), true, true, PC);                                                       \
+    access((const void*)a, sizeof(T), true, true, PC, true);                                                 \
     __atomic_compare_exchange_n(a, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);                 \
     return expected;                                                                                         \
   }
