@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Ref
 from cudal1_trainer.teachers.product_pipe import (
+    COPY_BYTES,
     ITEMS,
     Copied,
     PipeWriter,
@@ -25,13 +26,14 @@ from cudal1_trainer.teachers.product_pipe import (
     warps_of,
 )
 from cudal1_trainer.teachers.product_sides import PATCH, PHASED, Sides, before, phases_of
-from cudal1_trainer.teachers.product_walk import Moved, Walk, patch_length, walk_of
+from cudal1_trainer.teachers.product_walk import Moved, Walk, patch_length, walk_of, windows_size
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage
 
 MAX_SHARED = 225 * 1024  # of a multiprocessor; two blocks of 128 threads share it
 STAGES_B = 3
+MAX_REGISTERS = 140  # of a thread, for its sums and its part of the next patch
 GROUPED_DEPTH = 32  # terms of a sum between two barriers, at least
 TILES: dict[Shape, Shape] = {(256, 64): (64, 64), (256, 32): (64, 32), (256, 16): (64, 16), (128, 16): (32, 16)}
 
@@ -61,7 +63,9 @@ def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, vector_b: int) ->
         places = patch_length(stage, walk, bm, inner)
         tile = bn * (bk * size + 16) if vector_b == 1 else bk * (bn + 8) * size
         taken = (2 * places + 1) * (bk * size + 16) + STAGES_B * group_of(bk) * tile
-        if places <= 6 * bm and taken <= most:
+        parts = -(-windows_size(stage, walk, inner) // group_of(bk))
+        held = -(-places * bk * size // (COPY_BYTES * parts * schedule.block)) * COPY_BYTES // 4
+        if places <= 6 * bm and taken <= most and bm * bn // schedule.block + held <= MAX_REGISTERS:
             return Plan(inner, places, taken)
     return None
 

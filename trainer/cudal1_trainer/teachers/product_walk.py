@@ -7,7 +7,7 @@ Neighbouring rows of a tile lie at rising places, and a step of the window moves
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import lcm, prod
 
 from cudal1_fx_passes.program import Index
 from cudal1_trainer.teachers.product_sides import Sides, before
@@ -109,6 +109,11 @@ def _ascends(stage: Stage, walk: Walk) -> bool:
     return not walk.plain or reach < stage.program.size(walk.image)
 
 
+def windows_size(stage: Stage, walk: Walk, inner: int) -> int:
+    """Steps of the last `inner` window axes, of one phase."""
+    return prod(-(-stage.program.axis[x.window].size // x.step) for x in walk.moved[len(walk.moved) - inner :])
+
+
 def patch_length(stage: Stage, walk: Walk, rows: int, inner: int) -> int:
     """Places of a patch for `rows` neighbours and the last `inner` window axes."""
     steps, sizes = _steps(stage, walk), _rows(stage, walk)
@@ -121,7 +126,8 @@ def patch_length(stage: Stage, walk: Walk, rows: int, inner: int) -> int:
             found, i = found + i % n * s, i // n
         return found + i * image
 
-    longest = max(place(min(m + rows, total) - 1) - place(m) for m in range(0, total, rows))
+    period = min(total, lcm(rows, prod(sizes)))  # then the tiles lie as before
+    longest = max(place(min(m + rows, total) - 1) - place(m) for m in range(0, period, rows))
     walked = list(zip(steps, walk.moved, strict=True))[len(steps) - inner :]
     windows = [-(-stage.program.axis[x.window].size // x.step) for _, x in walked]
     return longest + 1 + sum(s * abs(x.window_factor) * (n - 1) for (s, x), n in zip(walked, windows, strict=True))
