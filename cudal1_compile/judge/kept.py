@@ -93,5 +93,6 @@ def kept_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> Expected:
 
 def _half_ulp(size: Tensor, dtype: str) -> Tensor:
     """The most by which a number of about that size is rounded."""
-    exponent = torch.frexp(size.nan_to_num(0.0, 0.0, 0.0))[1]
-    return torch.ldexp(torch.ones_like(size), exponent - 1).mul(UNIT[dtype]).clamp_min(_TINIEST_ULP[dtype] / 2)
+    size = size.nan_to_num(0.0, 0.0, 0.0)
+    power = size / (2.0 * torch.frexp(size)[0])  # of two, the largest that is not above
+    return power.nan_to_num(0.0).mul(UNIT[dtype]).clamp_min(_TINIEST_ULP[dtype] / 2)

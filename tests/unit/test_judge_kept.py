@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.judge.bounds import Bounded
 from cudal1_compile.judge.compare import Expected, measure, read, refusal
 from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.kept import HALF, keeps_float32, widened
+from cudal1_compile.judge.kept import HALF, keeps_float32, kept_of, widened
 from cudal1_compile.judge.named import foreign_numbers
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate
 from cudal1_fx_passes.program import Program
@@ -80,6 +81,14 @@ def test_every_case_tells_float32_from_a_value_a_little_off(dtype: str, factor: 
         assert not refused(second, case.expected[1])
     assert any(found.values()) == (factor == 1.0014), found
     assert not refused(evaluate(program(dtype), exam.cases[0].inputs)[0], exam.cases[0].expected[0])  # type: ignore[index]
+
+
+def test_what_overflows_is_infinite_and_nothing_else() -> None:
+    native, oracle = torch.tensor([torch.inf, 1.0]), torch.tensor([1e200, 1.0], dtype=torch.float64)
+    wanted = kept_of("out0", "bf16", native, Bounded(oracle, None))
+    assert not refused(torch.tensor([torch.inf, 1.0], dtype=torch.bfloat16), wanted)
+    assert refused(torch.tensor([3e38, 1.0], dtype=torch.bfloat16), wanted)
+    assert refused(torch.tensor([torch.inf, 1.01], dtype=torch.bfloat16), wanted)
 
 
 def test_the_exam_of_a_candidate() -> None:
