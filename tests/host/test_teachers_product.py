@@ -140,6 +140,17 @@ COPIED = {
         "t0 bf16[d0,d4,d5,d6] = dot(in0[d2=2*d5+2*k0-1, d3=2*d6+k1], in1) over d1,k0,k1\n"
         "t1 bf16[d0,d4,d5,d6] = add(t0, in2)\nout0 bf16[d0,d4,d5,d6] = t1",
     ),
+    "a weight's gradient, its windows apart": (
+        "d0=3 d1=36 d2=9 d3=12 d4=20 d5=9 d6=6 k0=3 k1=2",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d0,d4,d5,d6]",
+        "t0 f32[d1,d4,k0,k1] = dot_tf32(in0[d2=d5+k0-1, d3=2*d6+k1], in1) over d0,d5,d6\n"
+        "out0 f32[d4,d1,k0,k1] = t0",
+    ),
+    "a weight's gradient, half, windows among the rows": (
+        "d0=4 d1=3 d2=20 d3=20 d4=34 d5=20 d6=20 k0=3 k1=3",
+        "in0 f16[d0,d1,d2,d3]\nin1 f16[d0,d4,d5,d6]",
+        "t0 f16[d1,d4,k0,k1] = dot(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d0,d5,d6\nout0 f16[d4,d1,k0,k1] = t0",
+    ),
     "transposed, patches of phases, the last ones shorter": (
         "d0=3 d1=16 d2=5 d3=9 d4=12 d5=10 d6=17 k0=3 k1=4",
         "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,k0,k1]",

@@ -5,13 +5,13 @@
 //     c(m)(n, v)     is called for every m < BM, n < BN with v = sum over tap < taps and k < depth of
 //                    A(m, tap, k) * B(n, tap, k)
 //     a(m)(tap)      where A(m, tap, 0) lies in memory; nullptr where it and all of its k are 0
-//     SA             from A(m, tap, k) to A(m, tap, k + 1), in elements
+//     SA             from A(m, tap, k) to A(m, tap, k + 1), in elements; 0: a(m)(tap)(k) is asked where each one lies
 //     VA             elements of one copy: along k if SA is 1, else of neighbouring m; whole vectors are inside or
 //                    outside, and aligned to their size (16 bytes at most; a single one of 2 bytes is no copy ahead)
 //     T              tf32, bf16, f16, f32_split, tf32_long: elements in memory are those of T's tiles;
 //                    tf32_ready, tf32_long_ready: those of b hold no more than tf32, as round_to<tf32>(x) gives them
 //   Dynamic shared memory, which the launch must ask for: STAGES tiles of a and of b, in bytes
-//     BM * (BK * size + 16) if SA is 1, else BK * (BM + 8) * size; of b likewise
+//     BM * (BK * size + 16) if SA is 1 or 0, else BK * (BM + 8) * size; of b likewise
 //
 // On the host target a copy is done at once and the products are plain loops.
 #pragma once
@@ -54,7 +54,7 @@ template <int LEFT> CUDAL1_FN void wait_for_stages() {
 // One stage of an operand, as it lies in memory; the pitches keep eight rows of a fragment on banks of their own.
 template <class T, int ROWS, int BK, int S> struct PipeTile {
   typedef typename Arithmetic<T>::item item;
-  enum { along = S == 1, pitch = along ? BK + 16 / (int)sizeof(item) : ROWS + 8, items = (along ? ROWS : BK) * pitch };
+  enum { along = S == 1 || S == 0, pitch = along ? BK + 16 / (int)sizeof(item) : ROWS + 8, items = (along ? ROWS : BK) * pitch };
   enum { row_pitch = along ? pitch : 1, k_pitch = along ? 1 : pitch, rounded = 0 };
   item* at;
   CUDAL1_FN item& operator()(int row, int k) const { return at[row * row_pitch + k * k_pitch]; }
@@ -94,17 +94,22 @@ template <class T, int ROWS, int BK, int V, int S, int THREADS, class OF> struct
   }
   template <int... I> CUDAL1_FN Copier(OF& of, Count<I...>) : rows{of(row(I))...} {}
 
-  // Addresses are a thread's first one and constants.
+  static CUDAL1_FN const item* at(const item* place, int k0, int j) {
+    return place + (k0 + k(0)) * S + j * (k_lanes * k_wide * S);  // a thread's first address and constants
+  }
+  static CUDAL1_FN bool is_there(const item* place, const item*) { return place != nullptr; }
+  template <class F> static CUDAL1_FN const item* at(const F& place, int k0, int j) { return place(k0 + k(j)); }
+  template <class F> static CUDAL1_FN bool is_there(const F&, const item* p) { return p != nullptr; }
+
   CUDAL1_FN void fetch(Tile tile, int tap, int k0, int depth) {
     const SharedAt to = shared_at(&tile(row(0), k(0)));
 #pragma unroll
     for (int i = 0; i < row_steps; i++) {
-      const item* const place = rows[i](tap);
-      const item* const from = place + (k0 + k(0)) * S;
+      const auto place = rows[i](tap);
 #pragma unroll
       for (int j = 0; j < k_steps; j++) {
-        const bool inside = place != nullptr && (depth % BK == 0 || k0 + k(j) < depth);
-        const item* const p = from + j * (k_lanes * k_wide * S);
+        const item* const p = at(place, k0, j);
+        const bool inside = is_there(place, p) && (depth % BK == 0 || k0 + k(j) < depth);
         const int away = i * (row_lanes * wide) * Tile::row_pitch + j * (k_lanes * k_wide) * Tile::k_pitch;
         if (!in_tile(i, j)) continue;
         if constexpr (ahead) copy_ahead<bytes>(to + away * (int)sizeof(item), p, inside);

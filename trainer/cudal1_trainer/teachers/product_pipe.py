@@ -17,13 +17,15 @@ from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_sides import PHASED, PIPE, Sides, phases_of
 from cudal1_trainer.teachers.schedule import StageSchedule
-from cudal1_trainer.teachers.source import Kernel, Lines, signature
-from cudal1_trainer.teachers.space import Space, Var, size_of
+from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
+from cudal1_trainer.teachers.space import Space, Var, grouped, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage
 
 Shape = tuple[int, int]
 STAGES = 3
 COPY_BYTES = 16
+ASKED = 0  # where an element lies depends on k in no simple way
+ROWS = 32  # a tile wants at least so many without a gradient's windows
 PACKERS = 128  # threads of a block that packs
 # rows and columns of a tile, of a warp in it; with long sums a warp holds each result twice
 WARPS: dict[Shape, Shape] = {
@@ -49,7 +51,7 @@ LONG_WARPS: dict[Shape, Shape] = {
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """An operand as copies see it. step: elements from one k to the next; vector: elements of one copy."""
+    """An operand as copies see it. step: elements from one k to the next, or ASKED; vector: of one copy."""
 
     buffer: Buffer
     step: int
@@ -80,10 +82,12 @@ def _load(stage: Stage, x: Ref) -> Buffer | None:
 def copied(stage: Stage, sides: Sides, x: Ref, rows: tuple[str, ...]) -> Copied | None:
     """None where what is summed is no run of equal steps."""
     buffer, channels, axis = _load(stage, x), sides.channels, stage.program.axis
-    if buffer is None or not channels or not set(channels) <= set(buffer.axes):
+    if buffer is None or not channels:
         return None
     moved = dict(x.access)
-    if any(a in moved for a in channels) or any(a in channels for i in moved.values() for _, a in i.terms):
+    if any(a in channels for i in moved.values() for _, a in i.terms):
+        return Copied(buffer, ASKED, 1, ())
+    if any(a in moved for a in channels) or not set(channels) <= set(buffer.axes):
         return None
     strides = strides_of(stage, buffer)
     if any(strides[a] != strides[b] * axis[b].size for a, b in pairwise(channels)):
@@ -126,7 +130,8 @@ def packed(stage: Stage, sides: Sides, name: str) -> Stage:
 
 def wants_packing(stage: Stage, sides: Sides) -> bool:
     b = copied(stage, sides, sides.b, sides.n)
-    return bool(sides.taps) and (b is None or b.vector == 1)
+    windows = [a for a in sides.taps if a.startswith("k")]
+    return bool(windows) and (b is None or b.vector == 1)
 
 
 def ordered(stage: Stage) -> Sides:
@@ -134,6 +139,8 @@ def ordered(stage: Stage) -> Sides:
     sides = Sides(stage)
     if not sides.a.access and memory_order(stage)[-1:] == sides.n[-1:]:
         sides.a, sides.b, sides.m, sides.n = sides.b, sides.a, sides.n, sides.m
+    if any(a in sides.channels for i in dict(sides.a.access).values() for _, a in i.terms):
+        _order_gradient(stage, sides)
     held = _load(stage, sides.a)
     if held is not None and set(sides.channels) <= set(held.axes):
         sides.channels = tuple(a for a in held.axes if a in sides.channels)
@@ -141,6 +148,24 @@ def ordered(stage: Stage) -> Sides:
     walked = [a for x in stage.program.value_axes[sides.a.name] if x in moved for _, a in moved[x].terms]
     sides.taps = tuple(sorted(sides.taps, key=lambda a: walked.index(a) if a in walked else -1))
     return sides
+
+
+def _order_gradient(stage: Stage, sides: Sides) -> None:
+    """A weight's gradient: inside, what lies side by side in the other operand; windows apart from the rows."""
+    held, program = _load(stage, sides.b), stage.program
+    if held is None or not set(sides.over) <= set(held.axes):
+        return
+    strides = strides_of(stage, held)
+    inner: list[str] = []
+    whole = 1
+    for a in sorted(sides.over, key=lambda a: strides[a]):
+        if strides[a] != whole:
+            break
+        inner, whole = [a, *inner], whole * program.axis[a].size
+    sides.channels, sides.taps = tuple(inner), tuple(a for a in held.axes if a in sides.over and a not in inner)
+    rows = tuple(a for a in sides.m if not a.startswith("k"))
+    if program.size(rows) >= ROWS:
+        sides.batch, sides.m = (*sides.batch, *(a for a in sides.m if a not in rows)), rows
 
 
 def pipe_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
@@ -171,7 +196,8 @@ def _tiles(stage: Stage, sides: Sides, arithmetic: str, resident: int) -> Iterat
     form = arithmetic + (PHASED if phases_of(sides.a) else "") + PIPE
     for (bm, bn), (wm, wn) in warps_of(arithmetic).items() if bk else ():
         whole = StageSchedule(form, 1, 32 * (bm // wm) * (bn // wn), tile=(bm, bn, bk))
-        parts = min(depth // (2 * bk), 2 * resident // _blocks(stage, sides, whole))
+        wanted = resident * (2 if bm * bn >= 128 * 128 else 4)
+        parts = min(depth // (2 * bk), wanted // _blocks(stage, sides, whole))
         yield whole
         if parts > 1 and not phases_of(sides.a):
             yield replace(whole, splits=2 ** (parts.bit_length() - 1))
@@ -254,11 +280,15 @@ class PipeWriter(ProductWriter):
         for c, rows in zip(copies, (bm, bn), strict=True):
             assert c is not None
             size = ITEM_BYTES[c.buffer.dtype]
-            self.shared_bytes += STAGES * (rows * (bk * size + 16) if c.step == 1 else bk * (rows + 8) * size)
+            self.shared_bytes += STAGES * (
+                rows * (bk * size + 16) if c.step in (1, ASKED) else bk * (rows + 8) * size
+            )
             words += [c.vector, self._step(c)]
         return f"product_pipe<{', '.join(map(str, words))}>({self._size(sides.taps)}, {depth},"
 
     def _step(self, c: Copied) -> str:
+        if c.step == ASKED:
+            return "0"
         if c.buffer.strides is not None:
             return f"{c.buffer.name}_{self.sides.channels[-1]}"
         return size_of(c.run)
@@ -268,23 +298,48 @@ class PipeWriter(ProductWriter):
         lines, sides = self.lines, self.sides
         c = copied(self.stage, sides, x, axes)
         assert c is not None
-        space = self._space((Var(variable, axes), Var("tap", sides.taps)), x)
-        space = replace(space, renamed={**space.renamed, **dict.fromkeys(sides.channels, "0")})
+        inner = (Var("k", sides.channels),) if c.step == ASKED else ()
+        space = self._space((Var(variable, axes), Var("tap", sides.taps), *inner), x)
+        if c.step != ASKED:
+            space = replace(space, renamed={**space.renamed, **dict.fromkeys(sides.channels, "0")})
         used = {a for _, i in x.access for _, a in i.terms}
         used |= set(space.needed_axes([c.buffer])) - set(space.renamed)
         with lines.block(f"[&](int {parameter})"):
             lines.add(f"const int {variable} = {parameter}0 + {parameter};")
             lines.add(*self._indices(variable, axes, used, space), *self._indices("g", sides.batch, used, space))
             with lines.block(f"return [=](int{' tap' if sides.taps else ''})"):
-                places, further = self._places(x, space)
-                lines.add(*self._indices("tap", sides.taps, used, space), *places)
-                leaves = self._leaves((*axes, *sides.taps))
-                outside = " || ".join([f"{variable} >= {self._size(axes)}", *leaves, *further])
-                at = f"{c.buffer.name} + {space.offset(c.buffer)}".replace(" + 0)", ")").removesuffix(" + 0")
-                at += f" + begin * ({self._step(c)})" if self.schedule.splits > 1 else ""
-                lines.add(f"return {outside} ? nullptr : {at};")
+                lines.add(*self._tap_lines(used))
+                if c.step == ASKED:
+                    with lines.block("return [=](int k)"):
+                        lines.add(*(["k += begin;"] if self.schedule.splits > 1 else []))
+                        self._address(x, c, space, used, variable, axes)
+                    lines.text[-1] += ";"
+                else:
+                    self._address(x, c, space, used, variable, axes)
             lines.text[-1] += ";"
         lines.text[-1] += ","
+
+    def _tap_lines(self, used: set[str]) -> list[str]:
+        taps = self.sides.taps
+        return self._indices("tap", taps, used, self._space((Var("tap", taps),))) if taps else []
+
+    def _address(
+        self, x: Ref, c: Copied, space: Space, used: set[str], variable: str, axes: tuple[str, ...]
+    ) -> None:
+        """Returns where the element lies: the first of its run, or of this k."""
+        sides = self.sides
+        self.lines.add(*(self._indices("k", sides.channels, used, space) if c.step == ASKED else []))
+        places, further = self._places(x, space)
+        self.lines.add(*places)
+        leaves = self._leaves((*axes, *sides.taps))
+        outside = " || ".join([f"{variable} >= {self._size(axes)}", *leaves, *further])
+        at = f"{c.buffer.name} + {space.offset(c.buffer)}".replace(" + 0)", ")").removesuffix(" + 0")
+        at += (
+            f" + {product('begin', grouped(self._step(c)))}"
+            if self.schedule.splits > 1 and c.step != ASKED
+            else ""
+        )
+        self.lines.add(f"return {outside} ? nullptr : {at};")
 
     def _epilogue(self, writes: Sequence[Buffer]) -> None:
         """[&](int m) { const int i = m0 + m; ... return [=](int n, float t0) { ... }; });"""
