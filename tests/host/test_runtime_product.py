@@ -27,7 +27,7 @@ def test_the_host_target_equals_torch(case: Product) -> None:
 
 
 @pytest.mark.parametrize("arch", GPU_ARCHES)
-@pytest.mark.parametrize("case", CASES[::3], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", CASES[::4], ids=lambda c: c.name)
 def test_nvrtc_builds_it_without_spills(case: Product, arch: str) -> None:
     program = case.program()
     target = Target("cuda", "test", arch, 132, 227 * 1024, 50 << 20)
