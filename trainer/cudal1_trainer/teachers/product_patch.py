@@ -9,21 +9,23 @@ of a volume), the outermost window axes get patches of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Ref
 from cudal1_trainer.teachers.product_pipe import (
     COPY_BYTES,
     ITEMS,
+    LAYOUTS,
     Copied,
+    Layout,
     PipeWriter,
-    Shape,
     copied,
     estimate,
+    layouts_for,
     ordered,
     packed,
     wants_packing,
-    warps_of,
+    warp_of,
 )
 from cudal1_trainer.teachers.product_sides import PATCH, PHASED, Sides, before, phases_of
 from cudal1_trainer.teachers.product_walk import Moved, Walk, patch_length, walk_of, windows_size
@@ -35,7 +37,11 @@ MAX_SHARED = 225 * 1024  # of a multiprocessor; two blocks of 128 threads share 
 STAGES_B = 3
 MAX_REGISTERS = 140  # of a thread, for its sums and its part of the next patch
 GROUPED_DEPTH = 32  # terms of a sum between two barriers, at least
-TILES: dict[Shape, Shape] = {(256, 64): (64, 64), (256, 32): (64, 32), (256, 16): (64, 16), (128, 16): (32, 16)}
+PATCH_LAYOUTS = (
+    *LAYOUTS,
+    *(Layout((256, 64), (64, 64)), Layout((256, 64), (64, 32)), Layout((256, 32), (64, 32))),
+    *(Layout((256, 16), (64, 16)), Layout((128, 16), (32, 16))),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +83,25 @@ def patch_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
     if walk is None or b is None:
         return []
     usable = [a for a in sides.arithmetics if a[:3] != "f32" and b.buffer.dtype == ITEMS.get(a, a)]
-    found = [(estimate(stage, sides, s, resident), s) for a in usable for s in _tiles(stage, sides, walk, b, a)]
+    found = [
+        (estimate(stage, sides, s, resident), s)
+        for a in usable
+        for s in _tiles(stage, sides, walk, b, a, resident)
+    ]
     return [s for _, s in sorted(found, key=lambda f: f[0])]
 
 
-def _tiles(stage: Stage, sides: Sides, walk: Walk, b: Copied, arithmetic: str) -> Iterator[StageSchedule]:
+def _tiles(
+    stage: Stage, sides: Sides, walk: Walk, b: Copied, arithmetic: str, resident: int
+) -> Iterator[StageSchedule]:
     """Each tile at the depth that leaves room for the most of the window, then at the largest."""
     depth = stage.program.size(sides.channels)
     depths = [k for k in (32, 16, 8)[: 3 if arithmetic in ITEMS else 2] if k <= depth or k == 8 and depth > 2]
-    for (bm, bn), (wm, wn) in warps(arithmetic).items():
-        form = arithmetic + (PHASED if phases_of(sides.a) else "") + PATCH
-        whole = StageSchedule(form, 1, 32 * (bm // wm) * (bn // wn))
-        tiles = [replace(whole, tile=(bm, bn, bk)) for bk in depths]
+    form = arithmetic + (PHASED if phases_of(sides.a) else "") + PATCH
+    for x in layouts_for(stage, sides, arithmetic, resident, PATCH_LAYOUTS):
+        tiles = [StageSchedule(form, 1, x.threads, tile=(*x.tile, bk)) for bk in depths]
         plans = [(plan.inner, s) for s in tiles if (plan := plan_of(stage, walk, s, b.step)) is not None]
         yield from [s for _, s in sorted(plans, key=lambda p: -p[0])[:1]]
-
-
-def warps(arithmetic: str) -> dict[Shape, Shape]:
-    return warps_of(arithmetic) | ({} if arithmetic == "tf32_long" else TILES)
 
 
 def weight_of(stage: Stage, sides: Sides) -> Copied | None:
@@ -124,7 +131,7 @@ class PatchWriter(PipeWriter):
         assert tile is not None
         bm, bn, bk = tile
         arithmetic = self.schedule.mapping.removesuffix(PATCH).removesuffix(PHASED)
-        wm, wn = warps(arithmetic)[bm, bn]
+        wm, wn = warp_of(self.schedule, PATCH_LAYOUTS)
         b = copied(self.stage, sides, sides.b, sides.n)
         assert b is not None
         self.shared_bytes = plan.shared_bytes

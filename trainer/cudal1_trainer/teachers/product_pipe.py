@@ -21,32 +21,35 @@ from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import Space, Var, grouped, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage
 
-Shape = tuple[int, int]
 STAGES = 3
 COPY_BYTES = 16
 ASKED = 0  # where an element lies depends on k in no simple way
 ROWS = 32  # a tile wants at least so many without a gradient's windows
 PACKERS = 128  # threads of a block that packs
-# rows and columns of a tile, of a warp in it; with long sums a warp holds each result twice
-WARPS: dict[Shape, Shape] = {
-    (128, 128): (64, 64),
-    (128, 64): (64, 32),
-    (64, 128): (32, 64),
-    (256, 128): (64, 64),
-    (128, 256): (64, 64),
-    (64, 64): (32, 32),
-    (128, 32): (32, 32),
-    (64, 32): (32, 16),
-}
 ITEMS = {"tf32": "f32", "tf32_long": "f32", "f32_split": "f32"}  # what memory holds; else the arithmetic itself
-LONG_WARPS: dict[Shape, Shape] = {
-    (128, 128): (64, 32),
-    (128, 64): (32, 32),
-    (64, 128): (32, 32),
-    (64, 64): (32, 32),
-    (128, 32): (32, 32),
-    (64, 32): (32, 16),
-}
+LONG = ("f32_split", "tf32_long")  # a thread holds each of its sums twice
+MAX_LONG = 2048  # results of a warp that does
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Rows and columns of a tile, and of a warp within it."""
+
+    tile: tuple[int, int]
+    warp: tuple[int, int]
+
+    @property
+    def threads(self) -> int:
+        return 32 * (self.tile[0] // self.warp[0]) * (self.tile[1] // self.warp[1])
+
+
+# Of two for a tile, the one with more threads is for results that have few blocks: a multiprocessor has one then.
+LAYOUTS = (
+    *(Layout((128, 128), (64, 64)), Layout((128, 128), (64, 32)), Layout((256, 128), (64, 64))),
+    *(Layout((128, 64), (64, 32)), Layout((128, 64), (32, 32)), Layout((128, 256), (64, 64))),
+    *(Layout((64, 128), (32, 64)), Layout((64, 128), (32, 32)), Layout((128, 32), (32, 32))),
+    *(Layout((64, 64), (32, 32)), Layout((64, 64), (32, 16)), Layout((64, 32), (32, 16))),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,21 @@ class Copied:
     run: tuple[str, ...]  # the axes whose sizes make the step
 
 
-def warps_of(arithmetic: str) -> dict[Shape, Shape]:
-    return LONG_WARPS if arithmetic in ("f32_split", "tf32_long") else WARPS
+def layouts_for(
+    stage: Stage, sides: Sides, arithmetic: str, resident: int, known: Sequence[Layout]
+) -> list[Layout]:
+    """One of each tile: of two, the one with more threads where there are few blocks."""
+    chosen: dict[tuple[int, int], Layout] = {}
+    for x in sorted(known, key=lambda x: x.threads):
+        more = arithmetic in LONG or _blocks(stage, sides, x.tile) <= resident
+        if (x.tile not in chosen or more) and (arithmetic not in LONG or prod(x.warp) <= MAX_LONG):
+            chosen[x.tile] = x
+    return list(chosen.values())
+
+
+def warp_of(schedule: StageSchedule, known: Sequence[Layout]) -> tuple[int, int]:
+    assert schedule.tile is not None
+    return next(x.warp for x in known if (x.tile, x.threads) == (schedule.tile[:2], schedule.block))
 
 
 def strides_of(stage: Stage, buffer: Buffer) -> dict[str, int]:
@@ -174,8 +190,8 @@ def pipe_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
     if sides.b.access or any(a.symbolic for a in stage.program.axes):
         return []
     usable = [a for a in sides.arithmetics if a != "f32" and _fits(stage, sides, ITEMS.get(a, a))]
-    found = [(estimate(stage, sides, s, resident), s) for a in usable for s in _tiles(stage, sides, a, resident)]
-    return [s for _, s in sorted(found, key=lambda f: f[0])]
+    found = [s for a in usable for s in _tiles(stage, sides, a, resident)]
+    return sorted(found, key=lambda s: estimate(stage, sides, s, resident))
 
 
 def _fits(stage: Stage, sides: Sides, item: str) -> bool:
@@ -194,20 +210,19 @@ def _tiles(stage: Stage, sides: Sides, arithmetic: str, resident: int) -> Iterat
     deepest = 32 if arithmetic in ITEMS or sides.taps else 64
     bk = next((k for k in (64, 32, 16) if k <= min(deepest, depth)), 0)
     form = arithmetic + (PHASED if phases_of(sides.a) else "") + PIPE
-    for (bm, bn), (wm, wn) in warps_of(arithmetic).items() if bk else ():
-        whole = StageSchedule(form, 1, 32 * (bm // wm) * (bn // wn), tile=(bm, bn, bk))
-        wanted = resident * (2 if bm * bn >= 128 * 128 else 4)
-        parts = min(depth // (2 * bk), wanted // _blocks(stage, sides, whole))
+    for x in layouts_for(stage, sides, arithmetic, resident, LAYOUTS) if bk else ():
+        whole = StageSchedule(form, 1, x.threads, tile=(*x.tile, bk))
+        wanted = resident * (2 if prod(x.tile) >= 128 * 128 else 4)
+        parts = min(depth // (2 * bk), wanted // _blocks(stage, sides, x.tile))
         yield whole
         if parts > 1 and not phases_of(sides.a):
             yield replace(whole, splits=2 ** (parts.bit_length() - 1))
 
 
-def _blocks(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
-    assert schedule.tile is not None
-    program, (bm, bn, _) = stage.program, schedule.tile
+def _blocks(stage: Stage, sides: Sides, tile: tuple[int, int]) -> int:
+    program, (bm, bn) = stage.program, tile
     phases = prod(p.step for p in phases_of(sides.a))
-    groups = program.size(sides.batch) * phases * schedule.splits
+    groups = program.size(sides.batch) * phases
     return -(-program.size(sides.m) // (phases * bm)) * -(-program.size(sides.n) // bn) * groups
 
 
@@ -215,7 +230,7 @@ def estimate(stage: Stage, sides: Sides, schedule: StageSchedule, resident: int)
     """For comparison within a stage: the busiest multiprocessor's products, dearer in small tiles."""
     assert schedule.tile is not None
     bm, bn, _ = schedule.tile
-    blocks = -(-_blocks(stage, sides, schedule) // resident)
+    blocks = -(-_blocks(stage, sides, (bm, bn)) * schedule.splits // resident)
     alone = 1.3 if blocks == 1 and schedule.block <= 128 else 1.0
     cut = 1.2 if schedule.splits > 1 else 1.0
     return blocks * bm * bn / schedule.splits * (1 + 40 / bm + 40 / bn) * alone * cut
@@ -273,7 +288,7 @@ class PipeWriter(ProductWriter):
         assert tile is not None
         bm, bn, bk = tile
         arithmetic = self.schedule.mapping.removesuffix(PIPE).removesuffix(PHASED)
-        wm, wn = warps_of(arithmetic)[bm, bn]
+        wm, wn = warp_of(self.schedule, LAYOUTS)
         copies = [copied(self.stage, sides, x, r) for x, r in ((sides.a, sides.m), (sides.b, sides.n))]
         arithmetic += "_ready" if self._rounds() else ""
         words, self.shared_bytes = [arithmetic, bm, bn, bk, wm, wn, STAGES], 0
