@@ -172,6 +172,8 @@ print(make_stage(Path(sys.argv[1]), out, Contrastive(STAGE)).run()["steps"])
 """
 
 
+LAUNCH = [str(Path(sys.executable).parent / "accelerate"), "launch", "--multi_gpu", "--num_processes", "2"]
+LAUNCH += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
 TWO = """
 import sys
 from pathlib import Path
@@ -185,8 +187,9 @@ make_stage(Path(sys.argv[1]), Path(sys.argv[2]), Contrastive(LONG), LONG).run()
 def test_two_processes_share_tasks_and_learn_together(bundle: Path, tmp_path: Path) -> None:
     script, out = tmp_path / "two.py", tmp_path / "out"
     script.write_text(TWO)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run([*launch, str(bundle), str(out)], env=_environment(), capture_output=True, text=True)
+    done = subprocess.run(
+        [*LAUNCH, str(script), str(bundle), str(out)], env=_environment(), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads((out / "report.json").read_text())
     assert (report["processes"], report["tasks"], report["replies"]) == (2, 2, 2 * 24 * 8)

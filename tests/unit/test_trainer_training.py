@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
+from tmpfs import run_on_tmpfs
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from cudal1_trainer.loader import Batch, Row, pack
@@ -108,6 +111,44 @@ def test_nan_stops_the_run_and_keeps_the_last_good_state(tokenizer: Path, tmp_pa
     with pytest.raises(NotFinite, match="last good state"):
         training.run(Copies(), _heldout)
     assert all(torch.equal(w, good[name]) for name, w in _weights(tmp_path / "run").items())
+
+
+FULL = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import torch
+from test_trainer_training import RECIPE, TRAIN, Copies, Training, _heldout
+tokenizer, out = Path(sys.argv[1]), Path(sys.argv[2])
+recipe = replace(RECIPE, train=replace(TRAIN, steps=25, checkpoint_s=0.0))
+training = Training(recipe, tokenizer, out)
+training.save()
+filler = (out / "filler").open("wb", buffering=0)
+try:
+    while True:
+        filler.write(bytes(4096))
+except OSError:
+    pass
+try:
+    training.run(Copies(), _heldout)
+except OSError as error:
+    print(error)
+print("kept", torch.load(out / "state.pt", weights_only=True)["step"], "learnt", training.progress.step)
+filler.close()
+(out / "filler").unlink()
+print(Training(recipe, tokenizer, out).run(Copies(), _heldout)["steps"])
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_costs_checkpoints_not_the_run(tokenizer: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    here = Path(__file__).parent
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(here), *sys.path])}
+    given = (str(tokenizer), str(tmp_path / "out"))
+    done = run_on_tmpfs(tmp_path / "out", "4m", FULL, *given, environment=environment)
+    assert "make room" in done.stdout and "kept 0 learnt 25" in done.stdout, done.stderr[-2000:]
+    assert done.stdout.strip().endswith("25") and "no checkpoint was written" in done.stderr
 
 
 def test_the_rate_warms_up_and_ends_low() -> None:

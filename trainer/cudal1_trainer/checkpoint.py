@@ -45,7 +45,8 @@ class Checkpoints:
         path = self.folder / "state.pt"
         if not path.is_file():
             return None
-        shared: State = torch.load(path, map_location=device, weights_only=True)
+        place = device if device.type == "cuda" else torch.device("cpu")  # several processes have cpu:0, cpu:1
+        shared: State = torch.load(path, map_location=place, weights_only=True)
         own = self._own(shared["step"])
         if not own.is_file():
             raise ValueError(f"{own} is missing: resume with as many processes as the run began with")

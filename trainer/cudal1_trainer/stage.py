@@ -182,7 +182,8 @@ class Stage:
         self.kinds.update(o.kind for o in every)
         seconds = {"judge_wait_s": judged - begin, "learn_s": time.monotonic() - judged}
         shown = fmean([float(len(i.shown)) for i in batch.items])
-        self._write_metrics(summary(every) | values | seconds | {"lr": rate, "shown": shown})
+        extra = {"lr": rate, "shown": shown, "elapsed_s": self.standing.elapsed_s}
+        self.metrics.write(step, summary(every) | values | seconds | extra)
 
     def _record_hacks(self, batch: Batch, outcomes: Sequence[Sequence[Outcome]]) -> None:
         """The database of hacking cases, for people to read; the book holds the digests."""
@@ -202,12 +203,6 @@ class Stage:
                     stream.write(text)
         except OSError as error:
             log.warning("%s is not written: %s", name, error)
-
-    def _write_metrics(self, values: dict[str, float]) -> None:
-        try:
-            self.metrics.write(self.standing.step, values | {"elapsed_s": self.standing.elapsed_s})
-        except OSError as error:
-            log.warning("metrics of step %d are not written: %s", self.standing.step, error)
 
     def _done(self) -> float:
         if self.stage.steps:

@@ -4,7 +4,7 @@
 
 It knows no programs: `maker` makes chunks of batches (loader.py), `heldout_maker` the batches of the final loss.
 State is saved every `checkpoint_s` seconds and a killed run goes on from it, on the same data in the same order.
-A loss that is not finite stops the run and keeps the last good state.
+A loss that is not finite stops the run and keeps the last good state. A full disk costs checkpoints and metrics.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import queue
 import threading
 import time
@@ -29,7 +28,7 @@ from accelerate.utils import broadcast
 from torch import Tensor
 
 from cudal1_trainer.base import Base, fresh_base
-from cudal1_trainer.checkpoint import load_trained, trained_state
+from cudal1_trainer.checkpoint import Checkpoints, load_trained, trained_state
 from cudal1_trainer.loader import Batch, ChunkMaker, Cursor, Feed, targets
 from cudal1_trainer.model import ReplyLoss, compile_blocks, count_parameters
 from cudal1_trainer.muon import Muon
@@ -99,11 +98,14 @@ class Metrics:
     def write(self, step: int, values: dict[str, float]) -> None:
         if self._file is None:
             return
-        self._file.write(json.dumps({"step": step} | {k: round(v, 6) for k, v in values.items()}) + "\n")
-        self._file.flush()
-        if self._board is not None:
-            for name, value in values.items():
-                self._board.add_scalar(name, value, step)
+        try:
+            self._file.write(json.dumps({"step": step} | {k: round(v, 6) for k, v in values.items()}) + "\n")
+            self._file.flush()
+            if self._board is not None:
+                for name, value in values.items():
+                    self._board.add_scalar(name, value, step)
+        except OSError as error:
+            log.warning("metrics of step %d are not written: %s", step, error)
 
     def close(self) -> None:
         if self._file is not None:
@@ -138,6 +140,7 @@ class Training:
         self.loss = ReplyLoss(self.base.lm)
         self.loss.to(self.accelerator.device)
         self.optimizers = make_optimizers(self.loss, recipe.train, fused=cuda)
+        self.checkpoints = Checkpoints(out, self.accelerator.process_index, self._all_agree)
         self.progress = self._resume()
         if recipe.train.compile and cuda and not self.base.foreign:
             compile_blocks(self.loss)
@@ -151,7 +154,10 @@ class Training:
             with Feed(maker, self.recipe.data.workers, self.progress.cursor, rank, ranks) as feed:
                 self._warm_up()
                 self._loop(self._prefetched(feed))
-            self.save()
+            if not self.save():
+                raise OSError(
+                    f"no room for the last checkpoint in {self.out}: make room, give the same command again"
+                )
             report = self._report(self.heldout_loss(heldout.result()))
         self.accelerator.wait_for_everyone()
         self.metrics.close()
@@ -170,7 +176,7 @@ class Training:
 
     def _loop(self, steps: Iterator[Step]) -> None:
         before_s, start = self.progress.elapsed_s, time.monotonic()
-        saved = time.monotonic()
+        saved_s = before_s
         losses: list[Tensor] = []
         waited = 0.0
         last = (time.monotonic(), self.progress.tokens)
@@ -194,10 +200,10 @@ class Training:
                 values |= {"elapsed_s": elapsed_s, "tokens": float(self.progress.tokens)}
                 self.metrics.write(self.progress.step, values)
                 losses, waited, last = [], 0.0, (now, self.progress.tokens)
-            if time.monotonic() - saved > self.recipe.train.checkpoint_s:
+            if elapsed_s - saved_s > self.recipe.train.checkpoint_s:
                 self._look(losses)
                 self.save()
-                saved = time.monotonic()
+                saved_s = elapsed_s
         self._look(losses)
 
     def _step(self, batch: Step, rate: float) -> Tensor:
@@ -273,35 +279,36 @@ class Training:
                 count += ids.numel()
         return total / count if count else math.nan
 
-    def save(self) -> None:
-        """Writes state.pt; a kill at any moment leaves the old or the new one whole."""
-        if not self.accelerator.is_main_process:
-            return
+    def save(self) -> bool:
+        """A kill at any moment leaves the old or the new state whole; False where there is no room."""
+        p = self.progress
         state = {
             "recipe": self.recipe.digest + self.base.digest,
             "model": trained_state(self.loss),
             "optimizers": [o.state_dict() for o in self.optimizers],
-            "progress": asdict(self.progress),
+            "elapsed_s": p.elapsed_s,
+            "tokens": p.tokens,
         }
-        temporary = self.out / "state.pt.tmp"
-        torch.save(state, temporary)
-        os.replace(temporary, self.out / "state.pt")
+        main = self.accelerator.is_main_process
+        # chunks hold different numbers of batches, so each process stands somewhere else in its own
+        return self.checkpoints.save(p.step, state if main else None, {"cursor": asdict(p.cursor)})
+
+    def _all_agree(self, mine: bool) -> bool:
+        flag = torch.tensor([float(mine)], device=self.accelerator.device)
+        return bool(round(float(self.accelerator.reduce(flag, "sum")[0])) == self.accelerator.num_processes)
 
     def _resume(self) -> Progress:
-        path = self.out / "state.pt"
-        if not path.is_file():
+        found = self.checkpoints.load(self.accelerator.device)
+        if found is None:
             return Progress()
-        state = torch.load(path, map_location=self.accelerator.device, weights_only=True)
+        state, own = found
         if state["recipe"] != self.recipe.digest + self.base.digest:
-            raise ValueError(
-                f"{path} is of another recipe or base: give another --out, or remove it to start afresh"
-            )
+            raise ValueError(f"{self.out} holds a run of another recipe or base: give another --out")
         load_trained(self.loss, state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        raw = state["progress"]
-        log.info("goes on at step %d, %.0f s", raw["step"], raw["elapsed_s"])
-        return Progress(raw["step"], raw["elapsed_s"], raw["tokens"], Cursor(**raw["cursor"]))
+        log.info("goes on at step %d, %.0f s", state["step"], state["elapsed_s"])
+        return Progress(state["step"], state["elapsed_s"], state["tokens"], Cursor(**own["cursor"]))
 
     def _report(self, heldout: float) -> dict[str, Any]:
         report = {
