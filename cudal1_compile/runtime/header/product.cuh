@@ -115,12 +115,13 @@ CUDAL1_MMA(bf16, "m16n8k16.row.col.f32.bf16.bf16.f32")
 CUDAL1_FN unsigned word_of(const f32& x) { return __float_as_uint(x); }
 CUDAL1_FN unsigned word_of(const f16& x) { return *(const unsigned*)&x; }  // with its neighbour along k
 CUDAL1_FN unsigned word_of(const bf16& x) { return *(const unsigned*)&x; }
+// x = high + low, both as tf32: high is cut off, low rounded (where x is NaN or infinite high alone says so).
 template <int N> CUDAL1_FN void cut(unsigned (&high)[N], unsigned (&low)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) {
-    const float x = __uint_as_float(high[i]), h = to_tf32(x);
-    high[i] = __float_as_uint(h);
-    low[i] = __float_as_uint(to_tf32(x - h));
+    const unsigned x = high[i];
+    high[i] = x & 0xffffe000;
+    low[i] = __float_as_uint(__uint_as_float(x) - __uint_as_float(high[i])) + 0x1000;
   }
 }
 #endif
