@@ -58,7 +58,7 @@ def group_of(depth: int) -> int:
     return max(1, GROUPED_DEPTH // depth)
 
 
-def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, vector_b: int) -> Plan | None:
+def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, step_b: int) -> Plan | None:
     """The most window axes that a patch has room for; None where not even one has."""
     assert schedule.tile is not None
     bm, bn, bk = schedule.tile
@@ -67,7 +67,7 @@ def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, vector_b: int) ->
     most = MAX_SHARED // (1 if schedule.block > 128 else 2)
     for inner in range(len(walk.moved), 0, -1):
         places = patch_length(stage, walk, bm, inner)
-        tile = bn * (bk * size + 16) if vector_b == 1 else bk * (bn + 8) * size
+        tile = bn * (bk * size + 16) if step_b == 1 else bk * (bn + 8) * size
         taken = (2 * places + 1) * (bk * size + 16) + STAGES_B * group_of(bk) * tile
         parts = -(-windows_size(stage, walk, inner) // group_of(bk))
         held = -(-places * bk * size // (COPY_BYTES * parts * schedule.block)) * COPY_BYTES // 4
@@ -83,12 +83,8 @@ def patch_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
     if walk is None or b is None:
         return []
     usable = [a for a in sides.arithmetics if a[:3] != "f32" and b.buffer.dtype == ITEMS.get(a, a)]
-    found = [
-        (estimate(stage, sides, s, resident), s)
-        for a in usable
-        for s in _tiles(stage, sides, walk, b, a, resident)
-    ]
-    return [s for _, s in sorted(found, key=lambda f: f[0])]
+    found = [s for a in usable for s in _tiles(stage, sides, walk, b, a, resident)]
+    return sorted(found, key=lambda s: estimate(stage, sides, s, resident))
 
 
 def _tiles(

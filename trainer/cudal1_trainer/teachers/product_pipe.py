@@ -212,7 +212,7 @@ def _tiles(stage: Stage, sides: Sides, arithmetic: str, resident: int) -> Iterat
     form = arithmetic + (PHASED if phases_of(sides.a) else "") + PIPE
     for x in layouts_for(stage, sides, arithmetic, resident, LAYOUTS) if bk else ():
         whole = StageSchedule(form, 1, x.threads, tile=(*x.tile, bk))
-        wanted = resident * (2 if prod(x.tile) >= 128 * 128 else 4)
+        wanted = resident * (2 if prod(x.tile) >= 128 * 128 else 512 // x.threads)
         parts = min(depth // (2 * bk), wanted // _blocks(stage, sides, x.tile))
         yield whole
         if parts > 1 and not phases_of(sides.a):
