@@ -92,7 +92,8 @@ def _tiles(
 ) -> Iterator[StageSchedule]:
     """Each tile at the depth that leaves room for the most of the window, then at the largest."""
     depth = stage.program.size(sides.channels)
-    depths = [k for k in (32, 16, 8)[: 3 if arithmetic in ITEMS else 2] if k <= depth or k == 8 and depth > 2]
+    least = 8 if arithmetic in ITEMS else 16
+    depths = [k for k in (32, 16, 8) if k >= least and (k <= depth or k == least and depth > 2)]
     form = arithmetic + (PHASED if phases_of(sides.a) else "") + PATCH
     for x in layouts_for(stage, sides, arithmetic, resident, PATCH_LAYOUTS):
         tiles = [StageSchedule(form, 1, x.threads, tile=(*x.tile, bk)) for bk in depths]
