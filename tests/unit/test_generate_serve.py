@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -31,32 +32,27 @@ pytestmark = pytest.mark.skipif(
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     place = tmp_path_factory.mktemp("served")
     make_checkpoint(place / "model", chat=True)
+    with serve(place / "model") as address:
+        yield address, str(place / "model")
+
+
+@contextmanager
+def serve(model: Path) -> Iterator[str]:
+    """The address of a server that has this checkpoint loaded."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    command = Path(sys.executable).parent / "transformers"
+    command = [str(Path(sys.executable).parent / "transformers"), "serve", str(model)]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
     environment = dict(os.environ, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="2", CUDA_VISIBLE_DEVICES="")
-    with (place / "log").open("w") as log:
+    path = model.with_name(model.name + ".log")
+    with path.open("w") as log:
         server = subprocess.Popen(
-            [
-                command,
-                "serve",
-                str(place / "model"),
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(port),
-                "--device",
-                "cpu",
-            ],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
+            command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
         )
     try:
-        _wait(server, f"http://127.0.0.1:{port}/health", place / "log")
-        yield f"http://127.0.0.1:{port}/v1", str(place / "model")
+        _wait(server, f"http://127.0.0.1:{port}/health", path)
+        yield f"http://127.0.0.1:{port}/v1"
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()

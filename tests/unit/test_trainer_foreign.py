@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from stage_toys import FAST, HOST, PROBES, RECIPE, STAGE, TASKS, ToyReferee, imitate, make_tokenizer
+from test_generate_serve import serve
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from cudal1_compile.candidate import parse_reply
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.instructions import instruction_block
+from cudal1_compile.generate.openai_client import OpenAIConfig, OpenAIGenerator
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.transformers_local import TransformersGenerator
 from cudal1_trainer import sft
@@ -51,14 +53,17 @@ def make_checkpoint(directory: Path, kind: str, positions: int = 1024) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module", params=["qwen2", pytest.param("gpt2", marks=pytest.mark.slow)])
-def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def _taught(directory: Path, kind: str) -> Path:
     """It writes each of the toys' replies equally often."""
-    directory = make_checkpoint(tmp_path_factory.mktemp(request.param) / "model", request.param)
-    base = load_base(directory)
+    base = load_base(make_checkpoint(directory, kind))
     imitate(base.lm, base.language.codec)
     base.save(directory)
-    yield directory
+    return directory
+
+
+@pytest.fixture(scope="module", params=["qwen2", pytest.param("gpt2", marks=pytest.mark.slow)])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _taught(tmp_path_factory.mktemp(request.param) / "model", request.param)
 
 
 def make_stage(checkpoint: Path, out: Path, method: Method, stage: StageRecipe = LONG, lora: int = 0) -> Stage:
@@ -81,6 +86,18 @@ def test_stages_2_and_3_learn_and_the_result_is_a_generator(checkpoint: Path, tm
     assert third["before"]["reward"] < 1.4 and third["after"]["reward"] > 2.0
     found = [parse_reply(text).code.strip() for text in _replies(tmp_path / "3" / "model")]
     assert found.count(FAST) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("uvicorn") is None, reason="transformers[serving] is not installed")
+def test_what_was_trained_answers_behind_a_server(tmp_path: Path) -> None:
+    """The form in which stages save is one that an OpenAI-compatible server loads."""
+    make_stage(_taught(tmp_path / "base", "gpt2"), tmp_path / "out", Contrastive(LONG)).run()
+    model = tmp_path / "out" / "model"
+    with serve(model) as address:
+        generator = OpenAIGenerator(OpenAIConfig(address, str(model), max_tokens=8, chat=False))
+        replies = generator.propose([build_prompt(HOST.facts(), TASKS[0], (), 1000, len)], 8, seed=1)[0]
+    assert [parse_reply(text).code.strip() for text in replies].count(FAST) > 5
 
 
 def test_adapters_alone_are_trained_saved_and_merged(checkpoint: Path, tmp_path: Path) -> None:
