@@ -12,21 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Ref
-from cudal1_trainer.teachers.product_pipe import (
+from cudal1_trainer.teachers.product_copies import (
     COPY_BYTES,
     ITEMS,
-    LAYOUTS,
     Copied,
-    Layout,
-    PipeWriter,
     copied,
-    estimate,
-    layouts_for,
     ordered,
     packed,
     wants_packing,
-    warp_of,
 )
+from cudal1_trainer.teachers.product_layouts import LAYOUTS, Layout, estimate, layouts_for, warp_of
+from cudal1_trainer.teachers.product_pipe import PipeWriter
 from cudal1_trainer.teachers.product_sides import PATCH, PHASED, Sides, before, phases_of
 from cudal1_trainer.teachers.product_walk import Moved, Walk, patch_length, walk_of, windows_size
 from cudal1_trainer.teachers.schedule import StageSchedule
