@@ -33,8 +33,9 @@ LANGUAGE = (
     *("-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fno-gnu-unique", "-ftemplate-depth=200"),
     *("-w", "-ftrack-macro-expansion=0", "-fno-diagnostics-show-caret"),
 )
-POISONED = "-ftrivial-auto-var-init=pattern"  # a register that nothing wrote holds no lucky zero
-POISONS_FROM = 12  # the first g++ that can
+# what a register holds that nothing wrote, by form: no lucky zero for a sum, no lucky lowest number for a maximum
+UNWRITTEN = {True: "-ftrivial-auto-var-init=pattern", False: "-ftrivial-auto-var-init=zero"}
+UNWRITTEN_FROM = 12  # the first g++ that can
 PLAIN = ("-O2",)
 CHECK = (
     *("-O1", "-g1", "-gdwarf-4", "-fsanitize=thread,bounds-strict,alignment", "-fno-sanitize-recover=all"),
@@ -113,8 +114,8 @@ def translate(source: str, kernels: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=2)
 def _flags(check: bool) -> tuple[str, ...]:
-    poisons = int(compiler_version().split(".")[0]) >= POISONS_FROM
-    return (*LANGUAGE, *((POISONED,) if poisons else ()), *(CHECK if check else PLAIN))
+    known = int(compiler_version().split(".")[0]) >= UNWRITTEN_FROM
+    return (*LANGUAGE, *((UNWRITTEN[check],) if known else ()), *(CHECK if check else PLAIN))
 
 
 def entry_symbol(kernel: str) -> str:
