@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.budget import UNIT
-from cudal1_compile.judge.extremes import lines
+from cudal1_compile.judge.extremes import lines, reaches_integers
 from cudal1_fx_passes.program import Input, Literal, Program
 
 NAMED = "named"
@@ -58,7 +58,7 @@ def on_numbers(program: Program, item: Input, x: Tensor, numbers: Sequence[float
     unit = UNIT.get(item.dtype, 0.0)
     pool = [*numbers, *((a + b) / 2 for a, b in zip(ends, ends[1:], strict=False))]
     pool += [v * (1 + s * 2 * unit) for v in numbers for s in (1, -1)]
-    limit = _LARGEST.get(item.dtype, 2.0**62)
+    limit = 1e4 if reaches_integers(program) else _LARGEST.get(item.dtype, 2.0**62)
     values = torch.tensor([s * min(v, limit) for v in pool for s in (1, -1)], device=x.device, dtype=torch.float64)
     place = torch.arange(x.numel(), device=x.device).reshape(x.shape)
     single = torch.where(place % 2 == 0, x.double(), values[place // 2 % len(values)])
