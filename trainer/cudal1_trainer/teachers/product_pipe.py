@@ -93,7 +93,7 @@ class PipeWriter(ProductWriter):
         lines, name, order = Lines(), f"f{self.first}", new.axes[len(taps) :]
         space = Space(self.program, (Var("i", order), Var("tap", taps)))
         needed = space.needed_axes([old])
-        value = f"{old.name}[{space.offset(old)}]"
+        a = old.register
         with lines.block(signature(name, PACKERS, (old,), (new,))):
             lines.add(
                 f"const int i = blockIdx.x * {PACKERS} + threadIdx.x;", f"if (i >= {size_of(order)}) return;"
@@ -101,8 +101,9 @@ class PipeWriter(ProductWriter):
             lines.add(*self._indices("i", order, set(needed), space), "#pragma unroll")
             with lines.block(f"for (int tap = 0; tap < {size_of(taps)}; tap++)"):
                 lines.add(*[x for a in taps if a in needed and (x := space.index_line(a))])
-                rounded = f"round_to<tf32>({value})" if self._rounds() else value
-                lines.add(f"{new.name}[tap * ({size_of(order)}) + i] = {rounded};")
+                lines.add(f"const float {a} = ld({old.name} + {space.offset(old)});")
+                value = f"round_to<tf32>({a})" if self._rounds() else a
+                lines.add(f"st({new.name} + tap * ({size_of(order)}) + i, {value});")
         declared = (f"{new.name} {new.dtype}[{', '.join(new.axes)}]",)
         grid = f"cdiv({size_of(order)}, {PACKERS})"
         return Kernel(name, "\n".join(lines.text), grid, str(PACKERS), (old.name, new.name), declared)
