@@ -61,6 +61,7 @@ from cudal1_trainer.variants import canonical_key
 log = logging.getLogger(__name__)
 
 START_S = 75.0  # of a stage beside its loop: imports, the judge, tasks that can be decided
+SAMPLE_S = 45.0  # of one stage's replies on a GPU
 SILENCE_S = 300.0  # of the judge over at most 48 codes, Inductor's compiles included
 # stage -> (the stage whose model it begins with, script, options)
 TRAINED = {
@@ -148,6 +149,9 @@ def begin(ablation: Ablation) -> None:
         raise ValueError(f"{ablation.out} holds an ablation of another model or recipe: give another --out")
     path.write_text(json.dumps(asked))
     (ablation.out / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
+    for lines in ablation.out.glob("*.jsonl"):  # a kill may have cut the last one
+        text = lines.read_text()
+        lines.write_text(text[: text.rfind("\n") + 1])
 
 
 def train(ablation: Ablation, run: Run) -> None:
@@ -188,10 +192,12 @@ def read_replies(path: Path) -> dict[str, list[str]]:
 
 
 def sample(ablation: Ablation, run: Run, programs: list[HeldOutProgram]) -> None:
-    """Replies that are there already are kept."""
+    """Replies that are there already are kept. Raises OutOfTime."""
     path = ablation.replies(run)
     if set(read_replies(path)) >= {p.fingerprint for p in programs}:
         return
+    if not ablation.dry and ablation.left_s < SAMPLE_S:
+        raise OutOfTime(f"{run.name} is trained and not sampled")
     generator = load_generator(ablation.model_of(run), "cpu" if ablation.dry else "cuda")
     sample_all(generator, programs, ablation.target.facts(), ablation.samples, path, run.seed)
     del generator
@@ -258,7 +264,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path("trainer/data"), help="folder with heldout.json")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--carry", type=Path, help="parts from another machine's --out/carry")
-    parser.add_argument("--stages", default=",".join(STAGES), help="in this order")
+    parser.add_argument("--stages", default=",".join(STAGES), help="wanted; carry holds what these need")
     parser.add_argument("--seeds", default="1", help="of stages 2 and 3")
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--limit", type=int, default=240, help="held-out programs; 0 is all")
@@ -270,14 +276,15 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     a = parse_arguments(argv)
-    stages, seeds = tuple(a.stages.split(",")), tuple(int(s) for s in a.seeds.split(","))
-    if unknown := sorted(set(stages) - set(STAGES)):
+    stages, seeds = set(a.stages.split(",")), tuple(int(s) for s in a.seeds.split(","))
+    if unknown := sorted(stages - set(STAGES)):
         raise SystemExit(f"--stages: no {', '.join(unknown)}; the stages are {', '.join(STAGES)}")
-    if lacking := {TRAINED[s][0] for s in stages if s in TRAINED} - set(stages):
+    if lacking := {TRAINED[s][0] for s in stages if s in TRAINED} - stages:
         raise SystemExit(f"--stages: others begin with the model of {', '.join(lacking)}: name it too")
     deadline = time.monotonic() + a.seconds
     recipe = load_recipe(a.recipe)
-    ablation = Ablation(recipe, a.model, a.data, a.out, stages, seeds, a.samples, a.limit, deadline, a.dry)
+    in_order = tuple(s for s in STAGES if s in stages)
+    ablation = Ablation(recipe, a.model, a.data, a.out, in_order, seeds, a.samples, a.limit, deadline, a.dry)
     ablation.out.mkdir(parents=True, exist_ok=True)
     if a.carry is not None and not (ablation.out / "asked.json").is_file():
         unpack(a.carry, ablation.out)

@@ -142,6 +142,10 @@ def test_all_stages_on_the_host_target_over_two_machines(
     teacher = body["summary"]["stages"][-1]
     assert teacher["right_1"] > 0.9 and teacher["speedup_best8"] > 1.0
     assert body["detail"]["runs"]["plain_grpo.1"]["steps"] == 1
+    with (tmp_path / "second" / "replies.sft.1.jsonl").open("a") as stream:
+        stream.write('{"fingerprint": "cut by a ki')
+    main(_arguments(tmp_path, "second"))
+    assert "all is done" in capfd.readouterr().out
     with pytest.raises(ValueError, match="another model or recipe"):
         main(_arguments(tmp_path, "second", "--samples", "3"))
 
