@@ -87,7 +87,8 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
     [&](int p) {{
       const int q = first + p, i0 = q / (d2 * d3), r = q % (d2 * d3);
       return [=](int) {{
-        return [=](int k) {{ return q >= 0 && q < d0 * d2 * d3 ? ld(in0 + (i0 * d1 + k) * (d2 * d3) + r) : 0.0f; }};
+        const bool inside = q >= 0 && q < d0 * d2 * d3;
+        return [=](int k) {{ return inside ? ld(in0 + (i0 * d1 + k) * (d2 * d3) + r) : 0.0f; }};
       }};
     }},
     [&](int m) {{
