@@ -54,7 +54,8 @@ class BundledGenerator:
         self.codec = load_codec(str(config.directory / "tokenizer.json"))
         model = load_model(config.directory)
         dtype = config.dtype or (torch.bfloat16 if config.device != "cpu" else fast_cpu_dtype())
-        cooling = Cooling(find_code_token(self.codec), config.code_temperature)
+        code_token = find_code_token(self.codec)
+        cooling = Cooling(code_token, config.code_temperature) if code_token is not None else None
         self.sampler = FastLlama.from_model(model, torch.device(config.device), dtype, cooling)
         self.prompts_at_once = PROMPTS_AT_ONCE if config.device == "cpu" else GPU_PROMPTS
         settings = model.generation_config
@@ -88,16 +89,11 @@ class BundledGenerator:
         return [[text for text in group if text is not None] for group in groups]
 
 
-def find_code_token(codec: Codec) -> int:
-    """The token that opens a reply's code block; raises GeneratorError where no single token holds its `cuda`."""
+def find_code_token(codec: Codec) -> int | None:
+    """The token that opens a reply's code block; None (nothing cools) where no single token holds its `cuda`."""
     ids = codec.encode_reply("## Code\n```cuda\n")
     found = [i for i in ids if "cuda" in codec.decode([i])]
-    if len(found) != 1:
-        raise GeneratorError(
-            f"the tokenizer writes '```cuda' as {[codec.decode([i]) for i in ids]}: expected one token that "
-            "holds `cuda`, where sampling cools down; train the tokenizer on whole replies"
-        )
-    return found[0]
+    return found[0] if len(found) == 1 else None
 
 
 def check_model_dir(directory: Path) -> list[Path]:

@@ -73,14 +73,13 @@ def test_sampling_cools_down_at_the_token_that_opens_the_code(directory: Path) -
     assert cooling is not None and cooling.temperature == 0.3
     codec = load_codec(str(MODEL_DIR / "tokenizer.json"))
     ids = codec.encode_reply("## Algorithm Design\nrows.\n## Code\n```cuda\n// launch: f0<<<1, 32>>>(in0)\n```\n")
-    assert ids.count(token := find_code_token(codec)) == 1
+    token = find_code_token(codec)
+    assert token is not None and ids.count(token) == 1
     assert codec.decode(ids[: ids.index(token) + 1]).endswith("rows.\n## Code\n```cuda")
 
 
-def test_a_tokenizer_that_splits_the_word_cuda_is_refused() -> None:
-    codec = Codec(make_tokenizer(["no such word"]).backend_tokenizer)
-    with pytest.raises(GeneratorError, match="'c', 'u', 'd', 'a'.*expected one token"):
-        find_code_token(codec)
+def test_a_tokenizer_that_splits_the_word_cuda_does_not_cool() -> None:
+    assert find_code_token(Codec(make_tokenizer(["no such word"]).backend_tokenizer)) is None
 
 
 def test_the_deadline_leaves_unfinished_replies_out(directory: Path) -> None:

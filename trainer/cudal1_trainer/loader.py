@@ -11,6 +11,7 @@ This module knows nothing of programs or pairs: `ChunkMaker` is a protocol, corp
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import random
 import traceback
@@ -156,6 +157,7 @@ class Feed:
 
 
 def _produce(make: ChunkMaker, first: int, stride: int, out: Any, stop: Event) -> None:
+    os.nice(10)  # the process that launches the GPU's work must not wait for a core
     index = first
     try:
         while not stop.is_set():

@@ -1,11 +1,11 @@
 """The bundled model's tokenizer: byte-level BPE over region texts and replies.
 
-The index of a name is one token (`t12` is `t` and `12`), as is a dtype with the pointer it makes. Any other number
-goes digit by digit, so that a size such as 101444 is copied exactly, and a block size as everything else is copied:
-as tokens of their own, block sizes were not copied right by a small model in few steps (0.3 of its replies were
-right, against 0.7). No piece crosses a line. Every text round-trips: all 256 bytes are in the alphabet. This module
-trains, saves and loads; how a prompt and a reply become one row of ids is told once for training and use, in
-cudal1_compile.generate.tokens.
+The index of a name is one token (`t12` is `t` and `12`), as is a dtype with the pointer it makes. Any other
+number goes digit by digit: so a size such as 101444 is copied exactly, and a block size as everything else is
+copied (as tokens of their own, a small model in few steps did not learn to copy block sizes: 0.3 of its replies
+were right, against 0.7). No piece crosses a line. Every text round-trips: all 256 bytes are in the alphabet. This
+module trains, saves and loads; how a prompt and a reply become one row of ids is told once for training and use,
+in cudal1_compile.generate.tokens.
 """
 
 from __future__ import annotations
