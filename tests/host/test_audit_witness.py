@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import islice
 
 import pytest
@@ -14,10 +13,12 @@ from cudal1_trainer.audit.classify import Class, Different, Original, Same, Stil
 from cudal1_trainer.audit.corpus import HAND_WRITTEN, retype, subjects
 from cudal1_trainer.audit.mutate import Mutant
 from cudal1_trainer.audit.witness import Reference, Wrong
+from cudal1_trainer.teachers import write_reply
+from cudal1_trainer.variants import parse_schedule
 
 pytestmark = pytest.mark.host
 
-SEED = random.randrange(1 << 30)
+SEED = 11  # other seeds are the audit's
 SILU, SOFTMAX = Reference(region("silu"), SEED), Reference(region("softmax"), SEED)
 
 
@@ -35,6 +36,15 @@ def test_teachers_kernels_are_right() -> None:
     for subject in islice(drawn, 4):
         found = examine(Reference(subject.program, SEED), subject.codes[0])
         assert isinstance(found, Original), f"{found} (seed {SEED})\n{print_program(subject.program)}"
+
+
+@pytest.mark.parametrize("schedule", ["staged/block.2.64", "staged/online.2.64", "split/split_block.2.64.s4"])
+def test_a_logsumexp_of_an_infinite_row_is_no_nan(schedule: str) -> None:
+    rows = "region v1\ndims d0=3 d1=600\nin0 f32[d0,d1]\nt0 f32[d0] = logsumexp(in0) over d1\nout0 f32[d0] = t0\n"
+    program = parse_program(rows)
+    reply = write_reply(program, parse_schedule(schedule))
+    assert reply is not None
+    assert isinstance(examine(Reference(program, SEED), reply.code), Original)
 
 
 def _class(reference: Reference, code: str, old: str, new: str, category: str = "index off by one") -> Class:

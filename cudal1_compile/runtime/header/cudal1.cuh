@@ -18,7 +18,7 @@
 //   block        block_sum block_prod block_max block_min block_all block_any block_argmax block_argmin
 //                block_scan_sum block_scan_prod (x), and (x, total) which also gives the block's total
 //                every thread of the block must call them; the block size must be a multiple of 32
-//   pointwise    maximum minimum (NaN wins) relu sigmoid sign reciprocal round_even remainder_ int_pow
+//   pointwise    maximum minimum (NaN wins) relu sigmoid sign reciprocal round_even remainder_ int_pow finite_or_zero
 //                for the rest C's own: expf exp2f expm1f logf log2f log1pf sqrtf rsqrtf sinf cosf tanhf erff
 //                floorf ceilf truncf fabsf powf fmodf fmaf isnan, and exp, log, ... for double; min, max, abs
 //                (round is half to even: round_even, not roundf; remainder takes the divisor's sign: remainder_)
@@ -288,6 +288,8 @@ CUDAL1_FN float minimum(float a, float b) {
   return r;
 }
 #endif
+// What to take from exponents before they are summed: an infinite maximum minus itself would be NaN.
+template <class T> CUDAL1_FN T finite_or_zero(T x) { return x == (T)INFINITY || x == -(T)INFINITY ? (T)0 : x; }
 template <class T> CUDAL1_FN T relu(T x) { return x < (T)0 ? (T)0 : x; }
 template <class T> CUDAL1_FN T sign(T x) { return (T)((int)(x > (T)0) - (int)(x < (T)0)); }
 template <class T> CUDAL1_FN T reciprocal(T x) { return (T)1 / x; }

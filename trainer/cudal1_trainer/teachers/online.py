@@ -12,7 +12,7 @@ from dataclasses import replace
 from cudal1_fx_passes.program import Op
 from cudal1_trainer.teachers.element import write_each
 from cudal1_trainer.teachers.grouped import GroupedWriter
-from cudal1_trainer.teachers.reduction import Phase, phases, reduced_value
+from cudal1_trainer.teachers.reduction import Phase, phases, reduced_value, shift
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Buffer, Stage, read_names
 
@@ -67,15 +67,15 @@ class OnlineWriter(GroupedWriter):
         if v > 1:
             for p in sums:
                 n = _number(p)
-                lines.add(f"{p.register} *= expf(p{n} - w{n});")
-                write_each(lines, v, [f"{p.register} += expf(e{n}[j] - w{n});"])
+                lines.add(f"{p.register} *= expf(p{n} - {_away(p, f'w{n}')});")
+                write_each(lines, v, [f"{p.register} += expf(e{n}[j] - {_away(p, f'w{n}')});"])
             lines.add(*[f"{p.register} = w{p.register[1:]};" for p in tops])
 
     def _combined(self, p: Phase) -> tuple[str, list[str]]:
         if p.scale is None:
             return super()._combined(p)
         running, final = p.scale
-        return f"block_sum({p.register} * expf({running} - {final}))", []
+        return f"block_sum({p.register} * expf({running} - {_away(p, final)}))", []
 
 
 def _number(p: Phase) -> str:
@@ -84,12 +84,20 @@ def _number(p: Phase) -> str:
     return p.scale[0][1:]
 
 
+def _away(p: Phase, top: str) -> str:
+    """What is taken from the exponents: a softmax of an infinite row is NaN, a logsumexp is not."""
+    return shift(top) if p.op.fn == "logsumexp" else top
+
+
 def _raise(top: Phase, value: str, vector: int, sums: list[Phase]) -> list[str]:
     """What one element does to the maximum, and without vectors to its sums."""
     n = top.register[1:]
     if vector > 1:
         return [f"e{n}[j] = {value};", f"w{n} = maximum(w{n}, {value});"]
     scaled = [
-        f"{p.register} = {p.register} * expf(p{n} - w{n}) + expf({value} - w{n});" for p in sums if _number(p) == n
+        f"{p.register} = {p.register} * expf(p{n} - {away}) + expf({value} - {away});"
+        for p in sums
+        if _number(p) == n
+        for away in [_away(p, f"w{n}")]
     ]
     return [f"const float w{n} = maximum(p{n}, {value});", *scaled, f"p{n} = w{n};"]

@@ -161,10 +161,20 @@ def _phases(program: Program, op: Op, level: int, mean: Op | None, levels: dict[
             )
             e, l = ("exp", "log") if kind == "double" else ("expf", "logf")
             second = one(
-                f"q{n}", "sum", zero, f"q{n} += {e}({{v}} - m{n});", f"{const}{l}({{p}}) + m{n};", at=level + 1
+                f"q{n}",
+                "sum",
+                zero,
+                f"q{n} += {e}({{v}} - {shift(f'm{n}')});",
+                f"{const}{l}({{p}}) + {shift(f'm{n}')};",
+                at=level + 1,
             )
             return [first, second]
     raise ValueError(f"{op.name}: reduction {op.fn!r} has no phases here")
+
+
+def shift(top: str) -> str:
+    """What a logsumexp takes from its values: their maximum, nothing where that is infinite."""
+    return f"finite_or_zero({top})"
 
 
 def _var(op: Op, level: int, n: str, kind: str, mean: Op | None, levels: dict[str, int]) -> list[Phase]:

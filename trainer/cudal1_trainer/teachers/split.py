@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from cudal1_trainer.teachers.grouped import TILE, GroupedWriter, combine_tile, join, write_guarded
 from cudal1_trainer.teachers.ragged import RaggedPartWriter
-from cudal1_trainer.teachers.reduction import declare, reduced_value
+from cudal1_trainer.teachers.reduction import declare, reduced_value, shift
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import grouped, size_of
@@ -139,11 +139,11 @@ class _JoinPhases:
             return [f"{register} += {read} * {count};"]
         if fn in ("var", "logsumexp") and not is_center(p.phase):
             center = next(o for o in self.parts if o.phase.op is p.phase.op and is_center(o.phase))
-            away = f"{self._read(center)} - {center.value}"
             if fn == "var":
+                away = f"{self._read(center)} - {center.value}"
                 e = f"e{p.value[1:]}"
                 return [f"const {p.phase.type} {e} = {away};", f"{register} += {read} + {count} * {e} * {e};"]
-            return [f"{register} += {read} * expf({away});"]
+            return [f"{register} += {read} * expf({self._read(center)} - {shift(center.value)});"]
         return [join(p.phase, read, self._read(p, True))]
 
     def _read(self, p: Part, index: bool = False) -> str:
