@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,16 @@ import torch
 
 from benchmarks.duel import Config, Row, duel_into
 from benchmarks.floor import Floor, measure_floor
-from benchmarks.generator import TEACHER, Outcome, judge_row, lost_to_samples, make_job, sample, since
+from benchmarks.generator import (
+    TEACHER,
+    Outcome,
+    add_sampling,
+    judge_row,
+    lost_to_samples,
+    make_job,
+    sample,
+    since,
+)
 from benchmarks.result_file import bootstrap, geomean, mean, write_result
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOutProgram
@@ -144,18 +152,11 @@ def summarise(
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Families of work at held-out shapes, against aten and Inductor.")
-    parser.add_argument("--model", type=Path, required=True, help="folder of the bundled model, or `teacher`")
+    add_sampling(parser)
     parser.add_argument("--data", type=Path, required=True, help="folder with families.jsonl")
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=300.0, help="of the whole run, sampling included")
     parser.add_argument("--families", nargs="*", default=FAMILIES, choices=FAMILIES)
-    parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--teachers", type=int, default=8, help="teacher variants a program, at most")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--dry", action="store_true", help="on the CPU's host target: proves the script, no result"
-    )
     return parser.parse_args(argv)
 
 

@@ -249,19 +249,24 @@ def _program_detail(item: Sampled, row: Row, outcome: Outcome, names: dict[str, 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Held-out programs: built, right, and against Inductor.")
-    parser.add_argument("--model", type=Path, required=True, help="folder of the bundled model, or `teacher`")
+    add_sampling(parser)
     parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--limit", type=int, default=0, help="programs, a random choice; 0 is all")
     parser.add_argument("--teachers", type=int, default=0, help="also measure so many teacher variants a program")
     parser.add_argument("--seconds", type=float, default=450.0, help="of measuring, after the sampling")
+    return parser.parse_args(argv)
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """The arguments of every run that samples a model and measures its replies."""
+    parser.add_argument("--model", type=Path, required=True, help="folder of the bundled model, or `teacher`")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--dry", action="store_true", help="on the CPU's host target: proves the script, no result"
     )
-    return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:

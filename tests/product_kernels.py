@@ -54,19 +54,7 @@ __global__ void __launch_bounds__(256) k(const {dtype}* in0, const {dtype}* in1,
     }});
 }}
 """
-PIPE_CONVOLUTION = """// launch: k<<<dim3(cdiv(d0*d4*d5,{BM}), cdiv(d6,{BN})),{threads},{bytes}>>>(in0, in1, out0)
-__global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
-  const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
-  product_pipe<{T}, {BM}, {BN}, {BK}, {WM}, {WN}, {stages}, 1, d2 * d3, 1, k0 * k1>(k0 * k1, d1,
-    [&](int m) {{
-      const int i = m0 + m, i5 = i % d5, i4 = i / d5 % d4, i0 = i / (d5 * d4);
-      return [=](int tap) {{
-        const int i2 = {S} * i4 + tap / k1 - {P}, i3 = {S} * i5 + tap % k1 - {P};
-        const bool inside = i0 < d0 && i2 >= 0 && i2 < d2 && i3 >= 0 && i3 < d3;
-        return inside ? in0 + (i0 * d1 * d2 + i2) * d3 + i3 : nullptr;
-      }};
-    }},
-    [&](int n) {{
+WEIGHTS_AND_STORES = """    [&](int n) {{
       const int i6 = n0 + n;
       return [=](int tap) {{ return i6 < d6 ? in1 + i6 * (d1 * k0 * k1) + tap : nullptr; }};
     }},
@@ -79,7 +67,24 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
     }});
 }}
 """
-PATCH_CONVOLUTION = """// launch: k<<<dim3(cdiv(d0*d4*d5,{BM}), cdiv(d6,{BN})),{threads},{bytes}>>>(in0, in1, out0)
+PIPE_CONVOLUTION = (
+    """// launch: k<<<dim3(cdiv(d0*d4*d5,{BM}), cdiv(d6,{BN})),{threads},{bytes}>>>(in0, in1, out0)
+__global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
+  const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
+  product_pipe<{T}, {BM}, {BN}, {BK}, {WM}, {WN}, {stages}, 1, d2 * d3, 1, k0 * k1>(k0 * k1, d1,
+    [&](int m) {{
+      const int i = m0 + m, i5 = i % d5, i4 = i / d5 % d4, i0 = i / (d5 * d4);
+      return [=](int tap) {{
+        const int i2 = {S} * i4 + tap / k1 - {P}, i3 = {S} * i5 + tap % k1 - {P};
+        const bool inside = i0 < d0 && i2 >= 0 && i2 < d2 && i3 >= 0 && i3 < d3;
+        return inside ? in0 + (i0 * d1 * d2 + i2) * d3 + i3 : nullptr;
+      }};
+    }},
+"""
+    + WEIGHTS_AND_STORES
+)
+PATCH_CONVOLUTION = (
+    """// launch: k<<<dim3(cdiv(d0*d4*d5,{BM}), cdiv(d6,{BN})),{threads},{bytes}>>>(in0, in1, out0)
 __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
   const int first = m0 / (d4 * d5) * (d2 * d3) + ({S} * (m0 / d5 % d4) - {P}) * d3 + {S} * (m0 % d5) - {P};
@@ -99,19 +104,9 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
         return inside ? (i0 * d2 + i2) * d3 + i3 - first : -1;
       }};
     }},
-    [&](int n) {{
-      const int i6 = n0 + n;
-      return [=](int tap) {{ return i6 < d6 ? in1 + i6 * (d1 * k0 * k1) + tap : nullptr; }};
-    }},
-    [&](int m) {{
-      const int i = m0 + m, i5 = i % d5, i4 = i / d5 % d4, i0 = i / (d5 * d4);
-      return [=](int n, float v) {{
-        const int i6 = n0 + n;
-        if (i0 < d0 && i6 < d6) st(out0 + ((i0 * d6 + i6) * d4 + i4) * d5 + i5, v);
-      }};
-    }});
-}}
 """
+    + WEIGHTS_AND_STORES
+)
 PIPE_MATRIX = """// launch: k<<<dim3(cdiv(d0, {BM}), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, in1, out0)
 __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};

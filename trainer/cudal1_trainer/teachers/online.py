@@ -67,8 +67,9 @@ class OnlineWriter(GroupedWriter):
         if v > 1:
             for p in sums:
                 n = _number(p)
-                lines.add(f"{p.register} *= expf(p{n} - {_away(p, f'w{n}')});")
-                write_each(lines, v, [f"{p.register} += expf(e{n}[j] - {_away(p, f'w{n}')});"])
+                away = _away(p, f"w{n}")
+                lines.add(f"{p.register} *= expf(p{n} - {away});")
+                write_each(lines, v, [f"{p.register} += expf(e{n}[j] - {away});"])
             lines.add(*[f"{p.register} = w{p.register[1:]};" for p in tops])
 
     def _combined(self, p: Phase) -> tuple[str, list[str]]:
@@ -94,10 +95,9 @@ def _raise(top: Phase, value: str, vector: int, sums: list[Phase]) -> list[str]:
     n = top.register[1:]
     if vector > 1:
         return [f"e{n}[j] = {value};", f"w{n} = maximum(w{n}, {value});"]
-    scaled = [
-        f"{p.register} = {p.register} * expf(p{n} - {away}) + expf({value} - {away});"
-        for p in sums
-        if _number(p) == n
-        for away in [_away(p, f"w{n}")]
-    ]
+    scaled = []
+    for p in sums:
+        if _number(p) == n:
+            r, away = p.register, _away(p, f"w{n}")
+            scaled.append(f"{r} = {r} * expf(p{n} - {away}) + expf({value} - {away});")
     return [f"const float w{n} = maximum(p{n}, {value});", *scaled, f"p{n} = w{n};"]
