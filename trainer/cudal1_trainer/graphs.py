@@ -23,13 +23,13 @@ class Captured:
 
 
 class StepGraphs:
-    """`step(*inputs) -> loss` changes weights and optimiser in place and leaves nothing else behind, no gradients."""
+    """`step(*inputs) -> loss` changes weights and optimiser in place and leaves nothing else behind."""
 
     def __init__(self, step: Callable[..., Tensor], device: torch.device) -> None:
         self._step, self._device = step, device
         self._captured: dict[tuple[torch.Size, ...], Captured | None] = {}
         self._pool: Any = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """`inputs`: pinned, on the host. Returns the loss, in memory of its own, before the device is done."""
