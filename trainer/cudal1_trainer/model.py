@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.modeling_utils import AttentionInterface
 
 from cudal1_trainer.recipe import ModelRecipe
 from cudal1_trainer.tokenizer import save_tokenizer
@@ -22,6 +23,7 @@ from cudal1_trainer.tokenizer import save_tokenizer
 log = logging.getLogger(__name__)
 
 MAX_NEW = 2048  # tokens of a reply; half of the positions, so that a long prompt fits beside it
+CAUSAL = "cudal1_causal"  # attention in training; a bundle's reader chooses its own
 PART_BYTES = 14 * 2**20  # of one file of weights; the repository takes files of at most 15 MiB
 
 
@@ -40,7 +42,7 @@ def build_model(recipe: ModelRecipe, vocab: int) -> LlamaForCausalLM:
         bos_token_id=1,
         eos_token_id=3,
     )
-    config._attn_implementation = "sdpa"
+    config._attn_implementation = CAUSAL
     model = LlamaForCausalLM(config)
     shrink = 1.0 / math.sqrt(2 * recipe.layers)
     with torch.no_grad():
@@ -48,6 +50,20 @@ def build_model(recipe: ModelRecipe, vocab: int) -> LlamaForCausalLM:
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 p.mul_(shrink)
     return model
+
+
+def causal_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **rest: Any
+) -> tuple[Tensor, None]:
+    """SDPA, rows of one sequence each. With "sdpa" transformers looks into the positions, for packed sequences and
+    so waits for the device in every step, and lays out a mask in memory while a graph is captured."""
+    found = functional.scaled_dot_product_attention(
+        query, key, value, is_causal=True, scale=rest["scaling"], enable_gqa=True
+    )
+    return found.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(CAUSAL, causal_attention)
 
 
 def count_parameters(model: nn.Module) -> int:
