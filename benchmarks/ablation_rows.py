@@ -1,7 +1,8 @@
 """The ablation's replies before the judge, and from rows to the stages' figures.
 
-    judge_rows(programs, replies, referee, path, deadline)    a row a program, appended to `path`
-    summarise(rows, stages)                                   (summary, intervals, detail)
+    judge_rows(programs, replies, referee, path)    a row a program, appended to `path`
+    known_rows(programs, replies, path)             those that are there
+    summarise(rows, stages)                         (summary, intervals, detail)
 
 The codes of all runs for one program go to the judge together: gates 1 to 5 and a quick timing for each, then for
 every run the first reply's code and the quickest of the others through the finalists' gates, measured side by
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +68,7 @@ def judge_contest(judge: Judge, job: Job, mark: Mark) -> Rulings:
         verdicts = iter(judge.judge_tasks(tasks))
         quick = [{code: next(verdicts) for code in group.codes} for group in chunk]
         for group, first in zip(chunk, quick, strict=True):
+            mark(str(i))  # each program's finalists may take their own time
             assert isinstance(group, Contest)
             picked = finalists(group, first)
             final = dict(zip(picked, judge.finalists(programs[group.text], picked), strict=True))
@@ -87,24 +88,20 @@ def finalists(group: Contest, quick: Mapping[str, Verdict]) -> list[str]:
     return list(picked)
 
 
-def judge_rows(
-    programs: Sequence[HeldOutProgram],
-    replies: Replies,
-    referee: Referee,
-    path: Path,
-    deadline: float,
-) -> list[dict[str, Any]]:
-    """Rows of all programs that were reached before `deadline` (monotonic seconds), known ones included."""
-    rows = {r["fingerprint"]: r for r in read_rows(path) if set(r["runs"]) >= set(replies)}
-    todo = [p for p in programs if p.fingerprint not in rows]
+def judge_rows(programs: Sequence[HeldOutProgram], replies: Replies, referee: Referee, path: Path) -> None:
+    """Judges the programs that have no row yet."""
+    known = {r["fingerprint"] for r in known_rows(programs, replies, path)}
+    todo = [p for p in programs if p.fingerprint not in known]
     with path.open("a") as stream:
         for start in range(0, len(todo), TOGETHER):
-            if time.monotonic() > deadline:
-                break
             for row in _judge(todo[start : start + TOGETHER], replies, referee, start):
-                rows[row["fingerprint"]] = row
                 stream.write(json.dumps(row) + "\n")
             stream.flush()
+
+
+def known_rows(programs: Sequence[HeldOutProgram], replies: Replies, path: Path) -> list[dict[str, Any]]:
+    """In the order of `programs`; a row that lacks a run does not count."""
+    rows = {r["fingerprint"]: r for r in read_rows(path) if set(r["runs"]) >= set(replies)}
     return [rows[p.fingerprint] for p in programs if p.fingerprint in rows]
 
 

@@ -15,9 +15,10 @@ then every model writes 8 replies a program at temperature 0.8 from the prompt w
 a program are judged and timed together with Inductor. `--seeds 1,2,3` trains the arms again; figures are means.
 
 Give the same command again until it says that all is done: what is finished is kept, a stage that was cut goes
-on from its checkpoint in --out, and a stage that cannot end within --seconds is not begun. --out/carry holds what
-another machine needs to go on, in parts of 15 MiB at most (replies, rows, figures, and the model that a stage yet
-to come begins with, not the checkpoint within a stage): `--carry FOLDER` takes such parts up.
+on from its checkpoint in --out, and a stage that cannot end within --seconds is not begun, as far as that is known
+(steps are expected to take as long as the slowest stage's so far). --out/carry holds what another machine needs to
+go on, in parts of 15 MiB at most (replies, rows, figures, and the model that a stage yet to come begins with, not
+the checkpoint within a stage), renewed after every stage: `--carry FOLDER` takes such parts up.
 
     summary.stages    rows of stage, right_1, right_8, speedup_1, speedup_best8 (over Inductor alone, clamped at 1
                       a program), hack_rate, interval (95%, of speedup_best8); without the clamp in detail.raw
@@ -37,6 +38,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -45,7 +47,7 @@ from typing import Any
 import torch
 import yaml
 
-from benchmarks.ablation_rows import judge_contest, judge_rows, read_rows, summarise
+from benchmarks.ablation_rows import judge_contest, judge_rows, known_rows, read_rows, summarise
 from benchmarks.generator import TEACHER, load_generator, sample_all
 from benchmarks.parts import pack, unpack
 from benchmarks.result_file import write_result
@@ -61,8 +63,7 @@ from cudal1_trainer.variants import canonical_key
 log = logging.getLogger(__name__)
 
 START_S = 75.0  # of a stage beside its loop: imports, the judge, tasks that can be decided
-SAMPLE_S = 45.0  # of one stage's replies on a GPU
-SILENCE_S = 300.0  # of the judge over at most 48 codes, Inductor's compiles included
+SILENCE_S = 300.0  # of the judge over a chunk of codes, or over a program's finalists with Inductor's compile
 # stage -> (the stage whose model it begins with, script, options)
 TRAINED = {
     "self_supervised": ("sft", "self_supervised", ()),
@@ -75,6 +76,22 @@ STAGES = ("sft", *TRAINED, "best_teacher")
 
 class OutOfTime(Exception):
     """What is left needs another call."""
+
+
+@contextmanager
+def ends_at(deadline: float) -> Iterator[None]:
+    """Raises OutOfTime in the body, whatever it is doing, at `deadline` (monotonic). For the main thread."""
+
+    def ring(number: int, frame: object) -> None:
+        raise OutOfTime("the time is over")
+
+    handler = signal.signal(signal.SIGALRM, ring)
+    timer = signal.setitimer(signal.ITIMER_REAL, max(1e-3, deadline - time.monotonic()))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,20 +171,30 @@ def begin(ablation: Ablation) -> None:
         lines.write_text(text[: text.rfind("\n") + 1])
 
 
+def expected_s(ablation: Ablation, run: Run) -> float:
+    """Of a stage from its command to its report; 0 where nothing tells how long its steps take."""
+    stage = getattr(ablation.recipe, TRAINED[run.stage][1])
+    if not stage.steps:
+        return float(stage.minutes * 60 + START_S)
+    done = [_report(ablation.folder(r)) for r in ablation.runs if r.stage in TRAINED and ablation.is_trained(r)]
+    slowest_s = max((r["seconds"] / r["steps"] for r in done), default=0.0)
+    return stage.steps * slowest_s + START_S if done else 0.0
+
+
 def train(ablation: Ablation, run: Run) -> None:
     """By the stage's own command. Raises OutOfTime; what was learnt until then is in its checkpoint."""
     _, script, options = TRAINED[run.stage]
-    stage, out = getattr(ablation.recipe, script), ablation.folder(run)
-    if not (out / "state.pt").is_file() and not stage.steps and ablation.left_s < stage.minutes * 60 + START_S:
-        raise OutOfTime(f"{run.name} needs {stage.minutes * 60 + START_S:.0f} s, {ablation.left_s:.0f} s are left")
+    out, needed_s = ablation.folder(run), expected_s(ablation, run)
+    if not (out / "state.pt").is_file() and ablation.left_s < needed_s:
+        raise OutOfTime(f"{run.name} needs {needed_s:.0f} s, {ablation.left_s:.0f} s are left")
     command = [sys.executable, "-m", f"cudal1_trainer.{script}", "--recipe", str(ablation.out / "recipe.yaml")]
     command += ["--model", str(ablation.first_model(run)), "--data", str(ablation.data), "--out", str(out)]
     command += ["--seed", str(run.seed), *options]
     print(shlex.join(["python", *command[1:]]), flush=True)
     process = subprocess.Popen(command, start_new_session=True)
     try:
-        code = process.wait(max(0.0, ablation.left_s))
-    except subprocess.TimeoutExpired:
+        code = process.wait()
+    except OutOfTime:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         raise OutOfTime(f"{run.name} was cut, its checkpoint stays") from None
@@ -192,12 +219,10 @@ def read_replies(path: Path) -> dict[str, list[str]]:
 
 
 def sample(ablation: Ablation, run: Run, programs: list[HeldOutProgram]) -> None:
-    """Replies that are there already are kept. Raises OutOfTime."""
+    """Replies that are there already are kept."""
     path = ablation.replies(run)
     if set(read_replies(path)) >= {p.fingerprint for p in programs}:
         return
-    if not ablation.dry and ablation.left_s < SAMPLE_S:
-        raise OutOfTime(f"{run.name} is trained and not sampled")
     generator = load_generator(ablation.model_of(run), "cpu" if ablation.dry else "cuda")
     sample_all(generator, programs, ablation.target.facts(), ablation.samples, path, run.seed)
     del generator
@@ -205,12 +230,17 @@ def sample(ablation: Ablation, run: Run, programs: list[HeldOutProgram]) -> None
         torch.cuda.empty_cache()
 
 
-def measure(ablation: Ablation, programs: list[HeldOutProgram]) -> list[dict[str, Any]]:
-    """A row a program, those of earlier calls included."""
+def measure(ablation: Ablation, programs: list[HeldOutProgram]) -> None:
+    """Judges, and writes the figures of all programs that were reached, also where the time ends it."""
     replies = {run.name: read_replies(ablation.replies(run)) for run in ablation.runs}
     setup = partial(open_judge, None if ablation.dry else 0, None, True)
-    with Referee(ablation.target, setup, SILENCE_S, judge_contest) as referee:
-        return judge_rows(programs, replies, referee, ablation.out / "rows.jsonl", ablation.deadline)
+    path = ablation.out / "rows.jsonl"
+    try:
+        with Referee(ablation.target, setup, SILENCE_S, judge_contest) as referee:
+            judge_rows(programs, replies, referee, path)
+    finally:
+        if rows := known_rows(programs, replies, path):
+            print(write(ablation, rows, len(programs)), flush=True)
 
 
 def write(ablation: Ablation, rows: list[dict[str, Any]], held_out: int) -> Path:
@@ -250,11 +280,12 @@ def work(ablation: Ablation) -> None:
             train(ablation, run)
         sample(ablation, run, programs)
         print(f"{run.name}: trained and sampled, {ablation.left_s:.0f} s left", flush=True)
-    rows = measure(ablation, programs)
-    if rows:
-        print(write(ablation, rows, len(programs)), flush=True)
-    if len(rows) < len(programs):
-        raise OutOfTime(f"{len(rows)} of {len(programs)} programs are judged")
+        save_parts(ablation)
+    measure(ablation, programs)
+
+
+def save_parts(ablation: Ablation) -> None:
+    pack(ablation.out, to_carry(ablation), ablation.out / "carry")
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -290,12 +321,13 @@ def main(argv: list[str] | None = None) -> None:
         unpack(a.carry, ablation.out)
     begin(ablation)
     try:
-        work(ablation)
+        with ends_at(ablation.deadline):
+            work(ablation)
         print("all is done")
     except OutOfTime as left:
         print(f"{left}: give the same command again")
     finally:
-        pack(ablation.out, to_carry(ablation), ablation.out / "carry")
+        save_parts(ablation)
 
 
 if __name__ == "__main__":

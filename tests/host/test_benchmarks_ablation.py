@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,16 @@ import yaml
 from stage_toys import FAST, RECIPE, SLOW, STAGE, TASKS, WRONG, make_bundle, verdict_on
 
 from benchmarks import trainer_ablation
-from benchmarks.ablation_rows import Contest, finalists, judge_contest, judge_rows, summarise, why_left_out
+from benchmarks.ablation_rows import (
+    Contest,
+    finalists,
+    judge_contest,
+    judge_rows,
+    known_rows,
+    read_rows,
+    summarise,
+    why_left_out,
+)
 from benchmarks.parts import pack, unpack
 from benchmarks.trainer_ablation import STAGES, main
 from cudal1_compile.runtime.target import HOST
@@ -81,13 +91,17 @@ def test_replies_are_judged_once_a_program_and_rows_are_kept(tmp_path: Path) -> 
     other = {p.fingerprint: ["nothing", fence.format(SLOW.replace("st(", "printf("))] for p in programs}
     replies = {"sft.1": one, "best_teacher.1": other}
     with Referee(HOST, _judge, 120.0, judge_contest) as referee:
-        rows = judge_rows(programs, replies, referee, tmp_path / "rows.jsonl", math.inf)
+        judge_rows(programs[:1], replies, referee, tmp_path / "rows.jsonl")
+        judge_rows(programs, replies, referee, tmp_path / "rows.jsonl")
+    rows = read_rows(tmp_path / "rows.jsonl")
+    assert [row["fingerprint"] for row in rows] == ["0", "1"]
     for row in rows:
         # both right kernels move the same bytes: the second is no finalist
-        assert row["runs"]["sft.1"] == [("right", 2.0), ("wrong", None), ("right", None)]
-        assert row["runs"]["best_teacher.1"] == [("malformed", None), ("forbidden", None)]
-    again = judge_rows(programs, replies, None, tmp_path / "rows.jsonl", math.inf)  # type: ignore[arg-type]
-    assert json.dumps(again) == json.dumps(rows)
+        assert row["runs"]["sft.1"] == [["right", 2.0], ["wrong", None], ["right", None]]
+        assert row["runs"]["best_teacher.1"] == [["malformed", None], ["forbidden", None]]
+    known = known_rows(programs[::-1], replies, tmp_path / "rows.jsonl")
+    assert known == rows[::-1]
+    assert known_rows(programs, replies | {"new": {}}, tmp_path / "rows.jsonl") == []
 
 
 def _judge() -> Any:
@@ -126,6 +140,7 @@ def test_all_stages_on_the_host_target_over_two_machines(
 
     def ends_early(ablation: Any, run: Any) -> None:
         if run.stage == "contrastive_random":
+            assert list((ablation.out / "carry").iterdir())  # also where what follows is killed
             raise trainer_ablation.OutOfTime("the machine is given back")
         real(ablation, run)
 
@@ -161,6 +176,24 @@ def test_a_stage_that_cannot_end_in_time_is_not_begun(tmp_path: Path, capfd: pyt
     assert not (tmp_path / "out" / "self_supervised.1").exists()
     with pytest.raises(SystemExit, match="begin with the model of self_supervised"):
         main(_arguments(tmp_path, "out", "--stages", "sft,plain_grpo"))
+
+
+def test_the_end_comes_whatever_is_under_way() -> None:
+    begin = time.monotonic()
+    with pytest.raises(trainer_ablation.OutOfTime), trainer_ablation.ends_at(begin + 0.1):
+        time.sleep(30)
+    assert time.monotonic() - begin < 10
+
+
+def test_steps_are_expected_to_take_what_the_slowest_took(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, contrastive=replace(STAGE, steps=10))
+    stages = ("sft", "self_supervised", "plain_grpo")
+    ablation = trainer_ablation.Ablation(recipe, tmp_path, tmp_path, tmp_path, stages, (1,), 2, 2, 0.0, True)
+    first, second = (run for run in ablation.runs if run.stage in trainer_ablation.TRAINED)
+    assert trainer_ablation.expected_s(ablation, second) == 0.0  # nothing is known
+    ablation.folder(first).mkdir()
+    (ablation.folder(first) / "report.json").write_text('{"seconds": 60.0, "steps": 5}')
+    assert trainer_ablation.expected_s(ablation, second) == 120.0 + trainer_ablation.START_S
 
 
 def test_a_stage_that_outruns_the_time_is_cut(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

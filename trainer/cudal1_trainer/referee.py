@@ -35,7 +35,7 @@ from cudal1_trainer.workers import Finished, Lost, Pool
 
 log = logging.getLogger(__name__)
 
-CHUNK_CODES = 48  # builds of a chunk run ahead of the device
+CHUNK_CODES = 192  # builds of a chunk run ahead of the device, which waits for the first of each
 SUSPICIOUS = 2.0
 EXAMS_BYTES = 12 << 30  # every task comes again after a few steps
 
