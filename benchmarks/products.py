@@ -188,6 +188,8 @@ def _convolutions() -> Iterator[Convolution]:
             yield Convolution("conv2d", batch, c, (n, n), k, w, s, p)
         for c, n, k, w, s, p in ((256, 14, 512, 3, 2, 1), (64, 56, 256, 1, 1, 0), (16, 64, 32, 5, 1, 2)):
             yield Convolution("conv2d", batch, c, (n, n), k, w, s, p, tail=BIAS_RELU)
+        for c, n, k, w, s, p in ((256, 14, 256, 3, 1, 1), (512, 7, 512, 3, 1, 1), (1024, 14, 256, 1, 1, 0)):
+            yield Convolution("conv2d", batch, c, (n, n), k, w, s, p, tail=BIAS_RELU)
     for batch, c, n, k, w, s, p in (
         *((2, 1, 64, 32, 3, 1, 1), (2, 32, 64, 32, 3, 1, 1), (2, 32, 32, 64, 3, 1, 1), (2, 64, 32, 64, 3, 2, 1)),
         *((8, 3, 32, 64, 3, 1, 1), (16, 8, 32, 16, 3, 1, 1), (1, 16, 96, 16, 3, 1, 1), (4, 128, 16, 128, 3, 1, 1)),
@@ -215,15 +217,19 @@ def _convolutions() -> Iterator[Convolution]:
     for dtype in ("f16", "bf16"):
         yield Convolution("conv2d_half", 64, 64, (56, 56), 64, 3, 1, 1, tail=BIAS_RELU, dtype=dtype)
         yield Convolution("conv2d_half", 8, 3, (224, 224), 64, 7, 2, 3, dtype=dtype)
+        yield Convolution("conv2d_half", 8, 256, (14, 14), 256, 3, 1, 1, tail=BIAS_RELU, dtype=dtype)
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Writes convolutions of published architectures as programs.")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--families", help="only these, by commas")
     arguments = parser.parse_args(argv)
+    wanted = arguments.families.split(",") if arguments.families else [c.family for c in table()]
     lines = [
         json.dumps({"model": c.family, "direction": "inference", "text": print_program(c.program())})
         for c in table()
+        if c.family in wanted
     ]
     arguments.out.write_text("".join(line + "\n" for line in lines))
     print(f"{len(lines)} programs in {arguments.out}")

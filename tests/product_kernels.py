@@ -127,6 +127,26 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
     }});
 }}
 """
+WIDE_MATRIX = """// launch: k<<<dim3(cdiv(d0, {BM}), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, in1, out0)
+__global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
+  const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
+  product_wide<{T}, {BM}, {BN}, {BK}, {stages}>(1, d1,
+    [&](int m) {{
+      const int i0 = m0 + m;
+      return [=](int) {{ return i0 < d0 ? in0 + i0 * d1 : nullptr; }};
+    }},
+    [&](int n) {{
+      const int i6 = n0 + n;
+      return [=](int) {{ return i6 < d6 ? in1 + i6 * d1 : nullptr; }};
+    }},
+    [&](int m) {{
+      const int i0 = m0 + m;
+      return [=](int n, float v) {{
+        if (i0 < d0 && n0 + n < d6) st(out0 + i0 * d6 + n0 + n, v);
+      }};
+    }});
+}}
+"""
 
 
 @dataclass(frozen=True)
@@ -143,17 +163,24 @@ class Product:
     warp: tuple[int, int] = (0, 0)  # of product_pipe
     vector: int = 4  # of its matrices
     patch: int = 0  # places of product_patch
+    wide: int = 0  # stages of product_wide
 
     @property
     def name(self) -> str:
         kind = "matrix" if self.matrix else f"convolution-{self.stride}"
         kind += f"-patch-{self.patch}" if self.patch else f"-pipe-{self.vector}" if self.warp[0] else ""
+        kind += f"-wide-{self.wide}" if self.wide else ""
         return f"{kind}-{self.arithmetic}-{'x'.join(map(str, self.tile))}"
 
     def inputs(self, device: str = "cpu") -> list[Tensor]:
         g = torch.Generator().manual_seed(5)
         shapes = [(70, 48), (48, 40)] if self.matrix else [(2, 5, 11, 9), (19, 5, 3, 3)]
-        return [torch.randn(s, generator=g).to(TORCH_DTYPE[self.dtype]).to(device) for s in shapes]
+        if self.wide:
+            shapes = [(70, 328), (328, 72)]  # more steps than stages
+        made = [torch.randn(s, generator=g).to(TORCH_DTYPE[self.dtype]) for s in shapes]
+        if self.wide:  # the second in columns; what tf32 holds, as the header asks
+            made = [x.bfloat16().to(x.dtype) for x in (made[0], made[1].T.contiguous().T)]
+        return [x.to(device) for x in made]
 
     def want(self, inputs: list[Tensor]) -> Tensor:
         """In float64."""
@@ -162,6 +189,9 @@ class Product:
 
     def program(self) -> Program:
         t = self.dtype
+        if self.wide:
+            body = f"in0 {t}[d0,d1]\nin1 {t}[d6,d1]\nt0 {t}[d0,d6] = dot(in0, in1) over d1\nout0 {t}[d0,d6] = t0\n"
+            return parse_program(f"region v1\ndims d0=70 d1=328 d6=72\n{body}")
         if self.matrix:
             body = (
                 f"dims d0=70 d1=48 d6=40\nin0 {t}[d0,d1]\nin1 {t}[d1,d6]\nt0 {t}[d0,d6] = dot(in0, in1) over d1\n"
@@ -181,6 +211,10 @@ class Product:
         plain, pipe = (MATRIX, PIPE_MATRIX) if self.matrix else (CONVOLUTION, PIPE_CONVOLUTION)
         words: dict[str, object] = {"T": self.arithmetic, "BM": bm, "BN": bn, "BK": bk, "dtype": self.dtype}
         words |= {"S": self.stride, "P": self.padding}
+        if self.wide:
+            words |= {"stages": self.wide, "threads": 2 * bm}
+            words["bytes"] = 1024 + max(self.wide * (bm + bn) * bk * ITEM_BYTES[self.dtype], bn * (bm + 4) * 4)
+            return parse_candidate(WIDE_MATRIX.format_map(words), program)
         if not self.warp[0]:
             return parse_candidate(plain.format_map(words), program)
         (wm, wn), size, stages = self.warp, ITEM_BYTES[self.dtype], 3
@@ -219,4 +253,10 @@ CASES = [
     Product("tf32", (64, 32, 8), warp=(32, 32), patch=88, rtol=1e-3),
     Product("tf32", (32, 32, 8), stride=2, warp=(16, 16), patch=152, rtol=1e-3),
     Product("f16", (64, 64, 16), dtype="f16", padding=0, warp=(32, 32), patch=120, rtol=1e-3),
+    Product("bf16", (64, 256, 64), dtype="bf16", matrix=True, wide=4, rtol=8e-3),
+    Product("f16", (128, 128, 32), dtype="f16", matrix=True, wide=3, rtol=1e-3),
+    Product("tf32", (64, 64, 32), matrix=True, wide=5, rtol=1e-5),
+    Product("tf32_long", (128, 32, 8), matrix=True, wide=3, rtol=1e-6),
+    Product("bf16", (256, 64, 16), dtype="bf16", matrix=True, wide=4, rtol=8e-3),
+    Product("tf32", (64, 192, 16), matrix=True, wide=3, rtol=1e-5),
 ]

@@ -19,9 +19,10 @@ from cudal1_fx_passes.program import Program
 HEADER_DIR = Path(__file__).parent / "header"
 # parts of the header, in order, and the words of a candidate that need them
 PARTS = {
-    "product.cuh": ("product_",),
-    "product_pipe.cuh": ("product_pipe", "product_patch"),
+    "product.cuh": ("product_", "turn_tile"),
+    "product_pipe.cuh": ("product_pipe", "product_patch", "product_wide", "turn_tile"),
     "product_patch.cuh": ("product_patch",),
+    "product_wide.cuh": ("product_wide", "turn_tile"),
 }
 CANDIDATE_NAME = "candidate.cu"  # what compilers and checks call the candidate's lines
 

@@ -310,6 +310,7 @@ CUDAL1_MINMAX_MIXED(int, float, float)
 #include "product.cuh"
 #include "product_pipe.cuh"
 #include "product_patch.cuh"
+#include "product_wide.cuh"
 
 // Last, so that what pasting or a typo lets through is one clear error instead of assembler noise.
 #define asm cudal1_device_code_may_not_hold_inline_assembly

@@ -15,7 +15,8 @@ from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_patch import PatchWriter
 from cudal1_trainer.teachers.product_pipe import PipeWriter
-from cudal1_trainer.teachers.product_sides import PATCH, PIPE
+from cudal1_trainer.teachers.product_sides import PATCH, PIPE, WIDE
+from cudal1_trainer.teachers.product_wide import WideWriter
 from cudal1_trainer.teachers.ragged import RaggedWriter
 from cudal1_trainer.teachers.scans import ScanWriter
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -26,6 +27,7 @@ from cudal1_trainer.teachers.strips import StripWriter
 from cudal1_trainer.teachers.transposed import write_transposed
 from cudal1_trainer.teachers.windows import WindowWriter
 
+COPYING = {PIPE: PipeWriter, PATCH: PatchWriter, WIDE: WideWriter}
 GROUPED = {"online": OnlineWriter, "ragged": RaggedWriter}
 
 
@@ -37,8 +39,8 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
         name = f"f{len(kernels)}"
         if stage.kind == "window":
             kernels.append(WindowWriter(stage, schedule, name).write())
-        elif stage.kind == "product" and schedule.mapping.endswith((PIPE, PATCH)):
-            copying = PipeWriter if schedule.mapping.endswith(PIPE) else PatchWriter
+        elif stage.kind == "product" and schedule.mapping.endswith(tuple(COPYING)):
+            copying = next(w for suffix, w in COPYING.items() if schedule.mapping.endswith(suffix))
             made = copying(stage, schedule, len(kernels), taken).write_all()
             taken += sum(len(k.scratch) for k in made)
             kernels += made

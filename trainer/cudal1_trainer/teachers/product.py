@@ -22,11 +22,11 @@ from cudal1_fx_passes.program import Index, Op, Ref
 from cudal1_trainer.teachers.element import Elements, in_order
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import memory_order
-from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, before, phases_of
+from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, before, behind, phases_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, size_of
-from cudal1_trainer.teachers.stage import Buffer, Stage, closure, read_names
+from cudal1_trainer.teachers.stage import Buffer, Stage, read_names
 
 
 class ProductWriter:
@@ -285,9 +285,7 @@ class ProductWriter:
         return in_order(b for b in self.stage.loads if b.value in wanted)
 
     def _after_ops(self) -> list[Op]:
-        held = {b.value for b in self.stage.loads} | {self.sides.dot.name}
-        inside = closure(self.program, [w.value for w in self.stage.writes], held)
-        return [o for o in self.stage.ops if o.name in inside]
+        return behind(self.stage, self.sides.dot)
 
     def _after_reads(self) -> set[str]:
         """Values that are read behind the sum."""

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from cudal1_trainer.teachers.product_patch import patch_schedules
 from cudal1_trainer.teachers.product_pipe import pipe_schedules
 from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, phases_of, slides_of
+from cudal1_trainer.teachers.product_wide import wide_schedules
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
 
@@ -16,6 +17,7 @@ DIRECT_TERMS = 512  # at most, of one thread's loop
 # rows, columns, depth of a tile; the depth is doubled for half types
 TILES = ((128, 64, 16), (128, 128, 16), (128, 32, 16), (64, 64, 16), (64, 32, 32), (32, 128, 16), (128, 8, 16))
 PIPES = 8  # of the likely best
+WIDES = 4
 DEEP = 16  # channels from which on the window is worth a walk of its own
 
 
@@ -48,7 +50,8 @@ def schedules(stage: Stage) -> list[StageSchedule]:
             found = [s for s in cut if not s.mapping.endswith(TAPS)] + found
         pipes, patches = pipe_schedules(stage, RESIDENT), patch_schedules(stage, RESIDENT)
         first = [s for pair in zip_longest(patches[: PIPES // 2], pipes) for s in pair if s is not None]
-        found = first[:PIPES] + found
+        wide = wide_schedules(stage, RESIDENT)
+        found = wide[:WIDES] + first[:PIPES] + wide[WIDES:] + found
     if depth <= DIRECT_TERMS:
         direct = [StageSchedule("direct", 1, block) for block in (256, 128)]
         if slides_of(stage, sides) is not None:

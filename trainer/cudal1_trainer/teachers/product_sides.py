@@ -14,7 +14,13 @@ from cudal1_trainer.teachers.stage import Buffer, Stage, closure, read_names
 THREADS = 256
 MAX_WEIGHTS = 64  # in registers
 LONG_SUM = 4096  # terms from which on what tensor cores cut off a sum matters
-PHASED, TAPS, PIPE, PATCH = "_phased", "_taps", "_pipe", "_patch"  # behind the arithmetic, in this order
+PHASED, TAPS, PIPE, PATCH, WIDE = (
+    "_phased",
+    "_taps",
+    "_pipe",
+    "_patch",
+    "_wide",
+)  # behind the arithmetic, in this order
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,13 @@ def before(stage: Stage, name: str) -> tuple[list[Buffer], list[Op]]:
     ops = [o for o in stage.ops if o.name in inside]
     wanted = {name} | {n for o in ops for n in read_names(o)}
     return in_order(b for b in stage.loads if b.value in wanted), ops
+
+
+def behind(stage: Stage, dot: Op) -> list[Op]:
+    """Operations that follow from the sum."""
+    held = {b.value for b in stage.loads} | {dot.name}
+    inside = closure(stage.program, [w.value for w in stage.writes], held)
+    return [o for o in stage.ops if o.name in inside]
 
 
 class Sides:

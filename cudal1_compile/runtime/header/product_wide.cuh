@@ -1,0 +1,248 @@
+// product_wide.cuh: sums of products by warp groups of 128 threads (wgmma), tiles copied ahead, STAGES deep.
+//
+//   product_wide<T, BM, BN, BK, STAGES>(taps, depth, a, b, c);       by all 2 * BM threads of a block
+//     as product_pipe: c(m)(n, v) gets v = sum over tap < taps and k < depth of A(m, tap, k) * B(n, tap, k)
+//     a(m)(tap)  where A(m, tap, 0) lies in memory, the other k behind it; nullptr where all of them are 0
+//     c          neighbouring threads have neighbouring m
+//     T          bf16, f16, tf32, tf32_long: float32 elements hold no more than tf32, as round_to<tf32>(x) gives them
+//     BM         a multiple of 64; BN 32, 64, 128, 192 or 256; BK 32, 64 or 128 bytes; depth whole vectors of 16 bytes
+//   Dynamic shared memory: 1024 + STAGES * (BM + BN) * BK * size bytes, but 1024 + BN * (BM + 4) * 4 at least
+//
+//   turn_tile<R, C>(from, to);                                        by all threads of a block
+//     to(r, c, from(r, c)) for every r < R, c < C: read with neighbouring c side by side, written with neighbouring r
+//
+// GPUs without wgmma multiply with mma on the same tiles; on the host target the products are plain loops.
+#pragma once
+
+namespace cudal1 {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define CUDAL1_WGMMA
+#endif
+
+// A tile of rows whose pieces of 16 bytes change places within eight rows, as the tensor cores read them without
+// meeting on a bank: a row's pieces are exchanged by the bits of its address above 128.
+template <class T, int ROWS, int BK> struct WideTile {
+  typedef typename Arithmetic<T>::item item;
+  enum { wide = 16 / (int)sizeof(item), pieces = BK / wide, row_bytes = BK * (int)sizeof(item), items = ROWS * BK };
+  static_assert(pieces == 2 || pieces == 4 || pieces == 8, "product_wide: BK is 32, 64 or 128 bytes");
+  item* at;
+  static CUDAL1_FN int place(int row, int piece) { return row * BK + (piece ^ (row * row_bytes / 128 % pieces)) * wide; }
+  CUDAL1_FN item& operator()(int row, int k) const { return at[place(row, k / wide) + k % wide]; }
+};
+
+// Who copies what of a tile: neighbouring threads a row's pieces.
+template <class T, int ROWS, int BK, int THREADS, class OF> struct WideCopier {
+  typedef WideTile<T, ROWS, BK> Tile;
+  typedef typename Tile::item item;
+  typedef decltype((*(OF*)0)(0)) Row;
+  enum { pieces = Tile::pieces, row_lanes = THREADS / pieces, steps = cdiv(ROWS, row_lanes) };
+  Row rows[steps];
+  template <int... I> CUDAL1_FN WideCopier(OF& of, Count<I...>) : rows{of(row(I))...} {}
+  static CUDAL1_FN int row(int i) { return thread_id() / pieces + i * row_lanes; }
+
+  CUDAL1_FN void fetch(Tile tile, int tap, int k0, int depth) {
+    const int piece = thread_id() % pieces, k = k0 + piece * Tile::wide;
+    const SharedAt to = shared_at(tile.at + Tile::place(row(0), piece));
+#pragma unroll
+    for (int i = 0; i < steps; i++) {
+      const item* const p = rows[i](tap);
+      if (ROWS % row_lanes && row(i) >= ROWS) continue;
+      // the rows of a step lie whole exchanges apart
+      copy_ahead<16>(to + i * (THREADS * 16), p + k, p != nullptr && (depth % BK == 0 || k < depth));
+    }
+  }
+};
+
+#ifdef CUDAL1_WGMMA
+#define CUDAL1_TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
+#define CUDAL1_LIST16 CUDAL1_TEN() "%10,%11,%12,%13,%14,%15"
+#define CUDAL1_LIST32 CUDAL1_TEN() CUDAL1_TEN(1) CUDAL1_TEN(2) "%30,%31"
+#define CUDAL1_LIST60 CUDAL1_TEN() CUDAL1_TEN(1) CUDAL1_TEN(2) CUDAL1_TEN(3) CUDAL1_TEN(4) CUDAL1_TEN(5)
+#define CUDAL1_LIST64 CUDAL1_LIST60 "%60,%61,%62,%63"
+#define CUDAL1_LIST90 CUDAL1_LIST60 CUDAL1_TEN(6) CUDAL1_TEN(7) CUDAL1_TEN(8)
+#define CUDAL1_LIST96 CUDAL1_LIST90 "%90,%91,%92,%93,%94,%95"
+#define CUDAL1_LIST128 \
+  CUDAL1_LIST90 CUDAL1_TEN(9) CUDAL1_TEN(10) CUDAL1_TEN(11) "%120,%121,%122,%123,%124,%125,%126,%127"
+#define CUDAL1_IN4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define CUDAL1_IN16(i) CUDAL1_IN4(i), CUDAL1_IN4(i + 4), CUDAL1_IN4(i + 8), CUDAL1_IN4(i + 12)
+#define CUDAL1_IN32(i) CUDAL1_IN16(i), CUDAL1_IN16(i + 16)
+#define CUDAL1_IN64(i) CUDAL1_IN32(i), CUDAL1_IN32(i + 32)
+#define CUDAL1_IN96(i) CUDAL1_IN64(i), CUDAL1_IN32(i + 64)
+#define CUDAL1_IN128(i) CUDAL1_IN64(i), CUDAL1_IN64(i + 64)
+// d = a * b, or d += a * b if more is not 0; runs on until wait_for_groups
+#define CUDAL1_MULTIPLY(TYPE, SHAPE, TYPES, LAYOUT, SUMS, A, B, MORE)                                             \
+  CUDAL1_FN void wgmma(float (&d)[SUMS], unsigned long long a, unsigned long long b, int more, TYPE) {            \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %" #MORE ", 0; wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES \
+                 " {" CUDAL1_LIST##SUMS "}, %" #A ", %" #B ", p, 1, 1" LAYOUT ";}"                                \
+                 : CUDAL1_IN##SUMS(0) : "l"(a), "l"(b), "r"(more));                                               \
+  }
+#define CUDAL1_ALL_SIZES(TYPE, K, TYPES, LAYOUT)                                    \
+  CUDAL1_MULTIPLY(TYPE, "m64n32" K, TYPES, LAYOUT, 16, 16, 17, 18)                  \
+  CUDAL1_MULTIPLY(TYPE, "m64n64" K, TYPES, LAYOUT, 32, 32, 33, 34)                  \
+  CUDAL1_MULTIPLY(TYPE, "m64n128" K, TYPES, LAYOUT, 64, 64, 65, 66)                 \
+  CUDAL1_MULTIPLY(TYPE, "m64n192" K, TYPES, LAYOUT, 96, 96, 97, 98)                 \
+  CUDAL1_MULTIPLY(TYPE, "m64n256" K, TYPES, LAYOUT, 128, 128, 129, 130)
+CUDAL1_ALL_SIZES(tf32, "k8", "tf32.tf32", "")
+CUDAL1_ALL_SIZES(f16, "k16", "f16.f16", ", 0, 0")
+CUDAL1_ALL_SIZES(bf16, "k16", "bf16.bf16", ", 0, 0")
+template <int LEFT> CUDAL1_FN void wait_for_groups() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+// Where a tile lies and how its rows are exchanged, as wgmma wants to know it.
+template <int ROW_BYTES> CUDAL1_FN unsigned long long descriptor(const void* tile) {
+  const unsigned long long mode = ROW_BYTES == 128 ? 1 : ROW_BYTES == 64 ? 2 : 3;
+  return (shared_at((void*)tile) & 0x3ffff) >> 4 | 1ull << 16 | (unsigned long long)(8 * ROW_BYTES / 16) << 32 | mode << 62;
+}
+#endif
+// What copies ahead have written is seen by the tensor cores' own way to shared memory.
+CUDAL1_FN void show_to_tensor_cores() {
+#ifdef CUDAL1_WGMMA
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// The sums of 64 x BN results in a warp group: a warp has 16 rows, a thread four of each 8 columns.
+template <class T, int BN, int BK> struct WideGroup {
+  typedef Arithmetic<T> Kind;
+  enum { steps = BK / Kind::step };
+  static_assert(Kind::tensor && !Kind::split, "product_wide: tf32, tf32_long, f16 or bf16");
+  float sum[BN / 2];
+
+  CUDAL1_FN WideGroup() {
+#pragma unroll
+    for (int p = 0; p < BN / 2; p++) sum[p] = 0.0f;
+  }
+  static CUDAL1_FN int m(int q) { return warp_id() * 16 + lane_id() / 4 + q / 2 * 8; }
+  static CUDAL1_FN int n(int p) { return p / 4 * 8 + lane_id() % 4 * 2 + p % 2; }
+
+  // Unless sums are long, this step's products run on when it returns; the last step's are done.
+  template <class A, class B> CUDAL1_FN void multiply(A a, B b) {
+#ifdef CUDAL1_WGMMA
+    const unsigned long long from_a = descriptor<A::row_bytes>(a.at + warp_id() / 4 * 64 * BK);
+    const unsigned long long from_b = descriptor<B::row_bytes>(b.at);
+    float part[Kind::long_sums ? BN / 2 : 1];
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (int s = 0; s < steps; s++) {  // 32 bytes of k each
+      if constexpr (Kind::long_sums) wgmma(part, from_a + s * 2, from_b + s * 2, s, typename Kind::on_tensor_cores());
+      else wgmma(sum, from_a + s * 2, from_b + s * 2, 1, typename Kind::on_tensor_cores());
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    if constexpr (Kind::long_sums) {
+      finish(part);
+#pragma unroll
+      for (int p = 0; p < BN / 2; p++) sum[p] += part[p];
+    }
+#elif defined(CUDAL1_HOST)
+    for (int k = 0; k < BK; k++)
+      for (int p = 0; p < BN / 2; p++) sum[p] = fmaf(widen(a(m(p % 4), k)), widen(b(n(p), k)), sum[p]);
+#else
+    const int t = lane_id() % 4 * (Kind::packed + 1), half = Kind::step / 2;
+    float part[Kind::long_sums ? BN / 2 : 1] = {};
+    for (int k = t; k < BK + t; k += Kind::step) {
+      unsigned x[4];
+#pragma unroll
+      for (int q = 0; q < 4; q++) x[q] = word_of(a(m(q % 2 * 2), k + q / 2 * half));
+#pragma unroll
+      for (int j = 0; j < BN / 8; j++) {
+        const unsigned y[2] = {word_of(b(j * 8 + lane_id() / 4, k)), word_of(b(j * 8 + lane_id() / 4, k + half))};
+        float* const to = (Kind::long_sums ? part : sum) + j * 4;
+        mma(*(float(*)[4])to, x, y, typename Kind::on_tensor_cores());
+      }
+    }
+    if constexpr (Kind::long_sums) {
+#pragma unroll
+      for (int p = 0; p < BN / 2; p++) sum[p] += part[p];
+    }
+#endif
+  }
+  CUDAL1_FN void finish_last() {
+#ifdef CUDAL1_WGMMA
+    if constexpr (!Kind::long_sums) wait_for_groups<1>();
+#endif
+  }
+  CUDAL1_FN void finish() {
+#ifdef CUDAL1_WGMMA
+    finish(sum);
+#endif
+  }
+#ifdef CUDAL1_WGMMA
+  template <int N> static CUDAL1_FN void finish(float (&d)[N]) {
+    wait_for_groups<0>();
+#pragma unroll
+    for (int p = 0; p < N; p++) asm volatile("" : "+f"(d[p])::"memory");  // nothing reads them before
+  }
+#endif
+  // Through shared memory, so that neighbouring threads have neighbouring rows.
+  template <int BM, class C> CUDAL1_FN void hand_out(float* staged, C& c CUDAL1_FROM) {
+    enum { pitch = BM + 4 };  // a warp's fragments keep off each other's banks
+    __syncthreads(CUDAL1_LINE_ONLY);
+#pragma unroll
+    for (int p = 0; p < BN / 2; p++) staged[n(p) * pitch + m(p % 4)] = sum[p];
+    __syncthreads(CUDAL1_LINE_ONLY);
+    const int row = thread_id() % BM;
+    const auto store = c(row);
+#pragma unroll 8
+    for (int j = thread_id() / BM; j < BN; j += 2) store(j, staged[j * pitch + row]);
+  }
+};
+}  // namespace cudal1
+
+template <class T, int BM, int BN, int BK, int STAGES, class A, class B, class C>
+CUDAL1_FN void product_wide(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
+  typedef cudal1::WideCopier<T, BM, BK, 2 * BM, A> CopierA;
+  typedef cudal1::WideCopier<T, BN, BK, 2 * BM, B> CopierB;
+  typedef typename CopierA::Tile TileA;
+  typedef typename CopierB::Tile TileB;
+  typedef typename TileA::item item;
+  static_assert(BM % 64 == 0 && STAGES >= 3, "product_wide: whole warp groups, and three stages or more");
+#ifdef CUDAL1_HOST
+  char* const base = (char*)cudal1_dynamic;
+#else
+  char* const base = cudal1_dynamic + (-(int)cudal1::shared_at(cudal1_dynamic) & 1023);
+#endif
+  item* const stages_a = (item*)base;
+  item* const stages_b = stages_a + STAGES * TileA::items;
+  CopierA copy_a(a, typename cudal1::CountTo<CopierA::steps>::type());
+  CopierB copy_b(b, typename cudal1::CountTo<CopierB::steps>::type());
+  cudal1::WideGroup<T, BN, BK> group;
+  const int total = taps * cdiv(depth, BK);
+  int tap = 0, k0 = 0;  // of the next tile to be fetched: the window inside, so that its places are still in the cache
+  const auto fetch = [&](int step, int stage) {
+    if (step < total) {
+      copy_a.fetch(TileA{stages_a + stage * TileA::items}, tap, k0, depth);
+      copy_b.fetch(TileB{stages_b + stage * TileB::items}, tap, k0, depth);
+      if (++tap == taps) {
+        tap = 0;
+        k0 += BK;
+      }
+    }
+    cudal1::end_of_stage();
+  };
+  __syncthreads(CUDAL1_LINE_ONLY);  // an earlier call may still read the stages
+#pragma unroll
+  for (int s = 0; s < STAGES - 2; s++) fetch(s, s);
+  for (int step = 0, stage = 0, next = STAGES - 2; step < total; step++) {
+    cudal1::wait_for_stages<STAGES - 3>();
+    cudal1::show_to_tensor_cores();
+    __syncthreads(CUDAL1_LINE_ONLY);  // this stage is there, and everybody is done with the one before the last
+    group.multiply(TileA{stages_a + stage * TileA::items}, TileB{stages_b + stage * TileB::items});
+    fetch(step + STAGES - 2, next);  // where the one before the last was, while the tensor cores work
+    group.finish_last();
+    stage = stage + 1 == STAGES ? 0 : stage + 1;
+    next = next + 1 == STAGES ? 0 : next + 1;
+  }
+  group.finish();
+  group.template hand_out<BM>((float*)base, c CUDAL1_AT);
+}
+
+template <int R, int C, class F, class G> CUDAL1_FN void turn_tile(F from, G to CUDAL1_FROM) {
+  __shared__ float tile[R * (C + 1)];
+  const int threads = block_threads();
+  __syncthreads(CUDAL1_LINE_ONLY);  // an earlier call may still read the tile
+#pragma unroll 8
+  for (int x = thread_id(); x < R * C; x += threads) tile[x / C * (C + 1) + x % C] = from(x / C, x % C);
+  __syncthreads(CUDAL1_LINE_ONLY);
+#pragma unroll 8
+  for (int x = thread_id(); x < R * C; x += threads) to(x % R, x / R, tile[x % R * (C + 1) + x / R]);
+}
