@@ -9,8 +9,10 @@ The gaps of strided buffers count as canaries. Works on CPU and CUDA tensors ali
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -23,6 +25,7 @@ ALIGNMENT = 256  # bytes, as the caching allocators give
 SLOT = 16  # bytes, the least that a caller's tensors are aligned to
 GUARD = 256  # bytes of canary on each side of a buffer, at least
 HUGE_PAGE = 2 << 20  # bytes
+REMEMBERED_BYTES = 1 << 20  # of an arena; positions of canaries take eight times as much where most of it is gaps
 CANARY = (0xF5, 0xFF)  # bytes in turns: NaN in every float format, so that no sum swallows a read out of bounds
 POISONS = (0xFF, 0x7B)
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -94,13 +97,10 @@ class Arena:
         """
         self.specs = tuple(specs)
         self._guard_gaps = guard_gaps
-        self._lead = lead
-        offsets, total = _place(specs, lead, tail)
+        self._lead, self._tail = lead, tail
+        self._offsets, total = _place(self.specs, lead, tail)
         self._bytes = canaries(total + skew, device)[skew:] if within is None else within[:total]
-        self.views = [self._view(s, o) for s, o in zip(specs, offsets, strict=True)]
-        self._whole = [self._span(s, o) for s, o in zip(specs, offsets, strict=True)]
-        self._guards = self._guard_places(offsets, total).to(device)
-        self._canaries = self._bytes[self._guards]
+        self.views = [self._view(s, o) for s, o in zip(self.specs, self._offsets, strict=True)]
 
     @property
     def size_bytes(self) -> int:
@@ -123,12 +123,13 @@ class Arena:
 
     def load(self, tensors: Sequence[Tensor]) -> None:
         """Copies whole storages, gaps included, of tensors with the buffers' layouts."""
-        for target, source in zip(self._whole, tensors, strict=True):
-            target.copy_(_storage_bytes(source)[: target.numel()])
+        for spec, offset, source in zip(self.specs, self._offsets, tensors, strict=True):
+            self._span(spec, offset).copy_(_storage_bytes(source)[: spec.span_bytes])
 
     def damaged(self) -> Tensor:
         """A bool scalar on the device: whether any canary changed."""
-        return (self._bytes[self._guards] != self._canaries).any()
+        places, expected = self._guards
+        return (self._bytes[places] != expected).any()
 
     def copy_image(self, other: Arena) -> None:
         """Becomes equal to an arena of the same specs with all guards, as far as it goes, in one copy."""
@@ -151,16 +152,27 @@ class Arena:
             return flat.view(spec.shape)
         return flat.as_strided(spec.shape, spec.strides, flat.storage_offset())
 
-    def _guard_places(self, offsets: Sequence[int], total: int) -> Tensor:
-        """Byte positions of all canaries."""
-        places = []
-        end = 0
-        for spec, offset in zip(self.specs, offsets, strict=True):
-            places.append(torch.arange(end, offset))
-            if self._guard_gaps and spec.strides is not None and spec.span_bytes:
-                places.append(_gaps(spec) + offset)
-            end = offset + spec.span_bytes
-        return torch.cat([*places, torch.arange(end, total)])
+    @cached_property
+    def _guards(self) -> tuple[Tensor, Tensor]:
+        """Byte positions of all canaries, and what lies there: made once for arenas of the same small specs."""
+        make = _guards if self.size_bytes <= REMEMBERED_BYTES else _guards.__wrapped__
+        return make(self.specs, self.device, self._guard_gaps, self._lead, self._tail)
+
+
+@lru_cache(maxsize=256)
+def _guards(
+    specs: tuple[BufferSpec, ...], device: torch.device, guard_gaps: bool, lead: bool, tail: bool
+) -> tuple[Tensor, Tensor]:
+    offsets, total = _place(specs, lead, tail)
+    places = []
+    end = 0
+    for spec, offset in zip(specs, offsets, strict=True):
+        places.append(torch.arange(end, offset))
+        if guard_gaps and spec.strides is not None and spec.span_bytes:
+            places.append(_gaps(spec) + offset)
+        end = offset + spec.span_bytes
+    found = torch.cat([*places, torch.arange(end, total)]).to(device)
+    return found, canaries(total, device)[found]
 
 
 def _gaps(spec: BufferSpec) -> Tensor:
@@ -190,7 +202,7 @@ def side_by_side(
 
     gaps: whether those of strided buffers are guarded.
     """
-    need = sum(_place(specs)[1] for specs in (first, second))
+    need = sum(_place(tuple(specs))[1] for specs in (first, second))
     memory = canaries(need + HUGE_PAGE, device)
     memory = memory[-(memory.data_ptr() + GUARD) % HUGE_PAGE :]
     before = Arena(first, device, gaps[0], within=memory, tail=False)
@@ -198,10 +210,13 @@ def side_by_side(
 
 
 def canaries(size: int, device: torch.device) -> Tensor:
-    return torch.tensor(CANARY, dtype=torch.uint8, device=device).repeat(size // len(CANARY))
+    """Bytes, an even number of them."""
+    pair = int.from_bytes(bytes(CANARY), sys.byteorder, signed=True)
+    return torch.full((size // 2,), pair, dtype=torch.int16, device=device).view(torch.uint8)
 
 
-def _place(specs: Sequence[BufferSpec], lead: bool = True, tail: bool = True) -> tuple[list[int], int]:
+@lru_cache(maxsize=1024)
+def _place(specs: tuple[BufferSpec, ...], lead: bool = True, tail: bool = True) -> tuple[list[int], int]:
     """Where each buffer starts, and the bytes of it all."""
     offsets = []
     end = 0 if lead else -GUARD

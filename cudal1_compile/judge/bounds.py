@@ -16,7 +16,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.budget import ACCUMULATOR, TF32_SPREAD, TF32_UNIT, TINY, UNIT, growth, roundings
+from cudal1_compile.judge.budget import (
+    ACCUMULATOR,
+    TF32_SPREAD,
+    TF32_UNIT,
+    TINY,
+    UNIT,
+    Rule,
+    growth,
+    of_cases,
+    roundings,
+)
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, run_op
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Op, Program, Ref
@@ -52,14 +62,19 @@ class Bounded:
     value: Tensor
     error: Tensor | None
 
+    @property
+    def of_one(self) -> Bounded:
+        """As the only one of several cases."""
+        return Bounded(self.value[None], None if self.error is None else self.error[None])
+
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
     program: Program
     sizes: Mapping[str, int]
     device: torch.device
-    coherent: bool
-    integral: bool
+    coherent: Rule
+    integral: Rule
     magnify: float
 
     def unit(self, dtype: str) -> float:
@@ -76,8 +91,8 @@ def bounded_outputs(
     program: Program,
     inputs: Sequence[Tensor],
     sizes: Mapping[str, int] | None = None,
-    coherent: bool = False,
-    integral: bool = False,
+    coherent: Rule = False,
+    integral: Rule = False,
 ) -> list[Bounded]:
     """One Bounded an output, dims in the output's memory order.
 
@@ -152,7 +167,7 @@ def _error(
 ) -> Tensor | None:
     kind = OPS[op.fn].kind
     if op.dtype not in FLOAT_DTYPES or op.fn in _STEPS:
-        errors = {name: _unless_exact(trace, name, values[name], e) for name, e in errors.items()}
+        errors = {name: _unless_exact(trace, name, values[name], errors[name]) for name in _operands(op)}
     if kind is Kind.IOTA:
         return None
     if kind is Kind.POINTWISE:
@@ -175,13 +190,14 @@ def _unless_exact(trace: _Trace, name: str, value: Tensor, error: Tensor | None)
     producer = trace.program.op.get(name)
     if error is None or producer is None or producer.dtype not in FLOAT_DTYPES:
         return error
-    if trace.integral and producer.fn in _INTEGER_SAFE:
-        exact = (value == value.round()) & (value.abs() * trace.unit(producer.dtype) < 1.0)
-    elif producer.fn in _CORRECTLY_ROUNDED and all(_is_given(trace.program, x) for x in producer.operands):
+    exact: Tensor | None = None
+    if producer.fn in _CORRECTLY_ROUNDED and all(_is_given(trace.program, x) for x in producer.operands):
         exact = value == value.to(TORCH_DTYPE[producer.dtype]).double()
-    else:
-        return error
-    return torch.where(exact, 0.0, error)
+    if trace.integral is not False and producer.fn in _INTEGER_SAFE:
+        whole = (value == value.round()) & (value.abs() * trace.unit(producer.dtype) < 1.0)
+        integral = of_cases(trace.integral, value)
+        exact = torch.where(integral, whole, integral & False if exact is None else exact)
+    return error if exact is None else error.masked_fill(exact, 0.0)
 
 
 def _is_given(program: Program, operand: Ref | Literal) -> bool:
@@ -224,9 +240,10 @@ def _pointwise(
     rounding = _rounding(trace, op)
     if rounding == 0.0:
         return total
-    flushed = (result != 0).double() * (TINY[op.dtype] * trace.magnify)  # an exact zero stays one
-    own = torch.where(result.isinf(), 0.0, result.abs()) * rounding + flushed  # infinity is never rounded
-    return own if total is None else total + own
+    own = result.abs()
+    own.masked_fill_(own == torch.inf, 0.0).mul_(rounding)  # infinity is never rounded
+    own.add_(result != 0, alpha=TINY[op.dtype] * trace.magnify)  # may be flushed; an exact zero stays one
+    return own if total is None else own.add_(total)
 
 
 def _rounding(trace: _Trace, op: Op) -> float:
@@ -242,7 +259,7 @@ def _move(value: Tensor, error: Tensor, sign: float) -> Tensor:
     if value.dtype == torch.bool:
         return value ^ (error > 0)
     if value.is_floating_point():
-        return value + sign * error
+        return torch.add(value, error, alpha=sign)
     step = error.clamp(0, 2.0**30).ceil().to(value.dtype)
     return value + step if sign > 0 else value - step
 
@@ -253,8 +270,8 @@ def _distance(a: Tensor, b: Tensor) -> Tensor:
         return (a ^ b).double()
     if not a.is_floating_point():
         return (a - b).abs().double()
-    gap = (a - b).abs()
-    return torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, gap)
+    same = (a == b).logical_or_(a.isnan().logical_and_(b.isnan()))
+    return (a - b).abs_().masked_fill_(same, 0.0)
 
 
 # reductions and scans: (trace, op, values, name of the operand, its value, its error) -> error of the result
@@ -370,10 +387,12 @@ def _dot(trace: _Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[st
     plain = trace.run(op, {**values, **size})
     moved = {n: size[n] if (e := errors[n]) is None else size[n] + e for n in names}
     carried = trace.run(op, {**values, **moved}) - plain
-    terms = torch.tensor(float(trace.program.size(op.over)), device=trace.device, dtype=torch.float64)
+    count = float(trace.program.size(op.over))
+    terms = torch.full([1] * plain.dim(), count, device=trace.device, dtype=torch.float64)
     unit = trace.accumulator(op.dtype)
     own = values[op.name].abs() * trace.unit(op.dtype)
     if op.fn == "dot_tf32":  # both factors of each term are rounded; unlike terms average it out
-        spread = 1.0 if trace.coherent else min(1.0, TF32_SPREAD / float(terms) ** 0.5)
+        unlike = min(1.0, TF32_SPREAD / count**0.5)
+        spread = torch.where(of_cases(trace.coherent, plain), 1.0, unlike)
         own = own + 2.0 * TF32_UNIT * spread * plain
     return carried + unit * growth(terms, trace.coherent) * plain + own

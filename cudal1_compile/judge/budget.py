@@ -39,19 +39,29 @@ _ROUNDINGS = (
     | {"sigmoid": 6.0, "pow": 16.0, "fma": 2.0, "logsumexp": 8.0, "amax": 0.0, "amin": 0.0, "cast": 1.0}
 )
 
+Rule = bool | Tensor  # whether something holds; a tensor: for each of several cases, along the first dim
+
 
 def roundings(fn: str) -> float:
     """Unit roundoffs that one application of an operation may add."""
     return _ROUNDINGS.get(fn, 1.0)
 
 
-def growth(terms: Tensor, coherent: bool) -> Tensor:
+def growth(terms: Tensor, coherent: Rule) -> Tensor:
     """Unit roundoffs, relative to the sum of magnitudes, that a sum of `terms` nonzero terms may add.
 
     Roundings of unlike terms behave as a random walk. Those of equal terms (`coherent`) all go one way within a
     binade: a sequential sum in one thread stays legal up to 16384 terms, longer ones in several accumulators.
     """
     walk = torch.sqrt(terms)
-    if coherent:
-        return 4.0 + torch.minimum(terms / 2.0, 64.0 * walk)
-    return 4.0 + walk
+    if coherent is False:
+        return 4.0 + walk
+    one_way = torch.minimum(terms / 2.0, 64.0 * walk)
+    return 4.0 + (one_way if coherent is True else torch.where(of_cases(coherent, terms), one_way, walk))
+
+
+def of_cases(rule: Rule, like: Tensor) -> Tensor:
+    """A rule as a tensor that broadcasts against values."""
+    if isinstance(rule, bool):
+        return torch.full([1] * like.dim(), rule, device=like.device)
+    return rule.view(-1, *[1] * (like.dim() - 1))

@@ -18,7 +18,16 @@ from torch import Tensor
 
 from cudal1_compile.judge.arena import Arena, input_specs
 from cudal1_compile.judge.bounds import last_uses
-from cudal1_compile.judge.compare import Expected, Measured, expect, measure, read, refusal
+from cudal1_compile.judge.compare import (
+    Expected,
+    Measured,
+    expect,
+    measure,
+    measure_all,
+    read,
+    refusal,
+    stack_expected,
+)
 from cudal1_compile.judge.kept import expect_kept
 from cudal1_compile.judge.named import NAMED
 from cudal1_fx_passes.ops import OPS, Kind
@@ -148,6 +157,28 @@ class Case:
         wanted = self._expect(cut, sizes)
         for got, want, out in zip(outputs, wanted, self.program.outputs, strict=True):
             yield _narrow(got, out.axes, self.axis, start, stop), want
+
+
+def measure_together(results: Sequence[tuple[Case, Sequence[Tensor]]]) -> Tensor:
+    """Figures of several launches, [launch, output, figure], on the device; zeros for large cases."""
+    wanted: list[Sequence[Expected | None]] = [case.expected or [None] * len(outs) for case, outs in results]
+    columns = zip(zip(*(outputs for _, outputs in results), strict=True), zip(*wanted, strict=True), strict=True)
+    return torch.stack([_measure_output(got, want) for got, want in columns], 1)
+
+
+def _measure_output(got: Sequence[Tensor], wanted: Sequence[Expected | None]) -> Tensor:
+    """Figures of one output, [launch, figure]: those of one shape in one go."""
+    rows: dict[int, Tensor] = {}
+    for shape in {x.shape for x in got}:
+        alike = {i: (x, e) for i, (x, e) in enumerate(zip(got, wanted, strict=True)) if x.shape == shape and e}
+        whole = stack_expected([e for _, e in alike.values()]) if len(alike) > 1 else None
+        if whole is None:
+            rows |= {i: measure(x, e) for i, (x, e) in alike.items()}
+        else:
+            found = measure_all(torch.stack([x for x, _ in alike.values()]), whole)
+            rows |= zip(alike, found, strict=True)
+    nothing = torch.zeros(4, dtype=torch.float64, device=got[0].device)
+    return torch.stack([rows.get(i, nothing) for i in range(len(got))])
 
 
 def make_case(

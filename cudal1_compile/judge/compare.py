@@ -11,8 +11,8 @@ has them. Measuring leaves its figures on the device; reading them is the one sy
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 
 import torch
@@ -50,7 +50,7 @@ class Expected:
     @property
     def size_bytes(self) -> int:
         kept = (self.want, self.tolerance, self.other)
-        return sum(t.untyped_storage().nbytes() for t in kept if t is not None)
+        return sum(t.nbytes for t in kept if t is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +75,51 @@ def expect(
     native = evaluate(program, inputs, sizes)
     oracle = bounded_outputs(program, inputs, sizes, coherent, integral)
     return [
-        expected_of(out.name, program.output_dtype(out), n, o)
+        expected_of(out.name, program.output_dtype(out), n[None], o.of_one)[0]
         for out, n, o in zip(program.outputs, native, oracle, strict=True)
     ]
 
 
-def expected_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> Expected:
-    """What one output must be, from the native reference and the oracle with its error scale."""
-    if dtype not in FLOAT_DTYPES:
-        other = None if oracle.error is None else oracle.value.to(native.dtype)
-        return Expected(name, native, oracle.error, other, 0.0)
+def expected_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> list[Expected]:
+    """What one output must be, a case a row, from the native reference and the oracle with its error scale."""
+    if dtype in FLOAT_DTYPES:
+        return expected_floats(name, dtype, native, native, oracle, SAFETY)
+    error = oracle.error
+    other = None if error is None else oracle.value.to(native.dtype)
+    return [
+        Expected(name, x, None if error is None else error[i], None if other is None else other[i], 0.0)
+        for i, x in enumerate(native)
+    ]
+
+
+def expected_floats(
+    name: str,
+    dtype: str,
+    native: Tensor,
+    stored: Tensor,
+    oracle: Bounded,
+    safety: float,
+    rounding: Callable[[Tensor], Tensor] | None = None,
+    rms_limit: float = RMS_LIMIT,
+) -> list[Expected]:
+    """As expected_of.
+
+    stored: the native reference in the output's dtype. rounding: of numbers of a size, added to the tolerance.
+    """
     want = oracle.value
-    own = (native.double() - want).abs()
-    special = ~(native.isfinite() & (want.abs() <= LARGEST[dtype]))
+    nonfinite = ~stored.isfinite()
+    special = nonfinite | ~(want.abs() <= LARGEST[dtype])
     # read together: each reading synchronises with the device
-    nonfinite, any_special = torch.stack([(~native.isfinite()).sum(), special.sum()]).tolist()
-    tolerance = REFERENCE_FACTOR * torch.where(special, 0.0, own)
+    counts = torch.stack([x.reshape(len(x), -1).sum(1) for x in (nonfinite, special)]).tolist()
+    tolerance = (native.double() - want).abs_().masked_fill_(special, 0.0).mul_(REFERENCE_FACTOR)
     if oracle.error is not None:
-        tolerance = tolerance + SAFETY * oracle.error
-    return Expected(name, want, tolerance, native if any_special else None, nonfinite / max(1, native.numel()))
+        tolerance.add_(oracle.error, alpha=safety)
+    if rounding is not None:
+        tolerance = tolerance + rounding(want.abs() + tolerance)
+    rows = zip(want, tolerance, stored, *counts, strict=True)
+    return [
+        Expected(name, w, t, s if bad else None, odd / max(1, s.numel()), rms_limit) for w, t, s, odd, bad in rows
+    ]
 
 
 def usable(expected: Sequence[Expected]) -> bool:
@@ -103,20 +129,40 @@ def usable(expected: Sequence[Expected]) -> bool:
 
 def measure(got: Tensor, expected: Expected) -> Tensor:
     """Four float64 figures on the device: wrong elements, worst share, rms share, exempt differences."""
+    return measure_all(got[None], expected)[0]
+
+
+def measure_all(got: Tensor, expected: Expected) -> Tensor:
+    """Figures of several results, a row each, against one expectation or as many as `stack_expected` joined."""
     if got.numel() == 0:
-        return torch.zeros(4, dtype=torch.float64, device=got.device)
+        return torch.zeros(len(got), 4, dtype=torch.float64, device=got.device)
     if expected.discrete:
         return _measure_discrete(got, expected)
     assert expected.tolerance is not None
-    share = (got.double() - expected.want).abs() / expected.tolerance
+    share = (got.double() - expected.want).abs_().div_(expected.tolerance)
     # 0 / 0 is an exact element that is right; a NaN in what was got stays NaN and counts as wrong
-    share = torch.where(got == expected.want, 0.0, share)
+    share.masked_fill_(got == expected.want, 0.0)
     if expected.other is not None:
-        share = torch.where(_same_special(got, expected), 0.0, share)
-    wrong = ~(share <= 1.0)
-    worst = share.nan_to_num(nan=torch.inf).amax()
-    rms = share.clamp(max=1e150).square().mean().sqrt()
-    return torch.stack([wrong.sum().double(), worst, rms, torch.zeros_like(rms)])
+        share.masked_fill_(_same_special(got, expected), 0.0)
+    share = share.reshape(len(got), -1)
+    wrong = (share <= 1.0).logical_not_().sum(1)
+    worst = share.nan_to_num(nan=torch.inf).amax(1)
+    rms = share.clamp(max=1e150).square_().mean(1).sqrt_()
+    return torch.stack([wrong.double(), worst, rms, torch.zeros_like(rms)], 1)
+
+
+def stack_expected(wanted: Sequence[Expected]) -> Expected | None:
+    """One expectation of several results of the same shape; None where they are of different kinds."""
+    first = wanted[0]
+    if len({(e.want.shape, e.want.dtype, e.tolerance is None) for e in wanted}) > 1:
+        return None
+    tolerances = [e.tolerance for e in wanted if e.tolerance is not None]
+    other = None
+    if (known := next((e.other for e in wanted if e.other is not None), None)) is not None:
+        # one that has no other stands in for it: where it is finite nothing is special, and it is never wrong
+        other = torch.stack([e.want.to(known.dtype) if e.other is None else e.other for e in wanted])
+    tolerance = torch.stack(tolerances) if tolerances else None
+    return replace(first, want=torch.stack([e.want for e in wanted]), tolerance=tolerance, other=other)
 
 
 def _same_special(got: Tensor, expected: Expected) -> Tensor:
@@ -138,13 +184,11 @@ def _differs(got: Tensor, expected: Expected) -> Tensor:
 
 def _measure_discrete(got: Tensor, expected: Expected) -> Tensor:
     differs = _differs(got, expected)
-    if expected.tolerance is None:
-        wrong = differs.sum().double()
-        return torch.stack([wrong, wrong, wrong, torch.zeros_like(wrong)])
-    apart = (got.double() - expected.want.double()).abs()
-    exempt = differs & (apart <= expected.tolerance)
-    wrong = (differs & ~exempt).sum().double()
-    return torch.stack([wrong, wrong, wrong, exempt.sum().double()])
+    exempt = torch.zeros_like(differs)
+    if expected.tolerance is not None:
+        exempt = differs & ((got.double() - expected.want.double()).abs_() <= expected.tolerance)
+    wrong, exempted = (x.reshape(len(got), -1).sum(1).double() for x in (differs & ~exempt, exempt))
+    return torch.stack([wrong, wrong, wrong, exempted], 1)
 
 
 def read(stats: Tensor, expected: Expected) -> Measured:

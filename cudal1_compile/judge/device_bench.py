@@ -111,6 +111,12 @@ class DeviceBench:
         verdicts |= self._check_and_measure(program, ready, seed)
         return [verdicts[i] for i in range(len(candidates))]
 
+    def baselines(self, program: Program, seed: int) -> Verdict:
+        """aten as the candidate, Inductor as the baseline."""
+        self._prefetch.wait(program)
+        request = wire.baselines_request(program, derive_seed(seed, "finalists"))
+        return self._ask(request, 1, self.limits.finalists_s)[0]
+
     def close(self) -> None:
         self._prefetch.close()
         self._pool.shutdown(cancel_futures=True)

@@ -25,7 +25,7 @@ from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, make_inputs
 from cudal1_compile.judge.kept import keeps_float32, widened
 from cudal1_compile.judge.named import NAMED, foreign_numbers
-from cudal1_compile.judge.stacked import expect_stacked, stack
+from cudal1_compile.judge.stacked import expect_stacked, share_rules, stack
 from cudal1_compile.judge.vacuity import find_vacuous
 from cudal1_fx_passes.program import ITEM_BYTES, Axis, Literal, Program, Ref
 
@@ -160,19 +160,28 @@ def _case(
 def _expect_together(
     program: Program, made: Mapping[str, list[Tensor]], room_bytes: int, wide: Program | None = None
 ) -> dict[str, list[Expected]]:
-    """Expectations of the distributions that share the rules of an error bound, where there is room.
+    """Expectations of several distributions from one run of the oracle, where there is room.
 
     wide: the program widened, for what kernels must give that keep float32.
     """
     found: dict[str, list[Expected]] = {}
-    for coherent in (False, True):
-        group = [n for n in made if (n in COHERENT) == coherent and n != INTEGRAL]
+    for group in _groups(wide or program, list(made)):
         stacked = stack(wide or program, len(group)) if len(group) > 1 and program.inputs else None
         if stacked is None or 2 * oracle_bytes(stacked, {}) > room_bytes:  # a large case gains nothing
             continue
-        wanted = expect_stacked(stacked, [made[n] for n in group], coherent, program if wide else None)
+        coherent, integral = [n in COHERENT for n in group], [n == INTEGRAL for n in group]
+        kept = program if wide else None
+        wanted = expect_stacked(stacked, [made[n] for n in group], coherent, integral, kept)
         found |= dict(zip(group, wanted, strict=True))
     return found
+
+
+def _groups(program: Program, names: Sequence[str]) -> list[list[str]]:
+    """Names of distributions that may share a run: all, or those of the same rules."""
+    if (pair := stack(program, 2)) is not None and share_rules(pair):
+        return [list(names)]
+    rules = {(n in COHERENT, n == INTEGRAL) for n in names}
+    return [[n for n in names if (n in COHERENT, n == INTEGRAL) == rule] for rule in sorted(rules)]
 
 
 def _kept_cases(program: Program, cases: Sequence[Case], room_bytes: int) -> tuple[Case, ...]:

@@ -118,6 +118,9 @@ class HostBench:
         fresh = derive_seed(seed, "finalists")
         return list(self._pool.map(lambda c: self._try(program, c, fresh, thorough=True), candidates))
 
+    def baselines(self, program: Program, seed: int) -> Verdict:
+        return Rejected("time", "the host target has no clock")
+
     def close(self) -> None:
         self._pool.shutdown()
 

@@ -28,11 +28,13 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.textgate import RefusedText, check_text
 from cudal1_compile.judge.verdict import Rejected, Verdict
 from cudal1_compile.runtime.target import Target
+from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
 MIN_SCRATCH_LIMIT = 16 << 20  # bytes
 SCRATCH_FACTOR = 2  # of the bytes of all inputs and outputs
+LIBRARY_KINDS = (Kind.REDUCE, Kind.SCAN, Kind.DOT)  # of operations that aten has library code for
 GROWTH = 64  # of symbolic sizes: scratch may not grow faster than the tensors
 
 
@@ -52,6 +54,8 @@ class Bench(Protocol):
     def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]: ...
 
     def try_finalists(self, program: Program, candidates: Sequence[Candidate], seed: int) -> list[Verdict]: ...
+
+    def baselines(self, program: Program, seed: int) -> Verdict: ...
 
     def close(self) -> None: ...
 
@@ -125,6 +129,12 @@ class Judge:
         ready = [c for c in checked if isinstance(c, Candidate)]
         verdicts = iter(self._bench.try_finalists(program, ready, self._seed) if ready else [])
         return [c if isinstance(c, Rejected) else next(verdicts) for c in checked]
+
+    def baselines(self, program: Program) -> Verdict:
+        """aten as the candidate against Inductor, for a region without a kernel. Rejected: there is no answer."""
+        if not any(OPS[op.fn].kind in LIBRARY_KINDS for op in program.ops):
+            return Rejected("time", "only pointwise operations, which Inductor fuses and aten does not")
+        return self._bench.baselines(program, self._seed)
 
 
 def _read(program: Program, code: str) -> Candidate | Rejected:

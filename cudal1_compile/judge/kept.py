@@ -12,14 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.bounds import Bounded, bounded_outputs
-from cudal1_compile.judge.budget import KEPT_SAFETY, LARGEST, REFERENCE_FACTOR, UNIT
-from cudal1_compile.judge.compare import Expected, expected_of
+from cudal1_compile.judge.budget import KEPT_SAFETY, UNIT
+from cudal1_compile.judge.compare import Expected, expected_floats, expected_of
 from cudal1_fx_passes.evaluate import DTYPE_NAME, TORCH_DTYPE, evaluate
 from cudal1_fx_passes.program import FLOAT_DTYPES, Program
 
@@ -65,7 +66,7 @@ def expect_kept(
     native = evaluate(wide, exact, sizes)
     oracle = bounded_outputs(wide, exact, sizes, coherent, integral)
     return [
-        kept_of(out.name, program.output_dtype(out), n, o)
+        kept_of(out.name, program.output_dtype(out), n[None], o.of_one)[0]
         for out, n, o in zip(program.outputs, native, oracle, strict=True)
     ]
 
@@ -75,20 +76,14 @@ def in_float32(inputs: Sequence[Tensor]) -> list[Tensor]:
     return [x.float() if DTYPE_NAME[x.dtype] in HALF else x for x in inputs]
 
 
-def kept_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> Expected:
+def kept_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> list[Expected]:
     """As compare.expected_of. dtype: of the output itself; native, oracle: of the widened program."""
     if dtype not in FLOAT_DTYPES:
         return expected_of(name, dtype, native, oracle)
-    want, stored = oracle.value, native.to(TORCH_DTYPE[dtype])
-    special = ~(stored.isfinite() & (want.abs() <= LARGEST[dtype]))
-    nonfinite, any_special = torch.stack([(~stored.isfinite()).sum(), special.sum()]).tolist()
-    tolerance = REFERENCE_FACTOR * torch.where(special, 0.0, (native.double() - want).abs())
-    if oracle.error is not None:
-        tolerance = tolerance + KEPT_SAFETY * oracle.error
-    if dtype in HALF:
-        tolerance = tolerance + _half_ulp(want.abs() + tolerance, dtype)
-    other, share = stored if any_special else None, nonfinite / max(1, stored.numel())
-    return Expected(name, want, tolerance, other, share, rms_limit=1.0)  # the store's rounding alone may use 0.58
+    rounding = partial(_half_ulp, dtype=dtype) if dtype in HALF else None
+    stored = native.to(TORCH_DTYPE[dtype])
+    # the store's rounding alone may use 0.58 of the root mean square
+    return expected_floats(name, dtype, native, stored, oracle, KEPT_SAFETY, rounding, rms_limit=1.0)
 
 
 def _half_ulp(size: Tensor, dtype: str) -> Tensor:

@@ -3,6 +3,7 @@
     judge:     exam (cached) -> trial -> quick timing against aten
     finalists: fresh exam -> trial with repeats -> replays of a CUDA graph with new inputs
                -> aten, Inductor and all candidates timed together
+    baselines: aten and Inductor timed together, for a region that no candidate won
 
 A hang or a fault raises TrialStopped; the process is then useless and its parent replaces it. Everything runs
 on one stream that is not the default one. Builds happen in the parent; this module gets binaries.
@@ -50,6 +51,8 @@ log = logging.getLogger(__name__)
 
 MAX_REGIONS = 128
 OWN_BYTES = 2 << 30  # flush buffer, baselines and the allocator's slack
+HELD_ELEMENTS = 1 << 21  # of results that wait for their comparison: about 150 MiB while it runs
+UNSTEADY = "the times vary too much between buckets; the device may be busy"
 QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
 
 
@@ -130,6 +133,12 @@ class DeviceSession:
             len(entrants), lambda: self._finalists(program, entrants, derive_seed(seed, "finalists"))
         )
 
+    def baselines(self, program: Program, seed: int) -> Verdict:
+        """aten as the candidate, Inductor as the baseline. Raises TrialStopped."""
+        seed = derive_seed(seed, "finalists")  # what was compiled for finalists is used again
+        (verdict,) = self._guarded(1, lambda: [self._baselines(program, seed)])
+        return verdict
+
     @contextlib.contextmanager
     def _counted(self, step: str) -> Iterator[None]:
         begin = time.monotonic()
@@ -192,6 +201,25 @@ class DeviceSession:
                 region.inductor = inductor_arm(program, region.timing_inputs(), calls, self.clock)
         return region.inductor
 
+    def _baselines(self, program: Program, seed: int) -> Verdict:
+        region = self._region(program, seed)
+        if not isinstance(region, _Region):
+            return region
+        aten = self._aten(program, region)
+        inductor = self._inductor(program, region, aten.arm.calls) if aten is not None else None
+        if aten is None or inductor is None:
+            return Rejected("time", f"{'aten' if aten is None else 'Inductor'} has no CUDA graph of this region")
+        arms = [inductor.arm, aten.arm]
+        with self._counted("baselines"):
+            rounds = self.clock.rounds_for(arms, self.limits.final_ms * len(arms), self._rng)
+            inductor_us, aten_us = self.clock.measure(arms, rounds, self._rng)
+        found = compare_times(inductor_us, aten_us)
+        if not isinstance(found, Speedup):
+            return Deferred(UNSTEADY)
+        us = found.candidate_us
+        timing = Timing(us, us, found.baseline_us, found.value, found.lower_bound, found.rounds, final=True)
+        return Accepted(Proof(self.target.key, "exact", (), seed, timing, None, self.versions))
+
     # one candidate
 
     def _judge(self, program: Program, entrant: Entrant, seed: int, timed: bool) -> Verdict:
@@ -217,7 +245,7 @@ class DeviceSession:
                 raise
             return Rejected("build", f"the kernel cannot be loaded: {error}")
         runner = KernelRunner(program, kernel, self.clock, self.limits.verify_s)
-        trial = Trial(region.exam.of(entrant.candidate), entrant.candidate, runner, self.device)
+        trial = Trial(region.exam.of(entrant.candidate), entrant.candidate, runner, self.device, HELD_ELEMENTS)
         try:
             found = trial.verify(repeats)
         except LaunchError as error:
@@ -331,7 +359,7 @@ class DeviceSession:
         found = [compare_times(b, candidate_us) for b in baselines]
         steady = [f for f in found if isinstance(f, Speedup)]
         if len(steady) < len(found):
-            return Deferred("the times vary too much between buckets; the device may be busy")
+            return Deferred(UNSTEADY)
         worst = min(steady, key=lambda f: f.value)
         timing = Timing(
             candidate_us=worst.candidate_us,

@@ -13,11 +13,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.bounds import Bounded, bounded_outputs
+from cudal1_compile.judge.bounds import bounded_outputs
+from cudal1_compile.judge.budget import Rule
 from cudal1_compile.judge.compare import Expected, expected_of
 from cudal1_compile.judge.kept import in_float32, kept_of
 from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.program import MAX_DIMS, Axis, Op, Program, Ref
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import FLOAT_DTYPES, MAX_DIMS, Axis, Op, Program, Ref
 
 CASES = "cases"  # the axis along which cases are stacked
 
@@ -41,27 +43,40 @@ def stack(program: Program, count: int) -> Program | None:
 
 
 def expect_stacked(
-    stacked: Program, cases: Sequence[Sequence[Tensor]], coherent: bool, kept: Program | None = None
+    stacked: Program,
+    cases: Sequence[Sequence[Tensor]],
+    coherent: Sequence[bool],
+    integral: Sequence[bool],
+    kept: Program | None = None,
 ) -> list[list[Expected]]:
-    """As compare.expect for the inputs of each case, at the example's sizes.
+    """As compare.expect for the inputs of each case, at the example's sizes; coherent, integral: of each case.
 
     kept: the program itself, where what is stacked is that program widened; then as kept.expect_kept.
     """
     inputs = [torch.stack(list(same)) for same in zip(*cases, strict=True)]
     inputs = inputs if kept is None else in_float32(inputs)
     native = evaluate(stacked, inputs)
-    oracle = bounded_outputs(stacked, inputs, None, coherent)
+    oracle = bounded_outputs(stacked, inputs, None, _rule(coherent, inputs[0]), _rule(integral, inputs[0]))
     conclude = expected_of if kept is None else kept_of
     dtypes = [(kept or stacked).output_dtype(o) for o in stacked.outputs]
-    found: list[list[Expected]] = []
-    for i in range(len(cases)):
-        found.append([])
-        for out, dtype, n, o in zip(stacked.outputs, dtypes, native, oracle, strict=True):
-            at = i if CASES in out.axes else ...
-            error = None if o.error is None else o.error[at].clone()
-            one = Bounded(o.value[at].clone(), error)
-            found[-1].append(conclude(out.name, dtype, n[at].clone(), one))
-    return found
+    columns = []
+    for out, dtype, n, o in zip(stacked.outputs, dtypes, native, oracle, strict=True):
+        if CASES not in out.axes:  # no input in it: the same for all cases
+            columns.append(conclude(out.name, dtype, n[None], o.of_one) * len(cases))
+        else:
+            columns.append(conclude(out.name, dtype, n, o))
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def share_rules(stacked: Program) -> bool:
+    """Whether cases of different rules of the error bound may be stacked: every rounded value has their axis."""
+    exact = (Kind.IOTA, Kind.POINTWISE)
+    return all(CASES in o.axes for o in stacked.ops if o.dtype in FLOAT_DTYPES or OPS[o.fn].kind not in exact)
+
+
+def _rule(cases: Sequence[bool], like: Tensor) -> Rule:
+    """One for all where all agree."""
+    return cases[0] if len(set(cases)) == 1 else torch.tensor(cases, device=like.device)
 
 
 def _reads(op: Op) -> set[str]:

@@ -28,7 +28,7 @@ from cudal1_compile.judge.arena import (
     scratch_specs,
     side_by_side,
 )
-from cudal1_compile.judge.cases import Case
+from cudal1_compile.judge.cases import Case, measure_together
 from cudal1_compile.judge.exam import Exam
 from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_fx_passes.program import Program
@@ -101,30 +101,52 @@ class BufferSet:
 class Trial:
     """The buffers of one candidate, and the verification that runs over them."""
 
-    def __init__(self, exam: Exam, candidate: Candidate, runner: Runner, device: torch.device) -> None:
+    def __init__(
+        self, exam: Exam, candidate: Candidate, runner: Runner, device: torch.device, held_elements: int = 0
+    ) -> None:
+        """held_elements: of results that are kept and compared together; 0: each is compared at once."""
         self.exam = exam
         self.candidate = candidate
         self.runner = runner
         self.device = device
+        self._held_elements = held_elements
         self._sets: list[BufferSet | None] = [None, None]
 
     def verify(self, repeats: int = 1) -> Right | Wrong:
         """Runs every case; `repeats` further runs of the first one look for races. Raises TrialStopped."""
         first, *others = self.exam.cases
         errors: dict[str, float] = {}
+        seen: list[Seen] = []
         pending: tuple[Case, BufferSet] | None = None
         cases = [first] * (1 + repeats) + others
         for turn, case in enumerate(cases):
             buffers = self._launch(case, turn, _layout(turn, len(cases)))
             # queued behind a launch that had the chance to spoil it: one wait serves both
-            figures = look(*pending) if pending is not None else None
+            last = look(*pending, self._held_elements) if pending is not None else None
             self.runner.wait()
-            if pending is not None and figures is not None and (reason := _refusal(*pending, figures, errors)):
-                return Wrong(reason)
+            if last is not None:
+                seen.append(last)
+                if reason := last.damage() or self._compare(seen, errors):
+                    return Wrong(reason)
             pending = (case, buffers)
         assert pending is not None
-        reason = _refusal(*pending, look(*pending), errors)
+        last = look(*pending, self._held_elements)
+        reason = last.damage() or compare([*seen, last], errors)
         return Wrong(reason) if reason else Right(tuple(errors.items()))
+
+    def _compare(self, seen: list[Seen], errors: dict[str, float]) -> str | None:
+        """Compares and forgets what was seen, unless it may wait for others.
+
+        Not the first result, nor one of other sizes: a kernel that is wrong there is not launched on and on,
+        out of its bounds perhaps. Nor one of a large case, whose memory is needed.
+        """
+        case = seen[-1].case
+        waits = errors and not case.sizes and case.expected is not None
+        if waits and sum(s.elements for s in seen) < self._held_elements:
+            return None
+        reason = compare(seen, errors)
+        seen.clear()
+        return reason
 
     def timing_cases(self) -> list[Case]:
         """Up to two cases of the example's sizes; the calls of a timed graph take turns with them."""
@@ -168,29 +190,22 @@ def _layout(turn: int, turns: int) -> Layout:
     return "skewed" if turn % 2 else "aligned"
 
 
-def look(case: Case, buffers: BufferSet) -> Tensor:
-    """What was touched that is not the candidate's own, and the figures of its result; on the device, unread."""
-    flags = torch.stack(
-        [
-            buffers.written.damaged(),
-            buffers.inputs.differs_from_image(case.image),
-            invalid_bools(buffers.outputs),
-        ]
-    )
-    figures = [] if case.expected is None else [case.measure(buffers.outputs).flatten()]
-    return torch.cat([flags.double(), *figures])
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a launch left behind."""
 
+    case: Case
+    flags: Tensor  # one a kind of damage, on the device, unread
+    outputs: Sequence[Tensor]
 
-def _refusal(case: Case, buffers: BufferSet, looked: Tensor, errors: dict[str, float]) -> str | None:
-    """Reads what `look` saw, once, and notes the error."""
-    read = looked.cpu()
-    damage = [reason for changed, reason in zip(read.tolist(), _DAMAGE, strict=False) if changed]
-    if damage:
-        return f"{damage[0]} (inputs: {case.name})"
-    figures = read[len(_DAMAGE) :].view(len(buffers.outputs), -1)
-    found = case.verdict(figures, buffers.outputs)
-    errors[case.name] = max(found.worst, errors.get(case.name, 0.0))
-    return found.refusal
+    @property
+    def elements(self) -> int:
+        return sum(x.numel() for x in self.outputs)
+
+    def damage(self) -> str | None:
+        """Read after every launch: a candidate that writes where it may not is not launched again."""
+        found = [reason for changed, reason in zip(self.flags.tolist(), _DAMAGE, strict=True) if changed]
+        return f"{found[0]} (inputs: {self.case.name})" if found else None
 
 
 _DAMAGE = (
@@ -198,3 +213,22 @@ _DAMAGE = (
     "the kernel writes into an input, or next to one",
     "a bool output holds a byte that is neither 0 nor 1",
 )
+
+
+def look(case: Case, buffers: BufferSet, held_elements: int) -> Seen:
+    """Results of less than so many elements are copied: the memory may serve a launch before they are compared."""
+    damage = buffers.written.damaged(), buffers.inputs.differs_from_image(case.image)
+    flags = torch.stack([*damage, invalid_bools(buffers.outputs)])
+    held = sum(x.numel() for x in buffers.outputs) < held_elements and case.expected is not None
+    return Seen(case, flags, [x.clone() for x in buffers.outputs] if held else buffers.outputs)
+
+
+def compare(seen: Sequence[Seen], errors: dict[str, float]) -> str | None:
+    """Why the first wrong one of these results refuses the candidate; notes the errors of the others."""
+    measured = measure_together([(s.case, s.outputs) for s in seen]).cpu()  # the one synchronisation
+    for one, figures in zip(seen, measured, strict=True):
+        found = one.case.verdict(figures, one.outputs)
+        errors[one.case.name] = max(found.worst, errors.get(one.case.name, 0.0))
+        if found.refusal:
+            return found.refusal
+    return None

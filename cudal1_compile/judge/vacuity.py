@@ -7,14 +7,14 @@ about any candidate; it runs once for a region.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from cudal1_compile.judge.cases import Case
-from cudal1_compile.judge.compare import Expected, measure, read, refusal
+from cudal1_compile.judge.compare import Expected, measure_all, read, refusal
 from cudal1_fx_passes.evaluate import DTYPE_NAME
 from cudal1_fx_passes.program import Output, Program, Ref
 
@@ -48,10 +48,9 @@ def _passing(program: Program, out: Output, cases: Sequence[Case], wanted: Seque
     for i, (case, expected) in enumerate(zip(cases, wanted, strict=True)):
         if expected.want.numel() == 0:
             continue
-        for name, got in _stand_ins(program, out, case, expected, wanted[(i + 1) % len(wanted)]):
-            seen.add(name)
-            if name not in refused and _refused(got, expected):
-                refused.add(name)
+        stand_ins = dict(_stand_ins(program, out, case, expected, wanted[(i + 1) % len(wanted)]))
+        seen |= stand_ins.keys()
+        refused |= _refused(stand_ins, expected)
         if seen == refused:
             break
     return seen - refused
@@ -66,10 +65,12 @@ def _view(case: Case) -> list[Expected]:
     return [want for _, want in case.compared_slice(empty, start, stop)]
 
 
-def _refused(got: Tensor, expected: Expected) -> bool:
-    found = read(measure(got, expected), expected)
+def _refused(stand_ins: Mapping[str, Tensor], expected: Expected) -> set[str]:
+    """Names of those that one case refuses, in one reading."""
+    figures = measure_all(torch.stack(list(stand_ins.values())), expected).cpu()
+    found = {name: (got, read(row, expected)) for (name, got), row in zip(stand_ins.items(), figures, strict=True)}
     # a wrong element is enough: to name it would synchronise with the device several times
-    return found.wrong > 0 or refusal(found, got, expected) is not None
+    return {name for name, (got, m) in found.items() if m.wrong > 0 or refusal(m, got, expected) is not None}
 
 
 def _stand_ins(

@@ -3,6 +3,7 @@
     start {device, limits, fraction}                  -> ready {versions, no_network, ...}
     judge {program, code, binary, seed, timed}        -> verdicts [one]
     finalists {program, entrants, seed}               -> verdicts [one an entrant]
+    baselines {program, seed}                         -> verdicts [one, on aten against Inductor]
     compile {program, device}                         -> {} | {why_not}; needs no start and no CUDA context
 
 A reply with `fatal` is the worker's last one: its device context is spoilt. This module turns binaries and
@@ -48,6 +49,10 @@ def finalists_request(program: Program, entrants: Sequence[tuple[Candidate, Bina
         "entrants": [entrant_message(c, b) for c, b in entrants],
         "seed": seed,
     }
+
+
+def baselines_request(program: Program, seed: int) -> Message:
+    return {"op": "baselines", "program": print_program(program), "seed": seed}
 
 
 def compile_request(program: Program, device: str) -> Message:

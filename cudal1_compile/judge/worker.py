@@ -60,7 +60,7 @@ class _Server:
         """The reply, and whether it is the last one."""
         begin = time.monotonic()
         request = self._wire.decode(line)
-        count = len(request.get("entrants", ()))
+        count = len(request.get("entrants", (None,)))  # verdicts of a reply
         try:
             reply = self._dispatch(request)
         except self._stopped as stopped:
@@ -88,10 +88,13 @@ class _Server:
             return self._compile(request)
         if self._session is None:
             raise ValueError("a request before start")
-        program = wire.read_program(request)
-        entrants = [self._session_module.Entrant(*wire.read_entrant(e, program)) for e in request["entrants"]]
-        seed = request["seed"]
-        if request["op"] == "judge":
+        program, seed = wire.read_program(request), request["seed"]
+        entrants = [
+            self._session_module.Entrant(*wire.read_entrant(e, program)) for e in request.get("entrants", ())
+        ]
+        if request["op"] == "baselines":
+            found = [self._session.baselines(program, seed)]
+        elif request["op"] == "judge":
             found = [self._session.judge(program, entrants[0], seed, request["timed"])]
         else:
             found = self._session.finalists(program, entrants, seed)

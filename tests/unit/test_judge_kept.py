@@ -85,7 +85,7 @@ def test_every_case_tells_float32_from_a_value_a_little_off(dtype: str, factor: 
 
 def test_what_overflows_is_infinite_and_nothing_else() -> None:
     native, oracle = torch.tensor([torch.inf, 1.0]), torch.tensor([1e200, 1.0], dtype=torch.float64)
-    wanted = kept_of("out0", "bf16", native, Bounded(oracle, None))
+    wanted = kept_of("out0", "bf16", native[None], Bounded(oracle, None).of_one)[0]
     assert not refused(torch.tensor([torch.inf, 1.0], dtype=torch.bfloat16), wanted)
     assert refused(torch.tensor([3e38, 1.0], dtype=torch.bfloat16), wanted)
     assert refused(torch.tensor([torch.inf, 1.01], dtype=torch.bfloat16), wanted)
