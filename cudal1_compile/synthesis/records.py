@@ -30,7 +30,7 @@ NO_WIN: EntryStatus = "no_win"
 KERNELS = "kernels"  # in an entry's versions: what each kernel of its image takes
 
 
-DEVICE_HEADERS = ("cudal1.cuh", "product.cuh", "product_pipe.cuh", "product_patch.cuh")
+DEVICE_HEADERS = ("cudal1.cuh", "product.cuh", "product_pipe.cuh", "product_patch.cuh", "product_wide.cuh")
 HEADERS = {"cuda": DEVICE_HEADERS, "host": ("host.h", *DEVICE_HEADERS)}
 
 
