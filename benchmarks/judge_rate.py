@@ -41,16 +41,24 @@ GATES = {
     "1 text": ("text",),
     "2 builds waited for": ("waited for builds",),
     "3 exam, vacuity": ("exam",),
+    "4-5 kernel loaded, unloaded": ("load",),
     "4-5 trial": ("trial",),
-    "quick timing": ("aten", "quick"),
+    "quick: aten's graph": ("aten",),
+    "quick: candidate's graph": ("capture",),
+    "quick: timing": ("quick",),
+    "quick: timed results compared": ("timed results",),
 }
 FINAL_GATES = {
     "3 exam, fresh": ("exam",),
-    "5 trial again, replays": ("final trial",),
+    "5 trial again": ("load", "trial"),
+    "5 replays with new inputs": ("replays",),
     "6 memory checks waited for": ("waited for memory checks", "compute-sanitizer"),
     "7-8 baselines": ("aten", "inductor", "waited for Inductor"),
-    "7-8 timing together": ("final timing",),
+    "7-8 timing together": ("capture", "final timing"),
 }
+# of the process that owns the judge
+OUTSIDE = ("text", "waited for builds", "waited for memory checks", "waited for Inductor", "compute-sanitizer")
+DEVICE = ", device"  # ends the name of a step's waits for the device, which its own seconds hold too
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +143,7 @@ def _run_teachers(
 ) -> None:
     tasks = _teacher_tasks(arguments.programs, arguments.variants, arguments.seed, small=arguments.dry)
     judge.judge_tasks(tasks[:1])  # the worker is up and warm before the clock starts
-    before = judge.spent_s
-    begin = time.monotonic()
-    verdicts = judge.judge_tasks(tasks)
-    seconds = time.monotonic() - begin
-    detail["teacher_seconds_by_step"] = _grown(judge, before)
-    detail["teacher_gates"] = _gates(GATES, detail["teacher_seconds_by_step"], len(tasks), seconds)
+    verdicts, seconds, detail["teacher_gates"] = _judge_all(judge, tasks)
     stages = Counter(v.stage if isinstance(v, Rejected) else type(v).__name__.lower() for v in verdicts)
     refusals = [
         Refusal(print_program(p), code, v.stage, v.reason)
@@ -168,14 +171,23 @@ def _run_small(
 ) -> None:
     """The rate on small regions, where the judge's own overhead shows."""
     tasks = _teacher_tasks(arguments.programs // 2, arguments.variants, arguments.seed + 1, small=True)
-    before = judge.spent_s
-    begin = time.monotonic()
-    judge.judge_tasks(tasks)
-    seconds = time.monotonic() - begin
+    _, seconds, detail["small_gates"] = _judge_all(judge, tasks)
     summary["candidates_per_second_small"] = round(len(tasks) / seconds, 1)
-    detail["small_seconds_by_step"] = _grown(judge, before)
-    detail["small_gates"] = _gates(GATES, detail["small_seconds_by_step"], len(tasks), seconds)
     detail["small_candidates"] = len(tasks)
+
+
+def _judge_all(
+    judge: Judge, tasks: list[tuple[Program, str]]
+) -> tuple[list[Verdict], float, dict[str, dict[str, float]]]:
+    """Verdicts, seconds, and what each gate cost; the last row lies within and beside the others."""
+    before, cpu_s = judge.spent_s, time.process_time()
+    begin = time.monotonic()
+    verdicts = judge.judge_tasks(tasks)
+    seconds = time.monotonic() - begin
+    cpu_s = time.process_time() - cpu_s
+    gates = _gates(GATES, _grown(judge, before), len(tasks), seconds)
+    gates["CPU of the judge's own process"] = _cost(cpu_s, 0.0, len(tasks), seconds)
+    return verdicts, seconds, gates
 
 
 def _teacher_tasks(programs: int, variants: int, seed: int, small: bool) -> list[tuple[Program, str]]:
@@ -234,23 +246,25 @@ def _grown(judge: Judge, before: dict[str, float]) -> dict[str, float]:
 def _gates(
     gates: dict[str, tuple[str, ...]], spent_s: dict[str, float], candidates: int, seconds: float
 ) -> dict[str, dict[str, float]]:
-    """What each gate costs a candidate, and its share of the whole time."""
+    """What each gate costs a candidate, the part of it that waits for the device, and its share of the whole."""
     took = {gate: sum(spent_s.get(step, 0.0) for step in steps) for gate, steps in gates.items()}
-    outside = ("text", "waited for builds", "waited for memory checks", "waited for Inductor", "compute-sanitizer")
-    own = sum(s for step, s in spent_s.items() if step not in (*outside, "worker", "worker starts"))
-    took["protocol"] = max(0.0, spent_s.get("worker", 0.0) - own)
-    took["worker starts"] = spent_s.get("worker starts", 0.0)
+    waited = {gate: sum(spent_s.get(step + DEVICE, 0.0) for step in steps) for gate, steps in gates.items()}
+    within = {k: s for k, s in spent_s.items() if not k.endswith(DEVICE) and k not in OUTSIDE}
+    worker, starts = within.pop("worker", 0.0), within.pop("worker starts", 0.0)
+    took |= {"protocol": max(0.0, worker - sum(within.values())), "worker starts": starts}
     took["the rest"] = max(0.0, seconds - sum(took.values()))
-    return {
-        gate: {"ms_a_candidate": round(1e3 * s / max(1, candidates), 3), "share": round(s / seconds, 3)}
-        for gate, s in took.items()
-    }
+    return {gate: _cost(s, waited.get(gate, 0.0), candidates, seconds) for gate, s in took.items()}
+
+
+def _cost(spent_s: float, device_s: float, candidates: int, seconds: float) -> dict[str, float]:
+    spent_ms, device_ms = (round(1e3 * s / max(1, candidates), 3) for s in (spent_s, device_s))
+    return {"ms_a_candidate": spent_ms, "device_ms": device_ms, "share": round(spent_s / seconds, 3)}
 
 
 def _print_gates(title: str, gates: dict[str, dict[str, float]]) -> None:
-    print(f"\n{title:32s} ms a candidate   share")
+    print(f"\n{title:32s} ms a candidate   of it device   share")
     for gate, cost in gates.items():
-        print(f"{gate:32s} {cost['ms_a_candidate']:14.2f} {cost['share']:7.1%}")
+        print(f"{gate:32s} {cost['ms_a_candidate']:14.2f} {cost['device_ms']:14.2f} {cost['share']:7.1%}")
 
 
 def _refuses_result(verdict: Verdict) -> bool:

@@ -61,6 +61,7 @@ class Clock:
         self._pool = torch.cuda.graph_pool_handle()
         self._keeper = self.capture(lambda _: self._flush[:1].zero_(), 1)
         self.bytes_per_us = self._bandwidth()
+        self.waited_s = 0.0  # in `wait`, since the clock was made
 
     @property
     def stream_handle(self) -> int:
@@ -107,6 +108,8 @@ class Clock:
             if wants_memory(error):
                 raise
             raise TrialStopped(f"the kernel faulted: {str(error).splitlines()[0]}") from None
+        finally:
+            self.waited_s += time.monotonic() - begin
 
     def measure(
         self, arms: Sequence[Arm], rounds: int, rng: random.Random, limit_s: float = 10.0

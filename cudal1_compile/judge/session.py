@@ -69,6 +69,7 @@ class _Region:
     """What is made once for a region: its exam, and its baselines on first use."""
 
     exam: Exam
+    moved_bytes: int  # that any correct kernel must move
     aten: BaselineArm | None = None
     tried_aten: bool = False
     inductor: BaselineArm | None = None
@@ -141,11 +142,12 @@ class DeviceSession:
 
     @contextlib.contextmanager
     def _counted(self, step: str) -> Iterator[None]:
-        begin = time.monotonic()
+        begin, waited_s = time.monotonic(), self.clock.waited_s
         try:
             yield
         finally:
             self.spent_s[step] += time.monotonic() - begin
+            self.spent_s[f"{step}, device"] += self.clock.waited_s - waited_s
 
     def _guarded(self, count: int, work: Callable[[], list[Verdict]]) -> list[Verdict]:
         with self.clock.active(), torch.no_grad():
@@ -168,7 +170,7 @@ class DeviceSession:
                 exam = prepare_exam(program, seed, self.device, self._room(), self.limits.distributions or None)
             if isinstance(exam, NoRoom):
                 return Deferred(exam.reason)
-            found = exam if isinstance(exam, Unverifiable) else _Region(exam)
+            found = exam if isinstance(exam, Unverifiable) else _Region(exam, bytes_moved(program))
             self._regions[key] = found
             self._evict()
         self._regions.move_to_end(key)
@@ -226,28 +228,30 @@ class DeviceSession:
         region = self._region(program, seed)
         if not isinstance(region, _Region):
             return region
-        with self._counted("trial"):
-            found = self._trial(program, region, entrant, repeats=1)
+        found = self._trial(program, region, entrant, repeats=1)
         if isinstance(found, Rejected):
             return found
         try:
-            with self._counted("quick"):
-                timing = self._quick(program, region, found) if timed else None
+            timing = self._quick(program, region, found) if timed else None
         finally:
-            found.kernel.close()
+            with self._counted("load"):
+                found.kernel.close()
         return timing if isinstance(timing, Rejected) else self._accept(found, seed, timing)
 
     def _trial(self, program: Program, region: _Region, entrant: Entrant, repeats: int) -> _Final | Rejected:
         try:
-            kernel = load(program, entrant.candidate, entrant.binary, self.device.index or 0)
+            with self._counted("load"):
+                kernel = load(program, entrant.candidate, entrant.binary, self.device.index or 0)
         except LaunchError as error:
             if wants_memory(error):
                 raise
             return Rejected("build", f"the kernel cannot be loaded: {error}")
         runner = KernelRunner(program, kernel, self.clock, self.limits.verify_s)
-        trial = Trial(region.exam.of(entrant.candidate), entrant.candidate, runner, self.device, HELD_ELEMENTS)
         try:
-            found = trial.verify(repeats)
+            with self._counted("trial"):
+                exam = region.exam.of(entrant.candidate)
+                trial = Trial(exam, entrant.candidate, runner, self.device, HELD_ELEMENTS)
+                found = trial.verify(repeats)
         except LaunchError as error:
             kernel.close()
             if wants_memory(error):
@@ -265,11 +269,15 @@ class DeviceSession:
         aten = self._aten(program, region)
         if aten is None:
             return None
-        arm = candidate_arm("candidate", program, final.runner, final.trial, aten.arm.calls, self.clock)
+        with self._counted("capture"):
+            arm = candidate_arm("candidate", program, final.runner, final.trial, aten.arm.calls, self.clock)
         arms = [aten.arm, arm.arm]
-        rounds = self.clock.rounds_for(arms, self.limits.quick_ms, self._rng)
-        aten_us, candidate_us = self.clock.measure(arms, rounds, self._rng)
-        if (refused := self._time_refusal(program, arm, candidate_us)) is not None:
+        with self._counted("quick"):
+            rounds = self.clock.rounds_for(arms, self.limits.quick_ms, self._rng)
+            aten_us, candidate_us = self.clock.measure(arms, rounds, self._rng)
+        with self._counted("timed results"):
+            refused = self._time_refusal(region, arm, candidate_us)
+        if refused is not None:
             return refused
         found = compare_times(aten_us, candidate_us, QUICK_VARIANCE)
         assert isinstance(found, Speedup)
@@ -277,11 +285,11 @@ class DeviceSession:
             found.candidate_us, found.baseline_us, None, found.value, found.lower_bound, found.rounds, final=False
         )
 
-    def _time_refusal(self, program: Program, arm: CandidateArm, times_us: Sequence[float]) -> Rejected | None:
+    def _time_refusal(self, region: _Region, arm: CandidateArm, times_us: Sequence[float]) -> Rejected | None:
         """A wrong result of a timed call, or a time that cannot be."""
         if (reason := arm.wrong_result()) is not None:
             return Rejected("time", reason)
-        floor_us = self.clock.floor_us(bytes_moved(program))
+        floor_us = self.clock.floor_us(region.moved_bytes)
         fastest_us = min(times_us)
         if fastest_us < floor_us:
             return Rejected(
@@ -299,13 +307,14 @@ class DeviceSession:
         finals: dict[int, _Final] = {}
         try:
             for i, entrant in enumerate(entrants):
-                with self._counted("final trial"):
-                    found = self._trial(program, region, entrant, self.limits.finalist_repeats)
+                found = self._trial(program, region, entrant, self.limits.finalist_repeats)
                 if isinstance(found, Rejected):
                     verdicts[i] = found
                     continue
                 finals[i] = found
-                if (reason := self._replays(found)) is not None:
+                with self._counted("replays"):
+                    reason = self._replays(found)
+                if reason is not None:
                     verdicts[i] = Rejected("verify", reason)
             timed = {i: f for i, f in finals.items() if i not in verdicts}
             verdicts |= self._final_timing(program, region, timed, seed) if timed else {}
@@ -340,16 +349,17 @@ class DeviceSession:
         calls = aten.arm.calls
         inductor = self._inductor(program, region, calls)
         baselines = [aten.arm] if inductor is None else [aten.arm, inductor.arm]
-        rivals = {
-            i: candidate_arm(str(i), program, f.runner, f.trial, calls, self.clock) for i, f in finals.items()
-        }
+        with self._counted("capture"):
+            rivals = {
+                i: candidate_arm(str(i), program, f.runner, f.trial, calls, self.clock) for i, f in finals.items()
+            }
         arms = [*baselines, *(r.arm for r in rivals.values())]
         with self._counted("final timing"):
             rounds = self.clock.rounds_for(arms, self.limits.final_ms * len(arms), self._rng)
             times = self.clock.measure(arms, rounds, self._rng)
         verdicts: dict[int, Verdict] = {}
         for (i, rival), candidate_us in zip(rivals.items(), times[len(baselines) :], strict=True):
-            refused = self._time_refusal(program, rival, candidate_us)
+            refused = self._time_refusal(region, rival, candidate_us)
             verdicts[i] = refused or self._decide(finals[i], times[: len(baselines)], candidate_us, seed)
         return verdicts
 

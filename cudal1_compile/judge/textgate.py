@@ -131,12 +131,14 @@ def strip_comments(code: str) -> str:
 def _hidden_character(code: str) -> str | None:
     """The first one that shows as nothing, turns the text around it, or is half of a surrogate pair."""
     kept = code.replace("\n", "").replace("\r", "").replace("\t", "")
+    if kept.isprintable():
+        return None
     found = next((c for c in kept if unicodedata.category(c) in ("Cc", "Cf", "Cs")), None)
     return None if found is None else f"U+{ord(found):04X}"
 
 
 def _characters(body: str) -> str | None:
-    if any(ord(c) > 126 or (ord(c) < 32 and c not in "\n\t") for c in body):
+    if re.search(r"[^\n\t -~]", body):
         return "only printable ASCII is allowed in code"
     if found := next((d for d in _DIGRAPHS if d in body), None):
         return f"{found!r}: tokens must be written out"
@@ -167,7 +169,7 @@ def _directives(body: str) -> str | None:
 
 
 def _words(body: str) -> str | None:
-    for token in _TOKEN.findall(body):
+    for token in dict.fromkeys(_TOKEN.findall(body)):
         if reason := _FORBIDDEN.get(token):
             return f"{token!r}: {reason}"
         if token == "##":

@@ -16,6 +16,7 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from cudal1_compile.candidate import Candidate, parse_candidate
@@ -76,7 +77,13 @@ def read_entrant(message: Message, program: Program) -> tuple[Candidate, Binary]
 
 
 def read_program(message: Message) -> Program:
-    return parse_program(message["program"])
+    return _parsed(message["program"])
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str) -> Program:
+    """Candidates of one program come one after the other."""
+    return parse_program(text)
 
 
 def read_limits(message: Message) -> Limits:

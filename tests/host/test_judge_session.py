@@ -46,6 +46,7 @@ class _FakeClock:
     device = torch.device("cpu")
     stream_handle = 0
     bytes_per_us = 1e9
+    waited_s = 0.0
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -242,3 +243,47 @@ def test_half_of_what_is_free_is_the_limit_of_a_trial(monkeypatch: pytest.Monkey
     assert "MiB are free" in verdict.reason
     monkeypatch.setattr(session.clock, "free_bytes", lambda: 1 << 30)
     assert isinstance(session.judge(program, entrant, seed=7), Accepted)
+
+
+# aten against Inductor
+
+
+class _ScriptedClock(_FakeClock):
+    """Arms take what the script says; `spread` makes the rounds of one arm differ."""
+
+    def __init__(self, us: dict[str, float], spread: float = 1.0) -> None:
+        self.us, self.spread = us, spread
+        self.measured: list[list[str]] = []
+
+    def measure(self, arms: Sequence[Arm], rounds: int, rng: random.Random) -> list[list[float]]:
+        self.measured.append([a.name for a in arms])
+        for arm in arms:
+            arm.graph.replay()
+        return [
+            [self.us[a.name] * (self.spread if a.name == "aten" and i % 2 else 1) for i in range(7)] for a in arms
+        ]
+
+
+def test_baselines_are_timed_together() -> None:
+    clock = _ScriptedClock({"aten": 10.0, "inductor": 16.0})
+    session = DeviceSession(HOST, cast(Clock, clock), Limits())
+    verdict = session.baselines(region("softmax"), seed=7)
+    assert isinstance(verdict, Accepted)
+    timing = verdict.proof.timing
+    assert timing is not None and clock.measured[-1] == ["inductor", "aten"]
+    assert (timing.aten_us, timing.inductor_us, timing.speedup, timing.final) == (10.0, 16.0, 1.6, True)
+    assert timing.lower_bound == pytest.approx(1.6)
+    session.clock = cast(Clock, _ScriptedClock({"aten": 10.0, "inductor": 16.0}, spread=1.3))
+    assert isinstance(session.baselines(region("softmax"), seed=7), Deferred)
+
+
+def test_baselines_that_cannot_be_timed() -> None:
+    session = DeviceSession(HOST, cast(Clock, _FakeClock()), Limits(inductor=False))
+    verdict = session.baselines(region("softmax"), seed=7)
+    assert verdict == Rejected("time", "Inductor has no CUDA graph of this region")
+
+
+def test_pointwise_regions_and_the_host_target_have_no_baselines_to_compare() -> None:
+    with Judge(HOST) as judge:
+        assert "pointwise" in str(judge.baselines(region("silu")))
+        assert "no clock" in str(judge.baselines(region("softmax")))
