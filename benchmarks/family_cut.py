@@ -16,14 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_leaves
+from torch import Tensor
 
 from benchmarks.family_cases import Case, product_cases
 from benchmarks.family_reductions import reduction_cases
 from benchmarks.family_rows import row_cases
-from cudal1_fx_passes.capture import capture_graphs
+from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.partition import PartitionConfig, Region, partition
@@ -52,7 +50,7 @@ def cut(case: Case) -> str:
     regions: list[Region] = []
     for graph in graphs:
         if graph.kind == case.direction:
-            _take_for_cuda(graph.gm.graph)
+            take_for_cuda(graph.gm.graph)
             regions += partition(graph.gm.graph, PartitionConfig(products=True)).regions
     if not regions:
         raise ValueError(f"{case.family}, {case.name}: its {case.direction} graph has no region")
@@ -62,13 +60,6 @@ def cut(case: Case) -> str:
 def _weight(region: Region) -> tuple[bool, int]:
     anchors = any(OPS[o.fn].kind in (Kind.DOT, Kind.SCAN) for o in region.program.ops)
     return anchors, region.bytes_moved
-
-
-def _take_for_cuda(graph: fx.Graph) -> None:
-    for node in graph.nodes:
-        for value in tree_leaves(node.meta.get("val")):
-            if isinstance(value, FakeTensor):
-                value.fake_device = torch.device("cuda", 0)
 
 
 def main(argv: list[str] | None = None) -> None:

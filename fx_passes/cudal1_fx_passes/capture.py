@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves
 
 Kind = Literal["inference", "forward", "backward"]
 
@@ -108,3 +110,11 @@ def copy_graph(graph: fx.GraphModule) -> fx.GraphModule:
         new.meta = copy.copy(old.meta)
     made.output(result)
     return fx.GraphModule(graph, made)
+
+
+def take_for_cuda(graph: fx.Graph) -> None:
+    """As if captured on a GPU, where torch's flags decide on TF32. Fake tensors only."""
+    for node in graph.nodes:
+        for value in tree_leaves(node.meta.get("val")):
+            if isinstance(value, FakeTensor):
+                value.fake_device = torch.device("cuda", 0)

@@ -72,7 +72,7 @@ def scored_of(book: ScoreBook, heldout: HeldOut) -> ScoredPrograms:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("data")
     write_heldout(build_heldout(None, 10), directory / "heldout.json")
-    texts = texts_for_tokenizer(RECIPE, read_heldout(directory / "heldout.json"))
+    texts = texts_for_tokenizer(RECIPE, directory)
     save_tokenizer(train_tokenizer(texts, 600), directory / "tokenizer")
     return directory
 

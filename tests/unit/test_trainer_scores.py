@@ -15,8 +15,18 @@ from cudal1_trainer.heldout import hold_out, write_heldout
 from cudal1_trainer.pairs import H100
 from cudal1_trainer.scorebook import TaskScore, VariantScore, read_lines, read_scores, score_files
 from cudal1_trainer.scored import write_again
-from cudal1_trainer.scores import STRUCTURE_SEED, Budget, Job, Tally, collect, drop_torn_line, make_program
-from cudal1_trainer.variants import WIDE_SEED, write_variants
+from cudal1_trainer.scores import (
+    KINDS,
+    PRODUCT_SEED,
+    Budget,
+    Job,
+    Tally,
+    collect,
+    drop_torn_line,
+    jobs_left,
+    make_program,
+)
+from cudal1_trainer.variants import write_variants
 from cudal1_trainer.workers import Finished, Lost
 
 
@@ -51,18 +61,11 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_a_run_is_written_and_read_back_as_training_data(data: Path, tmp_path: Path) -> None:
-    summary = _collect(data, tmp_path / "out", 6)
-    assert (summary["tasks"], summary["lost"]) == (6, 1)
+    summary = _collect(data, tmp_path / "out", 8)
+    assert (summary["tasks"], summary["lost"]) == (8, 1)
     book = read_scores(score_files(tmp_path / "out"))
     assert book is not None and book.facts == H100.facts()
-    assert sorted(t.seed for t in book.tasks) == [
-        0,
-        1,
-        WIDE_SEED,
-        WIDE_SEED + 1,
-        STRUCTURE_SEED,
-        STRUCTURE_SEED + 1,
-    ]
+    assert sorted(t.seed for t in book.tasks) == [first + i for first in KINDS.values() for i in (0, 1)]
     assert [v.failure for t in book.tasks if t.seed == 1 for v in t.variants if v.failure] == ["crash: hung"]
     scored = [write_again(t, hold_out(())) for t in book.tasks]
     assert all(s is not None for s in scored)
@@ -76,7 +79,12 @@ def test_a_second_run_measures_what_is_left(data: Path, tmp_path: Path) -> None:
     summary = _collect(data, tmp_path / "out", 2)
     assert (summary["tasks"], summary["before"]) == (2, 2)
     seeds = [line["seed"] for line in read_lines(tmp_path / "out" / "scores.jsonl") if "seed" in line]
-    assert sorted(seeds) == [0, 1, WIDE_SEED, STRUCTURE_SEED]
+    assert sorted(seeds) == list(KINDS.values())
+
+
+def test_some_kinds_are_measured_alone() -> None:
+    budget = Budget(1.0, 3, 4, kinds=("products",))
+    assert [j.seed for j in jobs_left([PRODUCT_SEED + 1], budget)] == [PRODUCT_SEED + i for i in (0, 2, 3)]
 
 
 def test_scores_of_another_gpu_are_refused(data: Path, tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from cudal1_trainer.corpus import texts_for_tokenizer
 from cudal1_trainer.heldout import build_heldout, read_heldout, write_heldout
 from cudal1_trainer.recipe import Recipe, load_recipe
 from cudal1_trainer.scorebook import score_files
-from cudal1_trainer.structures import read_structures
 from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
 
 log = logging.getLogger(__name__)
@@ -57,9 +56,7 @@ def make_tokenizer(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
     if directory.exists() and not fresh:
         log.info("tokenizer: kept")
         return
-    structures = read_structures(data / "structures.jsonl.gz")
-    texts = texts_for_tokenizer(recipe, read_heldout(data / "heldout.json"), structures)
-    tokenizer = train_tokenizer(texts, recipe.tokenizer.vocab)
+    tokenizer = train_tokenizer(texts_for_tokenizer(recipe, data), recipe.tokenizer.vocab)
     save_tokenizer(tokenizer, directory)
     log.info("tokenizer: %d tokens", len(tokenizer))
 

@@ -1,13 +1,14 @@
 """The corpus: an endless, reproducible stream of training pairs, laid out as batches.
 
 Fresh pairs come from programs x teachers, made on the fly: structures that the partitioner cut from random small
-models, varied (vary.py) and at new sizes (structures.py), and generated tasks, most of them widened to the breadth
-of real regions (widen.py). Their schedules are those that the prior takes for fast.
+models, varied (vary.py) and at new sizes (structures.py; with products, products.py), and generated tasks, most of
+them widened to the breadth of real regions (widen.py). Their schedules are those that the prior takes for fast.
 Measured pairs come from the score file, written out by scored.py: contrastive ones (a strictly faster third) and
 plain ones whose target is mostly among the fastest. Programs held out are skipped by fingerprint and by
 structure. Chunk c of the stream is a function of (recipe, data folder, c).
 
-The data folder:   heldout.json   tokenizer/   scores*.jsonl[.gz]   prior.npz   structures.jsonl.gz
+The data folder:   heldout.json   families.jsonl   tokenizer/   scores*.jsonl[.gz]   prior.npz
+                   structures.jsonl.gz   products.jsonl.gz
 
     python -m cudal1_trainer.corpus --recipe h100 --data trainer/data --pairs 2000     prints what the stream holds
 """
@@ -45,6 +46,7 @@ from cudal1_trainer.pairs import (
     plain_pair,
 )
 from cudal1_trainer.prior import Prior, load_prior
+from cudal1_trainer.products import draw_product
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scored import ScoredPrograms, read_scored, write_scored
 from cudal1_trainer.structures import read_structures, resize, with_sizes
@@ -69,6 +71,7 @@ class Source:
     scored: ScoredPrograms | None = None
     prior: Prior | None = None
     structures: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
 
     def draw(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         """One or a few pairs; at times none, where a task is held out or no teacher answers."""
@@ -92,9 +95,11 @@ class Source:
         return [(program, plain_pair(choose_facts(rng), program, r)) for r in self._replies(program, rng)]
 
     def program(self, rng: random.Random) -> Program:
-        """A structure cut from a small model, most varied, or a task, most of them widened, or a narrow one."""
+        """A structure cut from a small model, most varied; or a task, most of them widened, or a narrow one."""
         if self.recipe.family:
             return self._narrow(rng)
+        if self.recipe.products and self.products and rng.random() < self.recipe.products:
+            return draw_product(self.products, rng, self.recipe.varied)
         if self.structures and rng.random() < self.recipe.structures:
             found = parse_program(rng.choices(self.structures, cum_weights=self._structure_weights)[0])
             return resize(vary(found, rng) if rng.random() < self.recipe.varied else found, rng)
@@ -195,8 +200,8 @@ class CorpusMaker:
 @lru_cache(maxsize=1)
 def _load(recipe: Recipe, data: Path, written: Path | None, model: Path | None) -> tuple[Source, Language]:
     heldout, prior = read_heldout(data / "heldout.json"), load_prior(data / "prior.npz")
-    structures = read_structures(data / "structures.jsonl.gz")
-    return Source(recipe.data, heldout, read_scored(written), prior, structures), _language(data, model)
+    texts = (read_structures(data / name) for name in ("structures.jsonl.gz", "products.jsonl.gz"))
+    return Source(recipe.data, heldout, read_scored(written), prior, *texts), _language(data, model)
 
 
 def _language(data: Path, model: Path | None) -> Language:
@@ -222,9 +227,10 @@ def heldout_batches(recipe: Recipe, data: Path, model: Path | None = None, limit
     return pack(rows, recipe.train.tokens_per_step, rng) if rows else []
 
 
-def texts_for_tokenizer(recipe: Recipe, heldout: HeldOut, structures: tuple[str, ...] = ()) -> Iterator[str]:
+def texts_for_tokenizer(recipe: Recipe, data: Path) -> Iterator[str]:
     """Prompts and replies of `recipe.tokenizer.programs` fresh programs."""
-    source = Source(recipe.data, heldout, structures=structures)
+    texts = (read_structures(data / name) for name in ("structures.jsonl.gz", "products.jsonl.gz"))
+    source = Source(recipe.data, read_heldout(data / "heldout.json"), None, None, *texts)
     rng = random.Random(f"{recipe.seed} tokenizer")
     for _ in range(recipe.tokenizer.programs):
         for _, pair in source.draw(rng):

@@ -4,8 +4,8 @@
 (benchmarks/extract_regions.py writes them as JSON lines) and generated tasks from a seed range of their own.
 Corpus and scores skip every program whose fingerprint or relative (its text without sizes) occurs here, and every
 program with the structure (without sizes, literals and float widths) of a generated one. Of the families'
-benchmark (families.jsonl beside it, by benchmarks/family_cut.py) they skip the programs, not their structures:
-there what is held out are the shapes.
+benchmark (families.jsonl beside it, by benchmarks/family_cut.py) they skip the programs, and of those with a
+product every program that is one without sizes; of the others what is held out are the shapes.
 
     python -m cudal1_trainer.heldout --regions trainer/data/regions.jsonl --out trainer/data/heldout.json
     python -m cudal1_trainer.heldout --renew --out trainer/data/heldout.json    in a new canonical form
@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from cudal1_fx_passes.canonical import canonicalise, relative
+from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.tasks import structure
@@ -55,13 +56,15 @@ class HeldOut:
     relatives: frozenset[str]
     structures: frozenset[str]  # of the generated ones
     shapes: frozenset[str] = frozenset()  # fingerprints of the families' programs
+    products: frozenset[str] = frozenset()  # relatives of those with a product
 
     def holds(self, program: Program) -> bool:
         """Whether a canonical program, or one of its structure, is held out."""
         key = canonical_key(program)
         if key in self.fingerprints or key in self.shapes or structure(program) in self.structures:
             return True
-        return relative(program) in self.relatives
+        blind = relative(program)
+        return blind in self.relatives or blind in self.products
 
 
 def hold_out(programs: Iterable[HeldOutProgram]) -> HeldOut:
@@ -80,8 +83,14 @@ def read_heldout(path: Path) -> HeldOut:
     found = hold_out(HeldOutProgram(**item) for item in raw["programs"])
     families = path.with_name("families.jsonl")
     lines = families.read_text().splitlines() if families.is_file() else []
-    keys = (hashlib.sha256(json.loads(line)["text"].encode()).hexdigest() for line in lines)
-    return replace(found, shapes=frozenset(keys))
+    texts = [json.loads(line)["text"] for line in lines]
+    shapes = frozenset(hashlib.sha256(text.encode()).hexdigest() for text in texts)
+    products = frozenset(relative(p) for p in map(parse_program, texts) if has_product(p))
+    return replace(found, shapes=shapes, products=products)
+
+
+def has_product(program: Program) -> bool:
+    return any(OPS[op.fn].kind is Kind.DOT for op in program.ops)
 
 
 def write_heldout(heldout: HeldOut, path: Path) -> None:
@@ -131,7 +140,7 @@ def build_heldout(regions: Path | None, tasks: int) -> HeldOut:
 def renew(heldout: HeldOut) -> HeldOut:
     """The same programs in the same order, in today's canonical form."""
     renewed = hold_out(_entry(canonicalise(p.program), p.source, p.seed) for p in heldout.programs)
-    return replace(renewed, shapes=heldout.shapes)
+    return replace(renewed, shapes=heldout.shapes, products=heldout.products)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,6 +1,6 @@
 """Which schedule is likely fast for a program never measured: a small regression over the score file.
 
-    (program, schedule) -> some 40 numbers -> two hidden layers -> log of time over the program's geometric mean
+    (program, schedule) -> some 60 numbers -> two hidden layers -> log of time over the program's geometric mean
 
 Fresh training pairs take their targets by it, so that the model learns good schedules from far more programs than
 can be measured. It is fitted on the CPU in seconds, on nine tenths of the measured tasks; on the others it must
@@ -27,6 +27,7 @@ from torch import nn
 
 from cudal1_fx_passes.program import ITEM_BYTES, Program
 from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.product_features import describe_product
 from cudal1_trainer.quickcheck import bytes_moved
 from cudal1_trainer.scorebook import ScoreBook, read_scores, score_files
 from cudal1_trainer.teachers import Schedule
@@ -37,7 +38,7 @@ from cudal1_trainer.variants import parse_schedule
 log = logging.getLogger(__name__)
 
 MAPPINGS = ("exact", "stride", "rows", "block", "warp", "thread", "tile", "split_block", "split_tile")
-FEATURES = 2  # raised when a program or a schedule is described in another way
+FEATURES = 3  # raised when a program or a schedule is described in another way
 HIDDEN = 96
 STEPS = 1200
 BATCH = 2048
@@ -88,6 +89,7 @@ def describe_schedules(
             sum(1 + (x.splits > 1) for x in s.stages) / 2,
             math.log2((t.asked + 1) / least),
             math.log2((t.sectors + 1) / least),
+            *describe_product(program, s),
         ]
         for s, t in zip(schedules, moved, strict=True)
     ]

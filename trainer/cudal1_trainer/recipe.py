@@ -41,7 +41,8 @@ class DataRecipe:
     max_tokens: int = 4096  # of one pair, prompt and reply together; longer ones are left out and counted
     contrastive: float = 0.38  # share of pairs that show measured variants; none without a score file
     scored_plain: float = 0.15  # share of plain pairs whose target is among the measured fastest
-    structures: float = 0.55  # share of fresh programs cut from random small models, where the folder has some
+    structures: float = 0.55  # share of the other fresh programs cut from random small models, if there are any
+    products: float = 0.0  # share of fresh programs cut with a sum of products, if there are any
     several: float = 2.0  # weight of a structure that reduces over several sets of axes, against the others' 1
     varied: float = 0.6  # share of the structures drawn that are changed first (vary.py)
     widened: float = 0.65  # share of fresh tasks that are made as wide as regions of models (widen.py)

@@ -1,11 +1,12 @@
 """The measuring step: how fast every teacher's variants run on this GPU, checked, written line by line.
 
-    python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 480 [--recipe h100]
+    python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 480 [--recipe h100] [--kinds products]
 
 Worker processes make a program, write and build its variants (CPU, in parallel), then take the device lock, check
-every kernel against the float64 oracle and time the right ones beside aten. Tasks, widened tasks and structures
-come by turns; those already in the score files of --data or --out are skipped, so a run that was killed, or a
-later run, goes on. Held-out programs are never measured. At the end the lines are packed as gzip parts.
+every kernel against the float64 oracle and time the right ones beside aten. Tasks, widened tasks, structures and
+structures with products come by turns, or some of these only; those already in the score files of --data or --out
+are skipped, so a run that was killed, or a later run, goes on. Held-out programs are never measured. At the end
+the lines are packed as gzip parts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.measure import Mark, Measurement, build_all, measure
+from cudal1_trainer.product_sizes import MEASURED
+from cudal1_trainer.products import draw_product
 from cudal1_trainer.quickcheck import Unusable
 from cudal1_trainer.recipe import load_recipe
 from cudal1_trainer.scorebook import (
@@ -49,6 +52,9 @@ log = logging.getLogger(__name__)
 
 LIMIT_S = 30.0  # silence after which a worker counts as hung
 STRUCTURE_SEED = 2**58
+PRODUCT_SEED = 2**59
+KINDS = {"tasks": 0, "widened": WIDE_SEED, "structures": STRUCTURE_SEED, "products": PRODUCT_SEED}
+VARIED = 0.5  # share of the structures with products that are changed first
 MAX_LOSSES = 3  # of one task, after which it is left out
 REPORT_S = 15.0
 
@@ -71,9 +77,10 @@ class Setup:
     def __call__(self) -> Worker:
         torch.set_num_threads(1)
         device = torch.device("cuda", 0)
-        structures = read_structures(self.heldout.parent / "structures.jsonl.gz")
+        data = self.heldout.parent
+        texts = (read_structures(data / name) for name in ("structures.jsonl.gz", "products.jsonl.gz"))
         torch.zeros(1, device=device)
-        return Worker(device, detect_target(device), read_heldout(self.heldout), Exclusive(self.lock), structures)
+        return Worker(device, detect_target(device), read_heldout(self.heldout), Exclusive(self.lock), *texts)
 
 
 @dataclass(frozen=True)
@@ -83,13 +90,16 @@ class Worker:
     heldout: HeldOut
     lock: Exclusive
     structures: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
 
 
-def make_program(seed: int, structures: tuple[str, ...]) -> Program:
-    """From STRUCTURE_SEED on a structure at new sizes, where there are any; else the task of the seed."""
+def make_program(seed: int, structures: tuple[str, ...], products: tuple[str, ...] = ()) -> Program:
+    """From STRUCTURE_SEED on a structure at new sizes, from PRODUCT_SEED on one with a product; else a task."""
     if seed < STRUCTURE_SEED:
         return make_task(seed)
     rng = random.Random(f"structure {seed}")
+    if seed >= PRODUCT_SEED and products:
+        return draw_product(products, rng, VARIED, MEASURED)
     if not structures:
         return make_task(seed - STRUCTURE_SEED + 2**40)  # a task that no other seed here names
     return resize(parse_program(rng.choice(structures)), rng)
@@ -97,7 +107,7 @@ def make_program(seed: int, structures: tuple[str, ...]) -> Program:
 
 def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
     """None where the task is held out, no teacher answers it, or its reference is not finite."""
-    program = make_program(job.seed, worker.structures)
+    program = make_program(job.seed, worker.structures, worker.products)
     if worker.heldout.holds(program):
         return None
     variants = write_variants(program, job.limit)
@@ -135,23 +145,22 @@ def blame(lost: Lost) -> Job | None:
     return replace(job, blamed=named, losses=job.losses + 1)
 
 
-def jobs_left(done: Iterable[int], programs: int, variants: int) -> Iterator[Job]:
+def jobs_left(done: Iterable[int], budget: Budget) -> Iterator[Job]:
     known = set(done)
-    # tasks, widened tasks and structures by turns, as in training
-    kinds = (0, WIDE_SEED, STRUCTURE_SEED)
-    seeds = (base + kind for base in itertools.count() for kind in kinds)
+    seeds = (base + KINDS[kind] for base in itertools.count() for kind in budget.kinds)
     fresh = (seed for seed in seeds if seed not in known)
-    return (Job(seed, variants) for seed in itertools.islice(fresh, programs))
+    return (Job(seed, budget.variants) for seed in itertools.islice(fresh, budget.programs))
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much to measure. workers: processes; 0 is one a core."""
+    """How much to measure. workers: processes; 0 is one a core. kinds: by turns, as in training."""
 
     seconds: float
     programs: int
     variants: int
     workers: int = 0
+    kinds: tuple[str, ...] = tuple(KINDS)
 
 
 def run(data: Path, out: Path, budget: Budget) -> dict[str, Any]:
@@ -182,7 +191,7 @@ def collect(
     with path.open("a") as stream:
         if stream.tell() == 0:
             stream.write(json.dumps(_head(target)) + "\n")
-        jobs = jobs_left(done, budget.programs, budget.variants)
+        jobs = jobs_left(done, budget)
         workers = budget.workers or os.cpu_count() or 2
         for outcome in run_jobs(work, setup, jobs, workers, LIMIT_S, start + budget.seconds, blame):
             tally.add(outcome)
@@ -271,6 +280,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, help="instead of the recipe's")
     parser.add_argument("--workers", type=int, default=0, help="processes; one a core by default")
+    parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
     arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
         raise SystemExit(
@@ -278,7 +288,7 @@ def main(argv: list[str] | None = None) -> None:
         )
     recipe = load_recipe(arguments.recipe).scores
     seconds = arguments.seconds or recipe.seconds
-    budget = Budget(seconds, recipe.programs, recipe.variants, arguments.workers)
+    budget = Budget(seconds, recipe.programs, recipe.variants, arguments.workers, tuple(arguments.kinds))
     found = run(arguments.data, arguments.out, budget)
     log.info("%s", json.dumps(found))
 

@@ -17,7 +17,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +44,26 @@ ATTEMPTS = 40
 PUBLISHED = 2**20
 
 
-def collect(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
+def regions_of(seed: int) -> Iterator[Program]:
+    """Forward, backward and inference regions of one model: random, from PUBLISHED on a published one."""
+    module, inputs = make_model(seed) if seed < PUBLISHED else make_published(seed - PUBLISHED)
+    for train in (True, False):
+        for graph in capture_graphs(module.train(train), inputs, train=train):
+            for region in partition(graph.gm.graph).regions:
+                yield canonicalise(region.imported.program)
+
+
+def can_be_resized(p: Program) -> bool:
+    dense = all(i.strides is None for i in p.inputs) and all(o.strides is None for o in p.outputs)
+    return dense and not p.is_symbolic
+
+
+def collect(
+    seeds: Sequence[int],
+    heldout: HeldOut,
+    regions_of: Callable[[int], Iterator[Program]] = regions_of,
+    is_usable: Callable[[Program], bool] = can_be_resized,
+) -> Iterator[str]:
     """Texts of distinct structures, held-out ones left out. A model that cannot be captured is logged."""
     seen: set[str] = set()
     for seed in seeds:
@@ -56,26 +75,12 @@ def collect(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
             continue
         for program in programs:
             key = relative(program)
-            if key not in seen and not heldout.holds(program) and _can_be_resized(program):
+            if key not in seen and not heldout.holds(program) and is_usable(program):
                 seen.add(key)
                 yield print_program(program)
         log.info(
             "model %d: %d regions, %.1f s; %d structures", seed, len(programs), time.monotonic() - start, len(seen)
         )
-
-
-def regions_of(seed: int) -> Iterator[Program]:
-    """Forward, backward and inference regions of one model: random, from PUBLISHED on a published one."""
-    module, inputs = make_model(seed) if seed < PUBLISHED else make_published(seed - PUBLISHED)
-    for train in (True, False):
-        for graph in capture_graphs(module.train(train), inputs, train=train):
-            for region in partition(graph.gm.graph).regions:
-                yield canonicalise(region.imported.program)
-
-
-def _can_be_resized(p: Program) -> bool:
-    dense = all(i.strides is None for i in p.inputs) and all(o.strides is None for o in p.outputs)
-    return dense and not p.is_symbolic
 
 
 def read_structures(path: Path) -> tuple[str, ...]:

@@ -1,0 +1,165 @@
+"""Structures with products: cut from random models, sized without breaking an index, none of them held out."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cudal1_fx_passes.canonical import canonicalise, relative
+from cudal1_fx_passes.products import match_convolution
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.corpus import Source
+from cudal1_trainer.heldout import HeldOut, has_product, hold_out, read_heldout
+from cudal1_trainer.prior import load_prior
+from cudal1_trainer.product_features import COUNT, describe_product
+from cudal1_trainer.product_sizes import MEASURED, TRAINED, Most, dots, multiplications, resize_product
+from cudal1_trainer.products import collect_products, draw_product
+from cudal1_trainer.quickcheck import bytes_moved
+from cudal1_trainer.recipe import DataRecipe
+from cudal1_trainer.scores import PRODUCT_SEED, make_program
+from cudal1_trainer.structures import read_structures
+from cudal1_trainer.teachers import variants
+from cudal1_trainer.variants import make_task
+
+DATA = Path(__file__).parents[2] / "trainer" / "data"
+TEXTS = read_structures(DATA / "products.jsonl.gz")
+FAMILIES = [json.loads(line)["text"] for line in (DATA / "families.jsonl").read_text().splitlines()]
+CONVOLUTION = """region v1
+dims d0=2 d1=3 d2=9 d3=12 d4=4 d5=5 d6=6 k0=3 k1=3
+in0 f32[d0,d1,d2,d3]
+in1 f32[d4,d1,k0,k1]
+in2 f32[d0,d4,d5,d6]
+t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=2*d5+k0-1, d3=2*d6+k1-1], in1) over d1,k0,k1
+t1 f32[d0,d4,d5,d6] = add(t0, in2)
+t2 f32[d0,d4] = mean(t1) over d5,d6
+t3 f32[d0,d4] = mul(t2, 0.03333333333333333)
+out0 f32[d0,d4] = t3
+"""
+TRANSPOSED = """region v1
+dims d0=2 d1=3 d2=5 d3=4 d4=11 k0=4
+in0 f32[d0,d1,d2]
+in1 f32[d1,d3,k0]
+t0 f32[d0,d3,d4] = dot_tf32(in0[d2=(d4-k0+1)/2], in1) over d1,k0
+out0 f32[d0,d3,d4] = t0
+"""
+POOLED = """region v1
+dims d0=2 d1=3 d2=9 d3=4 d4=8 d5=4 k0=2 k1=2
+in0 f32[d0,d1,d2]
+in1 f32[d3,d1,k0]
+t0 f32[d0,d3,d4] = dot_tf32(in0[d2=d4+k0], in1) over d1,k0
+t1 f32[d0,d3,d5] = amax(t0[d4=2*d5+k1]) over k1
+out0 f32[d0,d3,d5] = t1
+"""
+CUT = """region v1
+dims d0=24 d1=16 d2=3 d3=8
+in0 f32[d0,d1]
+in1 f32[d2,d3,d1]
+t0 f32[d0,d2,d3] = dot(in0, in1) over d1
+t1 f32[d0,d3] = exp(t0[d2=1])
+out0 f32[d0,d3] = t1
+"""
+
+
+def _sizes(text: str, count: int = 40) -> list[Program]:
+    return [resize_product(parse_program(text), random.Random(i)) for i in range(count)]
+
+
+@pytest.mark.parametrize("text", [CONVOLUTION, TRANSPOSED])
+def test_a_resized_convolution_is_one_that_torch_knows(text: str) -> None:
+    found = _sizes(text)
+    matches = [match_convolution(p, dots(p)[0]) for p in found]
+    assert all(m is not None for m in matches)
+    spatial = [s for m in matches if m is not None for s in m.spatial]
+    assert len({s.stride for s in spatial}) > 2 and len({s.padding for s in spatial}) > 2
+    assert len({p.axis["k0"].size for p in found}) > 3 and len({p.axes for p in found}) > 35
+    assert all(canonicalise(p) == p for p in found)
+
+
+def test_counts_and_what_hangs_on_the_result_follow() -> None:
+    for p in _sizes(CONVOLUTION):
+        mean = next(o for o in p.ops if o.fn == "mean")
+        assert f"mul({mean.name}, {1 / p.size(mean.over)})" in print_program(p) or p.size(mean.over) == 1
+    for p in _sizes(POOLED):
+        pool = next(o for o in p.ops if o.fn == "amax")
+        ((read, index),) = pool.operands[0].access  # type: ignore[union-attr]
+        out = next(a for _, a in index.terms if a.startswith("d"))
+        assert p.axis[out].size == p.axis[read].size // 2
+
+
+def test_an_axis_read_at_a_fixed_place_keeps_its_size() -> None:
+    found = _sizes(CUT)
+    assert all(3 in [a.size for a in p.axes] for p in found) and len({p.axes for p in found}) > 30
+
+
+@pytest.mark.parametrize("most", [TRAINED, MEASURED])
+def test_draws_fit_and_have_a_product(most: Most) -> None:
+    rng = random.Random(3)
+    found = [draw_product(TEXTS, rng, 0.6, most) for _ in range(40)]
+    assert all(has_product(p) and multiplications(p) <= most.multiplications for p in found)
+    assert all(bytes_moved(p) <= most.moved for p in found)
+    assert sum(bool(variants(p)) for p in found) >= 38
+
+
+def test_models_give_structures_that_teachers_answer_and_none_that_is_held_out() -> None:
+    texts = list(collect_products([1], hold_out(())))
+    programs = [parse_program(t) for t in texts]
+    assert len(texts) >= 5 and all(has_product(p) for p in programs)
+    held = frozenset(relative(p) for p in programs[:3])
+    assert list(collect_products([1], HeldOut((), frozenset(), held, frozenset()))) == texts[3:]
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 10))])
+def test_no_shipped_structure_is_held_out(part: int) -> None:
+    heldout = read_heldout(DATA / "heldout.json")
+    assert len(TEXTS) > 2000
+    for text in TEXTS[part::10]:
+        assert not heldout.holds(parse_program(text)), text
+
+
+def test_a_family_of_the_benchmark_is_never_drawn_at_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    heldout = read_heldout(DATA / "heldout.json")
+    source = Source(DataRecipe(products=1.0), heldout, products=TEXTS)
+    rng = random.Random(1)
+    programs = [p for p in map(parse_program, FAMILIES) if has_product(p)]
+    assert len(programs) >= 90
+    for program in programs[::3]:
+        resized = resize_product(program, rng)
+        while relative(resized) != relative(program):  # another window, or an axis of size 1, is another structure
+            resized = resize_product(program, rng)
+        assert print_program(resized) not in FAMILIES
+        with monkeypatch.context() as patch:
+            patch.setattr(Source, "program", lambda self, rng, resized=resized: resized)
+            assert source.draw(rng) == []
+
+
+def test_the_recipe_says_how_many_draws_have_a_product() -> None:
+    heldout = hold_out(())
+    drawn = [
+        Source(DataRecipe(products=0.5), heldout, products=TEXTS).program(random.Random(i)) for i in range(60)
+    ]
+    assert 15 <= sum(map(has_product, drawn)) <= 45
+    plain = Source(DataRecipe(), heldout)
+    with_texts = Source(DataRecipe(), heldout, products=TEXTS)
+    assert all(plain.program(random.Random(i)) == with_texts.program(random.Random(i)) for i in range(10))
+
+
+def test_scores_measure_products_of_their_own_seeds() -> None:
+    found = [make_program(PRODUCT_SEED + i, (), TEXTS) for i in range(8)]
+    assert all(map(has_product, found)) and len({print_program(p) for p in found}) == 8
+    assert found[2] == make_program(PRODUCT_SEED + 2, (), TEXTS)
+
+
+def test_the_shipped_prior_ranks_schedules_of_products() -> None:
+    prior = load_prior(DATA / "prior.npz")
+    assert prior is not None
+    program = parse_program(CONVOLUTION.replace("d1=3", "d1=64").replace("d4=4", "d4=96"))
+    schedules = variants(program)
+    described = [describe_product(program, s) for s in schedules]
+    assert {len(x) for x in described} == {COUNT} and len({tuple(x) for x in described}) > 5
+    assert np.isfinite(prior.rank(program, schedules)).all()
+    assert describe_product(make_task(1), variants(make_task(1))[0]) == [0.0] * COUNT

@@ -1,0 +1,40 @@
+"""What the speed of a product stage's schedule may depend on, in numbers; zeros without a product."""
+
+from __future__ import annotations
+
+import math
+
+from cudal1_fx_passes.program import Program
+from cudal1_trainer.teachers.product_layouts import blocks_of, estimate
+from cudal1_trainer.teachers.product_sides import Sides
+from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
+from cudal1_trainer.teachers.stage import Stage, cut_stages
+
+RESIDENT = 132  # multiprocessors of the GPU that is measured
+MARKS = ("_phased", "_taps", "_pipe", "_patch", "_wide", "direct", "strip", "f32_split", "long")  # in a mapping
+COUNT = len(MARKS) + 8
+
+
+def describe_product(program: Program, schedule: Schedule) -> list[float]:
+    """COUNT numbers, of the first product stage."""
+    plan = cut_stages(program, flat=schedule.flat)
+    if plan is not None and len(plan.stages) == len(schedule.stages):
+        for stage, s in zip(plan.stages, schedule.stages, strict=True):
+            if stage.kind == "product":
+                return _of_stage(stage, s)
+    return [0.0] * COUNT
+
+
+def _of_stage(stage: Stage, s: StageSchedule) -> list[float]:
+    sides, size = Sides(stage), stage.program.size
+    marks = [float(mark in s.mapping) for mark in MARKS]
+    rows, columns, depth = size(sides.m), size(sides.n), size(sides.over)
+    whole = [1.0, math.log2(columns) / 4, math.log2(depth) / 4]
+    if s.tile is None:
+        return [*marks, *whole, *[0.0] * 5]
+    bm, bn, bk = s.tile
+    wanted = rows * columns * size(sides.batch)
+    computed = blocks_of(stage, sides, (bm, bn)) * bm * bn
+    work = estimate(stage, sides, s, RESIDENT) * RESIDENT
+    tile = [math.log2(bm) - 6, math.log2(bn) - 6, math.log2(bk) - 4]
+    return [*marks, *whole, *tile, math.log2(computed / wanted), math.log2(work / wanted)]

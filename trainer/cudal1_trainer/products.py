@@ -1,0 +1,102 @@
+"""Structures with sums of products: regions cut from random small models with the partitioner's products on.
+
+    collect_products(seeds, heldout)       texts, one a distinct structure that teachers answer at several sizes
+    draw_product(texts, rng, ...)          one of them, varied now and then, at new sizes
+
+Models around products (product_models.py) come first, the others of structures.py from OTHERS on. Graphs are taken
+for a GPU's, where convolutions of float32 may use TF32. Held-out structures are left out.
+
+    python -m cudal1_trainer.products --models 400 --first 0 --data trainer/data --out products.jsonl.gz
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from cudal1_fx_passes.canonical import canonicalise
+from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
+from cudal1_fx_passes.errors import ProgramError
+from cudal1_fx_passes.partition import PartitionConfig, partition
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.architectures import make_model
+from cudal1_trainer.heldout import HeldOut, has_product, read_heldout
+from cudal1_trainer.product_models import make_product_model
+from cudal1_trainer.product_sizes import TRAINED, Most, resize_product
+from cudal1_trainer.published import make_published
+from cudal1_trainer.structures import PUBLISHED, can_be_resized, collect, write_structures
+from cudal1_trainer.teachers import variants
+from cudal1_trainer.vary import vary
+
+log = logging.getLogger(__name__)
+
+OTHERS = 2**18  # seeds from here on are of models without a stress on products
+TRIED = 3  # sizes at which a structure is tried
+REDRAWS = 8
+
+
+def product_regions(seed: int) -> Iterator[Program]:
+    """Forward, backward and inference regions of one model that have a product."""
+    if seed < OTHERS:
+        module, inputs = make_product_model(seed)
+    else:
+        module, inputs = make_model(seed - OTHERS) if seed < PUBLISHED else make_published(seed - PUBLISHED)
+    for train in (True, False):
+        for graph in capture_graphs(module.train(train), inputs, train=train):
+            take_for_cuda(graph.gm.graph)
+            regions = partition(graph.gm.graph, PartitionConfig(products=True)).regions
+            yield from (r.program for r in regions if has_product(r.program))
+
+
+def collect_products(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
+    return collect(seeds, heldout, product_regions, is_taught)
+
+
+def is_taught(program: Program) -> bool:
+    """Whether it can be resized and teachers have variants at each of a few sizes."""
+    if not can_be_resized(program):
+        return False
+    try:
+        return all(variants(resize_product(program, random.Random(i))) for i in range(TRIED))
+    except ProgramError:
+        return False
+
+
+def draw_product(texts: Sequence[str], rng: random.Random, varied: float, most: Most = TRAINED) -> Program:
+    """A varied structure whose product is gone, or that no size fits, is drawn anew."""
+    for _ in range(REDRAWS):
+        program = parse_program(rng.choice(texts))
+        changed = vary(program, rng) if rng.random() < varied else program
+        try:
+            found = resize_product(changed if has_product(changed) else program, rng, most)
+        except ProgramError:
+            continue
+        if has_product(found):
+            return found
+    return canonicalise(program)
+
+
+def main(argv: list[str] | None = None) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    parser = argparse.ArgumentParser(description="Collects structures with products from random small models.")
+    parser.add_argument("--models", type=int, default=400)
+    first = f"seed of the first model; from {OTHERS} on models of structures.py, from {PUBLISHED} published ones"
+    parser.add_argument("--first", type=int, default=0, help=first)
+    parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json and families.jsonl")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    seeds = range(arguments.first, arguments.first + arguments.models)
+    texts = list(collect_products(seeds, read_heldout(arguments.data / "heldout.json")))
+    write_structures(texts, arguments.out)
+    log.info("%d structures", len(texts))
+
+
+if __name__ == "__main__":
+    main()
