@@ -19,8 +19,17 @@ from torch import Tensor, fx, nn
 
 import cudal1_fx_passes
 
-KEY_VERSION = 2  # 2: plans are decided with aten among the variants
-_SOURCES = ("collect.py", "layouts.py", "lowering.py", "registry.py", "sizes.py", "splice.py", "survey.py")
+KEY_VERSION = 3  # 2: aten among the variants; 3: regions by aten
+_SOURCES = (
+    "collect.py",
+    "layouts.py",
+    "library.py",
+    "lowering.py",
+    "registry.py",
+    "sizes.py",
+    "splice.py",
+    "survey.py",
+)
 
 
 def graph_key(gm: fx.GraphModule, example_inputs: Sequence[Any], inductor: Mapping[str, Any]) -> str:

@@ -197,7 +197,7 @@ def _pointer(x: Any) -> str:
 def _lower_fused(entry_id: str, ins: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
     call: FusedCall = V.graph.current_node.meta[META]
     for at, (x, value) in enumerate(zip(ins, call.inputs, strict=True)):
-        if _has_other_layout(x, value):
+        if has_other_layout(x, value):
             log.info("entry %s: in%d has another layout here, the region is left to Inductor", entry_id[:12], at)
             return list(lowering.process_subgraph_nodes(call.subgraph, [*ins, *sizes]))
     inputs = [_realize(x, value) for x, value in zip(ins, call.inputs, strict=True)]
@@ -210,7 +210,7 @@ def _lower_fused(entry_id: str, ins: Sequence[Any], sizes: Sequence[Any]) -> lis
 lowering.register_lowering(FUSED, type_promotion_kind=None)(_lower_fused)
 
 
-def _has_other_layout(x: Any, value: Tensor) -> bool:
+def has_other_layout(x: Any, value: Tensor) -> bool:
     """Whether `x` already lies in memory otherwise than the graph says (channels-last convolutions do)."""
     if not x.is_realized() if hasattr(x, "is_realized") else False:
         return False

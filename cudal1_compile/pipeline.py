@@ -96,14 +96,14 @@ class Pipeline:
         """Compiles with the plan's kernels, stores the plan, and says what was done."""
         rivals: tuple[PlanChoice, ...] = ()
         if not is_timed(self.job.place.target):
-            plan = replace(plan, choice="all" if plan.has_kernels else "none")
+            plan = replace(plan, choice="all" if plan.chosen("all") else "none")
         elif plan.choice == "deciding" and may_try():
             rivals = self._rivals(plan)
             plan = plan if rivals else replace(plan, choice="none")
         self.planner.record_misses(plan.regions)
         choice = "all" if rivals else self._now(plan)
         compiled = self._trial(plan, rivals) if rivals else self.build(plan, choice)
-        if self.job.options.shadow and plan.chosen(choice):
+        if self.job.options.shadow and plan.kernels(choice):
             compiled = self._with_shadow(compiled, plan, choice)
         self.save(plan)
         self.session.count(plan)
@@ -114,8 +114,9 @@ class Pipeline:
         """One variant; but for aten's through Inductor, with its own caches."""
         if choice == "aten":
             return run_by_aten(self.job.gm)
-        kernels = self.planner.kernels(plan.chosen(choice), plan)
-        splice = Splice(self.previous, {f: replace(k, is_checked=is_checked) for f, k in kernels.items()})
+        kernels = self.planner.kernels(plan.kernels(choice), plan)
+        kernels = {f: replace(k, is_checked=is_checked) for f, k in kernels.items()}
+        splice = Splice(self.previous, kernels, plan.chosen(choice).keys() - plan.kernels(choice).keys())
         patches = {**self.job.options.inductor, HOOK: splice}
         if is_checked:
             patches["triton.cudagraphs"] = False  # its calls wait for the GPU
@@ -125,7 +126,7 @@ class Pipeline:
             compiled: Any = compile_fx(
                 copy_graph(self.job.gm), list(self.job.example_inputs), config_patches=patches
             )
-        log.debug("variant %s: %d kernels in %d places", choice, len(splice.kernels), len(splice.replaced))
+        log.debug("variant %s: %d regions in %d places", choice, len(plan.chosen(choice)), len(splice.replaced))
         return cast(Compiled, compiled)
 
     def _with_shadow(self, plain: Compiled, plan: GraphPlanned, choice: PlanChoice) -> Compiled:
@@ -144,7 +145,7 @@ class Pipeline:
             plain,
             checked,
             self.job.options.shadow,
-            plan.chosen(choice).values(),
+            plan.kernels(choice).values(),
             self.job.place.device,
             None if is_symbolic or has_several_ranks() else without_kernels,
             has_cuda_graphs(self.job.options.inductor),
@@ -167,7 +168,7 @@ class Pipeline:
     def _rivals(self, plan: GraphPlanned) -> tuple[PlanChoice, ...]:
         """What may be faster than Inductor without kernels."""
         rivals: list[PlanChoice] = ["aten"] if self.why_not_aten(plan) is None else []
-        if plan.has_kernels:
+        if plan.chosen("all"):
             rivals.append("all")
         if plan.chosen("some") and plan.chosen("some") != plan.chosen("all"):
             rivals.append("some")

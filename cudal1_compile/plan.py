@@ -16,9 +16,10 @@ from cudal1_cache.rows import GraphPlan, PlanChoice
 from cudal1_compile.candidate import Candidate
 
 Phase = Literal["inference", "forward", "backward"]
-Outcome = Literal["hit", "new", "no win", "missed"]
+Outcome = Literal["hit", "new", "aten", "no win", "missed"]
 
 INLINE = "inline"  # the decision "Inductor compiles this region", as stored
+ATEN = "aten"  # the decision "aten runs this region", as stored in place of an entry's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class SeenRegion:
     count: int  # uses of it in the graph
     phase: Phase  # of its first use
     is_fusible: bool  # at some use Inductor would have fused it with a neighbour
+    has_library: bool  # at some use aten's library has an operator for a part of it
     value_us: float  # estimated time of all its uses, at full memory bandwidth
 
 
@@ -63,15 +65,21 @@ class PlannedRegion:
     count: int
     phase: Phase
     is_fusible: bool
+    has_library: bool
     value_us: float
     outcome: Outcome
     reason: str  # why there is no kernel; empty for hit and new
-    entry_id: str = ""
-    speedup: float | None = None  # of the region alone over the best permitted plan
+    entry_id: str = ""  # ATEN where aten runs it
+    speedup: float | None = None  # of the region alone over the best permitted plan; of aten over Inductor
 
     @property
     def has_kernel(self) -> bool:
         return self.outcome in ("hit", "new")
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether anything but Inductor is proposed for it."""
+        return self.has_kernel or self.outcome == "aten"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +97,15 @@ class GraphPlanned:
         return any(r.outcome == "missed" for r in self.regions)
 
     def chosen(self, choice: PlanChoice) -> dict[str, str]:
-        """fingerprint -> entry id of the kernels that run under a choice; "deciding" counts as "all"."""
+        """fingerprint -> entry id, or ATEN, of what does not run by Inductor; "deciding" counts as "all"."""
         if choice in ("none", "aten"):
             return {}
-        kept = (r for r in self.regions if r.has_kernel and not (choice == "some" and r.is_fusible))
+        kept = (r for r in self.regions if r.is_replaced and not (choice == "some" and r.is_fusible))
         return {r.fingerprint: r.entry_id for r in kept}
 
-    @property
-    def has_kernels(self) -> bool:
-        return any(r.has_kernel for r in self.regions)
+    def kernels(self, choice: PlanChoice) -> dict[str, str]:
+        """fingerprint -> entry id of the kernels that run under a choice."""
+        return {f: entry_id for f, entry_id in self.chosen(choice).items() if entry_id != ATEN}
 
     def count(self, *outcomes: Outcome) -> int:
         return sum(r.outcome in outcomes for r in self.regions)

@@ -1,9 +1,10 @@
 """From the regions of a graph to decisions: lookup in the kernel cache, synthesis of what is missing.
 
-    seen regions -> lookup -> hit | no win | missed -> synthesis within the budget -> new | no win | missed
-                                                    -> proven under other versions: the judge again -> hit | missed
+    seen regions -> lookup -> hit | no win | aten | missed -> synthesis within the budget -> new | no win | aten
+                                                           -> proven under other versions: the judge again -> hit
 
-A no win holds for the generator that did not win: another one, a retrained model too, is asked again.
+A no win holds for the generator that did not win: another one, a retrained model too, is asked again. On a GPU it
+also holds for the versions under which aten and Inductor were compared; the faster one takes the region.
 What fails (a damaged row, no generator, no compiler, an ended budget) leaves the region missed, with the reason:
 Inductor then compiles it, and a later process tries again. Which kernels of a graph run in the end is choice.py's.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import get_args
@@ -27,11 +28,13 @@ from cudal1_cache.store import Store
 from cudal1_compile import registry
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError, CandidateError
+from cudal1_compile.fallback import is_atens, measured
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import stored_name
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.options import InvalidOption, Numerics, Options, allows
-from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
+from cudal1_compile.plan import ATEN, GraphPlanned, Kernel, PlannedRegion, SeenRegion
+from cudal1_compile.plan import Outcome as RegionOutcome
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.session import Session
 from cudal1_compile.synthesis import Budget, LineProgress, NoWin, Outcome, Unfinished, Won, synthesize_all
@@ -67,17 +70,27 @@ class Planner:
         if entry is None:
             return self._missed(seen, "no kernel yet")
         if entry.status == "no_win":
-            tried = json.loads(entry.versions_json).get("generator")
-            if self.generator_name not in (None, tried):
-                return self._missed(seen, f"no win by {tried}; {self.generator_name} was not asked yet")
-            return _planned(seen, "no win", entry.reason, entry)
+            return self._without_kernel(seen, entry)
         if (why := why_outdated(entry, self.place.target)) is not None:
             return self._missed(
                 seen, f"kernel {entry.entry_id[:12]} was proven under {why}; it waits for the judge"
             )
         if not registry.is_loadable(entry, seen.text, self.place.device):
             return self._missed(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
-        return _planned(seen, "hit", "", entry)
+        return _planned(seen, "hit", "", entry.entry_id, entry.speedup)
+
+    def _without_kernel(self, seen: SeenRegion | PlannedRegion, entry: Entry) -> PlannedRegion:
+        """A no win: Inductor's region, or aten's."""
+        tried = json.loads(entry.versions_json).get("generator")
+        if self.generator_name not in (None, tried):
+            return self._missed(seen, f"no win by {tried}; {self.generator_name} was not asked yet")
+        target = self.place.target
+        if target.kind == "cuda" and (why := why_outdated(entry, target)) is not None:
+            return self._missed(seen, f"no win, but aten and inductor were not compared here: {why}")
+        timing = measured(entry)
+        if timing is not None and is_atens(timing) and seen.has_library:
+            return _planned(seen, "aten", entry.reason, ATEN, timing.speedup)
+        return _planned(seen, "no win", entry.reason, speedup=entry.speedup)
 
     @cached_property
     def generator_name(self) -> str | None:
@@ -93,7 +106,7 @@ class Planner:
     def look_up_all(self, seen: Iterable[SeenRegion | PlannedRegion]) -> tuple[PlannedRegion, ...]:
         return tuple(self.look_up(region) for region in seen)
 
-    def kernels(self, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
+    def kernels(self, chosen: Mapping[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
         """What the pass needs for fingerprint -> entry id; what cannot be read is left out, with a warning."""
         texts = {r.fingerprint: r.text for r in plan.regions}
         found: dict[str, Kernel] = {}
@@ -163,7 +176,9 @@ class Planner:
             entry = self._find(region)
         except CacheError:  # look_up has said so
             return None
-        return entry if entry is not None and why_outdated(entry, self.place.target) is not None else None
+        if entry is None or entry.status == "no_win":
+            return None
+        return entry if why_outdated(entry, self.place.target) is not None else None
 
     def _verified(self, region: PlannedRegion, entry: Entry, judge: Judge) -> PlannedRegion:
         try:
@@ -204,9 +219,9 @@ class Planner:
             case Won(entry) if not registry.is_loadable(entry, region.text, self.place.device):
                 return self._missed(region, f"kernel {entry.entry_id[:12]} cannot be loaded")
             case Won(entry):
-                return _planned(region, "new", "", entry)
+                return _planned(region, "new", "", entry.entry_id, entry.speedup)
             case NoWin(entry):
-                return _planned(region, "no win", entry.reason, entry)
+                return self._without_kernel(region, entry)
             case Unfinished(reason):
                 return self._missed(region, reason)
         raise AssertionError(f"{outcome.result!r} is no result of a synthesis")
@@ -215,11 +230,16 @@ class Planner:
         return tuple(replace(r, reason=why) if r.outcome == "missed" else r for r in regions)
 
     def _missed(self, seen: SeenRegion | PlannedRegion, why: str) -> PlannedRegion:
-        return _planned(seen, "missed", why, None)
+        return _planned(seen, "missed", why)
 
 
-def _planned(seen: SeenRegion | PlannedRegion, outcome: str, reason: str, entry: Entry | None) -> PlannedRegion:
-    kernel = entry if entry is not None and entry.status == "kernel" else None
+def _planned(
+    seen: SeenRegion | PlannedRegion,
+    outcome: RegionOutcome,
+    reason: str,
+    entry_id: str = "",
+    speedup: float | None = None,
+) -> PlannedRegion:
     return PlannedRegion(
         fingerprint=seen.fingerprint,
         text=seen.text,
@@ -227,9 +247,10 @@ def _planned(seen: SeenRegion | PlannedRegion, outcome: str, reason: str, entry:
         count=seen.count,
         phase=seen.phase,
         is_fusible=seen.is_fusible,
+        has_library=seen.has_library,
         value_us=seen.value_us,
-        outcome=outcome,  # type: ignore[arg-type]
+        outcome=outcome,
         reason=reason,
-        entry_id=kernel.entry_id if kernel else "",
-        speedup=entry.speedup if entry else None,
+        entry_id=entry_id,
+        speedup=speedup,
     )

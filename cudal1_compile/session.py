@@ -28,6 +28,7 @@ class Totals:
     regions: int = 0
     hit: int = 0
     new: int = 0
+    aten: int = 0
     no_win: int = 0
     missed: int = 0
 
@@ -37,6 +38,7 @@ class Totals:
             self.regions + len(plan.regions),
             self.hit + plan.count("hit"),
             self.new + plan.count("new"),
+            self.aten + plan.count("aten"),
             self.no_win + plan.count("no win"),
             self.missed + plan.count("missed"),
         )

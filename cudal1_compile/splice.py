@@ -2,6 +2,8 @@
 
     %a = exp(%x); %b = add(%a, 1)   ->   %f = cudal1::fused("<entry>", [%x]); %b = %f[0]
 
+Regions that aten runs faster than Inductor get aten's operators instead (library.py).
+
 Two passes share the hook, so that both see one and the same graph: Observe only looks (the collecting pass of
 plan-then-compile), Splice replaces. A user's own pass at the hook runs first, as part of either.
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,8 +28,9 @@ from torch._inductor.pattern_matcher import stable_topological_sort
 
 from cudal1_compile.graph_key import code_version
 from cudal1_compile.layouts import assumed_layouts
+from cudal1_compile.library import run_by_library
 from cudal1_compile.lowering import FUSED, META, FusedCall, remember_shapes
-from cudal1_compile.plan import Kernel
+from cudal1_compile.plan import ATEN, Kernel
 from cudal1_compile.sizes import scratch_specs
 from cudal1_fx_passes.partition import Partition, Region, partition
 
@@ -56,18 +59,21 @@ class Observe(CustomGraphPass):
 
 
 class Splice(CustomGraphPass):
-    """Puts the kernels of one plan into the graphs of one compile."""
+    """Puts the kernels of one plan into the graphs of one compile, and aten into the regions of `by_aten`."""
 
-    def __init__(self, previous: UserPass, kernels: Mapping[str, Kernel]) -> None:
+    def __init__(
+        self, previous: UserPass, kernels: Mapping[str, Kernel], by_aten: Collection[str] = frozenset()
+    ) -> None:
         self.previous = previous
         self.kernels = dict(kernels)  # by fingerprint
+        self.by_aten = frozenset(by_aten)  # fingerprints
         self.replaced: list[str] = []  # fingerprints, one a use
-        self._digest = decisions_digest(kernels)
+        self._digest = decisions_digest(kernels, by_aten)
 
     def __call__(self, graph: fx.Graph) -> None:
         if self.previous is not None:
             self.previous(graph)
-        if not self.kernels or inductor_config.cpp_wrapper:
+        if not (self.kernels or self.by_aten) or inductor_config.cpp_wrapper:
             return
         with assumed_layouts(graph):
             self._splice(graph)
@@ -77,7 +83,11 @@ class Splice(CustomGraphPass):
         moved: dict[fx.Node, fx.Node] = {}
         for region in partition(graph).regions:
             kernel = self.kernels.get(region.fingerprint)
-            if kernel is not None:
+            if region.fingerprint in self.by_aten:
+                for node in region.nodes:
+                    run_by_library(node)
+                self.replaced.append(region.fingerprint)
+            elif kernel is not None:
                 # an input may be the output of a region that was replaced before
                 inputs = tuple(moved.get(node, node) for node in region.inputs)
                 moved |= _replace(graph, replace(region, inputs=inputs), kernel)
@@ -91,9 +101,10 @@ class Splice(CustomGraphPass):
         return ("cudal1", code_version(), self._digest, theirs) if theirs else None
 
 
-def decisions_digest(kernels: Mapping[str, Kernel]) -> str:
-    """sha256 over fingerprint -> entry id, checked or not; the order of the regions does not matter."""
-    lines = sorted(f"{f} {k.entry_id}{' checked' * k.is_checked}" for f, k in kernels.items())
+def decisions_digest(kernels: Mapping[str, Kernel], by_aten: Iterable[str] = ()) -> str:
+    """sha256 over fingerprint -> entry id, checked or not, or aten; the order of the regions does not matter."""
+    lines = [f"{f} {k.entry_id}{' checked' * k.is_checked}" for f, k in kernels.items()]
+    lines = sorted([*lines, *(f"{f} {ATEN}" for f in by_aten)])
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

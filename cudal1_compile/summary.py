@@ -3,9 +3,10 @@
     cudal1: regions: 12, hit 7, new 3, no win 2; 1.31x over inductor
 
 The ratio stands there only once it was measured on the user's own calls; until then the line ends in
-`deciding`. A graph that aten runs faster ends in `aten runs, 1.31x over inductor`. On the host target there is
-no speed, so there is no speed word. CUDAL1_DEBUG=1 adds a line for each region, 2 the time of each step, 3 the
-graphs as Python, 4 the kernels' sources. A warm start prints the same line from the stored plan.
+`deciding`. A graph that aten runs faster ends in `aten runs, 1.31x over inductor`; `aten 1` among the counts is a
+region that it runs faster. On the host target there is no speed, so there is no speed word. CUDAL1_DEBUG=1 adds a
+line for each region, 2 the time of each step, 3 the graphs as Python, 4 the kernels' sources. A warm start prints
+the same line from the stored plan.
 """
 
 from __future__ import annotations
@@ -31,19 +32,22 @@ REGIONS, TIMINGS, GRAPHS, SOURCES = 1, 2, 3, 4  # levels of CUDAL1_DEBUG
 
 def summary_line(plan: GraphPlanned, kind: TargetKind) -> str:
     """Counts, then on a GPU how the choice stands."""
-    missed = plan.count("missed")
-    counts = _counts(len(plan.regions), plan.count("hit"), plan.count("new"), plan.count("no win"), missed)
-    return counts + (_ending(plan) if kind == "cuda" else "")
+    return total_line(Totals().plus(plan)) + (_ending(plan) if kind == "cuda" else "")
 
 
 def total_line(totals: Totals) -> str:
-    return _counts(totals.regions, totals.hit, totals.new, totals.no_win, totals.missed)
+    aten = f", aten {totals.aten}" if totals.aten else ""
+    missed = f", missed {totals.missed}" if totals.missed else ""
+    t = totals
+    return f"regions: {t.regions}, hit {t.hit}, new {t.new}{aten}, no win {t.no_win}{missed}"
 
 
 def region_line(region: PlannedRegion, kind: TargetKind) -> str:
     """One region, its decision and why."""
     uses = f" x{region.count}" if region.count > 1 else ""
     score = f", {show_score(region.speedup, kind)}" if region.has_kernel and region.speedup else ""
+    if region.outcome == "aten" and region.speedup:
+        score = f" {region.speedup:.2f}x"
     reason = " ".join(region.reason.split())
     why = f" ({textwrap.shorten(reason, REASON_CHARACTERS)})" if reason else ""
     return f"{region.fingerprint[:12]} {region.phase}{uses}, {region.ops} ops: {region.outcome}{score}{why}"
@@ -80,15 +84,10 @@ def say(text: str) -> None:
         log.debug("stderr is closed: %s", error)
 
 
-def _counts(regions: int, hit: int, new: int, no_win: int, missed: int) -> str:
-    text = f"regions: {regions}, hit {hit}, new {new}, no win {no_win}"
-    return f"{text}, missed {missed}" if missed else text
-
-
 def _ending(plan: GraphPlanned) -> str:
     if plan.choice == "deciding":
         return "; deciding"
     if plan.choice == "none":
-        return "; no kernel is faster here, inductor runs" if plan.has_kernels else "; inductor runs"
+        return "; no kernel is faster here, inductor runs" if plan.chosen("all") else "; inductor runs"
     runs = "; aten runs, " if plan.choice == "aten" else "; "
     return f"{runs}{plan.ratio:.2f}x over inductor" if plan.ratio is not None else ""

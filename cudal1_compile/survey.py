@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from cudal1_compile.collect import SeenGraph
+from cudal1_compile.library import library_operator
 from cudal1_compile.plan import RefusedNode, SeenRegion
 from cudal1_fx_passes.border import is_view
 from cudal1_fx_passes.partition import Region
@@ -45,10 +46,12 @@ def fuses_with_neighbours(region: Region) -> bool:
 
 def _add(known: SeenRegion | None, region: Region, graph: SeenGraph) -> SeenRegion:
     is_fusible = fuses_with_neighbours(region)
+    has_library = any(library_operator(n) is not None for n in region.nodes)
     count = 1
     phase = graph.phase
     if known is not None:
-        is_fusible, count, phase = is_fusible or known.is_fusible, known.count + 1, known.phase
+        is_fusible, has_library = is_fusible or known.is_fusible, has_library or known.has_library
+        count, phase = known.count + 1, known.phase
     return SeenRegion(
         fingerprint=region.fingerprint,
         text=print_program(region.program),
@@ -56,6 +59,7 @@ def _add(known: SeenRegion | None, region: Region, graph: SeenGraph) -> SeenRegi
         count=count,
         phase=phase,
         is_fusible=is_fusible,
+        has_library=has_library,
         value_us=count * region.bytes_moved / BYTES_PER_US,
     )
 

@@ -40,7 +40,7 @@ def every_region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     calls = Calls()
 
     def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
-        found = planner._planned(seen, "hit", "", None)
+        found = planner._planned(seen, "hit", "")
         return replace(found, entry_id=f"reference{seen.fingerprint[:40]}")
 
     def kernels(self: planner.Planner, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, Kernel]:

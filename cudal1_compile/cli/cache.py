@@ -27,6 +27,7 @@ from cudal1_cache.bundle import (
     unverified,
     verify_entries,
 )
+from cudal1_compile import fallback
 from cudal1_compile.config import cache_dir
 
 SHORT_ID = 12  # digits of an id that are shown
@@ -113,6 +114,7 @@ def describe(entry: Entry, region: Region | None) -> str:
         f"status    {entry.status.replace('_', ' ')}{f' ({state})' if state else ''}",
         f"numerics  {entry.numerics or '-'}",
         f"made      {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(entry.created))}",
+        *([f"runs on   {fallback.describe(entry)}"] if entry.status == "no_win" else []),
         f"versions  {_compact(entry.versions_json)}",
         f"image     {len(entry.image)} bytes {entry.image_arch}".rstrip(),
         f"proof     {_compact(entry.proof_json)}",

@@ -2,6 +2,7 @@
 
     a round of proposals for all regions at once -> region by region, most valuable first:
         judge -> finalists measured together -> the best proven kernel is stored as the region's entry
+        (none, and all was tried: aten and Inductor are measured, one of them will run the region)
     first round without exemplars, then contrastive rounds with measured variants, as long as there is time
     -> won | no win | unfinished
 
@@ -121,6 +122,7 @@ class _Run:
             self._judge_waiting(few)
             for task in few:
                 self._measure_finalists(task)
+                self._compare_baselines(task)
 
     def _at(self, task: Task) -> int:
         return self.place[task.region.fingerprint]
@@ -205,3 +207,10 @@ class _Run:
                 self._judge_failed([task], error)
                 return
             task.take_finals(attempts, verdicts)
+
+    def _compare_baselines(self, task: Task) -> None:
+        if task.wants_baselines and self.timer.left_s > 0:
+            try:
+                task.take_baselines(self.judge.baselines(task.program))
+            except (RuntimeError, OSError, ValueError) as error:
+                self._judge_failed([task], error)

@@ -12,8 +12,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-import torch
-
 from cudal1_cache.keys import EntryKey, NoWinKey
 from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, Region
 from cudal1_compile.candidate import Candidate, Reply, parse_reply
@@ -176,21 +174,26 @@ def stored_binary(entry: Entry, target: Target) -> Binary | None:
 
 
 def why_outdated(entry: Entry, target: Target) -> str | None:
-    """The first version that a kernel was not proven under. None: its proof holds here, or it is no kernel."""
-    return outdated(json.loads(entry.versions_json), target) if entry.status != NO_WIN else None
+    """The first version that an entry was not measured under. None: it holds here."""
+    return outdated(json.loads(entry.versions_json), target)
 
 
 def to_no_win(
-    region: Region, target: Target, generator: str, budget: Budget, tried: Sequence[Attempt], reason: str = ""
+    region: Region,
+    target: Target,
+    generator: str,
+    budget: Budget,
+    tried: Sequence[Attempt],
+    baselines: Proof | None,
+    reason: str = "",
 ) -> Entry:
-    """`reason` where nothing could be tried at all."""
+    """baselines: aten against Inductor, where they were timed. reason: where nothing could be tried at all."""
     right = [a.speedup for a in tried if a.stage == ACCEPTED and a.speedup is not None]
     tried_with = {
         "generator": generator,
         "seconds": budget.seconds,
         "rounds": budget.rounds,
         "samples_per_round": budget.samples_per_round,
-        "torch": str(torch.__version__),
         "header": header_digest(target),
     }
     return Entry(
@@ -198,7 +201,8 @@ def to_no_win(
         fingerprint=region.fingerprint,
         target=target.key,
         status=NO_WIN,
-        versions_json=json.dumps(tried_with),
+        proof_json=json.dumps(asdict(baselines), sort_keys=True) if baselines else "{}",
+        versions_json=json.dumps(tried_with | versions(target)),
         speedup=max(right, default=None),
         reason=reason or _why_none(tried, right),
     )

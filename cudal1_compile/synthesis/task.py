@@ -81,6 +81,7 @@ class Task:
         self._asked = 0  # rounds that this call asked for
         self._winner: Entry | None = None
         self._measured: set[str] = set()  # digests of the code that had its long measurement in this call
+        self._baselines: Accepted | Rejected | None = None  # aten against Inductor, or why they are not compared
         self._baseline_us: float | None = None  # of aten and Inductor the faster one, once it is known
         self._deferred = ""  # why the last long measurement left a verdict open
         self._trouble = ""  # what ended the proposals early
@@ -229,6 +230,26 @@ class Task:
             log.warning("kernel %s was proven but not built again: %s", attempt.code_digest[:12], error)
             return None
 
+    # without a winner: what runs the region instead
+
+    @property
+    def wants_baselines(self) -> bool:
+        return self._has_no_win and self._baselines is None
+
+    @property
+    def _has_no_win(self) -> bool:
+        """Whether all was tried, or nothing can be."""
+        if self._winner is not None or self._trouble:
+            return False
+        is_open = self.wants_round or self.to_judge() or self.finalists() or not self.archive.attempts
+        return bool(self._too_long) or not is_open
+
+    def take_baselines(self, verdict: Verdict) -> None:
+        if isinstance(verdict, Deferred):
+            self._deferred = verdict.reason
+        else:
+            self._baselines = verdict
+
     # the end
 
     def fail(self, reason: str) -> None:
@@ -236,21 +257,19 @@ class Task:
         self._trouble = self._trouble or reason
 
     def close(self, why_not_all: str) -> None:
-        """Gives the region its end: won where a kernel is proven, no win where all was tried, else unfinished."""
-        tried = self.archive.attempts
+        """Won where a kernel is proven; no win where all was tried and the baselines compared; else unfinished."""
         if self._winner is not None:
             self.result = Won(self._winner)
-        elif self._too_long:
-            self._end_without(self._too_long)
-        elif self._trouble or self.wants_round or self.to_judge() or self.finalists() or not tried:
+        elif self._has_no_win and self._baselines is not None:
+            self._end_without(self._baselines)
+        else:
             why = self._trouble or self._deferred or why_not_all or "the generator gave no reply"
             self.result = Unfinished(why)
-        else:
-            self._end_without("")
 
-    def _end_without(self, reason: str) -> None:
+    def _end_without(self, found: Accepted | Rejected) -> None:
+        baselines = found.proof if isinstance(found, Accepted) else None
         name, tried = self.generator.name, self.archive.attempts
-        entry = to_no_win(self.region, self.target, name, self.budget, tried, reason)
+        entry = to_no_win(self.region, self.target, name, self.budget, tried, baselines, self._too_long)
         self.archive.put_entry(entry)
         self.result = NoWin(entry)
 

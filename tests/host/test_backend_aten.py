@@ -279,7 +279,7 @@ def test_no_trial_under_deterministic_algorithms(costs: list[str]) -> None:
 )
 def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...]) -> None:
     regions = [
-        PlannedRegion(o, "", 3, 1, "inference", "fusible" in o, 1.0, o.split()[0], "", f"entry {o}")  # type: ignore[arg-type]
+        PlannedRegion(o, "", 3, 1, "inference", "fusible" in o, True, 1.0, o.split()[0], "", f"entry {o}")  # type: ignore[arg-type]
         for o in outcomes.split(", ")
     ]
     self: Any = SimpleNamespace(why_not_aten=lambda plan: reason)

@@ -25,7 +25,7 @@ from cudal1_compile.synthesis.reverify import verify_entry
 
 pytestmark = pytest.mark.host
 
-SEEN = SeenRegion(REGION.fingerprint, REGION.text, 2, 1, "inference", False, 1.0)
+SEEN = SeenRegion(REGION.fingerprint, REGION.text, 2, 1, "inference", False, True, 1.0)
 
 
 class Silent:

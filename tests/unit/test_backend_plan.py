@@ -13,14 +13,24 @@ from cudal1_cache.rows import PlanChoice
 from cudal1_cache.store import Store
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.graph_key import copy_graph, graph_key
-from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, RefusedNode, from_row, to_row, with_regions
+from cudal1_compile.plan import (
+    ATEN,
+    GraphPlanned,
+    Kernel,
+    PlannedRegion,
+    RefusedNode,
+    from_row,
+    to_row,
+    with_regions,
+)
 from cudal1_compile.session import Totals
 from cudal1_compile.splice import decisions_digest
-from cudal1_compile.summary import summary_line, total_line
+from cudal1_compile.summary import region_line, summary_line, total_line
 
 
 def region(name: str, outcome: Any = "hit", is_fusible: bool = False) -> PlannedRegion:
     has_kernel = outcome in ("hit", "new")
+    entry_id = f"entry {name}" if has_kernel else ATEN if outcome == "aten" else ""
     return PlannedRegion(
         fingerprint=name,
         text="region v1",
@@ -28,10 +38,11 @@ def region(name: str, outcome: Any = "hit", is_fusible: bool = False) -> Planned
         count=1,
         phase="inference",
         is_fusible=is_fusible,
+        has_library=True,
         value_us=1.5,
         outcome=outcome,
         reason="" if has_kernel else "why",
-        entry_id=f"entry {name}" if has_kernel else "",
+        entry_id=entry_id,
         speedup=1.2 if has_kernel else None,
     )
 
@@ -58,6 +69,15 @@ def test_choices() -> None:
     assert PLAN.is_open and not with_regions(PLAN, PLAN.regions[:3]).is_open
 
 
+def test_regions_by_aten_are_chosen_as_kernels_are() -> None:
+    plan = GraphPlanned((PLAN.regions[0], region("b", "aten"), region("c", "aten", True)))
+    assert plan.chosen("all") == {"a": "entry a", "b": ATEN, "c": ATEN}
+    assert plan.chosen("some") == {"a": "entry a", "b": ATEN}
+    assert plan.kernels("all") == {"a": "entry a"} and plan.chosen("none") == {}
+    changed = with_regions(replace(plan, choice="all", ratio=1.3), [PLAN.regions[0], region("b", "no win")])
+    assert changed.choice == "deciding"
+
+
 def test_other_kernels_make_the_choice_anew() -> None:
     decided = replace(PLAN, choice="all", ratio=1.3)
     assert (
@@ -76,6 +96,7 @@ def test_the_digest_is_of_decisions_alone() -> None:
     assert decisions_digest(kernels) == decisions_digest(again)
     assert decisions_digest(kernels) != decisions_digest({n: kernels[n] for n in "ab"})
     assert decisions_digest({"a": kernels["b"]}) != decisions_digest({"a": kernels["a"]})
+    assert len({decisions_digest({}, by) for by in ((), "a", "ab")} | {decisions_digest(kernels)}) == 4
 
 
 @pytest.mark.parametrize(
@@ -98,12 +119,22 @@ def test_the_digest_is_of_decisions_alone() -> None:
             "cuda",
             "regions: 3, hit 1, new 1, no win 1; aten runs, 1.31x over inductor",
         ),
+        (
+            GraphPlanned((region("b", "aten"), region("c", "no win")), choice="all", ratio=1.6),
+            "cuda",
+            "regions: 2, hit 0, new 0, aten 1, no win 1; 1.60x over inductor",
+        ),
         (GraphPlanned((), choice="none"), "cuda", "regions: 0, hit 0, new 0, no win 0; inductor runs"),
         (GraphPlanned((), choice="aten"), "host", "regions: 0, hit 0, new 0, no win 0"),
     ],
 )
 def test_summary(plan: GraphPlanned, kind: Any, line: str) -> None:
     assert summary_line(plan, kind) == line
+
+
+def test_a_region_by_aten_has_a_line() -> None:
+    found = replace(region("b", "aten"), speedup=1.6, reason="24 candidates, none right")
+    assert region_line(found, "cuda") == "b inference, 3 ops: aten 1.60x (24 candidates, none right)"
 
 
 def test_totals() -> None:

@@ -16,12 +16,14 @@ import torch
 
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.judge import device_bench, landlock, wire
+from cudal1_compile.judge import worker as worker_module
 from cudal1_compile.judge.audit.honest import SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.isolation import worker_environment
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.memcheck import Look
 from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_compile.judge.trial import TrialStopped
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.target import Target
@@ -304,6 +306,43 @@ def test_a_failure_of_the_judge_itself_is_deferred(monkeypatch: pytest.MonkeyPat
     (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
     assert verdict == Deferred("the judge failed: ValueError: ours")
     bench.close()
+
+
+def test_baselines_are_the_workers_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is lost on the way leaves no answer, and a spare one takes the next region."""
+    scripts = [
+        _Script([_reply(_measured(1.6)), WorkerLost("died")]),
+        _Script([_reply(_measured(0.9))]),
+        _Script([]),
+    ]
+    bench = _bench(monkeypatch, scripts)
+    assert bench.baselines(region("softmax"), 1) == _measured(1.6)
+    assert isinstance(bench.baselines(region("softmax"), 1), Rejected)
+    assert bench.baselines(region("softmax"), 1) == _measured(0.9)
+    assert scripts[0].asked == ["start", "baselines", "baselines"]
+    bench.close()
+
+
+def test_a_worker_answers_for_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    class Session:
+        spent_s: dict[str, float] = {}
+
+        def baselines(self, program: Program, seed: int) -> Verdict:
+            asked.append((program, seed))
+            if len(asked) == 2:
+                raise TrialStopped("the device does not answer")
+            return _measured(1.6)
+
+    server = worker_module._Server({})
+    monkeypatch.setattr(server, "_session", Session())
+    line = wire.encode(wire.baselines_request(region("softmax"), 7))
+    reply, is_last = server.answer(line)
+    assert wire.read_verdicts(wire.decode(reply)) == [_measured(1.6)] and not is_last
+    assert asked == [(region("softmax"), 7)]
+    reply, is_last = server.answer(line)
+    assert isinstance(wire.read_verdicts(wire.decode(reply))[0], Rejected) and is_last
 
 
 def test_finalists_after_a_fault_are_tried_alone_so_that_only_the_culprit_falls(

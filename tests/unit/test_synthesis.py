@@ -17,11 +17,13 @@ import pytest
 from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, kernel, program, reply
 
 from cudal1_cache import CacheBusy, Store
+from cudal1_compile import fallback
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
+from cudal1_compile.fallback import is_atens, measured
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
-from cudal1_compile.judge.verdict import Accepted, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
 from cudal1_compile.synthesis import (
     Budget,
     NoWin,
@@ -32,7 +34,8 @@ from cudal1_compile.synthesis import (
     synthesize,
     synthesize_all,
 )
-from cudal1_compile.synthesis.records import is_win
+from cudal1_compile.synthesis.budget import Timer
+from cudal1_compile.synthesis.records import is_win, why_outdated
 from cudal1_fx_passes.canonical import fingerprint
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
@@ -420,3 +423,64 @@ def test_the_judge_is_told_first_which_regions_come_and_last_that_none_does() ->
     judge, generator = ScriptedJudge(), ScriptedGenerator([["good_130"]])
     synthesize_all([program(), program(64)], generator, judge, Store.memory(), Budget(rounds=1))
     assert judge.expected == [2, 0]
+
+
+# a no win tells what runs the region instead
+
+
+def test_a_no_win_holds_aten_against_inductor() -> None:
+    store, judge = Store.memory(), ScriptedJudge()
+    outcome = synthesize(program(), ScriptedGenerator([["slow_80"]]), judge, store, ONE_SAMPLE)
+    assert isinstance(outcome.result, NoWin) and judge.compared == 1
+    entry = store.find_entry(KEY, GPU.key)
+    assert entry is not None
+    timing = measured(entry)
+    assert timing is not None and is_atens(timing)
+    assert (timing.aten_us, timing.inductor_us, timing.lower_bound) == (10.0, 16.0, 1.58)
+    assert fallback.describe(entry) == "aten (aten 10.0 us, inductor 16.0 us: aten 1.60x, at least 1.58x)"
+    assert why_outdated(entry, GPU) is None
+    assert entry.reason == "1 candidates, 1 right, the best at 0.80 of the baseline"
+
+
+@pytest.mark.parametrize("names", [["good_130"], ["unsure_1"], []])
+def test_baselines_are_compared_only_where_all_was_tried(names: list[str]) -> None:
+    judge = ScriptedJudge()
+    outcome = synthesize(program(), ScriptedGenerator([names]), judge, Store.memory(), ONE_SAMPLE)
+    assert not isinstance(outcome.result, NoWin) and judge.compared == 0
+
+
+def test_a_region_that_is_too_long_has_baselines() -> None:
+    judge, store = ScriptedJudge(), Store.memory()
+    outcome = synthesize(program(), ScriptedGenerator([[]], budget_tokens=1), judge, store, ONE_SAMPLE)
+    assert isinstance(outcome.result, NoWin) and judge.compared == 1
+    assert measured(outcome.result.entry) is not None and "tokens" in outcome.result.entry.reason
+
+
+def test_baselines_that_cannot_be_compared_are_inductors() -> None:
+    judge = ScriptedJudge()
+    judge.baseline = Rejected("time", "Inductor has no CUDA graph of this region")
+    outcome = synthesize(program(), ScriptedGenerator([["slow_80"]]), judge, Store.memory(), ONE_SAMPLE)
+    assert isinstance(outcome.result, NoWin)
+    assert fallback.describe(outcome.result.entry) == "inductor (aten was not measured)"
+
+
+@pytest.mark.parametrize("failure", ["busy", "error", "time"])
+def test_without_an_answer_the_region_stays_open_and_only_that_is_asked_again(
+    failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(judge: ScriptedJudge, program: Program) -> Verdict:
+        if failure == "error":
+            raise RuntimeError("the worker is gone")
+        return Deferred("the device may be busy")
+
+    store, generator = Store.memory(), ScriptedGenerator([["slow_80"]])
+    with monkeypatch.context() as failing:
+        failing.setattr(ScriptedJudge, "baselines", compare)
+        if failure == "time":
+            left = iter([60.0] * 5)
+            failing.setattr(Timer, "left_s", property(lambda self: next(left, 0.0)))
+        outcome = synthesize(program(), generator, ScriptedJudge(), store, ONE_SAMPLE)
+    assert isinstance(outcome.result, Unfinished) and store.find_entry(KEY, GPU.key) is None
+    judge = ScriptedJudge()
+    assert isinstance(synthesize(program(), generator, judge, store, ONE_SAMPLE).result, NoWin)
+    assert (len(generator.calls), judge.judged, judge.compared) == (1, [], 1)

@@ -1,0 +1,63 @@
+"""A region without a kernel by aten's library instead of Inductor's loops, where that was measured to be faster.
+
+    %p = aten.avg_pool2d(%x, [3, 3])   ->   %p = library_aten_avg_pool2d(%x, [3, 3])
+
+Only the node's target changes: at lowering it calls the operator itself, on its inputs as the graph's fake tensors
+lay them out, with Inductor's FallbackKernel. So it is planned, captured and differentiated like any library call
+of Inductor's, and needs nothing at run time. No matcher of Inductor's sees the node. What a region has between its
+library operators (pointwise work, views) stays Inductor's: it fuses them as well as aten, or better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor.lowering import constrain_to_fake_tensors, fallback_handler
+from torch._inductor.virtualized import V
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+
+from cudal1_compile.lowering import has_other_layout
+from cudal1_fx_passes.border import lowering_of
+
+LIBRARY_ROLES = ("reduce", "scan", "window", "product")  # what Inductor writes loops for, but for pointwise work
+MAX_POOL = torch.ops.prims._low_memory_max_pool_with_offsets.default  # eager's form is written in Python
+MAX_POOLS = {
+    2: torch.ops.aten.max_pool2d_with_indices.default,
+    3: torch.ops.aten.max_pool3d_with_indices.default,
+}
+
+
+def library_operator(node: fx.Node) -> OpOverload | None:
+    """What aten runs for a node of a region; None for a node that is left to Inductor."""
+    found = lowering_of(node)
+    if found is None or found.role not in LIBRARY_ROLES or not isinstance(node.target, OpOverload):
+        return None
+    if node.target is MAX_POOL and all(user.args[1] == 0 for user in node.users):
+        return MAX_POOLS.get(len(node.args[1]))  # type: ignore[arg-type]
+    return node.target if node.target.namespace == "aten" else None
+
+
+def run_by_library(node: fx.Node) -> None:
+    """Changes the node's target; a node that aten's library has nothing for stays as it is."""
+    operator = library_operator(node)
+    if operator is not None:
+        fakes = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
+        node.target = _lowering(operator, node.target, fakes)
+
+
+def _lowering(operator: OpOverload, original: Any, fakes: Any) -> Callable[..., Any]:
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        given, assumed = pytree.tree_leaves((args, kwargs)), pytree.tree_leaves(fakes)
+        pairs = zip(given, assumed, strict=True)
+        if any(isinstance(fake, torch.Tensor) and has_other_layout(x, fake) for x, fake in pairs):
+            return V.graph.call_function(original, args, kwargs)
+        args, kwargs = constrain_to_fake_tensors(args, kwargs, *fakes)  # type: ignore[no-untyped-call]
+        return fallback_handler(operator, add_to_fallback_set=False)(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    lower.__name__ = f"library_{operator}".replace(".", "_")
+    lower._inductor_lowering_function = True  # type: ignore[attr-defined] # Inductor calls such a target as it is
+    return lower
