@@ -265,7 +265,7 @@ def _move(value: Tensor, error: Tensor, sign: float) -> Tensor:
 
 
 def _distance(a: Tensor, b: Tensor) -> Tensor:
-    """|a - b| in float64; 0 where both are the same non-finite value."""
+    """|a - b| in float64; 0 where both are the same non-finite value. A new tensor."""
     if a.dtype == torch.bool:
         return (a ^ b).double()
     if not a.is_floating_point():

@@ -64,6 +64,7 @@ class Measured:
     count: int
 
 
+@torch.inference_mode()
 def expect(
     program: Program,
     inputs: Sequence[Tensor],

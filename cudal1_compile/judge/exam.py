@@ -165,9 +165,8 @@ def _expect_together(
     wide: the program widened, for what kernels must give that keep float32.
     """
     found: dict[str, list[Expected]] = {}
-    for group in _groups(wide or program, list(made)):
-        stacked = stack(wide or program, len(group)) if len(group) > 1 and program.inputs else None
-        if stacked is None or 2 * oracle_bytes(stacked, {}) > room_bytes:  # a large case gains nothing
+    for group, stacked in _stacks(wide or program, list(made)):
+        if 2 * oracle_bytes(stacked, {}) > room_bytes:  # a large case gains nothing
             continue
         coherent, integral = [n in COHERENT for n in group], [n == INTEGRAL for n in group]
         kept = program if wide else None
@@ -176,12 +175,18 @@ def _expect_together(
     return found
 
 
-def _groups(program: Program, names: Sequence[str]) -> list[list[str]]:
-    """Names of distributions that may share a run: all, or those of the same rules."""
-    if (pair := stack(program, 2)) is not None and share_rules(pair):
-        return [list(names)]
-    rules = {(n in COHERENT, n == INTEGRAL) for n in names}
-    return [[n for n in names if (n in COHERENT, n == INTEGRAL) == rule] for rule in sorted(rules)]
+def _stacks(program: Program, names: Sequence[str]) -> Iterator[tuple[list[str], Program]]:
+    """Distributions that may share a run, all or those of the same rules, and the program for as many cases."""
+    if len(names) < 2 or not program.inputs or (stacked := stack(program, len(names))) is None:
+        return
+    if share_rules(stacked):
+        yield list(names), stacked
+        return
+    rules = {n: (n in COHERENT, n == INTEGRAL) for n in names}
+    for rule in sorted(set(rules.values())):
+        group = [n for n in names if rules[n] == rule]
+        if len(group) > 1 and (stacked := stack(program, len(group))) is not None:
+            yield group, stacked
 
 
 def _kept_cases(program: Program, cases: Sequence[Case], room_bytes: int) -> tuple[Case, ...]:

@@ -53,6 +53,7 @@ def keeps_float32(program: Program, candidate: Candidate) -> bool:
     return not _ROUNDS.search(body) and read.isdisjoint(_WRITTEN.findall(body))
 
 
+@torch.inference_mode()
 def expect_kept(
     program: Program,
     wide: Program,

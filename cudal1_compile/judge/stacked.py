@@ -42,6 +42,7 @@ def stack(program: Program, count: int) -> Program | None:
     return Program((Axis(CASES, count), *program.axes), inputs, tuple(ops), outputs)
 
 
+@torch.inference_mode()
 def expect_stacked(
     stacked: Program,
     cases: Sequence[Sequence[Tensor]],

@@ -76,7 +76,7 @@ def run_op(
 ) -> Tensor:
     """Runs one operation over values by name (dims in the program's axis order)."""
     extent = {a.name: a.size for a in program.axes} | dict(sizes or {})
-    return _run(program, op, dict(values), extent, float64, device)
+    return _run(program, op, values, extent, float64, device)
 
 
 def _outputs(program: Program, values: dict[str, Tensor]) -> list[Tensor]:
@@ -88,7 +88,12 @@ def _outputs(program: Program, values: dict[str, Tensor]) -> list[Tensor]:
 
 
 def _run(
-    p: Program, op: Op, values: dict[str, Tensor], extent: Mapping[str, int], float64: bool, device: torch.device
+    p: Program,
+    op: Op,
+    values: Mapping[str, Tensor],
+    extent: Mapping[str, int],
+    float64: bool,
+    device: torch.device,
 ) -> Tensor:
     spec = OPS[op.fn]
     dtype = torch.float64 if float64 and op.dtype in FLOAT_DTYPES else TORCH_DTYPE[op.dtype]
@@ -96,7 +101,7 @@ def _run(
     if spec.kind is Kind.IOTA:
         return torch.arange(extent[op.over[0]], dtype=dtype, device=device)
     if spec.kind is Kind.DOT and not float64 and op.fn == "dot_tf32":
-        values = values | {x.name: round_to_tf32(values[x.name]) for x in op.operands if isinstance(x, Ref)}
+        values = {**values, **{x.name: round_to_tf32(values[x.name]) for x in op.operands if isinstance(x, Ref)}}
     if (found := _convolution(p, op, values, extent)) is not None:
         return found.to(dtype)
     literal_dtype = _operand_dtype(p, op, float64)
@@ -142,7 +147,7 @@ def round_to_tf32(x: Tensor) -> Tensor:
     return torch.where(x.isfinite(), ((bits + 0x1000) & ~0x1FFF).view(torch.float32), x)
 
 
-def _convolution(p: Program, op: Op, values: dict[str, Tensor], extent: Mapping[str, int]) -> Tensor | None:
+def _convolution(p: Program, op: Op, values: Mapping[str, Tensor], extent: Mapping[str, int]) -> Tensor | None:
     """A `dot` that is a convolution, by torch's own; None for any other. In full precision, whatever the flags."""
     if OPS[op.fn].kind is not Kind.DOT:
         return None
@@ -195,7 +200,7 @@ def _spread(x: Tensor, sizes: list[int]) -> Tensor:
 def _read(
     p: Program,
     x: Operand,
-    values: dict[str, Tensor],
+    values: Mapping[str, Tensor],
     extent: Mapping[str, int],
     span: tuple[str, ...],
     literal_dtype: torch.dtype,
@@ -234,7 +239,7 @@ def _literal(value: bool | int | float, dtype: torch.dtype, device: torch.device
 def _index(
     p: Program,
     index: Index,
-    values: dict[str, Tensor],
+    values: Mapping[str, Tensor],
     extent: Mapping[str, int],
     span: tuple[str, ...],
     device: torch.device,
@@ -251,4 +256,6 @@ def _index(
 
 
 def _align(value: Tensor, held: tuple[str, ...], span: tuple[str, ...]) -> Tensor:
+    if held == span:
+        return value
     return value.reshape([value.shape[held.index(a)] if a in held else 1 for a in span])
