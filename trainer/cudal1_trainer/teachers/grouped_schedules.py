@@ -6,6 +6,9 @@ where they fit (so that memory is read once), no block larger than its group has
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
+
 from cudal1_fx_passes.program import ITEM_BYTES
 from cudal1_trainer.teachers import turned
 from cudal1_trainer.teachers.element import late_loads, operand_keys
@@ -45,7 +48,7 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     if any(o.fn in ROUNDED_SUMS for o in stage.ops):
         shortest = min(_serial_terms(stage, s) for s in found)
         found = [s for s in found if _serial_terms(stage, s) <= max(MAX_SERIAL, shortest)]
-    return sorted(dict.fromkeys(found), key=lambda s: _rank(stage, s))
+    return sorted(dict.fromkeys(found), key=_ranking(stage))
 
 
 def _serial_terms(stage: Stage, s: StageSchedule) -> int:
@@ -200,19 +203,25 @@ def _power_of_two(x: float) -> int:
     return 1 << max(0, int(x).bit_length() - 1)
 
 
-def _rank(stage: Stage, s: StageSchedule) -> float:
+def _ranking(stage: Stage) -> Callable[[StageSchedule], float]:
     """An estimate of badness: idle SMs, repeated passes, narrow accesses, awkward block sizes."""
-    if s.mapping == "turn":
-        return 0.0  # all others touch a sector an element
     groups, count = stage.program.size(group_order(stage)), stage.program.size(stage.reduced)
-    lanes, columns = _lanes(s), s.vector if is_wide(s) else 1
-    vector = s.vector // columns
-    threads = groups * lanes / columns
     item = ITEM_BYTES[main_buffer(stage).dtype]
-    passes = 1 if s.cached else pass_count(stage, s.mapping == "online")
-    busy = min(1.0, threads / (SM_COUNT * 1024))
-    held = -(-count // (lanes * vector)) * vector
-    waste = held * lanes / max(1, count)
-    along = is_wide(s) or (is_row_like(stage) and s.mapping != "thread")
-    wide = min(16, s.vector * item) / 16 if along else 0.7
-    return passes * waste / (busy * (0.5 + 0.5 * wide)) + 0.02 * abs(s.block.bit_length() - 9)
+    row_like = is_row_like(stage)
+    passes_of = cache(partial(pass_count, stage))
+
+    def rank(s: StageSchedule) -> float:
+        if s.mapping == "turn":
+            return 0.0  # all others touch a sector an element
+        lanes, columns = _lanes(s), s.vector if is_wide(s) else 1
+        vector = s.vector // columns
+        threads = groups * lanes / columns
+        passes = 1 if s.cached else passes_of(s.mapping == "online")
+        busy = min(1.0, threads / (SM_COUNT * 1024))
+        held = -(-count // (lanes * vector)) * vector
+        waste = held * lanes / max(1, count)
+        along = is_wide(s) or (row_like and s.mapping != "thread")
+        wide = min(16, s.vector * item) / 16 if along else 0.7
+        return passes * waste / (busy * (0.5 + 0.5 * wide)) + 0.02 * abs(s.block.bit_length() - 9)
+
+    return rank
