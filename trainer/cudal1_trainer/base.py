@@ -26,7 +26,7 @@ from cudal1_compile.generate.instructions import instruction_block
 from cudal1_compile.generate.prompt import INSTRUCTED_TOKENS
 from cudal1_compile.generate.tokens import load_codec
 from cudal1_compile.generate.transformers_local import MAX_NEW_TOKENS, encode_turn, load_checkpoint
-from cudal1_trainer.model import build_model, save_bundle
+from cudal1_trainer.model import CAUSAL, build_model, save_bundle
 from cudal1_trainer.recipe import Recipe
 from cudal1_trainer.sampler import ForeignSampler, Sampler, Sampling
 from cudal1_trainer.tokenizer import codec_of, load_tokenizer
@@ -109,7 +109,9 @@ def load_base(directory: Path, lora: int = 0) -> Base:
     """On the CPU. Raises ModelMissing or GeneratorError; ValueError where `lora` is asked for without peft."""
     digest = model_digest(check_model_dir(directory))
     if is_own(directory):
-        return Base(load_model(directory).float(), load_language(directory), digest)
+        lm = load_model(directory).float()
+        lm.set_attn_implementation(CAUSAL)
+        return Base(lm, load_language(directory), digest)
     lm, _ = load_checkpoint(directory, "cpu", "auto" if lora else "float32")
     return Base(lm, load_language(directory), digest, True, _add_adapters(lm, lora) if lora else None)
 

@@ -47,6 +47,8 @@ from cudal1_trainer.training import SMALL, Metrics, NotFinite
 
 log = logging.getLogger(__name__)
 
+SHARE = 0.7  # of the device's memory that training may take; the judge's process works on the same one
+
 
 class Method(Protocol):
     """What makes stage 2 or an arm of stage 3."""
@@ -85,7 +87,10 @@ class Standing:
 
 def start_accelerator() -> Accelerator:
     cuda = torch.cuda.is_available()
-    return Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
+    accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
+    if cuda:  # what the allocator keeps for later passes is no room for the judge, which then decides nothing
+        torch.cuda.set_per_process_memory_fraction(SHARE, accelerator.device)
+    return accelerator
 
 
 class Stage:
@@ -143,8 +148,8 @@ class Stage:
         step = self.standing.sampled
         seed = number_of(self.setup.recipe.seed, "replies", step, self.rank)
         batch = self.desk.sample(step, self._items(step), self.stage.group, self.stage.temperature, seed)
-        self.learner.measure(batch.rollouts)
         self.desk.submit(batch)
+        self.learner.measure(batch.rollouts)
         self.standing = replace(self.standing, sampled=step + 1)
         return batch
 
