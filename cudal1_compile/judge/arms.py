@@ -14,6 +14,7 @@ from torch import Tensor
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.arena import POISONS, Arena, output_specs, scratch_specs
 from cudal1_compile.judge.baseline import Baseline, aten_baseline, inductor_baseline
+from cudal1_compile.judge.cases import check_together
 from cudal1_compile.judge.clock import Arm, Clock, calls_per_graph
 from cudal1_compile.judge.trial import Runner, Trial, wants_memory
 from cudal1_compile.runtime.launcher import LoadedKernel
@@ -85,11 +86,10 @@ class CandidateArm:
 
     def wrong_result(self) -> str | None:
         """Results of timed calls are results too: compares those of the last round."""
-        cases = self.trial.timing_cases()
-        for i in range(min(self.arm.calls, len(cases))):
-            if (reason := cases[i].check(self.slots.outputs(i)).refusal) is not None:
-                return f"a timed call gave a wrong result: {reason}"
-        return None
+        cases = self.trial.timing_cases()[: self.arm.calls]
+        results = check_together([(case, self.slots.outputs(i)) for i, case in enumerate(cases)])
+        reason = next((r.refusal for r in results if r.refusal), None)
+        return f"a timed call gave a wrong result: {reason}" if reason else None
 
 
 def aten_arm(program: Program, inputs: Sequence[Sequence[Tensor]], clock: Clock) -> BaselineArm | None:

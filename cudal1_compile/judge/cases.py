@@ -1,6 +1,6 @@
 """One case: inputs of one distribution and what the outputs must be; large cases compute that slice by slice.
 
-    Case.measure(outputs) -> figures on the device;  Case.verdict(figures, outputs) -> CaseResult
+    check_together([(case, outputs), ...]) -> one CaseResult each
 
 A small case keeps its expectation. A large one would need many times its outputs in float64, so it is cut
 along an axis that nothing reduces, reads shifted or gathers, and each slice is compared on its own; every
@@ -93,12 +93,8 @@ class Case:
         """In the program's order, dims in memory order; not to be written."""
         return self.image.views
 
-    def measure(self, outputs: Sequence[Tensor]) -> Tensor:
-        """Figures of every (slice, output) pair, on the device and not yet read."""
-        return torch.stack([measure(got, want) for got, want in self._pairs(outputs)])
-
     def verdict(self, figures: Tensor, outputs: Sequence[Tensor]) -> CaseResult:
-        """Reads the figures; looks for the first wrong element only where something is wrong."""
+        """From figures, a row an output; looks for the first wrong element only where something is wrong."""
         if self.expected is None:
             return self._large_verdict(outputs)
         worst = 0.0
@@ -111,15 +107,11 @@ class Case:
         return CaseResult(worst, None)
 
     def check(self, outputs: Sequence[Tensor]) -> CaseResult:
-        return self.verdict(self.measure(outputs) if self.expected is not None else torch.empty(0), outputs)
+        return next(check_together([(self, outputs)]))
 
     @property
     def expected_bytes(self) -> int:
         return sum(e.size_bytes for e in self.expected or [])
-
-    def _pairs(self, outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Expected]]:
-        assert self.expected is not None
-        yield from zip(outputs, self.expected, strict=True)
 
     def _large_verdict(self, outputs: Sequence[Tensor]) -> CaseResult:
         totals: dict[str, Measured] = {}
@@ -159,15 +151,17 @@ class Case:
             yield _narrow(got, out.axes, self.axis, start, stop), want
 
 
-def measure_together(results: Sequence[tuple[Case, Sequence[Tensor]]]) -> Tensor:
-    """Figures of several launches, [launch, output, figure], on the device; zeros for large cases."""
+def check_together(results: Sequence[tuple[Case, Sequence[Tensor]]]) -> Iterator[CaseResult]:
+    """Compares the outputs of several launches; the figures of all small cases are read together."""
     wanted: list[Sequence[Expected | None]] = [case.expected or [None] * len(outs) for case, outs in results]
     columns = zip(zip(*(outputs for _, outputs in results), strict=True), zip(*wanted, strict=True), strict=True)
-    return torch.stack([_measure_output(got, want) for got, want in columns], 1)
+    figures = torch.stack([_measure_output(got, want) for got, want in columns], 1).cpu()
+    for (case, outputs), rows in zip(results, figures, strict=True):
+        yield case.verdict(rows, outputs)
 
 
 def _measure_output(got: Sequence[Tensor], wanted: Sequence[Expected | None]) -> Tensor:
-    """Figures of one output, [launch, figure]: those of one shape in one go."""
+    """Figures of one output, [launch, figure], on the device: one shape in one go, zeros for large cases."""
     rows: dict[int, Tensor] = {}
     for shape in {x.shape for x in got}:
         alike = {i: (x, e) for i, (x, e) in enumerate(zip(got, wanted, strict=True)) if x.shape == shape and e}

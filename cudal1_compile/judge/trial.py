@@ -28,7 +28,7 @@ from cudal1_compile.judge.arena import (
     scratch_specs,
     side_by_side,
 )
-from cudal1_compile.judge.cases import Case, measure_together
+from cudal1_compile.judge.cases import Case, check_together
 from cudal1_compile.judge.exam import Exam
 from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_fx_passes.program import Program
@@ -225,9 +225,7 @@ def look(case: Case, buffers: BufferSet, held_elements: int) -> Seen:
 
 def compare(seen: Sequence[Seen], errors: dict[str, float]) -> str | None:
     """Why the first wrong one of these results refuses the candidate; notes the errors of the others."""
-    measured = measure_together([(s.case, s.outputs) for s in seen]).cpu()  # the one synchronisation
-    for one, figures in zip(seen, measured, strict=True):
-        found = one.case.verdict(figures, one.outputs)
+    for one, found in zip(seen, check_together([(s.case, s.outputs) for s in seen]), strict=True):
         errors[one.case.name] = max(found.worst, errors.get(one.case.name, 0.0))
         if found.refusal:
             return found.refusal

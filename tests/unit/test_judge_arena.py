@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import pytest
 import torch
@@ -179,12 +180,12 @@ SCRATCH = SILU_SCALAR.replace("// launch:", "// scratch: s0 f32[d0*d1]\n// launc
 )
 
 
-def _trial(cheat: str = "") -> Right | Wrong:
+def _trial(cheat: str = "", held_elements: int = 0) -> Right | Wrong:
     program = region("silu")
     exam = prepare_exam(program, 11, CPU, 1 << 30)
     assert isinstance(exam, Exam)
     runner = _Python(program, cheat)
-    found = Trial(exam, parse_candidate(SCRATCH, program), runner, CPU).verify()
+    found = Trial(exam, parse_candidate(SCRATCH, program), runner, CPU, held_elements).verify()
     if not cheat:
         assert runner.skews >= {0, 16}
         assert 0 in runner.apart and min(runner.apart) < 0
@@ -192,12 +193,15 @@ def _trial(cheat: str = "") -> Right | Wrong:
     return found
 
 
-def test_a_right_result_passes_every_case() -> None:
-    found = _trial()
+@pytest.mark.parametrize("held_elements", [0, 20_000, 1 << 20])
+def test_a_right_result_passes_every_case(held_elements: int) -> None:
+    found = _trial("", held_elements)
     assert isinstance(found, Right)
+    assert dict(found.errors) == dict(cast(Right, _trial()).errors)
     assert {name for name, _ in found.errors} >= {"normal", "edges", "magnitudes", "nonfinite"}
 
 
+@pytest.mark.parametrize("held_elements", [0, 1 << 20])
 @pytest.mark.parametrize(
     ("cheat", "word"),
     [
@@ -212,8 +216,8 @@ def test_a_right_result_passes_every_case() -> None:
         ("needs aligned memory", "out0"),
     ],
 )
-def test_cheats_of_a_call_are_seen(cheat: str, word: str) -> None:
-    found = _trial(cheat)
+def test_cheats_of_a_call_are_seen(cheat: str, word: str, held_elements: int) -> None:
+    found = _trial(cheat, held_elements)
     assert isinstance(found, Wrong)
     assert word in found.reason
 
