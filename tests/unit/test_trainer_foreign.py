@@ -124,6 +124,8 @@ def test_stage_1_goes_on_from_a_checkpoint(checkpoint: Path, tmp_path: Path, lor
     train = TrainRecipe(steps=40, tokens_per_step=2048, lr=3e-3, warmup_steps=3, compile=False)
     recipe = Recipe("foreign", model=ModelRecipe(lora=lora), data=data, train=train)
     report = sft.train(recipe, tmp_path / "data", tmp_path / "out", checkpoint)
+    plots = {path.stem for path in (tmp_path / "out" / "plots").glob("*.png")}
+    assert plots == {"loss", "lr", "tokens_per_s"}
     rows = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert report["steps"] == 40 and rows[-1]["loss"] < 0.95 * rows[0]["loss"]
     assert len(_replies(tmp_path / "out" / "model")) == 8

@@ -13,7 +13,7 @@ With --model another base is taught, of any architecture and with its own tokeni
 in the recipe trains adapters of that rank in place of all its weights.
 
 A run that was killed goes on from its last checkpoint when the same command is given again. Everything appears
-under --out: metrics.jsonl and tensorboard/ (continuously), state.pt, model/ (the bundle), report.json.
+under --out: metrics.jsonl and tensorboard/ (continuously), state.pt, model/ (the bundle), report.json, plots/.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any
 
 from cudal1_trainer.base import load_base
 from cudal1_trainer.corpus import CorpusMaker, heldout_batches
+from cudal1_trainer.plots import plot
 from cudal1_trainer.prior import build_prior, is_current
 from cudal1_trainer.recipe import Recipe, load_recipe
 from cudal1_trainer.scored import write_scored
@@ -69,6 +70,8 @@ def train(recipe: Recipe, data: Path, out: Path, model: Path | None = None) -> d
     scored = out / "scored.jsonl" if (out / "scored.jsonl").is_file() else None
     maker = CorpusMaker(recipe, data, scored, model)
     report = training.run(maker, partial(heldout_batches, recipe, data, model))
+    if accelerator.is_main_process:
+        plot(out)
     log.info("%s", json.dumps({k: v for k, v in report.items() if k != "recipe"}))
     return report
 
