@@ -243,7 +243,7 @@ def _pointwise(
     own = result.abs()
     own.masked_fill_(own == torch.inf, 0.0).mul_(rounding)  # infinity is never rounded
     own.add_(result != 0, alpha=TINY[op.dtype] * trace.magnify)  # may be flushed; an exact zero stays one
-    return own if total is None else own.add_(total)
+    return own if total is None else own + total
 
 
 def _rounding(trace: _Trace, op: Op) -> float:
