@@ -269,7 +269,7 @@ def copies(node: fx.Node) -> bool:
         return False
     try:
         torch.empty_strided(old.shape, old.stride(), device="meta").view(made.shape)
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # which one depends on what traces
         return True
     return False
 

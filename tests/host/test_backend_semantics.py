@@ -121,6 +121,11 @@ CASES = [
         lambda x: torch.sin(x) * 3 + x.mean((2, 3), keepdim=True),
         lambda: (randn(2, 4, 5, 5).to(memory_format=torch.channels_last),),
     ),
+    Case(  # what lies channels-last cannot be viewed so
+        "flattened convolution",
+        lambda x, w: torch.softmax(F.conv2d(x, w).flatten() * 2, -1),
+        lambda: (randn(2, 3, 6, 6), randn(4, 3, 3, 3)),
+    ),
     Case("expanded", lambda x: torch.sin(x.expand(16, 8)) * 3 + 1, lambda: (randn(1, 8),), 0),
     Case(
         "autocast",
