@@ -107,7 +107,7 @@ class Turn:
             self.step.run(self.arms[arm].call)
             calls += 1
             plans = self._stored_plans(arm)
-        chosen = {f: e for p in plans for f, e in p.chosen(_choice(p)).items()}
+        chosen = {f: e for p in plans for f, e in p.kernels(_choice(p)).items()}
         return {
             "settling": {"calls": calls, "seconds": time.monotonic() - start},
             "plans": [
@@ -115,7 +115,7 @@ class Turn:
                     "choice": p.choice,
                     "ratio": p.ratio,
                     "regions": {r.fingerprint: r.outcome for r in p.regions},
-                    "chosen": sorted(p.chosen(_choice(p))),
+                    "chosen": sorted(p.kernels(_choice(p))),
                 }
                 for p in plans
             ],

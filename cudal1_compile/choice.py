@@ -4,7 +4,8 @@
     after two rounds the hopeless ones drop out: at most two go on against `none`
     -> the fastest variant that is proven not to be slower than the best kernel-free one, else that one
 
-`none` is Inductor without kernels, `aten` the graph without Inductor (aten.py). Every call is executed exactly
+`none` is Inductor without kernels, `layouts` the same with convolutions in the layout that they are given, not in
+channels-last, `aten` the graph without Inductor (aten.py). Every call is executed exactly
 once, by one variant, forward and backward as a pair. CUDA events around both are read when they are done, never
 waited for; on a stream that has run dry they hold the host's time too. On a busy stream they do not, and the slack
 of the other variants' calls could hide the host's time for now: so it may not be more than `none` takes on either.
@@ -28,12 +29,14 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
 from cudal1_cache.rows import PlanChoice
+from cudal1_compile.plan import KERNEL_FREE
 
 log = logging.getLogger(__name__)
 
 MAX_CALLS = 28
 WARMUP_CALLS = 2  # of a variant of Inductor: lazy backward compile, first launches; aten needs 1
 GRAPH_WARMUP_CALLS = 3  # with CUDA graphs: warm-up, recording, first replay
+MAX_RIVALS = 3  # of `none`: more could not all be proven within MAX_CALLS
 NARROW_TO = 2  # rivals of `none` after two rounds, so that the rest get enough calls for a proof
 CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together
 
@@ -181,7 +184,7 @@ class Trial:
 
 
 def decide(figures: Figures, host_us: Figures, rivals: int) -> Decision:
-    """The fastest variant proven not slower than `none`; one with kernels also not slower than a faster `aten`.
+    """The fastest variant proven not slower than `none`; one with kernels also not than a faster one without.
 
     rivals: of `none`, at the trial's beginning. Each gets an equal part of the permitted chance of an error.
     """
@@ -193,10 +196,11 @@ def decide(figures: Figures, host_us: Figures, rivals: int) -> Decision:
         return is_hidden and lower_bound(speedups(figures, name, base), confidence) >= 1.0
 
     gains = {name: median(found) for name in figures if (found := speedups(figures, name))}
-    bases: list[PlanChoice] = ["none", "aten"] if gains.get("aten", 0.0) > 1.0 else ["none"]
+    bases = [name for name in KERNEL_FREE if name == "none" or gains.get(name, 0.0) > 1.0]
     best = Decision("none", 1.0)
     for name, gain in gains.items():
-        if gain > best.ratio and all(is_proven(name, base) for base in bases if base != name):
+        against: list[PlanChoice] = ["none"] if name in KERNEL_FREE else bases
+        if gain > best.ratio and all(is_proven(name, base) for base in against):
             best = Decision(name, gain)
     return best
 

@@ -31,6 +31,7 @@ from torch._inductor.utils import shape_env_from_inputs
 from torch._inductor.virtualized import V
 
 from cudal1_compile.graph_key import copy_graph
+from cudal1_compile.layouts import is_channels_last
 from cudal1_compile.plan import Phase
 from cudal1_compile.splice import HOOK, Observe, UserPass
 from cudal1_fx_passes.partition import Partition
@@ -45,6 +46,7 @@ class SeenGraph:
     phase: Phase
     partition: Partition
     code: str  # the graph as Python
+    is_channels_last: bool  # Inductor chooses another layout for its convolutions, without being told to
 
 
 class _Seen(Exception):
@@ -82,7 +84,8 @@ class _InnerCompiler:
         needs_strides = phase == "forward" and GraphLowering.decide_layout_opt(gm, is_inference=False)
 
         def see(graph: fx.Graph, found: Partition) -> None:
-            self.seen.append(SeenGraph(phase, found, graph.python_code("self").src.strip()))
+            is_moved = is_channels_last(graph) and not inductor_config.force_layout_optimization
+            self.seen.append(SeenGraph(phase, found, graph.python_code("self").src.strip(), is_moved))
             if graph is gm.graph and not needs_strides:
                 raise _Seen
 

@@ -24,7 +24,7 @@ from torch._inductor.compile_fx import compile_fx
 from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import PlanChoice
 from cudal1_compile.aten import free_memory, has_cuda_graphs, run_by_aten, why_not
-from cudal1_compile.choice import GRAPH_WARMUP_CALLS, WARMUP_CALLS, CudaClock, Trial
+from cudal1_compile.choice import GRAPH_WARMUP_CALLS, MAX_RIVALS, WARMUP_CALLS, CudaClock, Trial
 from cudal1_compile.collect import SeenGraph, collect
 from cudal1_compile.graph_key import copy_graph, graph_key
 from cudal1_compile.options import Options
@@ -80,7 +80,8 @@ class Pipeline:
     def plan_for(self, graphs: Sequence[SeenGraph]) -> GraphPlanned:
         """Looks up the regions of collected graphs."""
         seen, refused = survey(graphs, self.job.place.device)
-        return GraphPlanned(self.planner.look_up_all(seen), tuple(refused))
+        is_channels_last = any(g.is_channels_last for g in graphs)
+        return GraphPlanned(self.planner.look_up_all(seen), tuple(refused), is_channels_last)
 
     def with_inputs(self, example_inputs: Sequence[Any]) -> Pipeline:
         """The same graph and key, to be compiled again on a later call's inputs."""
@@ -118,6 +119,8 @@ class Pipeline:
         kernels = {f: replace(k, is_checked=is_checked) for f, k in kernels.items()}
         splice = Splice(self.previous, kernels, plan.chosen(choice).keys() - plan.kernels(choice).keys())
         patches = {**self.job.options.inductor, HOOK: splice}
+        if choice == "layouts":
+            patches["layout_optimization"] = False
         if is_checked:
             patches["triton.cudagraphs"] = False  # its calls wait for the GPU
         for kernel in splice.kernels.values():
@@ -168,11 +171,13 @@ class Pipeline:
     def _rivals(self, plan: GraphPlanned) -> tuple[PlanChoice, ...]:
         """What may be faster than Inductor without kernels."""
         rivals: list[PlanChoice] = ["aten"] if self.why_not_aten(plan) is None else []
+        if plan.is_channels_last:
+            rivals.append("layouts")
         if plan.chosen("all"):
             rivals.append("all")
         if plan.chosen("some") and plan.chosen("some") != plan.chosen("all"):
             rivals.append("some")
-        return tuple(rivals)
+        return tuple(rivals[:MAX_RIVALS])
 
     def why_not_aten(self, plan: GraphPlanned) -> str | None:
         """The reason for which aten may not run this graph instead of Inductor; None: it may."""

@@ -19,6 +19,7 @@ Phase = Literal["inference", "forward", "backward"]
 Outcome = Literal["hit", "new", "aten", "no win", "missed"]
 
 INLINE = "inline"  # the decision "Inductor compiles this region", as stored
+KERNEL_FREE: tuple[PlanChoice, ...] = ("none", "layouts", "aten")
 ATEN = "aten"  # the decision "aten runs this region", as stored in place of an entry's id
 
 
@@ -88,6 +89,7 @@ class GraphPlanned:
 
     regions: tuple[PlannedRegion, ...]
     refused: tuple[RefusedNode, ...] = ()
+    is_channels_last: bool = False  # by Inductor's own choice, in some graph
     choice: PlanChoice = "deciding"
     ratio: float | None = None
 
@@ -98,7 +100,7 @@ class GraphPlanned:
 
     def chosen(self, choice: PlanChoice) -> dict[str, str]:
         """fingerprint -> entry id, or ATEN, of what does not run by Inductor; "deciding" counts as "all"."""
-        if choice in ("none", "aten"):
+        if choice in KERNEL_FREE:
             return {}
         kept = (r for r in self.regions if r.is_replaced and not (choice == "some" and r.is_fusible))
         return {r.fingerprint: r.entry_id for r in kept}
@@ -114,7 +116,11 @@ class GraphPlanned:
 def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
     chosen = plan.chosen(plan.choice)
     decisions = {r.fingerprint: chosen.get(r.fingerprint, INLINE) for r in plan.regions}
-    table = {"regions": [asdict(r) for r in plan.regions], "refused": [asdict(n) for n in plan.refused]}
+    table = {
+        "regions": [asdict(r) for r in plan.regions],
+        "refused": [asdict(n) for n in plan.refused],
+        "is_channels_last": plan.is_channels_last,
+    }
     return GraphPlan(graph_key, target, json.dumps(decisions), json.dumps(table), plan.choice, plan.ratio)
 
 
@@ -123,7 +129,7 @@ def from_row(row: GraphPlan) -> GraphPlanned:
     table = json.loads(row.regions_json)
     regions = tuple(PlannedRegion(**r) for r in table["regions"])
     refused = tuple(RefusedNode(**n) for n in table["refused"])
-    return GraphPlanned(regions, refused, row.choice, row.ratio)
+    return GraphPlanned(regions, refused, bool(table["is_channels_last"]), row.choice, row.ratio)
 
 
 def with_regions(plan: GraphPlanned, regions: Iterable[PlannedRegion]) -> GraphPlanned:

@@ -3,10 +3,11 @@
     cudal1: regions: 12, hit 7, new 3, no win 2; 1.31x over inductor
 
 The ratio stands there only once it was measured on the user's own calls; until then the line ends in
-`deciding`. A graph that aten runs faster ends in `aten runs, 1.31x over inductor`; `aten 1` among the counts is a
-region that it runs faster. On the host target there is no speed, so there is no speed word. CUDAL1_DEBUG=1 adds a
-line for each region, 2 the time of each step, 3 the graphs as Python, 4 the kernels' sources. A warm start prints
-the same line from the stored plan.
+`deciding`. A graph that aten runs faster ends in `aten runs, 1.31x over inductor`, one that Inductor runs faster
+without channels-last in `convolutions keep their layout, ...`; `aten 1` among the counts is a region by aten.
+On the host target there is no speed, so there is no speed word. CUDAL1_DEBUG=1 adds a line for each region, 2 the
+time of each step, 3 the graphs as Python, 4 the kernels' sources. A warm start prints the same line from the
+stored plan.
 """
 
 from __future__ import annotations
@@ -89,5 +90,5 @@ def _ending(plan: GraphPlanned) -> str:
         return "; deciding"
     if plan.choice == "none":
         return "; no kernel is faster here, inductor runs" if plan.chosen("all") else "; inductor runs"
-    runs = "; aten runs, " if plan.choice == "aten" else "; "
+    runs = {"aten": "; aten runs, ", "layouts": "; convolutions keep their layout, "}.get(plan.choice, "; ")
     return f"{runs}{plan.ratio:.2f}x over inductor" if plan.ratio is not None else ""

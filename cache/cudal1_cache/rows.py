@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 EntryStatus = Literal["kernel", "no_win"]
-# kernel-free: none (Inductor), aten (not even Inductor); with kernels: all, some
-PlanChoice = Literal["none", "aten", "all", "some", "deciding"]
+# without kernels: none (Inductor), layouts (Inductor, convolutions not in channels-last), aten (not even Inductor)
+PlanChoice = Literal["none", "layouts", "aten", "all", "some", "deciding"]
 
 ACCEPTED = "accepted"  # the stage of an attempt that passed every gate; otherwise the gate that refused it
 UNVERIFIED = "unverified"  # the reason of an imported entry that no judge of this machine has seen

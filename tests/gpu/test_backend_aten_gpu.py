@@ -74,7 +74,7 @@ def test_the_trial_decides(
             torch.testing.assert_close(p.grad, q.grad, rtol=2e-2, atol=2e-2 * float(q.grad.abs().max()))
     first, last = endings(capfd)
     assert first == "deciding" and last != "deciding"
-    assert last == "inductor runs" or last.startswith("aten runs, ")
+    assert last == "inductor runs" or last.startswith(("aten runs, ", "convolutions keep their layout, "))
     new_process(monkeypatch)
     with torch.set_grad_enabled(is_training):
         torch.testing.assert_close(compiled(model)(x), twin(x), rtol=1e-2, atol=1e-2)
@@ -82,11 +82,16 @@ def test_the_trial_decides(
 
 
 def test_cuda_graphs_stay_inductors(capfd: pytest.CaptureFixture[str]) -> None:
+    """With or without channels-last; never aten's."""
     model = Depthwise().cuda().eval()
     fast = compiled(model, "reduce-overhead")
+    x = torch.randn(8, 64, 32, 32, device="cuda")
     with torch.no_grad():
-        fast(torch.randn(8, 64, 32, 32, device="cuda"))
-    assert endings(capfd) == ["inductor runs"]
+        for _ in range(choice.MAX_CALLS + 2):
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-2, atol=1e-2)
+            torch.cuda.synchronize()
+    last = endings(capfd)[-1]
+    assert last == "inductor runs" or last.startswith("convolutions keep their layout, ")
 
 
 def test_marks_do_not_wait() -> None:

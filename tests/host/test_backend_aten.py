@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from test_backend_semantics import CASES, Case, _copy, _gradients, randn
 from torch import Tensor, fx, nn
 from torch._inductor import config as inductor_config
+from torch._inductor.graph import GraphLowering
 
 from cudal1_compile import aten, explain, pipeline, registry, session
 from cudal1_compile.choice import MAX_CALLS
@@ -241,6 +242,54 @@ def test_inductor_stays_where_aten_is_slower(
     assert lines(capsys)[-1].endswith("; inductor runs")
 
 
+def test_convolutions_may_keep_their_layout(
+    costs: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variant of Inductor's that takes no convolution to channels-last; found again without the others."""
+    monkeypatch.setitem(COST_US, "layouts", 80.0)
+    monkeypatch.setitem(COST_US, "aten", 300.0)
+    decided: list[bool] = []
+    decide = GraphLowering.decide_layout_opt
+
+    def spy(*args: Any, **settings: Any) -> bool:
+        decided.append(decide(*args, **settings))
+        return decided[-1]
+
+    monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(spy))
+    conv = nn.Conv2d(3, 8, 3)
+    x = randn(2, 3, 9, 9)
+
+    def fn(x: Tensor) -> Tensor:
+        return conv(x).relu() + 1
+
+    with torch.no_grad():
+        fast = compiled(fn)
+        for _ in range(MAX_CALLS + 1):
+            torch.testing.assert_close(fast(x), fn(x))
+        assert set(costs) == {"none", "aten", "layouts"} and costs[-1] == "layouts"
+        first, last = lines(capsys)
+        assert first.endswith("; deciding") and last.endswith(
+            "; convolutions keep their layout, 1.25x over inductor"
+        )
+        assert True in decided
+        new_process(monkeypatch)
+        decided.clear()
+        torch.testing.assert_close(compiled(fn)(x), fn(x))
+        assert decided and not any(decided)
+        assert lines(capsys) == [last]
+
+
+def test_a_layout_that_the_user_wants_is_kept(costs: list[str]) -> None:
+    conv = nn.Conv2d(3, 8, 3)
+    for settings in ({"force_layout_optimization": True}, {"layout_optimization": False}):
+        torch._dynamo.reset()
+        fast = compiled(lambda x: conv(x).relu() + 1, **settings)
+        with torch.no_grad():
+            for _ in range(8):
+                fast(randn(2, 3, 9, 9))
+    assert "layouts" not in costs
+
+
 @pytest.mark.parametrize(
     ("fn", "options"),
     [
@@ -275,6 +324,9 @@ def test_no_trial_under_deterministic_algorithms(costs: list[str]) -> None:
         ("hit", None, ("aten", "all")),
         ("hit fusible", "no room", ("all",)),
         ("hit, hit fusible", None, ("aten", "all", "some")),
+        ("missed channels-last", "no room", ("layouts",)),
+        ("hit, hit fusible channels-last", None, ("aten", "layouts", "all")),
+        ("hit, hit fusible channels-last", "no room", ("layouts", "all", "some")),
     ],
 )
 def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...]) -> None:
@@ -283,7 +335,8 @@ def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...
         for o in outcomes.split(", ")
     ]
     self: Any = SimpleNamespace(why_not_aten=lambda plan: reason)
-    assert pipeline.Pipeline._rivals(self, GraphPlanned(tuple(regions))) == rivals
+    plan = GraphPlanned(tuple(regions), is_channels_last="channels-last" in outcomes)
+    assert pipeline.Pipeline._rivals(self, plan) == rivals
 
 
 # when it may stand in for Inductor

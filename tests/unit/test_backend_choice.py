@@ -21,6 +21,7 @@ from cudal1_compile.choice import (
 
 COST_US = {"none": 100.0, "all": 80.0, "some": 90.0}
 FOUR = ("none", "aten", "all", "some")
+CONVOLUTIONS = ("none", "aten", "layouts", "all")
 
 
 class FakeClock:
@@ -67,7 +68,7 @@ class Bench:
             assert self.trial(i) == i
 
 
-@pytest.mark.parametrize("names", [("none", "aten"), ("none", "all"), ("none", "all", "some"), FOUR])
+@pytest.mark.parametrize("names", [("none", "aten"), ("none", "all"), ("none", "all", "some"), FOUR, CONVOLUTIONS])
 def test_schedule(names: tuple[str, ...]) -> None:
     """Warm-up, ABBA, at most two rivals after that, and enough rounds for a proof."""
     bench = Bench(dict.fromkeys(names, 100.0), noise=0.02)
@@ -115,6 +116,9 @@ def test_kernels_are_measured_against_the_best_kernel_free_plan() -> None:
     assert choose({"none": base, "aten": aten, "all": [81.0, 77.0] * 4}) == "aten"
     assert choose({"none": base, "aten": aten, "all": [70.0, 69.0] * 4}) == "all"
     assert choose({"none": base, "aten": [101.0] * 8, "all": [90.0] * 8}) == "all"
+    assert choose({"none": base, "layouts": aten, "all": [81.0, 77.0] * 4}) == "layouts"
+    assert choose({"none": base, "layouts": aten, "aten": [79.0, 82.0] * 4}) in ("layouts", "aten")
+    assert choose({"none": base, "layouts": aten, "aten": [70.0] * 8, "all": [60.0] * 8}) == "all"
 
 
 @pytest.mark.parametrize(("host", "expected"), [(90.0, "aten"), (101.0, "none")])

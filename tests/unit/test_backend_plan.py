@@ -55,7 +55,7 @@ PLAN = GraphPlanned(
 
 @pytest.mark.parametrize("choice", get_args(PlanChoice))
 def test_a_plan_survives_the_store(choice: PlanChoice) -> None:
-    plan = replace(PLAN, choice=choice, ratio=1.2)
+    plan = replace(PLAN, choice=choice, ratio=1.2, is_channels_last=choice == "layouts")
     with Store.memory() as store:
         store.put_plan(to_row(plan, "key", "target"))
         row = store.get_plan("key", "target")
@@ -63,7 +63,7 @@ def test_a_plan_survives_the_store(choice: PlanChoice) -> None:
 
 
 def test_choices() -> None:
-    assert PLAN.chosen("none") == PLAN.chosen("aten") == {}
+    assert PLAN.chosen("none") == PLAN.chosen("layouts") == PLAN.chosen("aten") == {}
     assert PLAN.chosen("all") == {"a": "entry a", "b": "entry b"}
     assert PLAN.chosen("some") == {"a": "entry a"}
     assert PLAN.is_open and not with_regions(PLAN, PLAN.regions[:3]).is_open
@@ -118,6 +118,11 @@ def test_the_digest_is_of_decisions_alone() -> None:
             replace(with_regions(PLAN, PLAN.regions[:3]), choice="aten", ratio=1.309),
             "cuda",
             "regions: 3, hit 1, new 1, no win 1; aten runs, 1.31x over inductor",
+        ),
+        (
+            GraphPlanned((region("c", "no win"),), is_channels_last=True, choice="layouts", ratio=1.309),
+            "cuda",
+            "regions: 1, hit 0, new 0, no win 1; convolutions keep their layout, 1.31x over inductor",
         ),
         (
             GraphPlanned((region("b", "aten"), region("c", "no win")), choice="all", ratio=1.6),
