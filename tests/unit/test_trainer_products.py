@@ -23,7 +23,7 @@ from cudal1_trainer.quickcheck import bytes_moved
 from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.scores import PRODUCT_SEED, make_program
 from cudal1_trainer.structures import read_structures
-from cudal1_trainer.teachers import variants
+from cudal1_trainer.teachers import variants, write_analysis
 from cudal1_trainer.variants import make_task
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
@@ -46,6 +46,13 @@ in0 f32[d0,d1,d2]
 in1 f32[d1,d3,k0]
 t0 f32[d0,d3,d4] = dot_tf32(in0[d2=(d4-k0+1)/2], in1) over d1,k0
 out0 f32[d0,d3,d4] = t0
+"""
+DEPTHWISE = """region v1
+dims d0=2 d1=3 d2=9 d3=9 k0=3
+in0 f32[d0,d1,d2]
+in1 f32[d1,k0]
+t0 f32[d0,d1,d3] = dot_tf32(in0[d2=d3+k0-1], in1) over k0
+out0 f32[d0,d1,d3] = t0
 """
 POOLED = """region v1
 dims d0=2 d1=3 d2=9 d3=4 d4=8 d5=4 k0=2 k1=2
@@ -163,3 +170,8 @@ def test_the_shipped_prior_ranks_schedules_of_products() -> None:
     assert {len(x) for x in described} == {COUNT} and len({tuple(x) for x in described}) > 5
     assert np.isfinite(prior.rank(program, schedules)).all()
     assert describe_product(make_task(1), variants(make_task(1))[0]) == [0.0] * COUNT
+
+
+def test_the_analysis_tells_products_from_memory() -> None:
+    found = [write_analysis(parse_program(t)).split(":")[0] for t in (CONVOLUTION, DEPTHWISE)]
+    assert found == ["Bound by products", "Bound by memory"]

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from cudal1_compile.generate.prompt import Exemplar
+from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.teachers.outline import outline
 from cudal1_trainer.teachers.schedule import Schedule
@@ -21,6 +22,8 @@ def write_analysis(program: Program, exemplars: Sequence[Exemplar] = ()) -> str:
     """One line on what limits the region; before it, one on the exemplars where there are any."""
     overs = list(dict.fromkeys(",".join(o.over) for o in program.ops if o.over and o.fn != "iota"))
     limit = "Bound by memory: read every input once, write every output once."
+    if any(OPS[o.fn].kind is Kind.DOT and any(a.startswith("d") for a in o.over) for o in program.ops):
+        limit = "Bound by products: read what a tile shares once, keep its sums in registers."
     if overs:
         limit += f" Reduced: {'; '.join(overs)}."
     return "\n".join([*_compare(exemplars), limit])
