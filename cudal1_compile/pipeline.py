@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -117,7 +117,7 @@ class Pipeline:
             return run_by_aten(self.job.gm)
         kernels = self.planner.kernels(plan.kernels(choice), plan)
         kernels = {f: replace(k, is_checked=is_checked) for f, k in kernels.items()}
-        splice = Splice(self.previous, kernels, plan.chosen(choice).keys() - plan.kernels(choice).keys())
+        splice = Splice(self.previous, kernels, self._by_aten(plan, choice))
         patches = {**self.job.options.inductor, HOOK: splice}
         if choice == "layouts":
             patches["layout_optimization"] = False
@@ -131,6 +131,12 @@ class Pipeline:
             )
         log.debug("variant %s: %d regions in %d places", choice, len(plan.chosen(choice)), len(splice.replaced))
         return cast(Compiled, compiled)
+
+    def _by_aten(self, plan: GraphPlanned, choice: PlanChoice) -> Set[str]:
+        """Fingerprints. Deterministic algorithms are Inductor's: aten refuses some operations then."""
+        if torch.are_deterministic_algorithms_enabled():
+            return frozenset()
+        return plan.chosen(choice).keys() - plan.kernels(choice).keys()
 
     def _with_shadow(self, plain: Compiled, plan: GraphPlanned, choice: PlanChoice) -> Compiled:
         try:

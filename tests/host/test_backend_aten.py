@@ -373,6 +373,9 @@ def test_explain_says_it() -> None:
     told = [str(explain(fn, randn(32, 64), options={"target": "host"})) for fn in (model, F.dropout)]
     assert "aten in inductor's place: runs where the first calls show it to be faster" in told[0]
     assert "aten in inductor's place: never, under the same seed Inductor draws other random numbers" in told[1]
+    assert not any("convolutions" in text for text in told)
+    told = [str(explain(nn.Conv2d(3, 8, 3), randn(2, 3, 9, 9), options={"target": "host"}))]
+    assert "convolutions: channels-last, or as they are where the first calls show it to be faster" in told[0]
 
 
 def _same_aliases(ours: Any, theirs: Any) -> None:

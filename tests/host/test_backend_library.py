@@ -151,6 +151,17 @@ def test_sizes_that_change(called: list[str], every_region_by_aten: None) -> Non
     assert "aten.var_mean.correction" in called
 
 
+def test_deterministic_algorithms_are_inductors(called: list[str], every_region_by_aten: None) -> None:
+    """On a GPU aten refuses cumsum then; the stored choice of a graph is run without a trial."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        x = randn(8, 64)
+        torch.testing.assert_close(compiled(lambda x: x.cumsum(1) + 1)(x), x.cumsum(1) + 1)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert called == []
+
+
 def test_another_layout_is_given_back(
     called: list[str], every_region_by_aten: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
