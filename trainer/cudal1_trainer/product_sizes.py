@@ -72,7 +72,7 @@ class Slide:
         reach = abs(self.dilation) * (window - 1)
         if self.is_transposed:
             return (read - 1) * self.divisor - 2 * self.offset + reach + 1
-        return (read + 2 * -self.offset - reach - 1) // self.step + 1
+        return (read - 2 * self.offset - reach - 1) // self.step + 1
 
     @property
     def slack(self) -> int:
@@ -160,6 +160,9 @@ class _Draw:
 
     def _of_convolution(self, dot: Op, free: list[str]) -> dict[str, int]:
         rng, read = self.rng, {s.read for s in self.slides}
+        image = {
+            a for x in dot.operands if isinstance(x, Ref) and x.access for a in self.program.value_axes[x.name]
+        }
         places = PLACES[min(3, max(1, sum(1 for _, i in _accessed(dot) if i.value is None)))]
         side = rng.choice(places)
         kept, summed = _shared(self.program, dot)
@@ -171,19 +174,10 @@ class _Draw:
             elif a in kept:
                 deep = summed - {a} and not gradient
                 sizes[a] = rng.choice(GROUPS if deep else CHANNELS[2:])
-            elif (a in summed) == gradient and a in self._operand_axes(dot):
-                sizes[a] = rng.choice(BATCHES) if a in self._read_axes(dot) else rng.choice(CHANNELS)
             else:
-                sizes[a] = rng.choice(CHANNELS)
+                is_batch = (a in summed) == gradient and a in image
+                sizes[a] = rng.choice(BATCHES if is_batch else CHANNELS)
         return sizes
-
-    def _operand_axes(self, dot: Op) -> set[str]:
-        return {a for x in dot.operands if isinstance(x, Ref) for a in self.program.value_axes[x.name]}
-
-    def _read_axes(self, dot: Op) -> set[str]:
-        return {
-            a for x in dot.operands if isinstance(x, Ref) and x.access for a in self.program.value_axes[x.name]
-        }
 
     def _of_matrices(self, dot: Op, free: list[str]) -> dict[str, int]:
         """Squares, few rows or columns, long sums and whatever else; 1x1 convolutions are among them."""
@@ -203,9 +197,8 @@ class _Draw:
             elif a == tall:
                 sizes[a] = rng.choice(ROWS)
             else:
-                sizes[a] = (
-                    rng.choice(WIDE) if rng.random() < (0.3 if a in summed else 0.15) else rng.choice(WIDTHS)
-                )
+                long = rng.random() < (0.3 if a in summed else 0.15)
+                sizes[a] = rng.choice(WIDE if long else WIDTHS)
         return sizes
 
 
