@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 MAX_CALLS = 28
 WARMUP_CALLS = 2  # of a variant of Inductor: lazy backward compile, first launches; aten needs 1
 GRAPH_WARMUP_CALLS = 3  # with CUDA graphs: warm-up, recording, first replay
-MAX_RIVALS = 3  # of `none`: more could not all be proven within MAX_CALLS
+MAX_RIVALS = 3  # of `none`: more could not all be proven within MAX_CALLS,
+GRAPH_MAX_RIVALS = 2  # nor more than these after the longer warm-up
 NARROW_TO = 2  # rivals of `none` after two rounds, so that the rest get enough calls for a proof
 CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together
 

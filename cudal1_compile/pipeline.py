@@ -24,7 +24,14 @@ from torch._inductor.compile_fx import compile_fx
 from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import PlanChoice
 from cudal1_compile.aten import free_memory, has_cuda_graphs, run_by_aten, why_not
-from cudal1_compile.choice import GRAPH_WARMUP_CALLS, MAX_RIVALS, WARMUP_CALLS, CudaClock, Trial
+from cudal1_compile.choice import (
+    GRAPH_MAX_RIVALS,
+    GRAPH_WARMUP_CALLS,
+    MAX_RIVALS,
+    WARMUP_CALLS,
+    CudaClock,
+    Trial,
+)
 from cudal1_compile.collect import SeenGraph, collect
 from cudal1_compile.graph_key import copy_graph, graph_key
 from cudal1_compile.options import Options
@@ -183,7 +190,8 @@ class Pipeline:
             rivals.append("all")
         if plan.chosen("some") and plan.chosen("some") != plan.chosen("all"):
             rivals.append("some")
-        return tuple(rivals[:MAX_RIVALS])
+        has_graphs = has_cuda_graphs(self.job.options.inductor)
+        return tuple(rivals[: GRAPH_MAX_RIVALS if has_graphs else MAX_RIVALS])
 
     def why_not_aten(self, plan: GraphPlanned) -> str | None:
         """The reason for which aten may not run this graph instead of Inductor; None: it may."""

@@ -327,6 +327,7 @@ def test_no_trial_under_deterministic_algorithms(costs: list[str]) -> None:
         ("missed channels-last", "no room", ("layouts",)),
         ("hit, hit fusible channels-last", None, ("aten", "layouts", "all")),
         ("hit, hit fusible channels-last", "no room", ("layouts", "all", "some")),
+        ("hit, hit fusible channels-last", "CUDA graphs", ("layouts", "all")),
     ],
 )
 def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...]) -> None:
@@ -334,7 +335,8 @@ def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...
         PlannedRegion(o, "", 3, 1, "inference", "fusible" in o, True, 1.0, o.split()[0], "", f"entry {o}")  # type: ignore[arg-type]
         for o in outcomes.split(", ")
     ]
-    self: Any = SimpleNamespace(why_not_aten=lambda plan: reason)
+    options = SimpleNamespace(inductor={"triton.cudagraphs": reason == "CUDA graphs"})
+    self: Any = SimpleNamespace(why_not_aten=lambda plan: reason, job=SimpleNamespace(options=options))
     plan = GraphPlanned(tuple(regions), is_channels_last="channels-last" in outcomes)
     assert pipeline.Pipeline._rivals(self, plan) == rivals
 

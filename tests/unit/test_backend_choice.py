@@ -10,8 +10,10 @@ import torch
 
 from cudal1_compile.choice import (
     CONFIDENCE,
+    GRAPH_MAX_RIVALS,
     GRAPH_WARMUP_CALLS,
     MAX_CALLS,
+    MAX_RIVALS,
     WARMUP_CALLS,
     Trial,
     decide,
@@ -81,6 +83,21 @@ def test_schedule(names: tuple[str, ...]) -> None:
     # rounds until the rivals that are left can all be proven at the confidence of all that began
     assert len(set(timed[2 * len(names) :])) <= 3
     assert lower_bound([1.0] * timed.count("none"), 1 - (1 - CONFIDENCE) / (len(names) - 1)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rivals", "warmup"), [(MAX_RIVALS, WARMUP_CALLS), (GRAPH_MAX_RIVALS, GRAPH_WARMUP_CALLS)]
+)
+def test_as_many_rivals_as_can_be_proven(rivals: int, warmup: int) -> None:
+    """All of them a little faster, so that none drops out."""
+    names = ("none", "layouts", "all", "some")[: rivals + 1]
+    costs = {n: 100.0 - i for i, n in enumerate(names)}
+    bench = Bench(costs, warmup_calls=warmup)
+    bench.call(MAX_CALLS + 1)
+    assert bench.decided[0][0] == names[-1]
+    bench = Bench({"none": 100.0} | {str(i): 99.0 - i for i in range(rivals + 1)}, warmup_calls=warmup)
+    bench.call(MAX_CALLS + 1)
+    assert bench.decided[0][0] == "none", "one more is too many"
 
 
 def test_cuda_graphs_need_more_warm_up() -> None:
