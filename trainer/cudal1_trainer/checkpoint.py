@@ -10,14 +10,14 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
+from cudal1_trainer.sharding import State, place, whole
+
 log = logging.getLogger(__name__)
 
-State = dict[str, Any]
 NO_ROOM = (OSError, RuntimeError)  # torch's own writer raises the second where a disk is full
 
 
@@ -57,13 +57,15 @@ class Checkpoints:
 
 
 def trained_state(module: nn.Module) -> State:
-    """Without the frozen weights of a model whose adapters are trained."""
+    """Without the frozen weights of a model whose adapters are trained. All processes ask together."""
     frozen = _frozen(module)
-    return {name: value for name, value in module.state_dict().items() if name not in frozen}
+    return {name: whole(value) for name, value in module.state_dict().items() if name not in frozen}
 
 
 def load_trained(module: nn.Module, state: State) -> None:
-    module.load_state_dict(state, strict=not _frozen(module))
+    likes = module.state_dict()
+    parts = {name: place(value, likes[name]) for name, value in state.items()}
+    module.load_state_dict(parts, strict=not _frozen(module))
 
 
 def _frozen(module: nn.Module) -> set[str]:

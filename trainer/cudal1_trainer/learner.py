@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from cudal1_trainer.base import Base
-from cudal1_trainer.checkpoint import State, load_trained, trained_state
+from cudal1_trainer.checkpoint import load_trained, trained_state
 from cudal1_trainer.policy import (
     Objective,
     Pass,
@@ -27,11 +27,13 @@ from cudal1_trainer.policy import (
     Rollout,
     join,
     log_probabilities,
+    loss_of,
     make_passes,
     split,
     spread,
 )
 from cudal1_trainer.recipe import StageRecipe
+from cudal1_trainer.sharding import State, gather, in_parts, load_optimizer, optimizer_state
 from cudal1_trainer.training import NotFinite
 
 Pairs = list[tuple[Rollout, float]]
@@ -42,15 +44,26 @@ class Learner:
 
     def __init__(self, accelerator: Accelerator, base: Base, stage: StageRecipe, objective: Objective) -> None:
         self.accelerator, self.stage, self.objective = accelerator, stage, objective
+        self.in_parts = in_parts(accelerator)
         self.reference = copy.deepcopy(base.lm).to(accelerator.device)
-        self.policy = Policy(base.lm, objective).to(accelerator.device)
+        if self.in_parts and accelerator.device.type == "cuda":
+            self.reference.bfloat16()  # two whole copies have to fit beside the parts
+        self._copy = copy.deepcopy(self.reference) if self.in_parts else None
+        self.policy = Policy(base.lm).to(accelerator.device)
         trained = [p for p in self.policy.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, stage.lr, betas=(0.9, 0.95), weight_decay=0.0)
         self._step_policy, self._stepper = accelerator.prepare(self.policy, self.optimizer)
 
     @property
     def lm(self) -> Any:
-        return self.policy.lm
+        """In one piece, with the weights of the last `gather`."""
+        return self._copy or self.policy.lm
+
+    def gather(self) -> Any:
+        """The model in one piece, to sample from and to save. All processes ask together."""
+        if self._copy is not None:
+            gather(self.policy.lm, self._copy)
+        return self.lm
 
     def measure(self, rollouts: Sequence[Rollout]) -> None:
         """Fills `behaviour` and `reference`; plain likelihood needs neither."""
@@ -83,13 +96,14 @@ class Learner:
         value = {id(r): a for r, a in pairs}
         passes = list(self._passes([r for r, _ in pairs]))
         total, figures = 0.0, torch.zeros(2)
-        for i, batch in enumerate(passes):
-            last = i + 1 == len(passes)
-            with nullcontext() if last else self.accelerator.no_sync(self._step_policy):
+        count = self._most(len(passes)) if self.in_parts else len(passes)
+        for i in range(count):
+            batch, share = passes[i % len(passes)], float(i < len(passes))  # parts are asked for together
+            with nullcontext() if i + 1 == count else self.accelerator.no_sync(self._step_policy):
                 loss, found = self._loss(batch, [value[id(r)] for r in batch.rollouts])
-                self.accelerator.backward(loss / tokens)
-            total += float(loss.detach()) / tokens
-            figures += found.cpu()
+                self.accelerator.backward(share * loss / tokens)
+            total += share * float(loss.detach()) / tokens
+            figures += share * found.cpu()
         gradient = float(self.accelerator.clip_grad_norm_(self._step_policy.parameters(), self.stage.grad_clip))
         if not self.all_agree(math.isfinite(total) and math.isfinite(gradient)):
             raise NotFinite(f"loss {total}, gradient {gradient}")
@@ -99,16 +113,13 @@ class Learner:
         return {"loss": total, "kl": kl, "clipped": clipped, "gradient": gradient}
 
     def _loss(self, batch: Pass, advantages: Sequence[float]) -> tuple[Tensor, Tensor]:
-        inputs = (batch.tokens_BT, batch.places_N, batch.ids_N)
+        logp_N: Tensor = self._step_policy(batch.tokens_BT, batch.places_N, batch.ids_N)
         advantage_N = spread(advantages, batch)
         if self.objective.ratio_clip == 0:
-            return self._call(inputs, advantage_N, advantage_N, advantage_N)
+            return loss_of(self.objective, logp_N, advantage_N, advantage_N, advantage_N)
         behaviour_N = join([r.behaviour for r in batch.rollouts], batch)
-        return self._call(inputs, advantage_N, behaviour_N, join([r.reference for r in batch.rollouts], batch))
-
-    def _call(self, inputs: tuple[Tensor, Tensor, Tensor], *values: Tensor) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = self._step_policy(inputs, *values)
-        return found
+        reference_N = join([r.reference for r in batch.rollouts], batch)
+        return loss_of(self.objective, logp_N, advantage_N, behaviour_N, reference_N)
 
     def _passes(self, rollouts: Sequence[Rollout]) -> Sequence[Pass]:
         return list(make_passes(rollouts, self.stage.tokens_per_pass, self.accelerator.device))
@@ -123,9 +134,13 @@ class Learner:
         flag = torch.tensor([float(mine)], device=self.accelerator.device)
         return round(float(self.accelerator.reduce(flag, "sum")[0]))
 
+    def _most(self, mine: int) -> int:
+        counts = self.accelerator.gather(torch.tensor([mine], device=self.accelerator.device))
+        return int(counts.max())
+
     def state(self) -> State:
-        return {"model": trained_state(self.lm), "optimizer": self.optimizer.state_dict()}
+        return {"model": trained_state(self.policy.lm), "optimizer": optimizer_state(self.policy, self.optimizer)}
 
     def load(self, state: State) -> None:
-        load_trained(self.lm, state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_trained(self.policy.lm, state["model"])
+        load_optimizer(self.policy, self.optimizer, state["optimizer"])

@@ -57,25 +57,30 @@ class Objective:
 class Policy(nn.Module):
     """One module with one forward, so that data-parallel wrappers see it."""
 
-    def __init__(self, lm: Any, objective: Objective) -> None:
+    def __init__(self, lm: Any) -> None:
         super().__init__()
         self.lm = lm
-        self.objective = objective
+        self._no_split_modules = (
+            lm._no_split_modules
+        )  # each of these layers is cut in parts by itself (sharding.py)
 
-    def forward(
-        self, batch: tuple[Tensor, Tensor, Tensor], advantage_N: Tensor, behaviour_N: Tensor, reference_N: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """(loss summed over tokens, [KL sum, tokens whose ratio was clipped])."""
-        logp_N = log_probabilities(self.lm, *batch)
-        if self.objective.ratio_clip == 0:
-            return -(advantage_N * logp_N).sum(), logp_N.new_zeros(2)
-        ratio_N = (logp_N - behaviour_N).exp()
-        clipped_N = ratio_N.clamp(1 - self.objective.ratio_clip, 1 + self.objective.ratio_clip)
-        gain_N = torch.minimum(ratio_N * advantage_N, clipped_N * advantage_N)
-        away_N = reference_N - logp_N
-        kl_N = away_N.exp() - away_N - 1
-        loss = (self.objective.kl * kl_N - gain_N).sum()
-        return loss, torch.stack([kl_N.sum(), (clipped_N != ratio_N).sum()]).detach()
+    def forward(self, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor) -> Tensor:
+        return log_probabilities(self.lm, tokens_BT, places_N, ids_N)
+
+
+def loss_of(
+    objective: Objective, logp_N: Tensor, advantage_N: Tensor, behaviour_N: Tensor, reference_N: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(loss summed over tokens, [KL sum, tokens whose ratio was clipped])."""
+    if objective.ratio_clip == 0:
+        return -(advantage_N * logp_N).sum(), logp_N.new_zeros(2)
+    ratio_N = (logp_N - behaviour_N).exp()
+    clipped_N = ratio_N.clamp(1 - objective.ratio_clip, 1 + objective.ratio_clip)
+    gain_N = torch.minimum(ratio_N * advantage_N, clipped_N * advantage_N)
+    away_N = reference_N - logp_N
+    kl_N = away_N.exp() - away_N - 1
+    loss = (objective.kl * kl_N - gain_N).sum()
+    return loss, torch.stack([kl_N.sum(), (clipped_N != ratio_N).sum()]).detach()
 
 
 def log_probabilities(lm: Any, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ step older than the weights, which the clipped ratio corrects. With 0 everything
 policy. On one GPU both share the device by time slices; a slice is far longer than a timed call, and a score is a
 median of paired rounds: it costs the judge speed rather than truth, and gains that stand out are measured again.
 
-Several processes (`accelerate launch`): each samples, judges on its own device and remembers its own tasks; the
-gradient is averaged. A killed run goes on from its checkpoint, the batches under way included. A loss that is not
-finite ends the run and keeps the last good state; a full disk costs checkpoints and metrics, not the run.
+Several processes (`accelerate launch`; weights in parts: sharding.py): each samples, judges on its own device and
+remembers its own tasks; the gradient is averaged. A killed run goes on from its checkpoint, the batches under way
+included. A loss that is not finite ends the run and keeps the last good state; a full disk costs checkpoints and
+metrics, not the run.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from cudal1_trainer.practice import order
 from cudal1_trainer.recipe import Recipe, StageRecipe
 from cudal1_trainer.referee import Referee
 from cudal1_trainer.rollouts import Batch, Item, number_of, open_desk, restore_batch
+from cudal1_trainer.sharding import settle
 from cudal1_trainer.training import SMALL, Metrics, NotFinite
 
 log = logging.getLogger(__name__)
@@ -102,12 +104,14 @@ class Stage:
         self.out.mkdir(parents=True, exist_ok=True)
         self.rank, self.ranks = accelerator.process_index, accelerator.num_processes
         torch.manual_seed(setup.recipe.seed)
+        settle(accelerator, bool(setup.recipe.model.lora))
         self.base = load_base(setup.model, setup.recipe.model.lora)
         self.learner = Learner(accelerator, self.base, self.stage, method.objective)
         if accelerator.device.type == "cpu" and self.learner.lm.config.hidden_size <= SMALL:
             torch.set_num_threads(1)
         self.book = Book(self.stage.islands, self.stage.window)
-        self.desk = open_desk(self.base, setup.tasks, referee, self.book, self.stage.max_new)
+        plain = replace(self.base, lm=self.learner.gather())
+        self.desk = open_desk(plain, setup.tasks, referee, self.book, self.stage.max_new)
         self.checkpoints = Checkpoints(self.out, self.rank, self.learner.all_agree)
         self.standing, self.under_way = Standing(), deque[Batch]()
         self.tasks: list[int] = []  # this process's own
@@ -178,7 +182,7 @@ class Stage:
                 f"{error} at step {self.standing.step}; the last good state is {self.out / 'state.pt'}. "
                 f"Lower lr (now {self.stage.lr}) and start again"
             ) from None
-        self.desk.sampler.synchronise(self.learner.lm)
+        self.desk.sampler.synchronise(self.learner.gather())
         step = self.standing.step + 1
         self.standing = replace(self.standing, step=step, replies=self.standing.replies + len(batch.rollouts))
         if self.stage.islands > 1 and step % self.stage.migrate_steps == 0:
@@ -238,7 +242,8 @@ class Stage:
         return examine(desk, self.stage.probe_samples, self.stage.temperature, self.setup.recipe.seed)
 
     def _identity(self) -> str:
-        return f"{self.setup.recipe.digest} {self.method.name} {self.base.digest} {self.ranks}"
+        kind = f"{self.ranks}{' in parts' if self.learner.in_parts else ''}"
+        return f"{self.setup.recipe.digest} {self.method.name} {self.base.digest} {kind}"
 
     def save(self) -> bool:
         shared = self.learner.state() | {"run": self._identity(), "elapsed_s": self.standing.elapsed_s}
@@ -269,7 +274,7 @@ class Stage:
         self.book.load(own["book"])
         self.under_way = deque(restore_batch(b) for b in own["under_way"])
         self._forget_metrics_after(self.standing.step)
-        self.desk.sampler.synchronise(self.learner.lm)
+        self.desk.sampler.synchronise(self.learner.gather())
         log.info("goes on at step %d, %.0f s", self.standing.step, self.standing.elapsed_s)
         return True
 
@@ -298,7 +303,7 @@ class Stage:
         }
         self.metrics.close()
         if self.accelerator.is_main_process:
-            self.base.save(self.out / "model")
+            replace(self.base, lm=self.learner.lm).save(self.out / "model")
             (self.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
             plot(self.out)
         return report
