@@ -10,7 +10,6 @@ library operators (pointwise work, views) stays Inductor's: it fuses them as wel
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,18 +45,27 @@ def run_by_library(node: fx.Node) -> None:
     operator = library_operator(node)
     if operator is not None:
         fakes = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
-        node.target = _lowering(operator, node.target, fakes)
+        node.target = LibraryCall(operator, node.target, fakes)
 
 
-def _lowering(operator: OpOverload, original: Any, fakes: Any) -> Callable[..., Any]:
-    def lower(*args: Any, **kwargs: Any) -> Any:
-        given, assumed = pytree.tree_leaves((args, kwargs)), pytree.tree_leaves(fakes)
+class LibraryCall:
+    """A lowering as a node's target: Inductor calls it as it is, with its own tensors."""
+
+    _inductor_lowering_function = True
+
+    def __init__(self, operator: OpOverload, original: Any, fakes: Any) -> None:
+        """fakes: the node's arguments as fake tensors, with the strides to be."""
+        self.operator, self.original, self.fakes = operator, original, fakes
+        self.__name__ = f"library_{operator}".replace(".", "_")
+
+    def __repr__(self) -> str:
+        return self.__name__  # generated code holds it, so no address
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given, assumed = pytree.tree_leaves((args, kwargs)), pytree.tree_leaves(self.fakes)
         pairs = zip(given, assumed, strict=True)
         if any(isinstance(fake, torch.Tensor) and has_other_layout(x, fake) for x, fake in pairs):
-            return V.graph.call_function(original, args, kwargs)
-        args, kwargs = constrain_to_fake_tensors(args, kwargs, *fakes)  # type: ignore[no-untyped-call]
-        return fallback_handler(operator, add_to_fallback_set=False)(*args, **kwargs)  # type: ignore[no-untyped-call]
-
-    lower.__name__ = f"library_{operator}".replace(".", "_")
-    lower._inductor_lowering_function = True  # type: ignore[attr-defined] # Inductor calls such a target as it is
-    return lower
+            return V.graph.call_function(self.original, args, kwargs)
+        args, kwargs = constrain_to_fake_tensors(args, kwargs, *self.fakes)  # type: ignore[no-untyped-call]
+        run = fallback_handler(self.operator, add_to_fallback_set=False)  # type: ignore[no-untyped-call]
+        return run(*args, **kwargs)

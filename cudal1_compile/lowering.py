@@ -215,8 +215,8 @@ def has_other_layout(x: Any, value: Tensor) -> bool:
     if not x.is_realized() if hasattr(x, "is_realized") else False:
         return False
     layout = x.maybe_get_layout() if hasattr(x, "maybe_get_layout") else None
-    if not isinstance(layout, ir.FixedLayout):
-        return False  # Inductor is still free to choose, so it will choose ours
+    if not isinstance(layout, ir.FixedLayout) or len(layout.stride) != value.dim():
+        return False  # Inductor is still free to choose, or copies what a view cannot say: it will choose ours
     if not all(isinstance(s, int) for s in (*value.shape, *value.stride())):
         return False
     pairs = zip(value.shape, value.stride(), layout.stride, strict=True)
