@@ -69,19 +69,19 @@ template <class T, int ROWS, int BK, int THREADS, class OF> struct WideCopier {
 #define CUDAL1_IN64(i) CUDAL1_IN32(i), CUDAL1_IN32(i + 32)
 #define CUDAL1_IN96(i) CUDAL1_IN64(i), CUDAL1_IN32(i + 64)
 #define CUDAL1_IN128(i) CUDAL1_IN64(i), CUDAL1_IN64(i + 64)
-// d = a * b, or d += a * b if more is not 0; runs on until wait_for_groups
-#define CUDAL1_MULTIPLY(TYPE, SHAPE, TYPES, LAYOUT, SUMS, A, B, MORE)                                             \
-  CUDAL1_FN void wgmma(float (&d)[SUMS], unsigned long long a, unsigned long long b, int more, TYPE) {            \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %" #MORE ", 0; wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES \
-                 " {" CUDAL1_LIST##SUMS "}, %" #A ", %" #B ", p, 1, 1" LAYOUT ";}"                                \
-                 : CUDAL1_IN##SUMS(0) : "l"(a), "l"(b), "r"(more));                                               \
+// d += a * b; runs on until wait_for_groups
+#define CUDAL1_MULTIPLY(TYPE, SHAPE, TYPES, LAYOUT, SUMS, A, B)                                                   \
+  CUDAL1_FN void wgmma(float (&d)[SUMS], unsigned long long a, unsigned long long b, TYPE) {                      \
+    asm volatile("{.reg .pred more; setp.eq.b32 more, 0, 0; wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES    \
+                 " {" CUDAL1_LIST##SUMS "}, %" #A ", %" #B ", more, 1, 1" LAYOUT ";}"                             \
+                 : CUDAL1_IN##SUMS(0) : "l"(a), "l"(b));                                                          \
   }
-#define CUDAL1_ALL_SIZES(TYPE, K, TYPES, LAYOUT)                                    \
-  CUDAL1_MULTIPLY(TYPE, "m64n32" K, TYPES, LAYOUT, 16, 16, 17, 18)                  \
-  CUDAL1_MULTIPLY(TYPE, "m64n64" K, TYPES, LAYOUT, 32, 32, 33, 34)                  \
-  CUDAL1_MULTIPLY(TYPE, "m64n128" K, TYPES, LAYOUT, 64, 64, 65, 66)                 \
-  CUDAL1_MULTIPLY(TYPE, "m64n192" K, TYPES, LAYOUT, 96, 96, 97, 98)                 \
-  CUDAL1_MULTIPLY(TYPE, "m64n256" K, TYPES, LAYOUT, 128, 128, 129, 130)
+#define CUDAL1_ALL_SIZES(TYPE, K, TYPES, LAYOUT)                                  \
+  CUDAL1_MULTIPLY(TYPE, "m64n32" K, TYPES, LAYOUT, 16, 16, 17)                    \
+  CUDAL1_MULTIPLY(TYPE, "m64n64" K, TYPES, LAYOUT, 32, 32, 33)                    \
+  CUDAL1_MULTIPLY(TYPE, "m64n128" K, TYPES, LAYOUT, 64, 64, 65)                   \
+  CUDAL1_MULTIPLY(TYPE, "m64n192" K, TYPES, LAYOUT, 96, 96, 97)                   \
+  CUDAL1_MULTIPLY(TYPE, "m64n256" K, TYPES, LAYOUT, 128, 128, 129)
 CUDAL1_ALL_SIZES(tf32, "k8", "tf32.tf32", "")
 CUDAL1_ALL_SIZES(f16, "k16", "f16.f16", ", 0, 0")
 CUDAL1_ALL_SIZES(bf16, "k16", "bf16.bf16", ", 0, 0")
@@ -94,51 +94,44 @@ template <int ROW_BYTES> CUDAL1_FN unsigned long long descriptor(const void* til
   return (shared_at((void*)tile) & 0x3ffff) >> 4 | 1ull << 16 | (unsigned long long)(8 * ROW_BYTES / 16) << 32 | mode << 62;
 }
 #endif
-// What copies ahead have written is seen by the tensor cores' own way to shared memory.
-CUDAL1_FN void show_to_tensor_cores() {
-#ifdef CUDAL1_WGMMA
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
 
 // The sums of 64 x BN results in a warp group: a warp has 16 rows, a thread four of each 8 columns.
 template <class T, int BN, int BK> struct WideGroup {
   typedef Arithmetic<T> Kind;
-  enum { steps = BK / Kind::step };
+  enum { steps = BK / Kind::step, long_sums = Kind::long_sums, between = 256 / BK };  // steps between parts
   static_assert(Kind::tensor && !Kind::split, "product_wide: tf32, tf32_long, f16 or bf16");
-  float sum[BN / 2];
+  float sum[BN / 2], part[Kind::long_sums ? BN / 2 : 1];  // a long sum's parts grow on the tensor cores
 
   CUDAL1_FN WideGroup() {
+    clear(sum);
+    clear(part);
+  }
+  template <int N> static CUDAL1_FN void clear(float (&d)[N]) {
 #pragma unroll
-    for (int p = 0; p < BN / 2; p++) sum[p] = 0.0f;
+    for (int p = 0; p < N; p++) d[p] = 0.0f;
+  }
+  CUDAL1_FN auto& growing() {
+    if constexpr (Kind::long_sums) return part;
+    else return sum;
   }
   static CUDAL1_FN int m(int q) { return warp_id() * 16 + lane_id() / 4 + q / 2 * 8; }
   static CUDAL1_FN int n(int p) { return p / 4 * 8 + lane_id() % 4 * 2 + p % 2; }
 
-  // Unless sums are long, this step's products run on when it returns; the last step's are done.
+  // This step's products run on when it returns; those of the last step are done after finish_last.
   template <class A, class B> CUDAL1_FN void multiply(A a, B b) {
+    auto& to = growing();
 #ifdef CUDAL1_WGMMA
     const unsigned long long from_a = descriptor<A::row_bytes>(a.at + warp_id() / 4 * 64 * BK);
     const unsigned long long from_b = descriptor<B::row_bytes>(b.at);
-    float part[Kind::long_sums ? BN / 2 : 1];
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-    for (int s = 0; s < steps; s++) {  // 32 bytes of k each
-      if constexpr (Kind::long_sums) wgmma(part, from_a + s * 2, from_b + s * 2, s, typename Kind::on_tensor_cores());
-      else wgmma(sum, from_a + s * 2, from_b + s * 2, 1, typename Kind::on_tensor_cores());
-    }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-    if constexpr (Kind::long_sums) {
-      finish(part);
-#pragma unroll
-      for (int p = 0; p < BN / 2; p++) sum[p] += part[p];
-    }
+    for (int s = 0; s < steps; s++) wgmma(to, from_a + s * 2, from_b + s * 2, typename Kind::on_tensor_cores());
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");  // 32 bytes of k each
 #elif defined(CUDAL1_HOST)
     for (int k = 0; k < BK; k++)
-      for (int p = 0; p < BN / 2; p++) sum[p] = fmaf(widen(a(m(p % 4), k)), widen(b(n(p), k)), sum[p]);
+      for (int p = 0; p < BN / 2; p++) to[p] = fmaf(widen(a(m(p % 4), k)), widen(b(n(p), k)), to[p]);
 #else
     const int t = lane_id() % 4 * (Kind::packed + 1), half = Kind::step / 2;
-    float part[Kind::long_sums ? BN / 2 : 1] = {};
     for (int k = t; k < BK + t; k += Kind::step) {
       unsigned x[4];
 #pragma unroll
@@ -146,33 +139,29 @@ template <class T, int BN, int BK> struct WideGroup {
 #pragma unroll
       for (int j = 0; j < BN / 8; j++) {
         const unsigned y[2] = {word_of(b(j * 8 + lane_id() / 4, k)), word_of(b(j * 8 + lane_id() / 4, k + half))};
-        float* const to = (Kind::long_sums ? part : sum) + j * 4;
-        mma(*(float(*)[4])to, x, y, typename Kind::on_tensor_cores());
+        mma(*(float(*)[4])(to + j * 4), x, y, typename Kind::on_tensor_cores());
       }
-    }
-    if constexpr (Kind::long_sums) {
-#pragma unroll
-      for (int p = 0; p < BN / 2; p++) sum[p] += part[p];
     }
 #endif
   }
   CUDAL1_FN void finish_last() {
 #ifdef CUDAL1_WGMMA
-    if constexpr (!Kind::long_sums) wait_for_groups<1>();
+    wait_for_groups<1>();
 #endif
   }
+  // All products are done; the parts of long sums are added up outside of the tensor cores, which cut off.
   CUDAL1_FN void finish() {
 #ifdef CUDAL1_WGMMA
-    finish(sum);
-#endif
-  }
-#ifdef CUDAL1_WGMMA
-  template <int N> static CUDAL1_FN void finish(float (&d)[N]) {
     wait_for_groups<0>();
 #pragma unroll
-    for (int p = 0; p < N; p++) asm volatile("" : "+f"(d[p])::"memory");  // nothing reads them before
-  }
+    for (int p = 0; p < BN / 2; p++) asm volatile("" : "+f"(growing()[p])::"memory");  // nothing reads them before
 #endif
+    if constexpr (Kind::long_sums) {
+#pragma unroll
+      for (int p = 0; p < BN / 2; p++) sum[p] += part[p];
+      clear(part);
+    }
+  }
   // Through shared memory, so that neighbouring threads have neighbouring rows.
   template <int BM, class C> CUDAL1_FN void hand_out(float* staged, C& c CUDAL1_FROM) {
     enum { pitch = BM + 4 };  // a warp's fragments keep off each other's banks
@@ -224,8 +213,9 @@ CUDAL1_FN void product_wide(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   for (int s = 0; s < STAGES - 2; s++) fetch(s, s);
   for (int step = 0, stage = 0, next = STAGES - 2; step < total; step++) {
     cudal1::wait_for_stages<STAGES - 3>();
-    cudal1::show_to_tensor_cores();
+    // no proxy fence: the tensor cores see complete copies, and the fence would wait for those on their way
     __syncthreads(CUDAL1_LINE_ONLY);  // this stage is there, and everybody is done with the one before the last
+    if (group.long_sums && step % group.between == 0) group.finish();
     group.multiply(TileA{stages_a + stage * TileA::items}, TileB{stages_b + stage * TileB::items});
     fetch(step + STAGES - 2, next);  // where the one before the last was, while the tensor cores work
     group.finish_last();
