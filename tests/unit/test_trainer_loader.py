@@ -10,19 +10,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from cudal1_trainer.loader import (
-    NO_TARGET,
-    Batch,
-    Cursor,
-    DataError,
-    Feed,
-    Row,
-    dense_targets,
-    full_rows,
-    make_batch,
-    pack,
-    targets,
-)
+from cudal1_trainer.loader import Batch, Cursor, DataError, Feed, Row, pack, targets
 
 
 @dataclass(frozen=True)
@@ -100,15 +88,3 @@ def test_ranks_share_the_chunks_without_overlap() -> None:
 def test_a_failed_producer_is_told(maker: Failing | Dying, word: str) -> None:
     with pytest.raises(DataError, match=word):
         _first(Feed(maker, 1), 1)
-
-
-def test_dense_targets_name_the_same_ids_in_a_shape_that_follows_the_length_alone() -> None:
-    batch = make_batch([Row([1, 5, 2, 7, 8, 3], 3), Row([1, 2, 9, 3], 2)], 64)
-    whole = full_rows(batch, 256)
-    assert whole.tokens.shape == (4, 64)
-    assert full_rows(whole, 256).tokens.shape == (4, 64)
-    places, ids = dense_targets(whole)
-    assert np.array_equal(places, np.arange(256))
-    sparse_places, sparse_ids = targets(batch)
-    assert np.array_equal(np.flatnonzero(ids != NO_TARGET), sparse_places)
-    assert np.array_equal(ids[sparse_places], sparse_ids)

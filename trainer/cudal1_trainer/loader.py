@@ -25,7 +25,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-NO_TARGET = -100  # cross_entropy leaves it out
 LENGTH_STEP = 64  # rows of a batch are padded to a multiple of this
 AHEAD = 3  # chunks that a producer may have finished before they are asked for
 _POLL_S = 1.0
@@ -94,22 +93,6 @@ def targets(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     first, end = batch.spans[:, :1], batch.spans[:, 1:]
     places = np.flatnonzero((column >= first - 1) & (column < end - 1))
     return places, batch.tokens.reshape(-1)[places + 1].astype(np.int64)
-
-
-def dense_targets(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Every flat place, and NO_TARGET as the id where nothing is learnt: the shapes follow the batch's."""
-    places, ids = targets(batch)
-    dense = np.full(batch.size, NO_TARGET, np.int64)
-    dense[places] = ids
-    return np.arange(batch.size), dense
-
-
-def full_rows(batch: Batch, tokens_per_step: int) -> Batch:
-    """With empty rows where `pack` had none left, so that one length has one shape."""
-    rows, length = batch.tokens.shape
-    missing = max(1, tokens_per_step // length) - rows
-    tokens, spans = np.pad(batch.tokens, ((0, missing), (0, 0))), np.pad(batch.spans, ((0, missing), (0, 0)))
-    return Batch(tokens, spans)
 
 
 class Feed:

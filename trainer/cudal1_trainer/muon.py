@@ -41,7 +41,7 @@ class Muon(torch.optim.Optimizer):
             update_KMN = orthogonal(gradient_KMN.lerp(mean_KMN, group["momentum"]))
             torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
             rate = group["lr"] * 0.2 * max(params[0].shape) ** 0.5
-            torch._foreach_sub_(params, list((update_KMN.to(params[0].dtype) * rate).unbind()))
+            torch._foreach_add_(params, list(update_KMN.to(params[0].dtype).unbind()), alpha=-rate)
 
 
 def orthogonal(x_KMN: Tensor) -> Tensor:

@@ -22,24 +22,20 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast
-from numpy.typing import NDArray
 from torch import Tensor
 
 from cudal1_trainer.base import Base, fresh_base
 from cudal1_trainer.checkpoint import Checkpoints, load_trained, trained_state
-from cudal1_trainer.graphs import StepGraphs
-from cudal1_trainer.loader import Batch, ChunkMaker, Cursor, Feed, dense_targets, full_rows, targets
+from cudal1_trainer.loader import Batch, ChunkMaker, Cursor, Feed, targets
 from cudal1_trainer.model import ReplyLoss, compile_blocks, count_parameters
 from cudal1_trainer.muon import Muon
 from cudal1_trainer.recipe import Recipe, TrainRecipe
 
 log = logging.getLogger(__name__)
 
-Inputs = tuple[Tensor, Tensor, Tensor]  # tokens [B, T], flat places of targets [N], their ids [N]
 CHECK_EVERY = 20  # steps between looks at the loss; each look waits for the device
 PREFETCH = 8  # batches
 SMALL = 256  # hidden size up to which one thread is enough on a CPU
@@ -61,7 +57,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One batch on its device, or pinned on the host where graphs take it from there."""
+    """One batch on its device."""
 
     tokens_BT: Tensor
     places_N: Tensor
@@ -77,7 +73,7 @@ def learning_rate(recipe: TrainRecipe, step: int, done: float) -> float:
     return recipe.lr * warm * (recipe.min_lr + (1.0 - recipe.min_lr) * cosine)
 
 
-def make_optimizers(loss: ReplyLoss, recipe: TrainRecipe, cuda: bool) -> list[torch.optim.Optimizer]:
+def make_optimizers(loss: ReplyLoss, recipe: TrainRecipe, fused: bool) -> list[torch.optim.Optimizer]:
     """AdamW for embeddings and vectors; for the matrices of the layers AdamW or Muon, at the same rate."""
     trained = [(n, p) for n, p in loss.named_parameters() if p.requires_grad]
     inner = [p for n, p in trained if p.ndim == 2 and ".layers." in n]
@@ -89,7 +85,7 @@ def make_optimizers(loss: ReplyLoss, recipe: TrainRecipe, cuda: bool) -> list[to
     else:
         outer += inner
     groups = [{"params": outer, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return [torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=cuda, capturable=cuda), *muon]
+    return [torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused), *muon]
 
 
 class Metrics:
@@ -143,15 +139,12 @@ class Training:
         out.mkdir(parents=True, exist_ok=True)
         self.loss = ReplyLoss(self.base.lm)
         self.loss.to(self.accelerator.device)
-        self.optimizers = make_optimizers(self.loss, recipe.train, cuda)
+        self.optimizers = make_optimizers(self.loss, recipe.train, fused=cuda)
         self.checkpoints = Checkpoints(out, self.accelerator.process_index, self._all_agree)
         self.progress = self._resume()
-        compiled = recipe.train.compile and cuda and not self.base.foreign
-        if compiled:
+        if recipe.train.compile and cuda and not self.base.foreign:
             compile_blocks(self.loss)
         self.step_module, *self.steppers = self.accelerator.prepare(self.loss, *self.optimizers)
-        alone = self.accelerator.num_processes == 1
-        self.graphs = StepGraphs(self._update, self.accelerator.device) if compiled and alone else None
         self.metrics = Metrics(out, self.accelerator.is_main_process)
 
     def run(self, maker: ChunkMaker, heldout_maker: Callable[[], list[Batch]]) -> dict[str, Any]:
@@ -176,7 +169,7 @@ class Training:
             return
         for rows, length in ((40, 1024), (24, 1792)):
             tokens = torch.zeros(rows, length, dtype=torch.int64, device=self.accelerator.device)
-            places = torch.arange(rows * length, device=self.accelerator.device)
+            places = torch.arange(rows * length // 2, device=self.accelerator.device)
             self.accelerator.backward(self.step_module(tokens, places, tokens.flatten()[places]))
             for stepper in self.steppers:
                 stepper.zero_grad(set_to_none=True)
@@ -214,16 +207,10 @@ class Training:
         self._look(losses)
 
     def _step(self, batch: Step, rate: float) -> Tensor:
-        inputs = (batch.tokens_BT, batch.places_N, batch.ids_N)
-        if self.graphs is not None:
-            return self.graphs(*inputs, torch.tensor(rate).pin_memory())
-        return self._update(*inputs, rate)
-
-    def _update(self, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor, rate: float | Tensor) -> Tensor:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
-        loss: Tensor = self.step_module(tokens_BT, places_N, ids_N)
+        loss: Tensor = self.step_module(batch.tokens_BT, batch.places_N, batch.ids_N)
         self.accelerator.backward(loss)
         self.accelerator.clip_grad_norm_(self.step_module.parameters(), self.recipe.train.clip)
         for stepper in self.steppers:
@@ -270,29 +257,24 @@ class Training:
     def _fill(self, feed: Feed, ready: queue.Queue[Step | BaseException]) -> None:
         try:
             for batch, cursor in feed:
-                ready.put(Step(*self._laid(batch), cursor, 0.0))
+                ready.put(Step(*self._to_device(batch), cursor, 0.0))
         except BaseException as error:  # noqa: BLE001  a thread hands whatever ended it to the loop
             ready.put(error)
 
-    def _laid(self, batch: Batch) -> Inputs:
-        """For graphs pinned, and in one of few shapes."""
-        if self.graphs is None:
-            return self._to_device(_tensors(batch, targets(batch)))
-        whole = full_rows(batch, self.recipe.train.tokens_per_step)
-        return _pinned(_tensors(whole, dense_targets(whole)))
-
-    def _to_device(self, inputs: Inputs) -> Inputs:
-        device = self.accelerator.device
-        laid = _pinned(inputs) if device.type == "cuda" else inputs
-        tokens, places, ids = (x.to(device, non_blocking=True) for x in laid)
-        return tokens, places, ids
+    def _to_device(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        places, ids = targets(batch)
+        tokens = torch.from_numpy(batch.tokens.astype("int64"))
+        found = [tokens, torch.from_numpy(places), torch.from_numpy(ids)]
+        if self.accelerator.device.type == "cuda":
+            found = [x.pin_memory().to(self.accelerator.device, non_blocking=True) for x in found]
+        return found[0], found[1], found[2]
 
     def heldout_loss(self, batches: list[Batch]) -> float:
         """Mean loss a reply token over the held-out pairs."""
         total, count = 0.0, 0
         with torch.no_grad(), self.accelerator.autocast():
             for batch in batches:
-                tokens, places, ids = self._to_device(_tensors(batch, targets(batch)))
+                tokens, places, ids = self._to_device(batch)
                 total += float(self.loss(tokens, places, ids)) * ids.numel()
                 count += ids.numel()
         return total / count if count else math.nan
@@ -345,16 +327,6 @@ class Training:
             self.base.save(self.out / "model")
             (self.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
         return report
-
-
-def _tensors(batch: Batch, places_and_ids: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Inputs:
-    places, ids = places_and_ids
-    return torch.from_numpy(batch.tokens.astype("int64")), torch.from_numpy(places), torch.from_numpy(ids)
-
-
-def _pinned(inputs: Inputs) -> Inputs:
-    tokens, places, ids = (x.pin_memory() for x in inputs)
-    return tokens, places, ids
 
 
 class _background:
