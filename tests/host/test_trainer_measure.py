@@ -16,7 +16,7 @@ from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.gpu_time import Captured
 from cudal1_trainer.measure import Built, _check_all, _hopeless, build_all, copy_storage
 from cudal1_trainer.quickcheck import Unusable, make_subject
-from cudal1_trainer.scores import STRUCTURE_SEED, Job, blame, jobs_left
+from cudal1_trainer.scores import PRODUCT_SEED, STRUCTURE_SEED, Budget, Job, blame, jobs_left
 from cudal1_trainer.tasks import generate_task
 from cudal1_trainer.variants import WIDE_SEED, write_variants
 from cudal1_trainer.workers import Lost
@@ -112,8 +112,8 @@ def test_the_variant_that_broke_a_worker_is_not_run_again() -> None:
 
 
 def test_tasks_already_measured_are_skipped() -> None:
-    found = [j.seed for j in islice(jobs_left([0, 2], 4, 12), 10)]
-    assert found == [WIDE_SEED, STRUCTURE_SEED, 1, WIDE_SEED + 1]
+    found = [j.seed for j in islice(jobs_left([0, 2], Budget(1.0, 4, 12)), 10)]
+    assert found == [WIDE_SEED, STRUCTURE_SEED, PRODUCT_SEED, 1]
 
 
 def test_arms_far_behind_are_not_timed_in_rounds() -> None:
