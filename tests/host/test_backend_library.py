@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from test_backend_semantics import _copy, _gradients, randn
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 from torch._inductor import config as inductor_config
 
 from cudal1_cache.store import Store
@@ -163,6 +164,16 @@ def test_deterministic_algorithms_are_inductors(called: list[str], every_region_
     finally:
         torch.use_deterministic_algorithms(False)
     assert called == []
+
+
+def test_inductors_caches_hold_library_calls(called: list[str], every_region_by_aten: None) -> None:
+    counters.clear()
+    with inductor_config.patch(force_disable_caches=False):
+        for _ in range(2):
+            torch._dynamo.reset()
+            x = randn(2, 3, 9, 8)
+            torch.testing.assert_close(compiled(model)(x), model(x))
+    assert counters["aot_autograd"]["autograd_cache_hit"] == 1 and called == ["aten.avg_pool2d.default"]
 
 
 def test_another_layout_is_given_back(
