@@ -89,6 +89,6 @@ def _ending(plan: GraphPlanned) -> str:
     if plan.choice == "deciding":
         return "; deciding"
     if plan.choice == "none":
-        return "; no kernel is faster here, inductor runs" if plan.chosen("all") else "; inductor runs"
+        return "; no kernel is faster here, inductor runs" if plan.kernels("all") else "; inductor runs"
     runs = {"aten": "; aten runs, ", "layouts": "; convolutions keep their layout, "}.get(plan.choice, "; ")
     return f"{runs}{plan.ratio:.2f}x over inductor" if plan.ratio is not None else ""
