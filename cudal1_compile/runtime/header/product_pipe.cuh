@@ -28,13 +28,13 @@ CUDAL1_FN SharedAt shared_at(void* p) { return (char*)p; }
 typedef unsigned SharedAt;
 CUDAL1_FN SharedAt shared_at(void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 #endif
-template <int BYTES> CUDAL1_FN void copy_ahead(SharedAt at, const void* from, bool inside) {
+template <int BYTES, int NEAR = 0> CUDAL1_FN void copy_ahead(SharedAt at, const void* from, bool inside) {
 #ifdef CUDAL1_HOST
   typedef typename Word<BYTES>::type Word;
   *(Word*)at = inside ? *(const Word*)from : Word();
 #else
   const int bytes = inside ? BYTES : 0;  // the rest becomes 0
-  if constexpr (BYTES == 16)
+  if constexpr (BYTES == 16 && !NEAR)  // past the multiprocessor's own cache
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(BYTES), "r"(bytes) : "memory");

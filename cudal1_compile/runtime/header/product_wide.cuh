@@ -1,11 +1,12 @@
 // product_wide.cuh: sums of products by warp groups of 128 threads (wgmma), tiles copied ahead, STAGES deep.
 //
-//   product_wide<T, BM, BN, BK, STAGES>(taps, depth, a, b, c);       by all 2 * BM threads of a block
+//   product_wide<T, BM, BN, BK, STAGES, NEAR = 0>(taps, depth, a, b, c);   by all 2 * BM threads of a block
 //     as product_pipe: c(m)(n, v) gets v = sum over tap < taps and k < depth of A(m, tap, k) * B(n, tap, k)
 //     a(m)(tap)  where A(m, tap, 0) lies in memory, the other k behind it; nullptr where all of them are 0
 //     c          neighbouring threads have neighbouring m
 //     T          bf16, f16, tf32, tf32_long: float32 elements hold no more than tf32, as round_to<tf32>(x) gives them
 //     BM         a multiple of 64; BN 32, 64, 128, 192 or 256; BK 32, 64 or 128 bytes; depth whole vectors of 16 bytes
+//     NEAR       1: A's rows go through the multiprocessor's own cache, for neighbouring taps that read the same ones
 //   Dynamic shared memory: 1024 + STAGES * (BM + BN) * BK * size bytes, but 1024 + BN * (BM + 4) * 4 at least
 //
 //   turn_tile<R, C>(from, to);                                        by all threads of a block
@@ -31,7 +32,7 @@ template <class T, int ROWS, int BK> struct WideTile {
 };
 
 // Who copies what of a tile: neighbouring threads a row's pieces.
-template <class T, int ROWS, int BK, int THREADS, class OF> struct WideCopier {
+template <class T, int ROWS, int BK, int THREADS, int NEAR, class OF> struct WideCopier {
   typedef WideTile<T, ROWS, BK> Tile;
   typedef typename Tile::item item;
   typedef decltype((*(OF*)0)(0)) Row;
@@ -48,7 +49,7 @@ template <class T, int ROWS, int BK, int THREADS, class OF> struct WideCopier {
       const item* const p = rows[i](tap);
       if (ROWS % row_lanes && row(i) >= ROWS) continue;
       // the rows of a step lie whole exchanges apart
-      copy_ahead<16>(to + i * (THREADS * 16), p + k, p != nullptr && (depth % BK == 0 || k < depth));
+      copy_ahead<16, NEAR>(to + i * (THREADS * 16), p + k, p != nullptr && (depth % BK == 0 || k < depth));
     }
   }
 };
@@ -177,10 +178,10 @@ template <class T, int BN, int BK> struct WideGroup {
 };
 }  // namespace cudal1
 
-template <class T, int BM, int BN, int BK, int STAGES, class A, class B, class C>
+template <class T, int BM, int BN, int BK, int STAGES, int NEAR = 0, class A, class B, class C>
 CUDAL1_FN void product_wide(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
-  typedef cudal1::WideCopier<T, BM, BK, 2 * BM, A> CopierA;
-  typedef cudal1::WideCopier<T, BN, BK, 2 * BM, B> CopierB;
+  typedef cudal1::WideCopier<T, BM, BK, 2 * BM, NEAR, A> CopierA;
+  typedef cudal1::WideCopier<T, BN, BK, 2 * BM, 0, B> CopierB;
   typedef typename CopierA::Tile TileA;
   typedef typename CopierB::Tile TileB;
   typedef typename TileA::item item;

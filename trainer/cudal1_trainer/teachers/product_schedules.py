@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import zip_longest
 
 from cudal1_trainer.teachers.product_patch import patch_schedules
 from cudal1_trainer.teachers.product_pipe import pipe_schedules
 from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, phases_of, slides_of
+from cudal1_trainer.teachers.product_times import Times
 from cudal1_trainer.teachers.product_wide import wide_schedules
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
@@ -16,8 +16,6 @@ RESIDENT = 132  # multiprocessors of the largest GPU in use
 DIRECT_TERMS = 512  # at most, of one thread's loop
 # rows, columns, depth of a tile; the depth is doubled for half types
 TILES = ((128, 64, 16), (128, 128, 16), (128, 32, 16), (64, 64, 16), (64, 32, 32), (32, 128, 16), (128, 8, 16))
-PIPES = 8  # of the likely best
-WIDES = 4
 DEEP = 16  # channels from which on the window is worth a walk of its own
 
 
@@ -48,16 +46,20 @@ def schedules(stage: Stage) -> list[StageSchedule]:
             splits = 2 ** (parts.bit_length() - 1)
             cut = [replace(s, splits=n) for s in found[:2] for n in (splits, splits // 2) if n > 1]
             found = [s for s in cut if not s.mapping.endswith(TAPS)] + found
-        pipes, patches = pipe_schedules(stage, RESIDENT), patch_schedules(stage, RESIDENT)
-        first = [s for pair in zip_longest(patches[: PIPES // 2], pipes) for s in pair if s is not None]
-        wide = wide_schedules(stage, RESIDENT)
-        found = wide[:WIDES] + first[:PIPES] + wide[WIDES:] + found
+        found += pipe_schedules(stage, RESIDENT) + patch_schedules(stage, RESIDENT) + wide_schedules(stage)
     if depth <= DIRECT_TERMS:
-        direct = [StageSchedule("direct", 1, block) for block in (256, 128)]
         if slides_of(stage, sides) is not None:
-            direct = [StageSchedule("strip", rows, block) for rows in (8, 4) for block in (256, 128)] + direct
-        found = direct + found if columns < 8 else found + direct
-    return found
+            found += [StageSchedule("strip", rows, block) for rows in (8, 4) for block in (256, 128)]
+        found += [StageSchedule("direct", 1, block) for block in (256, 128)]
+    return _varied(sorted(found, key=Times(stage, RESIDENT).us))
+
+
+def _varied(found: list[StageSchedule]) -> list[StageSchedule]:
+    """Of a tile, the best cut comes first and the others behind everything else."""
+    first: dict[object, StageSchedule] = {}
+    for s in found:
+        first.setdefault((s.mapping, s.block, s.tile or s.vector, s.cached, s.splits > 1), s)
+    return list(first.values())
 
 
 def _waste(rows: int, columns: int, tile: tuple[int, int, int]) -> tuple[float, int]:

@@ -12,7 +12,7 @@ class StageSchedule:
     mapping: str
     vector: int  # elements a thread moves at once
     block: int  # threads
-    cached: bool = False  # values stay in registers between passes
+    cached: bool = False  # values stay in registers between passes; a product's, in the nearest cache between taps
     splits: int = 1  # parts into which each group's reduction is cut
     tile: tuple[int, int, int] | None = None  # of a product: rows, columns, depth
 
@@ -21,7 +21,7 @@ class StageSchedule:
         if self.tile:
             words.append(f"tile {'x'.join(map(str, self.tile))}")
         if self.cached:
-            words.append("registers")
+            words.append("near" if self.tile else "registers")
         if self.splits > 1:
             words.append(f"splits {self.splits}")
         return ", ".join(words)

@@ -1,0 +1,81 @@
+"""How long a product's schedules take on an H100, so that the likely fastest come first.
+
+Fitted to 1,072 kernels of 57 programs (benchmarks/results/products_wide.exploration.h100.json), most of all to the
+faster ones of each. Only the order of schedules depends on it, not what their kernels say.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+from cudal1_fx_passes.program import ITEM_BYTES
+from cudal1_trainer.teachers.product_copies import ordered, wants_packing
+from cudal1_trainer.teachers.product_layouts import blocks_of, estimate
+from cudal1_trainer.teachers.product_pack import pack_stage
+from cudal1_trainer.teachers.product_sides import PATCH, PHASED, PIPE, TAPS, WIDE, Sides, phases_of
+from cudal1_trainer.teachers.product_wide import arithmetic_of, item_bytes, room_for, stages_of
+from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.stage import Stage
+
+CYCLES = 1700  # of a microsecond
+CALL_US = 6.0
+KERNEL_US = 1.5  # each further one
+MEMORY = 1.7e6  # bytes a microsecond
+RATES = {PIPE: 1.1e-6, PHASED + PATCH: 2.6e-6, PATCH: 1.5e-6, TAPS: 2e-6, "": 2.6e-6}  # us, by the way of copying
+ARITHMETICS = {"tf32_long": 1.1, "tf32": 1.0, "f16": 0.63, "bf16": 0.63, "f32_split": 3.0, "f32": 6.0}
+TERMS = {"direct": 2.4e6, "strip": 9e6}  # a microsecond
+
+
+class Times:
+    """Of one stage's schedules, all of their kernels together."""
+
+    def __init__(self, stage: Stage, resident: int) -> None:
+        program, self.sides, self.ordered = stage.program, Sides(stage), ordered(stage)
+        self.stage, self.resident = stage, resident
+        self.results = program.size((*self.sides.batch, *self.sides.m, *self.sides.n))
+        self.phases = prod(p.step for p in phases_of(self.sides.a))
+        moved = sum(program.size(b.axes) * ITEM_BYTES[b.dtype] for b in (*stage.reads, *stage.writes))
+        self.least = CALL_US + moved / MEMORY
+        self.packs = KERNEL_US * wants_packing(stage, self.ordered)
+        self.packed: dict[str, int] = {}
+
+    def us(self, schedule: StageSchedule) -> float:
+        if schedule.mapping.endswith(WIDE):
+            return self._wide(schedule)
+        size, sides = self.stage.program.size, self.sides
+        if schedule.tile is None:
+            rate = TERMS[schedule.mapping] * (7 + schedule.vector) / 8
+            return self.least + self.results * size(sides.over) / rate
+        how = next(h for h in RATES if schedule.mapping.endswith(h))
+        copies = how.endswith((PIPE, PATCH))
+        sides = self.ordered if copies else sides
+        arithmetic = next(a for a in ARITHMETICS if schedule.mapping.startswith(a))
+        depth, bk = size(sides.channels if how else sides.over), schedule.tile[2]
+        terms = -(-depth // bk) * bk * (size(sides.taps) if how else 1) / self.phases
+        work = estimate(self.stage, sides, schedule, self.resident) * terms
+        us = self.least + work * RATES[how] * ARITHMETICS[arithmetic]
+        return us + self.packs * copies + KERNEL_US * (schedule.splits > 1)
+
+    def _wide(self, schedule: StageSchedule) -> float:
+        """What limits a step, times the busiest multiprocessor's blocks, and what packs and joins."""
+        assert schedule.tile is not None
+        (bm, bn, bk), arithmetic, sides = schedule.tile, arithmetic_of(schedule), self.ordered
+        size, room = item_bytes(arithmetic), room_for(schedule.tile, arithmetic)
+        depth = -(-self.stage.program.size(sides.channels) // (schedule.splits * bk))
+        steps = depth * self.stage.program.size(sides.taps) / self.phases
+        products = bm * bn * bk * size / 4096 * (1.4 if arithmetic.endswith("long") else 1.2)
+        busiest, late = max(products, (bm + bn) * bk * size / 40), 1000 / (stages_of(schedule.tile, size) - 2)
+        blocks = ceil(blocks_of(self.stage, sides, (bm, bn)) * schedule.splits / self.resident)
+        rounds = [room] * (blocks // room) + [blocks % room] * (blocks % room > 0)
+        cycles = sum(1300 + steps * max(n * busiest, late) + n * bm * bn / 6 for n in rounds)
+        us = CALL_US + 2 + cycles / CYCLES + 2 * self._packed(arithmetic) / MEMORY
+        return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
+
+    def _packed(self, arithmetic: str) -> int:
+        """Bytes."""
+        if arithmetic not in self.packed:
+            made = pack_stage(self.stage, arithmetic, 0)
+            assert made is not None
+            elements = sum(self.stage.program.size(to.axes) for _, to in made[1])
+            self.packed[arithmetic] = elements * item_bytes(arithmetic)
+        return self.packed[arithmetic]
