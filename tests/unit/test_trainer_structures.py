@@ -81,11 +81,41 @@ def test_sizes_that_an_index_ties_grow_together() -> None:
     for before, after in (("d1+4", "d1+12"), ("-d1+7", "-d1+23")):
         cut = parse_program(text.format("exp", before))
         assert f"d0={after}" in print_program(grow_tied(cut, tied_axes(cut), 3))
-    positions = parse_program(
-        "region v1\ndims d0=8\nin0 f32[d0]\nt0 i64[d0] = iota() along d0\nt1 bool[d0] = lt(t0, 5)\n"
-        "t2 f32[d0] = where(t1, in0, 0.0)\nout0 f32[d0] = t2\n"
+
+
+def _grown(text: str, factor: int = 4) -> str:
+    program = parse_program(text)
+    return print_program(grow_tied(program, tied_axes(program), factor))
+
+
+def test_sizes_among_integer_literals_grow_with_their_axis() -> None:
+    rolled = _grown(
+        "region v1\ndims d0=6 d1=8 d2=6\nin0 f32[d0,d1]\nt0 i64[d2] = iota() along d2\nt1 i64[d2] = add(t0, 5)\n"
+        "t2 i64[d2] = fmod(t1, 6)\nt3 f32[d1,d2] = exp(in0[d0=t2])\nout0 f32[d1,d2] = t3\n"
     )
-    assert resize(positions, random.Random(1)).axes[0].size == 8
+    assert "dims d0=24 d1=8 d2=24" in rolled and "add(t0, 23)" in rolled and "fmod(t1, 24)" in rolled
+    halves = _grown(
+        "region v1\ndims d0=8\nin0 f32[d0]\nt0 i64[d0] = iota() along d0\nt1 bool[d0] = lt(t0, 4)\n"
+        "t2 f32[d0] = where(t1, in0[d0=d0-4], 0.0)\nout0 f32[d0] = t2\n"
+    )
+    assert "dims d0=32" in halves and "lt(t0, 16)" in halves and "in0[d0=d0-16]" in halves
+
+
+def test_pairs_read_at_constant_places_stay_pairs() -> None:
+    text = (
+        "region v1\ndims d0=8 d1=2 d2=8\nin0 f32[d0,d1]\nt0 f32[d2] = neg(in0[d0=d2, d1=1])\nout0 f32[d2] = t0\n"
+    )
+    assert "dims d0=32 d1=2 d2=32" in _grown(text) and "d1=1]" in _grown(text)
+
+
+def test_strides_follow_the_sizes() -> None:
+    text = (
+        "region v1\ndims d0=4 d1=6\nin0 f32[d0,d1] strides(7,1)\nin1 f32[d0,d1] strides(18,1)\n"
+        "in2 f32[d0,d1] strides(0,1)\nt0 f32[d0,d1] = add(in0, in1)\nt1 f32[d0,d1] = add(t0, in2)\n"
+        "out0 f32[d0,d1] = t1\n"
+    )
+    found = with_sizes(parse_program(text), {"d1": 100})
+    assert [i.strides for i in found.inputs] == [(101, 1), (300, 1), (0, 1)]
 
 
 def test_files_read_back_and_merge_once(texts: list[str], tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from cudal1_fx_passes.capture import capture_graphs
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.partition import partition
-from cudal1_fx_passes.program import ITEM_BYTES, Index, Literal, Op, Operand, Program, Ref
+from cudal1_fx_passes.program import ITEM_BYTES, Index, Input, Literal, Op, Operand, Program, Ref
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.architectures import make_model
 from cudal1_trainer.heldout import HeldOut, read_heldout
@@ -41,6 +41,8 @@ LARGE = (5120, 8192, 9216, 11008, 12544, 16384, 28672, 32000, 32768, 50257, 6553
 MIN_ELEMENTS, MAX_ELEMENTS = 1 << 13, 1 << 26  # of the largest value
 MAX_BYTES = 1 << 28
 ATTEMPTS = 40
+FACTORS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # of axes that indices tie together
+PAIR = 4  # an axis read at constant places keeps its size up to this: halves, real and imaginary parts
 PUBLISHED = 2**20
 
 
@@ -54,8 +56,7 @@ def regions_of(seed: int) -> Iterator[Program]:
 
 
 def can_be_resized(p: Program) -> bool:
-    dense = all(i.strides is None for i in p.inputs) and all(o.strides is None for o in p.outputs)
-    return dense and not p.is_symbolic
+    return all(o.strides is None for o in p.outputs) and not p.is_symbolic
 
 
 def collect(
@@ -103,7 +104,7 @@ def resize(program: Program, rng: random.Random) -> Program:
     for _ in range(ATTEMPTS):
         sizes = {name: draw_size(rng) for name in free}
         try:
-            grown = grow_tied(program, tied, rng.choice((1, 2, 4, 8, 16, 32)))
+            grown = grow_tied(program, tied, rng.choice(FACTORS))
             found = canonicalise(with_sizes(grown, sizes))
         except ProgramError:
             continue
@@ -125,74 +126,114 @@ def tied_axes(p: Program) -> set[str]:
     """Axes that an affine index reads or computes with, and those whose positions meet integer literals."""
     tied: set[str] = set()
     counted = _counts_positions(p)
+    inputs = {i.name for i in p.inputs}
     for op in p.ops:
         if counted and OPS[op.fn].kind is Kind.IOTA:
             tied |= set(op.over)
-        for axis, index in _affine(op):
-            tied |= {axis} | {name for _, name in index.terms}
+        for axis, index in _places(op):
+            if index.value is None:
+                tied |= {axis} | {name for _, name in index.terms}
+            elif counted and index.value not in inputs:
+                tied.add(axis)
     return tied
 
 
-def _affine(op: Op) -> Iterator[tuple[str, Index]]:
+def _places(op: Op) -> Iterator[tuple[str, Index]]:
     for x in op.operands:
         if isinstance(x, Ref):
-            yield from ((axis, index) for axis, index in x.access if index.value is None)
+            yield from x.access
 
 
 def _counts_positions(p: Program) -> bool:
     """Whether some integer is computed with a literal that may be a size."""
-    for op in p.ops:
-        dtypes = {p.value_dtype[x.name] for x in op.operands if isinstance(x, Ref)}
-        sizes = [x for x in op.operands if isinstance(x, Literal) and x.value not in (-100, -1, 0, 1, True, False)]
-        if sizes and dtypes & {"i64", "i32"}:
-            return True
-    return False
+    return any(_is_count(p, op, x) for op in p.ops for x in op.operands)
+
+
+def _is_count(p: Program, op: Op, x: Operand) -> bool:
+    if not isinstance(x, Literal) or x.value in (-100, -1, 0, 1, True, False):
+        return False
+    return bool({p.value_dtype[y.name] for y in op.operands if isinstance(y, Ref)} & {"i64", "i32"})
 
 
 def grow_tied(p: Program, tied: set[str], factor: int) -> Program:
-    """Tied axes `factor` times as long, with the offsets of slices; as it is where an index is of another kind.
+    """Tied axes `factor` times as long, with the offsets of slices and the sizes among integer literals.
 
-    Window axes keep their size, and offsets beside them (padding) too.
+    Window axes keep their size, and offsets beside them (padding) too. As it is where an index is of another kind.
     """
-    indices = [(axis, index) for op in p.ops for axis, index in _affine(op)]
-    plain = all(index.terms and index.divisor == 1 for _, index in indices)
-    if factor == 1 or not indices or not plain or _counts_positions(p):
+    indices = [(axis, index) for op in p.ops for axis, index in _places(op) if index.value is None]
+    size = {a.name: a.size for a in p.axes}
+    kept = {axis for axis, index in indices if not index.terms and size[axis] <= PAIR}
+    grows = {a for a in tied if not a.startswith("k")} - kept
+    if factor == 1 or not grows or not all(_is_plain(axis, index, kept) for axis, index in indices):
         return p
+    ends = {size[a]: size[a] * factor for a in grows}
 
-    def windowed(index: Index) -> bool:
-        return any(name.startswith("k") for _, name in index.terms)
-
-    if any(abs(c) != 1 for _, index in indices if not windowed(index) for c, _ in index.terms):
-        return p
-
-    def grown(index: Index) -> Index:
-        if index.value is not None or windowed(index):
+    def grown(axis: str, index: Index) -> Index:
+        if index.value is not None or _is_window(index) or axis in kept:
             return index
+        if not index.terms:
+            return replace(index, offset=_grown_count(index.offset, ends, factor) if index.offset else 0)
         flipped = any(c < 0 for c, _ in index.terms)
         return replace(index, offset=(index.offset + flipped) * factor - flipped)
 
-    def operand(x: Operand) -> Operand:
-        return replace(x, access=tuple((a, grown(i)) for a, i in x.access)) if isinstance(x, Ref) else x
+    def operand(op: Op, x: Operand) -> Operand:
+        if isinstance(x, Ref):
+            return replace(x, access=tuple((a, grown(a, i)) for a, i in x.access))
+        return Literal(_grown_count(int(x.value), ends, factor)) if _is_count(p, op, x) else x
 
-    sizes = {a for a in tied if not a.startswith("k")}
-    return Program(
-        tuple(replace(a, size=a.size * factor) if a.name in sizes else a for a in p.axes),
-        p.inputs,
-        tuple(replace(op, operands=tuple(operand(x) for x in op.operands)) for op in p.ops),
-        p.outputs,
-    )
+    longer = {a: size[a] * factor for a in grows}
+    renewed = with_sizes(p, longer)
+    return replace(renewed, ops=tuple(_with(op, [operand(op, x) for x in op.operands]) for op in renewed.ops))
+
+
+def _with(op: Op, operands: list[Operand]) -> Op:
+    return replace(op, operands=tuple(operands))
+
+
+def _is_window(index: Index) -> bool:
+    return any(name.startswith("k") for _, name in index.terms)
+
+
+def _is_plain(axis: str, index: Index, kept: set[str]) -> bool:
+    if index.divisor != 1 or (index.terms and kept & {axis, *(name for _, name in index.terms)}):
+        return False
+    return _is_window(index) or all(abs(c) == 1 for c, _ in index.terms)
+
+
+def _grown_count(value: int, ends: dict[int, int], factor: int) -> int:
+    """A size, a last place, or a place in between, of an axis that grows. Keeps its sign."""
+    sign, n = (-1 if value < 0 else 1), abs(value)
+    if n in ends:
+        return sign * ends[n]
+    return sign * (ends[n + 1] - 1 if n + 1 in ends else n * factor)
 
 
 def with_sizes(p: Program, sizes: dict[str, int]) -> Program:
     """The program at other sizes. A literal that is a reduction's count, or one over it, becomes the new count."""
     axes = tuple(replace(a, size=sizes.get(a.name, a.size)) for a in p.axes)
-    renewed = Program(axes, p.inputs, p.ops, p.outputs)
+    before, after = ({a.name: a.size for a in part} for part in (p.axes, axes))
+    inputs = tuple(replace(i, strides=restride(i, before, after)) for i in p.inputs)
+    renewed = Program(axes, inputs, p.ops, p.outputs)
     counts: dict[int, int] = {}
     for op in p.ops:
         if op.over and OPS[op.fn].kind is Kind.REDUCE:
             counts[p.size(op.over)] = renewed.size(op.over)
     ops = tuple(replace(op, operands=tuple(_recounted(op, x, counts) for x in op.operands)) for op in p.ops)
     return replace(renewed, ops=ops)
+
+
+def restride(x: Input, before: dict[str, int], after: dict[str, int]) -> tuple[int, ...] | None:
+    """Strides at other sizes: an axis lies as many times the one inside it apart, or the same gap beyond it."""
+    if x.strides is None:
+        return None
+    found: dict[str, int] = {}
+    old = new = 1  # what the axes so far take
+    for stride, axis in sorted(zip(x.strides, x.axes, strict=True)):
+        found[axis] = stride
+        if stride >= old:
+            found[axis] = new * (stride // old) if stride % old == 0 else new + stride - old
+            old, new = stride * before[axis], found[axis] * after[axis]
+    return tuple(found[axis] for axis in x.axes)
 
 
 def _recounted(op: Op, x: Operand, counts: dict[int, int]) -> Operand:
