@@ -44,6 +44,7 @@ from cudal1_trainer.practice import order
 from cudal1_trainer.recipe import Recipe, StageRecipe
 from cudal1_trainer.referee import Referee
 from cudal1_trainer.rollouts import Batch, Item, number_of, open_desk, restore_batch
+from cudal1_trainer.served import ServedSampler
 from cudal1_trainer.sharding import settle
 from cudal1_trainer.training import SMALL, Metrics, NotFinite
 
@@ -111,7 +112,9 @@ class Stage:
             torch.set_num_threads(1)
         self.book = Book(self.stage.islands, self.stage.window)
         plain = replace(self.base, lm=self.learner.gather())
-        self.desk = open_desk(plain, setup.tasks, referee, self.book, self.stage.max_new)
+        folder = self.out / f"served.{self.rank}"
+        served = ServedSampler(self.stage.server, plain, folder) if self.stage.server else None
+        self.desk = open_desk(plain, setup.tasks, referee, self.book, self.stage.max_new, served)
         self.checkpoints = Checkpoints(self.out, self.rank, self.learner.all_agree)
         self.standing, self.under_way = Standing(), deque[Batch]()
         self.tasks: list[int] = []  # this process's own
