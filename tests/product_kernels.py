@@ -130,14 +130,14 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
 WIDE_MATRIX = """// launch: k<<<dim3(cdiv(d0, {BM}), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, in1, out0)
 __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
-  product_wide<{T}, {BM}, {BN}, {BK}, {stages}>(1, d1,
+  product_wide<{T}, {BM}, {BN}, {BK}, {stages}, {near}, {at_once}>({taps}, d1 / {taps},
     [&](int m) {{
       const int i0 = m0 + m;
-      return [=](int) {{ return i0 < d0 ? in0 + i0 * d1 : nullptr; }};
+      return [=](int tap) {{ return i0 < d0 ? in0 + i0 * d1 + tap * (d1 / {taps}) : nullptr; }};
     }},
     [&](int n) {{
       const int i6 = n0 + n;
-      return [=](int) {{ return i6 < d6 ? in1 + i6 * d1 : nullptr; }};
+      return [=](int tap) {{ return i6 < d6 ? in1 + i6 * d1 + tap * (d1 / {taps}) : nullptr; }};
     }},
     [&](int m) {{
       const int i0 = m0 + m;
@@ -164,12 +164,13 @@ class Product:
     vector: int = 4  # of its matrices
     patch: int = 0  # places of product_patch
     wide: int = 0  # stages of product_wide
+    at_once: int = 1  # of its taps; from 2 on there are two of them, and rows go through the nearest cache
 
     @property
     def name(self) -> str:
         kind = "matrix" if self.matrix else f"convolution-{self.stride}"
         kind += f"-patch-{self.patch}" if self.patch else f"-pipe-{self.vector}" if self.warp[0] else ""
-        kind += f"-wide-{self.wide}" if self.wide else ""
+        kind += f"-wide-{self.wide}-{self.at_once}" if self.wide else ""
         return f"{kind}-{self.arithmetic}-{'x'.join(map(str, self.tile))}"
 
     def inputs(self, device: str = "cpu") -> list[Tensor]:
@@ -212,7 +213,14 @@ class Product:
         words: dict[str, object] = {"T": self.arithmetic, "BM": bm, "BN": bn, "BK": bk, "dtype": self.dtype}
         words |= {"S": self.stride, "P": self.padding}
         if self.wide:
-            words |= {"stages": self.wide, "threads": 2 * bm}
+            near = int(self.at_once > 1)
+            words |= {
+                "stages": self.wide,
+                "threads": 2 * bm,
+                "near": near,
+                "at_once": self.at_once,
+                "taps": 1 + near,
+            }
             words["bytes"] = 1024 + max(self.wide * (bm + bn) * bk * ITEM_BYTES[self.dtype], bn * (bm + 4) * 4)
             return parse_candidate(WIDE_MATRIX.format_map(words), program)
         if not self.warp[0]:
@@ -259,4 +267,6 @@ CASES = [
     Product("tf32_long", (128, 32, 8), matrix=True, wide=3, rtol=1e-6),
     Product("bf16", (256, 64, 16), dtype="bf16", matrix=True, wide=4, rtol=8e-3),
     Product("tf32", (64, 192, 16), matrix=True, wide=3, rtol=1e-5),
+    Product("tf32", (192, 16, 32), matrix=True, wide=6, at_once=2, rtol=1e-5),
+    Product("tf32_long", (64, 16, 32), matrix=True, wide=4, at_once=4, rtol=1e-6),
 ]

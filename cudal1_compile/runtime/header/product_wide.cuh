@@ -1,12 +1,14 @@
 // product_wide.cuh: sums of products by warp groups of 128 threads (wgmma), tiles copied ahead, STAGES deep.
 //
-//   product_wide<T, BM, BN, BK, STAGES, NEAR = 0>(taps, depth, a, b, c);   by all 2 * BM threads of a block
+//   product_wide<T, BM, BN, BK, STAGES, NEAR = 0, TAPS = 1>(taps, depth, a, b, c);     by all 2 * BM threads of a block
 //     as product_pipe: c(m)(n, v) gets v = sum over tap < taps and k < depth of A(m, tap, k) * B(n, tap, k)
 //     a(m)(tap)  where A(m, tap, 0) lies in memory, the other k behind it; nullptr where all of them are 0
 //     c          neighbouring threads have neighbouring m
 //     T          bf16, f16, tf32, tf32_long: float32 elements hold no more than tf32, as round_to<tf32>(x) gives them
-//     BM         a multiple of 64; BN 32, 64, 128, 192 or 256; BK 32, 64 or 128 bytes; depth whole vectors of 16 bytes
+//     BM, BN     a multiple of 64; 16, 32, 64, 128, 192 or 256
+//     BK         32, 64 or 128 bytes; depth is whole vectors of 16 bytes
 //     NEAR       1: A's rows go through the multiprocessor's own cache, for neighbouring taps that read the same ones
+//     TAPS       side by side in a tile's row, each of BK / TAPS elements (whole vectors): 2 or more if depth is small
 //   Dynamic shared memory: 1024 + STAGES * (BM + BN) * BK * size bytes, but 1024 + BN * (BM + 4) * 4 at least
 //
 //   turn_tile<R, C>(from, to);                                        by all threads of a block
@@ -32,30 +34,33 @@ template <class T, int ROWS, int BK> struct WideTile {
 };
 
 // Who copies what of a tile: neighbouring threads a row's pieces.
-template <class T, int ROWS, int BK, int THREADS, int NEAR, class OF> struct WideCopier {
+template <class T, int ROWS, int BK, int THREADS, int NEAR, int TAPS, class OF> struct WideCopier {
   typedef WideTile<T, ROWS, BK> Tile;
   typedef typename Tile::item item;
   typedef decltype((*(OF*)0)(0)) Row;
   enum { pieces = Tile::pieces, row_lanes = THREADS / pieces, steps = cdiv(ROWS, row_lanes) };
+  enum { tap_pieces = pieces / TAPS, tap_depth = BK / TAPS };
   Row rows[steps];
   template <int... I> CUDAL1_FN WideCopier(OF& of, Count<I...>) : rows{of(row(I))...} {}
   static CUDAL1_FN int row(int i) { return thread_id() / pieces + i * row_lanes; }
 
-  CUDAL1_FN void fetch(Tile tile, int tap, int k0, int depth) {
-    const int piece = thread_id() % pieces, k = k0 + piece * Tile::wide;
+  CUDAL1_FN void fetch(Tile tile, int taps, int first, int k0, int depth) {
+    const int piece = thread_id() % pieces, k = k0 + piece % tap_pieces * Tile::wide, tap = first + piece / tap_pieces;
+    const bool inside = (TAPS == 1 || tap < taps) && (depth % tap_depth == 0 || k < depth);
     const SharedAt to = shared_at(tile.at + Tile::place(row(0), piece));
 #pragma unroll
     for (int i = 0; i < steps; i++) {
-      const item* const p = rows[i](tap);
+      const item* const p = TAPS == 1 || inside ? rows[i](tap) : nullptr;
       if (ROWS % row_lanes && row(i) >= ROWS) continue;
       // the rows of a step lie whole exchanges apart
-      copy_ahead<16, NEAR>(to + i * (THREADS * 16), p + k, p != nullptr && (depth % BK == 0 || k < depth));
+      copy_ahead<16, NEAR>(to + i * (THREADS * 16), p + k, p != nullptr && inside);
     }
   }
 };
 
 #ifdef CUDAL1_WGMMA
 #define CUDAL1_TEN(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
+#define CUDAL1_LIST8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define CUDAL1_LIST16 CUDAL1_TEN() "%10,%11,%12,%13,%14,%15"
 #define CUDAL1_LIST32 CUDAL1_TEN() CUDAL1_TEN(1) CUDAL1_TEN(2) "%30,%31"
 #define CUDAL1_LIST60 CUDAL1_TEN() CUDAL1_TEN(1) CUDAL1_TEN(2) CUDAL1_TEN(3) CUDAL1_TEN(4) CUDAL1_TEN(5)
@@ -65,7 +70,8 @@ template <class T, int ROWS, int BK, int THREADS, int NEAR, class OF> struct Wid
 #define CUDAL1_LIST128 \
   CUDAL1_LIST90 CUDAL1_TEN(9) CUDAL1_TEN(10) CUDAL1_TEN(11) "%120,%121,%122,%123,%124,%125,%126,%127"
 #define CUDAL1_IN4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define CUDAL1_IN16(i) CUDAL1_IN4(i), CUDAL1_IN4(i + 4), CUDAL1_IN4(i + 8), CUDAL1_IN4(i + 12)
+#define CUDAL1_IN8(i) CUDAL1_IN4(i), CUDAL1_IN4(i + 4)
+#define CUDAL1_IN16(i) CUDAL1_IN8(i), CUDAL1_IN8(i + 8)
 #define CUDAL1_IN32(i) CUDAL1_IN16(i), CUDAL1_IN16(i + 16)
 #define CUDAL1_IN64(i) CUDAL1_IN32(i), CUDAL1_IN32(i + 32)
 #define CUDAL1_IN96(i) CUDAL1_IN64(i), CUDAL1_IN32(i + 64)
@@ -78,6 +84,7 @@ template <class T, int ROWS, int BK, int THREADS, int NEAR, class OF> struct Wid
                  : CUDAL1_IN##SUMS(0) : "l"(a), "l"(b));                                                          \
   }
 #define CUDAL1_ALL_SIZES(TYPE, K, TYPES, LAYOUT)                                  \
+  CUDAL1_MULTIPLY(TYPE, "m64n16" K, TYPES, LAYOUT, 8, 8, 9)                       \
   CUDAL1_MULTIPLY(TYPE, "m64n32" K, TYPES, LAYOUT, 16, 16, 17)                    \
   CUDAL1_MULTIPLY(TYPE, "m64n64" K, TYPES, LAYOUT, 32, 32, 33)                    \
   CUDAL1_MULTIPLY(TYPE, "m64n128" K, TYPES, LAYOUT, 64, 64, 65)                   \
@@ -178,14 +185,15 @@ template <class T, int BN, int BK> struct WideGroup {
 };
 }  // namespace cudal1
 
-template <class T, int BM, int BN, int BK, int STAGES, int NEAR = 0, class A, class B, class C>
+template <class T, int BM, int BN, int BK, int STAGES, int NEAR = 0, int TAPS = 1, class A, class B, class C>
 CUDAL1_FN void product_wide(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
-  typedef cudal1::WideCopier<T, BM, BK, 2 * BM, NEAR, A> CopierA;
-  typedef cudal1::WideCopier<T, BN, BK, 2 * BM, 0, B> CopierB;
+  typedef cudal1::WideCopier<T, BM, BK, 2 * BM, NEAR, TAPS, A> CopierA;
+  typedef cudal1::WideCopier<T, BN, BK, 2 * BM, 0, TAPS, B> CopierB;
   typedef typename CopierA::Tile TileA;
   typedef typename CopierB::Tile TileB;
   typedef typename TileA::item item;
   static_assert(BM % 64 == 0 && STAGES >= 3, "product_wide: whole warp groups, and three stages or more");
+  static_assert(TileA::pieces % TAPS == 0, "product_wide: a tap is whole vectors of 16 bytes");
 #ifdef CUDAL1_HOST
   char* const base = (char*)cudal1_dynamic;
 #else
@@ -196,15 +204,16 @@ CUDAL1_FN void product_wide(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   CopierA copy_a(a, typename cudal1::CountTo<CopierA::steps>::type());
   CopierB copy_b(b, typename cudal1::CountTo<CopierB::steps>::type());
   cudal1::WideGroup<T, BN, BK> group;
-  const int total = taps * cdiv(depth, BK);
+  const int total = cdiv(taps, TAPS) * cdiv(depth, BK / TAPS);
   int tap = 0, k0 = 0;  // of the next tile to be fetched: the window inside, so that its places are still in the cache
   const auto fetch = [&](int step, int stage) {
     if (step < total) {
-      copy_a.fetch(TileA{stages_a + stage * TileA::items}, tap, k0, depth);
-      copy_b.fetch(TileB{stages_b + stage * TileB::items}, tap, k0, depth);
-      if (++tap == taps) {
+      copy_a.fetch(TileA{stages_a + stage * TileA::items}, taps, tap, k0, depth);
+      copy_b.fetch(TileB{stages_b + stage * TileB::items}, taps, tap, k0, depth);
+      tap += TAPS;
+      if (tap >= taps) {
         tap = 0;
-        k0 += BK;
+        k0 += BK / TAPS;
       }
     }
     cudal1::end_of_stage();

@@ -10,6 +10,7 @@ from cudal1_trainer.teachers.product_sides import Sides, phases_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
 
+RESIDENT = 132  # multiprocessors of the largest GPU in use
 LONG = ("f32_split", "tf32_long")  # a thread holds each of its sums twice
 MAX_LONG = 2048  # results of a warp that does
 

@@ -36,7 +36,7 @@ def pack_stage(stage: Stage, arithmetic: str, first: int) -> tuple[Stage, list[P
     depth = stage.program.size(sides.channels)
     if sides.b.access or any(a.symbolic for a in stage.program.axes) or set(sides.channels) & moved:
         return None
-    if depth < 2 * vector or depth % vector or any(b.index_values or b.access for b in stage.loads):
+    if depth % vector or any(b.index_values or b.access for b in stage.loads):
         return None
     later = {n for o in behind(stage, sides.dot) for n in read_names(o)} | {w.value for w in stage.writes}
     new: list[Packed] = []

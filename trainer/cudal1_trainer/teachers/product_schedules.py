@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cudal1_trainer.teachers.product_layouts import RESIDENT
 from cudal1_trainer.teachers.product_patch import patch_schedules
 from cudal1_trainer.teachers.product_pipe import pipe_schedules
 from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, phases_of, slides_of
@@ -12,7 +13,6 @@ from cudal1_trainer.teachers.product_wide import wide_schedules
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
 
-RESIDENT = 132  # multiprocessors of the largest GPU in use
 DIRECT_TERMS = 512  # at most, of one thread's loop
 # rows, columns, depth of a tile; the depth is doubled for half types
 TILES = ((128, 64, 16), (128, 128, 16), (128, 32, 16), (64, 64, 16), (64, 32, 32), (32, 128, 16), (128, 8, 16))
@@ -51,7 +51,7 @@ def schedules(stage: Stage) -> list[StageSchedule]:
         if slides_of(stage, sides) is not None:
             found += [StageSchedule("strip", rows, block) for rows in (8, 4) for block in (256, 128)]
         found += [StageSchedule("direct", 1, block) for block in (256, 128)]
-    return _varied(sorted(found, key=Times(stage, RESIDENT).us))
+    return _varied(sorted(found, key=Times(stage).us))
 
 
 def _varied(found: list[StageSchedule]) -> list[StageSchedule]:

@@ -6,14 +6,21 @@ faster ones of each. Only the order of schedules depends on it, not what their k
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES
 from cudal1_trainer.teachers.product_copies import ordered, wants_packing
-from cudal1_trainer.teachers.product_layouts import blocks_of, estimate
+from cudal1_trainer.teachers.product_layouts import RESIDENT, estimate
 from cudal1_trainer.teachers.product_pack import pack_stage
 from cudal1_trainer.teachers.product_sides import PATCH, PHASED, PIPE, TAPS, WIDE, Sides, phases_of
-from cudal1_trainer.teachers.product_wide import arithmetic_of, item_bytes, room_for, stages_of
+from cudal1_trainer.teachers.product_wide import (
+    arithmetic_of,
+    item_bytes,
+    shares,
+    stage_bytes,
+    steps_of,
+    waiting_for,
+)
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
 
@@ -29,9 +36,9 @@ TERMS = {"direct": 2.4e6, "strip": 9e6}  # a microsecond
 class Times:
     """Of one stage's schedules, all of their kernels together."""
 
-    def __init__(self, stage: Stage, resident: int) -> None:
+    def __init__(self, stage: Stage) -> None:
         program, self.sides, self.ordered = stage.program, Sides(stage), ordered(stage)
-        self.stage, self.resident = stage, resident
+        self.stage = stage
         self.results = program.size((*self.sides.batch, *self.sides.m, *self.sides.n))
         self.phases = prod(p.step for p in phases_of(self.sides.a))
         moved = sum(program.size(b.axes) * ITEM_BYTES[b.dtype] for b in (*stage.reads, *stage.writes))
@@ -52,7 +59,7 @@ class Times:
         arithmetic = next(a for a in ARITHMETICS if schedule.mapping.startswith(a))
         depth, bk = size(sides.channels if how else sides.over), schedule.tile[2]
         terms = -(-depth // bk) * bk * (size(sides.taps) if how else 1) / self.phases
-        work = estimate(self.stage, sides, schedule, self.resident) * terms
+        work = estimate(self.stage, sides, schedule, RESIDENT) * terms
         us = self.least + work * RATES[how] * ARITHMETICS[arithmetic]
         return us + self.packs * copies + KERNEL_US * (schedule.splits > 1)
 
@@ -60,12 +67,11 @@ class Times:
         """What limits a step, times the busiest multiprocessor's blocks, and what packs and joins."""
         assert schedule.tile is not None
         (bm, bn, bk), arithmetic, sides = schedule.tile, arithmetic_of(schedule), self.ordered
-        size, room = item_bytes(arithmetic), room_for(schedule.tile, arithmetic)
-        depth = -(-self.stage.program.size(sides.channels) // (schedule.splits * bk))
-        steps = depth * self.stage.program.size(sides.taps) / self.phases
-        products = bm * bn * bk * size / 4096 * (1.4 if arithmetic.endswith("long") else 1.2)
-        busiest, late = max(products, (bm + bn) * bk * size / 40), 1000 / (stages_of(schedule.tile, size) - 2)
-        blocks = ceil(blocks_of(self.stage, sides, (bm, bn)) * schedule.splits / self.resident)
+        blocks = waiting_for(self.stage, sides, schedule)
+        room, stages = shares(schedule, blocks)
+        steps = steps_of(self.stage, sides, bk, schedule.splits)
+        products = bm * bn * bk * item_bytes(arithmetic) / 4096 * (1.4 if arithmetic.endswith("long") else 1.2)
+        busiest, late = max(products, stage_bytes(schedule) / 40), 1000 / (stages - 2)
         rounds = [room] * (blocks // room) + [blocks % room] * (blocks % room > 0)
         cycles = sum(1300 + steps * max(n * busiest, late) + n * bm * bn / 6 for n in rounds)
         us = CALL_US + 2 + cycles / CYCLES + 2 * self._packed(arithmetic) / MEMORY

@@ -7,10 +7,12 @@ Operands of TF32 always are, which rounds them too, so that arithmetic is for wi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_copies import ITEMS, ordered
+from cudal1_trainer.teachers.product_layouts import RESIDENT, blocks_of
 from cudal1_trainer.teachers.product_pack import Packer, pack_stage
 from cudal1_trainer.teachers.product_pipe import PipeWriter
 from cudal1_trainer.teachers.product_sides import LONG_SUM, PHASED, WIDE, Sides, phases_of
@@ -18,10 +20,14 @@ from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel
 from cudal1_trainer.teachers.stage import Stage
 
-MAX_SHARED = 225 * 1024  # of a multiprocessor
+MAX_SHARED = 224 * 1024  # of a multiprocessor
+NEAR_SHARED = 160 * 1024  # leaves the nearest cache something
+ALIGNED = 1024
+MAX_BLOCKS, MAX_STAGES = 4, 6
 ROW_BYTES = (128, 64, 32)  # of a tile's row
 TILES = (
-    *((256, 64), (256, 128), (128, 32), (128, 64), (128, 128), (128, 192), (128, 256)),
+    *((256, 16), (256, 64), (256, 128), (192, 64), (192, 128), (192, 192)),
+    *((128, 16), (128, 32), (128, 64), (128, 128), (128, 192), (128, 256)),
     *((64, 32), (64, 64), (64, 128), (64, 256)),
 )
 SPLITS = (1, 2, 4, 8, 16)
@@ -51,7 +57,8 @@ def _tiles(stage: Stage, sides: Sides, arithmetic: str) -> Iterator[StageSchedul
     Cached: rows that neighbouring taps share go through the multiprocessor's own cache.
     """
     size, depth = item_bytes(arithmetic), stage.program.size(sides.channels)
-    bk = min((b // size for b in ROW_BYTES if b // size <= depth), key=lambda k: -(-depth // k) * (k * size + 64))
+    fitting = [k for b in ROW_BYTES if (k := b // size) <= depth or k % depth == 0]
+    bk = min(fitting, key=lambda k: steps_of(stage, sides, k) * (k * size + 64))
     terms = stage.program.size(sides.over)
     phased = PHASED if phases_of(sides.a) else ""
     shared = (False, True) if sides.a.access and stage.program.size(sides.taps) > 1 else (False,)
@@ -60,9 +67,19 @@ def _tiles(stage: Stage, sides: Sides, arithmetic: str) -> Iterator[StageSchedul
         if splits > 1 and (phased or splits * bk > depth):
             break
         for bm, bn in TILES:
-            if room_for((bm, bn, bk), short):
-                form = short + phased + WIDE
-                yield from (StageSchedule(form, 1, 2 * bm, near, splits, (bm, bn, bk)) for near in shared)
+            made = [StageSchedule(short + phased + WIDE, 1, 2 * bm, near, splits, (bm, bn, bk)) for near in shared]
+            yield from (s for s in made if shares(s, 1)[0])
+
+
+def steps_of(stage: Stage, sides: Sides, bk: int, splits: int = 1) -> int:
+    """Tiles of one sum: several taps in one where they are short."""
+    depth, phases = stage.program.size(sides.channels), prod(p.step for p in phases_of(sides.a))
+    taps = -(-stage.program.size(sides.taps) // phases)
+    return -(-taps // taps_at_once(depth, bk)) * -(-depth // (splits * bk))
+
+
+def taps_at_once(depth: int, bk: int) -> int:
+    return max(bk // depth, 1)
 
 
 def arithmetic_of(schedule: StageSchedule) -> str:
@@ -73,24 +90,38 @@ def item_bytes(arithmetic: str) -> int:
     return ITEM_BYTES[ITEMS.get(arithmetic, arithmetic)]
 
 
-def stages_of(tile: tuple[int, int, int], size: int) -> int:
-    """Tiles on their way: as many as let two blocks share a multiprocessor, if that is three."""
-    taken = (tile[0] + tile[1]) * tile[2] * size
-    return min(5, MAX_SHARED // 2 // taken) if 3 * taken <= MAX_SHARED // 2 else 4
+def shares(schedule: StageSchedule, waiting: int) -> tuple[int, int]:
+    """Blocks that share a multiprocessor where so many are `waiting`, and tiles of each on their way.
+
+    Blocks first, so that one begins or ends while others multiply; no block where it has not the registers.
+    """
+    assert schedule.tile is not None
+    (bm, bn, _), arithmetic = schedule.tile, arithmetic_of(schedule)
+    registers = (bn if arithmetic.endswith("long") else bn // 2) + 48  # of a thread
+    shared = NEAR_SHARED if schedule.cached else MAX_SHARED
+    for blocks in range(min(waiting, 65536 // (2 * bm * registers), MAX_BLOCKS) if registers < 255 else 0, 0, -1):
+        stages = min((shared // blocks - ALIGNED) // stage_bytes(schedule), MAX_STAGES)
+        if stages >= 3 and shared_bytes(schedule, stages) <= shared // blocks:
+            return blocks, stages
+    return 0, 0
 
 
-def shared_bytes(tile: tuple[int, int, int], size: int) -> int:
-    bm, bn, bk = tile
-    return 1024 + max(stages_of(tile, size) * (bm + bn) * bk * size, bn * (bm + 4) * 4)
+def stage_bytes(schedule: StageSchedule) -> int:
+    assert schedule.tile is not None
+    bm, bn, bk = schedule.tile
+    return (bm + bn) * bk * item_bytes(arithmetic_of(schedule))
 
 
-def room_for(tile: tuple[int, int, int], arithmetic: str) -> int:
-    """Blocks that share a multiprocessor."""
-    bm, bn, _ = tile
-    registers = (bn if arithmetic.endswith("long") else bn // 2) + 60  # of a thread
-    if registers > 255:
-        return 0
-    return min(MAX_SHARED // shared_bytes(tile, item_bytes(arithmetic)), 65536 // (2 * bm * registers), 8)
+def shared_bytes(schedule: StageSchedule, stages: int) -> int:
+    assert schedule.tile is not None
+    bm, bn, _ = schedule.tile
+    return ALIGNED + max(stages * stage_bytes(schedule), bn * (bm + 4) * 4)
+
+
+def waiting_for(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
+    """Blocks of the busiest multiprocessor."""
+    assert schedule.tile is not None
+    return -(-blocks_of(stage, sides, schedule.tile[:2]) * schedule.splits // RESIDENT)
 
 
 class WideWriter(PipeWriter):
@@ -119,7 +150,9 @@ class WideWriter(PipeWriter):
         """Opens the call; its launch asks for the stages' memory."""
         tile = self.schedule.tile
         assert tile is not None
-        size = item_bytes(self.arithmetic)
-        self.shared_bytes = shared_bytes(tile, size)
-        words = (self.arithmetic, *tile, stages_of(tile, size), *([1] if self.schedule.cached else []))
+        _, stages = shares(self.schedule, waiting_for(self.stage, self.sides, self.schedule))
+        self.shared_bytes = shared_bytes(self.schedule, stages)
+        taps = taps_at_once(self.stage.program.size(self.sides.channels), tile[2])
+        further = [int(self.schedule.cached), taps] if taps > 1 else [1] * self.schedule.cached
+        words = (self.arithmetic, *tile, stages, *further)
         return f"product_wide<{', '.join(map(str, words))}>({self._size(self.sides.taps)}, {depth},"
