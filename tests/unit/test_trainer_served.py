@@ -28,8 +28,8 @@ from cudal1_trainer.served import ServedSampler, check_weights
 from cudal1_trainer.stage import Setup, Stage, start_accelerator
 
 TRANSFORMERS = str(Path(sys.executable).parent / "transformers")
-OWN = [TRANSFORMERS, "serve", "{model}", "--host", "127.0.0.1", "--port", "{port}", "--device", "cpu"]
-SERVER = shlex.split(os.environ.get("CUDAL1_TEST_SERVER", "")) or OWN
+OWN = shlex.quote(TRANSFORMERS) + " serve {model} --host 127.0.0.1 --port {port} --device cpu"
+SERVER = os.environ.get("CUDAL1_TEST_SERVER", OWN)
 KINDS = pytest.mark.parametrize("kind", ["qwen2", "gpt2"])
 needs_server = pytest.mark.skipif(find_spec("uvicorn") is None, reason="transformers[serving] is not installed")
 

@@ -110,7 +110,7 @@ class StageRecipe:
     silence_s: float = 180.0  # of the judge, after which it is killed
     probe_tasks: int = 64  # held-out programs that are tried before and after
     probe_samples: int = 4  # of each
-    server: list[str] = field(default_factory=list)  # command that serves a foreign model for rollouts (served.py)
+    server: str = ""  # command that serves a foreign model for rollouts (served.py)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Rollouts by a server of the OpenAI protocol in an environment of its own, vLLM's for instance.
 
     contrastive:
-      server: [/opt/vllm/bin/vllm, serve, "{model}", --port, "{port}", --generation-config, auto]
+      server: /opt/vllm/bin/vllm serve {model} --port {port} --generation-config auto
 
     sampler.synchronise(lm)    writes the weights, compares the files with them, starts the server anew on them
     sampler.sample(...)        asks it for completions
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -45,13 +46,13 @@ TIMEOUT_S = 900.0  # of a request that waits for its turn
 
 
 class ServedSampler:
-    """`command`: words, in which {model} and {port} are filled in. One server at a time; ends with this object."""
+    """`command`: words, of which {model} and {port} are filled in. One server at a time; ends with this object."""
 
-    def __init__(self, command: Sequence[str], base: Base, folder: Path) -> None:
+    def __init__(self, command: str, base: Base, folder: Path) -> None:
         """Raises ValueError for a model that no server is for."""
         if not base.foreign or base.adapted is not None:
             raise ValueError("`server` is for all weights of a checkpoint of another kind: leave it out here")
-        self.command, self.base, self.folder = command, base, folder
+        self.words, self.base, self.folder = shlex.split(command), base, folder
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self._end: Any = None  # of the running server
@@ -127,7 +128,7 @@ class ServedSampler:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         filled = {"{model}": str(self._model), "{port}": str(port)}
-        words = [filled.get(word, word) for word in self.command]
+        words = [filled.get(word, word) for word in self.words]
         with self._log.open("ab") as said:
             server = subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
         self._end = weakref.finalize(self, _kill, server)
