@@ -32,7 +32,7 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_LAUNCHES = 8
 MAX_SCRATCH = 8
 
-MAX_EXPRESSION = 200  # characters
+MAX_EXPRESSION = 400  # characters
 
 _DIRECTIVE = re.compile(r"\s*#(?!\s*pragma\s+unroll(?:\s+\d+)?\s*$)")  # what may swallow the rest of its line
 _SCRATCH = re.compile(r"// scratch: (s\d+) (\w+)\[([^\]]*)\]( = 0)?\s*$")

@@ -8,19 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.candidate import parse_candidate, parse_reply, print_reply
+from cudal1_compile.candidate import Reply, parse_candidate, parse_reply, print_reply
 from cudal1_compile.generate.prompt import Exemplar, build_prompt
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.products import draw_product
+from cudal1_trainer.structures import read_structures
 from cudal1_trainer.tasks import FAMILIES, generate_task
 from cudal1_trainer.teacher_generator import TeacherGenerator
 from cudal1_trainer.teachers import TEACHERS, teach, variants, write_analysis, write_reply
 from cudal1_trainer.variants import parse_schedule
 
 H100 = Target("cuda", "NVIDIA H100 80GB HBM3", "sm_90a", 132, 227 * 1024, 50 * 1024 * 1024)
+PRODUCTS = read_structures(Path(__file__).parents[2] / "trainer" / "data" / "products.jsonl.gz")
 MAX_CHARS = 13_000  # of prompt and reply together: 4000 tokens
 
 SYMBOLIC = """region v1
@@ -77,15 +80,32 @@ def test_outlines_follow_what_is_stored_down_to_memory(family: str) -> None:
     for seed in range(6):
         program = draw(seed, family)
         for reply in [r for r in (write_reply(program, s) for s in variants(program)[::5]) if r is not None]:
-            lines = dict(re.findall(r"^(f\d): (.*)$", reply.design, flags=re.M))
-            bodies = dict(re.findall(r"^__global__[^\n]*? (f\d)\(.*?\{$(.*?)^\}$", reply.code, flags=re.M | re.S))
-            assert list(lines) == list(bodies), reply.design
-            for name, body in bodies.items():
-                check_outline(lines[name], body)
-                order = re.findall(rf"^{name}> (.*)$", reply.design, flags=re.M)
-                check_order(order[0].split(), body)
-            stored = set(re.findall(r"(?:^| )\*?(out\d+)=", " ".join(lines.values()), flags=re.M))
+            check_design(reply)
+            stored = set(re.findall(r"(?:^| )\*?(out\d+)=", reply.design, flags=re.M))
             assert stored == {o.name for o in program.outputs}, reply.design
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_outlines_of_products_go_with_their_kernels(seed: int) -> None:
+    program = draw_product(PRODUCTS, random.Random(seed), 0.6)
+    schedules = {tuple((s.mapping, s.splits > 1) for s in found.stages): found for found in variants(program)}
+    for reply in [r for r in (write_reply(program, s) for s in schedules.values()) if r is not None]:
+        bodies = check_design(reply)
+        for line, kernels in re.findall(r"^stage (.*)\n((?:f\d.*\n?)+)", reply.design, flags=re.M):
+            ours = " ".join(bodies[n] for n in re.findall(r"^(f\d): ", kernels, flags=re.M))
+            assert len(re.findall(r"\bproduct_\w+<", ours)) == (" tile " in line), reply.design
+
+
+def check_design(reply: Reply) -> dict[str, str]:
+    """Every kernel has its two lines, in order; returns the kernels' bodies."""
+    lines = dict(re.findall(r"^(f\d): (.*)$", reply.design, flags=re.M))
+    bodies = dict(re.findall(r"^__global__[^\n]*? (f\d)\(.*?\{$(.*?)^\}$", reply.code, flags=re.M | re.S))
+    assert list(lines) == list(bodies), reply.design
+    for name, body in bodies.items():
+        check_outline(lines[name], body)
+        order = re.findall(rf"^{name}> (.*)$", reply.design, flags=re.M)
+        check_order(order[0].split(), body)
+    return bodies
 
 
 def check_outline(line: str, body: str) -> None:
@@ -100,9 +120,10 @@ def check_order(words: list[str], body: str) -> None:
     """Every value and every store of the kernel, where the code has it, in as many loops."""
     assert words.count("{") == words.count("}") == len(re.findall(r"\{$", body, flags=re.M))
     value, at = r"t\d+(?:x\d+)?", r"(?:\[\w\])*"
-    statements = rf"\b({value}){at} =[^=]|vload<\d+>\(.*, ({value}){at}\);|\bv?st(?:ore<\d+>)?\((\w+)"
+    statements = rf"\b({value}){at} \+?=[^=]|vload<\d+>\(.*, ({value}){at}\);|\bv?st(?:ore<\d+>)?\((\w+)"
+    statements += rf"|float ({value})\) \{{$|nullptr : (s\d+)"  # a sum of products, and what it is of
     found = [w for w in words if re.fullmatch(r"t\d+(?:x\d+)?|out\d+|s\d+", w)]
-    assert found == ["".join(names) for names in re.findall(statements, body)], f"{body}\n{words}"
+    assert found == ["".join(names) for names in re.findall(statements, body, flags=re.M)], f"{body}\n{words}"
 
 
 def test_an_outline_word_by_word() -> None:

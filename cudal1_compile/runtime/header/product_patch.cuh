@@ -9,7 +9,10 @@
 //     b, VB, SB, c   as in product_pipe
 //     GROUP          taps between two barriers: more than one for small BK
 //   Dynamic shared memory: (2 * L + 1) * (BK * size + 16) bytes, then 3 * GROUP tiles of b.
+//   larger(a, b): max(a, b) of a launch expression, as a constant that L may be made of
 #pragma once
+
+__host__ __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
 
 namespace cudal1 {
 // The patch in two stages, k side by side; the row behind them is 0.

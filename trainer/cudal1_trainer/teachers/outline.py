@@ -5,8 +5,10 @@
 
 A word is a name and, after `=`, what it needs that stands nowhere before: values, loads (a2 is of in2) and the
 axis indices of their addresses; `*` marks what moves in vectors. That t9 needs t8, the value just before it, goes
-without saying. Values come by falling number, so that each word follows from the words before it and one line of
-the region: who writes token by token never looks ahead. Forwards, the first load would hang on the last store.
+without saying. A sum of products, which a lambda takes as `float t0`, is of what the lambdas before it return: a
+value, or a tensor that is copied as it is (`in1`). Values come by falling number, so that each word follows from
+the words before it and one line of the region: who writes token by token never looks ahead. Forwards, the first
+load would hang on the last store.
 
 The second line is forwards, once it is settled what is needed: the name that each statement of the code sets or
 stores, loops in braces. What to write next is then copied, not decided in the middle of the code.
@@ -24,6 +26,8 @@ _NAMES = re.compile(_NAME)
 _SET = re.compile(rf"({_NAME})(?:\[[^\]]*\])*\s*[-+*]?=(?!=)")
 _VLOAD = re.compile(rf"\bvload<\d+>\(.*, ({_NAME})(?:\[k\])?\);")
 _STORE = re.compile(rf"\b(st|vstore<\d+>)\(((?:out|s)\d+)\b(.*), ({_NAME})(?:\[\w\])*\);")
+_RETURN = re.compile(r"\breturn (?:[atr]\d+|.* \? (nullptr|-1) : (\w+).*);$")
+_SUM = re.compile(r"\bfloat (t\d+)\) \{$")
 _SHOWN = re.compile(r"(t|a|i|s|out)\d")  # the other names are seen through
 
 
@@ -35,6 +39,8 @@ class _Body:
     stores: dict[str, tuple[str, str]] = field(default_factory=dict)  # buffer -> value, address
     wide: set[str] = field(default_factory=set)
     order: list[str] = field(default_factory=list)
+    copied: set[str] = field(default_factory=set)  # tensors of which only the place is told
+    returned: list[str] = field(default_factory=list)  # by lambdas, for the sum of products that follows
 
     def add(self, line: str) -> None:
         if line.lstrip().startswith("}"):
@@ -49,12 +55,27 @@ class _Body:
             self.stores[store[2]] = store[4], store[3]
             self.wide |= {store[2]} if store[1] != "st" else set()
             return [store[2]]
+        if back := _RETURN.search(line):
+            return self._give_back(line, back[2] if back[1] == "nullptr" else None)
+        if total := _SUM.search(line):
+            self.reads[total[1]], self.returned = [n for n in self.returned if n != total[1]], []
+            return [total[1]]
         loaded = _VLOAD.findall(line)
         self.wide |= set(loaded)
         made = loaded or list(dict.fromkeys(_SET.findall(line)))
         for name in made:
             self.reads.setdefault(name, []).extend(n for n in _NAMES.findall(line) if n not in made)
         return made
+
+    def _give_back(self, line: str, tensor: str | None) -> list[str]:
+        """A lambda's result: a value, or where an element lies (in a tensor, or in what is copied already)."""
+        names = [n for n in _NAMES.findall(line) if n != tensor]
+        self.returned += [tensor] if tensor else names
+        if tensor is None:
+            return []
+        self.reads.setdefault(tensor, []).extend(names)
+        self.copied.add(tensor)
+        return [tensor]
 
     def needs(self, name: str) -> list[str]:
         """The shown names of which `name` is made, in order."""
@@ -65,7 +86,7 @@ class _Body:
             if at in seen:
                 continue
             seen.add(at)
-            if _SHOWN.match(at):
+            if _SHOWN.match(at) or at in self.copied:
                 found[at] = None
             else:
                 todo = [*self.reads.get(at, ()), *todo]

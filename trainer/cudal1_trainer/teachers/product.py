@@ -41,7 +41,7 @@ class ProductWriter:
         self.walks = schedule.mapping.endswith(TAPS)
         self.steps = {a: p for p in self.phases for a in (p.out, p.window)}
         self.threads = schedule.block if schedule.mapping == "direct" else THREADS
-        self.shared_bytes = 0
+        self.shared_bytes: int | str = 0  # of a block: what its launch asks for
 
     def write(self) -> Kernel:
         with self.lines.block(signature(self.name, self.threads, self.stage.reads, self.stage.writes)):
@@ -92,7 +92,7 @@ class ProductWriter:
         depth = self._depth()
         if self.schedule.splits > 1:
             lines.add(f"const int z = blockIdx.z % {self.schedule.splits};")
-            lines.add(f"const int step = cdiv({depth}, {self.schedule.splits * bk}) * {bk}, begin = z * step;")
+            lines.add(f"const int step = cdiv({depth}, {self.schedule.splits} * {bk}) * {bk}, begin = z * step;")
             depth = f"max(min(step, {depth} - begin), 0)"
         lines.add(self._call(depth))
         lines.depth += 1
@@ -146,8 +146,7 @@ class ProductWriter:
 
     def _leaves(self, axes: Iterable[str]) -> list[str]:
         """Conditions under which a phase's last place lies outside an axis."""
-        ragged = [a for a in axes if a in self.steps and self.program.axis[a].size % self.steps[a].step]
-        return [f"{axis_index(a)} >= {a}" for a in ragged]
+        return [f"{axis_index(a)} >= {a}" for a in axes if a in self.steps]
 
     def _lies_along(self, x: Ref) -> bool:
         """Whether neighbours in the operand's memory are neighbours in k rather than along its rows."""
@@ -212,7 +211,10 @@ class ProductWriter:
         return {a for _, i in x.access for _, a in i.terms} | (set(space.needed_axes(plain)) - set(space.renamed))
 
     def _places(self, x: Ref, space: Space) -> tuple[list[str], list[str]]:
-        """Declarations of the indices that are read at another place; conditions under which they lie outside."""
+        """Declarations of the indices that are read at another place; conditions under which they lie outside.
+
+        Both, whatever the sizes make of them, unless a window has no padding: who writes need not reckon.
+        """
         own = Space(self.program, space.variables)
         places, outside = [], []
         for axis, index in x.access:
@@ -222,11 +224,8 @@ class ProductWriter:
                 text = f"({text}) / {index.divisor}"
             name = axis_index(axis)
             places.append(f"const int {name} = {text};")
-            lowest, highest = bounds(self.program, index)
-            if lowest < 0 or index.divisor > 1:
-                outside.append(f"{name} < 0")
-            if highest >= self.program.axis[axis].size or index.divisor > 1:
-                outside.append(f"{name} >= {axis}")
+            if not _rises(index) or bounds(self.program, index)[1] >= self.program.axis[axis].size:
+                outside += [f"{name} < 0", f"{name} >= {axis}"]
         return places, outside
 
     def _before(self, name: str) -> tuple[list[Buffer], list[Op]]:
@@ -336,6 +335,11 @@ class ProductWriter:
         for _ in sides.over:
             lines.depth -= 1
             lines.add("}")
+
+
+def _rises(index: Index) -> bool:
+    """Whether it begins at 0 and grows by whole steps: a window without padding."""
+    return index.offset == 0 and index.divisor == 1 and all(factor > 0 for factor, _ in index.terms)
 
 
 def _factor(text: str) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
+from cudal1_compile.candidate import MAX_EXPRESSION, Expr
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Ref
 from cudal1_trainer.teachers.product_copies import (
     COPY_BYTES,
@@ -22,10 +24,11 @@ from cudal1_trainer.teachers.product_copies import (
     wants_packing,
 )
 from cudal1_trainer.teachers.product_layouts import LAYOUTS, Layout, estimate, layouts_for, warp_of
-from cudal1_trainer.teachers.product_pipe import PipeWriter
+from cudal1_trainer.teachers.product_pipe import PipeWriter, tile_bytes
 from cudal1_trainer.teachers.product_sides import PATCH, PHASED, Sides, before, phases_of
 from cudal1_trainer.teachers.product_walk import Moved, Walk, patch_length, walk_of, windows_size
 from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.source import product
 from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage
 
@@ -42,11 +45,11 @@ PATCH_LAYOUTS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """inner: window axes within a patch; places: its length; shared_bytes: of a block."""
+    """inner: window axes within a patch; places: its length, shared_bytes: of a block, as launch expressions."""
 
     inner: int
-    places: int
-    shared_bytes: int
+    places: str
+    shared_bytes: str
 
 
 def group_of(depth: int) -> int:
@@ -54,22 +57,32 @@ def group_of(depth: int) -> int:
     return max(1, GROUPED_DEPTH // depth)
 
 
-def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, step_b: int) -> Plan | None:
+def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, b: Copied) -> Plan | None:
     """The most window axes that a patch has room for; None where not even one has."""
     assert schedule.tile is not None
     bm, bn, bk = schedule.tile
     arithmetic = schedule.mapping.removesuffix(PATCH).removesuffix(PHASED)
     size = ITEM_BYTES[ITEMS.get(arithmetic, arithmetic)]
     most = MAX_SHARED // (1 if schedule.block > 128 else 2)
+    dims = tuple((a.name, a.size) for a in stage.program.axes)
     for inner in range(len(walk.moved), 0, -1):
-        places = patch_length(stage, walk, bm, inner)
-        tile = bn * (bk * size + 16) if step_b == 1 else bk * (bn + 8) * size
-        taken = (2 * places + 1) * (bk * size + 16) + STAGES_B * group_of(bk) * tile
+        length = patch_length(walk, bm, inner)
+        tiles = f"{product(STAGES_B, group_of(bk))} * {tile_bytes(b, bn, bk)}"
+        taken = f"(2 * ({length}) + 1) * ({bk} * {size} + 16) + {tiles}"
+        if len(taken) > MAX_EXPRESSION:
+            continue
+        places = _evaluate(length, dims)
         parts = -(-windows_size(stage, walk, inner) // group_of(bk))
         held = -(-places * bk * size // (COPY_BYTES * parts * schedule.block)) * COPY_BYTES // 4
-        if places <= 6 * bm and taken <= most and bm * bn // schedule.block + held <= MAX_REGISTERS:
-            return Plan(inner, places, taken)
+        registers = bm * bn // schedule.block + held
+        if places <= 6 * bm and _evaluate(taken, dims) <= most and registers <= MAX_REGISTERS:
+            return Plan(inner, length, taken)
     return None
+
+
+@lru_cache(maxsize=4096)
+def _evaluate(text: str, dims: tuple[tuple[str, int], ...]) -> int:
+    return Expr(text).evaluate(dict(dims))
 
 
 def patch_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
@@ -93,7 +106,7 @@ def _tiles(
     form = arithmetic + (PHASED if phases_of(sides.a) else "") + PATCH
     for x in layouts_for(stage, sides, arithmetic, resident, PATCH_LAYOUTS):
         tiles = [StageSchedule(form, 1, x.threads, tile=(*x.tile, bk)) for bk in depths]
-        plans = [(plan.inner, s) for s in tiles if (plan := plan_of(stage, walk, s, b.step)) is not None]
+        plans = [(plan.inner, s) for s in tiles if (plan := plan_of(stage, walk, s, b)) is not None]
         yield from [s for _, s in sorted(plans, key=lambda p: -p[0])[:1]]
 
 
@@ -114,7 +127,7 @@ class PatchWriter(PipeWriter):
         sides = self.sides
         walk, b = walk_of(self.stage, sides), copied(self.stage, sides, sides.b, sides.n)
         assert walk is not None and b is not None
-        plan = plan_of(self.stage, walk, self.schedule, b.step)
+        plan = plan_of(self.stage, walk, self.schedule, b)
         assert plan is not None
         return walk, plan
 
@@ -139,10 +152,11 @@ class PatchWriter(PipeWriter):
             wn,
             self._taps(inner),
             group_of(bk),
-            plan.places,
+            "places",
             b.vector,
             self._step(b),
         )
+        self.lines.add(f"constexpr int places = {plan.places.replace('max(', 'larger(')};")
         self._first(walk, inner)
         return f"product_patch<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},"
 
@@ -220,13 +234,15 @@ class PatchWriter(PipeWriter):
         """[&](int m) { const int i = m0 + m; ... return [=](int o, int tap) { ... return at + w0 * d3; }; },"""
         lines, sides = self.lines, self.sides
         space = self._space((Var("i", sides.m),), sides.a)
-        used = {a for _, i in sides.a.access for _, a in i.terms}
+        places, outside = self._places(sides.a, space)
+        checked = {o.split(" ")[0] for o in outside}
+        places = [p for p in places if p.split(" ")[2] in checked]
+        used = {a for x, i in sides.a.access if axis_index(x) in checked for _, a in i.terms}
         with lines.block("[&](int m)"):
             lines.add("const int i = m0 + m, at = start(i) - first;")
             lines.add(*self._indices("i", sides.m, used, space))
             with lines.block(f"return [=](int{' o' if outer else ''}, int tap)"):
                 lines.add(*self._window_lines("o", outer), *self._window_lines("tap", inner))
-                places, outside = self._places(sides.a, space)
                 lines.add(*places)
                 leaves = self._leaves((*sides.m, *sides.taps))
                 past = " || ".join([f"i >= {self._size(sides.m)}", *leaves, *outside])

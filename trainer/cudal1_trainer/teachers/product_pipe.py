@@ -6,6 +6,7 @@ is packed first takes a kernel of its own, which rounds it to TF32 as well.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
@@ -68,6 +69,12 @@ def _tiles(stage: Stage, sides: Sides, arithmetic: str, resident: int) -> Iterat
             yield replace(whole, splits=2 ** (parts.bit_length() - 1))
 
 
+def tile_bytes(c: Copied, rows: int, bk: int) -> str:
+    """Of one stage in shared memory, as product_pipe lays it out."""
+    size = ITEM_BYTES[c.buffer.dtype]
+    return f"{rows} * ({bk} * {size} + 16)" if c.step in (1, ASKED) else f"{bk} * ({rows} + 8) * {size}"
+
+
 class PipeWriter(ProductWriter):
     """One product stage: its kernels are numbered from `first`, its scratch from `scratch`."""
 
@@ -102,8 +109,10 @@ class PipeWriter(ProductWriter):
             with lines.block(f"for (int tap = 0; tap < {size_of(taps)}; tap++)"):
                 lines.add(*[x for a in taps if a in needed and (x := space.index_line(a))])
                 lines.add(f"const float {a} = ld({old.name} + {space.offset(old)});")
-                value = f"round_to<tf32>({a})" if self._rounds() else a
-                lines.add(f"st({new.name} + tap * ({size_of(order)}) + i, {value});")
+                if self._rounds():
+                    lines.add(f"const float r{a[1:]} = round_to<tf32>({a});")
+                    a = f"r{a[1:]}"
+                lines.add(f"st({new.name} + tap * {grouped(size_of(order))} + i, {a});")
         declared = (f"{new.name} {new.dtype}[{', '.join(new.axes)}]",)
         grid = f"cdiv({size_of(order)}, {PACKERS})"
         return Kernel(name, "\n".join(lines.text), grid, str(PACKERS), (old.name, new.name), declared)
@@ -124,14 +133,12 @@ class PipeWriter(ProductWriter):
         wm, wn = warp_of(self.schedule, LAYOUTS)
         copies = [copied(self.stage, sides, x, r) for x, r in ((sides.a, sides.m), (sides.b, sides.n))]
         arithmetic += "_ready" if self._rounds() else ""
-        words, self.shared_bytes = [arithmetic, bm, bn, bk, wm, wn, STAGES], 0
+        words, tiles = [arithmetic, bm, bn, bk, wm, wn, STAGES], []
         for c, rows in zip(copies, (bm, bn), strict=True):
             assert c is not None
-            size = ITEM_BYTES[c.buffer.dtype]
-            self.shared_bytes += STAGES * (
-                rows * (bk * size + 16) if c.step in (1, ASKED) else bk * (rows + 8) * size
-            )
+            tiles.append(tile_bytes(c, rows, bk))
             words += [c.vector, self._step(c)]
+        self.shared_bytes = f"{STAGES} * ({' + '.join(tiles)})"
         return f"product_pipe<{', '.join(map(str, words))}>({self._size(sides.taps)}, {depth},"
 
     def _step(self, c: Copied) -> str:
@@ -181,7 +188,7 @@ class PipeWriter(ProductWriter):
         self.lines.add(*places)
         leaves = self._leaves((*axes, *sides.taps))
         outside = " || ".join([f"{variable} >= {self._size(axes)}", *leaves, *further])
-        at = f"{c.buffer.name} + {space.offset(c.buffer)}".replace(" + 0)", ")").removesuffix(" + 0")
+        at = f"{c.buffer.name} + {_without_zeros(space.offset(c.buffer))}".removesuffix(" + 0")
         at += (
             f" + {product('begin', grouped(self._step(c)))}"
             if self.schedule.splits > 1 and c.step != ASKED
@@ -205,3 +212,8 @@ class PipeWriter(ProductWriter):
                 self._store(writes, space, known)
             lines.text[-1] += ";"
         lines.text[-1] += ");"
+
+
+def _without_zeros(text: str) -> str:
+    """An offset without the channels, which count from 0 there."""
+    return re.sub(r"(?<![\w.])0 \* (?:\w+|\([^()]*\)) \+ ", "", text).replace(" + 0)", ")")

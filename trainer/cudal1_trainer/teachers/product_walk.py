@@ -7,10 +7,12 @@ Neighbouring rows of a tile lie at rising places, and a step of the window moves
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import lcm, prod
+from math import prod
 
 from cudal1_fx_passes.program import Index
 from cudal1_trainer.teachers.product_sides import Sides, before
+from cudal1_trainer.teachers.source import product
+from cudal1_trainer.teachers.space import grouped
 from cudal1_trainer.teachers.stage import Buffer, Stage
 
 
@@ -114,20 +116,24 @@ def windows_size(stage: Stage, walk: Walk, inner: int) -> int:
     return prod(-(-stage.program.axis[x.window].size // x.step) for x in walk.moved[len(walk.moved) - inner :])
 
 
-def patch_length(stage: Stage, walk: Walk, rows: int, inner: int) -> int:
-    """Places of a patch for `rows` neighbours and the last `inner` window axes."""
-    steps, sizes = _steps(stage, walk), _rows(stage, walk)
-    strides = [s * x.out_factor for s, x in zip(steps, walk.moved, strict=True)]
-    image, total = stage.program.size(walk.image), prod(sizes) * stage.program.size(walk.plain)
+def patch_length(walk: Walk, rows: int, inner: int) -> str:
+    """Places of a patch for `rows` neighbours and the last `inner` window axes, at most: a launch expression.
 
-    def place(i: int) -> int:
-        found = 0
-        for n, s in zip(reversed(sizes), reversed(strides), strict=True):
-            found, i = found + i % n * s, i // n
-        return found + i * image
+    Where the rows come to an axis's end, cdiv(rows, its results) times at most, they jump over what is left of it.
+    """
+    text = ""
+    for at, x in enumerate(walk.moved):
+        around = walk.moved[at - 1].out_factor if at else 1  # images lie side by side
+        gap = f"{product(around, x.image)} - {product(x.out_factor, phase_of(x, x.out))}"
+        times = f"cdiv({rows}, {' * '.join(phase_of(y, y.out) for y in walk.moved[at:])})"
+        terms = [f"{times} * max({gap}, 0)"] if at or walk.plain else []
+        if at >= len(walk.moved) - inner:
+            steps, factor = f"{phase_of(x, x.window)} - 1", abs(x.window_factor)
+            terms.append(steps if factor == 1 else f"{factor} * ({steps})")
+        text = " + ".join([*([f"{grouped(text)} * {x.image}"] if text else []), *terms])
+    return f"{text} + {product(rows, walk.moved[-1].out_factor)}"
 
-    period = min(total, lcm(rows, prod(sizes)))  # then the tiles lie as before
-    longest = max(place(min(m + rows, total) - 1) - place(m) for m in range(0, period, rows))
-    walked = list(zip(steps, walk.moved, strict=True))[len(steps) - inner :]
-    windows = [-(-stage.program.axis[x.window].size // x.step) for _, x in walked]
-    return longest + 1 + sum(s * abs(x.window_factor) * (n - 1) for (s, x), n in zip(walked, windows, strict=True))
+
+def phase_of(x: Moved, axis: str) -> str:
+    """The size of an axis within one phase."""
+    return f"cdiv({axis}, {x.step})" if x.step > 1 else axis

@@ -12,7 +12,7 @@ from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_sides import Slide, slides_of
-from cudal1_trainer.teachers.source import Kernel, signature
+from cudal1_trainer.teachers.source import Kernel, product, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, size_of
 
 
@@ -58,7 +58,8 @@ class StripWriter(ProductWriter):
         self._weights(row, last, space)
         y = f"{'' if row.stride == 1 else f'{row.stride} * '}first + y"
         lines.add("#pragma unroll")
-        with lines.block(f"for (int y = 0; y < {row.stride * (self.schedule.vector - 1)} + {row.window}; y++)"):
+        span = product(row.stride, f"({self.schedule.vector} - 1)")
+        with lines.block(f"for (int y = 0; y < {span} + {row.window}; y++)"):
             place = axis_index(row.read)
             lines.add(f"const int {place} = {y}{f' - {-row.index.offset}' if row.index.offset else ''};")
             lines.add(f"if ({place} < 0 || {place} >= {row.read}) continue;", "#pragma unroll")
@@ -79,11 +80,16 @@ class StripWriter(ProductWriter):
     def _weights(self, row: Slide, last: Slide, space: Space) -> None:
         lines = self.lines
         u, w = axis_index(row.window), axis_index(last.window)
-        lines.add(f"{COMPUTE_TYPE[self.sides.dot.dtype]} w[{row.window}][{last.window}];", "#pragma unroll")
+        kind, weights = COMPUTE_TYPE[self.sides.dot.dtype], self._held()
+        lines.add(f"{kind} {weights}[{row.window}][{last.window}];", "#pragma unroll")
         with lines.block(f"for (int {u} = 0; {u} < {row.window}; {u}++)"):
             lines.add("#pragma unroll")
             with lines.block(f"for (int {w} = 0; {w} < {last.window}; {w}++)"):
-                lines.add(f"w[{u}][{w}] = {self._value(self.sides.b.name, space)};")
+                lines.add(f"{weights}[{u}][{w}] = {self._value(self.sides.b.name, space)};")
+
+    def _held(self) -> str:
+        """The registers that hold the weights of a window."""
+        return f"r{self.sides.b.name.lstrip('int')}"
 
     def _accumulate(self, row: Slide, last: Slide, space: Space) -> None:
         lines, dot = self.lines, self.sides.dot.name
@@ -93,7 +99,7 @@ class StripWriter(ProductWriter):
         lines.add("#pragma unroll")
         with lines.block(f"for (int j = 0; j < {self.schedule.vector}; j++)"):
             lines.add(f"const int {u} = y - {'j' if row.stride == 1 else f'{row.stride} * j'};")
-            lines.add(f"if ({u} >= 0 && {u} < {row.window}) {dot}[j] += {value} * w[{u}][{w}];")
+            lines.add(f"if ({u} >= 0 && {u} < {row.window}) {dot}[j] += {value} * {self._held()}[{u}][{w}];")
 
 
 def _axes(index: Index) -> set[str]:

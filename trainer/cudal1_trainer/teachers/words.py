@@ -32,11 +32,13 @@ def write_analysis(program: Program, exemplars: Sequence[Exemplar] = ()) -> str:
 def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
     """`grouped.`, then a line a stage (`stage 0 over d1: block, vector 4, block 256`) and a line a kernel."""
     lines, kernels = [f"{schedule.strategy}{' flat' if schedule.flat else ''}."], outline(code)
+    bodies = code.split("\n__global__ ")[1:]
     for i, s in enumerate(schedule.stages):
         over = f" over {','.join(stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""
-        last = len(kernels) if i == len(schedule.stages) - 1 else 2 if s.splits > 1 else 1
+        packs = s.tile is not None and "product_" not in bodies[0]
+        last = len(kernels) if i == len(schedule.stages) - 1 else 1 + packs + (s.splits > 1)
         lines += [f"stage {i}{over}: {s.describe()}", *kernels[:last]]
-        kernels = kernels[last:]
+        kernels, bodies = kernels[last:], bodies[last:]
     return "\n".join(lines)
 
 
