@@ -177,10 +177,10 @@ template <class T, int BN, int BK> struct WideGroup {
 #pragma unroll
     for (int p = 0; p < BN / 2; p++) staged[n(p) * pitch + m(p % 4)] = sum[p];
     __syncthreads(CUDAL1_LINE_ONLY);
-    const int row = thread_id() % BM;
+    const int row = thread_id() % BM, half = thread_id() / BM;
     const auto store = c(row);
 #pragma unroll 8
-    for (int j = thread_id() / BM; j < BN; j += 2) store(j, staged[j * pitch + row]);
+    for (int p = 0; p < BN / 2; p++) store(p * 2 + half, staged[(p * 2 + half) * pitch + row]);
   }
 };
 }  // namespace cudal1

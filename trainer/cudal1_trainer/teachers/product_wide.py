@@ -101,7 +101,7 @@ def shares(schedule: StageSchedule, waiting: int) -> tuple[int, int]:
     shared = NEAR_SHARED if schedule.cached else MAX_SHARED
     for blocks in range(min(waiting, 65536 // (2 * bm * registers), MAX_BLOCKS) if registers < 255 else 0, 0, -1):
         stages = min((shared // blocks - ALIGNED) // stage_bytes(schedule), MAX_STAGES)
-        if stages >= 3 and shared_bytes(schedule, stages) <= shared // blocks:
+        if stages >= 3 and ALIGNED + bn * (bm + 4) * 4 <= shared // blocks:
             return blocks, stages
     return 0, 0
 
@@ -110,12 +110,6 @@ def stage_bytes(schedule: StageSchedule) -> int:
     assert schedule.tile is not None
     bm, bn, bk = schedule.tile
     return (bm + bn) * bk * item_bytes(arithmetic_of(schedule))
-
-
-def shared_bytes(schedule: StageSchedule, stages: int) -> int:
-    assert schedule.tile is not None
-    bm, bn, _ = schedule.tile
-    return ALIGNED + max(stages * stage_bytes(schedule), bn * (bm + 4) * 4)
 
 
 def waiting_for(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
@@ -148,11 +142,12 @@ class WideWriter(PipeWriter):
 
     def _call(self, depth: str) -> str:
         """Opens the call; its launch asks for the stages' memory."""
-        tile = self.schedule.tile
-        assert tile is not None
+        assert self.schedule.tile is not None
+        (bm, bn, bk), size = self.schedule.tile, item_bytes(self.arithmetic)
         _, stages = shares(self.schedule, waiting_for(self.stage, self.sides, self.schedule))
-        self.shared_bytes = shared_bytes(self.schedule, stages)
-        taps = taps_at_once(self.stage.program.size(self.sides.channels), tile[2])
+        tiles, sums = f"{stages} * ({bm} + {bn}) * {bk} * {size}", f"{bn} * ({bm} + 4) * 4"
+        self.shared_bytes = f"{ALIGNED} + max({tiles}, {sums})"
+        taps = taps_at_once(self.stage.program.size(self.sides.channels), bk)
         further = [int(self.schedule.cached), taps] if taps > 1 else [1] * self.schedule.cached
-        words = (self.arithmetic, *tile, stages, *further)
+        words = (self.arithmetic, bm, bn, bk, stages, *further)
         return f"product_wide<{', '.join(map(str, words))}>({self._size(self.sides.taps)}, {depth},"
