@@ -114,7 +114,7 @@ def _convolution(rng: random.Random) -> tuple[Chain, Tensor]:
     if groups == channels == outputs and rng.random() < 0.3:  # separable
         layer = nn.Sequential(layer, _CONVOLUTION[rank - 1](outputs, 7, 1, bias=bias))
         outputs = 7
-    steps = [s for _ in range(_count(rng)) for s in _image_step(outputs, rank, rng)]
+    steps = [s for _ in range(_count(rng)) for s in image_step(outputs, rank, rng)]
     steps += _image_end(outputs, rank, rng)
     batch = rng.choice((2, 3))
     return Chain(layer, steps), torch.randn(batch, channels, *[size] * rank)
@@ -156,7 +156,7 @@ def _beside(rng: random.Random, channel: int) -> Step:
     return Beside(rng.choice(joins), rng.choice((None, None, channel)))
 
 
-def _image_step(width: int, rank: int, rng: random.Random) -> list[Step]:
+def image_step(width: int, rank: int, rng: random.Random) -> list[Step]:
     kind = rng.random()
     if kind < 0.4:
         return [rng.choice(ACTIVATIONS)]
@@ -206,11 +206,11 @@ def _matrix(rng: random.Random) -> tuple[Chain, Tensor]:
         x = torch.randn(*outer, *((depth, rows) if turn[0] else (rows, depth)))
         other = torch.randn(*outer, *((columns, depth) if turn[1] else (depth, columns)))
         product = Matrices(other, turn)
-    steps = [_row_step(columns, rng) for _ in range(_count(rng))]
-    return Chain(product, [*steps, *_row_end(rng)]), x
+    steps = [row_step(columns, rng) for _ in range(_count(rng))]
+    return Chain(product, [*steps, *row_end(rng)]), x
 
 
-def _row_step(width: int, rng: random.Random) -> Step:
+def row_step(width: int, rng: random.Random) -> Step:
     kind = rng.random()
     if kind < 0.4:
         return rng.choice(ACTIVATIONS)
@@ -219,7 +219,7 @@ def _row_step(width: int, rng: random.Random) -> Step:
     return _beside(rng, -1) if kind < 0.85 else token_norm(width, rng)
 
 
-def _row_end(rng: random.Random) -> list[Step]:
+def row_end(rng: random.Random) -> list[Step]:
     if rng.random() < 0.65:
         return []
     ends: tuple[Step, ...] = (

@@ -32,6 +32,7 @@ from cudal1_fx_passes.program import ITEM_BYTES, Index, Input, Literal, Op, Oper
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.architectures import make_model
 from cudal1_trainer.heldout import HeldOut, read_heldout
+from cudal1_trainer.place_models import make_place_model
 from cudal1_trainer.published import make_published
 
 log = logging.getLogger(__name__)
@@ -43,12 +44,16 @@ MAX_BYTES = 1 << 28
 ATTEMPTS = 40
 FACTORS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # of axes that indices tie together
 PAIR = 4  # an axis read at constant places keeps its size up to this: halves, real and imaginary parts
+PLACES = 2**19
 PUBLISHED = 2**20
 
 
 def regions_of(seed: int) -> Iterator[Program]:
-    """Forward, backward and inference regions of one model: random, from PUBLISHED on a published one."""
-    module, inputs = make_model(seed) if seed < PUBLISHED else make_published(seed - PUBLISHED)
+    """Forward, backward and inference regions of one model: random, from PLACES, PUBLISHED on of those kinds."""
+    if seed < PLACES:
+        module, inputs = make_model(seed)
+    else:
+        module, inputs = make_published(seed - PUBLISHED) if seed >= PUBLISHED else make_place_model(seed - PLACES)
     for train in (True, False):
         for graph in capture_graphs(module.train(train), inputs, train=train):
             for region in partition(graph.gm.graph).regions:
@@ -146,13 +151,24 @@ def _places(op: Op) -> Iterator[tuple[str, Index]]:
 
 def _counts_positions(p: Program) -> bool:
     """Whether some integer is computed with a literal that may be a size."""
-    return any(_is_count(p, op, x) for op in p.ops for x in op.operands)
+    along = _iotas(p)
+    return any(_is_count(p, op, x, along, set(along.values())) for op in p.ops for x in op.operands)
 
 
-def _is_count(p: Program, op: Op, x: Operand) -> bool:
-    if not isinstance(x, Literal) or x.value in (-100, -1, 0, 1, True, False):
+def _iotas(p: Program) -> dict[str, str]:
+    """The axis of every value that counts along one."""
+    return {op.name: op.over[0] for op in p.ops if OPS[op.fn].kind is Kind.IOTA}
+
+
+def _is_count(p: Program, op: Op, x: Operand, along: dict[str, str], grows: set[str]) -> bool:
+    """Whether a literal is a place along an axis that grows, or may be one: integers computed from it are."""
+    if not isinstance(x, Literal) or isinstance(x.value, bool) or x.value == 0:
         return False
-    return bool({p.value_dtype[y.name] for y in op.operands if isinstance(y, Ref)} & {"i64", "i32"})
+    names = [y.name for y in op.operands if isinstance(y, Ref)]
+    counted = {along[name] for name in names if name in along}
+    if counted:
+        return bool(counted & grows)
+    return x.value not in (-100, -1, 1) and bool({p.value_dtype[name] for name in names} & {"i64", "i32"})
 
 
 def grow_tied(p: Program, tied: set[str], factor: int) -> Program:
@@ -179,9 +195,9 @@ def grow_tied(p: Program, tied: set[str], factor: int) -> Program:
     def operand(op: Op, x: Operand) -> Operand:
         if isinstance(x, Ref):
             return replace(x, access=tuple((a, grown(a, i)) for a, i in x.access))
-        return Literal(_grown_count(int(x.value), ends, factor)) if _is_count(p, op, x) else x
+        return Literal(_grown_count(int(x.value), ends, factor)) if _is_count(p, op, x, along, grows) else x
 
-    longer = {a: size[a] * factor for a in grows}
+    along, longer = _iotas(p), {a: size[a] * factor for a in grows}
     renewed = with_sizes(p, longer)
     return replace(renewed, ops=tuple(_with(op, [operand(op, x) for x in op.operands]) for op in renewed.ops))
 
@@ -259,7 +275,7 @@ def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     parser = argparse.ArgumentParser(description="Collects structures of regions from random small models.")
     parser.add_argument("--models", type=int, default=300)
-    first = f"seed of the first model; from {PUBLISHED} on published architectures"
+    first = f"seed of the first model; from {PLACES} on around places, from {PUBLISHED} on published architectures"
     parser.add_argument("--first", type=int, default=0, help=first)
     parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json")
     parser.add_argument("--out", type=Path, required=True)
