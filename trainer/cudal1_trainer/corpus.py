@@ -113,9 +113,13 @@ class Source:
 
     @cached_property
     def _structure_weights(self) -> list[float]:
-        """Regions of several stages more often: those of one stage are learned long before."""
-        stages = (len(set(re.findall(r" over ([\w,]+)$", text, flags=re.M))) for text in self.structures)
-        return list(accumulate(self.recipe.several if n > 1 else 1.0 for n in stages))
+        """Regions of several stages, and with positions, more often: the others are learned long before."""
+        return list(accumulate(self._weight(text) for text in self.structures))
+
+    def _weight(self, text: str) -> float:
+        stages = len(set(re.findall(r" over ([\w,]+)$", text, flags=re.M)))
+        placed = "iota" in text or re.search(r"\[\w+=", text) is not None
+        return (self.recipe.several if stages > 1 else 1.0) * (self.recipe.placed if placed else 1.0)
 
     def _replies(self, program: Program, rng: random.Random) -> list[Reply]:
         """Replies of a few schedules, those likely fast more often."""
