@@ -18,11 +18,16 @@ import torch
 from stage_toys import PROBES, RECIPE, STAGE, TASKS, WRONG, ToyReferee, make_bundle, verdict_on
 from tmpfs import run_on_tmpfs
 
+from cudal1_compile.generate.fast_llama import Cooling
 from cudal1_compile.judge.verdict import Verdict
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
+from cudal1_trainer.base import load_base
 from cudal1_trainer.contrastive import Contrastive
-from cudal1_trainer.recipe import StageRecipe
+from cudal1_trainer.learner import Learner
+from cudal1_trainer.model import build_model
+from cudal1_trainer.policy import Objective, Rollout
+from cudal1_trainer.recipe import ModelRecipe, StageRecipe
 from cudal1_trainer.referee import Referee
 from cudal1_trainer.sampler import Sampler, WeightsDiffer
 from cudal1_trainer.self_supervised import SelfSupervised
@@ -234,3 +239,25 @@ def test_a_sampler_one_step_behind_is_found(bundle: Path, tmp_path: Path) -> Non
     with pytest.raises(WeightsDiffer, match="part 0 of 2"):
         sampler.check(lm)
     sampler.synchronise(lm)
+
+
+def test_the_policy_is_the_model_at_the_temperatures_that_its_tokens_were_sampled_at(bundle: Path) -> None:
+    """Of a random model, whose likeliest token is hardly likelier than another: code at almost 0 is certain."""
+    base = load_base(bundle)
+    torch.manual_seed(0)
+    lm = build_model(ModelRecipe(32, 1, 2, 1, 64, 1024), base.lm.config.vocab_size)
+    stage = replace(STAGE, code_temperature=1e-3)
+    learner = Learner(start_accelerator(), replace(base, lm=lm), stage, Objective(0.2, 0.0))
+    prompt = base.language.codec.encode_prompt(TASKS[0])
+    free = Sampler(torch.device("cpu"))
+    free.synchronise(lm)
+    learner.code_token = free.sample([prompt], 20, 1.0, seed=3)[0][7]
+    sampler = Sampler(torch.device("cpu"), Cooling(learner.code_token, stage.code_temperature))
+    sampler.synchronise(lm)
+    (reply,) = sampler.sample([prompt], 20, 1.0, seed=3)
+    rollout = Rollout([*prompt, *reply], len(prompt), "")
+    learner.measure([rollout])
+    begun = reply.index(learner.code_token) + 1
+    assert 1 <= begun <= 8 and len(reply) > begun
+    assert rollout.behaviour[:begun].max() < -2.0
+    assert rollout.behaviour[begun:].min() > -0.7

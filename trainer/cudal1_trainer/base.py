@@ -20,11 +20,12 @@ from typing import Any, Protocol
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from cudal1_compile.generate.bundled import check_model_dir, load_model, model_digest
+from cudal1_compile.generate.bundled import check_model_dir, find_code_token, load_model, model_digest
 from cudal1_compile.generate.factory import is_own
+from cudal1_compile.generate.fast_llama import Cooling
 from cudal1_compile.generate.instructions import instruction_block
 from cudal1_compile.generate.prompt import INSTRUCTED_TOKENS
-from cudal1_compile.generate.tokens import load_codec
+from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.generate.transformers_local import MAX_NEW_TOKENS, encode_turn, load_checkpoint
 from cudal1_trainer.model import CAUSAL, build_model, save_bundle
 from cudal1_trainer.recipe import Recipe
@@ -85,8 +86,16 @@ class Base:
     foreign: bool = False
     adapted: Any = None
 
-    def sampler(self, device: torch.device) -> Sampling:
-        return ForeignSampler(self.language.tokenizer.eos_token_id) if self.foreign else Sampler(device)
+    @property
+    def code_token(self) -> int | None:
+        """That opens a reply's code; None for a foreign model, whose replies are as warm in the code."""
+        codec = self.language.codec
+        return find_code_token(codec) if isinstance(codec, Codec) else None
+
+    def sampler(self, device: torch.device, code_temperature: float = 1.0) -> Sampling:
+        if self.foreign:
+            return ForeignSampler(self.language.tokenizer.eos_token_id)
+        return Sampler(device, Cooling(self.code_token, code_temperature) if self.code_token is not None else None)
 
     def save(self, directory: Path) -> None:
         """The model in training stays as it is."""

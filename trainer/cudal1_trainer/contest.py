@@ -38,7 +38,8 @@ def contest(recipe: Recipe, data: Path, *bundles: Path) -> list[Marks]:
         for bundle in bundles:
             base = load_base(bundle)
             base.lm.to(device)
-            desk = open_desk(base, texts, referee, Book(1, 1), stage.max_new)
+            sampler = base.sampler(base.lm.device, stage.code_temperature)
+            desk = open_desk(base, texts, referee, Book(1, 1), stage.max_new, sampler)
             found.append(examine(desk, stage.probe_samples, stage.temperature, recipe.seed))
     return found
 

@@ -64,8 +64,8 @@ class Policy(nn.Module):
             lm._no_split_modules
         )  # each of these layers is cut in parts by itself (sharding.py)
 
-    def forward(self, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor) -> Tensor:
-        return log_probabilities(self.lm, tokens_BT, places_N, ids_N)
+    def forward(self, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor, warmth_N: Tensor) -> Tensor:
+        return log_probabilities(self.lm, tokens_BT, places_N, ids_N, warmth_N)
 
 
 def loss_of(
@@ -83,10 +83,12 @@ def loss_of(
     return loss, torch.stack([kl_N.sum(), (clipped_N != ratio_N).sum()]).detach()
 
 
-def log_probabilities(lm: Any, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor) -> Tensor:
+def log_probabilities(lm: Any, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor, warmth_N: Tensor) -> Tensor:
+    """`warmth_N`: temperature at which each token was sampled; the policy is the model at these temperatures."""
     hidden_BTD = lm.base_model(input_ids=tokens_BT, use_cache=False).last_hidden_state
     picked_ND = hidden_BTD.flatten(0, 1).index_select(0, places_N)
-    return -functional.cross_entropy(lm.get_output_embeddings()(picked_ND).float(), ids_N, reduction="none")
+    logits_NV = lm.get_output_embeddings()(picked_ND).float() / warmth_N[:, None]
+    return -functional.cross_entropy(logits_NV, ids_N, reduction="none")
 
 
 def make_passes(rollouts: Sequence[Rollout], tokens: int, device: torch.device) -> Iterator[Pass]:

@@ -92,7 +92,8 @@ class StageRecipe:
     prompts: int = 32  # a step, all processes together
     group: int = 12  # replies of one prompt
     max_new: int = 1536  # tokens of a reply
-    temperature: float = 1.0  # at another one the replies are not the policy's own, and learning goes wrong
+    temperature: float = 1.0
+    code_temperature: float = 1.0  # once the code has begun, at most; in use 0.1. For the bundled model only
     ahead: int = 1  # batches sampled while an older one is at the judge; 0 is on policy
     updates: int = 2  # optimiser steps a batch
     tokens_per_pass: int = 49_152  # padded tokens in one forward and backward

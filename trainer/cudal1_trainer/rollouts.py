@@ -122,10 +122,9 @@ class Desk:
 
 
 def open_desk(
-    base: Base, texts: Sequence[str], referee: Referee, book: Book, max_new: int, sampler: Sampling | None = None
+    base: Base, texts: Sequence[str], referee: Referee, book: Book, max_new: int, sampler: Sampling
 ) -> Desk:
-    """The model on its device, with its own sampler or another; a reply may take half of its positions."""
-    sampler = sampler or base.sampler(base.lm.device)
+    """The model on its device; a reply may take at most half of its positions."""
     sampler.synchronise(base.lm)
     positions = base.lm.config.max_position_embeddings
     room = min(max_new, positions // 2)

@@ -31,7 +31,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast
 
 from cudal1_compile.generate.prompt import Exemplar
-from cudal1_trainer.base import load_base
+from cudal1_trainer.base import Base, load_base
 from cudal1_trainer.book import Book
 from cudal1_trainer.checkpoint import Checkpoints
 from cudal1_trainer.examine import Marks, examine, summary
@@ -44,6 +44,7 @@ from cudal1_trainer.practice import order
 from cudal1_trainer.recipe import Recipe, StageRecipe
 from cudal1_trainer.referee import Referee
 from cudal1_trainer.rollouts import Batch, Item, number_of, open_desk, restore_batch
+from cudal1_trainer.sampler import Sampling
 from cudal1_trainer.served import ServedSampler
 from cudal1_trainer.sharding import settle
 from cudal1_trainer.training import SMALL, Metrics, NotFinite
@@ -112,9 +113,7 @@ class Stage:
             torch.set_num_threads(1)
         self.book = Book(self.stage.islands, self.stage.window)
         plain = replace(self.base, lm=self.learner.gather())
-        folder = self.out / f"served.{self.rank}"
-        served = ServedSampler(self.stage.server, plain, folder) if self.stage.server else None
-        self.desk = open_desk(plain, setup.tasks, referee, self.book, self.stage.max_new, served)
+        self.desk = open_desk(plain, setup.tasks, referee, self.book, self.stage.max_new, self._sampler(plain))
         self.checkpoints = Checkpoints(self.out, self.rank, self.learner.all_agree)
         self.standing, self.under_way = Standing(), deque[Batch]()
         self.tasks: list[int] = []  # this process's own
@@ -123,6 +122,11 @@ class Stage:
         if not self._resume():
             self._begin()
         self.metrics = Metrics(self.out, accelerator.is_main_process)
+
+    def _sampler(self, plain: Base) -> Sampling:
+        if self.stage.server:
+            return ServedSampler(self.stage.server, plain, self.out / f"served.{self.rank}")
+        return plain.sampler(plain.lm.device, self.stage.code_temperature)
 
     def run(self) -> dict[str, Any]:
         """Until the recipe's minutes or steps are over; returns and writes the report."""
