@@ -214,12 +214,12 @@ class PatchWriter(PipeWriter):
         variables = (Var("r", walk.plain), Var("s", walk.image), Var("k", sides.channels), Var("g", sides.batch))
         space = Space(self.program, tuple(v for v in variables if v.axes))
         needed = set(space.needed_axes(self._before(sides.a.name)[0]))
-        whole = size_of(walk.image)
+        whole = grouped(size_of(walk.image))
         with lines.block("[&](int p)"), lines.block(f"return [=](int{' o' if outer else ''})"):
             lines.add(*self._window_lines("o", outer))
             lines.add(f"const int q = {self._shift('first + p', walk, outer)};")
-            lines.add(*([f"const int r = q / ({whole});"] if walk.plain else []))
-            lines.add(f"const int s = q % ({whole});" if walk.plain else "const int s = q;")
+            lines.add(*([f"const int r = q / {whole};"] if walk.plain else []))
+            lines.add(f"const int s = q % {whole};" if walk.plain else "const int s = q;")
             known = [a for a in (*walk.plain, *walk.image, *sides.batch) if a in needed]
             lines.add(*[x for a in known if (x := space.index_line(a))])
             with lines.block("return [=](int k)"):
