@@ -11,7 +11,7 @@
 //     TAPS       side by side in a tile's row, each of BK / TAPS elements (whole vectors): 2 or more if depth is small
 //   Dynamic shared memory: 1024 + STAGES * (BM + BN) * BK * size bytes, but 1024 + BN * (BM + 4) * 4 at least
 //
-//   turn_tile<R, C>(from, to);                                        by all threads of a block
+//   turn_tile<R, C, THREADS>(from, to);                                                by all THREADS threads of a block
 //     to(r, c, from(r, c)) for every r < R, c < C: read with neighbouring c side by side, written with neighbouring r
 //
 // GPUs without wgmma multiply with mma on the same tiles; on the host target the products are plain loops.
@@ -236,13 +236,20 @@ CUDAL1_FN void product_wide(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   group.template hand_out<BM>((float*)base, c CUDAL1_AT);
 }
 
-template <int R, int C, class F, class G> CUDAL1_FN void turn_tile(F from, G to CUDAL1_FROM) {
+template <int R, int C, int THREADS, class F, class G> CUDAL1_FN void turn_tile(F from, G to CUDAL1_FROM) {
+  static_assert(THREADS % R == 0 && THREADS % C == 0, "turn_tile: THREADS are whole rows and columns");
   __shared__ float tile[R * (C + 1)];
-  const int threads = block_threads();
+  const int id = thread_id(), row = id % R, column = id % C;
   __syncthreads(CUDAL1_LINE_ONLY);  // an earlier call may still read the tile
-#pragma unroll 8
-  for (int x = thread_id(); x < R * C; x += threads) tile[x / C * (C + 1) + x % C] = from(x / C, x % C);
+#pragma unroll
+  for (int i = 0; i < R * C / THREADS; i++) {
+    const int r = id / C + i * (THREADS / C);
+    tile[r * (C + 1) + column] = from(r, column);
+  }
   __syncthreads(CUDAL1_LINE_ONLY);
-#pragma unroll 8
-  for (int x = thread_id(); x < R * C; x += threads) to(x % R, x / R, tile[x % R * (C + 1) + x / R]);
+#pragma unroll
+  for (int i = 0; i < R * C / THREADS; i++) {
+    const int c = id / R + i * (THREADS / R);
+    to(row, c, tile[row * (C + 1) + c]);
+  }
 }
