@@ -125,7 +125,8 @@ class Packer(ProductWriter):
         place = "const int y = top + row, x = left + column;"
         inside = f"y < {size_of(channels)} && x < {size_of(run)}"
         lines.add(f"const int left = b % {across} * {EDGE}, top = b / {across} % {down} * {EDGE};")
-        lines.add(*([f"const int g = b / ({across} * {down});"] if others else []), f"turn_tile<{EDGE}, {EDGE}, {THREADS}>(")
+        lines.add(*([f"const int g = b / ({across} * {down});"] if others else []))
+        lines.add(f"turn_tile<{EDGE}, {EDGE}, {THREADS}>(")
         lines.depth += 1
         with lines.block("[&](int row, int column)"):
             lines.add(place, f"if (!({inside})) return 0.0f;")
