@@ -217,6 +217,18 @@ t4 bool[d0,d1,d2] = logical_and(t0, t3)
 t5 bf16[d0,d1,d2] = where(t4, 0.0, -inf)
 out0 bf16[d0,d1,d2] = t5
 """,
+    "normed_rows_read_at_rolled_places": """region v1
+dims d0=3 d1=18 d2=12 d3=18
+in0 bf16[d0,d1,d2]
+t0 bf16[d0,d1] = mean(in0) over d2
+t1 bf16[d0,d1,d2] = sub(in0, t0)
+t2 i64[d3] = iota() along d3
+t3 i64[d3] = add(t2, 6)
+t4 i64[d3] = fmod(t3, 18)
+t5 bf16[d0,d3] = amax(t1[d1=t4]) over d2
+t6 bf16[d0,d2,d3] = sub(t1[d1=t4], t5)
+out0 bf16[d0,d3,d2] = t6
+""",
     "shifted_labels": """region v1
 dims d0=4 d1=24 d2=50 d3=25 d4=24
 in0 i64[d0,d4]

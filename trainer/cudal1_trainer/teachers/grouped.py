@@ -214,6 +214,10 @@ class GroupedWriter:
         for op in self.group_ops:
             if self.level[op.name] == level:
                 self.lines.add(*self.group.statements(op))
+        # what only elements use is the same for the whole group, and loaded once
+        known, used = self.group.spelled, {key for op in self.group_ops for key in operand_keys(op)}
+        ready = [b.key for b in self.group_reads if b.key not in used and all(v in known for v in b.index_values)]
+        self.lines.add(*self.group.late_lines(ready))
 
     def _combined(self, p: Phase) -> tuple[str, list[str]]:
         scope = self.schedule.mapping
