@@ -19,7 +19,8 @@ from cudal1_trainer.teachers.space import Space, Var, grouped, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage, read_names
 
 THREADS = 256  # of a block
-EDGE = 64  # elements of a tile's edge
+TILE = 4096  # elements
+ROWS, COLUMNS = (8, 64), 256  # of a tile: at least and at most, at most
 
 Packed = tuple[Ref, Buffer]  # an operand and where it is packed to
 
@@ -113,20 +114,30 @@ class Packer(ProductWriter):
 
     def _tiles(self, run: tuple[str, ...], to: Buffer) -> tuple[str, str, list[str]]:
         """Tiles along the run, along what is summed, and the axes around them."""
-        channels = [a for a in to.axes if a in self.stage.reduced]
+        channels = self._channels(to)
         others = [a for a in to.axes if a not in (*run, *channels)]
-        return f"cdiv({size_of(run)}, {EDGE})", f"cdiv({size_of(channels)}, {EDGE})", others
+        rows, columns = self._edges(to)
+        return f"cdiv({size_of(run)}, {columns})", f"cdiv({size_of(channels)}, {rows})", others
+
+    def _channels(self, to: Buffer) -> tuple[str, ...]:
+        return tuple(a for a in to.axes if a in self.stage.reduced)
+
+    def _edges(self, to: Buffer) -> tuple[int, int]:
+        """Of a tile: few channels leave room for a longer run."""
+        depth = self.program.size(self._channels(to))
+        rows = min(max(1 << (depth - 1).bit_length(), ROWS[0]), ROWS[1])
+        return rows, min(TILE // rows, COLUMNS)
 
     def _turn(self, x: Ref, to: Buffer, run: tuple[str, ...]) -> None:
         """Tiles through shared memory: read along the run, written along what is summed."""
-        lines, channels = self.lines, tuple(a for a in to.axes if a in self.stage.reduced)
+        lines, channels, (rows, columns) = self.lines, self._channels(to), self._edges(to)
         across, down, others = self._tiles(run, to)
         space = Space(self.program, (Var("y", channels), Var("x", run), Var("g", tuple(others))))
         place = "const int y = top + row, x = left + column;"
         inside = f"y < {size_of(channels)} && x < {size_of(run)}"
-        lines.add(f"const int left = b % {across} * {EDGE}, top = b / {across} % {down} * {EDGE};")
+        lines.add(f"const int left = b % {across} * {columns}, top = b / {across} % {down} * {rows};")
         lines.add(*([f"const int g = b / ({across} * {down});"] if others else []))
-        lines.add(f"turn_tile<{EDGE}, {EDGE}, {THREADS}>(")
+        lines.add(f"turn_tile<{rows}, {columns}, {THREADS}>(")
         lines.depth += 1
         with lines.block("[&](int row, int column)"):
             lines.add(place, f"if (!({inside})) return 0.0f;")
