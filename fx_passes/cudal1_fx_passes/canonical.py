@@ -56,9 +56,13 @@ def fingerprint(program: Program) -> str:
 
 def relative(program: Program) -> str:
     """The fingerprint without sizes: programs that differ only in extents (and means' counts) share it."""
-    form = canonicalise(program)
+    return relative_of(canonicalise(program))
+
+
+def relative_of(form: Program) -> str:
+    """`relative` of a program that is in canonical form already."""
     parts = size_free(Parts(form.axes, form.inputs, form.ops, form.outputs))
-    return hashlib.sha256(print_program(order(parts, program).program).encode()).hexdigest()
+    return hashlib.sha256(print_program(order(parts, form).program).encode()).hexdigest()
 
 
 def size_free(parts: Parts) -> Parts:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from cudal1_fx_passes.canonical import canonicalise, relative
+from cudal1_fx_passes.canonical import canonicalise, relative, relative_of
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
@@ -63,7 +63,7 @@ class HeldOut:
         key = canonical_key(program)
         if key in self.fingerprints or key in self.shapes or structure(program) in self.structures:
             return True
-        blind = relative(program)
+        blind = relative_of(program)
         return blind in self.relatives or blind in self.products
 
 
