@@ -16,6 +16,7 @@ from cudal1_trainer.teachers.stage import Stage
 DIRECT_TERMS = 512  # at most, of one thread's loop
 # rows, columns, depth of a tile; the depth is doubled for half types
 TILES = ((128, 64, 16), (128, 128, 16), (128, 32, 16), (64, 64, 16), (64, 32, 32), (32, 128, 16), (128, 8, 16))
+NEAR = 4  # schedules
 DEEP = 16  # channels from which on the window is worth a walk of its own
 
 
@@ -55,11 +56,12 @@ def schedules(stage: Stage) -> list[StageSchedule]:
 
 
 def _varied(found: list[StageSchedule]) -> list[StageSchedule]:
-    """Of a tile, the best cut comes first and the others behind everything else."""
+    """Of a tile, the best cut and the whole; few whose rows go through the nearest cache."""
     first: dict[object, StageSchedule] = {}
     for s in found:
         first.setdefault((s.mapping, s.block, s.tile or s.vector, s.cached, s.splits > 1), s)
-    return list(first.values())
+    near = [s for s in first.values() if s.cached][:NEAR]
+    return [s for s in first.values() if not s.cached or s in near]
 
 
 def _waste(rows: int, columns: int, tile: tuple[int, int, int]) -> tuple[float, int]:
