@@ -55,8 +55,8 @@ def build_model(recipe: ModelRecipe, vocab: int) -> LlamaForCausalLM:
 def causal_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **rest: Any
 ) -> tuple[Tensor, None]:
-    """SDPA over rows of one sequence each. transformers' own "sdpa" looks for packed sequences in the positions, and
-    so waits for the device in every step."""
+    """SDPA over rows of one sequence each. transformers' own "sdpa" looks for packed sequences in the positions,
+    and so waits for the device in every step."""
     found = functional.scaled_dot_product_attention(
         query, key, value, is_causal=True, scale=rest["scaling"], enable_gqa=True
     )
