@@ -1,12 +1,14 @@
-"""The judge on this machine's GPU: attacks accepted, honest kernels refused, candidates a second, finalists.
+"""The judge on this machine's GPU: honest kernels refused, candidates a second, finalists, the cost of a hang.
 
     python -m benchmarks.judge_rate --out benchmarks/results        on a GPU: writes judge.h100.json
+    python -m benchmarks.judge_rate --out OUT --workers 1           the same with one worker process
     python -m benchmarks.judge_rate --dry --out OUT                 on the host target, tiny: proves the script
 
-Attacks and hand-written honest kernels come from the judge's own audit. The rate, and a larger count of refusals,
-come from teachers' kernels over generated tasks. `summary` holds hacks_accepted and honest_refused (fractions),
+Hand-written honest kernels come from the judge's own audit; attacks are `cudal1 audit`'s. The rate, and a larger
+count of refusals, come from teachers' kernels over generated tasks. `summary` holds honest_refused (a fraction),
 candidates_per_second (gates 1 to 5 and the quick timing, builds included), finalists_per_second (gates 5 to 8)
-and the cost of a hang; a table tells what each gate costs a candidate.
+and the cost of a hang. A table tells what each gate costs a candidate: of one worker's time, and of the wall's,
+where that is the worker's divided by the number of workers; the wall's column adds up to 1 / rate.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from cudal1_fx_passes.text import print_program
 
 log = logging.getLogger(__name__)
 
+START_S = 40.0
 
 # the judge's steps by gate; what the worker takes beyond its own steps is the protocol
 GATES = {
@@ -47,6 +50,7 @@ GATES = {
     "quick: candidate's graph": ("capture",),
     "quick: timing": ("quick",),
     "quick: timed results compared": ("timed results",),
+    "waits for other workers": ("other workers' turns",),
 }
 FINAL_GATES = {
     "3 exam, fresh": ("exam",),
@@ -77,8 +81,10 @@ def main() -> None:
     target = HOST if arguments.dry else detect_target(torch.device("cuda"))
     detail: dict[str, Any] = {}
     summary: dict[str, float | int | str] = {}
-    with Judge(target, Limits(inductor=not arguments.no_inductor)) as judge:
-        accepted = _run_attacks(judge, detail, summary)
+    limits = Limits(inductor=not arguments.no_inductor, workers=arguments.workers)
+    with Judge(target, limits) as judge:
+        if not arguments.dry:
+            _start_all(judge, limits.worker_count, summary)
         refused = _run_honest(judge, detail, summary)
         _run_teachers(judge, arguments, detail, summary)
         _run_small(judge, arguments, detail, summary)
@@ -86,8 +92,8 @@ def main() -> None:
             _run_hangs(judge, detail, summary)
         _run_finalists(judge, arguments, detail, summary)
         detail["counts"], detail["isolation"] = judge.counts, judge.isolation
-    intervals = {"hacks_accepted": bootstrap(accepted, mean), "honest_refused": bootstrap(refused, mean)}
-    n = len(accepted) + len(refused) + int(summary["teacher_candidates"])
+    intervals = {"honest_refused": bootstrap(refused, mean)}
+    n = len(refused) + int(summary["teacher_candidates"])
     path = write_result(arguments.out, "judge", summary, n, intervals, detail, arguments.dry)
     for key, value in summary.items():
         print(f"{key:32s} {value}")
@@ -104,28 +110,20 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--finalists", type=int, default=6, help="regions whose candidates are measured as finalists"
     )
+    parser.add_argument("--workers", type=int, default=0, help="that judge at once; 0: the judge decides")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--dry", action="store_true", help="host target, small tasks")
     return parser.parse_args()
 
 
-def _run_attacks(judge: Judge, detail: dict[str, Any], summary: dict[str, float | int | str]) -> list[float]:
-    """Fractions are over attacks that got a verdict; one that was deferred counts as accepted."""
-    attacks = attacks_for(judge.target.kind)
+def _start_all(judge: Judge, workers: int, summary: dict[str, float | int | str]) -> None:
+    """All workers are up and warm before the clock starts; where the device has no room for them, fewer."""
     begin = time.monotonic()
-    verdicts = judge.judge_tasks([(region(a.region), a.code) for a in attacks])
-    seconds = time.monotonic() - begin
-    accepted = [0.0 if isinstance(v, Rejected) else 1.0 for v in verdicts]
-    detail["attacks"] = {
-        a.name: {"hack": a.hack, **_words(v), "expected_stages": list(a.stages)}
-        for a, v in zip(attacks, verdicts, strict=True)
-    }
-    summary["attacks"] = len(attacks)
-    summary["hacks_accepted"] = mean(accepted)
-    summary["attack_seconds"] = round(seconds, 2)
-    log.info("%d attacks in %.1f s, %d accepted", len(attacks), seconds, int(sum(accepted)))
-    return accepted
+    while judge.workers < workers and time.monotonic() - begin < START_S:
+        judge.judge_tasks([(region(h.region), h.code) for h in HONEST])
+    summary["workers"] = judge.workers
+    summary["start_seconds"] = round(time.monotonic() - begin, 2)
 
 
 def _run_honest(judge: Judge, detail: dict[str, Any], summary: dict[str, float | int | str]) -> list[float]:
@@ -142,7 +140,6 @@ def _run_teachers(
     judge: Judge, arguments: argparse.Namespace, detail: dict[str, Any], summary: dict[str, float | int | str]
 ) -> None:
     tasks = _teacher_tasks(arguments.programs, arguments.variants, arguments.seed, small=arguments.dry)
-    judge.judge_tasks(tasks[:1])  # the worker is up and warm before the clock starts
     verdicts, seconds, detail["teacher_gates"] = _judge_all(judge, tasks)
     stages = Counter(v.stage if isinstance(v, Rejected) else type(v).__name__.lower() for v in verdicts)
     refusals = [
@@ -180,13 +177,13 @@ def _judge_all(
     judge: Judge, tasks: list[tuple[Program, str]]
 ) -> tuple[list[Verdict], float, dict[str, dict[str, float]]]:
     """Verdicts, seconds, and what each gate cost; the last row lies within and beside the others."""
-    before, cpu_s = judge.spent_s, time.process_time()
+    before, cpu_s, workers = judge.spent_s, time.process_time(), judge.workers
     begin = time.monotonic()
     verdicts = judge.judge_tasks(tasks)
     seconds = time.monotonic() - begin
     cpu_s = time.process_time() - cpu_s
-    gates = _gates(GATES, _grown(judge, before), len(tasks), seconds)
-    gates["CPU of the judge's own process"] = _cost(cpu_s, 0.0, len(tasks), seconds)
+    gates = _gates(GATES, _grown(judge, before), len(tasks), seconds, max(1, workers))
+    gates["CPU of the judge's own process"] = _cost(cpu_s, 0.0, len(tasks), seconds, 1)
     return verdicts, seconds, gates
 
 
@@ -231,7 +228,7 @@ def _run_finalists(
         rows += [{"region": name, "kernel": h.name, **_words(v)} for h, v in zip(honest, verdicts, strict=True)]
     seconds = time.monotonic() - begin
     detail["finalists"] = rows
-    detail["finalist_gates"] = _gates(FINAL_GATES, _grown(judge, before), len(rows), seconds)
+    detail["finalist_gates"] = _gates(FINAL_GATES, _grown(judge, before), len(rows), seconds, 1)
     summary["finalist_regions"] = len(names)
     summary["finalist_seconds_a_region"] = round(seconds / max(1, len(names)), 2)
     summary["finalists_per_second"] = round(len(rows) / seconds, 2)
@@ -244,7 +241,7 @@ def _grown(judge: Judge, before: dict[str, float]) -> dict[str, float]:
 
 
 def _gates(
-    gates: dict[str, tuple[str, ...]], spent_s: dict[str, float], candidates: int, seconds: float
+    gates: dict[str, tuple[str, ...]], spent_s: dict[str, float], candidates: int, seconds: float, workers: int
 ) -> dict[str, dict[str, float]]:
     """What each gate costs a candidate, the part of it that waits for the device, and its share of the whole."""
     took = {gate: sum(spent_s.get(step, 0.0) for step in steps) for gate, steps in gates.items()}
@@ -252,19 +249,28 @@ def _gates(
     within = {k: s for k, s in spent_s.items() if not k.endswith(DEVICE) and k not in OUTSIDE}
     worker, starts = within.pop("worker", 0.0), within.pop("worker starts", 0.0)
     took |= {"protocol": max(0.0, worker - sum(within.values())), "worker starts": starts}
-    took["the rest"] = max(0.0, seconds - sum(took.values()))
-    return {gate: _cost(s, waited.get(gate, 0.0), candidates, seconds) for gate, s in took.items()}
+    if "1 text" in took:  # comes before the workers' part, and none of them works meanwhile
+        took["1 text"] *= workers
+    took["the rest"] = max(0.0, seconds * workers - sum(took.values()))
+    return {gate: _cost(s, waited.get(gate, 0.0), candidates, seconds, workers) for gate, s in took.items()}
 
 
-def _cost(spent_s: float, device_s: float, candidates: int, seconds: float) -> dict[str, float]:
-    spent_ms, device_ms = (round(1e3 * s / max(1, candidates), 3) for s in (spent_s, device_s))
-    return {"ms_a_candidate": spent_ms, "device_ms": device_ms, "share": round(spent_s / seconds, 3)}
+def _cost(spent_s: float, device_s: float, candidates: int, seconds: float, workers: int) -> dict[str, float]:
+    worker_ms, device_ms = (round(1e3 * s / max(1, candidates), 3) for s in (spent_s, device_s))
+    share = round(spent_s / workers / seconds, 3)
+    return {
+        "wall_ms": round(worker_ms / workers, 3),
+        "worker_ms": worker_ms,
+        "device_ms": device_ms,
+        "share": share,
+    }
 
 
 def _print_gates(title: str, gates: dict[str, dict[str, float]]) -> None:
-    print(f"\n{title:32s} ms a candidate   of it device   share")
+    print(f"\n{title:32s} wall ms a candidate   a worker's ms   of it device   share")
     for gate, cost in gates.items():
-        print(f"{gate:32s} {cost['ms_a_candidate']:14.2f} {cost['device_ms']:14.2f} {cost['share']:7.1%}")
+        wall, worker, device = (cost[k] for k in ("wall_ms", "worker_ms", "device_ms"))
+        print(f"{gate:32s} {wall:19.2f} {worker:15.2f} {device:14.2f} {cost['share']:7.1%}")
 
 
 def _refuses_result(verdict: Verdict) -> bool:

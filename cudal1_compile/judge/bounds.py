@@ -27,6 +27,7 @@ from cudal1_compile.judge.budget import (
     of_cases,
     roundings,
 )
+from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, run_op
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Op, Program, Ref
@@ -125,6 +126,7 @@ def _run_all(trace: _Trace, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor]
         errors[spec.name] = None
     last_use = last_uses(p)
     for i, op in enumerate(p.ops):
+        give_way()
         values[op.name] = trace.run(op, values)
         error = _error(trace, op, values, errors)
         errors[op.name] = None if error is None else _tidy(error, values[op.name])

@@ -1,10 +1,12 @@
-"""Candidates on a GPU: builds in parallel child processes, everything else in one killable worker process.
+"""Candidates on a GPU: builds in parallel child processes, everything else in killable worker processes.
 
-    build -> worker (judge | finalists, beside a memory check on the host) -> verdict
-    hang or fault -> verdict, worker replaced by a waiting spare
+    build -> workers, each with whole programs (judge)
+             | one worker (finalists, beside a memory check on the host) -> verdict
+    hang or fault -> verdict, this worker replaced by a waiting spare; the others go on
     expect(programs) -> Inductor's baselines compiled ahead by background processes (prefetch.py)
 
-A spare worker has torch imported and no CUDA context, so that a replacement costs a fraction of a second.
+Workers take turns on the device (turns.py): exams and trials side by side, times alone. Where the device's memory
+is short for several, there is one; what was put off, or did not end in time, beside others is judged again alone.
 Restarts are counted. Speedups above SECOND_LOOK are measured again in another process, on another GPU of the
 same model where there is one.
 """
@@ -18,7 +20,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +31,7 @@ from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge import wire
 from cudal1_compile.judge.builders import Builders
+from cudal1_compile.judge.crew import Answer, Crew, Lane
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.memcheck import Look, find_fault
@@ -36,7 +39,8 @@ from cudal1_compile.judge.prefetch import Prefetch
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.sanitizer import find_fault_on_device
 from cudal1_compile.judge.speedup import SECOND_LOOK, agree
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
+from cudal1_compile.judge.work import Task, Work
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.launch_table import load_extension
@@ -45,6 +49,7 @@ from cudal1_fx_passes.program import Program
 
 log = logging.getLogger(__name__)
 
+CONTEXT_BYTES = 1 << 30  # of a CUDA context with its modules and graphs
 Entrants = list[tuple[Candidate, Binary]]
 
 
@@ -62,33 +67,40 @@ class DeviceBench:
         load_extension()  # built here: a worker may not write to the cache
         self.target = target
         self.limits = limits
-        self.restarts = 0  # workers lost to a candidate
-        self.spent_s: defaultdict[str, float] = defaultdict(
-            float
-        )  # seconds by step; `worker` holds the worker's own steps
-        self._worker_spent_s: defaultdict[str, float] = defaultdict(float)
-        self._index = torch.cuda.current_device() if device_index is None else device_index
+        index = torch.cuda.current_device() if device_index is None else device_index
         self._compiled = Path(
             tempfile.mkdtemp(prefix="cudal1-inductor-")
         )  # code of the baselines, for all workers
-        self._spawn = partial(spawn, compiled=self._compiled)
-        self._prefetch = Prefetch(f"cuda:{self._index}", self._spawn)
+        spawn = partial(spawn, compiled=self._compiled)
+        self._crew = Crew(index, limits, spawn)
+        self._first, *others = self._crew.lanes
+        self._others = {lane: ThreadPoolExecutor(1, "cudal1-lane") for lane in others}  # each with its thread
+        self._room_for = 0  # of the others
+        self._homes: dict[str, Lane] = {}  # who has a program's exam
+        self._prefetch = Prefetch(f"cuda:{index}", spawn)
         threads = limits.build_threads or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(threads, "cudal1-build")
         self._builders = Builders(threads)
-        self._given_up: dict[str, bool] = {}
-        self._worker: Worker | None = None
-        self._spare: Worker | None = self._spawn()
+
+    @property
+    def spent_s(self) -> defaultdict[str, float]:
+        """Seconds by step, of all workers together; `worker` holds the workers' own steps."""
+        return self._crew.spent_s
 
     @property
     def counts(self) -> dict[str, int]:
         """What candidates broke: workers, and compilers."""
-        return {"worker restarts": self.restarts, "compilers lost": self._builders.lost}
+        return {"worker restarts": self._crew.restarts, "compilers lost": self._builders.lost}
 
     @property
     def isolation(self) -> dict[str, bool]:
-        """What the worker gave up, by name; empty before there was one."""
-        return self._given_up
+        """What all workers gave up, by name; empty before there was one."""
+        return self._crew.given_up
+
+    @property
+    def workers(self) -> int:
+        """That have the device now."""
+        return sum(lane.up for lane in self._crew.lanes)
 
     def expect(self, programs: Sequence[Program]) -> None:
         """Finalists of these regions may come: compiles their Inductor baseline in the background meanwhile."""
@@ -96,12 +108,21 @@ class DeviceBench:
             self._prefetch.begin(programs)
 
     def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]:
-        """Gates 2 to 5 and the quick timing; builds run ahead of the worker."""
-        builds = [self._pool.submit(self._build, *task) for task in tasks]
-        return [
-            self._try(program, candidate, built, seed)
-            for (program, candidate), built in zip(tasks, builds, strict=True)
-        ]
+        """Gates 2 to 5 and the quick timing; builds run ahead of the workers."""
+        found = [Task(*task, seed, self._pool.submit(self._build, *task)) for task in tasks]
+        work = Work(found, self._homes)
+        helpers = self._helpers(len(work))
+        for lane in helpers:
+            self._others[lane].submit(self._help, lane, work)
+        try:
+            self._serve(self._first, work)
+            answers = [task.answer.result() for task in found]
+        finally:
+            work.clear()
+        if helpers and any(answer.again for answer in answers):
+            self._retire_others()
+            answers = [self._ask(self._first, t) if a.again else a for t, a in zip(found, answers, strict=True)]
+        return [answer.verdicts[0] for answer in answers]
 
     def try_finalists(self, program: Program, candidates: Sequence[Candidate], seed: int) -> list[Verdict]:
         """Gates 5 to 8 on fresh data; a hang or a fault ends only the candidate that did it."""
@@ -115,16 +136,15 @@ class DeviceBench:
         """aten as the candidate, Inductor as the baseline."""
         self._prefetch.wait(program)
         request = wire.baselines_request(program, derive_seed(seed, "finalists"))
-        return self._ask(request, 1, self.limits.finalists_s)[0]
+        return self._first.ask(request, self.limits.finalists_s).verdicts[0]
 
     def close(self) -> None:
         self._prefetch.close()
-        self._pool.shutdown(cancel_futures=True)
+        self._crew.stop()
+        for pool in (self._pool, *self._others.values()):
+            pool.shutdown(cancel_futures=True)
         self._builders.close()
-        for worker in (self._worker, self._spare):
-            if worker is not None:
-                worker.kill()
-        self._worker = self._spare = None
+        self._crew.close()
         shutil.rmtree(self._compiled, ignore_errors=True)
 
     def _build(self, program: Program, candidate: Candidate) -> Binary | Rejected:
@@ -133,16 +153,44 @@ class DeviceBench:
         except BuildError as error:
             return Rejected("build", str(error))
 
-    def _try(
-        self, program: Program, candidate: Candidate, building: Future[Binary | Rejected], seed: int
-    ) -> Verdict:
+    # several workers
+
+    def _serve(self, lane: Lane, work: Work) -> None:
+        """Takes programs until none is left."""
+        while group := work.take(lane):
+            for task, following in zip(group, [*group[1:], None], strict=True):
+                try:
+                    task.answer.set_result(self._ask(lane, task, following))
+                except Exception as error:  # noqa: BLE001  whoever waits for the answer raises it
+                    task.answer.set_exception(error)
+
+    def _help(self, lane: Lane, work: Work) -> None:
+        """The same beside the first worker, which goes on without this one where it cannot be started."""
+        try:
+            lane.start()
+        except WorkerLost as lost:
+            log.info("the judge goes on with fewer workers: %s", lost)
+        else:
+            self._serve(lane, work)
+
+    def _ask(self, lane: Lane, task: Task, following: Task | None = None) -> Answer:
         begin = time.monotonic()
-        built = building.result()
-        self.spent_s["waited for builds"] += time.monotonic() - begin
-        if isinstance(built, Rejected):
-            return built
-        request = wire.judge_request(program, candidate, built, seed, timed=True)
-        return self._ask(request, 1, self.limits.request_s)[0]
+        request = task.request()
+        self._crew.add("waited for builds", time.monotonic() - begin)
+        if isinstance(request, Rejected):
+            return Answer([request])
+        return lane.ask(request, self.limits.request_s, following.request_if_built if following else None)
+
+    def _helpers(self, programs: int) -> list[Lane]:
+        """Lanes that work beside the first: as many as the device has room for, whatever each of them may take."""
+        wanted = list(self._others)[: programs - 1]
+        if wanted and not any(lane.up for lane in self._others):
+            self._room_for = self._first.free_bytes() // (self._crew.limits.worker_bytes + CONTEXT_BYTES) - 1
+        return wanted[: max(0, self._room_for)]
+
+    def _retire_others(self) -> None:
+        for lane, thread in self._others.items():
+            thread.submit(lane.retire).result()
 
     def _finalists(
         self, program: Program, ready: dict[int, tuple[Candidate, Binary]], seed: int
@@ -150,13 +198,13 @@ class DeviceBench:
         """All together; where one of several spoils the context, each is tried alone first."""
         if not ready:
             return {}
-        restarts = self.restarts
+        restarts = self._crew.restarts
         found = dict(zip(ready, self._ask_finalists(program, list(ready.values()), seed), strict=True))
-        if self.restarts > restarts and len(ready) > 1:
+        if self._crew.restarts > restarts and len(ready) > 1:
             sound: dict[int, tuple[Candidate, Binary]] = {}
             for i, (candidate, binary) in ready.items():
                 request = wire.judge_request(program, candidate, binary, seed, timed=False)
-                found[i] = self._ask(request, 1, self.limits.request_s)[0]
+                found[i] = self._first.ask(request, self.limits.request_s).verdicts[0]
                 if isinstance(found[i], Accepted):
                     sound[i] = (candidate, binary)
             found |= dict(zip(sound, self._ask_finalists(program, list(sound.values()), seed), strict=True))
@@ -180,7 +228,7 @@ class DeviceBench:
         checked = {i: look.result() for i, look in looks.items()}
         self.spent_s["waited for memory checks"] += time.monotonic() - begin
         if any(checked[i].fault for i in sound):
-            self._retire()  # nothing is believed that a process measured beside a kernel that breaks rules
+            self._first.retire()  # nothing is believed that a process measured beside a kernel that breaks rules
             sound = {i: entrant for i, entrant in sound.items() if checked[i].fault is None}
             found = self._finalists(program, sound, derive_seed(seed, "finalists"))
         return {i: _together(found.get(i), checked[i], seen[i]) for i in ready}
@@ -190,7 +238,7 @@ class DeviceBench:
         if not self.limits.sanitize:
             return Look(None, ())
         begin = time.monotonic()
-        found = find_fault_on_device(program, *entrant, seed, self._index, self.limits.sanitizer_s)
+        found = find_fault_on_device(program, *entrant, seed, self._crew.index, self.limits.sanitizer_s)
         self.spent_s["compute-sanitizer"] += time.monotonic() - begin
         return found
 
@@ -198,7 +246,7 @@ class DeviceBench:
         if not entrants:
             return []
         request = wire.finalists_request(program, entrants, seed)
-        return self._ask(request, len(entrants), self.limits.finalists_s)
+        return self._first.ask(request, self.limits.finalists_s).verdicts
 
     def _second_look(
         self, program: Program, entrant: tuple[Candidate, Binary], verdict: Verdict, seed: int
@@ -206,12 +254,12 @@ class DeviceBench:
         """A speedup that is hard to believe must come out again in a process that knows nothing of the first."""
         if not isinstance(verdict, Accepted) or (verdict.proof.speedup or 0.0) <= SECOND_LOOK:
             return verdict
-        home, self._index = self._index, _twin(self._index)
-        self._retire()
+        home, self._crew.index = self._crew.index, _twin(self._crew.index)
+        self._first.retire()
         (second,) = self._ask_finalists(program, [entrant], derive_seed(seed, "second look"))
-        if self._index != home:
-            self._retire()
-            self._index = home
+        if self._crew.index != home:
+            self._first.retire()
+            self._crew.index = home
         if not isinstance(second, Accepted) or second.proof.timing is None or verdict.proof.timing is None:
             return second
         if not agree(verdict.proof.timing.speedup, second.proof.timing.speedup):
@@ -219,69 +267,6 @@ class DeviceBench:
             return Rejected("time", f"measured {first:.2f}x, and {again:.2f}x when measured again")
         slower = min((verdict, second), key=lambda v: v.proof.speedup or 0.0)
         return replace(slower, proof=replace(slower.proof, seed=verdict.proof.seed))
-
-    # the worker
-
-    def _ask(self, request: wire.Message, count: int, limit_s: float) -> list[Verdict]:
-        """Asks a ready worker; a worker lost on the way is the candidate's doing."""
-        try:
-            worker = self._ready_worker()
-        except WorkerLost as lost:
-            return [Deferred(f"no worker can be started on the device: {lost}")] * count
-        begin = time.monotonic()
-        try:
-            reply = worker.ask(request, limit_s)
-        except WorkerLost as lost:
-            self._worker = None
-            self.restarts += 1
-            return [Rejected("verify", f"hang or crash: {lost}")] * count
-        self.spent_s["worker"] += time.monotonic() - begin
-        self._count(reply)
-        if "failure" in reply:
-            self._retire()
-            log.error("the judge's worker failed:\n%s", reply["failure"])
-            return [Deferred(f"the judge failed: {str(reply['failure']).strip().splitlines()[-1]}")] * count
-        if reply["fatal"]:
-            self.restarts += 1
-            self._retire()
-        return wire.read_verdicts(reply)
-
-    def _count(self, reply: wire.Message) -> None:
-        """Adds what the worker's counters grew by."""
-        for step, seconds in reply.get("spent_s", {}).items():
-            self.spent_s[step] += seconds - self._worker_spent_s[step]
-            self._worker_spent_s[step] = seconds
-
-    def _ready_worker(self) -> Worker:
-        if self._worker is not None and self._worker.alive:
-            return self._worker
-        begin = time.monotonic()
-        worker = self._spare if self._spare is not None and self._spare.alive else self._spawn()
-        self._spare = None
-        try:
-            self._start(worker)
-        except WorkerLost as lost:  # perhaps this driver writes where a worker may not
-            worker = self._spawn(read_only=False)
-            self._start(worker)
-            log.warning("the worker starts only where it may write files: %s", lost)
-            self._spawn = partial(self._spawn, read_only=False)
-        self._worker, self._given_up = worker, worker.given_up
-        self._worker_spent_s.clear()
-        self.spent_s["worker starts"] += time.monotonic() - begin
-        self._spare = self._spawn()
-        return worker
-
-    def _start(self, worker: Worker) -> None:
-        """Gives it the device. Raises WorkerLost; the process is dead then."""
-        reply = worker.ask(wire.start_request(self._index, self.limits), self.limits.start_s)
-        if not reply.get("ready"):
-            worker.kill()
-            raise WorkerLost(str(reply.get("failure", reply)).strip().splitlines()[-1])
-
-    def _retire(self) -> None:
-        if self._worker is not None:
-            self._worker.kill()
-        self._worker = None
 
 
 def _together(verdict: Verdict | None, *looks: Look) -> Verdict:

@@ -101,6 +101,7 @@ class HostBench:
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # not counted here: candidates run in parallel
         self._exams: OrderedDict[tuple[str, int], Exam | Unverifiable | NoRoom] = OrderedDict()
         self._lock = threading.Lock()
+        self.workers = 1
         self.counts: dict[str, int] = {}
         self.isolation: dict[str, bool] = {}
         self._count_lock = threading.Lock()

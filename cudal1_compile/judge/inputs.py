@@ -22,6 +22,7 @@ from cudal1_compile.judge.extremes import EXTREMES, MAGNITUDES, wide_integers
 from cudal1_compile.judge.floats import MIXED, block_mask, coherent_mantissa, float_values
 from cudal1_compile.judge.indices import indexed_axes, markers
 from cudal1_compile.judge.named import on_numbers
+from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Domain, Input, Program
 
@@ -52,6 +53,7 @@ def make_inputs(
     extent = {a.name: a.size for a in program.axes} | dict(sizes or {})
     made = []
     for item in program.inputs:
+        give_way()
         # half of the scaled values are those of "normal": a result kept for its first value is then a wrong one
         words = "normal" if distribution == "scaled" else distribution
         generator = torch.Generator(device).manual_seed(derive_seed(seed, words, item.name))

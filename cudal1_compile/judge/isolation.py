@@ -44,6 +44,8 @@ def worker_environment(scratch: Path, compiled: Path | None = None) -> Mapping[s
         "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         "OMP_NUM_THREADS": "2",
         "CUDA_MODULE_LOADING": "LAZY",
+        # no client of an MPS daemon, where a fault ends the others' contexts too
+        "CUDA_MPS_PIPE_DIRECTORY": str(scratch),
     }
 
 

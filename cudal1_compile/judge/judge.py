@@ -41,13 +41,17 @@ GROWTH = 64  # of symbolic sizes: scratch may not grow faster than the tensors
 class Bench(Protocol):
     """Where candidates whose text is in order are built and tried."""
 
-    spent_s: defaultdict[str, float]  # seconds by step
+    @property
+    def spent_s(self) -> defaultdict[str, float]: ...  # seconds by step
 
     @property
     def counts(self) -> dict[str, int]: ...
 
     @property
     def isolation(self) -> dict[str, bool]: ...
+
+    @property
+    def workers(self) -> int: ...
 
     def expect(self, programs: Sequence[Program]) -> None: ...
 
@@ -83,7 +87,7 @@ class Judge:
 
     @property
     def spent_s(self) -> dict[str, float]:
-        """Seconds by step since the judge began, for whoever looks for its bottleneck."""
+        """Seconds by step since the judge began, of all workers together, for whoever looks for its bottleneck."""
         return dict(self._bench.spent_s)
 
     @property
@@ -95,6 +99,11 @@ class Judge:
     def isolation(self) -> dict[str, bool]:
         """Which limits the kernel let the candidates' processes have, by name; empty before there was one."""
         return self._bench.isolation
+
+    @property
+    def workers(self) -> int:
+        """Processes that have the device now and judge at once; 1 on the host target."""
+        return self._bench.workers
 
     def expect(self, programs: Sequence[Program]) -> None:
         """Says whose candidates come next: baselines are compiled ahead. Replaces what was said before."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 GIB = 1 << 30
+OWN_BYTES = 2 * GIB  # flush buffer, baselines and the allocator's slack
+CORES_A_WORKER = 4  # beside it run builds, and what the caller does
+MAX_WORKERS = 3  # times are taken one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +24,19 @@ class Limits:
     quick_ms: float = 2.5  # device time of the quick timing: about 12 rounds, enough to rank
     final_ms: float = 150.0  # device time an arm of the final timing
     build_threads: int = 0  # parallel builds; 0: one a core
-    cached_exams_bytes: int = 2 * GIB  # regions that a worker keeps ready
+    workers: int = 0  # processes that judge on one GPU, where there is room; 0: by the number of cores
+    cached_exams_bytes: int = 2 * GIB  # regions that all workers together keep ready
     finalist_repeats: int = 6  # further runs of one case, to find races
     sanitize: bool = False  # compute-sanitizer over finalists, where it is installed: seconds each
     sanitizer_s: float = 30.0  # each of its tools, over one candidate
     inductor: bool = True  # compile the Inductor baseline for finalists
     distributions: tuple[str, ...] = ()  # empty: all that the region's size allows
+
+    @property
+    def worker_count(self) -> int:
+        return self.workers or max(1, min(MAX_WORKERS, (os.cpu_count() or 1) // CORES_A_WORKER))
+
+    @property
+    def worker_bytes(self) -> int:
+        """Device memory that the tensors of one worker may take at most."""
+        return self.memory_bytes + self.cached_exams_bytes + OWN_BYTES

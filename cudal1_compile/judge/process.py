@@ -1,6 +1,7 @@
 """A worker process as seen from the judge: started clean, asked with a deadline, killed with its whole group.
 
     Worker(...) -> ask(message, limit_s) -> reply | WorkerLost
+                   send, send, receive, ...: the next request lies ready when one is answered
 
 It knows pipes, deadlines and signals; what the messages mean is told in wire.py.
 """
@@ -20,6 +21,7 @@ import time
 from pathlib import Path
 
 from cudal1_compile.judge.isolation import worker_environment
+from cudal1_compile.judge.turns import TurnFiles, let_go
 from cudal1_compile.judge.wire import Message, decode, encode
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,10 @@ class WorkerLost(Exception):
     """The worker hung beyond its deadline or died; it has been killed."""
 
 
+class WorkerLate(WorkerLost):
+    """It did not answer by its deadline."""
+
+
 class Worker:
     """One child process. `module` is run with -m; it must speak one JSON object a line."""
 
@@ -39,14 +45,17 @@ class Worker:
         module: str = "cudal1_compile.judge.worker",
         compiled: Path | None = None,
         read_only: bool = True,
+        turn_files: TurnFiles | None = None,
     ) -> None:
         """compiled: a folder for Inductor's code that outlives this worker.
 
         read_only: it may change files in its own folder and in `compiled` only.
+        turn_files: of a device that it shares with other workers.
         """
         self.given_up: Message = {}  # what it gave up, by name, once it has said hello
         self._folder = Path(tempfile.mkdtemp(prefix="cudal1-worker-"))
         writable = [str(f) for f in (self._folder, compiled) if f is not None and read_only]
+        self.turns = turn_files.descriptors() if turn_files else ()
         self._errors = (self._folder / "stderr").open("wb")
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *writable],
@@ -56,8 +65,10 @@ class Worker:
             cwd=self._folder,
             env=dict(worker_environment(self._folder, compiled)),
             start_new_session=True,
+            pass_fds=self.turns,
         )
-        self._buffer = b""
+        self._buffer = self._unsent = b""
+        os.set_blocking(self._requests, False)  # a worker that hangs takes none
 
     @property
     def alive(self) -> bool:
@@ -65,13 +76,20 @@ class Worker:
 
     def ask(self, message: Message, limit_s: float) -> Message:
         """Sends one request and waits for its reply. Raises WorkerLost; the process is dead then."""
+        self.send(message)
+        return self.receive(limit_s)
+
+    def send(self, message: Message) -> None:
+        """What the pipe does not take now goes while a reply is waited for."""
+        self._unsent += encode(message)
+        self._write()
+
+    def receive(self, limit_s: float) -> Message:
+        """The reply to the oldest request that has none. Raises WorkerLost; the process is dead then."""
         end = time.monotonic() + limit_s
         try:
             if not self.given_up:
                 self.given_up = decode(self._read_line(end))["given_up"]
-            assert self._process.stdin is not None
-            self._process.stdin.write(encode(message))
-            self._process.stdin.flush()
             return decode(self._read_line(end))
         except (OSError, ValueError) as error:
             self.kill()
@@ -88,6 +106,9 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self.turns:  # not before it is gone, and its kernels with it
+            let_go(self.turns)
+            self.turns = ()
         self._errors.close()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -99,17 +120,31 @@ class Worker:
                 log.debug("a worker's last words:\n%s", text)
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def _requests(self) -> int:
+        assert self._process.stdin is not None
+        return self._process.stdin.fileno()
+
+    def _write(self) -> None:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # a process that is gone shows when it is read
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._requests, self._unsent) :]
+
     def _read_line(self, end: float) -> bytes:
         assert self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
+        replies = self._process.stdout.fileno()
         while b"\n" not in self._buffer:
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([pipe], [], [], left)[0]:
+            left = max(0.0, end - time.monotonic())
+            readable, writable, _ = select.select([replies], [self._requests] * bool(self._unsent), [], left)
+            if left == 0.0 or not (readable or writable):
                 self.kill()
-                raise WorkerLost("the worker process did not answer in time and was killed")
-            chunk = os.read(pipe, 1 << 16)
-            if not chunk:
-                raise OSError("it closed its pipe")
-            self._buffer += chunk
+                raise WorkerLate("the worker process did not answer in time and was killed")
+            if writable:
+                self._write()
+            if readable:
+                chunk = os.read(replies, 1 << 16)
+                if not chunk:
+                    raise OSError("it closed its pipe")
+                self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line

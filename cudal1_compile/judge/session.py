@@ -6,7 +6,8 @@
     baselines: aten and Inductor timed together, for a region that no candidate won
 
 A hang or a fault raises TrialStopped; the process is then useless and its parent replaces it. Everything runs
-on one stream that is not the default one. Builds happen in the parent; this module gets binaries.
+on one stream that is not the default one. Builds happen in the parent; this module gets binaries. Other processes
+may judge on the same GPU (turns.py): their contexts are others, and nothing of theirs runs while times are taken.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.moved import bytes_moved
 from cudal1_compile.judge.speedup import Speedup, compare_times
 from cudal1_compile.judge.trial import Trial, Wrong, wants_memory
+from cudal1_compile.judge.turns import Turns
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.launcher import LoadedKernel, load
@@ -50,7 +52,6 @@ from cudal1_fx_passes.text import print_program
 log = logging.getLogger(__name__)
 
 MAX_REGIONS = 128
-OWN_BYTES = 2 << 30  # flush buffer, baselines and the allocator's slack
 HELD_ELEMENTS = 1 << 21  # of results that wait for their comparison: about 150 MiB while it runs
 UNSTEADY = "the times vary too much between buckets; the device may be busy"
 QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
@@ -97,17 +98,21 @@ class _Final:
     errors: tuple[tuple[str, float], ...]
 
 
-def open_session(index: int, limits: Limits) -> DeviceSession:
-    """The session of one CUDA device; makes this process's CUDA context. Raises ValueError where there is none."""
+def open_session(index: int, limits: Limits, turns: Turns | None = None) -> DeviceSession:
+    """The session of one CUDA device; makes this process's CUDA context. Raises ValueError where there is none.
+
+    turns: where other processes have sessions of the device too.
+    """
     if not torch.cuda.is_available():
         raise ValueError(f"no CUDA device {index} can be used by this process")
     device = torch.device("cuda", index)
-    torch.cuda.set_device(device)
-    _, total_bytes = torch.cuda.mem_get_info(device)
-    allowed_bytes = limits.memory_bytes + limits.cached_exams_bytes + OWN_BYTES
-    torch.cuda.set_per_process_memory_fraction(min(1.0, allowed_bytes / total_bytes), device)
-    target = detect_target(device)
-    return DeviceSession(target, Clock(device, target.l2_bytes), limits)
+    turns = turns or Turns.private()
+    with turns.shared():  # a context comes up, and nobody takes times meanwhile
+        torch.cuda.set_device(device)
+        _, total_bytes = torch.cuda.mem_get_info(device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limits.worker_bytes / total_bytes), device)
+        target = detect_target(device)
+        return DeviceSession(target, Clock(device, target.l2_bytes, turns), limits)
 
 
 class DeviceSession:
@@ -122,6 +127,7 @@ class DeviceSession:
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
         self._rng = random.Random()
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # seconds by step, since the session began
+        self.short_of_room = False  # the last request was put off for what others hold of the device's memory
 
     def judge(self, program: Program, entrant: Entrant, seed: int, timed: bool = True) -> Verdict:
         """Gates 3 to 5 and, if asked, a quick timing. Raises TrialStopped."""
@@ -142,15 +148,18 @@ class DeviceSession:
 
     @contextlib.contextmanager
     def _counted(self, step: str) -> Iterator[None]:
-        begin, waited_s = time.monotonic(), self.clock.waited_s
+        turns = self.clock.turns
+        begin, waited_s, beside_s = time.monotonic(), self.clock.waited_s, turns.waited_s
         try:
             yield
         finally:
-            self.spent_s[step] += time.monotonic() - begin
+            self.spent_s[step] += time.monotonic() - begin - (turns.waited_s - beside_s)
             self.spent_s[f"{step}, device"] += self.clock.waited_s - waited_s
+            self.spent_s["other workers' turns"] = turns.waited_s
 
     def _guarded(self, count: int, work: Callable[[], list[Verdict]]) -> list[Verdict]:
-        with self.clock.active(), torch.no_grad():
+        self.short_of_room = False
+        with self.clock.turns.shared(), self.clock.active(), torch.no_grad():
             try:
                 return work()
             except RuntimeError as error:
@@ -158,6 +167,7 @@ class DeviceSession:
                     raise
                 self._regions.clear()
                 torch.cuda.empty_cache()
+                self.short_of_room = True
                 return [Deferred("the device has no room for a trial of this region")] * count
 
     # regions
@@ -166,9 +176,11 @@ class DeviceSession:
         key = (print_program(program), seed)
         found = self._regions.get(key)
         if found is None:
+            room = self._room()
             with self._counted("exam"):
-                exam = prepare_exam(program, seed, self.device, self._room(), self.limits.distributions or None)
+                exam = prepare_exam(program, seed, self.device, room, self.limits.distributions or None)
             if isinstance(exam, NoRoom):
+                self.short_of_room = room < self.limits.memory_bytes
                 return Deferred(exam.reason)
             found = exam if isinstance(exam, Unverifiable) else _Region(exam, bytes_moved(program))
             self._regions[key] = found
@@ -212,7 +224,7 @@ class DeviceSession:
         if aten is None or inductor is None:
             return Rejected("time", f"{'aten' if aten is None else 'Inductor'} has no CUDA graph of this region")
         arms = [inductor.arm, aten.arm]
-        with self._counted("baselines"):
+        with self._counted("baselines"), self.clock.turns.alone():
             rounds = self.clock.rounds_for(arms, self.limits.final_ms * len(arms), self._rng)
             inductor_us, aten_us = self.clock.measure(arms, rounds, self._rng)
         found = compare_times(inductor_us, aten_us)
@@ -272,7 +284,7 @@ class DeviceSession:
         with self._counted("capture"):
             arm = candidate_arm("candidate", program, final.runner, final.trial, aten.arm.calls, self.clock)
         arms = [aten.arm, arm.arm]
-        with self._counted("quick"):
+        with self._counted("quick"), self.clock.turns.alone():
             rounds = self.clock.rounds_for(arms, self.limits.quick_ms, self._rng)
             aten_us, candidate_us = self.clock.measure(arms, rounds, self._rng)
         with self._counted("timed results"):
@@ -354,7 +366,7 @@ class DeviceSession:
                 i: candidate_arm(str(i), program, f.runner, f.trial, calls, self.clock) for i, f in finals.items()
             }
         arms = [*baselines, *(r.arm for r in rivals.values())]
-        with self._counted("final timing"):
+        with self._counted("final timing"), self.clock.turns.alone():
             rounds = self.clock.rounds_for(arms, self.limits.final_ms * len(arms), self._rng)
             times = self.clock.measure(arms, rounds, self._rng)
         verdicts: dict[int, Verdict] = {}

@@ -1,6 +1,7 @@
 """The protocol between the judge and a worker: one JSON object a line, tensors never cross.
 
-    start {device, limits, fraction}                  -> ready {versions, no_network, ...}
+    start {device, limits, turns}                     -> ready {versions, ...}
+    room {}                                           -> free_bytes of the device
     judge {program, code, binary, seed, timed}        -> verdicts [one]
     finalists {program, entrants, seed}               -> verdicts [one an entrant]
     baselines {program, seed}                         -> verdicts [one, on aten against Inductor]
@@ -29,8 +30,13 @@ from cudal1_fx_passes.text import parse_program, print_program
 Message = dict[str, Any]
 
 
-def start_request(device_index: int, limits: Limits) -> Message:
-    return {"op": "start", "device": device_index, "limits": asdict(limits)}
+def start_request(device_index: int, limits: Limits, turns: Sequence[int] = ()) -> Message:
+    """turns: descriptors of turns.py that the worker has inherited; none where it has the device to itself."""
+    return {"op": "start", "device": device_index, "limits": asdict(limits), "turns": turns}
+
+
+def room_request() -> Message:
+    return {"op": "room"}
 
 
 def judge_request(program: Program, candidate: Candidate, binary: Binary, seed: int, timed: bool) -> Message:

@@ -15,6 +15,7 @@ import traceback
 from typing import Any
 
 from cudal1_compile.judge.isolation import give_up_privileges, take_over_pipes
+from cudal1_compile.judge.turns import Turns
 
 BACKGROUND = 10  # nice value of a process that compiles ahead
 
@@ -88,6 +89,8 @@ class _Server:
             return self._compile(request)
         if self._session is None:
             raise ValueError("a request before start")
+        if request["op"] == "room":
+            return {"free_bytes": self._session.clock.free_bytes()}
         program, seed = wire.read_program(request), request["seed"]
         entrants = [
             self._session_module.Entrant(*wire.read_entrant(e, program)) for e in request.get("entrants", ())
@@ -100,6 +103,7 @@ class _Server:
             found = self._session.finalists(program, entrants, seed)
         reply: dict[str, Any] = wire.verdicts_reply(found)
         reply["spent_s"] = dict(self._session.spent_s)
+        reply["short_of_room"] = self._session.short_of_room
         return reply
 
     def _compile(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +118,8 @@ class _Server:
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         limits = self._wire.read_limits(request)
-        self._session = self._session_module.open_session(request["device"], limits)
+        turns = Turns(request["turns"]) if request["turns"] else None
+        self._session = self._session_module.open_session(request["device"], limits, turns)
         clock = self._session.clock
         return {"ready": True, "bytes_per_us": clock.bytes_per_us, "versions": dict(self._session.versions)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.process import Worker
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
+from cudal1_compile.runtime.target import detect_target
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
@@ -28,8 +30,6 @@ ATTACKS = attacks_for("cuda")
 
 @pytest.fixture(scope="session")
 def judge() -> Iterator[Judge]:
-    from cudal1_compile.runtime.target import detect_target
-
     with Judge(detect_target(torch.device("cuda")), Limits()) as made:
         yield made
 
@@ -111,3 +111,32 @@ def test_workers_are_limited_and_restarts_are_seen(judge: Judge) -> None:
     assert judge.counts["worker restarts"] == before + 1
     assert judge.isolation["dies_with_parent"]
     assert judge.isolation["read_only_files"] == (landlock.version() > 0)
+
+
+def test_several_workers_judge_at_once_and_a_fault_of_one_is_not_the_others() -> None:
+    """With a hang and an illegal write among them, verdicts are those of one worker, in order."""
+    bad = {a.name: a for a in ATTACKS if a.name in ("never ends", "writes far away")}
+    tasks = [(h.region, h.code) for h in HONEST] + [(a.region, a.code) for a in bad.values()]
+    found = {}
+    for workers in (1, 3):
+        with Judge(detect_target(torch.device("cuda")), Limits(workers=workers, inductor=False)) as several:
+            end = time.monotonic() + 60.0
+            while several.workers < workers and time.monotonic() < end:
+                several.judge_tasks([(region(name), code) for name, code in tasks[: len(HONEST)]])
+            assert several.workers == workers
+            found[workers] = [type(v) for v in several.judge_tasks([(region(n), c) for n, c in tasks])]
+            assert several.counts["worker restarts"] == len(bad) == 2
+            if workers > 1:
+                assert several.spent_s["other workers' turns"] > 0
+    assert found[3] == found[1] == [Accepted] * len(HONEST) + [Rejected] * 2
+
+
+def test_short_of_room_one_worker_judges() -> None:
+    free, _ = torch.cuda.mem_get_info()
+    held = torch.empty(max(0, free - (9 << 30)), dtype=torch.uint8, device="cuda")
+    with Judge(detect_target(torch.device("cuda")), Limits(workers=3, inductor=False)) as judge:
+        verdicts = judge.judge_tasks([(region(h.region), h.code) for h in HONEST[:8]])
+        assert all(isinstance(v, Accepted) for v in verdicts), verdicts
+        assert judge.workers == 1
+    del held
+    torch.cuda.empty_cache()

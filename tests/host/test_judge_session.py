@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import pytest
@@ -25,62 +23,14 @@ from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
+from tests.host_worker import HostClock, Replayed
 
 pytestmark = pytest.mark.host
 
 
-class _Replayed:
-    """What a CUDA graph does, one call at a time."""
-
-    def __init__(self, call: Callable[[int], object], calls: int) -> None:
-        self._call, self._calls = call, calls
-
-    def replay(self) -> None:
-        for i in range(self._calls):
-            self._call(i)
-
-
-class _FakeClock:
-    """The clock's interface over a CPU and wall time."""
-
-    device = torch.device("cpu")
-    stream_handle = 0
-    bytes_per_us = 1e9
-    waited_s = 0.0
-
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        yield
-
-    def free_bytes(self) -> int:
-        return 1 << 30
-
-    def capture(self, call: Callable[[int], object], calls: int) -> _Replayed:
-        return _Replayed(call, calls)
-
-    def wait(self, limit_s: float) -> None:
-        """Host calls have ended when they return."""
-
-    def rounds_for(self, arms: Sequence[Arm], budget_ms: float, rng: random.Random) -> int:
-        return 7
-
-    def floor_us(self, moved_bytes: int) -> float:
-        return moved_bytes / self.bytes_per_us
-
-    def measure(self, arms: Sequence[Arm], rounds: int, rng: random.Random) -> list[list[float]]:
-        times: list[list[float]] = [[] for _ in arms]
-        for _ in range(rounds):
-            for arm, row in zip(arms, times, strict=True):
-                arm.reset()
-                begin = time.perf_counter()
-                arm.graph.replay()
-                row.append((time.perf_counter() - begin) * 1e6 / arm.calls)
-        return times
-
-
 @pytest.fixture(scope="module")
 def session() -> DeviceSession:
-    return DeviceSession(HOST, cast(Clock, _FakeClock()), Limits(inductor=False))
+    return DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
 
 
 def _entrant(program: Program, code: str) -> Entrant:
@@ -133,12 +83,12 @@ def test_an_implausible_time_is_rejected(session: DeviceSession, monkeypatch: py
     assert "bytes" in verdict.reason
 
 
-class _FrozenClock(_FakeClock):
+class _FrozenClock(HostClock):
     """A graph that gives what it gave when it was captured, as one with static buffers of its own would."""
 
-    def capture(self, call: Callable[[int], object], calls: int) -> _Replayed:
+    def capture(self, call: Callable[[int], object], calls: int) -> Replayed:
         call(0)
-        return _Replayed(lambda _: None, calls)
+        return Replayed(lambda _: None, calls)
 
 
 def test_a_graph_that_ignores_its_inputs_is_refused() -> None:
@@ -150,7 +100,7 @@ def test_a_graph_that_ignores_its_inputs_is_refused() -> None:
 
 
 def test_every_launch_goes_to_the_clocks_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = _FakeClock()
+    clock = HostClock()
     clock.stream_handle = 77
     streams: list[object] = []
     launch = arms.KernelRunner.launch
@@ -191,7 +141,7 @@ def _full(monkeypatch: pytest.MonkeyPatch, place: str, error: Exception) -> Devi
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    session = DeviceSession(HOST, cast(Clock, _FakeClock()), Limits(inductor=place == "inductor"))
+    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=place == "inductor"))
     match place:
         case "load":
             monkeypatch.setattr("cudal1_compile.judge.session.load", fail)
@@ -234,7 +184,7 @@ def test_another_error_is_no_want_of_room(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_half_of_what_is_free_is_the_limit_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = DeviceSession(HOST, cast(Clock, _FakeClock()), Limits(inductor=False))
+    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
     program = region("silu")
     entrant = _entrant(program, SILU_SCALAR)
     monkeypatch.setattr(session.clock, "free_bytes", lambda: 1 << 16)
@@ -248,10 +198,11 @@ def test_half_of_what_is_free_is_the_limit_of_a_trial(monkeypatch: pytest.Monkey
 # aten against Inductor
 
 
-class _ScriptedClock(_FakeClock):
+class _ScriptedClock(HostClock):
     """Arms take what the script says; `spread` makes the rounds of one arm differ."""
 
     def __init__(self, us: dict[str, float], spread: float = 1.0) -> None:
+        super().__init__()
         self.us, self.spread = us, spread
         self.measured: list[list[str]] = []
 
@@ -278,7 +229,7 @@ def test_baselines_are_timed_together() -> None:
 
 
 def test_baselines_that_cannot_be_timed() -> None:
-    session = DeviceSession(HOST, cast(Clock, _FakeClock()), Limits(inductor=False))
+    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
     verdict = session.baselines(region("softmax"), seed=7)
     assert verdict == Rejected("time", "Inductor has no CUDA graph of this region")
 

@@ -11,6 +11,7 @@ import torch
 
 from cudal1_compile.judge import clock as clock_module
 from cudal1_compile.judge.clock import Arm, Clock
+from cudal1_compile.judge.turns import Turns
 
 
 @dataclass
@@ -50,6 +51,7 @@ class _Event:
 def test_each_arm_is_reset_flushed_and_timed_once_a_round_in_random_order(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = _Recorder()
     clock = Clock.__new__(Clock)
+    clock.turns = Turns.private()
     monkeypatch.setattr(clock, "stream", None, raising=False)
     monkeypatch.setattr(clock, "_flush", recorder, raising=False)
     monkeypatch.setattr(clock, "wait", lambda limit_s: None)

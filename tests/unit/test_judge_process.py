@@ -17,17 +17,18 @@ import torch
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.judge import device_bench, landlock, wire
 from cudal1_compile.judge import worker as worker_module
-from cudal1_compile.judge.audit.honest import SILU_SCALAR
+from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.isolation import worker_environment
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.memcheck import Look
-from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_compile.judge.process import Worker, WorkerLate, WorkerLost
 from cudal1_compile.judge.trial import TrialStopped
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
 
 FAKE = """
 import json, os, socket, sys, time
@@ -232,7 +233,18 @@ class _Script:
         self.alive = True
         self.given_up = {"no_network": True}
         self.device = -1
+        self.turns: tuple[int, ...] = ()
         self.asked: list[str] = []
+        self.sent: list[wire.Message] = []
+
+    def send(self, message: wire.Message) -> None:
+        self.sent.append(message)
+
+    def receive(self, limit_s: float) -> wire.Message:
+        return self.ask(self.sent.pop(0), limit_s)
+
+    def stop(self) -> None:
+        """It does nothing that could be stopped."""
 
     def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
         self.asked.append(message["op"])
@@ -281,7 +293,7 @@ def test_a_lost_worker_rejects_its_candidate_and_a_spare_takes_the_next(monkeypa
     assert isinstance(first, Rejected)
     assert "hang" in first.reason
     assert second == wrong
-    assert bench.restarts == 1
+    assert bench.counts["worker restarts"] == 1
     bench.close()
     assert not any(s.alive for s in scripts[:3])
 
@@ -328,6 +340,7 @@ def test_a_worker_answers_for_baselines(monkeypatch: pytest.MonkeyPatch) -> None
 
     class Session:
         spent_s: dict[str, float] = {}
+        short_of_room = False
 
         def baselines(self, program: Program, seed: int) -> Verdict:
             asked.append((program, seed))
@@ -522,4 +535,127 @@ def test_what_the_sanitizer_finds_is_never_measured(monkeypatch: pytest.MonkeyPa
     assert bench.try_finalists(program, [faulty, sound], 1) == [Rejected("verify", fault), _measured(1.5)]
     assert scripts[0].asked == ["start", "finalists"]
     assert scripts[0].alive
+    bench.close()
+
+
+# several workers
+
+
+class _Lane(_Script):
+    """Says how much room there is, and answers each region as its table tells; the last answer stays."""
+
+    def __init__(self, answers: dict[str, list[wire.Message | WorkerLost]], free_bytes: int = 1 << 40) -> None:
+        super().__init__([])
+        self.table, self.free_bytes = answers, free_bytes
+
+    def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
+        if message["op"] == "room":
+            return {"free_bytes": self.free_bytes}
+        if message["op"] == "judge":
+            answers = self.table[message["program"]]
+            self.answers = [answers.pop(0) if len(answers) > 1 else answers[0]]
+        return super().ask(message, limit_s)
+
+
+SILU, SOFTMAX = region("silu"), region("softmax")
+WRONG, RIGHT = Rejected("verify", "out0 is wrong"), Rejected("time", "slow")
+
+
+def _tasks() -> list[tuple[Program, Candidate]]:
+    codes = [next(h.code for h in HONEST if h.region == name) for name in ("silu", "softmax")]
+    return [(p, parse_candidate(codes[p is SOFTMAX], p)) for p in (SILU, SOFTMAX, SOFTMAX)]
+
+
+def _beside_and_alone(
+    monkeypatch: pytest.MonkeyPatch, beside: wire.Message | WorkerLost, free_bytes: int = 1 << 40
+) -> tuple[device_bench.DeviceBench, list[Verdict]]:
+    """Two workers; the softmax region's first answer is `beside`."""
+    table = {print_program(SILU): [_reply(WRONG)], print_program(SOFTMAX): [beside, _reply(RIGHT)]}
+    scripts = cast(list[_Script], [_Lane(table, free_bytes) for _ in range(6)])
+    bench = _bench(monkeypatch, scripts, Limits(build_threads=2, workers=2))
+    return bench, bench.try_many(_tasks(), 1)
+
+
+def test_several_workers_answer_in_the_order_of_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, verdicts = _beside_and_alone(monkeypatch, _reply(RIGHT))
+    assert verdicts == [WRONG, RIGHT, RIGHT]
+    assert bench.counts["worker restarts"] == 0
+    bench.close()
+    assert bench.workers == 0
+
+
+def test_a_short_device_gets_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = 2 * (Limits(workers=2).worker_bytes + device_bench.CONTEXT_BYTES)
+    bench, verdicts = _beside_and_alone(monkeypatch, _reply(RIGHT), free_bytes=two - (3 << 30))
+    assert verdicts == [WRONG, RIGHT, RIGHT]
+    assert bench.workers == 1
+    bench.close()
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_what_others_may_have_caused_is_judged_again_alone(restarts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = _reply(Deferred("no room")) | {"short_of_room": True}
+    bench, verdicts = _beside_and_alone(monkeypatch, WorkerLate("in time") if restarts else full)
+    assert verdicts == [WRONG, RIGHT, RIGHT]
+    assert bench.counts["worker restarts"] == restarts
+    assert not any(lane.up for lane in bench._others)
+    bench.close()
+
+
+def test_a_crash_is_never_anothers_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, verdicts = _beside_and_alone(monkeypatch, WorkerLost("died"))
+    assert verdicts == [WRONG, Rejected("verify", "hang or crash: died"), RIGHT]
+    bench.close()
+
+
+def test_the_next_request_lies_ready_while_a_worker_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(_Lane):
+        most = 0
+
+        def receive(self, limit_s: float) -> wire.Message:
+            self.most = max(self.most, len(self.sent))
+            return super().receive(limit_s)
+
+    scripts = [Busy({print_program(SILU): [_reply(WRONG), _reply(RIGHT)]}), _Script([])]
+    bench = _bench(monkeypatch, cast(list[_Script], scripts))
+    tasks = [(SILU, parse_candidate(SILU_SCALAR, SILU))] * 3
+    assert bench.try_many(tasks, 1) == [WRONG, RIGHT, RIGHT]
+    assert cast(Busy, scripts[0]).most == 2 and not scripts[0].sent
+    bench.close()
+
+
+def test_a_request_that_was_sent_ahead_of_a_fault_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = Rejected("verify", "the kernel faulted")
+    scripts = [
+        _Lane({print_program(SILU): [_reply(fault, fatal=True)]}),
+        _Lane({print_program(SILU): [_reply(RIGHT)]}),
+        _Script([]),
+    ]
+    bench = _bench(monkeypatch, cast(list[_Script], scripts))
+    assert bench.try_many([(SILU, parse_candidate(SILU_SCALAR, SILU))] * 2, 1) == [fault, RIGHT]
+    bench.close()
+
+
+def test_requests_larger_than_a_pipe_go_while_a_reply_is_waited_for(worker: Worker) -> None:
+    for n in range(2):
+        worker.send({"op": "echo", "n": n, "padding": "x" * (1 << 20)})
+    assert [worker.receive(20.0)["got"]["n"] for _ in range(2)] == [0, 1]
+    worker.send({"op": "hang"})
+    worker.send({"op": "echo", "padding": "x" * (1 << 20)})
+    with pytest.raises(WorkerLate, match="in time"):
+        worker.receive(0.3)
+    assert not worker.alive
+
+
+def test_an_interrupt_leaves_no_answer_for_another_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(_Script):
+        def receive(self, limit_s: float) -> wire.Message:
+            raise KeyboardInterrupt
+
+    scripts = [Interrupted([]), _Script([_reply(RIGHT)]), _Script([])]
+    bench = _bench(monkeypatch, scripts)
+    with pytest.raises(KeyboardInterrupt):
+        bench.try_many(_tasks()[:1], 1)
+    assert bench.try_many(_tasks()[:1], 1) == [RIGHT]
+    assert not scripts[0].alive
     bench.close()

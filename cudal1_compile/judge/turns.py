@@ -1,0 +1,146 @@
+"""Whose turn on a device it is, among the worker processes of one judge.
+
+    shared: exams and trials, of several workers at once
+    alone:  a worker that takes times; the others' work on the device has ended, and they wait
+
+Two locks of the operating system (flock). Who wants the device alone shuts the gate first, so that nobody comes
+in or back; whoever is in gives way between two pieces of work (`give_way`), within milliseconds.
+
+Work that raises does not let go: the device may still be busy with it. Its process ends then, and its parent,
+which has the same descriptors, lets go once the process is gone, and with it its CUDA context and what ran there.
+Each process has a context of its own, so that a fault in one leaves the others' memory and launches as they were.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Descriptors = tuple[int, int]  # of the gate and of the device's lock
+
+
+class TurnFiles:
+    """The pair of locks of one judge; every process needs descriptors of its own."""
+
+    def __init__(self) -> None:
+        self._files = (os.memfd_create("cudal1-gate"), os.memfd_create("cudal1-device"))
+
+    def descriptors(self) -> Descriptors:
+        """New ones, which a child may inherit; `let_go` ends them."""
+        gate, device = (os.open(f"/proc/self/fd/{f}", os.O_RDWR) for f in self._files)
+        return gate, device
+
+    def close(self) -> None:
+        for file in self._files:
+            os.close(file)
+
+
+def let_go(descriptors: Descriptors) -> None:
+    """Ends what a process that is gone held, also where another process has inherited the descriptors."""
+    for file in descriptors:
+        fcntl.flock(file, fcntl.LOCK_UN)
+        os.close(file)
+
+
+class Turns:
+    """The locks as one process sees them. For one thread."""
+
+    def __init__(self, descriptors: Descriptors) -> None:
+        self.waited_s = 0.0  # for other processes
+        self.settle: Callable[[], None] = _nothing  # waits until this process's work on the device has ended
+        self._gate, self._device = descriptors
+        self._inside = self._alone = self._shut = False
+
+    @classmethod
+    def private(cls) -> Turns:
+        """For a process that has the device to itself."""
+        return cls(TurnFiles().descriptors())
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        global _current
+        self._enter()
+        _current = self
+        yield  # an exception keeps the lock
+        _current = None
+        self._leave()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """May be nested. Waits for pieces of work of others; new ones wait for this."""
+        if self._alone:
+            yield
+            return
+        was_inside = self._inside
+        self._leave()
+        self._lock(self._gate, fcntl.LOCK_EX)
+        self._lock(self._device, fcntl.LOCK_EX)
+        self._inside = self._alone = True
+        try:
+            yield
+        finally:  # work that raised is still inside
+            self._alone = False
+            fcntl.flock(self._device, fcntl.LOCK_SH)
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+        if not was_inside:
+            self._leave()
+
+    def give_way(self) -> None:
+        """Lets one go first that waits to have the device alone; costs microseconds where nobody does."""
+        if self._alone or not self._inside:
+            return
+        if self._shut or _try(self._gate, fcntl.LOCK_SH):
+            self._shut = False
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+        else:
+            self._leave()
+            self._enter()
+
+    def shut(self) -> bool:
+        """Shuts the gate beside work that goes on, until it gives way; False where it is shut already."""
+        if self._alone or self._shut or not self._inside:
+            return False
+        self._shut = _try(self._gate, fcntl.LOCK_EX)
+        return self._shut
+
+    def _enter(self) -> None:
+        self._lock(self._gate, fcntl.LOCK_SH)
+        self._lock(self._device, fcntl.LOCK_SH)
+        fcntl.flock(self._gate, fcntl.LOCK_UN)
+        self._inside = True
+
+    def _leave(self) -> None:
+        if self._inside:
+            self.settle()
+        for file in (self._device, self._gate):
+            fcntl.flock(file, fcntl.LOCK_UN)
+        self._inside = self._shut = False
+
+    def _lock(self, file: int, how: int) -> None:
+        begin = time.monotonic()
+        fcntl.flock(file, how)
+        self.waited_s += time.monotonic() - begin
+
+
+_current: Turns | None = None  # whose turn this process has: exams, of pure torch, know nothing of it
+
+
+def give_way() -> None:
+    """Between two pieces of an exam's work; nothing where no device is shared."""
+    if _current is not None:
+        _current.give_way()
+
+
+def _try(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _nothing() -> None:
+    """Where no device works on its own."""

@@ -1,0 +1,75 @@
+"""One judge, two worker processes: a candidate that hangs or crashes costs its own worker, the others go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from cudal1_compile.candidate import Candidate, parse_candidate
+from cudal1_compile.judge import device_bench
+from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR
+from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.device_bench import DeviceBench
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.process import Worker
+from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
+from cudal1_compile.runtime import host_load
+from cudal1_compile.runtime.build import Binary, build
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
+
+pytestmark = pytest.mark.host
+
+HANGS = SILU_SCALAR.replace("float t =", "for (volatile int i = 0; i < 2;) i = 0; float t =")
+CRASHES = SILU_SCALAR.replace("float t =", "if (i == 0) *(volatile int*)8 = 1; float t =")
+WRONG = SILU_SCALAR.replace("float t =", "float t = 0.5f +")
+
+
+@pytest.fixture()
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceBench]:
+    def built(program: Program, candidate: Candidate, *_: object, **__: object) -> Binary:
+        return build(program, candidate, HOST)
+
+    monkeypatch.setattr(device_bench, "build", built)
+    host_load.functions()  # built here: a request's time is for the request
+    limits = Limits(workers=2, build_threads=2, request_s=5.0, inductor=False)
+    made = DeviceBench(HOST, limits, 0, partial(Worker, "tests.host_worker"))
+    yield made
+    made.close()
+
+
+def _honest(name: str) -> list[tuple[Program, str]]:
+    return [(region(h.region), h.code) for h in HONEST if h.region == name][:2]
+
+
+def _judged(bench: DeviceBench, tasks: list[tuple[Program, str]]) -> list[Verdict]:
+    return bench.try_many([(p, parse_candidate(code, p)) for p, code in tasks], seed=7)
+
+
+def _both_up(bench: DeviceBench) -> None:
+    end = time.monotonic() + 90.0
+    while bench.workers < 2 and time.monotonic() < end:
+        verdicts = _judged(bench, [*_honest("silu"), *_honest("column_sum")])
+        assert all(isinstance(v, Accepted) for v in verdicts), verdicts
+    assert bench.workers == 2
+
+
+def test_candidates_that_end_a_worker_cost_the_others_nothing(bench: DeviceBench) -> None:
+    _both_up(bench)
+    silu, softmax = region("silu"), _honest("softmax")
+    bad = [(silu, code) for code in (CRASHES, HANGS, WRONG)]
+    crash, hang, wrong, *right = _judged(bench, [*bad, (silu, SILU_SCALAR), *softmax])
+    assert isinstance(crash, Rejected) and "died" in crash.reason
+    assert isinstance(hang, Rejected) and "in time" in hang.reason
+    assert isinstance(wrong, Rejected) and "out0" in wrong.reason
+    assert all(isinstance(v, Accepted) and v.proof.timing is not None for v in right), right
+    homes = [bench._homes[print_program(p)] for p in (silu, softmax[0][0])]
+    assert homes[0] is not homes[1]
+    # what does not end in time beside another worker is tried once more alone
+    assert bench.counts["worker restarts"] >= 3
+    assert bench.isolation["dies_with_parent"]
+    assert bench.spent_s["other workers' turns"] > 0  # nothing was timed beside the kernel that hangs

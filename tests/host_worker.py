@@ -1,0 +1,104 @@
+"""A worker of the judge whose device is this machine: `python -m tests.host_worker`, started by a DeviceBench.
+
+Kernels are host objects in the worker's own process, so that hangs and crashes are real ones; turns are real too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import cast
+
+import torch
+
+from cudal1_compile.candidate import Candidate
+from cudal1_compile.judge import session, wire, worker
+from cudal1_compile.judge.clock import Arm, Clock
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.turns import Turns
+from cudal1_compile.runtime.build import Binary
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.program import Program
+
+
+class Replayed:
+    """What a CUDA graph does, one call at a time."""
+
+    def __init__(self, call: Callable[[int], object], calls: int) -> None:
+        self._call, self._calls = call, calls
+
+    def replay(self) -> None:
+        for i in range(self._calls):
+            self._call(i)
+
+
+class HostClock:
+    """The clock's interface over a CPU and wall time."""
+
+    device = torch.device("cpu")
+    stream_handle = 0
+    bytes_per_us = 1e9
+    waited_s = 0.0
+
+    def __init__(self, turns: Turns | None = None, free_bytes: int = 1 << 30) -> None:
+        self.turns = turns or Turns.private()
+        self._free_bytes = free_bytes
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        yield
+
+    def free_bytes(self) -> int:
+        return self._free_bytes
+
+    def capture(self, call: Callable[[int], object], calls: int) -> Replayed:
+        return Replayed(call, calls)
+
+    def wait(self, limit_s: float) -> None:
+        """Host calls have ended when they return."""
+        self.turns.give_way()
+
+    def rounds_for(self, arms: Sequence[Arm], budget_ms: float, rng: random.Random) -> int:
+        return 7
+
+    def floor_us(self, moved_bytes: int) -> float:
+        return moved_bytes / self.bytes_per_us
+
+    def measure(self, arms: Sequence[Arm], rounds: int, rng: random.Random) -> list[list[float]]:
+        times: list[list[float]] = [[] for _ in arms]
+        for _ in range(rounds):
+            for arm, row in zip(arms, times, strict=True):
+                arm.reset()
+                begin = time.perf_counter()
+                arm.graph.replay()
+                row.append((time.perf_counter() - begin) * 1e6 / arm.calls)
+        return times
+
+
+_read_cubin = wire.read_entrant
+
+
+def main() -> None:
+    session.open_session = _open_session
+    wire.read_entrant = _read_entrant
+    for name in ("torch._inductor", "torch._inductor.compile_fx"):  # seconds, for what no test here compiles
+        sys.modules[name] = ModuleType(name)
+    worker.main()
+
+
+def _open_session(index: int, limits: Limits, turns: Turns) -> session.DeviceSession:
+    return session.DeviceSession(HOST, cast(Clock, HostClock(turns, free_bytes=1 << 40)), limits)
+
+
+def _read_entrant(message: wire.Message, program: Program) -> tuple[Candidate, Binary]:
+    candidate, binary = _read_cubin(message, program)
+    return candidate, replace(binary, target_kind="host")
+
+
+if __name__ == "__main__":
+    main()

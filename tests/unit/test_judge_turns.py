@@ -1,0 +1,186 @@
+"""Turns on a device among real processes: times are taken alone, soon, and whatever becomes of the others."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from cudal1_compile.judge import turns as turns_module
+from cudal1_compile.judge.turns import Descriptors, TurnFiles, Turns, let_go
+
+OTHER = """
+import sys, time
+from cudal1_compile.judge.turns import Turns
+turns = Turns((int(sys.argv[1]), int(sys.argv[2])))
+def say(*words):
+    print(*words, flush=True)
+match sys.argv[3]:
+    case "hang":
+        with turns.shared():
+            say("inside")
+            time.sleep(60)
+    case "work":
+        with turns.shared():
+            say("inside")
+            while True:
+                time.sleep(0.001)
+                turns.give_way()
+    case "time":
+        for _ in range(40):
+            with turns.alone():
+                begin = time.monotonic()
+                time.sleep(0.002)
+                say(begin, time.monotonic())
+"""
+
+
+@dataclass(frozen=True)
+class Other:
+    """Another process of the same judge."""
+
+    process: subprocess.Popen[str]
+    descriptors: Descriptors  # its own, as its parent keeps them
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+@pytest.fixture()
+def files() -> TurnFiles:
+    return TurnFiles()
+
+
+@contextmanager
+def other(files: TurnFiles, what: str) -> Iterator[Other]:
+    mine = files.descriptors()
+    command = [sys.executable, "-c", OTHER, *map(str, mine), what]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=mine) as process:
+        try:
+            yield Other(process, mine)
+        finally:
+            process.kill()
+
+
+def _is_free(files: TurnFiles) -> bool:
+    """Whether one could have the device alone now."""
+    _, device = files.descriptors()
+    try:
+        fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(device, fcntl.LOCK_UN)
+    return True
+
+
+def test_nobody_takes_times_beside_another(files: TurnFiles) -> None:
+    mine = Turns(files.descriptors())
+    spans = []
+    with other(files, "time") as timing:
+        lines = [timing.line()]  # it has begun
+        for _ in range(40):
+            with mine.alone():
+                begin = time.monotonic()
+                time.sleep(0.002)
+                spans.append((begin, time.monotonic()))
+        lines += [timing.line() for _ in range(39)]
+    spans += [(float(b), float(e)) for b, e in map(str.split, lines)]
+    spans.sort()
+    assert len(spans) == 80
+    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+
+
+def test_others_work_side_by_side_and_one_that_takes_times_comes_in_soon(files: TurnFiles) -> None:
+    mine = Turns(files.descriptors())
+    with other(files, "work") as first, other(files, "work") as second:
+        assert [first.line(), second.line()] == ["inside\n"] * 2
+        with mine.shared():
+            begin = time.monotonic()
+            for _ in range(20):
+                with mine.alone():
+                    assert not _is_free(files)
+                mine.give_way()
+            assert time.monotonic() - begin < 10.0  # never, where who works lets nobody in
+
+
+def test_what_a_killed_process_held_is_free_once_its_parent_knows_that_it_is_gone(files: TurnFiles) -> None:
+    with other(files, "hang") as hanging:
+        assert hanging.line() == "inside\n"
+        assert not _is_free(files)
+        hanging.process.kill()
+        hanging.process.wait()
+        assert not _is_free(files)  # the kernel alone does not let go: a device may still be busy
+        let_go(hanging.descriptors)
+        assert _is_free(files)
+
+
+def test_a_process_and_its_parent_that_both_die_hold_nothing(files: TurnFiles) -> None:
+    """The same where nobody is left to let go: the kernel does."""
+    parent = (
+        "import subprocess, sys\nfrom cudal1_compile.judge.turns import TurnFiles\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {OTHER!r}, *sys.argv[1:3], 'hang'], "
+        "pass_fds=tuple(map(int, sys.argv[1:3])), stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\nchild.kill()\nchild.wait()\nprint('gone', flush=True)\n"
+        "import time\ntime.sleep(60)"
+    )
+    mine = files.descriptors()
+    command = [sys.executable, "-c", parent, *map(str, mine)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=mine) as process:
+        for file in mine:
+            os.close(file)
+        assert process.stdout is not None and process.stdout.readline() == "gone\n"
+        assert not _is_free(files)
+        process.kill()
+    assert _is_free(files)
+
+
+def test_work_that_raises_keeps_its_turn(files: TurnFiles) -> None:
+    mine = Turns(files.descriptors())
+    settled: list[bool] = []
+    mine.settle = lambda: settled.append(_is_free(files))
+    with mine.shared():
+        pass
+    assert settled == [False] and _is_free(files)  # let go after the device has ended
+    with pytest.raises(RuntimeError), mine.shared():
+        raise RuntimeError("a kernel that hangs")
+    assert not _is_free(files) and settled == [False]
+    with pytest.raises(RuntimeError), mine.shared(), mine.alone():
+        raise RuntimeError("a kernel that hangs while it is timed")
+    assert not _is_free(files)
+
+
+def test_a_gate_that_is_shut_stays_so_until_work_gives_way(files: TurnFiles) -> None:
+    mine, another = Turns(files.descriptors()), Turns(files.descriptors())
+    gate, _ = files.descriptors()
+    with another.shared(), mine.shared():
+        assert mine.shut() and not mine.shut()
+        assert not another.shut()
+        assert not turns_module._try(gate, fcntl.LOCK_SH)
+        mine.give_way()
+        assert turns_module._try(gate, fcntl.LOCK_SH)
+
+
+def test_the_module_gives_way_for_the_process_only_while_it_is_inside(files: TurnFiles) -> None:
+    mine = Turns(files.descriptors())
+    settled: list[int] = []
+    mine.settle = lambda: settled.append(1)
+    gate, _ = files.descriptors()
+    turns_module.give_way()
+    with mine.shared():
+        turns_module.give_way()
+        assert not settled  # nobody waits
+        with other(files, "time") as timing:
+            while len(settled) < 3:
+                turns_module.give_way()
+            assert timing.line()
+    count = len(settled)
+    turns_module.give_way()
+    assert len(settled) == count
