@@ -71,6 +71,8 @@ class _Region:
 
     exam: Exam
     moved_bytes: int  # that any correct kernel must move
+    exam_bytes: int  # asked for whenever a region comes, so counted once
+    output_bytes: int
     aten: BaselineArm | None = None
     tried_aten: bool = False
     inductor: BaselineArm | None = None
@@ -79,13 +81,17 @@ class _Region:
     @property
     def size_bytes(self) -> int:
         """Of the exam, and of the outputs that the baselines' graphs write."""
-        program = self.exam.program
-        output = sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
         calls = sum(b.arm.calls for b in (self.aten, self.inductor) if b is not None)
-        return self.exam.size_bytes + calls * output
+        return self.exam_bytes + calls * self.output_bytes
 
     def timing_inputs(self) -> list[list[Tensor]]:
         return [c.inputs for c in self.exam.cases if not c.sizes][:2]
+
+
+def _of_exam(exam: Exam) -> _Region:
+    program = exam.program
+    output_bytes = sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
+    return _Region(exam, bytes_moved(program), exam.size_bytes, output_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +188,7 @@ class DeviceSession:
             if isinstance(exam, NoRoom):
                 self.short_of_room = room < self.limits.memory_bytes
                 return Deferred(exam.reason)
-            found = exam if isinstance(exam, Unverifiable) else _Region(exam, bytes_moved(program))
+            found = exam if isinstance(exam, Unverifiable) else _of_exam(exam)
             self._regions[key] = found
             self._evict()
         self._regions.move_to_end(key)
