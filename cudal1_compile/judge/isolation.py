@@ -42,7 +42,7 @@ def worker_environment(scratch: Path, compiled: Path | None = None) -> Mapping[s
         "TRITON_CACHE_DIR": str(compiled / "triton"),
         "CUDAL1_CACHE_DIR": str(cache_dir()),
         "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
-        "OMP_NUM_THREADS": "2",
+        "OMP_NUM_THREADS": "1",  # several workers' threads would wait for each other's cores
         "CUDA_MODULE_LOADING": "LAZY",
         # no client of an MPS daemon, where a fault ends the others' contexts too
         "CUDA_MPS_PIPE_DIRECTORY": str(scratch),
