@@ -75,12 +75,15 @@ class Crew:
         self.add("worker starts", time.monotonic() - begin)
         with self._lock:
             self.given_up = {k: v and self.given_up.get(k, True) for k, v in worker.given_up.items()}
-            if self._spare is None and not self._closed:
-                self._spare = self._spawn(read_only=self._read_only)
 
     def let_write(self) -> None:
         """From now on workers may change files."""
         self._read_only = False
+
+    def renew_spare(self) -> None:
+        with self._lock:
+            if self._spare is None and not self._closed:
+                self._spare = self._spawn(read_only=self._read_only)
 
     def add(self, step: str, seconds: float) -> None:
         with self._lock:
@@ -134,6 +137,7 @@ class Lane:
                 log.warning("the worker starts only where it may write files: %s", lost)
                 self._crew.let_write()
             self._worker = worker
+            self._crew.renew_spare()
         return self._worker
 
     def ask(

@@ -492,10 +492,18 @@ def test_a_worker_that_starts_only_where_it_may_write_is_let_and_said(
     scripts = [Refused([]), _Script([_reply(Rejected("verify", "wrong"))]), _Script([])]
     scripts[1].given_up = {"read_only_files": False}
     bench = _bench(monkeypatch, scripts)
+    spawn, asked = bench._crew._spawn, []
+
+    def recorded(**options: bool) -> Worker:
+        asked.append(options["read_only"])
+        return spawn(**options)
+
+    monkeypatch.setattr(bench._crew, "_spawn", recorded)
     program = region("silu")
     (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
     assert verdict == Rejected("verify", "wrong")
     assert bench.isolation == {"read_only_files": False}
+    assert asked == [False, False]  # the spare one starts there too
     assert "lock file" in caplog.text
     bench.close()
 
