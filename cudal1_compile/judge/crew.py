@@ -56,12 +56,11 @@ class Crew:
         with self._lock:
             if self._closed:
                 raise WorkerLost("the judge is closed")
-            spare, self._spare = (self._spare, None) if read_only else (None, self._spare)
-            found = (
-                spare
-                if spare is not None and spare.alive
-                else self._spawn(read_only=read_only and self._read_only)
-            )
+            found = None
+            if read_only:
+                found, self._spare = self._spare, None
+            if found is None or not found.alive:
+                found = self._spawn(read_only=read_only and self._read_only)
             self._out = [*(w for w in self._out if w.alive), found]
             return found
 
@@ -121,7 +120,8 @@ class Lane:
 
     @property
     def up(self) -> bool:
-        return self._worker is not None and self._worker.alive
+        worker = self._worker  # its own thread may replace it meanwhile
+        return worker is not None and worker.alive
 
     def start(self) -> Worker:
         """Its worker, a new one where there is none. Raises WorkerLost."""

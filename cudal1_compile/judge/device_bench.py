@@ -39,7 +39,7 @@ from cudal1_compile.judge.prefetch import Prefetch
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.sanitizer import find_fault_on_device
 from cudal1_compile.judge.speedup import SECOND_LOOK, agree
-from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
 from cudal1_compile.judge.work import Task, Work
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import Binary, build
@@ -119,8 +119,7 @@ class DeviceBench:
             answers = [task.answer.result() for task in found]
         finally:
             work.clear()
-        if helpers and any(answer.again for answer in answers):
-            self._retire_others()
+        if any(answer.again for answer in answers) and self._retire_others():
             answers = [self._ask(self._first, t) if a.again else a for t, a in zip(found, answers, strict=True)]
         return [answer.verdicts[0] for answer in answers]
 
@@ -136,7 +135,7 @@ class DeviceBench:
         """aten as the candidate, Inductor as the baseline."""
         self._prefetch.wait(program)
         request = wire.baselines_request(program, derive_seed(seed, "finalists"))
-        return self._first.ask(request, self.limits.finalists_s).verdicts[0]
+        return self._ask_first(request)[0]
 
     def close(self) -> None:
         self._prefetch.close()
@@ -188,9 +187,19 @@ class DeviceBench:
             self._room_for = self._first.free_bytes() // (self._crew.limits.worker_bytes + CONTEXT_BYTES) - 1
         return wanted[: max(0, self._room_for)]
 
-    def _retire_others(self) -> None:
+    def _retire_others(self) -> bool:
+        """Gives the first worker the device, its memory too; whether there were others."""
+        found = any(lane.up for lane in self._others)
         for lane, thread in self._others.items():
             thread.submit(lane.retire).result()
+        return found
+
+    def _ask_first(self, request: wire.Message) -> list[Verdict]:
+        """What is measured at length: by the first worker, the only one that is busy."""
+        answer = self._first.ask(request, self.limits.finalists_s)
+        if answer.again and isinstance(answer.verdicts[0], Deferred) and self._retire_others():
+            answer = self._first.ask(request, self.limits.finalists_s)
+        return answer.verdicts
 
     def _finalists(
         self, program: Program, ready: dict[int, tuple[Candidate, Binary]], seed: int
@@ -245,8 +254,7 @@ class DeviceBench:
     def _ask_finalists(self, program: Program, entrants: Entrants, seed: int) -> list[Verdict]:
         if not entrants:
             return []
-        request = wire.finalists_request(program, entrants, seed)
-        return self._first.ask(request, self.limits.finalists_s).verdicts
+        return self._ask_first(wire.finalists_request(program, entrants, seed))
 
     def _second_look(
         self, program: Program, entrant: tuple[Candidate, Binary], verdict: Verdict, seed: int

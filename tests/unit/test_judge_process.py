@@ -610,6 +610,18 @@ def test_what_others_may_have_caused_is_judged_again_alone(restarts: int, monkey
     bench.close()
 
 
+def test_finalists_get_the_room_that_idle_workers_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, _ = _beside_and_alone(monkeypatch, _reply(RIGHT))
+    for lane in bench._others:  # which may not have been needed above
+        bench._others[lane].submit(lane.start).result()
+    full, good = _reply(Deferred("no room")) | {"short_of_room": True}, _measured(1.5)
+    first = cast(_Lane, bench._first.start())
+    first.answers = [full, _reply(good)]
+    assert bench.try_finalists(SILU, [_tasks()[0][1]], 1) == [good]
+    assert first.alive and bench.workers == 1
+    bench.close()
+
+
 def test_a_crash_is_never_anothers_doing(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, verdicts = _beside_and_alone(monkeypatch, WorkerLost("died"))
     assert verdicts == [WRONG, Rejected("verify", "hang or crash: died"), RIGHT]
