@@ -155,7 +155,7 @@ def _read(program: Program, code: str) -> Candidate | Rejected:
         candidate = parse_candidate(text.code, program)
     except CandidateError as error:
         return Rejected("text", str(error))
-    for times in (1, GROWTH):
+    for times in (1, GROWTH) if candidate.scratch else ():
         larger = replace(
             program, axes=tuple(replace(a, size=a.size * times) if a.symbolic else a for a in program.axes)
         )
