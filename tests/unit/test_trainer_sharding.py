@@ -7,14 +7,18 @@ each process tell it otherwise; from there on it is accelerate's and PyTorch's o
 from __future__ import annotations
 
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
-from test_trainer_foreign import _taught
+import yaml
+from test_trainer_foreign import _taught, make_checkpoint
 from test_trainer_stage import LAUNCH, _environment, _metrics
 
 from cudal1_trainer.base import load_base
+from cudal1_trainer.heldout import hold_out, write_heldout
+from cudal1_trainer.recipe import DataRecipe, Recipe, TrainRecipe
 
 PARTS = """
 import os, signal, sys
@@ -49,16 +53,15 @@ run.run()
 """
 
 
-def _run(tmp_path: Path, model: Path, out: str, how: str, dies_at: int = 99) -> tuple[int, str]:
-    script = tmp_path / "parts.py"
-    script.write_text(PARTS)
-    done = subprocess.run(
-        [*LAUNCH, str(script), str(model), str(tmp_path / out), how, str(dies_at)],
-        env=_environment(),
-        capture_output=True,
-        text=True,
-    )
+def _launch(tmp_path: Path, text: str, *given: object) -> tuple[int, str]:
+    (tmp_path / "parts.py").write_text(text)
+    command = [*LAUNCH, str(tmp_path / "parts.py"), *map(str, given)]
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=200)
     return done.returncode, done.stderr[-3000:]
+
+
+def _run(tmp_path: Path, model: Path, out: str, how: str, dies_at: int = 99) -> tuple[int, str]:
+    return _launch(tmp_path, PARTS, model, tmp_path / out, how, dies_at)
 
 
 def _state(out: Path) -> dict[str, torch.Tensor]:
@@ -86,3 +89,55 @@ def test_weights_in_parts_learn_the_same_and_go_on_after_a_kill(tmp_path: Path, 
     assert _metrics(tmp_path / "parts")[1]["kl"] > 1e-3
     saved = load_base(tmp_path / "parts" / "model").lm.state_dict()
     assert all(torch.equal(saved[name], weight.bfloat16().float()) for name, weight in parts.items())
+
+
+FIRST = """
+import sys
+from pathlib import Path
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from cudal1_trainer import checkpoint, sft, training
+from cudal1_trainer.recipe import load_recipe
+
+recipe, data, model, out, how, ends_at = *map(Path, sys.argv[1:5]), sys.argv[5], int(sys.argv[6])
+
+def start(**given):
+    accelerator = Accelerator(**given)
+    if how == "parts":
+        accelerator.state.distributed_type = DistributedType.FSDP
+        accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(
+            fsdp_version=2, auto_wrap_policy="transformer_based_wrap"
+        )
+    return accelerator
+
+def save(self, step, *states, write=checkpoint.Checkpoints.save):
+    done = write(self, step, *states)
+    if step == ends_at:
+        sys.exit(3)
+    return done
+
+if __name__ == "__main__":
+    training.Accelerator = start
+    checkpoint.Checkpoints.save = save
+    sft.train(load_recipe(str(recipe)), data, out, model)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_stage_1_in_parts_learns_the_same(tmp_path: Path) -> None:
+    model = make_checkpoint(tmp_path / "model", "qwen2")
+    data = DataRecipe(max_tokens=1000, family="pointwise", pool=2, chunk_tokens=12_000, workers=1)
+    train = TrainRecipe(steps=6, tokens_per_step=2048, warmup_steps=3, checkpoint_s=0.0, compile=False)
+    (tmp_path / "parts.yaml").write_text(yaml.safe_dump(asdict(Recipe("parts", data=data, train=train))))
+    write_heldout(hold_out([]), tmp_path / "data" / "heldout.json")
+    given = [tmp_path / "parts.yaml", tmp_path / "data", model]
+    for out, how, ends_at in (("whole", "whole", -1), ("parts", "parts", 4), ("parts", "parts", -1)):
+        code, said = _launch(tmp_path, FIRST, *given, tmp_path / out, how, ends_at)
+        assert (code == 0) == (ends_at < 0), said
+    whole, parts = (_state(tmp_path / out) for out in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    for name, weight in whole.items():
+        torch.testing.assert_close(parts[name], weight, rtol=1e-2, atol=1e-3)
+    saved = load_base(tmp_path / "parts" / "model").lm.state_dict()
+    assert all(torch.equal(weight, parts[f"lm.{name}"].bfloat16().float()) for name, weight in saved.items())

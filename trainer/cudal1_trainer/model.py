@@ -76,6 +76,7 @@ class ReplyLoss(nn.Module):
     def __init__(self, lm: Any) -> None:
         super().__init__()
         self.lm = lm
+        self._no_split_modules = lm._no_split_modules  # layers that sharding.py cuts one by one
 
     def forward(self, tokens_BT: Tensor, places_N: Tensor, ids_N: Tensor) -> Tensor:
         """places_N: flat places in [0, B*T) whose next id belongs to a reply; ids_N: those ids."""

@@ -5,6 +5,7 @@
     settle(accelerator)       says how parts are computed with; refuses what cannot be done in parts
     whole(value)              a weight in one piece; all processes ask together
     gather(lm, copy)          the weights of a model in parts into a plain copy, one after the other
+    in_one_piece(lm)          such a copy to save; `lm` itself where nothing is in parts
     optimizer_state(...), load_optimizer(...)
 
 Weights, their gradients and the optimiser's state are in parts. A model that samples is not: each process writes
@@ -35,7 +36,7 @@ def in_parts(accelerator: Accelerator) -> bool:
     return bool(accelerator.distributed_type == DistributedType.FSDP)
 
 
-def settle(accelerator: Accelerator, adapters: bool = False) -> None:
+def settle(accelerator: Accelerator, adapters: bool, muon: bool = False) -> None:
     """Before a checkpoint is loaded. Raises ValueError for what cannot be trained in parts."""
     if not in_parts(accelerator):
         return
@@ -43,6 +44,8 @@ def settle(accelerator: Accelerator, adapters: bool = False) -> None:
         raise ValueError("training in parts needs `accelerate launch --use_fsdp --fsdp_version 2`, got version 1")
     if adapters:
         raise ValueError("model.lora trains few weights, which need no parts: launch without --use_fsdp")
+    if muon:
+        raise ValueError("train.muon needs whole matrices: set it to false, or launch without --use_fsdp")
     disable_fsdp_ram_efficient_loading()  # every process keeps a whole copy to sample from
     plugin = accelerator.state.fsdp_plugin
     plugin.cpu_ram_efficient_loading = False
@@ -65,6 +68,16 @@ def place(value: Tensor, like: Tensor) -> Tensor:
 def gather(lm: nn.Module, copy: nn.Module) -> None:
     for value, target in zip(lm.state_dict().values(), copy.state_dict().values(), strict=True):
         target.copy_(whole(value))
+
+
+def in_one_piece(lm: Any) -> Any:
+    """All processes ask together."""
+    if not _is_in_parts(lm):
+        return lm
+    copy = type(lm)(lm.config)
+    copy.generation_config = lm.generation_config
+    gather(lm, copy)
+    return copy
 
 
 def optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> State:

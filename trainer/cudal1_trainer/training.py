@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TextIO
@@ -33,6 +33,7 @@ from cudal1_trainer.loader import Batch, ChunkMaker, Cursor, Feed, targets
 from cudal1_trainer.model import ReplyLoss, compile_blocks, count_parameters
 from cudal1_trainer.muon import Muon
 from cudal1_trainer.recipe import Recipe, TrainRecipe
+from cudal1_trainer.sharding import in_one_piece, load_optimizer, optimizer_state, settle
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +132,7 @@ class Training:
         self.recipe, self.out = recipe, out
         cuda = torch.cuda.is_available()
         self.accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
+        settle(self.accelerator, bool(recipe.model.lora), recipe.train.muon)
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.manual_seed(recipe.seed)
         self.base = base or fresh_base(recipe, tokenizer)
@@ -141,10 +143,10 @@ class Training:
         self.loss.to(self.accelerator.device)
         self.optimizers = make_optimizers(self.loss, recipe.train, fused=cuda)
         self.checkpoints = Checkpoints(out, self.accelerator.process_index, self._all_agree)
-        self.progress = self._resume()
         if recipe.train.compile and cuda and not self.base.foreign:
             compile_blocks(self.loss)
         self.step_module, *self.steppers = self.accelerator.prepare(self.loss, *self.optimizers)
+        self.progress = self._resume()
         self.metrics = Metrics(out, self.accelerator.is_main_process)
 
     def run(self, maker: ChunkMaker, heldout_maker: Callable[[], list[Batch]]) -> dict[str, Any]:
@@ -285,7 +287,7 @@ class Training:
         state = {
             "recipe": self.recipe.digest + self.base.digest,
             "model": trained_state(self.loss),
-            "optimizers": [o.state_dict() for o in self.optimizers],
+            "optimizers": [optimizer_state(self.loss, o) for o in self.optimizers],
             "elapsed_s": p.elapsed_s,
             "tokens": p.tokens,
         }
@@ -306,7 +308,7 @@ class Training:
             raise ValueError(f"{self.out} holds a run of another recipe or base: give another --out")
         load_trained(self.loss, state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+            load_optimizer(self.loss, optimizer, saved)
         log.info("goes on at step %d, %.0f s", state["step"], state["elapsed_s"])
         return Progress(state["step"], state["elapsed_s"], state["tokens"], Cursor(**own["cursor"]))
 
@@ -323,8 +325,9 @@ class Training:
             "torch": torch.__version__,
             "processes": self.accelerator.num_processes,
         }
+        plain = replace(self.base, lm=in_one_piece(self.base.lm))
         if self.accelerator.is_main_process:
-            self.base.save(self.out / "model")
+            plain.save(self.out / "model")
             (self.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
         return report
 
