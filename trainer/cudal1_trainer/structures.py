@@ -199,11 +199,8 @@ def grow_tied(p: Program, tied: set[str], factor: int) -> Program:
 
     along, longer = _iotas(p), {a: size[a] * factor for a in grows}
     renewed = with_sizes(p, longer)
-    return replace(renewed, ops=tuple(_with(op, [operand(op, x) for x in op.operands]) for op in renewed.ops))
-
-
-def _with(op: Op, operands: list[Operand]) -> Op:
-    return replace(op, operands=tuple(operands))
+    ops = (replace(op, operands=tuple(operand(op, x) for x in op.operands)) for op in renewed.ops)
+    return replace(renewed, ops=tuple(ops))
 
 
 def _is_window(index: Index) -> bool:
