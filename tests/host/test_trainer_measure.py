@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import islice
 from unittest.mock import Mock
 
 import pytest
 import torch
+from torch import Tensor
 
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
@@ -15,7 +17,7 @@ from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.gpu_time import Captured
 from cudal1_trainer.measure import Built, _check_all, _hopeless, build_all, copy_storage
-from cudal1_trainer.quickcheck import Unusable, make_subject
+from cudal1_trainer.quickcheck import Unusable, check, make_subject
 from cudal1_trainer.scores import PRODUCT_SEED, STRUCTURE_SEED, Budget, Job, blame, jobs_left
 from cudal1_trainer.tasks import generate_task
 from cudal1_trainer.variants import WIDE_SEED, write_variants
@@ -94,6 +96,20 @@ def test_a_running_variance_gets_positive_inputs() -> None:
     failures: dict[str, str] = {}
     kernels, inputs = _check_all(program, built, CPU, lambda _: None, ("normal",), failures)
     assert kernels and not failures and bool((inputs[0] > 0).double().mean() > 0.99)
+
+
+def test_a_kernel_that_reaches_the_expectations_is_seen() -> None:
+    subject = make_subject(ADD, CPU)
+    assert subject.intact
+
+    def run(outputs: Sequence[Tensor], scratch: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+        tolerance = subject.expected[0].tolerance
+        assert tolerance is not None
+        with torch.inference_mode():
+            tolerance.fill_(torch.inf)
+
+    reason = check(subject, write_variants(ADD, 1)[0].candidate, run)
+    assert reason is not None and "far outside" in reason and not subject.intact
 
 
 def test_copies_keep_strides_and_gaps() -> None:

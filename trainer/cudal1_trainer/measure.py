@@ -190,7 +190,6 @@ def _check_all(
             unusable = error
             continue
         subjects += 1
-        inputs = inputs or subject.inputs
         for item in built:
             if item.binary is None or item.name in failures:
                 continue
@@ -198,6 +197,9 @@ def _check_all(
             reason = _check_one(subject, item, item.binary, kernels)
             if reason is not None:
                 failures[item.name] = reason
+                if not subject.intact:  # the next ones shall not be held against what this one left
+                    subject = make_subject(program, device, distribution)
+        inputs = inputs or subject.inputs
     if not subjects:
         raise unusable
     return kernels, inputs

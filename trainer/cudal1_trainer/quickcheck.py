@@ -38,6 +38,11 @@ class Subject:
     device: torch.device
     inputs: list[Tensor]
     expected: list[Expected]
+    seal: Tensor  # of both: a kernel that writes far outside its buffers may reach them
+
+    @property
+    def intact(self) -> bool:
+        return torch.equal(_seal(self.inputs, self.expected), self.seal)
 
 
 class Unusable(RuntimeError):
@@ -50,7 +55,13 @@ def make_subject(program: Program, device: torch.device, distribution: str = "no
     expected = expect(program, inputs, coherent=distribution in COHERENT)
     if not usable(expected) and not has_nonfinite_literal(program):
         raise Unusable("more than 1% of the reference is not finite")
-    return Subject(program, device, inputs, expected)
+    return Subject(program, device, inputs, expected, _seal(inputs, expected))
+
+
+def _seal(inputs: Sequence[Tensor], expected: Sequence[Expected]) -> Tensor:
+    """Sums of bytes: equal before and after, unless somebody wrote."""
+    held = [*inputs, *(x for e in expected for x in (e.want, e.tolerance, e.other) if x is not None)]
+    return torch.stack([x.contiguous().reshape(-1).view(torch.uint8).sum().cpu() for x in held])
 
 
 def bytes_moved(program: Program) -> int:
@@ -101,6 +112,8 @@ def check(subject: Subject, candidate: Candidate, run: Run) -> str | None:
     run(outputs, empty_scratch(subject.program, candidate, subject.device), subject.inputs)
     if subject.device.type == "cuda":
         torch.cuda.synchronize()
+    if not subject.intact:
+        return "writes into an input, or far outside its buffers"
     return compare(subject, outputs) or _check_guards(subject.program, flats)
 
 
