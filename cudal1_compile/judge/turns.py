@@ -89,7 +89,10 @@ class Turns:
             self._leave()
 
     def give_way(self) -> None:
-        """Lets one go first that waits to have the device alone; costs microseconds where nobody does."""
+        """Lets one go first that waits to have the device alone; a microsecond where nobody does.
+
+        To be called between pieces of work, not in a loop of its own: it touches the gate.
+        """
         if self._alone or not self._inside:
             return
         if self._shut or _try(self._gate, fcntl.LOCK_SH):
