@@ -58,6 +58,13 @@ class Exam:
             cases = (*cases, first.with_inputs(NAMED, made))
         return replace(self, cases=cases, kept=())
 
+    def tensors(self) -> Iterator[Tensor]:
+        """Everything that candidates are held against."""
+        for case in (*self.cases, *self.kept):
+            yield from case.inputs
+            for e in case.expected or ():
+                yield from (x for x in (e.want, e.tolerance, e.other) if x is not None)
+
     @property
     def size_bytes(self) -> int:
         return sum(c.image.size_bytes + c.expected_bytes for c in self.cases) + sum(

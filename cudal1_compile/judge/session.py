@@ -39,6 +39,7 @@ from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.moved import bytes_moved
+from cudal1_compile.judge.seal import Seal
 from cudal1_compile.judge.speedup import Speedup, compare_times
 from cudal1_compile.judge.trial import Trial, Wrong, wants_memory
 from cudal1_compile.judge.turns import Turns
@@ -53,6 +54,7 @@ log = logging.getLogger(__name__)
 
 MAX_REGIONS = 128
 HELD_ELEMENTS = 1 << 21  # of results that wait for their comparison: about 150 MiB while it runs
+REACHED = "the kernel writes far outside its buffers, into what it is held against"
 UNSTEADY = "the times vary too much between buckets; the device may be busy"
 QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
 
@@ -70,6 +72,7 @@ class _Region:
     """What is made once for a region: its exam, and its baselines on first use."""
 
     exam: Exam
+    seal: Seal  # of the exam
     moved_bytes: int  # that any correct kernel must move
     exam_bytes: int  # asked for whenever a region comes, so counted once
     output_bytes: int
@@ -91,7 +94,7 @@ class _Region:
 def _of_exam(exam: Exam) -> _Region:
     program = exam.program
     output_bytes = sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
-    return _Region(exam, bytes_moved(program), exam.size_bytes, output_bytes)
+    return _Region(exam, Seal(exam.tensors()), bytes_moved(program), exam.size_bytes, output_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,8 @@ class DeviceSession:
     def _region(self, program: Program, seed: int) -> _Region | Deferred | Rejected:
         key = (print_program(program), seed)
         found = self._regions.get(key)
+        if isinstance(found, _Region) and not self._intact(found):
+            found = None  # a candidate of another region was here
         if found is None:
             room = self._room()
             with self._counted("exam"):
@@ -193,6 +198,10 @@ class DeviceSession:
             self._evict()
         self._regions.move_to_end(key)
         return Rejected("verify", found.reason) if isinstance(found, Unverifiable) else found
+
+    def _intact(self, region: _Region) -> bool:
+        with self._counted("exam"):
+            return region.seal.intact
 
     def _evict(self) -> None:
         def held_bytes() -> int:
@@ -254,6 +263,8 @@ class DeviceSession:
         finally:
             with self._counted("load"):
                 found.kernel.close()
+        if not self._intact(region):
+            return Rejected("verify", REACHED)
         return timing if isinstance(timing, Rejected) else self._accept(found, seed, timing)
 
     def _trial(self, program: Program, region: _Region, entrant: Entrant, repeats: int) -> _Final | Rejected:
@@ -339,7 +350,11 @@ class DeviceSession:
         finally:
             for final in finals.values():
                 final.kernel.close()
-        return [verdicts[i] for i in range(len(entrants))]
+        if self._intact(region):
+            return [verdicts[i] for i in range(len(entrants))]
+        if len(entrants) == 1:
+            return [Rejected("verify", REACHED)]
+        return [verdict for entrant in entrants for verdict in self._finalists(program, [entrant], seed)]
 
     def _replays(self, final: _Final) -> str | None:
         """Captures the candidate once and replays it with the inputs of every case of the same shapes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import pytest
@@ -18,8 +18,8 @@ from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.clock import Arm, Clock
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.session import DeviceSession, Entrant
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
+from cudal1_compile.judge.session import DeviceSession, Entrant, _Final, _Region
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timing, Verdict
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
@@ -72,6 +72,51 @@ def test_finalists_are_measured_together_and_the_wrong_one_is_named(session: Dev
         if isinstance(verdict, Accepted):
             assert verdict.proof.timing is not None
             assert verdict.proof.timing.final
+
+
+def _spoil(session: DeviceSession) -> None:
+    """What a wild write could do: whatever comes next would be within the tolerance."""
+    for found in session._regions.values():
+        for expected in found.exam.cases[0].expected:  # type: ignore[union-attr]
+            with torch.inference_mode():
+                expected.tolerance.fill_(torch.inf)
+
+
+def test_a_spoilt_exam_is_made_anew() -> None:
+    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
+    program, right = region("softmax"), next(h.code for h in HONEST if h.region == "softmax")
+    wrong = next(a.code for a in ATTACKS if a.name == "softmax sum without its last element")
+    assert isinstance(session.judge(program, _entrant(program, right), seed=7), Accepted)
+    for code, verdict in ((wrong, Rejected), (right, Accepted)):
+        _spoil(session)
+        assert isinstance(session.judge(program, _entrant(program, code), seed=7), verdict)
+
+
+def test_a_candidate_that_reaches_the_exam_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
+    program, codes = region("softmax"), [h.code for h in HONEST if h.region == "softmax"][:2]
+    quick, timing = session._quick, session._final_timing
+
+    def timed(program: Program, found: _Region, final: _Final) -> Timing | Rejected | None:
+        result = quick(program, found, final)
+        _spoil(session)
+        return result
+
+    monkeypatch.setattr(session, "_quick", timed)
+    verdict = session.judge(program, _entrant(program, codes[0]), seed=7)
+    assert isinstance(verdict, Rejected) and "held against" in verdict.reason
+    guilty = _entrant(program, codes[0])
+
+    def spoils(program: Program, found: _Region, finals: Mapping[int, _Final], seed: int) -> dict[int, Verdict]:
+        verdicts = timing(program, found, finals, seed)
+        if any(f.trial.candidate is guilty.candidate for f in finals.values()):
+            _spoil(session)
+        return verdicts
+
+    monkeypatch.setattr(session, "_final_timing", spoils)
+    first, second = session.finalists(program, [guilty, _entrant(program, codes[1])], seed=7)
+    assert isinstance(first, Rejected) and "held against" in first.reason
+    assert not isinstance(second, Rejected)
 
 
 def test_an_implausible_time_is_rejected(session: DeviceSession, monkeypatch: pytest.MonkeyPatch) -> None:
