@@ -183,7 +183,7 @@ class Report:
 
 def run(target: Target, samples: list[Sample], folder: Path, seconds: float, threads: int) -> Report:
     """One judge over all samples, batch by batch. `folder` holds every temporary file of this process."""
-    before = _caller()
+    before, others = _caller(), processes(folder)
     begin = time.monotonic()
     verdicts: list[Verdict | None] = []
     warm = end = held()
@@ -201,7 +201,8 @@ def run(target: Target, samples: list[Sample], folder: Path, seconds: float, thr
     left_files = [p.name for p in folder.iterdir()]
     alive = torch.equal(before, _caller())
     done = samples[: len(verdicts)]
-    return Report(done, verdicts, counts, isolation, warm, end, processes(folder), left_files, alive, elapsed)
+    left = [line for line in processes(folder) if line not in others]
+    return Report(done, verdicts, counts, isolation, warm, end, left, left_files, alive, elapsed)
 
 
 def _judge_batch(judge: Judge, batch: list[Sample]) -> list[Verdict | None]:
