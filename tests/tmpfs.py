@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,3 +22,20 @@ def run_on_tmpfs(
     done = subprocess.run(run, capture_output=True, text=True, timeout=250, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done
+
+
+def fill(folder: Path) -> Callable[[], None]:
+    """Takes all the room that a file system has left; returns what gives it back."""
+    path = folder / "filler"
+    filler = path.open("wb", buffering=0)
+    try:
+        while True:
+            filler.write(bytes(4096))
+    except OSError:
+        pass
+
+    def give_back() -> None:
+        filler.close()
+        path.unlink()
+
+    return give_back

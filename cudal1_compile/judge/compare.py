@@ -48,9 +48,12 @@ class Expected:
         return not self.want.is_floating_point()
 
     @property
+    def tensors(self) -> list[Tensor]:
+        return [t for t in (self.want, self.tolerance, self.other) if t is not None]
+
+    @property
     def size_bytes(self) -> int:
-        kept = (self.want, self.tolerance, self.other)
-        return sum(t.nbytes for t in kept if t is not None)
+        return sum(t.nbytes for t in self.tensors)
 
 
 @dataclass(frozen=True, slots=True)

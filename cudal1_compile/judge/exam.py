@@ -63,7 +63,7 @@ class Exam:
         for case in (*self.cases, *self.kept):
             yield from case.inputs
             for e in case.expected or ():
-                yield from (x for x in (e.want, e.tolerance, e.other) if x is not None)
+                yield from e.tensors
 
     @property
     def size_bytes(self) -> int:

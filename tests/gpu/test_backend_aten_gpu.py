@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from trials import new_process
 
-from cudal1_compile import choice, registry, session
+from cudal1_compile import choice
 from cudal1_compile.choice import CudaClock
 
 pytestmark = pytest.mark.gpu
@@ -20,12 +21,6 @@ pytestmark = pytest.mark.gpu
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     new_process(monkeypatch)
     torch.manual_seed(0)
-
-
-def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SESSION", session.Session())
-    monkeypatch.setattr(registry, "_stores", [])
-    torch._dynamo.reset()
 
 
 class Depthwise(nn.Module):

@@ -6,7 +6,7 @@ pytest tests/gpu/test_fallback_gpu.py -s     prints each graph's decisions and t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from backend_reference import mode_options
 from torch import Tensor, nn
+from trials import Junk, choose_aten, new_process
 
 from cudal1_cache.store import Store
-from cudal1_compile import pipeline, planner, registry, session
 from cudal1_compile.choice import MAX_CALLS
 from cudal1_compile.fallback import describe, is_atens, measured
-from cudal1_compile.plan import ATEN, PlannedRegion, SeenRegion
+from cudal1_compile.plan import PlannedRegion
 
 pytestmark = pytest.mark.gpu
 
@@ -30,26 +30,10 @@ ROUNDS = 15
 SLACK = 1.1  # of a few rounds on a GPU that others may share
 
 
-class Junk:
-    """Never writes a kernel, so that every region is a no win."""
-
-    name = "test:junk"
-    budget_tokens = 1 << 20
-
-    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
-        return [["no kernel"] * n for _ in prompts]
-
-
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     new_process(monkeypatch)
     torch.manual_seed(0)
-
-
-def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SESSION", session.Session())
-    monkeypatch.setattr(registry, "_stores", [])
-    torch._dynamo.reset()
 
 
 def compiled(fn: Callable[..., Any], mode: str | None = None, **settings: Any) -> Callable[..., Any]:
@@ -188,13 +172,7 @@ def interleaved(arms: dict[str, Callable[[Tensor], Tensor]], x: Tensor) -> dict[
 
 @pytest.fixture
 def every_region_by_aten(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
-        outcome: Any = "aten" if seen.has_library else "no win"
-        return planner._planned(seen, outcome, "", ATEN * seen.has_library)
-
-    monkeypatch.setattr(planner.Planner, "look_up", look_up)
-    monkeypatch.setattr(pipeline, "may_try", lambda: False)
-    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all")
+    choose_aten(monkeypatch)
 
 
 class Pools(nn.Module):

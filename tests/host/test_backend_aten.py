@@ -14,8 +14,9 @@ from test_backend_semantics import CASES, Case, _copy, _gradients, randn
 from torch import Tensor, fx, nn
 from torch._inductor import config as inductor_config
 from torch._inductor.graph import GraphLowering
+from trials import new_process, time_variants
 
-from cudal1_compile import aten, explain, pipeline, registry, session
+from cudal1_compile import aten, explain, pipeline
 from cudal1_compile.choice import MAX_CALLS
 from cudal1_compile.plan import GraphPlanned, PlannedRegion, RefusedNode
 
@@ -23,24 +24,6 @@ pytestmark = pytest.mark.host
 
 PLENTY = 1 << 40
 COST_US = {"none": 100.0, "aten": 50.0}
-
-
-class FakeClock:
-    """Time passes only where a variant says so."""
-
-    now = 0.0
-
-    def mark(self) -> float:
-        return self.now
-
-    def between_us(self, start: float, end: float) -> float:
-        return end - start
-
-    def host_us(self, start: float, end: float) -> float:
-        return 0.1 * (end - start)
-
-    def is_usable(self) -> bool:
-        return True
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +36,6 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     new_process(monkeypatch)
     with inductor_config.patch(force_disable_caches=True):
         yield
-    torch._dynamo.reset()
-
-
-def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SESSION", session.Session())
-    monkeypatch.setattr(registry, "_stores", [])
     torch._dynamo.reset()
 
 
@@ -178,23 +155,7 @@ def _train(model: nn.Module, call: Callable[..., Any]) -> list[float]:
 @pytest.fixture
 def costs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every variant takes what COST_US says; yields the variants that ran."""
-    ran: list[str] = []
-    clock = FakeClock()
-    build = pipeline.Pipeline.build
-
-    def build_and_count(self: Any, plan: GraphPlanned, choice: Any) -> Any:
-        run = build(self, plan, choice)
-
-        def call(*args: Any) -> Any:
-            ran.append(choice)
-            clock.now += COST_US[choice]
-            return run(*args)
-
-        return call
-
-    monkeypatch.setattr(pipeline.Pipeline, "build", build_and_count)
-    monkeypatch.setattr(pipeline, "CudaClock", lambda device: clock)
-    return ran
+    return time_variants(monkeypatch, COST_US)
 
 
 def model(x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ where the real ones stand; synthesis, cache, hook and Inductor are real.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,14 @@ from test_backend_semantics import _copy, _gradients, randn
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor_config
+from trials import Junk, choose_aten, new_process, time_variants
 
 from cudal1_cache.store import Store
-from cudal1_compile import explain, library, pipeline, planner, registry, session
+from cudal1_compile import explain, library, pipeline, session
 from cudal1_compile.choice import MAX_CALLS
 from cudal1_compile.cli import cache as cache_command
 from cudal1_compile.judge.host_bench import HostBench
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Timing, Verdict
-from cudal1_compile.plan import ATEN, GraphPlanned, PlannedRegion, SeenRegion
 from cudal1_fx_passes.program import Program
 
 pytestmark = pytest.mark.host
@@ -40,12 +40,6 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     new_process(monkeypatch)
     with inductor_config.patch(force_disable_caches=True):
         yield
-    torch._dynamo.reset()
-
-
-def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SESSION", session.Session())
-    monkeypatch.setattr(registry, "_stores", [])
     torch._dynamo.reset()
 
 
@@ -65,13 +59,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def every_region_by_aten(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
-        outcome: Any = "aten" if seen.has_library else "no win"
-        return planner._planned(seen, outcome, "", ATEN * seen.has_library)
-
-    monkeypatch.setattr(planner.Planner, "look_up", look_up)
-    monkeypatch.setattr(pipeline, "may_try", lambda: False)
-    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all")
+    choose_aten(monkeypatch)
 
 
 def compiled(fn: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
@@ -188,16 +176,6 @@ def test_another_layout_is_given_back(
 # the decision
 
 
-class Junk:
-    """Never writes a kernel."""
-
-    name = "test:junk"
-    budget_tokens = 1 << 20
-
-    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
-        return [["no kernel"] * n for _ in prompts]
-
-
 class Judged:
     """The judge's answer for aten against Inductor, and for whom it was asked."""
 
@@ -219,47 +197,13 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
     return found
 
 
-class FakeClock:
-    """Time passes only where a variant says so."""
-
-    now = 0.0
-
-    def mark(self) -> float:
-        return self.now
-
-    def between_us(self, start: float, end: float) -> float:
-        return end - start
-
-    def host_us(self, start: float, end: float) -> float:
-        return 0.1 * (end - start)
-
-    def is_usable(self) -> bool:
-        return True
-
-
 COST_US = {"none": 100.0, "all": 50.0}
 
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The variants that ran; `all` takes half the time of `none`."""
-    found: list[str] = []
-    clock = FakeClock()
-    build = pipeline.Pipeline.build
-
-    def timed(self: Any, plan: GraphPlanned, choice: Any) -> Any:
-        run = build(self, plan, choice)
-
-        def call(*args: Any) -> Any:
-            found.append(choice)
-            clock.now += COST_US[choice]
-            return run(*args)
-
-        return call
-
-    monkeypatch.setattr(pipeline.Pipeline, "build", timed)
-    monkeypatch.setattr(pipeline, "CudaClock", lambda device: clock)
-    return found
+    return time_variants(monkeypatch, COST_US)
 
 
 def model(x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 import torch
 import yaml
+from test_trainer_stage import LAUNCH
 
 from cudal1_trainer.heldout import hold_out, write_heldout
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
@@ -23,8 +24,6 @@ from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
 
 pytestmark = pytest.mark.slow
 
-LAUNCH = [str(Path(sys.executable).parent / "accelerate"), "launch", "--multi_gpu", "--num_processes", "2"]
-LAUNCH += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
 RECIPE = Recipe(
     "two",
     model=ModelRecipe(hidden=32, layers=1, heads=2, kv_heads=1, mlp=64, max_positions=4096),

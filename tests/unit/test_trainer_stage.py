@@ -155,24 +155,19 @@ def test_nan_ends_the_run_with_the_last_good_state(bundle: Path, tmp_path: Path)
 FULL = """
 import sys
 from pathlib import Path
+from tmpfs import fill
 from test_trainer_stage import make_stage, STAGE
 from cudal1_trainer.contrastive import Contrastive
 out = Path(sys.argv[2])
 stage = make_stage(Path(sys.argv[1]), out, Contrastive(STAGE))
-filler = (out / "filler").open("wb", buffering=0)
-try:
-    while True:
-        filler.write(bytes(4096))
-except OSError:
-    pass
+give_back = fill(out)
 try:
     stage.run()
 except OSError as error:
     print(error)
 import torch
 print("kept", torch.load(out / "state.pt", weights_only=True)["step"], "learnt", stage.standing.step)
-filler.close()
-(out / "filler").unlink()
+give_back()
 print(make_stage(Path(sys.argv[1]), out, Contrastive(STAGE)).run()["steps"])
 """
 

@@ -118,24 +118,19 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 import torch
+from tmpfs import fill
 from test_trainer_training import RECIPE, TRAIN, Copies, Training, _heldout
 tokenizer, out = Path(sys.argv[1]), Path(sys.argv[2])
 recipe = replace(RECIPE, train=replace(TRAIN, steps=25, checkpoint_s=0.0))
 training = Training(recipe, tokenizer, out)
 training.save()
-filler = (out / "filler").open("wb", buffering=0)
-try:
-    while True:
-        filler.write(bytes(4096))
-except OSError:
-    pass
+give_back = fill(out)
 try:
     training.run(Copies(), _heldout)
 except OSError as error:
     print(error)
 print("kept", torch.load(out / "state.pt", weights_only=True)["step"], "learnt", training.progress.step)
-filler.close()
-(out / "filler").unlink()
+give_back()
 print(Training(recipe, tokenizer, out).run(Copies(), _heldout)["steps"])
 """
 

@@ -11,13 +11,9 @@ for a GPU's, where convolutions of float32 may use TF32. Held-out structures are
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-
-import torch
 
 from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
@@ -26,11 +22,11 @@ from cudal1_fx_passes.partition import PartitionConfig, partition
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.architectures import make_model
-from cudal1_trainer.heldout import HeldOut, has_product, read_heldout
+from cudal1_trainer.heldout import HeldOut, has_product
 from cudal1_trainer.product_models import make_product_model
 from cudal1_trainer.product_sizes import TRAINED, Most, resize_product
 from cudal1_trainer.published import make_published
-from cudal1_trainer.structures import PUBLISHED, can_be_resized, collect, write_structures
+from cudal1_trainer.structures import PUBLISHED, can_be_resized, collect, collect_into
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.vary import vary
 
@@ -83,19 +79,8 @@ def draw_product(texts: Sequence[str], rng: random.Random, varied: float, most: 
 
 
 def main(argv: list[str] | None = None) -> None:
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    parser = argparse.ArgumentParser(description="Collects structures with products from random small models.")
-    parser.add_argument("--models", type=int, default=400)
-    first = f"seed of the first model; from {OTHERS} on models of structures.py, from {PUBLISHED} published ones"
-    parser.add_argument("--first", type=int, default=0, help=first)
-    parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json and families.jsonl")
-    parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args(argv)
-    torch.set_num_threads(1)
-    seeds = range(arguments.first, arguments.first + arguments.models)
-    texts = list(collect_products(seeds, read_heldout(arguments.data / "heldout.json")))
-    write_structures(texts, arguments.out)
-    log.info("%d structures", len(texts))
+    first = f"from {OTHERS} on models of structures.py, from {PUBLISHED} published ones"
+    collect_into(collect_products, "structures with products", 400, first, argv)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from cudal1_compile.judge.cases import COHERENT
 from cudal1_compile.judge.compare import Expected, expect, measure, read, refusal, usable
 from cudal1_compile.judge.exam import has_nonfinite_literal
 from cudal1_compile.judge.inputs import make_inputs
+from cudal1_compile.judge.seal import Seal
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import ITEM_BYTES, Output, Program
 
@@ -38,11 +39,7 @@ class Subject:
     device: torch.device
     inputs: list[Tensor]
     expected: list[Expected]
-    seal: Tensor  # of both: a kernel that writes far outside its buffers may reach them
-
-    @property
-    def intact(self) -> bool:
-        return torch.equal(_seal(self.inputs, self.expected), self.seal)
+    seal: Seal  # of both: a kernel that writes far outside its buffers may reach them
 
 
 class Unusable(RuntimeError):
@@ -55,13 +52,8 @@ def make_subject(program: Program, device: torch.device, distribution: str = "no
     expected = expect(program, inputs, coherent=distribution in COHERENT)
     if not usable(expected) and not has_nonfinite_literal(program):
         raise Unusable("more than 1% of the reference is not finite")
-    return Subject(program, device, inputs, expected, _seal(inputs, expected))
-
-
-def _seal(inputs: Sequence[Tensor], expected: Sequence[Expected]) -> Tensor:
-    """Sums of bytes: equal before and after, unless somebody wrote."""
-    held = [*inputs, *(x for e in expected for x in (e.want, e.tolerance, e.other) if x is not None)]
-    return torch.stack([x.contiguous().reshape(-1).view(torch.uint8).sum().cpu() for x in held])
+    seal = Seal([*inputs, *(x for e in expected for x in e.tensors)])
+    return Subject(program, device, inputs, expected, seal)
 
 
 def bytes_moved(program: Program) -> int:
@@ -112,7 +104,7 @@ def check(subject: Subject, candidate: Candidate, run: Run) -> str | None:
     run(outputs, empty_scratch(subject.program, candidate, subject.device), subject.inputs)
     if subject.device.type == "cuda":
         torch.cuda.synchronize()
-    if not subject.intact:
+    if not subject.seal.intact:
         return "writes into an input, or far outside its buffers"
     return compare(subject, outputs) or _check_guards(subject.program, flats)
 

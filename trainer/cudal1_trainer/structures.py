@@ -269,12 +269,23 @@ def _fits(p: Program) -> bool:
 
 
 def main(argv: list[str] | None = None) -> None:
+    first = f"from {PLACES} on around places, from {PUBLISHED} on published architectures"
+    collect_into(collect, "structures of regions", 300, first, argv)
+
+
+def collect_into(
+    collect: Callable[[Sequence[int], HeldOut], Iterator[str]],
+    what: str,
+    models: int,
+    kinds: str,
+    argv: list[str] | None,
+) -> None:
+    """The command line of a collection; what is found is written at every hundredth structure. kinds: of seeds."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    parser = argparse.ArgumentParser(description="Collects structures of regions from random small models.")
-    parser.add_argument("--models", type=int, default=300)
-    first = f"seed of the first model; from {PLACES} on around places, from {PUBLISHED} on published architectures"
-    parser.add_argument("--first", type=int, default=0, help=first)
-    parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json")
+    parser = argparse.ArgumentParser(description=f"Collects {what} from random small models.")
+    parser.add_argument("--models", type=int, default=models)
+    parser.add_argument("--first", type=int, default=0, help=f"seed of the first model; {kinds}")
+    parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json and families.jsonl")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args(argv)
     torch.set_num_threads(1)
