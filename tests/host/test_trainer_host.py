@@ -11,16 +11,29 @@ from stage_toys import PROBES, RECIPE, STAGE, TASKS, make_bundle
 
 from cudal1_cache.store import Store
 from cudal1_compile import backend
+from cudal1_compile.candidate import print_reply
 from cudal1_compile.config import cache_dir
 from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.contrastive import Contrastive
 from cudal1_trainer.heldout import hold_out
 from cudal1_trainer.misses import export_misses
 from cudal1_trainer.practice import read_tasks
 from cudal1_trainer.referee import make_referee
+from cudal1_trainer.self_supervised import SelfSupervised
 from cudal1_trainer.stage import Setup, Stage, start_accelerator
+from cudal1_trainer.variants import write_variants
 
 pytestmark = pytest.mark.host
+
+PRODUCT = """region v1
+dims d0=24 d1=16 d2=40
+in0 f32[d0,d2]
+in1 f32[d1,d2]
+t0 f32[d0,d1] = dot(in0, in1) over d2
+t1 f32[d0,d1] = relu(t0)
+out0 f32[d0,d1] = t1
+"""
 
 
 def test_stage_3_learns_from_declared_costs(tmp_path: Path) -> None:
@@ -34,6 +47,20 @@ def test_stage_3_learns_from_declared_costs(tmp_path: Path) -> None:
     assert before["right_1"] < 0.75 and after["right_1"] > 0.9
     assert after["reward"] > 1.4 * before["reward"]
     assert report["kinds"]["wrong"] > 0 and report["judge_lost"] == 0
+
+
+def test_stage_2_keeps_right_kernels_of_a_product_that_cost_more_than_the_baseline(tmp_path: Path) -> None:
+    """The baseline there reads operands once, which no product does: a teacher's cost is the bar."""
+    right = write_variants(parse_program(PRODUCT), 1)[0].reply
+    wrong = replace(right, code=right.code.replace("+=", "-="))
+    replies = [print_reply(right), *[print_reply(wrong)] * 3]
+    stage = replace(STAGE, steps=10, tasks=1, prompts=1, group=16)
+    bundle = make_bundle(tmp_path / "bundle", replies=replies)
+    with make_referee(None, 120.0, seed=1) as referee:
+        setup = Setup(RECIPE, stage, bundle, tmp_path / "out", [PRODUCT], [PRODUCT.replace("d0=24", "d0=40")])
+        report = Stage(setup, SelfSupervised(), start_accelerator(), referee).run()
+    assert report["kinds"]["slow"] > 20 and "right" not in report["kinds"] and report["tasks"] == 1
+    assert report["before"]["right_1"] < 0.6 and report["after"]["right_1"] > 0.7
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ checkpoint holds it (`state`, `load`).
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple
@@ -22,6 +23,7 @@ from cudal1_compile.generate.prompt import Exemplar
 from cudal1_trainer.outcome import HACKS, Outcome
 
 Variants = dict[str, Exemplar]  # by digest
+NEARLY = 0.9  # of a teacher's score, which is a measurement too
 
 
 class Book:
@@ -51,6 +53,10 @@ class Book:
     def set_reference(self, task: int, score: float) -> None:
         """A teacher's score: no exemplar, but what a gain is held against before anything better is known."""
         self._references[task] = score
+
+    def bar(self, task: int) -> float:
+        """That right replies are kept above: the baseline, or about a teacher's score where that is slower."""
+        return min(1.0, NEARLY * self._references.get(task, math.inf))
 
     def best(self, task: int) -> float | None:
         found = [e.speedup for variants in self._islands[task] for e in variants.values()]

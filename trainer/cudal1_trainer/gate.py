@@ -1,8 +1,8 @@
 """Which tasks are worth practising on: those that the model can be asked for and the judge can decide.
 
 A teacher's variant goes to the judge first. Where that is not right the program cannot be verified here (no finite
-reference, no room), and every reply would be refused; where it is, its score is what gains are held against. What
-no teacher writes is kept: that is what a user's own misses are.
+reference, no room), and every reply would be refused; where it is, its score is what gains are held against (0
+where the host target refuses its cost, as a product's). What no teacher writes is kept: a user's own misses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def decidable(desk: Desk, own: Iterable[int]) -> list[int]:
         outcome = None if code is None else conclude(rulings[desk.texts[task], code], desk.target)
         if outcome is None or outcome.kind in RIGHT:
             kept.append(task)
-        if outcome is not None and outcome.score:
+        if outcome is not None and outcome.kind in RIGHT:
             desk.book.set_reference(task, outcome.score)
     log.info("%d of %d tasks can be judged", len(kept), len(codes))
     return kept

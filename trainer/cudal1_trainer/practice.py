@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cudal1_compile.judge.exam import tensor_bytes, tensor_elements
@@ -22,6 +22,8 @@ from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.corpus import Source
 from cudal1_trainer.heldout import HeldOut, read_heldout
+from cudal1_trainer.product_sizes import Most, multiplications
+from cudal1_trainer.products import draw_product
 from cudal1_trainer.recipe import Recipe, StageRecipe
 from cudal1_trainer.structures import read_structures
 from cudal1_trainer.variants import STUMBLES
@@ -30,6 +32,9 @@ log = logging.getLogger(__name__)
 
 HOST_ELEMENTS = 1 << 16  # of inputs and outputs together: larger programs take the host target seconds a candidate
 DEVICE_BYTES = 1 << 26  # larger ones push each other out of the judge's exams, which are then made again and again
+# of programs with products, by kind of target: half a second to two a candidate on the host target; on a GPU some
+# 0.1 ms a call, and an exam (178 MiB in the mean) hardly larger than that of the other tasks (131 MiB)
+PRODUCTS = {"host": Most(1 << 20, 1 << 15, 1 << 18), "cuda": Most(1 << 32, 1 << 23, 1 << 25)}
 
 
 def training_tasks(recipe: Recipe, stage: StageRecipe, data: Path, target: Target) -> list[str]:
@@ -75,17 +80,36 @@ def _take(texts: Iterator[str], count: int) -> list[str]:
 
 
 def _draws(recipe: Recipe, data: Path, target: Target, purpose: str) -> Iterator[str]:
-    heldout = read_heldout(data / "heldout.json")
+    """With as many products as stage 1: each kind is drawn until one fits, so that no limit changes a share."""
+    heldout, most = read_heldout(data / "heldout.json"), PRODUCTS[target.kind]
     source = Source(recipe.data, heldout, structures=read_structures(data / "structures.jsonl.gz"))
+    products = () if recipe.data.family else read_structures(data / "products.jsonl.gz")
+    share = recipe.data.products if products else 0.0
     rng = random.Random(f"{recipe.seed} {purpose}")
+
+    def draw() -> Program:
+        if share and rng.random() < share:
+            return _first(
+                lambda: draw_product(products, rng, recipe.data.varied, most),
+                lambda p: multiplications(p) <= most.multiplications and _fits(p, target),
+            )
+        return _first(lambda: source.program(rng), lambda p: _fits(p, target))
+
+    while True:
+        program = draw()
+        if not heldout.holds(program):
+            yield print_program(program)
+
+
+def _first(draw: Callable[[], Program], fits: Callable[[Program], bool]) -> Program:
     while True:
         try:
-            program = source.program(rng)
+            program = draw()
         except STUMBLES as error:
             log.warning("a task is left out: %r", error)
             continue
-        if not heldout.holds(program) and _fits(program, target):
-            yield print_program(program)
+        if fits(program):
+            return program
 
 
 def _fits(program: Program, target: Target) -> bool:

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 CHUNK_CODES = 192  # builds of a chunk run ahead of the device, which waits for the first of each
 SUSPICIOUS = 2.0
 EXAMS_BYTES = 12 << 30  # every task comes again after a few steps
+LOOK_S = 2.0  # of a training run's second look: its check on the host target, which takes 10 s over a product
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,9 @@ def open_judge(index: int | None, seed: int | None, inductor: bool = False) -> J
     if index is None:
         return Judge(HOST, seed=seed)
     torch.cuda.set_device(index)
-    return Judge(
-        detect_target(torch.device("cuda", index)), Limits(inductor=inductor, cached_exams_bytes=EXAMS_BYTES)
-    )
+    limits = Limits(inductor=inductor, cached_exams_bytes=EXAMS_BYTES)
+    limits = limits if inductor else replace(limits, host_s=LOOK_S)
+    return Judge(detect_target(torch.device("cuda", index)), limits)
 
 
 class Referee:

@@ -2,7 +2,8 @@
 
 Method, as published: sample, judge, keep what runs and is right, train on it, repeat. That is REINFORCE with
 reward 1 or 0 and no baseline: while most samples fail, negative updates destabilise. Here a reply is kept only
-where it is not slower than the baseline either (single aten operations; on the host target their declared cost).
+where it is not slower than the baseline either (single aten operations; on the host target their declared cost),
+or than a teacher's kernel where that is slower still, as many products are.
 Left out: any filter by novelty, replay of older replies. --model may be of any architecture (base.py).
 
     python -m cudal1_trainer.self_supervised --recipe h100 --model runs/h100/model --out runs/self
@@ -21,7 +22,7 @@ from typing import Any
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_trainer.book import Book
 from cudal1_trainer.launch import make_parser, read_recipe, run_stage
-from cudal1_trainer.outcome import Outcome
+from cudal1_trainer.outcome import RIGHT, Outcome
 from cudal1_trainer.policy import Objective
 from cudal1_trainer.recipe import Recipe
 
@@ -34,8 +35,8 @@ class SelfSupervised:
         return []
 
     def weigh(self, book: Book, task: int, outcomes: Sequence[Outcome]) -> list[float]:
-        """1 for what is right and no slower than the baseline, else 0."""
-        return [float(o.score >= 1.0) for o in outcomes]
+        """1 for what is right and no slower than the bar, else 0."""
+        return [float(o.kind in RIGHT and o.score >= book.bar(task)) for o in outcomes]
 
 
 def train(recipe: Recipe, model: Path, data: Path, out: Path, tasks: Path | None = None) -> dict[str, Any]:

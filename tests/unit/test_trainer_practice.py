@@ -1,0 +1,48 @@
+"""What stages 2 and 3 practise on: as many products as stage 1, of sizes that can be judged, nothing held out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cudal1_compile.judge.exam import tensor_bytes, tensor_elements
+from cudal1_compile.runtime.target import HOST, Target
+from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.heldout import has_product, read_heldout
+from cudal1_trainer.pairs import H100
+from cudal1_trainer.practice import DEVICE_BYTES, HOST_ELEMENTS, PRODUCTS, order, training_tasks
+from cudal1_trainer.product_sizes import multiplications
+from cudal1_trainer.recipe import DataRecipe, Recipe, StageRecipe
+
+DATA = Path(__file__).parents[2] / "trainer" / "data"
+RECIPE = Recipe("test", data=DataRecipe(products=0.4))
+
+
+@pytest.mark.parametrize(("target", "count"), [(HOST, 8), (H100, 50)])
+def test_tasks_have_products_and_fit_and_none_is_held_out(target: Target, count: int) -> None:
+    texts = training_tasks(RECIPE, StageRecipe(tasks=count), DATA, target)
+    programs, heldout = [parse_program(t) for t in texts], read_heldout(DATA / "heldout.json")
+    assert len(set(texts)) == count and not any(heldout.holds(p) for p in programs)
+    with_products = [p for p in programs if has_product(p)]
+    assert 0.2 * count <= len(with_products) <= 0.6 * count
+    most = PRODUCTS[target.kind]
+    assert all(multiplications(p) <= most.multiplications for p in with_products)
+    if target is HOST:
+        assert max(map(tensor_elements, programs)) <= HOST_ELEMENTS
+    else:
+        assert max(map(tensor_bytes, programs)) <= DEVICE_BYTES
+    assert texts[:5] == training_tasks(RECIPE, StageRecipe(tasks=5), DATA, target)
+
+
+def test_a_recipe_without_products_or_of_one_family_has_none() -> None:
+    for data in (DataRecipe(), replace(RECIPE.data, family="pointwise", pool=4)):
+        texts = training_tasks(replace(RECIPE, data=data), StageRecipe(tasks=10), DATA, H100)
+        assert not any(has_product(parse_program(t)) for t in texts)
+
+
+def test_every_task_comes_once_before_one_comes_again() -> None:
+    seen = [task for step in range(6) for task in order(3, step, 4, 8)]
+    assert sorted(seen[:8]) == sorted(seen[8:16]) == sorted(seen[16:]) == list(range(8))
+    assert seen[:8] != seen[8:16]
