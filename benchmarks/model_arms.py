@@ -48,6 +48,7 @@ class Job:
     rounds: int = 20
     limit_s: float = 10.0  # of the timed rounds
     graphs: bool = False  # cudal1 in reduce-overhead too
+    lean: bool = False  # arms share their compile caches, Inductor's kernels are not traced to regions
 
     @property
     def name(self) -> str:
@@ -67,7 +68,7 @@ class Job:
         }
 
     def caches(self, arm: str) -> Path:
-        return self.work / "caches" / self.name / arm
+        return self.work / "caches" / self.name / ("shared" if self.lean else arm)
 
 
 @dataclass

@@ -34,7 +34,8 @@ from benchmarks.model_arms import (
 )
 from benchmarks.model_kernels import Origins, ProfileError, count_operations, read_origins, regions_by_node
 from benchmarks.model_measure import Turn, may_fail
-from benchmarks.zoo import ZOO, Loss, build
+from benchmarks.zoo import Loss, build
+from benchmarks.zoo_cnn import SPECS
 from cudal1_compile.plan import GraphPlanned
 from cudal1_fx_passes.partition import Partition
 
@@ -115,9 +116,10 @@ class _Worker:
         }
 
     def compile_inductor(self) -> None:
-        with may_fail(self.arms, self.failures, "provenance"):
-            self.origins = self._find_origins()
-        torch._dynamo.reset()
+        if not self.job.lean:
+            with may_fail(self.arms, self.failures, "provenance"):
+                self.origins = self._find_origins()
+            torch._dynamo.reset()
         for name, mode in MODES.items():
             folder = self.job.caches("inductor")  # both modes share what Triton compiles
             with may_fail(self.arms, self.failures, name):
@@ -182,8 +184,7 @@ def _own_process(job: Job, word: str) -> None:
 
 
 def _make_step(job: Job) -> Step:
-    spec = next(s for s in ZOO if s.name == job.model)
-    module, inputs = build(spec, job.device, job.layers, tiny=job.dry)
+    module, inputs = build(SPECS[job.model], job.device, job.layers, tiny=job.dry)
     model: Any = getattr(module, "model", None)
     if isinstance(module, Loss) and getattr(model, "loss_type", "") is None:
         model.loss_type = "ForCausalLM"  # what it falls back to, but with a warning that breaks the graph

@@ -86,6 +86,8 @@ class Turn:
             "model": self.job.model,
             "direction": "train" if self.job.train else "inference",
             "layers": self.job.layers,
+            "lean": self.job.lean,
+            "traced": bool(self.origins),
             "cold": {a.name: {"compile_s": a.compile_s, "first_run_s": first_s[a.name]} for a in arms},
             "plan_s": self.plan_s,
             **settled,
@@ -169,7 +171,7 @@ class Turn:
         busy = {name: sum(sum(part.values()) for part in parts) for name, parts in times.items()}
         return {
             "busy": busy,
-            "inductor_kernels": self._attributed(times["inductor"]) if self.origins else [],
+            "inductor_kernels": self._attributed(times["inductor"]),
             "own_us": sum(own_us(part, kernels) for part in times["cudal1"]),
             "cudal1_kernels": [_longest(part) for part in times["cudal1"]],
         }

@@ -34,7 +34,8 @@ def covered_us(kernel: Row, right: Collection[str]) -> float:
 
 def time_coverage(rows: Iterable[Row], right: Collection[str]) -> tuple[float, float]:
     """(covered, all) microseconds that Inductor spends outside libraries."""
-    kernels = [k for row in rows for k in row["inductor_kernels"] if k["kind"] in OUTSIDE_LIBRARIES]
+    traced = [row for row in rows if row["traced"]]
+    kernels = [k for row in traced for k in row["inductor_kernels"] if k["kind"] in OUTSIDE_LIBRARIES]
     return sum(covered_us(k, right) for k in kernels), sum(float(k["us"]) for k in kernels)
 
 
@@ -109,9 +110,10 @@ def summarise(rows: Sequence[Row], right: Collection[str]) -> dict[str, float | 
         "worst_error_ratio": max((c["worst_ratio"] for c in compared), default=math.nan),
         "sound": share(sum(c["sound"] for c in compared), len(compared)),
         "busy_over_inductor": geomean([r["busy"]["inductor"] / r["busy"]["cudal1"] for r in rows if r["busy"]]),
-        "cold_compile_s": sum(total_s(row["cold"]["cudal1"]) for row in rows),
-        "cold_compile_s_inductor": sum(total_s(row["cold"]["inductor"]) for row in rows),
     }
+    if not any(row["lean"] for row in rows):
+        for key, arm in (("cold_compile_s", "cudal1"), ("cold_compile_s_inductor", "inductor")):
+            found[key] = sum(total_s(row["cold"][arm]) for row in rows)
     found |= graph_figures(rows)
     warm = [row["warm"] for row in rows if row.get("warm")]
     if warm:
@@ -148,8 +150,20 @@ def intervals(rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
 def describe(row: Row, right: Collection[str], synthesis_s: Mapping[str, float]) -> dict[str, Any]:
     """One model in one direction, for `detail`."""
     regions = regions_of([row])
-    kept = ("model", "direction", "layers", "cold", "warm", "plan_s", "settling", "median_ms", "ms", "busy")
-    kept += (f"{GRAPHS}_choice",)
+    kept = (
+        "model",
+        "direction",
+        "layers",
+        "warm",
+        "plan_s",
+        "settling",
+        "median_ms",
+        "ms",
+        "busy",
+        "lean",
+        "commit",
+    )
+    kept += (f"{GRAPHS}_choice", *(() if row["lean"] else ("cold",)))
     found: dict[str, Any] = {key: row[key] for key in kept if key in row}
     found |= figures([row], right)
     found["speedup_over"] = speedups(row)
@@ -159,13 +173,14 @@ def describe(row: Row, right: Collection[str], synthesis_s: Mapping[str, float])
     found["outcomes"] = count_outcomes(row)
     wrote_s = sum(synthesis_s.get(f, 0.0) for f in regions)
     found["synthesis_s_of_its_regions"] = wrote_s  # the time of regions worked on together is shared out
-    found["cold_first_call_with_synthesis_s"] = total_s(row["cold"]["cudal1"]) + wrote_s
+    if not row["lean"]:
+        found["cold_first_call_with_synthesis_s"] = total_s(row["cold"]["cudal1"]) + wrote_s
     found["kernels"] = row["kernels"]
     for key in ("failures", "turn_s", "load", "own_us", "compiling_beside"):
         if key in row:
             found[key] = row[key]
     found["inductor_us_by_kind"] = by_kind(row["inductor_kernels"])
-    found["uncovered_kernels"] = uncovered(row["inductor_kernels"], right)
+    found["uncovered_kernels"] = uncovered(row["inductor_kernels"], right) if row["traced"] else []
     found["cudal1_kernels"] = row.get("cudal1_kernels", [])
     return found
 

@@ -1,6 +1,7 @@
 """Whole models under the backend: is it right, is it fast, and how much of it did the model write?
 
     python -m benchmarks.models --out benchmarks/results          on a GPU: writes models.h100.json in 8 minutes
+    python -m benchmarks.models --suite cnn --out OUT             convolutional networks: models.cnn.h100.json
     python -m benchmarks.models --dry --out OUT --models mlp      on a CPU, tiny: proves the script, no result
 
     one process for each model and direction (inference: no_grad, eval; train: forward and backward)
@@ -10,9 +11,11 @@
 Arms: eager, Inductor, Inductor in reduce-overhead, cudal1 (mode default, the choice between its variants settled
 on its first calls), and with --reduce-overhead cudal1 in that mode. Every call is timed with the host, in rounds
 of random order. Models compile side by side: compile times, Inductor's too, are those of a busy machine. OUT
-grows while it runs: models.rows.jsonl and models.partial.GPU.json hold what a killed run had. With another
-generator than the bundled one the file is called after it (models.teacher.GPU.json). Nothing is concluded here;
-model_summary.py says what counts.
+grows while it runs: models.rows.jsonl and models.partial.GPU.json hold what a killed run had; `--rows FILE` takes
+such rows over and measures what is missing. With another generator than the bundled one the file is called
+after it (models.teacher.GPU.json). `--lean` is for many models in one run: arms share one folder of compile
+caches (so no compile time is reported), Inductor's kernels are not traced to regions (no coverage_time), and
+there are no second processes. Nothing is concluded here; model_summary.py says what counts.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import json
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -38,15 +42,24 @@ from benchmarks.model_arms import Job
 from benchmarks.model_job import Said, serve, serve_warm
 from benchmarks.model_summary import count_refused, describe, intervals, summarise
 from benchmarks.model_synthesis import Wanted, Written, find_right, load_generator, write_kernels
-from benchmarks.result_file import device_stem, write_result
+from benchmarks.result_file import commit, device_stem, write_result
 from benchmarks.zoo import ZOO
+from benchmarks.zoo_cnn import CNNS, SPECS
 from cudal1_compile.generate.errors import GeneratorError
 
 log = logging.getLogger(__name__)
 
-NAMES = tuple(s.name for s in ZOO if s.issue)
+SUITES = {
+    "main": tuple(s.name for s in ZOO if s.issue),
+    "cnn": (*(s.name for s in CNNS), "resnet18"),
+}
 DIRECTIONS = ("inference", "train")
 WARM_S = 60.0  # reserved for the second processes
+LAST_S = 10.0  # reserved for the end: processes are killed, the file is written
+
+
+class OutOfTime(Exception):
+    """The run's time is over, whatever it is doing."""
 
 
 @dataclass
@@ -76,11 +89,16 @@ class Run:
     @property
     def name(self) -> str:
         kind = self.generator.partition(":")[0]
-        return "models" if kind == "bundled" else f"models.{kind}"
+        suite = [] if self.arguments.suite == "main" else [self.arguments.suite]
+        return ".".join(["models", *suite, *([] if kind == "bundled" else [kind])])
 
     @property
     def left_s(self) -> float:
         return self.deadline - time.monotonic()
+
+    @property
+    def reserve_s(self) -> float:
+        return LAST_S if self.arguments.lean else WARM_S
 
     def say(self, text: str) -> None:
         print(f"[{time.monotonic() - self.start:5.0f} s] {text}", flush=True)
@@ -88,6 +106,19 @@ class Run:
     def fail(self, job: str, why: str) -> None:
         self.failures[job] = why
         self.say(f"{job} failed: {why.strip().splitlines()[-1]}")
+
+    def take_over(self, paths: Collection[Path]) -> None:
+        """Rows of earlier runs with this generator, the latest of each job; they are not measured again."""
+        lines = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+        (self.arguments.out / f"{self.name}.rows.jsonl").unlink(missing_ok=True)
+        kept = {row.pop("job"): row for row in lines if row["generator"] == self.generator}
+        for job, row in kept.items():
+            self.right |= set(row["right"])
+            self.add(job, row)
+
+    def add_measured(self, job: str, row: dict[str, Any]) -> None:
+        right = sorted(self.right & {f for plan in row["plans"] for f in plan["regions"]})
+        self.add(job, row | {"right": right, "generator": self.generator, "commit": commit()})
 
     def add(self, job: str, row: dict[str, Any]) -> None:
         self.rows[job] = row
@@ -121,9 +152,9 @@ class Run:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = _arguments(argv)
+    began = time.monotonic()
+    arguments = parse_arguments(argv)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # the processes are the parallelism
     if not arguments.dry and not torch.cuda.is_available():
         print("no CUDA device here; --dry proves the script on a CPU", file=sys.stderr)
         return 2
@@ -133,24 +164,37 @@ def main(argv: list[str] | None = None) -> int:
         print(f"nothing is measured: {error}", file=sys.stderr)
         return 2
     arguments.out.mkdir(parents=True, exist_ok=True)
-    run = Run(arguments, generator.name, time.monotonic() + arguments.seconds)
-    (arguments.out / f"{run.name}.rows.jsonl").unlink(missing_ok=True)
+    run = Run(arguments, generator.name, began + arguments.seconds)
+    run.take_over(arguments.rows)
     work = Path(arguments.work or tempfile.mkdtemp(prefix="cudal1-models-"))
     store = work / "kernels"
     store.mkdir(parents=True, exist_ok=True)
-    processes = [start(job, serve) for job in _jobs(arguments, store, work)]
+    jobs = [job for job in _jobs(arguments, store, work) if job.name not in run.rows]
+    # the processes are the parallelism, and where they are few each gets more threads
+    threads = max(1, (os.cpu_count() or 1) // max(1, len(jobs)))
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
+    processes = [start(job, serve) for job in jobs]
+    signal.signal(signal.SIGALRM, _out_of_time)
+    signal.setitimer(signal.ITIMER_REAL, max(0.1, run.left_s - LAST_S))
     run.say(f"{len(processes)} processes, work in {work}, generator {generator.name}")
     try:
         plan(run, processes)
-        seconds = min(arguments.synthesis_s, max(0.0, run.left_s - WARM_S))
+        seconds = min(arguments.synthesis_s, max(0.0, run.left_s - run.reserve_s))
         run.written = write_kernels(_wanted(run), generator, store, arguments.dry, seconds, run.say)
-        run.right = find_right(store, _wanted(run), generator.name, arguments.dry)
+        run.right |= find_right(store, _wanted(run), generator.name, arguments.dry)
         run.say(f"{len(run.right)} of {len(_wanted(run))} regions have a right kernel")
         run.write(f"{run.name}.partial")
         del generator
         measure(run, processes)
-        warm(run, store, work)
+        if not arguments.lean:
+            warm(run, store, work)
+    except OutOfTime:
+        run.say("the time of the run is over")
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for process in processes:
+            if process.state not in ("done", "failed"):
+                _give_up(run, process, f"the time of the run was over while it {process.state}")
         for process in processes:
             process.process.kill()
     path = run.write(run.name)
@@ -189,7 +233,7 @@ def measure(run: Run, processes: list[Process]) -> None:
             process.state = "compiles"
     ready: list[Process] = []
     busy: Process | None = None
-    while any(p.state in ("compiles", "ready", "measures") for p in processes) and run.left_s > WARM_S / 2:
+    while any(p.state in ("compiles", "ready", "measures") for p in processes) and run.left_s > run.reserve_s / 2:
         for said in listen_once(run, processes, 1.0):
             process = _of(processes, said.job)
             if said.what == "ready":
@@ -197,7 +241,7 @@ def measure(run: Run, processes: list[Process]) -> None:
                 ready.append(process)
             elif said.what == "measured":
                 beside = sum(p.state == "compiles" for p in processes)
-                run.add(said.job, said.body | {"compiling_beside": beside})
+                run.add_measured(said.job, said.body | {"compiling_beside": beside})
                 run.say(_line(said.job, said.body))
                 _finish(process)
         if busy is None or busy.state != "measures":
@@ -258,8 +302,8 @@ def listen_once(run: Run, processes: list[Process], timeout_s: float) -> list[Sa
 
 
 def _jobs(arguments: argparse.Namespace, store: Path, work: Path) -> list[Job]:
-    """The largest first: they take longest to compile."""
-    specs = [s for s in ZOO if s.name in arguments.models]
+    """In the order given: what takes longest to compile should begin first."""
+    specs = [SPECS[name] for name in arguments.models]
     return [
         Job(
             spec.name,
@@ -271,6 +315,7 @@ def _jobs(arguments: argparse.Namespace, store: Path, work: Path) -> list[Job]:
             arguments.rounds,
             arguments.measure_s,
             arguments.reduce_overhead,
+            arguments.lean,
         )
         for direction in reversed(DIRECTIONS)
         if direction in arguments.directions
@@ -322,22 +367,34 @@ def _print(path: Path) -> None:
     print(path)
 
 
-def _arguments(argv: Collection[str] | None) -> argparse.Namespace:
+def parse_arguments(argv: Collection[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--generator", default="bundled", help="as the backend's option, or `teacher`")
-    parser.add_argument("--models", nargs="*", default=list(NAMES), choices=[s.name for s in ZOO])
+    parser.add_argument("--suite", default="main", choices=SUITES, help="cnn: lean, and shorter than the main one")
+    parser.add_argument("--models", nargs="*", choices=list(SPECS), help="default: those of the suite")
     parser.add_argument("--directions", nargs="*", default=list(DIRECTIONS), choices=DIRECTIONS)
     parser.add_argument("--layers", type=int, default=0, help="at most so many; 0: the full models")
     parser.add_argument("--synthesis-s", type=float, default=200.0, help="for all regions together")
     parser.add_argument("--plan-s", type=float, default=150.0, help="until every process must have planned")
     parser.add_argument("--seconds", type=float, default=520.0, help="of the whole run")
+    parser.add_argument("--lean", action="store_true", help="no coverage_time, compile times and second processes")
+    parser.add_argument("--rows", type=Path, nargs="*", default=[], help="rows.jsonl of earlier runs to take over")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--measure-s", type=float, default=8.0, help="of the timed rounds of one model")
     parser.add_argument("--reduce-overhead", action="store_true", help="cudal1 in that mode too: one more compile")
     parser.add_argument("--work", type=Path, help="folder for caches, logs and traces; default: a temporary one")
     parser.add_argument("--dry", action="store_true", help="host target, tiny models: proves the script")
-    return parser.parse_args(list(argv) if argv is not None else None)
+    words = list(argv) if argv is not None else sys.argv[1:]
+    if parser.parse_known_args(words)[0].suite == "cnn":
+        parser.set_defaults(lean=True, reduce_overhead=True, synthesis_s=130.0, plan_s=100.0, measure_s=4.0)
+    arguments = parser.parse_args(words)
+    arguments.models = arguments.models or list(SUITES[arguments.suite])
+    return arguments
+
+
+def _out_of_time(*_: Any) -> None:
+    raise OutOfTime
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ from benchmarks.model_arms import (
     time_rounds,
 )
 from benchmarks.model_synthesis import Wanted, Watch, find_right, is_right, load_generator, wrote
-from benchmarks.models import main
-from benchmarks.zoo import Loss
+from benchmarks.models import SUITES, Run, main, parse_arguments
+from benchmarks.zoo import Loss, build
+from benchmarks.zoo_cnn import SPECS
 from cudal1_cache import Store
 from cudal1_cache.rows import Attempt
 from cudal1_compile.judge.verdict import Deferred
@@ -136,6 +138,8 @@ def row(**changes: Any) -> dict[str, Any]:
         "model": "m",
         "direction": "train",
         "layers": 1,
+        "lean": False,
+        "traced": True,
         "inductor_kernels": [kernel(10.0, aa=3, bb=1), kernel(4.0, none=2), kernel(50.0, "library")],
         "plans": [{"choice": "all", "ratio": 1.2, "regions": {"aa": "hit", "bb": "missed"}, "chosen": ["aa"]}],
         "accuracy": accuracy,
@@ -382,3 +386,64 @@ def test_a_dry_run_from_end_to_end(tmp_path: Path) -> None:
     assert models["mlp.train"]["warm"]["cudal1"]["regions"]["new"] == 0
     assert len((out / "models.teacher.rows.jsonl").read_text().splitlines()) == 2
     assert not list(out.glob("*.partial.*"))
+
+
+PUBLISHED_PARAMETERS = {
+    "resnet18": 11_689_512,
+    "resnet50": 25_557_032,
+    "mobilenet_v2": 3_504_872,
+    "efficientnet_b0": 5_288_548,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED_PARAMETERS)
+def test_networks_have_as_many_parameters_as_published(name: str) -> None:
+    spec = SPECS[name]
+    with torch.device("meta"):
+        module, _ = spec.make(spec.layers, False)
+    assert sum(p.numel() for p in module.parameters()) == PUBLISHED_PARAMETERS[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUITES["cnn"])
+def test_tiny_networks_are_trained_and_give_results(name: str) -> None:
+    module, inputs = build(SPECS[name], torch.device("cpu"), tiny=True)
+    loss = module(*inputs)
+    loss.backward()
+    assert loss.dim() == 0 and all(p.grad is not None for p in module.parameters())
+    with torch.no_grad():
+        assert module.eval()(*inputs).isfinite().all()
+
+
+def test_rows_of_earlier_runs_are_taken_over(tmp_path: Path) -> None:
+    earlier, out = tmp_path / "earlier.jsonl", tmp_path / "out"
+    out.mkdir()
+    kept = {"job": "gan.train", "generator": "teacher:all", "right": ["aa"], **row()}
+    other = {"job": "gan.inference", "generator": "bundled:12", "right": ["bb"], **row()}
+    earlier.write_text("".join(json.dumps(r) + "\n" for r in (kept, other, kept)))
+    arguments = parse_arguments(["--suite", "cnn", "--dry", "--out", str(out), "--rows", str(earlier)])
+    run = Run(arguments, "teacher:all", 0.0)
+    run.take_over(arguments.rows)
+    assert list(run.rows) == ["gan.train"] and run.right == {"aa"}
+    body = json.loads((out / "models.cnn.teacher.partial.dry.json").read_text())
+    assert body["n"] == 1 and body["summary"]["coverage_regions"] == 0.5
+    again = Run(parse_arguments(["--suite", "cnn", "--dry", "--out", str(out)]), "teacher:all", 0.0)
+    again.take_over([out / "models.cnn.teacher.rows.jsonl"])
+    assert list(again.rows) == ["gan.train"]
+
+
+def test_a_lean_row_says_nothing_of_compile_times_and_coverage() -> None:
+    found = summary.summarise([row(lean=True, traced=False)], {"aa"})
+    assert "cold_compile_s" not in found and math.isnan(float(found["coverage_time"]))
+    described = summary.describe(row(lean=True, traced=False), {"aa"}, {})
+    assert "cold" not in described and described["uncovered_kernels"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.host
+def test_a_run_ends_with_its_time(tmp_path: Path) -> None:
+    words = ["--suite", "cnn", "--dry", "--out", str(tmp_path), "--generator", "teacher", "--models", "gan"]
+    start = time.monotonic()
+    assert main([*words, "--layers", "2", "--seconds", "30"]) == 1
+    assert time.monotonic() - start < 30
+    assert len(json.loads((tmp_path / "models.cnn.teacher.dry.json").read_text())["detail"]["failures"]) == 2
