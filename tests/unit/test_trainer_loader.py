@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from cudal1_trainer.loader import Batch, Cursor, DataError, Feed, Row, pack, targets
+from cudal1_trainer.loader import Batch, Cursor, DataError, Feed, Row, pack, producers, targets
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,17 @@ def test_a_restart_goes_on_at_the_cursor() -> None:
 def test_ranks_share_the_chunks_without_overlap() -> None:
     ranks = [[v for v, _ in _first(Feed(Numbers(), 2, None, r, 2), 6)] for r in range(2)]
     assert ranks == [[1, 2, 3, 21, 22, 23], [11, 12, 13, 31, 32, 33]]
+
+
+@pytest.mark.parametrize(
+    ("cores", "processes", "count"), [(16, 1, 14), (16, 2, 7), (32, 2, 14), (2, 1, 1), (1, 4, 1)]
+)
+def test_a_machine_with_few_cores_has_fewer_producers(
+    cores: int, processes: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    assert producers(14) == count
 
 
 @pytest.mark.parametrize(("maker", "word"), [(Failing(), "no such teacher"), (Dying(), "exit code 7")])

@@ -45,3 +45,5 @@ def test_any_number_changes_the_digest(tmp_path: Path) -> None:
     first = load_recipe(str(path)).digest
     path.write_text("train: {lr: 0.003}\n")
     assert load_recipe(str(path)).digest != first
+    path.write_text("train: {lr: 0.002}\ndata: {workers: 3}\n")  # what a machine has cores for
+    assert load_recipe(str(path)).digest == first

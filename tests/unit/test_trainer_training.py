@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -100,6 +101,14 @@ def test_a_checkpoint_of_another_recipe_is_refused(tokenizer: Path, tmp_path: Pa
     Training(RECIPE, tokenizer, tmp_path / "run").save()
     with pytest.raises(ValueError, match="another recipe or base"):
         Training(replace(RECIPE, seed=2), tokenizer, tmp_path / "run")
+
+
+def test_a_run_of_two_processes_does_not_go_on_with_one(tokenizer: Path, tmp_path: Path) -> None:
+    """Each has its own part of the data."""
+    Training(RECIPE, tokenizer, tmp_path / "run").save()
+    shutil.copy(tmp_path / "run" / "rank0.0.pt", tmp_path / "run" / "rank1.0.pt")
+    with pytest.raises(ValueError, match="run of 2 processes, these are 1"):
+        Training(RECIPE, tokenizer, tmp_path / "run")
 
 
 def test_nan_stops_the_run_and_keeps_the_last_good_state(tokenizer: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from cudal1_trainer.sharding import State, place, whole
 
@@ -48,12 +48,19 @@ class Checkpoints:
         place = device if device.type == "cuda" else torch.device("cpu")  # several processes have cpu:0, cpu:1
         shared: State = torch.load(path, map_location=place, weights_only=True)
         own = self._own(shared["step"])
-        if not own.is_file():
-            raise ValueError(f"{own} is missing: resume with as many processes as the run began with")
+        begun, now = len(list(self.folder.glob(f"rank*.{shared['step']}.pt"))), _processes()
+        if begun != now or not own.is_file():  # each has its own part of the data
+            raise ValueError(
+                f"{self.folder} holds a run of {begun} processes, these are {now}: resume with as many"
+            )
         return shared, torch.load(own, weights_only=True)
 
     def _own(self, step: int) -> Path:
         return self.folder / f"rank{self.rank}.{step}.pt"
+
+
+def _processes() -> int:
+    return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
 def trained_state(module: nn.Module) -> State:

@@ -67,6 +67,12 @@ class DataError(RuntimeError):
     """A producer process failed; carries its traceback."""
 
 
+def producers(wanted: int) -> int:
+    """As many as there are cores for, beside this process and the others of its launch on this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(wanted, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
+
+
 def pack(rows: Sequence[Row], tokens_per_step: int, rng: random.Random) -> list[Batch]:
     """Sorts by length and cuts into batches of at most `tokens_per_step` padded tokens, then shuffles them.
 

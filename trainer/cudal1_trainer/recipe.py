@@ -56,7 +56,7 @@ class DataRecipe:
     good_share: float = 0.9  # of the measured plain targets are among the fastest; the rest are any right one
     min_gap: float = 1.05  # a contrastive target is faster than both variants shown by this factor
     chunk_tokens: int = 600_000  # of one unit of work of a producer process
-    workers: int = 14
+    workers: int = 14  # at most; fewer where there are fewer cores. Nothing that is learned depends on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,10 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """sha256 over all numbers; a checkpoint of another recipe is refused."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        """sha256 over all numbers but that of the producers; a checkpoint of another recipe is refused."""
+        numbers = asdict(self)
+        del numbers["data"]["workers"]
+        return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()
 
 
 _PARTS: dict[str, type[Any]] = {

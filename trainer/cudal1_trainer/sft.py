@@ -29,6 +29,7 @@ from typing import Any
 
 from cudal1_trainer.base import load_base
 from cudal1_trainer.corpus import CorpusMaker, heldout_batches
+from cudal1_trainer.loader import producers
 from cudal1_trainer.plots import plot
 from cudal1_trainer.prior import build_prior, is_current
 from cudal1_trainer.recipe import Recipe, load_recipe
@@ -59,6 +60,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def train(recipe: Recipe, data: Path, out: Path, model: Path | None = None) -> dict[str, Any]:
     """Stage 1 from a data folder (corpus.py says what is in it) into `out`; returns the report."""
+    recipe = replace(recipe, data=replace(recipe.data, workers=producers(recipe.data.workers)))
     if os.environ.get("RANK", "0") == "0" and not is_current(data):
         build_prior(data)
     base = load_base(model, recipe.model.lora) if model is not None else None
