@@ -29,6 +29,11 @@ REMEMBERED_BYTES = 1 << 20  # of an arena; positions of canaries take eight time
 CANARY = (0xF5, 0xFF)  # bytes in turns: NaN in every float format, so that no sum swallows a read out of bounds
 POISONS = (0xFF, 0x7B)
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# as a value of wider memory
+CANARIES = {
+    dtype: int.from_bytes(bytes(CANARY * (dtype.itemsize // 2)), sys.byteorder, signed=True)
+    for dtype in (torch.int16, torch.int64)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +90,19 @@ class Arena:
         specs: Sequence[BufferSpec],
         device: torch.device,
         guard_gaps: bool = True,
-        skew: int = 0,
         within: Tensor | None = None,
         lead: bool = True,
         tail: bool = True,
     ) -> None:
         """guard_gaps: the gaps of strided buffers are canaries; not so where whole storages are loaded.
 
-        skew: bytes, even, by which every buffer lies behind an aligned address.
         within: longer memory, of canaries, to lie at the start of. lead, tail: guards before and behind it all.
         """
         self.specs = tuple(specs)
         self._guard_gaps = guard_gaps
         self._lead, self._tail = lead, tail
         self._offsets, total = _place(self.specs, lead, tail)
-        self._bytes = canaries(total + skew, device)[skew:] if within is None else within[:total]
+        self._bytes = canaries(total, device) if within is None else within[:total]
         self.views = [self._view(s, o) for s, o in zip(self.specs, self._offsets, strict=True)]
 
     @property
@@ -118,8 +121,10 @@ class Arena:
             view.view(_INTEGER_OF_SIZE[size]).fill_(value)
 
     def fill(self, byte: int) -> None:
-        """Fills the whole allocation, canaries included: one write for many buffers."""
+        """Poisons every buffer: few writes for many of them."""
+        places, expected = self._guards
         self._bytes.fill_(byte)
+        self._bytes[places] = expected
 
     def load(self, tensors: Sequence[Tensor]) -> None:
         """Copies whole storages, gaps included, of tensors with the buffers' layouts."""
@@ -195,24 +200,30 @@ def invalid_bools(outputs: Sequence[Tensor]) -> Tensor:
     return found
 
 
-def side_by_side(
-    first: Sequence[BufferSpec], second: Sequence[BufferSpec], device: torch.device, gaps: tuple[bool, bool]
+def neighbours(
+    first: Sequence[BufferSpec],
+    second: Sequence[BufferSpec],
+    memory: Tensor,
+    gaps: tuple[bool, bool],
+    touching: bool,
 ) -> tuple[Arena, Arena]:
-    """Two arenas without a byte between the last buffer of one and the first of the other; they start a huge page.
+    """Two arenas in memory of canaries; touching: without a byte between the last buffer of one and the next.
 
     gaps: whether those of strided buffers are guarded.
     """
-    need = sum(_place(tuple(specs))[1] for specs in (first, second))
-    memory = canaries(need + HUGE_PAGE, device)
-    memory = memory[-(memory.data_ptr() + GUARD) % HUGE_PAGE :]
-    before = Arena(first, device, gaps[0], within=memory, tail=False)
-    return before, Arena(second, device, gaps[1], within=memory[before.size_bytes :], lead=False)
+    before = Arena(first, memory.device, gaps[0], within=memory, tail=not touching)
+    after = Arena(second, memory.device, gaps[1], within=memory[before.size_bytes :], lead=not touching)
+    return before, after
+
+
+def arena_bytes(specs: Sequence[BufferSpec]) -> int:
+    """Of an arena with all guards."""
+    return _place(tuple(specs))[1]
 
 
 def canaries(size: int, device: torch.device) -> Tensor:
     """Bytes, an even number of them."""
-    pair = int.from_bytes(bytes(CANARY), sys.byteorder, signed=True)
-    return torch.full((size // 2,), pair, dtype=torch.int16, device=device).view(torch.uint8)
+    return torch.full((size // 2,), CANARIES[torch.int16], dtype=torch.int16, device=device).view(torch.uint8)
 
 
 @lru_cache(maxsize=1024)

@@ -11,12 +11,11 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from cudal1_compile.candidate import Candidate
-from cudal1_compile.judge.arena import POISONS, Arena, output_specs, scratch_specs
+from cudal1_compile.judge.arena import POISONS, Arena, arena_bytes, output_specs, scratch_specs
 from cudal1_compile.judge.baseline import Baseline, aten_baseline, inductor_baseline
 from cudal1_compile.judge.cases import check_together
 from cudal1_compile.judge.clock import Arm, Clock, calls_per_graph
-from cudal1_compile.judge.trial import Runner, Trial, wants_memory
+from cudal1_compile.judge.trial import BufferSet, Runner, Trial, wants_memory
 from cudal1_compile.runtime.launcher import LoadedKernel
 from cudal1_fx_passes.program import Program
 
@@ -51,10 +50,14 @@ class KernelRunner:
 class Slots:
     """Outputs and scratch for each call of a timed graph: no call finds what another one left."""
 
-    def __init__(self, program: Program, candidate: Candidate, calls: int, device: torch.device) -> None:
+    def __init__(self, program: Program, trial: Trial, calls: int) -> None:
         outputs = output_specs(program, {})
-        specs = [*outputs, *scratch_specs(program, candidate, {})]
-        self._arena = Arena(specs * calls, device)
+        specs = [*outputs, *scratch_specs(program, trial.candidate, {})]
+        memory = trial.take("timed", arena_bytes(specs * calls))
+        self._arena = Arena(specs * calls, memory.device, within=memory)
+        # guards too: a call cannot tell by them that it is timed
+        self._poisoned = Arena(specs * calls, memory.device)
+        self._poisoned.fill(POISONS[0])
         self._width = len(specs)
         self._outputs = len(outputs)
 
@@ -67,7 +70,10 @@ class Slots:
         return self._arena.views[start + self._outputs : start + self._width]
 
     def poison(self) -> None:
-        self._arena.fill(POISONS[0])
+        self._arena.copy_image(self._poisoned)
+
+    def damaged(self) -> Tensor:
+        return self._arena.damaged()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +88,17 @@ class BaselineArm:
 class CandidateArm:
     arm: Arm
     slots: Slots
+    sets: list[BufferSet]  # of the timing cases
     trial: Trial
 
     def wrong_result(self) -> str | None:
-        """Results of timed calls are results too: compares those of the last round."""
-        cases = self.trial.timing_cases()[: self.arm.calls]
-        results = check_together([(case, self.slots.outputs(i)) for i, case in enumerate(cases)])
+        """Results of timed calls are results too: compares all of the last round, and what lies around them."""
+        cases = self.trial.timing_cases()
+        changed = [s.inputs.differs_from_image(c.image) for s, c in zip(self.sets, cases, strict=True)]
+        if bool(torch.stack([self.slots.damaged(), *changed]).any()):
+            return "a timed call writes outside its outputs"
+        calls = range(self.arm.calls)
+        results = check_together([(cases[i % len(cases)], self.slots.outputs(i)) for i in calls])
         reason = next((r.refusal for r in results if r.refusal), None)
         return f"a timed call gave a wrong result: {reason}" if reason else None
 
@@ -125,13 +136,13 @@ def candidate_arm(
     name: str, program: Program, runner: Runner, trial: Trial, calls: int, clock: Clock
 ) -> CandidateArm:
     """One candidate, every call into memory of its own, inputs in turns."""
-    slots = Slots(program, trial.candidate, calls, clock.device)
+    slots = Slots(program, trial, calls)
     sets = trial.timing_sets()
 
     def call(i: int) -> None:
         runner.launch(slots.outputs(i), slots.scratch(i), sets[i % len(sets)].inputs.views, {})
 
-    return CandidateArm(Arm(name, clock.capture(call, calls), calls, slots.poison), slots, trial)
+    return CandidateArm(Arm(name, clock.capture(call, calls), calls, slots.poison), slots, sets, trial)
 
 
 def _baseline_arm(

@@ -58,9 +58,9 @@ class Exam:
             cases = (*cases, first.with_inputs(NAMED, made))
         return replace(self, cases=cases, kept=())
 
-    def tensors(self) -> Iterator[Tensor]:
-        """Everything that candidates are held against."""
-        for case in (*self.cases, *self.kept):
+    def tensors(self, only: str = "") -> Iterator[Tensor]:
+        """Everything that candidates are held against, or that of the cases of one name."""
+        for case in (c for c in (*self.cases, *self.kept) if only in ("", c.name)):
             yield from case.inputs
             for e in case.expected or ():
                 yield from e.tensors

@@ -38,10 +38,12 @@ from cudal1_compile.judge.clock import Clock
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.moat import Moat
 from cudal1_compile.judge.moved import bytes_moved
+from cudal1_compile.judge.named import NAMED
 from cudal1_compile.judge.seal import Seal
 from cudal1_compile.judge.speedup import Speedup, compare_times
-from cudal1_compile.judge.trial import Trial, Wrong, wants_memory
+from cudal1_compile.judge.trial import Trial, Wrong, look, wants_memory
 from cudal1_compile.judge.turns import Turns
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.runtime.build import Binary
@@ -54,7 +56,7 @@ log = logging.getLogger(__name__)
 
 MAX_REGIONS = 128
 HELD_ELEMENTS = 1 << 21  # of results that wait for their comparison: about 150 MiB while it runs
-REACHED = "the kernel writes far outside its buffers, into what it is held against"
+REACHED = "the kernel writes far outside its buffers, perhaps into what it is held against"
 UNSTEADY = "the times vary too much between buckets; the device may be busy"
 QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
 
@@ -135,6 +137,8 @@ class DeviceSession:
         self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
         self._rng = random.Random()
+        self._moat: Moat | None = None
+        self._seals: list[Seal] = []  # of the cases that only candidates of this request have
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # seconds by step, since the session began
         self.short_of_room = False  # the last request was put off for what others hold of the device's memory
 
@@ -175,6 +179,8 @@ class DeviceSession:
                 if not wants_memory(error):
                     raise
                 self._regions.clear()
+                self._moat = None
+                self._seals.clear()
                 torch.cuda.empty_cache()
                 self.short_of_room = True
                 return [Deferred("the device has no room for a trial of this region")] * count
@@ -202,6 +208,18 @@ class DeviceSession:
     def _intact(self, region: _Region) -> bool:
         with self._counted("exam"):
             return region.seal.intact
+
+    @property
+    def moat(self) -> Moat:
+        """Made on the stream on which candidates run."""
+        if self._moat is None:
+            self._moat = Moat(self.device)
+        return self._moat
+
+    def _untouched(self, region: _Region) -> bool:
+        """Whether a candidate that is done wrote nowhere but into its buffers, as far as the judge can see."""
+        seals, self._seals = self._seals, []
+        return self.moat.leave() and all(seal.intact for seal in seals) and self._intact(region)
 
     def _evict(self) -> None:
         def held_bytes() -> int:
@@ -255,6 +273,10 @@ class DeviceSession:
         region = self._region(program, seed)
         if not isinstance(region, _Region):
             return region
+        verdict = self._try(program, region, entrant, seed, timed)
+        return verdict if self._untouched(region) or isinstance(verdict, Rejected) else Rejected("verify", REACHED)
+
+    def _try(self, program: Program, region: _Region, entrant: Entrant, seed: int, timed: bool) -> Verdict:
         found = self._trial(program, region, entrant, repeats=1)
         if isinstance(found, Rejected):
             return found
@@ -263,8 +285,6 @@ class DeviceSession:
         finally:
             with self._counted("load"):
                 found.kernel.close()
-        if not self._intact(region):
-            return Rejected("verify", REACHED)
         return timing if isinstance(timing, Rejected) else self._accept(found, seed, timing)
 
     def _trial(self, program: Program, region: _Region, entrant: Entrant, repeats: int) -> _Final | Rejected:
@@ -279,7 +299,8 @@ class DeviceSession:
         try:
             with self._counted("trial"):
                 exam = region.exam.of(entrant.candidate)
-                trial = Trial(exam, entrant.candidate, runner, self.device, HELD_ELEMENTS)
+                self._seals.append(Seal(exam.tensors(only=NAMED)))
+                trial = Trial(exam, entrant.candidate, runner, self.device, HELD_ELEMENTS, self.moat.take)
                 found = trial.verify(repeats)
         except LaunchError as error:
             kernel.close()
@@ -350,7 +371,7 @@ class DeviceSession:
         finally:
             for final in finals.values():
                 final.kernel.close()
-        if self._intact(region):
+        if self._untouched(region):
             return [verdicts[i] for i in range(len(entrants))]
         if len(entrants) == 1:
             return [Rejected("verify", REACHED)]
@@ -369,7 +390,7 @@ class DeviceSession:
             buffers.written.poison(POISONS[1])
             graph.replay()
             final.runner.wait()
-            if (reason := case.check(buffers.outputs).refusal) is not None:
+            if reason := look(case, buffers, 0).damage() or case.check(buffers.outputs).refusal:
                 return f"replayed in a CUDA graph with new inputs: {reason}"
         return None
 

@@ -12,8 +12,10 @@ How a candidate is launched and waited for is the Runner's business: a loaded ke
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 import torch
@@ -21,17 +23,21 @@ from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.arena import (
+    ALIGNMENT,
     POISONS,
-    Arena,
+    arena_bytes,
     invalid_bools,
+    neighbours,
     output_specs,
     scratch_specs,
-    side_by_side,
 )
 from cudal1_compile.judge.cases import Case, check_together
 from cudal1_compile.judge.exam import Exam
-from cudal1_compile.runtime.launch_table import ALIGNMENT
+from cudal1_compile.judge.moat import Take, lone_memory
+from cudal1_compile.runtime.launch_table import ALIGNMENT as SKEW
 from cudal1_fx_passes.program import Program
+
+PLACES = 256  # at which a set of buffers may begin
 
 
 class TrialStopped(Exception):
@@ -73,23 +79,23 @@ Layout = Literal["aligned", "skewed", "inputs first", "outputs first"]
 
 
 class BufferSet:
-    """Inputs, outputs and scratch of one call, each kind in its own guarded allocation or side by side in one."""
+    """Inputs, outputs and scratch of one call, each kind with guards of its own or both side by side."""
 
     def __init__(
-        self, program: Program, candidate: Candidate, case: Case, device: torch.device, layout: Layout
+        self, program: Program, candidate: Candidate, case: Case, take: Callable[[int], Tensor], layout: Layout
     ) -> None:
         outputs = output_specs(program, case.sizes)
-        scratch = scratch_specs(program, candidate, case.sizes)
-        given, written = case.image.specs, [*outputs, *scratch]
+        given, written = case.image.specs, [*outputs, *scratch_specs(program, candidate, case.sizes)]
         self.layout = layout
-        if layout == "inputs first":
-            self.inputs, self.written = side_by_side(given, written, device, (False, True))
-        elif layout == "outputs first":
-            self.written, self.inputs = side_by_side(written, given, device, (True, False))
+        touching = layout in ("inputs first", "outputs first")
+        # anywhere, so that no answer may go by addresses; side by side at the start of a huge page
+        skew = SKEW if layout == "skewed" else 0
+        start = 0 if touching else ALIGNMENT * random.randrange(PLACES) + skew
+        memory = take(start + arena_bytes(given) + arena_bytes(written))[start:]
+        if layout == "outputs first":
+            self.written, self.inputs = neighbours(written, given, memory, (True, False), touching)
         else:
-            skew = ALIGNMENT if layout == "skewed" else 0
-            self.inputs = Arena(given, device, guard_gaps=False, skew=skew)
-            self.written = Arena(written, device, skew=skew)
+            self.inputs, self.written = neighbours(given, written, memory, (False, True), touching)
         self.outputs = self.written.views[: len(outputs)]
         self.scratch = self.written.views[len(outputs) :]
 
@@ -102,13 +108,22 @@ class Trial:
     """The buffers of one candidate, and the verification that runs over them."""
 
     def __init__(
-        self, exam: Exam, candidate: Candidate, runner: Runner, device: torch.device, held_elements: int = 0
+        self,
+        exam: Exam,
+        candidate: Candidate,
+        runner: Runner,
+        device: torch.device,
+        held_elements: int = 0,
+        take: Take | None = None,
     ) -> None:
-        """held_elements: of results that are kept and compared together; 0: each is compared at once."""
+        """held_elements: of results that are kept and compared together; 0: each is compared at once.
+
+        take: gives memory, as a Moat does.
+        """
         self.exam = exam
         self.candidate = candidate
         self.runner = runner
-        self.device = device
+        self._take = take or lone_memory(device)
         self._held_elements = held_elements
         self._sets: list[BufferSet | None] = [None, None]
 
@@ -175,11 +190,17 @@ class Trial:
         self.runner.launch(buffers.outputs, buffers.scratch, buffers.inputs.views, case.sizes)
         return buffers
 
+    def take(self, berth: Hashable, size: int) -> Tensor:
+        """Memory for calls of this candidate; what the berth held before is given up."""
+        return self._take((self, berth), size)
+
     def _buffers(self, case: Case, turn: int, layout: Layout) -> BufferSet:
         buffers = self._sets[turn]
         if buffers is None or not buffers.fits(case, layout):
             self._sets[turn] = buffers = None  # its memory serves the next one
-            buffers = self._sets[turn] = BufferSet(self.exam.program, self.candidate, case, self.device, layout)
+            buffers = self._sets[turn] = BufferSet(
+                self.exam.program, self.candidate, case, partial(self.take, turn), layout
+            )
         return buffers
 
 

@@ -11,6 +11,7 @@ import torch
 
 from cudal1_compile.judge import landlock, wire
 from cudal1_compile.judge.audit.attacks import Attack, attacks_for
+from cudal1_compile.judge.audit.attacks_reach import REACH
 from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR, SILU_VECTOR, Honest
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.clock import Clock
@@ -140,3 +141,24 @@ def test_short_of_room_one_worker_judges() -> None:
         assert judge.workers == 1
     del held
     torch.cuda.empty_cache()
+
+
+@pytest.fixture(scope="module")
+def plain_judge() -> Iterator[Judge]:
+    """Gates 1 to 5: nothing that runs on the host looks at what a kernel touches."""
+    with Judge(detect_target(torch.device("cuda")), Limits(workers=1, inductor=False)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("attack", REACH, ids=lambda a: a.name)
+def test_what_jumps_over_canaries_is_refused_and_harms_no_other_candidate(
+    attack: Attack, plain_judge: Judge
+) -> None:
+    right = next(h.code for h in HONEST if h.region == attack.region)
+    right += (
+        f"constexpr int behind_{REACH.index(attack)} = 1;\n"  # a verdict that was given before is not given again
+    )
+    verdicts = plain_judge.judge_tasks([(region(attack.region), c) for c in (attack.code, right)])
+    assert isinstance(verdicts[0], Rejected), verdicts[0]
+    assert verdicts[0].stage == "verify"
+    assert isinstance(verdicts[1], Accepted), verdicts[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,10 +12,13 @@ import torch
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.judge import arms
+from cudal1_compile.judge.audit.attack import Attack
 from cudal1_compile.judge.audit.attacks import ATTACKS
+from cudal1_compile.judge.audit.attacks_reach import REACH
 from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.clock import Arm, Clock
+from cudal1_compile.judge.exam import Exam
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.session import DeviceSession, Entrant, _Final, _Region
@@ -61,6 +64,18 @@ def test_rejects_attacks(session: DeviceSession, attack: object) -> None:
     assert verdict.stage == "verify"
 
 
+@pytest.mark.parametrize("attack", REACH, ids=lambda a: a.name)
+def test_what_jumps_over_canaries_is_refused_and_harms_no_other_candidate(
+    session: DeviceSession, attack: Attack
+) -> None:
+    """These kernels run in this process, as on a GPU: nothing stops their writes."""
+    program = region(attack.region)
+    right = next(h.code for h in HONEST if h.region == attack.region)
+    for seed in (7, 8):  # exams are made anew, or used again
+        assert isinstance(session.judge(program, _entrant(program, attack.code), seed), Rejected)
+        assert isinstance(session.judge(program, _entrant(program, right), seed), Accepted)
+
+
 def test_finalists_are_measured_together_and_the_wrong_one_is_named(session: DeviceSession) -> None:
     program = region("softmax")
     right = [h.code for h in HONEST if h.region == "softmax"]
@@ -90,6 +105,29 @@ def test_a_spoilt_exam_is_made_anew() -> None:
     for code, verdict in ((wrong, Rejected), (right, Accepted)):
         _spoil(session)
         assert isinstance(session.judge(program, _entrant(program, code), seed=7), verdict)
+
+
+def test_a_write_into_the_case_of_one_candidate_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The case for the numbers that a kernel names is no part of the region's exam."""
+    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
+    program, code = region("silu"), SILU_SCALAR.replace("+ 0.5f", "+ 0.5f + 77.25f * 0.0f")
+    attempt = session._try
+
+    def spoilt(*args: Any) -> Verdict:
+        verdict = attempt(*args)
+        with torch.inference_mode():
+            named[0].cases[-1].expected[0].tolerance[3, 3] = torch.inf  # type: ignore[index]
+        return verdict
+
+    named: list[Exam] = []
+    of = Exam.of
+    monkeypatch.setattr(Exam, "of", lambda exam, candidate: named.append(of(exam, candidate)) or named[0])
+    assert isinstance(session.judge(program, _entrant(program, code), seed=7), Accepted)
+    named.clear()
+    monkeypatch.setattr(session, "_try", spoilt)
+    verdict = session.judge(program, _entrant(program, code), seed=7)
+    assert named[0].cases[-1].name == "named"
+    assert isinstance(verdict, Rejected) and "held against" in verdict.reason
 
 
 def test_a_candidate_that_reaches_the_exam_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,6 +292,7 @@ class _ScriptedClock(HostClock):
     def measure(self, arms: Sequence[Arm], rounds: int, rng: random.Random) -> list[list[float]]:
         self.measured.append([a.name for a in arms])
         for arm in arms:
+            arm.reset()
             arm.graph.replay()
         return [
             [self.us[a.name] * (self.spread if a.name == "aten" and i % 2 else 1) for i in range(7)] for a in arms
@@ -277,6 +316,32 @@ def test_baselines_that_cannot_be_timed() -> None:
     session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
     verdict = session.baselines(region("softmax"), seed=7)
     assert verdict == Rejected("time", "Inductor has no CUDA graph of this region")
+
+
+LAZY = SILU_SCALAR.replace(
+    "st(out0 + i, t * sigmoid(t) + 0.5f);",
+    "float y = t * sigmoid(t) + 0.5f;\n  bool same = warp_min(out0[i - 2 * 12160] == y ? 1 : 0);\n"
+    "  if (!same) st(out0 + i, y);",
+)
+
+
+@pytest.mark.parametrize("code", [LAZY, SILU_SCALAR + "  // and one byte behind a timed result"])
+def test_all_calls_of_a_timed_graph_are_looked_at(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lazy one finds the results of the call before the last, 12160 elements before its own."""
+    session = DeviceSession(HOST, cast(Clock, _ScriptedClock({"aten": 5.0, "candidate": 3.0})), Limits())
+    program = region("silu")
+    poison = arms.Slots.poison
+    if code != LAZY:
+
+        def spoil(slots: arms.Slots) -> None:
+            poison(slots)
+            end = slots.outputs(1)[0]
+            torch.as_strided(end, (1,), (1,), end.storage_offset() + end.numel()).fill_(0.0)
+
+        monkeypatch.setattr(arms.Slots, "poison", spoil)
+    verdict = session.judge(program, _entrant(program, code), seed=7)
+    assert isinstance(verdict, Rejected) and verdict.stage == "time", verdict
+    assert "timed call" in verdict.reason
 
 
 def test_pointwise_regions_and_the_host_target_have_no_baselines_to_compare() -> None:

@@ -16,13 +16,15 @@ from cudal1_compile.judge.arena import (
     POISONS,
     Arena,
     BufferSpec,
+    arena_bytes,
     input_specs,
     invalid_bools,
-    side_by_side,
+    neighbours,
 )
 from cudal1_compile.judge.audit.honest import SILU_SCALAR, STRIDED
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.exam import Exam, prepare_exam
+from cudal1_compile.judge.moat import lone_memory
 from cudal1_compile.judge.trial import Right, Trial, TrialStopped, Wrong
 from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.program import Program
@@ -69,7 +71,8 @@ def test_a_write_next_to_a_buffer_or_into_its_gap_is_seen(offset: int) -> None:
 def test_arenas_side_by_side_are_guarded_outside_and_take_an_image(swapped: bool) -> None:
     image = Arena(SPECS, CPU)
     image.poison(0x7B)
-    first, second = side_by_side(SPECS, SPECS, CPU, (True, True))
+    memory = lone_memory(CPU)("", 2 * arena_bytes(SPECS))
+    first, second = neighbours(SPECS, SPECS, memory, (True, True), touching=True)
     assert first.views[0].data_ptr() % HUGE_PAGE == 0
     assert 0 <= second.views[0].data_ptr() - first.views[-1].data_ptr() - first.views[-1].nbytes < 16
     arena = second if swapped else first
@@ -84,9 +87,9 @@ def test_arenas_side_by_side_are_guarded_outside_and_take_an_image(swapped: bool
 
 @pytest.mark.parametrize("skew", [0, 16])
 def test_skewed_buffers_lie_behind_aligned_addresses_and_are_guarded_too(skew: int) -> None:
-    straight, arena = Arena(SPECS, CPU), Arena(SPECS, CPU, skew=skew)
-    base = arena.views[0].untyped_storage().data_ptr()
-    assert all((v.data_ptr() - base) % ALIGNMENT == skew for v in arena.views)
+    memory = lone_memory(CPU)("", arena_bytes(SPECS) + skew)[skew:]
+    straight, arena = Arena(SPECS, CPU), Arena(SPECS, CPU, within=memory)
+    assert all(v.data_ptr() % ALIGNMENT == skew for v in arena.views)
     arena.poison(0xFF)
     assert not bool(arena.damaged())
     arena.copy_image(straight)
@@ -140,7 +143,7 @@ class _Python:
         sizes: Mapping[str, int],
     ) -> None:
         self.calls += 1
-        self.skews |= {(x.data_ptr() - x.untyped_storage().data_ptr()) % ALIGNMENT for x in (*outputs, *inputs)}
+        self.skews |= {x.data_ptr() % ALIGNMENT for x in (*outputs, *inputs)}
         self.apart.add(outputs[0].data_ptr() - inputs[-1].data_ptr() - inputs[-1].nbytes)
         firsts = {"in": inputs[0], "out": outputs[0]}
         self.huge |= {name for name, x in firsts.items() if x.data_ptr() % HUGE_PAGE == 0}
@@ -235,7 +238,7 @@ def test_timed_calls_find_aligned_memory() -> None:
     assert isinstance(trial.verify(), Right)
     for buffers in trial.timing_sets():
         for x in (*buffers.outputs, *buffers.inputs.views):
-            assert (x.data_ptr() - x.untyped_storage().data_ptr()) % ALIGNMENT == 0
+            assert x.data_ptr() % ALIGNMENT == 0
 
 
 def test_strided_outputs_keep_their_gaps() -> None:

@@ -13,6 +13,7 @@ from cudal1_compile.judge.audit.attacks_conduct import CONDUCT
 from cudal1_compile.judge.audit.attacks_memory import MEMORY
 from cudal1_compile.judge.audit.attacks_precision import PRECISION
 from cudal1_compile.judge.audit.attacks_products import PRODUCTS
+from cudal1_compile.judge.audit.attacks_reach import REACH
 from cudal1_compile.judge.audit.attacks_skipping import SKIPPING
 from cudal1_compile.judge.audit.attacks_state import STATE
 from cudal1_compile.judge.audit.attacks_text import TEXTUAL
@@ -20,7 +21,17 @@ from cudal1_compile.judge.audit.attacks_values import VALUES
 
 __all__ = ["ATTACKS", "Attack", "attacks_for", "by_hack"]
 
-ATTACKS: tuple[Attack, ...] = (*SKIPPING, *PRODUCTS, *VALUES, *PRECISION, *STATE, *MEMORY, *CONDUCT, *TEXTUAL)
+ATTACKS: tuple[Attack, ...] = (
+    *SKIPPING,
+    *PRODUCTS,
+    *VALUES,
+    *PRECISION,
+    *STATE,
+    *MEMORY,
+    *REACH,
+    *CONDUCT,
+    *TEXTUAL,
+)
 
 
 def attacks_for(kind: Literal["host", "cuda"]) -> tuple[Attack, ...]:
