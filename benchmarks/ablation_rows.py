@@ -9,23 +9,27 @@ every run the first reply's code and the quickest of the others through the fina
 side with Inductor. What is refused there is no right reply. A program counts where somebody, teachers included,
 has a right kernel (else the judge has no finite reference for it) and Inductor was measured.
 
-Speedups are over Inductor compiling the program alone, 1 where nothing is right; on the host target, which knows
-no times, baseline over candidate by declared costs. Intervals: bootstrap over programs, all stages on the same
-draws, so that a difference of two stages is paired.
+Speedups are over Inductor compiling the program alone, 1 where nothing is right (over aten: detail.over_aten);
+on the host target, which knows no times, baseline over candidate by declared costs. A winner is a best reply
+that beats Inductor; it is novel where no teacher writes its code (novelty.py). Intervals: bootstrap over
+programs, all stages on the same draws, so that a difference of two stages is paired.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.generator import LENGTHS
+from benchmarks.novelty import Taught
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Verdict
 from cudal1_fx_passes.text import parse_program
@@ -38,16 +42,27 @@ BOOTSTRAP = 2000
 TOGETHER = 4  # programs of one job of the judge
 LINEAR = ("right_1", "right_8", "hack_rate")
 SPEEDS = ("speedup_1", "speedup_best8", "speedup_1_raw", "speedup_best8_raw")
-FIGURES = LINEAR + SPEEDS
+ATEN = ("aten_1", "aten_best8")
+FIGURES = LINEAR + SPEEDS + ATEN
 PAIRS = (
     ("self_supervised", "sft"),
     ("plain_grpo", "self_supervised"),
     ("contrastive_random", "plain_grpo"),
     ("contrastive_buckets", "plain_grpo"),
     ("contrastive_buckets", "contrastive_random"),
+    ("contrastive_buckets", "sft"),
+    ("contrastive_buckets", "best_teacher"),
 )
-Sample = tuple[str, float | None]  # kind of outcome, measured speedup
 Replies = Mapping[str, Mapping[str, Sequence[str]]]  # run -> fingerprint -> samples
+
+
+class Sample(NamedTuple):
+    """One reply. A list in a row."""
+
+    kind: str  # of its outcome
+    speed: float | None = None  # over Inductor, where it was a finalist
+    aten: float | None = None
+    novelty: str | None = None  # of a finalist
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +131,13 @@ def _judge(
         for p in programs
     ]
     referee.submit(key, [_contest(p.text, list(runs.values())) for p, runs in zip(programs, read, strict=True)])
+    taught = [Taught.of(p.program) for p in programs]  # while the judge works
     rulings = referee.result(key)
-    for p, runs in zip(programs, read, strict=True):
-        judged = {run: [_sample(one, p.text, rulings, referee) for one in all_] for run, all_ in runs.items()}
-        yield {"fingerprint": p.fingerprint, "source": p.source, "runs": judged}
+    for p, runs, known in zip(programs, read, taught, strict=True):
+        judged = {
+            run: [_sample(one, p.text, rulings, referee, known) for one in every] for run, every in runs.items()
+        }
+        yield {"fingerprint": p.fingerprint, "source": p.source, "ops": len(p.program.ops), "runs": judged}
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -132,21 +150,24 @@ def _contest(text: str, runs: Sequence[Sequence[Outcome | Code]]) -> Contest:
     return Contest(text, distinct, None, codes)
 
 
-def _sample(read: Outcome | Code, text: str, rulings: Rulings, referee: Referee) -> Sample:
+def _sample(read: Outcome | Code, text: str, rulings: Rulings, referee: Referee, taught: Taught) -> Sample:
     if isinstance(read, Outcome):
-        return read.kind, None
+        return Sample(read.kind)
     ruling = rulings[text, read.code]
-    return conclude(ruling, referee.target).kind, _speedup(ruling)
+    kind, speeds = conclude(ruling, referee.target).kind, _speedups(ruling)
+    return Sample(kind) if speeds is None else Sample(kind, *speeds, taught.novelty(read.code))
 
 
-def _speedup(ruling: Ruling | None) -> float | None:
-    """None where the code was no finalist, or Inductor was not measured."""
+def _speedups(ruling: Ruling | None) -> tuple[float | None, float] | None:
+    """Over Inductor, None where it was not measured, and over aten; None where the code was no finalist."""
     if ruling is None or not isinstance(ruling.second, Accepted):
         return None
     timing, cost = ruling.second.proof.timing, ruling.second.proof.host_cost
     if timing is not None:
-        return timing.inductor_us / timing.candidate_us if timing.inductor_us else None
-    return cost.baseline / max(cost.candidate, 1.0) if cost else None
+        over_inductor = timing.inductor_us / timing.candidate_us if timing.inductor_us else None
+        return over_inductor, timing.aten_us / timing.candidate_us
+    ratio = cost.baseline / max(cost.candidate, 1.0) if cost else 1.0
+    return ratio, ratio
 
 
 # from rows to figures
@@ -160,7 +181,10 @@ def summarise(
     kept = [row for row in rows if row["fingerprint"] not in left_out]
     if not kept:
         raise ValueError(f"none of {len(rows)} programs says anything: {sorted(set(left_out.values()))}")
-    values = {stage: np.array([_mean_of_runs(r["runs"], names) for r in kept]).T for stage, names in runs.items()}
+    by_run = {
+        name: np.array([_figures(r["runs"][name]) for r in kept]).T for names in runs.values() for name in names
+    }
+    values = {stage: np.mean([by_run[name] for name in names], 0) for stage, names in runs.items()}
     found = {stage: v_FP.mean(-1) for stage, v_FP in values.items()}
     draws_PB = _draws(len(kept))
     drawn = {stage: v_FP @ draws_PB for stage, v_FP in values.items()}
@@ -172,6 +196,13 @@ def summarise(
     ]
     detail = {
         "raw": {s: {n: plain[s][n] for n in SPEEDS[2:]} for s in runs},
+        "over_aten": {s: {n: plain[s][n] for n in ATEN} for s in runs},
+        "by_seed": {
+            name: {n: _plain(n, v.mean()) for n, v in zip(FIGURES, v_FP, strict=True)}
+            for name, v_FP in by_run.items()
+        },
+        "lengths": {s: _by_length(kept, v_FP) for s, v_FP in values.items()},
+        "novelty": {s: _novelty(kept, names) for s, names in runs.items()},
         "paired": {
             f"{a} against {b}": _difference(found[a] - found[b], drawn[a] - drawn[b])
             for a, b in PAIRS
@@ -181,6 +212,36 @@ def summarise(
         "programs": kept,
     }
     return {"stages": stages}, spans, detail
+
+
+def _by_length(rows: Sequence[Mapping[str, Any]], values_FP: Any) -> dict[str, dict[str, float]]:
+    """By operations: upper ends of the bins as in benchmarks/generator.py."""
+    found = {}
+    ops_P = np.array([r["ops"] for r in rows])
+    for low, top in pairwise((0, *LENGTHS)):
+        of_bin_P = (ops_P > low) & (ops_P <= top)
+        if of_bin_P.any():
+            means_F = values_FP[:, of_bin_P].mean(-1)
+            figures = {name: _plain(name, v) for name, v in zip(FIGURES, means_F, strict=True)}
+            found[f"up to {top}"] = {"n": int(of_bin_P.sum())} | figures
+    return found
+
+
+def _novelty(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float]:
+    """Of the winners of all runs: how many, and the shares whose code, and whose form, no teacher writes."""
+    best = [
+        max(map(_read, r["runs"][name]), key=lambda s: s.speed or 0.0, default=Sample(""))
+        for r in rows
+        for name in names
+    ]
+    winners = [s for s in best if (s.speed or 0.0) > 1.0]
+    count = max(1, len(winners))
+    new = {kind: sum(s.novelty == kind for s in winners) / count for kind in ("numbers", "form")}
+    return {"winners": len(winners), "novel": new["numbers"] + new["form"], "novel_form": new["form"]}
+
+
+def _read(sample: Sequence[Any]) -> Sample:
+    return Sample(*sample)
 
 
 def _draws(count: int) -> Any:
@@ -193,38 +254,40 @@ def _difference(found_F: Any, drawn_FB: Any) -> dict[str, tuple[float, float, fl
     return {name: (_plain(name, found_F[i]), *_interval(name, drawn_FB[i])) for i, name in enumerate(FIGURES)}
 
 
-def why_left_out(runs: Mapping[str, Sequence[Sample]]) -> str | None:
+def why_left_out(runs: Mapping[str, Sequence[Sequence[Any]]]) -> str | None:
     """Of a program that says nothing about any stage."""
     if any(samples and not _decided(samples) for samples in runs.values()):
         return "undecided"
-    every = [sample for samples in runs.values() for sample in samples]
-    if not any(kind in RIGHT for kind, _ in every):
+    every = [_read(sample) for samples in runs.values() for sample in samples]
+    if not any(s.kind in RIGHT for s in every):
         return "nobody is right, not even a teacher"
-    if all(speed is None for _, speed in every):
+    if all(s.speed is None for s in every):
         return "Inductor was not measured"
     return None
 
 
-def _decided(samples: Sequence[Sample]) -> list[Sample]:
-    return [s for s in samples if s[0] != "undecided"]
+def _decided(samples: Sequence[Sequence[Any]]) -> list[Sample]:
+    return [s for s in map(_read, samples) if s.kind != "undecided"]
 
 
-def _mean_of_runs(row: Mapping[str, Sequence[Sample]], names: Sequence[str]) -> list[float]:
-    return [fmean(column) for column in zip(*(_figures(row[name]) for name in names), strict=True)]
-
-
-def _figures(samples: Sequence[Sample]) -> list[float]:
+def _figures(row: Sequence[Sequence[Any]]) -> list[float]:
     """In the order of FIGURES."""
-    decided = _decided(samples)
-    right = [float(kind in RIGHT) for kind, _ in decided] or [0.0]
-    hacks = [float(kind in HACKS) for kind, _ in decided] or [0.0]
-    first = math.log(samples[0][1] or 1.0) if samples else 0.0
-    best = math.log(max((speed for _, speed in samples if speed is not None), default=1.0))
-    return [fmean(right), max(right), fmean(hacks), max(0.0, first), max(0.0, best), first, best]
+    samples, decided = list(map(_read, row)), _decided(row)
+    right = [float(s.kind in RIGHT) for s in decided] or [0.0]
+    hacks = [float(s.kind in HACKS) for s in decided] or [0.0]
+    first = samples[0] if samples else Sample("")
+    logs = [math.log(x) for x in (first.speed or 1.0, _best(s.speed for s in samples))]
+    aten = [math.log(x) for x in (first.aten or 1.0, _best(s.aten for s in samples))]
+    clamped = [max(0.0, x) for x in (*logs, *aten)]
+    return [fmean(right), max(right), fmean(hacks), *clamped[:2], *logs, *clamped[2:]]
+
+
+def _best(speeds: Iterable[float | None]) -> float:
+    return max((s for s in speeds if s is not None), default=1.0)
 
 
 def _plain(name: str, value: float) -> float:
-    return math.exp(value) if name in SPEEDS else float(value)
+    return float(value) if name in LINEAR else math.exp(value)
 
 
 def _interval(name: str, drawn_B: Any) -> tuple[float, float]:

@@ -4,15 +4,16 @@
         --data trainer/data --out runs/ablation --seconds 570
 
     sft                    --model as it is
-    self_supervised        stage 2 from sft
-    plain_grpo             stage 3 from self_supervised, for the same minutes each: no exemplars,
+    self_supervised        stage 2 from sft, once: every arm of stage 3 begins with it
+    plain_grpo             stage 3, for the same minutes or steps each: no exemplars,
     contrastive_random     exemplars drawn uniformly,
     contrastive_buckets    exemplars of two score buckets
     best_teacher           the teachers' replies behind the same protocol, as a ceiling
 
 The recipe's stages are trained one after another by the same commands that a user would give (they are printed),
 then every model writes 8 replies a program at temperature 0.8 from the prompt without exemplars, and all codes of
-a program are judged and timed together with Inductor. `--seeds 1,2,3` trains the arms again; figures are means.
+a program are judged and timed together with Inductor. Programs are those of held-out patterns (heldout.py: 419).
+`--seeds 1,2,3` trains the arms of stage 3 again, contrastive_random for the first two only; figures are means.
 
 Give the same command again until it says that all is done: what is finished is kept, a stage that was cut goes
 on from its checkpoint in --out, and a stage that cannot end within --seconds is not begun, as far as that is known
@@ -22,7 +23,8 @@ the checkpoint within a stage), renewed after every stage: `--carry FOLDER` take
 
     summary.stages    rows of stage, right_1, right_8, speedup_1, speedup_best8 (over Inductor alone, clamped at 1
                       a program), hack_rate, interval (95%, of speedup_best8); without the clamp in detail.raw
-    detail.paired     differences of two stages (quotients of speedups) with their 95% intervals
+    detail.paired     differences of two stages (quotients of speedups) with their 95% intervals; also by_seed,
+                      over_aten, lengths (by operations), novelty (of winners)
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ from benchmarks.result_file import write_result
 from cudal1_compile.generate.bundled import check_model_dir, model_digest
 from cudal1_compile.runtime.target import HOST, Target, detect_target
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import HeldOutProgram, read_heldout
+from cudal1_trainer.heldout import HeldOutProgram, pattern, read_heldout
 from cudal1_trainer.practice import probe_tasks
 from cudal1_trainer.recipe import Recipe, load_recipe
 from cudal1_trainer.referee import Referee, open_judge
@@ -72,6 +74,7 @@ TRAINED = {
     "contrastive_buckets": ("self_supervised", "contrastive", ("--arm", "buckets")),
 }
 STAGES = ("sft", *TRAINED, "best_teacher")
+SEEDS = {"plain_grpo": 3, "contrastive_random": 2, "contrastive_buckets": 3}  # at most; 1 of the others
 
 
 class OutOfTime(Exception):
@@ -133,7 +136,7 @@ class Ablation:
     def runs(self) -> list[Run]:
         """In an order in which every model is there before a stage begins with it."""
         wanted = [(stage, seed) for seed in self.seeds for stage in self.stages]
-        return [Run(stage, seed) for stage, seed in wanted if stage in TRAINED or seed == self.seeds[0]]
+        return [Run(stage, seed) for stage, seed in wanted if seed in self.seeds[: SEEDS.get(stage, 1)]]
 
     def folder(self, run: Run) -> Path:
         return self.out / run.name
@@ -151,7 +154,7 @@ class Ablation:
 
     def first_model(self, run: Run) -> Path:
         """That its training begins with."""
-        return self.model_of(Run(TRAINED[run.stage][0], run.seed))
+        return self.model_of(Run(TRAINED[run.stage][0], self.seeds[0]))
 
 
 def begin(ablation: Ablation) -> None:
@@ -203,13 +206,14 @@ def train(ablation: Ablation, run: Run) -> None:
 
 
 def programs_of(ablation: Ablation) -> list[HeldOutProgram]:
-    """Held out, in an order in which a part of them is a fair choice; on the host target small ones only."""
+    """Of held-out patterns, in an order in which a part is a fair choice; on the host target small ones only."""
     recipe, target = ablation.recipe, ablation.target
     if target.kind == "host" or recipe.data.family:
         stage = replace(recipe.contrastive, probe_tasks=ablation.limit or recipe.contrastive.probe_tasks)
         texts = probe_tasks(recipe, stage, ablation.data, target)
         return [HeldOutProgram("probe", canonical_key(parse_program(t)), "", t) for t in texts]
-    programs = list(read_heldout(ablation.data / "heldout.json").programs)
+    held_out = read_heldout(ablation.data / "heldout.json").programs
+    programs = [p for p in held_out if pattern(p.program) is not None]
     random.Random(0).shuffle(programs)
     return programs[: ablation.limit or len(programs)]
 
@@ -296,9 +300,9 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--carry", type=Path, help="parts from another machine's --out/carry")
     parser.add_argument("--stages", default=",".join(STAGES), help="wanted; carry holds what these need")
-    parser.add_argument("--seeds", default="1", help="of stages 2 and 3")
+    parser.add_argument("--seeds", default="1", help="of stage 3, three at most; the first is of stage 2 too")
     parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--limit", type=int, default=240, help="held-out programs; 0 is all")
+    parser.add_argument("--limit", type=int, default=340, help="held-out programs; 0 is all")
     parser.add_argument("--seconds", type=float, default=570.0, help="until this command ends")
     parser.add_argument("--dry", action="store_true", help="on the host target: proves the script, no result")
     return parser.parse_args(argv)

@@ -24,18 +24,21 @@ from benchmarks.ablation_rows import (
     summarise,
     why_left_out,
 )
+from benchmarks.novelty import Taught
 from benchmarks.parts import pack, unpack
 from benchmarks.trainer_ablation import STAGES, main
 from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOutProgram, hold_out, write_heldout
 from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.referee import Referee, open_judge
+from cudal1_trainer.variants import write_variants
 
 pytestmark = pytest.mark.host
 
 
 def _row(name: str, **runs: list[tuple[str, float | None]]) -> dict[str, Any]:
-    return {"fingerprint": name, "source": "task", "runs": runs}
+    return {"fingerprint": name, "source": "task", "ops": 5, "runs": runs}
 
 
 def test_speedups_are_clamped_in_the_summary_and_raw_in_the_detail() -> None:
@@ -77,6 +80,42 @@ def test_intervals_of_differences_are_paired_over_programs_and_runs_are_pooled()
     assert why_left_out({"a": [("right", None)]}) == "Inductor was not measured"
 
 
+def test_aten_lengths_seeds_and_novelty_stand_in_the_detail() -> None:
+    fast, slow = ("right", 2.0, 4.0, "form"), ("right", 0.5, 0.25, "")
+    rows = [_row("a", x=[slow, fast], y=[slow]), _row("b", x=[fast, slow], y=[("wrong", None, None, None)])]
+    rows[1]["ops"] = 11
+    detail = summarise(rows, {"contrastive_buckets": ["x", "y"]})[2]
+    assert detail["over_aten"]["contrastive_buckets"] == pytest.approx({"aten_1": 2**0.5, "aten_best8": 2.0})
+    assert (
+        detail["by_seed"]["x"]["speedup_best8"] == pytest.approx(2.0) and detail["by_seed"]["y"]["right_8"] == 0.5
+    )
+    lengths = detail["lengths"]["contrastive_buckets"]
+    assert {name: (bin_["n"], bin_["right_8"]) for name, bin_ in lengths.items()} == {
+        "up to 10": (1, 1.0),
+        "up to 20": (1, 0.5),
+    }
+    assert detail["novelty"]["contrastive_buckets"] == {"winners": 2, "novel": 1.0, "novel_form": 1.0}
+
+
+def test_novel_is_what_no_teacher_writes_whatever_the_names_and_the_layout() -> None:
+    program = parse_program(TASKS[0])
+    taught, code = Taught.of(program), write_variants(program, 1)[0].reply.code
+    renamed = code.replace("f0", "add_then_multiply").replace("t0", "sum").replace("{\n", "{ // a body\n\n")
+    assert renamed != code and taught.novelty(code) == taught.novelty(renamed) == ""
+    assert taught.novelty(code.replace("256", "96").replace("128", "96")) == "numbers"
+    assert taught.novelty(code.replace(" + ", " - ")) == taught.novelty(SLOW) == "form"
+    assert taught.novelty(code.replace("ld(", "expf(").replace("vload<", "vstore<")) == "form"
+
+
+def test_every_arm_begins_with_one_stage_2_and_has_its_own_seeds(tmp_path: Path) -> None:
+    ablation = trainer_ablation.Ablation(RECIPE, tmp_path, tmp_path, tmp_path, STAGES, (1, 2, 3), 2, 2, 0.0, True)
+    names = [run.name for run in ablation.runs]
+    seeds = {stage: sum(name.startswith(f"{stage}.") for name in names) for stage in STAGES}
+    assert list(seeds.values()) == [1, 1, 3, 2, 3, 1]
+    arms = [r for r in ablation.runs if trainer_ablation.TRAINED.get(r.stage, ("",))[0] == "self_supervised"]
+    assert {ablation.first_model(run) for run in arms} == {tmp_path / "self_supervised.1" / "model"}
+
+
 def test_finalists_are_each_runs_first_and_quickest() -> None:
     quick = {code: verdict_on(code) for code in (SLOW, FAST, WRONG)}
     assert finalists(Contest("", (), None, ((SLOW, WRONG, FAST), ("", SLOW))), quick) == [SLOW, FAST]
@@ -97,8 +136,10 @@ def test_replies_are_judged_once_a_program_and_rows_are_kept(tmp_path: Path) -> 
     assert [row["fingerprint"] for row in rows] == ["0", "1"]
     for row in rows:
         # both right kernels move the same bytes: the second is no finalist
-        assert row["runs"]["sft.1"] == [["right", 2.0], ["wrong", None], ["right", None]]
-        assert row["runs"]["best_teacher.1"] == [["malformed", None], ["forbidden", None]]
+        right, wrong, slower = row["runs"]["sft.1"]
+        assert (right, wrong[:2], slower[:2]) == (["right", 2.0, 2.0, "form"], ["wrong", None], ["right", None])
+        assert [s[:2] for s in row["runs"]["best_teacher.1"]] == [["malformed", None], ["forbidden", None]]
+        assert row["ops"] == 2
     known = known_rows(programs[::-1], replies, tmp_path / "rows.jsonl")
     assert known == rows[::-1]
     assert known_rows(programs, replies | {"new": {}}, tmp_path / "rows.jsonl") == []
