@@ -25,6 +25,7 @@ _LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)
 _OWN_INFINITIES = ("mean", "var", "logsumexp")
 _SHORT = 8  # operations
 _DENORMAL = {"f16": 3e-7, "f64": 1e-310}
+_DIVIDES = 1e-12  # whatever is divided by it may be squared and summed up
 # bits of large integers: beyond the exact ones of f64 and f32
 _WIDE_BITS = {"i64": 54, "i32": 26, "i16": 14, "i8": 6}
 _FEWER_BITS = 14  # of every second large one: no double's, but a float's
@@ -123,9 +124,12 @@ def reaches_integers(program: Program) -> bool:
 
 
 def _odd_values(program: Program, item: Input, x: Tensor) -> Tensor:
+    reduces = any(op.over for op in program.ops)
     tiny = _DENORMAL.get(item.dtype, 1e-39)
     # in sums and long formulas it depends on the order of work whether an overflow shows
-    short = len(program.ops) <= _SHORT and not any(op.over for op in program.ops)
+    if reduces and item.dtype != "f16":
+        tiny = _DIVIDES  # a denormal divisor leaves terms of which a few overflow together, or cancel first
+    short = len(program.ops) <= _SHORT and not reduces
     huge = 1e30 if short and item.dtype != "f16" else 1e4
     found = [torch.nan, torch.inf, -torch.inf, 0.0, -0.0, tiny, -tiny, huge, -huge, 1 / huge]
     return torch.tensor(found, device=x.device, dtype=torch.float64)

@@ -30,6 +30,14 @@ in8 f32[d2,d1]
 t0 f32[d0,d1] = mul(in8[d2=in4], in0)
 out0 f32[d0,d1] = t0
 """)
+QUOTIENTS = """region v1
+dims d0=64 d1=8
+in0 f32[d0,d1]
+in1 f32[d0]
+t0 f32[d0,d1] = div(in0, in1)
+t1 f32[d0] = sum(t0) over d1
+out0 f32[d0] = t1
+"""
 LOSS = parse_program("""region v1
 dims d0=16 d1=10
 in0 f32[d0,d1]
@@ -83,6 +91,14 @@ def test_lines_of_zeros_end_in_nan_or_zero() -> None:
     (x,) = make_inputs(parse_program(PRODUCT), NONFINITE, 5, CPU)
     zero = (x[:, :-1] == 0).all(1)
     assert bool(x[zero, -1].isnan().any()) and bool((x[zero, -1] == 0).any())
+
+
+def test_no_partial_sum_overflows_by_its_order() -> None:
+    """A denormal divisor of a softmax's gradient once did that, in one exam of a thousand."""
+    x, scale = make_inputs(parse_program(QUOTIENTS), NONFINITE, 5, CPU)
+    assert scale.isnan().any() and (scale == 0).any()
+    quotients = x.nan_to_num(0, 0, 0) / scale[:, None]
+    assert (quotients[quotients.isfinite()].abs() < 1e20).all() and (scale[scale != 0].abs() < 1e-9).any()
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:
