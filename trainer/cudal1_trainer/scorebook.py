@@ -78,6 +78,13 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
+def drop_torn_line(path: Path) -> None:
+    """Cuts what a kill left behind the last line break."""
+    if path.is_file():
+        whole = path.read_bytes()
+        path.write_bytes(whole[: whole.rfind(b"\n") + 1])
+
+
 def score_files(directory: Path) -> list[Path]:
     return sorted([*directory.glob("scores*.jsonl"), *directory.glob("scores*.jsonl.gz")])
 

@@ -4,7 +4,8 @@
     read_scored(path).draw(rng)            a program with its right variants and their times, in every producer
 
 A variant counts only where today's teachers still write the code that was measured (the digest tells), and a
-program only where it is not held out. Lines are parsed when they are drawn, so a producer holds text, not objects.
+program only where it is not held out. What language models wrote (llm_teacher.py) comes with its code, and joins.
+Lines are parsed when they are drawn, so a producer holds text, not objects.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.pairs import Measured
-from cudal1_trainer.scorebook import TaskScore, read_scores, score_files
+from cudal1_trainer.scorebook import TaskScore, read_lines, read_scores, score_files
 from cudal1_trainer.variants import parse_schedule, write_variant
 
 log = logging.getLogger(__name__)
@@ -75,18 +76,27 @@ def write_again(score: TaskScore, heldout: HeldOut) -> ScoredProgram | None:
 
 
 def write_scored(data: Path, path: Path, workers: int) -> Path | None:
-    """Writes every usable measured program of a data folder; None where the folder holds no scores."""
-    book = read_scores(score_files(data))
-    if book is None:
+    """Writes every usable measured program of a data folder; None where the folder holds none."""
+    book, heldout = read_scores(score_files(data)), read_heldout(data / "heldout.json")
+    taught = [read_lines(p) for p in sorted(data.glob("taught*.jsonl"))]
+    facts = {book.facts} if book is not None else set()
+    facts |= {next(lines)["facts"] for lines in taught}
+    if len(facts) > 1:
+        raise ValueError(
+            f"{data} holds measurements of {len(facts)} kinds of GPU: {', '.join(sorted(facts))}; keep one"
+        )
+    if not facts:
         return None
-    heldout = read_heldout(data / "heldout.json")
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        lines = list(pool.map(partial(_line, heldout=heldout), book.tasks, chunksize=64))
+        lines = list(
+            pool.map(partial(_line, heldout=heldout), book.tasks if book is not None else (), chunksize=64)
+        )
     kept = [line for line in lines if line is not None]
+    kept += [json.dumps(raw) for line in taught for raw in line if not heldout.holds(parse_program(raw["text"]))]
     temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(f"{line}\n" for line in [json.dumps(book.facts), *kept]))
+    temporary.write_text("".join(f"{line}\n" for line in [json.dumps(facts.pop()), *kept]))
     os.replace(temporary, path)
-    log.info("%d of %d measured programs written out", len(kept), len(lines))
+    log.info("%d measured programs written out, of %d in scores", len(kept), len(lines))
     return path
 
 

@@ -39,6 +39,7 @@ from cudal1_trainer.recipe import load_recipe
 from cudal1_trainer.scorebook import (
     TaskScore,
     VariantScore,
+    drop_torn_line,
     pack,
     print_score,
     read_scores,
@@ -203,13 +204,6 @@ def collect(
     summary = tally.summary(time.monotonic() - start) | {"parts": parts, "before": len(done)}
     (out / "scores.summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     return summary
-
-
-def drop_torn_line(path: Path) -> None:
-    """Cuts what a kill left behind the last line break."""
-    if path.is_file():
-        whole = path.read_bytes()
-        path.write_bytes(whole[: whole.rfind(b"\n") + 1])
 
 
 def _already_measured(files: list[Path], target: Target) -> set[int]:
