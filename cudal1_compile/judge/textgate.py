@@ -64,6 +64,7 @@ _FORBIDDEN |= dict.fromkeys(
 )
 _FORBIDDEN_PREFIX = {
     "cuda": "the CUDA runtime is not available in a kernel",
+    "__cudart": "names of the CUDA library are not allowed",
     "cu_": "the CUDA runtime is not available in a kernel",
     "__nvvm": "compiler intrinsics of NVVM are not allowed",
     "__builtin_": "compiler builtins are not allowed",

@@ -26,6 +26,9 @@ MAX_REASON_LINES = 6
 MAX_REASON_CHARS = 800
 
 _ENTRY = re.compile(r"ptxas info\s*: Function properties for (\S+)\s*\n[^\n]*?(\d+) bytes stack frame")
+_DATA = re.compile(r"^\s*(?:\.\w+\s+)*?\.(?:global|const)\s[^=;{]*?([\w$]+)(?:\[\d*\])*\s*[=;]")
+_WORD = re.compile(r"[\w$]+")
+_LIBRARY_DATA = {"__cudart_i2opi_f", "__cudart_i2opi_d", "__cudart_sin_cos_coeffs"}  # of sines
 _USED = re.compile(r"Used (\d+) registers(?:[^\n]*?(\d+) bytes smem)?")
 
 
@@ -61,7 +64,8 @@ def compile_cubin(source: str, arch: str, kernels: tuple[str, ...], name: str = 
             raise BuildError(shorten_errors(_log_text(nvrtc, program) or _error_text(nvrtc, code)))
         symbols = {kernel: _lowered(nvrtc, program, kernel) for kernel in kernels}
         infos = _kernel_infos(_log_text(nvrtc, program))
-        cubin = _cubin(nvrtc, program)
+        _refuse_data(_image(nvrtc, program, "PTX").decode())
+        cubin = _image(nvrtc, program, "CUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
     return Compiled(cubin, {kernel: infos[symbol] for kernel, symbol in symbols.items()})
@@ -131,12 +135,24 @@ def _lowered(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, kernel: str) -> str:
     return symbol.value.decode()
 
 
-def _cubin(nvrtc: ctypes.CDLL, program: ctypes.c_void_p) -> bytes:
+def _image(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, kind: str) -> bytes:
+    """kind: CUBIN or PTX."""
     size = ctypes.c_size_t()
-    _check(nvrtc, nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}Size")(program, ctypes.byref(size)))
     buffer = ctypes.create_string_buffer(size.value)
-    _check(nvrtc, nvrtc.nvrtcGetCUBIN(program, buffer))
+    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{kind}")(program, buffer))
     return buffer.raw
+
+
+def _refuse_data(ptx: str) -> None:
+    """Constants are folded into the code, unless it has their address: then a launch may leave them changed."""
+    named = {name: line for line in ptx.splitlines() for name in _DATA.findall(line)}
+    lines = set(named.values())
+    code = "\n".join(line for line in ptx.splitlines() if line not in lines)
+    if used := set(_WORD.findall(code)) & named.keys() - _LIBRARY_DATA:
+        raise BuildError(
+            f"{min(used)}: data in device memory outlives a launch; use a constant's value, never its address"
+        )
 
 
 def _log_text(nvrtc: ctypes.CDLL, program: ctypes.c_void_p) -> str:

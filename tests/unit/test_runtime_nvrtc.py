@@ -124,3 +124,34 @@ def test_shared_memory_is_limited_by_the_target() -> None:
 )
 def test_registers_bound_the_block(registers: int, threads: int) -> None:
     assert max_block_threads(registers) == threads
+
+
+COUNTED = "__device__ int bump(const int& x) { return atomicAdd((int*)&x, 1); }\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "within"),
+    [
+        ("constexpr int N = 5;\n" + COUNTED, "bump(N)"),
+        ("struct S { static constexpr int N = 5; };\n" + COUNTED, "bump(S::N)"),
+        (
+            "struct P { int a; __device__ int* at() const { return (int*)this; } };\nconstexpr P N{1};\n",
+            "++*N.at()",
+        ),
+        ("struct S { static constexpr int N[3] = {5, 6, 7}; };\n", "S::N[threadIdx.x % 3]"),
+        ("__device__ int N = 5;\n", "++N"),
+    ],
+)
+def test_data_that_outlives_a_launch_is_refused(before: str, within: str) -> None:
+    code = f"// launch: k<<<1, 32>>>(in0, out0)\n{before}{HEAD}  out0[0] = {within};\n}}\n"
+    with pytest.raises(BuildError, match="outlives a launch"):
+        try_build(code)
+
+
+def test_constants_that_are_folded_and_the_librarys_own_tables_are_not() -> None:
+    code = (
+        f"// launch: k<<<1, 32>>>(in0, out0)\nconstexpr float N = 5.0f;\n{HEAD}  const int t[8] = {{3, 1, 4}};\n"
+        "  float s = sinf(in0[0]) + (float)sin((double)in0[1]);\n"
+        "  out0[threadIdx.x] = s + maximum(N, in0[2]) + t[threadIdx.x % 8];\n}\n"
+    )
+    try_build(code)

@@ -20,6 +20,29 @@ def _leave(condition: str, then: str) -> tuple[str, str]:
     return GUARD, f"bool done = {condition};\n  __syncthreads();\n  {then}\n  if (done) return;\n  {GUARD}"
 
 
+# right for thousands of calls: no result gives them away
+_BUMP = "__device__ int bump(const int& x) { return atomicAdd((int*)&x, 1); }"
+_KEPT_IN_CONSTANTS = (
+    ("calls counted in a constant, by reference", f"constexpr int N = 5;\n{_BUMP}", "bump(N)"),
+    ("calls counted in a member of a type", f"struct S {{ static constexpr int N = 5; }};\n{_BUMP}", "bump(S::N)"),
+    (
+        "calls counted in what a pointer to members leads to",
+        "struct P { int a, b; };\nconstexpr P N{1, 2};\n"
+        "__device__ int bump(const P& p, const int P::*m) { return atomicAdd((int*)&(p.*m), 1); }",
+        "bump(N, &P::b)",
+    ),
+    (
+        "calls counted in an object that knows its address",
+        "struct P { int n; __device__ int* at() const { return (int*)this; } };\nconstexpr P N{1};",
+        "atomicAdd(N.at(), 1)",
+    ),
+    (
+        "calls counted in the name of a function",
+        "__device__ int bump(const char* name) { return atomicAdd((int*)((i64)name & ~3ll), 1); }",
+        "bump(__func__)",
+    ),
+)
+
 STATE: tuple[Attack, ...] = (
     verify(
         "every call after the first does nothing",
@@ -148,5 +171,18 @@ STATE: tuple[Attack, ...] = (
         edit(
             h.SILU_BF16, ("st(out0 + i,", "float old = ld(out0 + i);\n  if (!(fabsf(old) < 1e30f)) st(out0 + i,")
         ),
+    ),
+    *(
+        Attack(
+            name,
+            "T8",
+            "silu",
+            edit(
+                S,
+                ("__global__", f"{declared}\n__global__"),
+                (GUARD, f"{GUARD}\n  if ({count} > 100000000) return;"),
+            ),
+        )
+        for name, declared, count in _KEPT_IN_CONSTANTS
     ),
 )
