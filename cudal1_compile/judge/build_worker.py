@@ -1,17 +1,20 @@
 """A process that runs NVRTC, one text after the other. Started by builders.py only; may be killed at any time.
 
-    {source, arch, kernels} -> {cubin, kernels} | {error}
+    {source, arch, kernels, cpu_s} -> {cubin, kernels} | {error}
 
-It imports neither torch nor the judge, so that it starts in a tenth of a second.
+A text that takes more CPU time than that ends it. It imports neither torch nor the judge, so that it starts in a
+tenth of a second.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import resource
 import sys
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -36,12 +39,20 @@ def main() -> None:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    _grant(request["cpu_s"])
     try:
         built = nvrtc.compile_cubin(request["source"], request["arch"], tuple(request["kernels"]))
     except BuildError as error:
         return {"error": str(error)}
     kernels = {name: asdict(info) for name, info in built.kernels.items()}
     return {"cubin": base64.b64encode(built.cubin).decode(), "kernels": kernels}
+
+
+def _grant(seconds: int) -> None:
+    """So much CPU time from now on; then this process dies."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = math.ceil(time.process_time()) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
 if __name__ == "__main__":

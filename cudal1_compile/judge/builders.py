@@ -2,7 +2,8 @@
 
     Builders(count) -> compile_cubin(source, arch, kernels) -> Compiled | BuildError, as of nvrtc.compile_cubin
 
-A process that does not even start is no text's fault: RuntimeError.
+A process that does not even start is no text's fault: RuntimeError. Nor is one that the machine gives no time:
+TimeoutError.
 Fourteen short inlined functions are enough to keep NVRTC busy for hours, and a thread cannot be killed.
 """
 
@@ -14,16 +15,17 @@ from functools import partial
 from queue import LifoQueue
 
 from cudal1_compile.errors import BuildError
-from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_compile.judge.process import Worker, WorkerLate, WorkerLost
 from cudal1_compile.runtime.nvrtc import Compiled, KernelInfo
 
-LIMIT_S = 20.0  # of one text; usual ones take 0.1 s
+LIMIT_S = 20  # of CPU time, for one text; usual ones take 0.1 s
+PATIENCE = 10  # times that, by the wall clock
 
 
 class Builders:
     """Up to `count` processes, started as they are needed. For several threads at once."""
 
-    def __init__(self, count: int, limit_s: float = LIMIT_S, spawn: Callable[[], Worker] | None = None) -> None:
+    def __init__(self, count: int, limit_s: int = LIMIT_S, spawn: Callable[[], Worker] | None = None) -> None:
         self.lost = 0  # processes lost to a text
         self._limit_s = limit_s
         self._spawn = spawn or partial(Worker, "cudal1_compile.judge.build_worker")
@@ -37,11 +39,14 @@ class Builders:
             if worker is None or not worker.alive:
                 worker = self._spawn()
             started = worker
-            reply = worker.ask({"source": source, "arch": arch, "kernels": kernels}, self._limit_s)
+            request = {"source": source, "arch": arch, "kernels": kernels, "cpu_s": self._limit_s}
+            reply = worker.ask(request, PATIENCE * self._limit_s)
         except WorkerLost as lost:
             if not started.given_up:
                 raise RuntimeError(f"no process for the compiler: {lost}") from None
             self.lost += 1
+            if isinstance(lost, WorkerLate):
+                raise TimeoutError(f"the machine is too busy for the compiler: {lost}") from None
             raise BuildError(f"the compiler was lost over this code, inline or unroll less: {lost}") from None
         finally:
             self._idle.put(worker)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """again: with the device to itself a worker may come to another answer."""
+    """again: with the device to itself, or more time, a worker may come to another answer."""
 
     verdicts: list[Verdict]
     again: bool = False
@@ -155,7 +155,7 @@ class Lane:
         except WorkerLost as lost:
             self.retire()
             self._crew.count_restart()
-            late = isinstance(lost, WorkerLate)  # others had the device meanwhile
+            late = isinstance(lost, WorkerLate)  # others had the device meanwhile, or the cores
             return Answer([Rejected("verify", f"hang or crash: {lost}")] * count, again=late)
         except BaseException:  # an interrupt: the next reply would be the answer to another question
             self.retire()

@@ -6,7 +6,8 @@
     expect(programs) -> Inductor's baselines compiled ahead by background processes (prefetch.py)
 
 Workers take turns on the device (turns.py): exams and trials side by side, times alone. Where the device's memory
-is short for several, there is one; what was put off, or did not end in time, beside others is judged again alone.
+is short for several, there is one; what was put off beside others, or did not end in time, is judged again alone.
+Finalists that do not end in time are put off: it may be Inductor's compile that is slow.
 Restarts are counted. Speedups above SECOND_LOOK are measured again in another process, on another GPU of the
 same model where there is one.
 """
@@ -40,7 +41,7 @@ from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.sanitizer import find_fault_on_device
 from cudal1_compile.judge.speedup import SECOND_LOOK, agree
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
-from cudal1_compile.judge.work import Task, Work
+from cudal1_compile.judge.work import Built, Task, Work
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.launch_table import load_extension
@@ -119,14 +120,17 @@ class DeviceBench:
             answers = [task.answer.result() for task in found]
         finally:
             work.clear()
-        if any(answer.again for answer in answers) and self._retire_others():
-            answers = [self._ask(self._first, t) if a.again else a for t, a in zip(found, answers, strict=True)]
+        if any(answer.again for answer in answers):
+            had_others = self._retire_others()
+            for i, answer in enumerate(answers):
+                if answer.again and (had_others or isinstance(answer.verdicts[0], Rejected)):
+                    answers[i] = self._ask(self._first, found[i])
         return [answer.verdicts[0] for answer in answers]
 
     def try_finalists(self, program: Program, candidates: Sequence[Candidate], seed: int) -> list[Verdict]:
         """Gates 5 to 8 on fresh data; a hang or a fault ends only the candidate that did it."""
         built = list(self._pool.map(lambda c: self._build(program, c), candidates))
-        verdicts: dict[int, Verdict] = {i: b for i, b in enumerate(built) if isinstance(b, Rejected)}
+        verdicts: dict[int, Verdict] = {i: b for i, b in enumerate(built) if not isinstance(b, Binary)}
         ready = {i: (candidates[i], b) for i, b in enumerate(built) if isinstance(b, Binary)}
         verdicts |= self._check_and_measure(program, ready, seed)
         return [verdicts[i] for i in range(len(candidates))]
@@ -146,11 +150,13 @@ class DeviceBench:
         self._crew.close()
         shutil.rmtree(self._compiled, ignore_errors=True)
 
-    def _build(self, program: Program, candidate: Candidate) -> Binary | Rejected:
+    def _build(self, program: Program, candidate: Candidate) -> Built:
         try:
             return build(program, candidate, self.target, compile_cubin=self._builders.compile_cubin)
         except BuildError as error:
             return Rejected("build", str(error))
+        except TimeoutError as error:
+            return Deferred(str(error))
 
     # several workers
 
@@ -176,7 +182,7 @@ class DeviceBench:
         begin = time.monotonic()
         request = task.request()
         self._crew.add("waited for builds", time.monotonic() - begin)
-        if isinstance(request, Rejected):
+        if isinstance(request, Rejected | Deferred):
             return Answer([request])
         return lane.ask(request, self.limits.request_s, following.request_if_built if following else None)
 
@@ -199,6 +205,8 @@ class DeviceBench:
         answer = self._first.ask(request, self.limits.finalists_s)
         if answer.again and isinstance(answer.verdicts[0], Deferred) and self._retire_others():
             answer = self._first.ask(request, self.limits.finalists_s)
+        if answer.again:
+            return [Deferred(v.reason) if isinstance(v, Rejected) else v for v in answer.verdicts]
         return answer.verdicts
 
     def _finalists(

@@ -28,7 +28,7 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.trial import Trial, TrialStopped, Wrong
 from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Verdict
 from cudal1_compile.runtime import hostbuild
-from cudal1_compile.runtime.build import Binary, build
+from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Layout, Order, run_isolated
 from cudal1_compile.runtime.launch_table import ALIGNMENT
@@ -52,14 +52,14 @@ class _IsolatedRunner:
         program: Program,
         candidate: Candidate,
         image: bytes,
-        wall_s: float,
+        seconds: float,
         plain: bool,
         count: Callable[[HostRun], None],
     ) -> None:
         self._program = program
         self._candidate = candidate
         self._image = image
-        self._wall_s = wall_s
+        self._seconds = seconds
         self._plain = plain  # buffers lie otherwise from launch to launch; checks and costs need them apart
         self._count = count
         self._launches = 0
@@ -75,7 +75,7 @@ class _IsolatedRunner:
         names = buffer_names(self._program, self._candidate)
         buffers = dict(zip(names, (*outputs, *scratch, *inputs), strict=True))
         order = ORDERS[self._launches % len(ORDERS)]
-        limits = HostLimits(wall_s=self._wall_s, order=order, seed=self._launches)
+        limits = HostLimits(seconds=self._seconds, order=order, seed=self._launches)
         if self._plain:
             layout = LAYOUTS.get(self._launches, "apart")
             limits = replace(limits, skew=ALIGNMENT * (self._launches % 2), layout=layout)
@@ -135,9 +135,18 @@ class HostBench:
 
     def _try(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
         try:
-            checked = build(program, candidate, self.target, check=True)
+            return self._trials(program, candidate, seed, thorough)
+        except TrialStopped as stopped:
+            return Rejected("verify", str(stopped))
         except BuildError as error:
             return Rejected("build", str(error))
+        except LaunchError as error:
+            return Rejected("verify", f"the launch failed: {error}")
+        except TimeoutError as error:  # a compiler or a run, for want of CPU time
+            return Deferred(str(error))
+
+    def _trials(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
+        checked = build(program, candidate, self.target, check=True)
         match self._exam(program, seed):
             case NoRoom(reason):
                 return Deferred(reason)
@@ -145,18 +154,6 @@ class HostBench:
                 return Rejected("verify", reason)
             case Exam() as exam:
                 exam = exam.of(candidate)
-        try:
-            return self._trials(program, candidate, checked, exam, thorough)
-        except TrialStopped as stopped:
-            return Rejected("verify", str(stopped))
-        except BuildError as error:
-            return Rejected("build", str(error))
-        except LaunchError as error:
-            return Rejected("verify", f"the launch failed: {error}")
-
-    def _trials(
-        self, program: Program, candidate: Candidate, checked: Binary, exam: Exam, thorough: bool
-    ) -> Verdict:
         legality = exam if thorough else replace(exam, cases=_legality_cases(exam))
         # the cost is counted over aligned buffers: it may not depend on where memory lies
         checker = _IsolatedRunner(program, candidate, checked.image, self.limits.host_s, False, self._count)

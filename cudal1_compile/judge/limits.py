@@ -17,7 +17,7 @@ class Limits:
 
     memory_bytes: int = 4 * GIB  # of the device; never more than half of what is free
     verify_s: float = 1.0  # one launch on a GPU may take this long before it counts as hanging
-    host_s: float = 10.0  # one run on the host target
+    host_s: float = 10.0  # one run on the host target, of CPU time
     request_s: float = 60.0  # one candidate in the worker, exam included
     finalists_s: float = 240.0  # one group of finalists, Inductor's compile included
     start_s: float = 120.0  # a worker, until it answers

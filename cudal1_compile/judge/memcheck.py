@@ -44,7 +44,7 @@ class Look:
     said: tuple[tuple[str, str], ...]  # each check and what came of it, for the proof
 
 
-def find_fault(program: Program, candidate: Candidate, seed: int, wall_s: float) -> Look:
+def find_fault(program: Program, candidate: Candidate, seed: int, seconds: float) -> Look:
     """Runs the check build once on normal inputs."""
     if tensor_elements(program) > MAX_ELEMENTS:
         return _silent("the region is too large")
@@ -53,11 +53,11 @@ def find_fault(program: Program, candidate: Candidate, seed: int, wall_s: float)
     written = [*output_specs(program, {}), *scratch_specs(program, candidate, {})]
     memory = [torch.zeros(s.span_bytes // s.dtype.itemsize, dtype=s.dtype) for s in written]
     buffers = dict(zip(buffer_names(program, candidate), [*memory, *made], strict=True))
-    limits = HostLimits(wall_s=wall_s, order="random", seed=seed)
+    limits = HostLimits(seconds=seconds, order="random", seed=seed)
     try:
         image = build(program, candidate, HOST, check=True).image
         run = run_isolated(program, candidate, image, buffers, limits)
-    except (BuildError, LaunchError) as error:
+    except (BuildError, LaunchError, TimeoutError) as error:
         return _silent(str(error).splitlines()[0])
     if run.status == "fault" and run.kind in BREAKS:
         return Look(run.message, ((NAME, run.message),))

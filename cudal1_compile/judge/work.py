@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge import wire
 from cudal1_compile.judge.crew import Answer, Lane
-from cudal1_compile.judge.verdict import Rejected
+from cudal1_compile.judge.verdict import Deferred, Rejected
 from cudal1_compile.runtime.build import Binary
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
 MAX_HOMES = 4096
+Built = Binary | Rejected | Deferred
 
 
 @dataclass(slots=True)
@@ -30,14 +31,14 @@ class Task:
     program: Program
     candidate: Candidate
     seed: int
-    built: Future[Binary | Rejected]
+    built: Future[Built]
     answer: Future[Answer] = field(default_factory=Future)
     _request: wire.Message | None = None
 
-    def request(self) -> wire.Message | Rejected:
+    def request(self) -> wire.Message | Rejected | Deferred:
         """What a worker is asked, always the same object. Waits for the build."""
         binary = self.built.result()
-        if isinstance(binary, Rejected):
+        if not isinstance(binary, Binary):
             return binary
         if self._request is None:
             self._request = wire.judge_request(self.program, self.candidate, binary, self.seed, timed=True)
@@ -47,7 +48,7 @@ class Task:
         if not self.built.done() or self.built.exception() is not None:
             return None
         found = self.request()
-        return None if isinstance(found, Rejected) else found
+        return None if isinstance(found, Rejected | Deferred) else found
 
 
 class Work:

@@ -70,7 +70,7 @@ def load_extension() -> ModuleType | None:
     name = f"launch-{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
     try:
         folder = build_native(name, (Step("cudal1_launch.so", (NATIVE_DIR / "launch.c",), flags, "c"),))
-    except BuildError as error:
+    except (BuildError, OSError) as error:
         log.warning("the C launcher cannot be built, every kernel call takes some 5 us more: %s", error)
         return None
     spec = importlib.util.spec_from_file_location("cudal1_launch", folder / "cudal1_launch.so")

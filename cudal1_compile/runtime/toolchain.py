@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import logging
+import math
 import os
 import resource
 import shutil
@@ -28,7 +29,8 @@ from cudal1_compile.runtime.source import HEADER_DIR
 log = logging.getLogger(__name__)
 
 NATIVE_DIR = Path(__file__).parent / "native"
-BUILD_LIMIT_S = 180.0
+BUILD_LIMIT_S = 60.0  # of CPU time, each tool
+PATIENCE = 10  # times that, by the wall clock: then a tool is killed, as the machine has no time for it
 MEMORY_BYTES = 4 << 30  # of each tool's address space
 MIN_FREE_BYTES = 4 << 20  # a build that fails on a disk with less has failed for want of room
 
@@ -68,7 +70,10 @@ def compiler_version(language: str = "c++") -> str:
 def run(
     command: list[str], cwd: Path | None = None, limit_s: float = BUILD_LIMIT_S
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a build tool; raises BuildError where it cannot start, fails or takes too long."""
+    """Runs a build tool; raises BuildError where it cannot start, fails or takes more than its CPU time.
+
+    TimeoutError: it was killed before that, because the machine is too busy.
+    """
     try:
         child = subprocess.Popen(
             command,
@@ -83,12 +88,16 @@ def run(
     with child:
         with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has less already
             resource.prlimit(child.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+            resource.prlimit(child.pid, resource.RLIMIT_CPU, (math.ceil(limit_s), math.ceil(limit_s) + 1))
         try:
-            out, errors = child.communicate(timeout=limit_s)
+            out, errors = child.communicate(timeout=PATIENCE * limit_s)
         except BaseException as error:
             os.killpg(child.pid, signal.SIGKILL)  # g++ alone would leave its compiler running
             if isinstance(error, subprocess.TimeoutExpired):
-                raise BuildError(f"{Path(command[0]).name} took longer than {limit_s:g} s") from None
+                raise TimeoutError(
+                    f"the machine is too busy: {Path(command[0]).name} got less than {limit_s:g} s of CPU time "
+                    f"in {PATIENCE * limit_s:g} s"
+                ) from None
             raise
     done = subprocess.CompletedProcess(command, child.returncode, out, errors)
     if done.returncode != 0:
@@ -117,6 +126,8 @@ def build_native(name: str, steps: tuple[Step, ...]) -> Path:
         return folder
     try:
         return _build_at(folder, steps)
+    except TimeoutError:
+        raise
     except OSError as error:
         log.warning("%s is built for this process only, its folder cannot be written: %s", name, error)
     folder = Path(_process_folder().name, name)

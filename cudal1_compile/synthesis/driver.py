@@ -15,6 +15,7 @@ unfinished, never an exception.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -150,6 +151,7 @@ class _Run:
 
     def _propose(self, asked: list[_Asked], n: int) -> None:
         limit_s = self.timer.proposals_left_s
+        deadline = time.monotonic() + limit_s
         try:
             prompts = [a.request.prompt for a in asked]
             found = propose_within(self.generator, prompts, n, asked[0].task.call_seed(), limit_s)
@@ -158,8 +160,11 @@ class _Run:
             for a in asked:
                 a.task.fail(str(error))
             return
+        is_late = time.monotonic() >= deadline
         for a, replies in zip(asked, found, strict=True):
             a.task.take_replies(a.request, replies)
+            if len(replies) < n and is_late:
+                a.task.fail(TIME_OVER)  # a round that was cut off counts for nothing
 
     # verdicts
 

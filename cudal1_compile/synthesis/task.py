@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 REFUSALS = 6  # reasons of refused candidates that a prompt may carry
 FINALIST_FLOOR = 0.95  # score of the quick measurement below which a candidate cannot win the long one
 IMPROVES = 1.02  # over a winner's score: what a quick measurement must show to be worth another long one
+WAITS = "waits for the judge"
 BEATEN = 0.8  # score of the best right candidate below which other regions go first
 
 
@@ -160,7 +161,7 @@ class Task:
         known = self.archive.verdict_on(proposal.code_digest)
         if known is not None:
             return repeat_of(proposal, known, self.target)
-        return to_attempt(proposal, Deferred("waits for the judge"), self.target)
+        return to_attempt(proposal, Deferred(WAITS), self.target)
 
     # verdicts
 
@@ -263,7 +264,8 @@ class Task:
         elif self._has_no_win and self._baselines is not None:
             self._end_without(self._baselines)
         else:
-            why = self._trouble or self._deferred or why_not_all or "the generator gave no reply"
+            put_off = next((a.reason for a in self.to_judge() if a.reason != WAITS), "")
+            why = self._trouble or self._deferred or put_off or why_not_all or "the generator gave no reply"
             self.result = Unfinished(why)
 
     def _end_without(self, found: Accepted | Rejected) -> None:

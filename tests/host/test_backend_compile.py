@@ -29,7 +29,7 @@ from cudal1_cache.store import Store
 from cudal1_compile import backend, hook, pipeline, registry, session
 from cudal1_compile.background import Background
 from cudal1_compile.generate import bundled
-from cudal1_compile.runtime import nvrtc, target, toolchain
+from cudal1_compile.runtime import hostrun, nvrtc, target, toolchain
 from cudal1_trainer.teacher_generator import TeacherGenerator
 
 pytestmark = pytest.mark.host
@@ -207,13 +207,14 @@ def child_environment(**folders: Path) -> dict[str, str]:
 
 
 def test_a_second_process_hits_every_cache(tmp_path: Path) -> None:
-    environment = child_environment(TORCHINDUCTOR_CACHE_DIR=tmp_path / "inductor")
+    environment = child_environment(TORCHINDUCTOR_CACHE_DIR=tmp_path / "inductor") | {"CUDAL1_DEBUG": "1"}
     runs = [
         subprocess.run([sys.executable, "-c", WARM], capture_output=True, text=True, timeout=200, env=environment)
         for _ in range(2)
     ]
     assert [r.returncode for r in runs] == [0, 0], runs[-1].stderr[-3000:]
-    assert "hit 0, new 2" in runs[0].stderr and "hit 2, new 0" in runs[1].stderr
+    assert "hit 0, new 2" in runs[0].stderr, runs[0].stderr  # with the reason of each region
+    assert "hit 2, new 0" in runs[1].stderr, runs[1].stderr
     assert runs[1].stdout.split() == ["0", "1", "2"], "no generator call, autograd's cache and both graphs hit"
 
 
@@ -311,6 +312,22 @@ def test_candidates_that_crash_hang_or_lie(body: str, capsys: pytest.CaptureFixt
     line = summary(capsys)
     assert "no win 1" in line or "missed 1" in line
     assert "new 0" in line
+
+
+def test_a_machine_too_busy_for_the_judge_is_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No run gets to its end; a later process judges what was written."""
+    with monkeypatch.context() as busy:
+        busy.setattr(hostrun, "PATIENCE", 0)
+        busy.setattr(hostrun, "GRACE_S", 0.0)
+        busy.setenv("CUDAL1_DEBUG", "1")
+        check(compile_(OneReply()))
+    said = capsys.readouterr().err
+    assert "new 0, no win 0, missed 1" in said and "missed (the machine is too busy: a run got less" in said
+    forget()
+    check(compile_(OneReply()))
+    assert "new 1" in summary(capsys)
 
 
 SOFTMAX = """

@@ -22,7 +22,7 @@ HIDDEN += [
 @pytest.mark.parametrize("attack", HIDDEN, ids=lambda a: a.name)
 def test_finds_what_a_gpu_may_let_pass(attack: Attack) -> None:
     program = region(attack.region)
-    fault = find_fault(program, parse_candidate(attack.code, program), seed=3, wall_s=5.0).fault
+    fault = find_fault(program, parse_candidate(attack.code, program), seed=3, seconds=5.0).fault
     assert fault is not None
     assert "line" in fault
 
@@ -30,7 +30,7 @@ def test_finds_what_a_gpu_may_let_pass(attack: Attack) -> None:
 @pytest.mark.parametrize("honest", HONEST, ids=lambda h: h.name)
 def test_has_nothing_against_honest_kernels(honest: Honest) -> None:
     program = region(honest.region)
-    found = find_fault(program, parse_candidate(honest.code, program), seed=3, wall_s=10.0)
+    found = find_fault(program, parse_candidate(honest.code, program), seed=3, seconds=10.0)
     assert found == Look(None, (("host check build", "clean"),))
 
 
@@ -42,5 +42,5 @@ def test_a_region_too_large_is_not_looked_at_and_that_is_said() -> None:
         "// launch: k<<<1, 32>>>(in0, out0)\n"
         "__global__ void k(const f32* in0, f32* out0 DIMS) { st(out0 - 9, 1.0f); }\n"
     )
-    found = find_fault(program, parse_candidate(code, program), seed=3, wall_s=5.0)
+    found = find_fault(program, parse_candidate(code, program), seed=3, seconds=5.0)
     assert found == Look(None, (("host check build", "not run: the region is too large"),))

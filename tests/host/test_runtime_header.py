@@ -31,7 +31,7 @@ def test_the_host_target_equals_torch(case: Case) -> None:
     binary = build(program, candidate, HOST, check=True)
     out = torch.zeros(len(inputs[0]), dtype=case.out_dtype())
     buffers = {f"in{i}": x.contiguous() for i, x in enumerate(inputs)} | {"out0": out}
-    found = run_isolated(program, candidate, binary.image, buffers, HostLimits(wall_s=30.0))
+    found = run_isolated(program, candidate, binary.image, buffers, HostLimits(seconds=30.0))
     assert found.ok, found
     torch.testing.assert_close(out, case.want(*inputs), rtol=case.rtol, atol=case.atol, equal_nan=True)
 

@@ -21,7 +21,7 @@ def test_the_host_target_equals_torch(case: Product) -> None:
     out = torch.full(want.shape, torch.nan, dtype=TORCH_DTYPE[case.dtype])
     image = build(program, candidate, HOST, check=True).image
     buffers = {"in0": inputs[0], "in1": inputs[1], "out0": out}
-    found = run_isolated(program, candidate, image, buffers, HostLimits(wall_s=60.0))
+    found = run_isolated(program, candidate, image, buffers, HostLimits(seconds=60.0))
     assert found.ok, found
     assert (out.double() - want).abs().max() <= case.rtol * want.abs().max()
 

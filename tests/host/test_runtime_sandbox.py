@@ -56,7 +56,7 @@ def attack(
     image = hostile_image(tmp_path, body)
     monkeypatch.setattr(hostbuild, "check_facts", lambda facts, check: None)
     data = buffers()
-    return run_isolated(PROGRAM, candidate(), image, data, limits or HostLimits(wall_s=1.0)), data["out0"]
+    return run_isolated(PROGRAM, candidate(), image, data, limits or HostLimits(seconds=1.0)), data["out0"]
 
 
 SYSTEM_CALLS = {
@@ -128,10 +128,8 @@ def test_a_stuck_process_group_is_killed(tmp_path: Path, monkeypatch: pytest.Mon
     image = build(PROGRAM, candidate(), HOST).image
     monkeypatch.setattr(hostbuild, "runtime_folder", lambda: tmp_path)
     monkeypatch.setattr(hostrun, "GRACE_S", 0.3)
-    begin = time.monotonic()
-    found = run_isolated(PROGRAM, candidate(), image, buffers(), HostLimits(wall_s=0.3))
-    assert found.status == "timeout"
-    assert time.monotonic() - begin < 5.0
+    with pytest.raises(TimeoutError, match="too busy"):
+        run_isolated(PROGRAM, candidate(), image, buffers(), HostLimits(seconds=0.1))
     grandchild = int(marker.read_text())
     for _ in range(50):
         if not _alive(grandchild):

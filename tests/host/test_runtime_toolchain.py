@@ -74,8 +74,8 @@ def test_processes_that_build_at_once(tmp_path: Path, cudal1_cache_dir: Path) ->
 def test_tools_that_fail_are_named(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="nosuchtool is not there"):
         run(["nosuchtool"])
-    with pytest.raises(BuildError, match="longer than 0.2 s"):
-        run([sys.executable, "-c", "import time; time.sleep(9)"], limit_s=0.2)
+    with pytest.raises(TimeoutError, match="too busy"):
+        run([sys.executable, "-c", "import time; time.sleep(9)"], limit_s=0.02)
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,8 +105,8 @@ def test_a_tool_that_takes_too_long_dies_with_what_it_started(tmp_path: Path) ->
     script = tmp_path / "tool"
     script.write_text(f"#!/bin/sh\nsleep 100 &\necho $! > {marker}\nwait\n")
     script.chmod(0o755)
-    with pytest.raises(BuildError, match=r"longer than 1 s"):
-        run([str(script)], limit_s=1.0)
+    with pytest.raises(TimeoutError, match="too busy"):
+        run([str(script)], limit_s=0.1)
     helper = int(marker.read_text())
     for _ in range(50):
         if not is_running(helper):
@@ -133,7 +133,8 @@ def test_a_tool_gets_no_more_memory_than_its_share(monkeypatch: pytest.MonkeyPat
 
 def test_a_text_that_keeps_the_compiler_busy_is_a_build_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hostbuild, "COMPILE_LIMIT_S", 1.0)
+    monkeypatch.setattr(toolchain, "PATIENCE", 60)
     hostbuild.prepare()
     kernel = "__global__ void k(const float* a, float* o) { o[threadIdx.x] = grown(a[threadIdx.x]); }\n"
-    with pytest.raises(BuildError, match="longer than 1 s"):
+    with pytest.raises(BuildError, match="CPU time limit"):
         hostbuild.compile_host(BOMB + kernel, ("k",), check=False)

@@ -508,6 +508,23 @@ def test_a_worker_that_starts_only_where_it_may_write_is_let_and_said(
     bench.close()
 
 
+def test_what_does_not_end_in_time_is_judged_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = WorkerLate("not in time")
+    for second in (_reply(RIGHT), late):
+        bench = _bench(monkeypatch, [_Script([late]), _Script([second]), _Script([])])
+        (verdict,) = bench.try_many([_tasks()[0]], 1)
+        assert verdict == (Rejected("verify", "hang or crash: not in time") if second is late else RIGHT)
+        bench.close()
+
+
+def test_finalists_that_do_not_end_in_time_are_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be Inductor's compile that is slow."""
+    bench = _bench(monkeypatch, [_Script([WorkerLate("not in time")]), _Script([])])
+    (verdict,) = bench.try_finalists(SILU, [_tasks()[0][1]], 1)
+    assert verdict == Deferred("hang or crash: not in time")
+    bench.close()
+
+
 def test_restarts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = _bench(monkeypatch, [_Script([WorkerLost("hang")]), _Script([])])
     program = region("silu")

@@ -166,7 +166,7 @@ def test_finalists_refused_by_the_long_look_make_room_for_the_next() -> None:
 def test_deferred_is_never_no_win_and_is_judged_again_without_the_generator() -> None:
     store = Store.memory()
     first = synthesize(program(), ScriptedGenerator([["unsure_1"]]), ScriptedJudge(), store, ONE_ROUND)
-    assert isinstance(first.result, Unfinished)
+    assert first.result == Unfinished("the device is busy")
     assert store.find_entry(KEY, GPU.key) is None
     judge = ScriptedJudge()
     late = synthesize(program(64), ScriptedGenerator([["late_150"]]), judge, store, ONE_ROUND)
@@ -220,6 +220,26 @@ def test_a_hanging_generator_ends_with_the_budget() -> None:
     assert time.monotonic() - start < 3.0
     assert isinstance(outcome.result, Unfinished)
     assert "no answer within" in outcome.result.reason
+
+
+def test_a_round_that_the_deadline_cut_off_is_no_round() -> None:
+    class Cut(ScriptedGenerator):
+        def propose_until(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
+            found = self.propose(prompts, n, seed)
+            if len(self.calls) == 1:
+                return found
+            time.sleep(max(0.0, deadline - time.monotonic()))
+            return [group[:1] for group in found]
+
+    store, tried = Store.memory(), ["wrong_1", "wrong_2", "wrong_3", "wrong_4"]
+    cut = synthesize(
+        program(), Cut([tried]), ScriptedJudge(), store, Budget(seconds=0.5, rounds=2, samples_per_round=4)
+    )
+    assert cut.result == Unfinished("the time budget ended") and cut.proposed == 5
+    generator = ScriptedGenerator([tried])
+    budget = Budget(seconds=60, rounds=2, samples_per_round=4)
+    assert isinstance(synthesize(program(), generator, ScriptedJudge(), store, budget).result, NoWin)
+    assert len(generator.calls) == 1  # the second round again
 
 
 def test_the_budget_holds_and_the_most_valuable_regions_come_first() -> None:

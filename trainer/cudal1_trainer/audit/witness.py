@@ -171,7 +171,7 @@ def look(reference: Reference, candidate: Candidate, image: bytes, limit_s: floa
     unclear: Unclear | None = None
     digests, exact, count = [], 0, 0
     for turn, (sample, (_, order)) in enumerate(zip(reference.samples, SETS, strict=True)):
-        limits = HostLimits(wall_s=limit_s, order=order, seed=turn)
+        limits = HostLimits(seconds=limit_s, order=order, seed=turn)
         found = _run_once(sample, candidate, image, limits)
         if isinstance(found, Wrong):
             return found
