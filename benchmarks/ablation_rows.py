@@ -147,7 +147,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def _contest(text: str, runs: Sequence[Sequence[Outcome | Code]]) -> Contest:
     codes = tuple(tuple(c.code if isinstance(c, Code) else "" for c in run) for run in runs)
     distinct = tuple(dict.fromkeys(c for run in codes for c in run if c))
-    return Contest(text, distinct, None, codes)
+    return Contest(text, distinct, None, runs=codes)
 
 
 def _sample(read: Outcome | Code, text: str, rulings: Rulings, referee: Referee, taught: Taught) -> Sample:

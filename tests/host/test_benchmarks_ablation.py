@@ -118,9 +118,9 @@ def test_every_arm_begins_with_one_stage_2_and_has_its_own_seeds(tmp_path: Path)
 
 def test_finalists_are_each_runs_first_and_quickest() -> None:
     quick = {code: verdict_on(code) for code in (SLOW, FAST, WRONG)}
-    assert finalists(Contest("", (), None, ((SLOW, WRONG, FAST), ("", SLOW))), quick) == [SLOW, FAST]
-    assert finalists(Contest("", (), None, ((WRONG, FAST), ())), quick) == [FAST]
-    assert finalists(Contest("", (), None, ((WRONG, ""),)), quick) == []
+    assert finalists(Contest("", (), None, runs=((SLOW, WRONG, FAST), ("", SLOW))), quick) == [SLOW, FAST]
+    assert finalists(Contest("", (), None, runs=((WRONG, FAST), ())), quick) == [FAST]
+    assert finalists(Contest("", (), None, runs=((WRONG, ""),)), quick) == []
 
 
 def test_replies_are_judged_once_a_program_and_rows_are_kept(tmp_path: Path) -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 from cudal1_compile.generate.exemplars import ExemplarConfig
+from cudal1_compile.judge.audit.attacks import ATTACKS
 from cudal1_trainer.book import Book
+from cudal1_trainer.launch import known_hacks
 from cudal1_trainer.outcome import Outcome
 
 BUCKETS = ExemplarConfig("buckets", 2, 0.1, 0.25)
@@ -31,6 +37,29 @@ def test_a_hack_of_one_task_is_known_on_every_other_and_undecided_is_not() -> No
     book.note(1, 0, "w", "code", Outcome("wrong"))
     assert book.known(2, "h") == Outcome("unbelievable")
     assert book.known(1, "u") is None and book.known(2, "w") is None and book.known(1, "w") is not None
+
+
+def test_code_that_is_a_known_hack_but_for_its_names_is_looked_at_twice() -> None:
+    hack = "// launch: f<<<d0, 64>>>(in0)\n__global__ void f(f32* in0) { int i = 3; st(in0, i); }"
+    renamed = re.sub(r"\bi\b", "k", re.sub(r"\bf\b", "g", hack)).replace("{", "{  // new\n")
+    book = Book(1, 8)
+    assert not book.is_suspect(hack)
+    book.note(1, 0, "h", hack, Outcome("unbelievable"))
+    again = Book(1, 8)
+    again.load(book.state())
+    for known in (book, again):
+        assert known.is_suspect(hack) and known.is_suspect(renamed)
+        assert not known.is_suspect(hack.replace("st(", "ld("))
+    book.note(1, 0, "w", hack.replace("3", "4"), Outcome("wrong"))
+    assert not book.is_suspect(hack.replace("3", "4"))
+
+
+def test_the_judges_attacks_and_earlier_cases_are_known_hacks(tmp_path: Path) -> None:
+    (tmp_path / "hacks.0.jsonl").write_text(
+        json.dumps({"program": "", "kind": "unbelievable", "code": "mine"}) + "\n"
+    )
+    found = known_hacks(tmp_path)
+    assert "mine" in found and {a.code for a in ATTACKS} <= set(found) and len(found) > 400
 
 
 def test_islands_do_not_see_each_other_until_the_worst_gets_the_best() -> None:

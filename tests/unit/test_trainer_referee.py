@@ -79,6 +79,8 @@ def test_gains_that_stand_out_are_measured_again_and_must_agree(referee: Referee
     assert _scores(found) == {"1.5": 1.5, "3.1/3.0": 3.0, "4.0/1.0": 0.0, "2.9/1.0": 2.9}
     doubted = found[TEXT, "4.0/1.0"]
     assert doubted is not None and isinstance(doubted.second, Rejected) and doubted.second.stage == "time"
+    referee.submit(4, [Group(TEXT, ("1.5/1.1", "1.4/1.0"), 1.5, frozenset({"1.5/1.1"}))])  # like a known hack
+    assert _scores(referee.result(4)) == {"1.5/1.1": 0.0, "1.4/1.0": 1.4}
     referee.submit(3, [Group(TEXT, ("5.0", "5.1", "5.2", "11/1.0"), None)])  # nothing known: the group's median
     assert _scores(referee.result(3)) == {"5.0": 5.0, "5.1": 5.1, "5.2": 5.2, "11/1.0": 0.0}
 

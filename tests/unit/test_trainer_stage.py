@@ -23,6 +23,7 @@ from cudal1_compile.judge.verdict import Verdict
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.base import load_base
+from cudal1_trainer.book import Book
 from cudal1_trainer.contrastive import Contrastive
 from cudal1_trainer.learner import Learner
 from cudal1_trainer.model import build_model
@@ -91,6 +92,31 @@ def test_the_buckets_arm_shows_two_distinct_variants_and_checks_what_is_said_of_
     assert [[e.speedup for e in pair] for pair in shown] == [[1.2, 2.4]] * len(shown) and shown
     # the toy's analysis names no variant: every reply that could be parsed contradicts
     assert _metrics(tmp_path)[-1]["contradicts"] > 0.3 and _metrics(tmp_path)[-1]["right"] == 0
+
+
+def test_the_random_arm_shows_variants_of_one_bucket_too(bundle: Path, tmp_path: Path) -> None:
+    """Two scores so close that buckets would show one of them only."""
+    one = replace(STAGE, arm="random", width=10.0)
+    stage = make_stage(bundle, tmp_path, Contrastive(one), one)
+    stage.run()
+    shown = [len(i.shown) for batch in stage.under_way for i in batch.items]
+    assert stage.method.name == "contrastive_random" and set(shown) == {2}
+    buckets = make_stage(bundle, tmp_path / "b", Contrastive(replace(one, arm="buckets")), one)
+    buckets.book = stage.book
+    assert {len(i.shown) for i in buckets._items(0)} == {1}
+
+
+def test_islands_are_asked_by_turns_and_meet_as_often_as_the_recipe_says(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: list[int] = []
+    monkeypatch.setattr(Book, "migrate", lambda book: met.append(len(book._islands)))
+    apart = replace(STAGE, arm="buckets", islands=2, migrate_steps=3)
+    stage = make_stage(bundle, tmp_path, Contrastive(apart), apart)
+    stage.run()
+    assert len(met) == STAGE.steps // 3
+    assert {i.island for i in stage._items(0)} == {0, 1}
+    assert all(len(islands) == 2 for islands in stage.book._islands.values())
 
 
 KILLED = """

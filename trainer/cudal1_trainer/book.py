@@ -5,9 +5,10 @@
     choose(task, island, config, seed)   exemplars of a prompt, by the compiler's own choice (exemplars.py)
     migrate()                            every island's best to its worst
 
-A digest that was refused as a hack on one program is refused on every other without the judge. With one island
-the database is one population a program, as in CUDA-L1's bucket variant. Everything here is plain data, so that a
-checkpoint holds it (`state`, `load`).
+A digest that was refused as a hack on one program is refused on every other without the judge; code that is one
+but for its names (form.py), here, in an earlier run's cases or in the judge's own attacks, is looked at twice
+(`is_suspect`). With one island the database is one population a program, as in CUDA-L1's bucket variant.
+Everything here is plain data, so that a checkpoint holds it (`state`, `load`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import Exemplar
+from cudal1_trainer.form import normalise
 from cudal1_trainer.outcome import HACKS, Outcome
 
 Variants = dict[str, Exemplar]  # by digest
@@ -36,6 +38,7 @@ class Book:
         self._history: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=window))
         self._references: dict[int, float] = {}
         self._hacks: dict[str, Outcome] = {}
+        self._forms: set[str] = set()
 
     def known(self, task: int, digest: str) -> Outcome | None:
         return self._hacks.get(digest) or self._outcomes[task].get(digest)
@@ -47,8 +50,16 @@ class Book:
         self._outcomes[task][digest] = outcome
         if outcome.kind in HACKS:
             self._hacks[digest] = outcome
+            self._forms.add(normalise(code))
         if outcome.kind == "right":
             self._islands[task][island].setdefault(digest, Exemplar(code, outcome.score))
+
+    def suspect(self, codes: Iterable[str]) -> None:
+        """Known hacks."""
+        self._forms.update(map(normalise, codes))
+
+    def is_suspect(self, code: str) -> bool:
+        return normalise(code) in self._forms
 
     def set_reference(self, task: int, score: float) -> None:
         """A teacher's score: no exemplar, but what a gain is held against before anything better is known."""
@@ -93,6 +104,7 @@ class Book:
             },
             "history": {t: list(h) for t, h in self._history.items()},
             "references": dict(self._references),
+            "forms": sorted(self._forms),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -104,6 +116,7 @@ class Book:
         for task, history in state["history"].items():
             self._history[task].extend(history)
         self._references = dict(state["references"])
+        self._forms.update(state["forms"])
 
 
 def _best(variants: Variants) -> float:

@@ -9,10 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from cudal1_compile.judge.audit.attacks import ATTACKS
+from cudal1_compile.judge.audit.blind import BLIND
 from cudal1_trainer.heldout import read_heldout
 from cudal1_trainer.practice import probe_tasks, read_tasks, training_tasks
 from cudal1_trainer.recipe import Recipe, StageRecipe, load_recipe
 from cudal1_trainer.referee import make_referee
+from cudal1_trainer.scorebook import read_lines
 from cudal1_trainer.stage import Method, Setup, Stage, start_accelerator
 
 log = logging.getLogger(__name__)
@@ -42,6 +45,12 @@ def read_recipe(arguments: argparse.Namespace, stage: Literal["self_supervised",
     return replace(recipe, **{stage: replace(getattr(recipe, stage), minutes=arguments.minutes, steps=0)})
 
 
+def known_hacks(data: Path) -> list[str]:
+    """Codes: of the judge's own attacks, and of earlier runs' cases, where DATA holds their hacks.*.jsonl."""
+    cases = (raw for path in sorted(data.glob("hacks*.jsonl")) for raw in read_lines(path))
+    return [*(attack.code for attack in (*ATTACKS, *BLIND)), *(raw["code"] for raw in cases)]
+
+
 def run_stage(
     recipe: Recipe, stage: StageRecipe, method: Method, model: Path, data: Path, out: Path, tasks: Path | None
 ) -> dict[str, Any]:
@@ -53,7 +62,9 @@ def run_stage(
         target = referee.target
         own = read_tasks(tasks, read_heldout(data / "heldout.json")) if tasks else None
         texts = own or training_tasks(recipe, stage, data, target)
-        setup = Setup(recipe, stage, model, out, texts, probe_tasks(recipe, stage, data, target))
+        setup = Setup(
+            recipe, stage, model, out, texts, probe_tasks(recipe, stage, data, target), known_hacks(data)
+        )
         report = Stage(setup, method, accelerator, referee).run()
     log.info("%s", json.dumps({k: v for k, v in report.items() if k != "recipe"}))
     return report

@@ -9,7 +9,8 @@ code that does it twice is out (`lost` counts them). A judge that cannot even st
 
 A gain that is hard to believe is measured a second time: over SUSPICIOUS times the best of its program so far, or
 of its own group's median where nothing is known. The published limit of 3x is over a strong baseline; the quick
-timing compares with single aten operations, which a fused chain beats by more than that honestly.
+timing compares with single aten operations, which a fused chain beats by more than that honestly. What is like a
+known hack (book.py) goes through the finalists' gates as well, whatever it gains.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Group:
     text: str
     codes: tuple[str, ...]
     best: float | None  # score of the program's best so far
+    suspects: frozenset[str] = frozenset()  # codes that are measured again whatever they gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,8 @@ def _rule(judge: Judge, job: Job, mark: Mark) -> Rulings:
             first = {code: next(verdicts) for code in group.codes}
             limit = _limit(group.best, list(first.values()))
             for code, verdict in first.items():
-                found[group.text, code] = Ruling(verdict, _second(judge, group.text, code, verdict, limit))
+                most = 0.0 if code in group.suspects else limit
+                found[group.text, code] = Ruling(verdict, _second(judge, group.text, code, verdict, most))
     return found
 
 

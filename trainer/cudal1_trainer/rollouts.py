@@ -102,7 +102,8 @@ class Desk:
         for task in dict.fromkeys(item.task for item in batch.items):
             read = [c for i in batch.items if i.task == task for c in i.read if isinstance(c, Code)]
             new = {c.code for c in read if self.book.known(task, c.digest) is None}
-            groups.append(Group(self.texts[task], tuple(sorted(new)), self.book.best(task)))
+            suspects = frozenset(filter(self.book.is_suspect, new))
+            groups.append(Group(self.texts[task], tuple(sorted(new)), self.book.best(task), suspects))
         self.referee.submit(batch.number, groups)
 
     def conclude(self, batch: Batch) -> list[list[Outcome]]:

@@ -1,0 +1,31 @@
+"""Code compared without its names, its comments and its layout. The launch plan counts as code.
+
+normalise(code)    called functions and types keep their names, everything else is numbered in order
+"""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.]*|[^\w\s]")
+_KERNEL = re.compile(r"// launch: (\w+)<<<")
+_COMMENT = re.compile(r"//(?! (?:launch|scratch):)[^\n]*|/\*.*?\*/", re.S)
+_WORDS = re.compile(
+    r"auto|bool|break|const|constexpr|continue|double|else|b?f16|f(32|64)|float|for|i(8|16|32|64)|if|int|long|return|"
+    r"short|u8|unsigned|void|while|struct|static|launch|scratch|pragma|unroll|(block|thread)Idx|(grid|block)Dim|"
+    r"[xyz]|__\w+__|DIMS|INFINITY|NAN"
+)
+
+
+def normalise(code: str) -> str:
+    tokens = _TOKEN.findall(_COMMENT.sub("", code))
+    own = set(_KERNEL.findall(code))
+    names: dict[str, str] = {}
+
+    def plain(token: str, after: str) -> str:
+        called = after in ("(", "<") and token not in own
+        if called or _WORDS.fullmatch(token) or not (token[0].isalpha() or token[0] == "_"):
+            return token
+        return names.setdefault(token, f"v{len(names)}")
+
+    return " ".join(plain(*pair) for pair in zip(tokens, [*tokens[1:], ""], strict=True))
