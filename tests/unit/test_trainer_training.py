@@ -20,7 +20,7 @@ from cudal1_trainer.loader import Batch, Row, pack
 from cudal1_trainer.model import build_model, save_bundle
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
 from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
-from cudal1_trainer.training import NotFinite, Training, learning_rate
+from cudal1_trainer.training import Metrics, NotFinite, Training, learning_rate
 
 TRAIN = TrainRecipe(steps=120, tokens_per_step=512, lr=3e-3, warmup_steps=5, checkpoint_s=1e9, compile=False)
 RECIPE = Recipe(
@@ -83,6 +83,17 @@ def test_the_loss_falls_and_the_bundle_loads(tokenizer: Path, tmp_path: Path) ->
     model = LlamaForCausalLM.from_pretrained(tmp_path / "run" / "model")
     assert model.dtype == torch.bfloat16 or next(model.parameters()).dtype in (torch.bfloat16, torch.float32)
     assert AutoTokenizer.from_pretrained(tmp_path / "run" / "model").eos_token_id == 3
+
+
+def test_metrics_reach_tensorboard(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    metrics = Metrics(tmp_path, active=True)
+    metrics.write(1, {"loss": 4.0, "reward": 0.5})
+    metrics.write(2, {"loss": 3.0})
+    metrics.close()
+    found = accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(e.step, e.value) for e in found.Scalars("loss")] == [(1, 4.0), (2, 3.0)]
+    assert found.Tags()["scalars"] == ["loss", "reward"]
 
 
 def test_a_resumed_run_equals_one_that_was_not_killed(tokenizer: Path, tmp_path: Path) -> None:
