@@ -24,9 +24,10 @@ from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.exam import tensor_bytes
 from cudal1_compile.judge.host_bench import HostBench
+from cudal1_compile.judge.kept import twin
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.textgate import RefusedText, check_text
-from cudal1_compile.judge.verdict import Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program
@@ -126,7 +127,7 @@ class Judge:
         for (program, _), found in zip(tasks, checked, strict=True):
             if isinstance(found, Candidate):
                 unique.setdefault((print_program(program), found.digest), (program, found))
-        verdicts = dict(zip(unique, self._bench.try_many(list(unique.values()), self._seed), strict=True))
+        verdicts = dict(zip(unique, self._try_many(list(unique.values())), strict=True))
         return [
             found if isinstance(found, Rejected) else verdicts[print_program(program), found.digest]
             for (program, _), found in zip(tasks, checked, strict=True)
@@ -136,14 +137,38 @@ class Judge:
         """Gates 5 to 8 on fresh data, all candidates measured together."""
         checked = [_read(program, code) for code in codes]
         ready = [c for c in checked if isinstance(c, Candidate)]
-        verdicts = iter(self._bench.try_finalists(program, ready, self._seed) if ready else [])
+        exact = self._try_twins([(program, c) for c in ready])
+        sound = [c for c, refused in zip(ready, exact, strict=True) if refused is None]
+        found = iter(self._bench.try_finalists(program, sound, self._seed) if sound else [])
+        verdicts = iter([refused or next(found) for refused in exact])
         return [c if isinstance(c, Rejected) else next(verdicts) for c in checked]
+
+    def _try_many(self, tasks: Sequence[tuple[Program, Candidate]]) -> list[Verdict]:
+        refused = self._try_twins(tasks)
+        sound = [task for task, found in zip(tasks, refused, strict=True) if found is None]
+        verdicts = iter(self._bench.try_many(sound, self._seed))
+        return [found or next(verdicts) for found in refused]
+
+    def _try_twins(self, tasks: Sequence[tuple[Program, Candidate]]) -> list[Verdict | None]:
+        """Of candidates that round: why they are not right without it, else None. Speed is not asked for."""
+        twins = [twin(program, candidate) for program, candidate in tasks]
+        asked = [(program, other) for (program, _), other in zip(tasks, twins, strict=True) if other]
+        verdicts = iter(self._bench.try_many(asked, self._seed) if asked else [])
+        return [None if other is None else _of_twin(next(verdicts)) for other in twins]
 
     def baselines(self, program: Program) -> Verdict:
         """aten as the candidate against Inductor, for a region without a kernel. Rejected: there is no answer."""
         if not any(OPS[op.fn].kind in LIBRARY_KINDS for op in program.ops):
             return Rejected("time", "only pointwise operations, which Inductor fuses and aten does not")
         return self._bench.baselines(program, self._seed)
+
+
+def _of_twin(verdict: Verdict) -> Verdict | None:
+    if isinstance(verdict, Accepted) or (isinstance(verdict, Rejected) and verdict.stage == "time"):
+        return None
+    if isinstance(verdict, Rejected):
+        return Rejected(verdict.stage, f"without its calls of round_to: {verdict.reason}")
+    return verdict
 
 
 def _read(program: Program, code: str) -> Candidate | Rejected:

@@ -3,8 +3,10 @@
     region in bf16 or f16 -> widened(): the same in f32 -> expect_kept(): its oracle, rounded once where stored
 
 The ordinary budget of a half type leaves room for a rounding after each operation, as the native reference does
-it, and an arithmetic that is a little wrong hides in it. Most kernels round nowhere but in their stores. By their
-text they say so: half types do nothing but load and store. Those are held against float32's own budget.
+it, and an arithmetic that is a little wrong hides in it. So kernels are held against float32's own budget (copies
+in half types are exact). Those that call round_to have the ordinary one, if their twin that does not round passes
+float32's; so have those that hold factors of a product in a half type, as tensor cores want them, where the region
+computes such factors.
 """
 
 from __future__ import annotations
@@ -17,20 +19,26 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cudal1_compile.candidate import Candidate
+from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.judge.bounds import Bounded, bounded_outputs
 from cudal1_compile.judge.budget import KEPT_SAFETY, UNIT
 from cudal1_compile.judge.compare import Expected, expected_floats, expected_of
 from cudal1_fx_passes.evaluate import DTYPE_NAME, TORCH_DTYPE, evaluate
-from cudal1_fx_passes.program import FLOAT_DTYPES, Program
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import FLOAT_DTYPES, Program, Ref
 
 HALF = ("bf16", "f16")
 _TINIEST_ULP = {"bf16": 2.0**-133, "f16": 2.0**-24}  # of subnormal numbers
-_NAME = r"\b(?:bf16|f16|(?:in|out)\d+_t)\b"
-# a half type that is no pointer's, or one of the ways to round
-_ROUNDS = re.compile(rf"{_NAME}(?!\s*(?:const\s*)?\*)|\bround_to\b|\bbits\b")
-_WRITTEN = re.compile(rf"(?<!const )(?<!const)\s*{_NAME}\s*\*\s*(?:__restrict__\s*)?(\w+)")
-_READ = re.compile(r"(?:\bld|\bvload\s*<[^>]*>)\s*\(\W*(\w+)")
+# a half type that is no pointer's
+_VALUES = re.compile(r"\b(?:bf16|f16|(?:in|out)\d+_t)\b(?!\s*(?:const\s*)?\*)")
+_ROUND = re.compile(r"\bround_to\b")
+_TWIN = """template <class T> struct Unrounded {
+  template <class V> static __device__ compute<T> of(V v) { return cudal1::widen(cudal1::Narrow<T>::from(v)); }
+};
+template <> struct Unrounded<bf16> { template <class V> static __device__ float of(V v) { return (float)v; } };
+template <> struct Unrounded<f16> { template <class V> static __device__ float of(V v) { return (float)v; } };
+template <class T, class V> __device__ compute<T> unrounded(V v) { return Unrounded<T>::of(v); }
+"""
 
 
 def widened(program: Program) -> Program | None:
@@ -42,15 +50,35 @@ def widened(program: Program) -> Program | None:
     return replace(program, inputs=inputs, ops=ops)
 
 
+def rounds(candidate: Candidate) -> bool:
+    """Whether a candidate says that it rounds before it stores."""
+    return _ROUND.search(candidate.code) is not None
+
+
 def keeps_float32(program: Program, candidate: Candidate) -> bool:
-    """Whether, by its text, a candidate cannot round to a half type but where it stores an output for good."""
-    outputs = {o.name for o in program.outputs if program.output_dtype(o) in HALF}
-    args = [a for launch in candidate.launches for a in launch.args if a in outputs]
-    if len(args) > len(set(args)) or any(s.dtype in HALF for s in candidate.scratch):
+    """Whether a candidate has no reason to round before it stores."""
+    if rounds(candidate):
         return False
     body = "\n".join(line for line in candidate.code.splitlines() if not line.startswith("//"))
-    read = set(_READ.findall(body))
-    return not _ROUNDS.search(body) and read.isdisjoint(_WRITTEN.findall(body))
+    holds = _VALUES.search(body) is not None or any(s.dtype in HALF for s in candidate.scratch)
+    return not (holds and _computes_factors(program))
+
+
+def _computes_factors(program: Program) -> bool:
+    """Whether a factor of a sum of products is computed in a half type."""
+    factors = {
+        x.name for op in program.ops if OPS[op.fn].kind is Kind.DOT for x in op.operands if isinstance(x, Ref)
+    }
+    return any(op.name in factors and op.dtype in HALF for op in program.ops)
+
+
+def twin(program: Program, candidate: Candidate) -> Candidate | None:
+    """The candidate without its roundings to half types; None where it has none, or the region nothing in them."""
+    if widened(program) is None or not rounds(candidate):
+        return None
+    plan = [line for line in candidate.code.splitlines() if line.startswith("//")]
+    body = [line for line in candidate.code.splitlines() if not line.startswith("//")]
+    return parse_candidate("\n".join([*plan, _TWIN + _ROUND.sub("unrounded", "\n".join(body))]), program)
 
 
 @torch.inference_mode()

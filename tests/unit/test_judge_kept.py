@@ -10,7 +10,7 @@ from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge.bounds import Bounded
 from cudal1_compile.judge.compare import Expected, measure, read, refusal
 from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.kept import HALF, keeps_float32, kept_of, widened
+from cudal1_compile.judge.kept import HALF, keeps_float32, kept_of, twin, widened
 from cudal1_compile.judge.named import foreign_numbers
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate
 from cudal1_fx_passes.program import Program
@@ -35,26 +35,65 @@ out1 f32[d0] = t3
 """)
 
 
-def test_a_kernel_that_only_loads_and_stores_half_types_keeps_float32() -> None:
-    assert keeps_float32(program(), parse_candidate(KEPT, program()))
+COPIES = "float v[2]; __shared__ bf16 tile[64]; in0_t kept = a[1]; tile[0] = kept;"
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    "code",
     [
-        ("ld(a + 1)", "round_to<bf16>(ld(a + 1))"),
-        ("float v[2];", "float v[2]; __shared__ bf16 tile[64];"),
-        ("float v[2];", "float v[2]; in0_t kept;"),
-        ("ld(a + 1)", "ld(o + 1)"),
-        ("vload<2>(a, v)", "vload<2>(&o[2], v)"),
-        ("ld(a + 1)", "a[1].bits"),
-        (PLAN, "// scratch: s0 bf16[d0]\n" + PLAN),
-        (PLAN, PLAN + PLAN),
+        KEPT,
+        KEPT.replace("float v[2];", COPIES),
+        "// scratch: s0 bf16[d0]\n" + KEPT.replace("ld(a + 1)", "ld(o + 1)"),
     ],
 )
-def test_whatever_may_round_in_between_does_not(old: str, new: str) -> None:
-    assert old in KEPT
-    assert not keeps_float32(program(), parse_candidate(KEPT.replace(old, new), program()))
+def test_a_kernel_that_does_not_say_that_it_rounds_is_taken_to_keep_float32(code: str) -> None:
+    candidate = parse_candidate(code, program())
+    assert keeps_float32(program(), candidate)
+    assert twin(program(), candidate) is None
+
+
+@pytest.mark.parametrize("call", ["round_to<bf16>(ld(a + 1))", "R(ld(a + 1))"])
+def test_one_that_rounds_has_a_twin_that_does_not(call: str) -> None:
+    code = PLAN + "#define R round_to<bf16>\n" + KEPT[len(PLAN) :].replace("ld(a + 1)", call)
+    candidate = parse_candidate(code, program())
+    assert not keeps_float32(program(), candidate)
+    exact = twin(program(), candidate)
+    assert exact is not None and keeps_float32(program(), exact)
+    assert exact.launches == candidate.launches and call.replace("round_to", "unrounded") in exact.code
+    assert twin(program("f32"), candidate) is None
+
+
+FACTORS = """region v1
+dims d0=64 d1=64 d2=64
+in0 f32[d0,d1]
+in1 bf16[d1,d2]
+t0 bf16[d0,d1] = cast(in0)
+t1 bf16[d0,d2] = dot(t0, in1) over d1
+out0 bf16[d0,d2] = t1
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keeps"),
+    [
+        ("", "", True),
+        ("float x", "__shared__ bf16 tile[64]; float x", False),
+        (PLAN, "// scratch: s0 bf16[d0]\n" + PLAN, False),
+    ],
+)
+def test_only_factors_that_the_region_computes_may_be_held_in_half_types(old: str, new: str, keeps: bool) -> None:
+    code = PLAN.replace("in0, out0, out1", "in0, in1, out0") + (
+        "__global__ void k(const f32* a, const bf16* b, bf16* o DIMS) { float x = ld(a) * ld(b); st(o, x); }"
+    )
+    code = code.replace(old, new, 1) if old != PLAN else "// scratch: s0 bf16[d0]\n" + code
+    computed = parse_program(FACTORS)
+    given = parse_program(
+        FACTORS.replace("in0 f32", "in0 bf16")
+        .replace("t0 bf16[d0,d1] = cast(in0)\n", "")
+        .replace("dot(t0", "dot(in0")
+    )
+    assert keeps_float32(computed, parse_candidate(code, computed)) == keeps
+    assert keeps_float32(given, parse_candidate(code, given))
 
 
 def test_f32_alone_is_not_widened() -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from cudal1_compile.judge.audit.attack import Attack
 from cudal1_compile.judge.audit.attacks_conduct import CONDUCT
+from cudal1_compile.judge.audit.attacks_half import HALF
 from cudal1_compile.judge.audit.attacks_memory import MEMORY
 from cudal1_compile.judge.audit.attacks_precision import PRECISION
 from cudal1_compile.judge.audit.attacks_products import PRODUCTS
@@ -26,6 +27,7 @@ ATTACKS: tuple[Attack, ...] = (
     *PRODUCTS,
     *VALUES,
     *PRECISION,
+    *HALF,
     *STATE,
     *MEMORY,
     *REACH,
