@@ -15,6 +15,8 @@ in a recipe keeps k populations that do not see each other's variants. Not publi
 Left out: a reward weighted by the region's share of a model's time (a task is one region here), Inductor as the
 quick baseline (a constant factor of a task, which smoothing removes). --model may be of any kind (base.py).
 The share of hacks counts what the text gate forbids and what a GPU's timing makes unbelievable (outcome.py).
+Code that is a known one but for its names is measured again: this run's, the judge's attacks, DATA/hacks*.jsonl
+of earlier runs.
 
     python -m cudal1_trainer.contrastive --recipe h100 --model runs/self/model --out runs/buckets --arm buckets
     accelerate launch --multi_gpu --num_processes 2 -m cudal1_trainer.contrastive --recipe h100 ...

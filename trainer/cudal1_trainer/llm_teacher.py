@@ -60,7 +60,8 @@ def teach(generator: Generator, referee: Referee, texts: Sequence[str], lessons:
     todo = [t for t in texts if t not in known]
     with path.open("a") as stream:
         for start in range(0, len(todo), TOGETHER):
-            left_s = deadline - time.monotonic()
+            if (left_s := deadline - time.monotonic()) <= 0:
+                break
             try:
                 lines = list(_ask(generator, referee, todo[start : start + TOGETHER], lessons, start, left_s))
             except GeneratorTimeout:
