@@ -104,12 +104,12 @@ def finalists(group: Contest, quick: Mapping[str, Verdict]) -> list[str]:
 
 
 def judge_rows(programs: Sequence[HeldOutProgram], replies: Replies, referee: Referee, path: Path) -> None:
-    """Judges the programs that have no row yet."""
-    known = {r["fingerprint"] for r in known_rows(programs, replies, path)}
-    todo = [p for p in programs if p.fingerprint not in known]
+    """Judges what has no row yet. Runs that come later are measured by themselves, against Inductor too."""
+    known = {r["fingerprint"]: r["runs"] for r in read_rows(path)}
+    todo = [p for p in programs if set(replies) - set(known.get(p.fingerprint, ()))]
     with path.open("a") as stream:
         for start in range(0, len(todo), TOGETHER):
-            for row in _judge(todo[start : start + TOGETHER], replies, referee, start):
+            for row in _judge(todo[start : start + TOGETHER], replies, referee, start, known):
                 stream.write(json.dumps(row) + "\n")
             stream.flush()
 
@@ -125,19 +125,25 @@ def _judge(
     replies: Replies,
     referee: Referee,
     key: int,
+    known: Mapping[str, Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
+    before = [known.get(p.fingerprint, {}) for p in programs]
     read = [
-        {run: [classify(reply, p.text, ()) for reply in found[p.fingerprint]] for run, found in replies.items()}
-        for p in programs
+        {
+            run: [classify(reply, p.text, ()) for reply in found[p.fingerprint]]
+            for run, found in replies.items()
+            if run not in old
+        }
+        for p, old in zip(programs, before, strict=True)
     ]
     referee.submit(key, [_contest(p.text, list(runs.values())) for p, runs in zip(programs, read, strict=True)])
     taught = [Taught.of(p.program) for p in programs]  # while the judge works
     rulings = referee.result(key)
-    for p, runs, known in zip(programs, read, taught, strict=True):
-        judged = {
-            run: [_sample(one, p.text, rulings, referee, known) for one in every] for run, every in runs.items()
+    for p, runs, old, codes in zip(programs, read, before, taught, strict=True):
+        new = {
+            run: [_sample(one, p.text, rulings, referee, codes) for one in every] for run, every in runs.items()
         }
-        yield {"fingerprint": p.fingerprint, "source": p.source, "ops": len(p.program.ops), "runs": judged}
+        yield {"fingerprint": p.fingerprint, "source": p.source, "ops": len(p.program.ops), "runs": {**old, **new}}
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -142,7 +142,12 @@ def test_replies_are_judged_once_a_program_and_rows_are_kept(tmp_path: Path) -> 
         assert row["ops"] == 2
     known = known_rows(programs[::-1], replies, tmp_path / "rows.jsonl")
     assert known == rows[::-1]
-    assert known_rows(programs, replies | {"new": {}}, tmp_path / "rows.jsonl") == []
+    more = replies | {"sft.2": {p.fingerprint: [one[p.fingerprint][1]] for p in programs}}
+    assert known_rows(programs, more, tmp_path / "rows.jsonl") == []
+    with Referee(HOST, _judge, 120.0, judge_contest) as referee:
+        judge_rows(programs, more, referee, tmp_path / "rows.jsonl")
+    later = known_rows(programs, more, tmp_path / "rows.jsonl")
+    assert [row["runs"] for row in later] == [r["runs"] | {"sft.2": [["wrong", None, None, None]]} for r in rows]
 
 
 def _judge() -> Any:
