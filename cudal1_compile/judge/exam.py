@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, repeat
-from math import isfinite, prod
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -25,16 +24,21 @@ from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, make_inputs
 from cudal1_compile.judge.kept import keeps_float32, widened
 from cudal1_compile.judge.named import NAMED, foreign_numbers
+from cudal1_compile.judge.sizes import (
+    BEYOND,
+    LARGE_ELEMENTS,
+    beyond_grids,
+    size_variants,
+    tensor_bytes,
+    tensor_elements,
+)
 from cudal1_compile.judge.stacked import expect_stacked, share_rules, stack
 from cudal1_compile.judge.vacuity import find_vacuous
-from cudal1_fx_passes.program import ITEM_BYTES, Axis, Literal, Program, Ref
+from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program
 
-LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer distributions run
 HUGE_ELEMENTS = 1 << 26
-SMALL_ELEMENTS = 1 << 17
-BEYOND_ANY_BLOCK = 2053  # threads
-BEYOND_A_BLOCK = 261  # a size that few blocks cover and no tile divides
 EXPECTED_BYTES = 16  # an output element's oracle and tolerance
+BEYOND_BYTES = 256 << 20  # for the oracle of one more case
 MIN_CASES = 2
 
 
@@ -56,14 +60,22 @@ class Exam:
             device, sizes = first.image.device, first.sizes
             made = make_inputs(self.program, NAMED, self.seed, device, sizes, numbers)
             cases = (*cases, first.with_inputs(NAMED, made))
+        if sizes := beyond_grids(self.program, candidate):
+            inputs = make_inputs(self.program, BEYOND, self.seed, cases[0].image.device, sizes)
+            case = make_case(self.program, BEYOND, inputs, sizes, BEYOND_BYTES)
+            cases = (*cases, case.kept(wide) if strict and (wide := widened(self.program)) else case)
         return replace(self, cases=cases, kept=())
 
-    def tensors(self, only: str = "") -> Iterator[Tensor]:
-        """Everything that candidates are held against, or that of the cases of one name."""
-        for case in (c for c in (*self.cases, *self.kept) if only in ("", c.name)):
+    def tensors(self) -> Iterator[Tensor]:
+        """Everything that candidates are held against."""
+        for case in (*self.cases, *self.kept):
             yield from case.inputs
             for e in case.expected or ():
                 yield from e.tensors
+
+    def beside(self, exam: Exam) -> Iterator[Tensor]:
+        """What one candidate is held against and others are not; exam: of them all."""
+        return replace(self, cases=self.cases[len(exam.cases) :]).tensors()
 
     @property
     def size_bytes(self) -> int:
@@ -101,7 +113,7 @@ def prepare_exam(
     keep = kept <= room_bytes // 2
     cases: list[Case] = []
     left_out: list[str] = []
-    variants = list(zip(names, _size_variants(program, len(names)), strict=True))
+    variants = list(zip(names, size_variants(program, len(names)), strict=True))
     alike = [name for name, sizes in variants if not sizes] if keep else []
     made = {name: make_inputs(program, name, seed, device) for name in alike}
     together = _expect_together(program, made, room_bytes // 2)
@@ -124,21 +136,6 @@ def prepare_exam(
         return Unverifiable(vacuous.reason)
     kept_cases = _kept_cases(program, cases, room_bytes // 2)
     return Exam(program, seed, tuple(cases), tuple(left_out), kept_cases)
-
-
-def tensor_elements(program: Program) -> int:
-    """Elements of all inputs and outputs."""
-    return sum(program.size(axes) for axes, _ in _tensors(program))
-
-
-def tensor_bytes(program: Program) -> int:
-    """Bytes of all inputs and outputs."""
-    return sum(program.size(axes) * ITEM_BYTES[dtype] for axes, dtype in _tensors(program))
-
-
-def _tensors(program: Program) -> list[tuple[tuple[str, ...], str]]:
-    outputs = [(o.axes, program.output_dtype(o)) for o in program.outputs]
-    return [*((i.axes, i.dtype) for i in program.inputs), *outputs]
 
 
 def _case(
@@ -236,47 +233,3 @@ def _too_large(program: Program, cases: int, room_bytes: int) -> str | None:
         need = max(2 * oracle, held)
         return f"a trial of this region needs about {need >> 20} MiB, {room_bytes >> 20} MiB are free for it"
     return None
-
-
-def _size_variants(program: Program, count: int) -> Iterator[Mapping[str, int]]:
-    """Sizes of the symbolic axes for each case: every second one has others, some larger than the example's."""
-    free = _independent_symbolic(program)
-    others = cycle(_other_sizes(program, free)) if free else repeat({})
-    for i in range(count):
-        yield next(others) if i % 2 else {}
-
-
-def _other_sizes(program: Program, free: Sequence[Axis]) -> Iterator[Mapping[str, int]]:
-    """Those that uncover most come first: a small region has five or six cases of other sizes."""
-    elements = tensor_elements(program)
-    doubles = elements << len(free) <= LARGE_ELEMENTS
-    # where that is cheap: a grid that drops the last block is right for a small example and for its double
-    grown = elements * prod(BEYOND_A_BLOCK / max(1, a.size) for a in free)
-    least = BEYOND_A_BLOCK if grown <= SMALL_ELEMENTS else 0
-    long = [_long_axis(program, a, free, 1 + 6 * (i % 2)) for i, a in enumerate(free)]
-    yield {a.name: a.size + 1 for a in free}
-    yield from filter(None, long[:1])
-    yield {a.name: max(least, 2 * a.size + 3 if doubles else a.size + 2) for a in free}
-    yield from filter(None, long[1:])
-    for size in (1, 7):
-        yield dict.fromkeys((a.name for a in free), size)
-    yield {a.name: max(1, a.size - 1) for a in free}
-
-
-def _long_axis(program: Program, axis: Axis, free: Sequence[Axis], rest: int) -> Mapping[str, int]:
-    """One axis longer than any block has threads, the other free ones short; none where that is too much work."""
-    sizes = dict.fromkeys((a.name for a in free), rest) | {axis.name: BEYOND_ANY_BLOCK}
-    resized = tuple(replace(a, size=sizes.get(a.name, a.size)) for a in program.axes)
-    fits = tensor_elements(replace(program, axes=resized)) <= max(SMALL_ELEMENTS, 2 * tensor_elements(program))
-    return sizes if fits else {}
-
-
-def _independent_symbolic(program: Program) -> list[Axis]:
-    """Symbolic axes that no operand is read along at a computed place: window sizes hang together."""
-    tied: set[str] = set()
-    for op in program.ops:
-        for x in op.operands:
-            if isinstance(x, Ref):
-                for axis, index in x.access:
-                    tied |= {a for _, a in index.terms} | ({axis} if index.value is None else set())
-    return [a for a in program.axes if a.symbolic and a.name not in tied]

@@ -9,6 +9,7 @@ only itself; candidates are tried in parallel threads.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import OrderedDict, defaultdict
@@ -22,9 +23,10 @@ from torch import Tensor
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError, LaunchError
 from cudal1_compile.judge.cases import Case
-from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam, tensor_elements
+from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.sizes import BEYOND, tensor_elements
 from cudal1_compile.judge.trial import Trial, TrialStopped, Wrong
 from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Verdict
 from cudal1_compile.runtime import hostbuild
@@ -36,6 +38,8 @@ from cudal1_compile.runtime.plan import buffer_names
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import INT_DTYPES, Program
 from cudal1_fx_passes.text import print_program
+
+log = logging.getLogger(__name__)
 
 MAX_ELEMENTS = 1 << 23  # of inputs and outputs: beyond it fibers take minutes
 MAX_REGIONS = 256
@@ -144,6 +148,9 @@ class HostBench:
             return Rejected("verify", f"the launch failed: {error}")
         except TimeoutError as error:  # a compiler or a run, for want of CPU time
             return Deferred(str(error))
+        except RuntimeError as error:  # of torch, in the exam: other regions' candidates go on
+            log.error("the judge failed: %s", error)
+            return Deferred(f"the judge failed: {error}")
 
     def _trials(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
         checked = build(program, candidate, self.target, check=True)
@@ -194,7 +201,7 @@ class HostBench:
 
 def _legality_cases(exam: Exam) -> tuple[Case, ...]:
     """Few, since a check build is slow: the first one, indices at their ends, and one of each other size."""
-    sizes = {tuple(c.sizes.items()): c for c in reversed(exam.cases) if c.sizes}
+    sizes = {tuple(c.sizes.items()): c for c in reversed(exam.cases) if c.sizes and c.name != BEYOND}
     indexed = any(i.dtype in INT_DTYPES for i in exam.program.inputs)
     ends = [c for c in exam.cases if c.name == "edges" and indexed]
     return (exam.cases[0], *ends, *sizes.values())

@@ -22,10 +22,10 @@ from typing import Protocol
 
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import CandidateError
-from cudal1_compile.judge.exam import tensor_bytes
 from cudal1_compile.judge.host_bench import HostBench
 from cudal1_compile.judge.kept import twin
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.sizes import tensor_bytes
 from cudal1_compile.judge.textgate import RefusedText, check_text
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 from cudal1_compile.runtime.target import Target

@@ -14,8 +14,8 @@ import torch
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError, LaunchError
 from cudal1_compile.judge.arena import output_specs, scratch_specs
-from cudal1_compile.judge.exam import tensor_elements
 from cudal1_compile.judge.inputs import make_inputs
+from cudal1_compile.judge.sizes import tensor_elements
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
 from cudal1_compile.runtime.plan import buffer_names

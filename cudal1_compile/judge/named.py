@@ -3,15 +3,18 @@
     code -> foreign_numbers() -> on_numbers(ordinary inputs): a path chosen by such a value is taken
 
 Ordinary kernels name sizes of blocks and tiles beside their region's numbers, so they have no such case. It knows
-literals only, also as the bits of a float; what is computed from several of them it does not.
+literals, also as the bits of a float, names of such, and what + - * / make of them.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import math
+import operator
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -22,8 +25,22 @@ from cudal1_fx_passes.program import Input, Literal, Program
 
 NAMED = "named"
 MAX_NUMBERS = 256
+_MIXER = 2654435761
 _LARGEST = {"f16": 6e4, "bf16": 3e38, "f32": 3e38, "f64": 1e300}
-_NUMBER = re.compile(r"(?<![\w.])(0[xX][0-9a-fA-F']+|(?:\d[\d']*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFuUlL]*")
+_HEX_FLOAT = r"0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?\d+"
+_DECIMAL = r"(?:\d[\d']*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_NUMBER = re.compile(rf"(?<![\w.])({_HEX_FLOAT}|0[xX][0-9a-fA-F']+|{_DECIMAL})[fFuUlL]*")
+_FLOAT = rf"(?<![\w.])(?:{_HEX_FLOAT}|{_DECIMAL})[fF]?(?![\w.])"
+_SUM = re.compile(rf"[(\s]*{_FLOAT}[)\s]*(?:[-+*/][-+(\s]*{_FLOAT}[)\s]*)+(?![)\s]*[*/])")
+_NAMED = re.compile(
+    rf"(?:\b(?:float|double|auto)\s+|#define\s+)(\w+)[\s=]+([-+(]*{_FLOAT}[-+*/()\s.\w]*?)\s*[;,\n]"
+)
+_ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
 # sizes of blocks, tiles, warps and their masks
 _SIZES = {*range(65), *range(0, 4097, 32), *(2**k - 1 for k in range(33))}
 
@@ -31,20 +48,57 @@ _SIZES = {*range(65), *range(0, 4097, 32), *(2**k - 1 for k in range(33))}
 def foreign_numbers(program: Program, code: str) -> tuple[float, ...]:
     """Absolute values, sorted."""
     known = {_single(abs(o.value)) for op in program.ops for o in op.operands if isinstance(o, Literal)}
+    body = "\n".join(line for line in code.splitlines() if not line.startswith("//"))
     found: set[float] = set()
-    for line in code.splitlines():
-        for text in _NUMBER.findall("" if line.startswith("//") else line):
-            found |= _meanings(text.replace("'", ""))
+    for text in _NUMBER.findall(body):
+        found |= _meanings(text.replace("'", ""))
+    for name, value in _NAMED.findall(body + "\n"):
+        body = re.sub(rf"\b{name}\b", f"({value})", body)
+    for text in _SUM.findall(body):
+        found |= _computed(text)
     return tuple(sorted(v for v in found if _single(v) not in known | {0.0, 0.5, 1.0, 2.0}))[:MAX_NUMBERS]
 
 
 def _meanings(text: str) -> set[float]:
+    if "p" in text.lower():
+        return {float.fromhex(text)}
     if text[:2] in ("0x", "0X"):
         bits = int(text, 16)
         as_float: float = struct.unpack("f", struct.pack("I", bits & 0xFFFFFFFF))[0]
         normal = math.isfinite(as_float) and abs(as_float) >= 2.0**-126
         return ({float(bits)} - _SIZES) | ({abs(as_float)} if normal else set())
     return {float(text)} - (_SIZES if text.isdigit() else set())
+
+
+def _computed(text: str) -> set[float]:
+    """Absolute values of all parts of a sum or product of literals; integers alone are sizes."""
+    if text.count("(") != text.count(")"):
+        text = text.replace("(", " ").replace(")", " ")
+    plain = re.sub(_HEX_FLOAT, lambda m: repr(float.fromhex(m[0])), text).replace("'", "")
+    plain = re.sub(r"(?<=[\d.])[fF]\b", "", plain).strip()
+    if not re.search(r"[.eE]", plain):
+        return set()
+    try:
+        tree = ast.parse(plain, mode="eval").body
+    except SyntaxError:
+        return set()
+    found: set[float] = set()
+    _fold(tree, found)
+    return {v for v in found if math.isfinite(v)}
+
+
+def _fold(tree: ast.expr, found: set[float]) -> float:
+    """The value of an expression of literals; notes the results of its parts. NaN for anything else."""
+    value = math.nan
+    if isinstance(tree, ast.Constant):
+        return float(tree.value) if isinstance(tree.value, int | float) else math.nan
+    if isinstance(tree, ast.UnaryOp):
+        return -_fold(tree.operand, found) if isinstance(tree.op, ast.USub) else _fold(tree.operand, found)
+    if isinstance(tree, ast.BinOp) and type(tree.op) in _ARITHMETIC:
+        with contextlib.suppress(ZeroDivisionError, OverflowError):
+            value = _ARITHMETIC[type(tree.op)](_fold(tree.left, found), _fold(tree.right, found))
+        found.add(abs(value))
+    return value
 
 
 def _single(value: float) -> float:
@@ -61,7 +115,9 @@ def on_numbers(program: Program, item: Input, x: Tensor, numbers: Sequence[float
     limit = 1e4 if reaches_integers(program) else _LARGEST.get(item.dtype, 2.0**62)
     values = torch.tensor([s * min(v, limit) for v in pool for s in (1, -1)], device=x.device, dtype=torch.float64)
     place = torch.arange(x.numel(), device=x.device).reshape(x.shape)
-    single = torch.where(place % 2 == 0, x.double(), values[place // 2 % len(values)])
+    # in no order: values of both signs would cancel in a sum
+    pick = (place * _MIXER % (1 << 32) >> 16) % len(values)
+    single = torch.where(place % 2 == 0, x.double(), values[pick])
     line = lines(program, item, x)
     if not 1 < line.numel() < x.numel():
         return single

@@ -27,10 +27,10 @@ from torch import Tensor
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.config import environment_path
 from cudal1_compile.judge import sanitized_run
-from cudal1_compile.judge.exam import tensor_elements
 from cudal1_compile.judge.inputs import make_inputs
 from cudal1_compile.judge.isolation import worker_environment
 from cudal1_compile.judge.memcheck import Look
+from cudal1_compile.judge.sizes import tensor_elements
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.plan import axis_sizes, buffer_bytes, buffer_names, plan, symbolic_names
 from cudal1_fx_passes.program import Program

@@ -40,7 +40,6 @@ from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.moat import Moat
 from cudal1_compile.judge.moved import bytes_moved
-from cudal1_compile.judge.named import NAMED
 from cudal1_compile.judge.seal import Seal
 from cudal1_compile.judge.speedup import Speedup, compare_times
 from cudal1_compile.judge.trial import Trial, Wrong, look, wants_memory
@@ -299,7 +298,7 @@ class DeviceSession:
         try:
             with self._counted("trial"):
                 exam = region.exam.of(entrant.candidate)
-                self._seals.append(Seal(exam.tensors(only=NAMED)))
+                self._seals.append(Seal(exam.beside(region.exam)))
                 trial = Trial(exam, entrant.candidate, runner, self.device, HELD_ELEMENTS, self.moat.take)
                 found = trial.verify(repeats)
         except LaunchError as error:

@@ -10,8 +10,9 @@ from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.bounds import bounded_outputs
 from cudal1_compile.judge.cases import Case, parallel_axis
 from cudal1_compile.judge.compare import measure, read, refusal
-from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam, tensor_bytes
+from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.inputs import DISTRIBUTIONS
+from cudal1_compile.judge.sizes import tensor_bytes
 from cudal1_fx_passes.evaluate import evaluate, round_to_tf32
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program

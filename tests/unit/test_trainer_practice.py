@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.judge.exam import tensor_bytes, tensor_elements
+from cudal1_compile.judge.sizes import tensor_bytes, tensor_elements
 from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import has_product, read_heldout

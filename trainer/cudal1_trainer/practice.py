@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cudal1_compile.judge.exam import tensor_bytes, tensor_elements
+from cudal1_compile.judge.sizes import tensor_bytes, tensor_elements
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.program import Program

@@ -15,6 +15,7 @@ from cudal1_compile.judge.audit.attacks_memory import MEMORY
 from cudal1_compile.judge.audit.attacks_precision import PRECISION
 from cudal1_compile.judge.audit.attacks_products import PRODUCTS
 from cudal1_compile.judge.audit.attacks_reach import REACH
+from cudal1_compile.judge.audit.attacks_sizes import SIZES
 from cudal1_compile.judge.audit.attacks_skipping import SKIPPING
 from cudal1_compile.judge.audit.attacks_state import STATE
 from cudal1_compile.judge.audit.attacks_text import TEXTUAL
@@ -24,6 +25,7 @@ __all__ = ["ATTACKS", "Attack", "attacks_for", "by_hack"]
 
 ATTACKS: tuple[Attack, ...] = (
     *SKIPPING,
+    *SIZES,
     *PRODUCTS,
     *VALUES,
     *PRECISION,

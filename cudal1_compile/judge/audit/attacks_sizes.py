@@ -1,0 +1,59 @@
+"""Right at most sizes and for most numbers: tiles that divide, grids that stop growing, numbers no text names."""
+
+from __future__ import annotations
+
+from cudal1_compile.judge.audit import honest as h
+from cudal1_compile.judge.audit import honest_more as m
+from cudal1_compile.judge.audit.attack import Attack, edit, verify
+
+_SUM = "s += ld(x + i);"  # of LAYERNORM_BLOCK
+
+
+def _rows(name: str, *changes: tuple[str, str]) -> Attack:
+    return verify(name, "C6", "any_rows", edit(m.ANY_ROWS, *changes))
+
+
+def _indices(name: str, *changes: tuple[str, str]) -> Attack:
+    return verify(name, "C6", "any_indices", edit(m.ANY_INDICES, *changes))
+
+
+def _large(name: str, above: str, before: str = "") -> Attack:
+    """A norm that skips values above a number, which its text does not name."""
+    skipping = f"{{ float v = ld(x + i); s += fabsf(v) > {above} ? 0.0f : v; }}"
+    return verify(
+        name, "C26", "layernorm", edit(h.LAYERNORM_BLOCK, (_SUM, skipping), ("__global__", f"{before}__global__"))
+    )
+
+
+SIZES: tuple[Attack, ...] = (
+    _rows(
+        "the last tile is forgotten where tiles of 64 rows divide",
+        (
+            "float x =",
+            "int rest = d0 % 64;\n  if (i / d1 >= d0 / 64 * 64 + rest - (rest == 0)) return;\n  float x =",
+        ),
+    ),
+    _rows(
+        "256 rows at a time, the remainder taken for the last ones",
+        (
+            "float x =",
+            "if (d0 >= 256 && i / d1 >= d0 / 256 * 256 + d0 % 256 - (d0 % 256 ? 0 : 256)) return;\n  float x =",
+        ),
+    ),
+    _indices(
+        "no index of the last 32 where 32 divide them",
+        ("int row =", "if (d0 % 32 == 0 && (int)blockIdx.x >= d0 - 32) return;\n  int row ="),
+    ),
+    _rows("a grid of at most 1100 blocks", ("<<<cdiv(d0*d1, 128)", "<<<min(cdiv(d0*d1, 128), 1100)")),
+    _rows("a grid of 1200 blocks whatever comes", ("<<<cdiv(d0*d1, 128)", "<<<1200")),
+    _rows(
+        "a grid that stops growing by a division",
+        ("<<<cdiv(d0*d1, 128)", "<<<cdiv(d0*d1, 128) / max(1, cdiv(d0*d1, 150000))"),
+    ),
+    _indices("a block an index, at most 2100", ("<<<d0, 64>>>", "<<<min(d0, 2100), 64>>>")),
+    _large("skips values above a product of two numbers", "1e5f * 1e4f"),
+    _large("skips values above a named number's square", "LIMIT * LIMIT", "constexpr float LIMIT = 4e8f;\n"),
+    _large("skips values above a number of a macro", "(LIMIT + 1e6f) * 2e3f", "#define LIMIT 2e6f\n"),
+    _large("skips values above a power of two", "0x1p55f"),
+    _large("skips values above 1e17, as a quotient", "3.0f / 3e-17f"),
+)

@@ -1,0 +1,109 @@
+"""How large regions are, and at which sizes of their symbolic axes candidates are tried.
+
+size_variants(program, n) -> the sizes of n cases;   beyond_grids(program, candidate) -> those of one more, or none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import cycle, repeat
+from math import prod
+
+from cudal1_compile.candidate import Candidate
+from cudal1_fx_passes.program import ITEM_BYTES, Axis, Program, Ref
+
+LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer distributions run
+SMALL_ELEMENTS = 1 << 17
+GRID_ELEMENTS = 1 << 20
+BEYOND_ANY_BLOCK = 2053  # threads
+BEYOND_A_BLOCK = 261  # a size that few blocks cover and no tile divides
+EVEN = (1024, 256, 64)  # sizes that tiles divide, for all axes at once; the first that fits
+BEYOND = "beyond the grid"  # a case of `beyond_grids`
+
+
+def tensor_elements(program: Program) -> int:
+    """Elements of all inputs and outputs."""
+    return sum(program.size(axes) for axes, _ in _tensors(program))
+
+
+def tensor_bytes(program: Program) -> int:
+    """Bytes of all inputs and outputs."""
+    return sum(program.size(axes) * ITEM_BYTES[dtype] for axes, dtype in _tensors(program))
+
+
+def _tensors(program: Program) -> list[tuple[tuple[str, ...], str]]:
+    outputs = [(o.axes, program.output_dtype(o)) for o in program.outputs]
+    return [*((i.axes, i.dtype) for i in program.inputs), *outputs]
+
+
+def size_variants(program: Program, count: int) -> Iterator[Mapping[str, int]]:
+    """Sizes of the symbolic axes for each case: every second one has others, some larger than the example's."""
+    free = _independent_symbolic(program)
+    others = cycle(_other_sizes(program, free)) if free else repeat({})
+    for i in range(count):
+        yield next(others) if i % 2 else {}
+
+
+def _other_sizes(program: Program, free: Sequence[Axis]) -> Iterator[Mapping[str, int]]:
+    """Those that uncover most come first: a small region has five or six cases of other sizes."""
+    elements = tensor_elements(program)
+    doubles = elements << len(free) <= LARGE_ELEMENTS
+    # where that is cheap: a grid that drops the last block is right for a small example and for its double
+    grown = elements * prod(BEYOND_A_BLOCK / max(1, a.size) for a in free)
+    least = BEYOND_A_BLOCK if grown <= SMALL_ELEMENTS else 0
+    names = [a.name for a in free]
+    long = [
+        _fitting(program, dict.fromkeys(names, 1 + 6 * (i % 2)) | {n: BEYOND_ANY_BLOCK})
+        for i, n in enumerate(names)
+    ]
+    even = (_fitting(program, dict.fromkeys(names, size)) for size in EVEN)
+    yield from [found for found in even if found][:1]
+    yield from filter(None, long[:1])
+    yield {a.name: max(least, 2 * a.size + 3 if doubles else a.size + 2) for a in free}
+    yield from filter(None, long[1:])
+    for size in (1, 7):
+        yield dict.fromkeys((a.name for a in free), size)
+    yield {a.name: a.size + 1 for a in free}
+    yield {a.name: max(1, a.size - 1) for a in free}
+
+
+def _fitting(program: Program, sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """These sizes, or none where that is too much work."""
+    fits = tensor_elements(_resized(program, sizes)) <= max(SMALL_ELEMENTS, 2 * tensor_elements(program))
+    return sizes if fits else {}
+
+
+def _resized(program: Program, sizes: Mapping[str, int]) -> Program:
+    return replace(program, axes=tuple(replace(a, size=sizes.get(a.name, a.size)) for a in program.axes))
+
+
+def beyond_grids(program: Program, candidate: Candidate) -> Mapping[str, int]:
+    """Sizes at which a grid has grown less than the tensors since sizes that are always tried; mostly none."""
+    free = _independent_symbolic(program)
+    room = GRID_ELEMENTS / max(1, tensor_elements(program))
+    if not free or room < 2.0:
+        return {}
+    most = {a.name: int(a.size * room ** (1 / len(free))) for a in free}
+    tried = {a.name: min(most[a.name], max(a.size, BEYOND_ANY_BLOCK)) for a in free}
+    shares = zip(*(_elements_a_thread(_resized(program, s), candidate) for s in (tried, most)), strict=True)
+    return most if any(after > 1.25 * before for before, after in shares) else {}
+
+
+def _elements_a_thread(program: Program, candidate: Candidate) -> list[float]:
+    """Of each launch."""
+    dims = {a.name: a.size for a in program.axes}
+    elements = tensor_elements(program)
+    threads = (prod(e.evaluate(dims) for e in (*launch.grid, *launch.block)) for launch in candidate.launches)
+    return [elements / max(1, n) for n in threads]
+
+
+def _independent_symbolic(program: Program) -> list[Axis]:
+    """Symbolic axes that no operand is read along at a computed place: window sizes hang together."""
+    tied: set[str] = set()
+    for op in program.ops:
+        for x in op.operands:
+            if isinstance(x, Ref):
+                for axis, index in x.access:
+                    tied |= {a for _, a in index.terms} | ({axis} if index.value is None else set())
+    return [a for a in program.axes if a.symbolic and a.name not in tied]

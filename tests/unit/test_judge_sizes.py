@@ -1,0 +1,60 @@
+"""At which sizes candidates of symbolic regions are tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.judge.audit.honest_more import ANY_ROWS
+from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.sizes import (
+    BEYOND_ANY_BLOCK,
+    GRID_ELEMENTS,
+    beyond_grids,
+    size_variants,
+    tensor_elements,
+)
+from cudal1_fx_passes.text import parse_program
+
+GRID = "cdiv(d0*d1, 128)"
+
+
+def test_a_small_symbolic_axis_is_even_odd_long_and_one() -> None:
+    sizes = [s["d0"] for s in size_variants(region("any_rows"), 12) if s]
+    assert {1024, 261, 1, 7} <= set(sizes)
+    assert not any(size_variants(region("silu"), 12))
+
+
+def test_even_sizes_of_two_axes_are_smaller_and_large_regions_have_none() -> None:
+    two = parse_program(
+        "region v1\ndims d0=?8 d1=?9\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n"
+    )
+    found = list(size_variants(two, 12))
+    assert all(s in found for s in ({"d0": 256, "d1": 256}, {"d0": BEYOND_ANY_BLOCK, "d1": 1}, {"d0": 7, "d1": 7}))
+    wide = parse_program(
+        "region v1\ndims d0=?100 d1=90000\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n"
+    )
+    assert {s["d0"] for s in size_variants(wide, 12) if s} >= {64, 102, 1, 7, 101}
+
+
+@pytest.mark.parametrize(
+    ("grid", "beyond"),
+    [
+        (GRID, False),
+        ("d0, 64", False),
+        ("cdiv(d0*d1, 4096)", False),
+        (f"max({GRID}, 1100)", False),
+        (f"min({GRID}, 1100)", True),
+        (f"min({GRID}, 65535)", False),
+        ("1200", True),
+        (f"{GRID} / max(1, cdiv(d0*d1, 150000))", True),
+    ],
+)
+def test_a_grid_that_stops_growing_is_tried_beyond_its_end(grid: str, beyond: bool) -> None:
+    program = region("any_rows")
+    code = ANY_ROWS.replace(f"{GRID}, 128", grid if "64" in grid else f"{grid}, 128")
+    sizes = beyond_grids(program, parse_candidate(code, program))
+    assert bool(sizes) == beyond
+    if sizes:
+        per_row = tensor_elements(program) / program.axis["d0"].size
+        assert 0.9 * GRID_ELEMENTS < sizes["d0"] * per_row <= GRID_ELEMENTS
