@@ -45,9 +45,18 @@ def _register_unary(aten: str, fn: str) -> None:
         return c.draft.pointwise(fn, [c.draft.cast(c.first(), c.dtype)])
 
 
-def _register_binary(aten: str, fn: str) -> None:
-    @lowers(f"aten.{aten}.Tensor aten.{aten}.Scalar aten.{aten}.default")
+def _register_binary(fn: str) -> None:
+    @lowers(f"aten.{fn}.default")
     def lower(c: Call) -> Result:
+        return same_dtype(c, fn)
+
+
+def _register_modulo(fn: str) -> None:
+    @lowers(f"aten.{fn}.Tensor aten.{fn}.Scalar")
+    def lower(c: Call) -> Result:
+        divisor = c.operand("other")
+        if c.dtype not in FLOAT_DTYPES and (isinstance(divisor, Value) or divisor == 0):
+            raise AxisConflict(f"{fn} of {c.dtype} by what may be zero")
         return same_dtype(c, fn)
 
 
@@ -70,8 +79,10 @@ def _register_logical(fn: str) -> None:
 
 for _aten, _fn in _UNARY.items():
     _register_unary(_aten, _fn)
-for _fn in ("fmod", "remainder", "maximum", "minimum"):
-    _register_binary(_fn, _fn)
+for _fn in ("maximum", "minimum"):
+    _register_binary(_fn)
+for _fn in ("fmod", "remainder"):
+    _register_modulo(_fn)
 for _fn in _COMPARE:
     _register_compare(_fn)
 for _fn in ("and", "or", "xor"):

@@ -23,6 +23,7 @@ from cudal1_compile.candidate import Reply, print_reply
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.verdict import Accepted, Deferred
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Budget, NoWin, Unfinished, Won, synthesize
 from cudal1_fx_passes.canonical import canonicalise, fingerprint
@@ -191,3 +192,13 @@ def test_kill_in_the_middle_and_go_on(judge: Judge, tmp_path: Path) -> None:
     assert outcome.entry is not None
     assert outcome.attempts == 4
     assert len(generator.calls) == 1 and "variant" in generator.prompts[0]
+
+
+def test_a_region_that_torch_cannot_run_costs_the_others_nothing(judge: Judge) -> None:
+    """Its own inputs hold a zero, by which torch does not divide integers on a CPU."""
+    text = "region v1\ndims d0=6\nin0 i64[d0]\nin1 i64[d0]\nt0 i64[d0] = remainder(in0, in1)\nout0 i64[d0] = t0\n"
+    kernel = "__global__ void k(const i64* in0, const i64* in1, i64* out0 DIMS) {}"
+    kernel = f"// launch: k<<<1, 32>>>(in0, in1, out0)\n{kernel}"
+    failed, sound = judge.judge_tasks([(parse_program(text), kernel), (program(), code())])
+    assert isinstance(failed, Deferred) and "ZeroDivision" in failed.reason
+    assert isinstance(sound, Accepted)

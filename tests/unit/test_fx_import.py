@@ -408,6 +408,7 @@ REFUSALS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], str]] = {
     "complex numbers": (lambda x: torch.complex(x, x).exp(), (X,), "complex|lowering"),
     "an empty tensor": (lambda x: x.exp()[:0] * 2, (X,), "empty"),
     "integer division": (lambda x: x // 2, (torch.arange(6),), "lowering|rounding"),
+    "a remainder by integers": (lambda x, y: x % y, (torch.arange(6), torch.arange(1, 7)), "may be zero"),
     "bits of integers": (lambda x: x & 3, (torch.arange(6),), "bool only|lowering"),
     "a view that does not divide": (
         lambda x: x.exp().view(3, 8) + x.view(24).flip(0).view(3, 8),
