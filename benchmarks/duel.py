@@ -33,7 +33,7 @@ from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_fx_passes.to_aten import to_aten
 from cudal1_trainer.gpu_time import Busy
-from cudal1_trainer.measure import Built, Mark, Measurement, build_all, measure, short
+from cudal1_trainer.measure import Built, Mark, Measurement, build_all, context_kept, measure, short
 from cudal1_trainer.quickcheck import Unusable, compare, empty_outputs, empty_scratch, make_subject
 from cudal1_trainer.workers import Exclusive, Finished, Lost, run_jobs
 
@@ -125,6 +125,7 @@ def duel_into(path: Path, jobs: Sequence[Job], config: Config, start: float, dea
     return rows
 
 
+@context_kept()
 def work(worker: Worker, job: Job, mark: Mark) -> Row:
     program = parse_program(job.text)
     failures = dict.fromkeys(job.blamed, "crash: broke its process or hung")

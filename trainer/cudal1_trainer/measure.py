@@ -10,7 +10,8 @@ replaces this process; the mark tells which kernel it was.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -248,6 +249,18 @@ def _hopeless(graphs: Mapping[str, Captured]) -> dict[str, Busy]:
     times = {name: g.once_us for name, g in graphs.items()}
     limit_us = max(SLOW_US, SLOW * min(times.values(), default=0.0))
     return {name: Busy(us, us, us) for name, us in times.items() if us > limit_us}
+
+
+@contextmanager
+def context_kept() -> Iterator[None]:
+    """Fault for any error of a broken CUDA context, wherever it shows: its process would lose every later job."""
+    try:
+        yield
+    except Fault:
+        raise
+    except Exception as error:
+        _raise_if_broken(error)
+        raise
 
 
 def _raise_if_broken(error: Exception) -> None:

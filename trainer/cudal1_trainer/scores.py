@@ -31,7 +31,7 @@ from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
-from cudal1_trainer.measure import Mark, Measurement, build_all, measure
+from cudal1_trainer.measure import Mark, Measurement, build_all, context_kept, measure
 from cudal1_trainer.product_sizes import MEASURED
 from cudal1_trainer.products import draw_product
 from cudal1_trainer.quickcheck import Unusable
@@ -106,6 +106,7 @@ def make_program(seed: int, structures: tuple[str, ...], products: tuple[str, ..
     return resize(parse_program(rng.choice(structures)), rng)
 
 
+@context_kept()
 def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
     """None where the task is held out, no teacher answers it, or its reference is not finite."""
     program = make_program(job.seed, worker.structures, worker.products)
