@@ -57,7 +57,7 @@ def test_stage_2_keeps_right_kernels_of_a_product_that_cost_more_than_the_baseli
     stage = replace(STAGE, steps=10, tasks=1, prompts=1, group=16)
     bundle = make_bundle(tmp_path / "bundle", replies=replies)
     with make_referee(None, 120.0, seed=1) as referee:
-        setup = Setup(RECIPE, stage, bundle, tmp_path / "out", [PRODUCT], [PRODUCT.replace("d0=24", "d0=40")])
+        setup = Setup(RECIPE, stage, bundle, tmp_path / "out", [PRODUCT], [PRODUCT])
         report = Stage(setup, SelfSupervised(), start_accelerator(), referee).run()
     assert report["kinds"]["slow"] > 20 and "right" not in report["kinds"] and report["tasks"] == 1
     assert report["before"]["right_1"] < 0.6 and report["after"]["right_1"] > 0.7
