@@ -48,6 +48,7 @@ class Job:
     rounds: int = 20
     limit_s: float = 10.0  # of the timed rounds
     graphs: bool = False  # cudal1 in reduce-overhead too
+    products: bool = False  # they may begin regions
     lean: bool = False  # arms share their compile caches, Inductor's kernels are not traced to regions
 
     @property
@@ -63,6 +64,7 @@ class Job:
         """Of the backend: what the cache holds is used, nothing is asked for."""
         return {
             "on_miss": "fallback",
+            "products": self.products,
             "cache_dir": str(self.store),
             "target": "host" if self.dry else "auto",
         }

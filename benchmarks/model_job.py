@@ -227,7 +227,8 @@ def _cudal1_backend(job: Job, keys: list[str], mode: str | None = None) -> Calla
         from cudal1_compile.graph_key import graph_key
         from cudal1_compile.options import parse_options
 
-        keys.append(graph_key(gm, example_inputs, parse_options(mode, job.options).inductor))
+        options = parse_options(mode, job.options)
+        keys.append(graph_key(gm, example_inputs, options.inductor, options.products))
         return cudal1(gm, example_inputs, mode=mode, options=job.options)
 
     return backend

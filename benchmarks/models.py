@@ -181,8 +181,9 @@ def main(argv: list[str] | None = None) -> int:
         plan(run, processes)
         seconds = min(arguments.synthesis_s, max(0.0, run.left_s - run.reserve_s))
         run.written = write_kernels(_wanted(run), generator, store, arguments.dry, seconds, run.say)
-        run.right |= find_right(store, _wanted(run), generator.name, arguments.dry)
-        run.say(f"{len(run.right)} of {len(_wanted(run))} regions have a right kernel")
+        right = find_right(store, _wanted(run), generator.name, arguments.dry)
+        run.right |= right
+        run.say(f"{len(right)} of {len(_wanted(run))} regions have a right kernel")
         run.write(f"{run.name}.partial")
         del generator
         measure(run, processes)
@@ -315,6 +316,7 @@ def _jobs(arguments: argparse.Namespace, store: Path, work: Path) -> list[Job]:
             arguments.rounds,
             arguments.measure_s,
             arguments.reduce_overhead,
+            arguments.products,
             arguments.lean,
         )
         for direction in reversed(DIRECTIONS)
@@ -378,6 +380,7 @@ def parse_arguments(argv: Collection[str] | None) -> argparse.Namespace:
     parser.add_argument("--synthesis-s", type=float, default=200.0, help="for all regions together")
     parser.add_argument("--plan-s", type=float, default=150.0, help="until every process must have planned")
     parser.add_argument("--seconds", type=float, default=520.0, help="of the whole run")
+    parser.add_argument("--products", action="store_true", help="the backend's option: they may begin regions")
     parser.add_argument("--lean", action="store_true", help="no coverage_time, compile times and second processes")
     parser.add_argument("--rows", type=Path, nargs="*", default=[], help="rows.jsonl of earlier runs to take over")
     parser.add_argument("--rounds", type=int, default=20)

@@ -5,7 +5,7 @@
 compile_fx runs on a copy of the graph with every cache off and an inner compiler that goes only as far as the
 hook, the same way as Inductor does (view to reshape, fake tensors, dead code, locality), so that what is seen is
 what the later compile sees. Only where Inductor will change strides that the backward then reads (convolutions
-in channels-last) is the forward also lowered, without generating code.
+in channels-last, kernels of products) is the forward also lowered, without generating code.
 
 Nothing is compiled, cached or run. A region that this pass missed costs its kernel, never rightness.
 """
@@ -31,9 +31,9 @@ from torch._inductor.utils import shape_env_from_inputs
 from torch._inductor.virtualized import V
 
 from cudal1_compile.graph_key import copy_graph
-from cudal1_compile.layouts import is_channels_last
+from cudal1_compile.layouts import LAYOUT_SETTINGS, is_channels_last
 from cudal1_compile.plan import Phase
-from cudal1_compile.splice import HOOK, Observe, UserPass
+from cudal1_compile.splice import HOOK, Observe, Splice, UserPass
 from cudal1_fx_passes.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -54,13 +54,19 @@ class _Seen(Exception):
 
 
 def collect(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], patches: Mapping[str, Any], previous: UserPass
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    patches: Mapping[str, Any],
+    previous: UserPass,
+    products: bool = False,
+    splice: Splice | None = None,
 ) -> list[SeenGraph]:
     """Returns what the hook sees, in the order of Inductor's calls: inference, or forward and backward.
 
-    patches: Inductor's config for this compile. `gm` is left as it is.
+    patches: Inductor's config for this compile. `gm` is left as it is. products: they may begin regions.
+    splice: what the compile will put into the forward, so that the backward is seen as it will be.
     """
-    compiler = _InnerCompiler(previous)
+    compiler = _InnerCompiler(previous, products, splice)
     off = {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True}
     with functorch_config.patch(off):
         inner: Any = compiler  # gives no OutputCode, which only the caches that are off would need
@@ -73,30 +79,34 @@ def collect(
 class _InnerCompiler:
     """Stands where compile_fx_inner stands, and only looks."""
 
-    def __init__(self, previous: UserPass) -> None:
-        self.previous = previous
+    def __init__(self, previous: UserPass, products: bool, splice: Splice | None) -> None:
+        self.previous, self.products, self.splice = previous, products, splice
         self.seen: list[SeenGraph] = []
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
         is_inference = bool(settings.get("is_inference", False))
         is_backward = bool(settings.get("is_backward", False))
         phase: Phase = "inference" if is_inference else "backward" if is_backward else "forward"
-        needs_strides = phase == "forward" and GraphLowering.decide_layout_opt(gm, is_inference=False)
+        is_moved = self.splice is not None or GraphLowering.decide_layout_opt(gm, is_inference=False)
+        needs_strides = phase == "forward" and is_moved
 
         def see(graph: fx.Graph, found: Partition) -> None:
-            is_moved = is_channels_last(graph) and not inductor_config.force_layout_optimization
-            self.seen.append(SeenGraph(phase, found, graph.python_code("self").src.strip(), is_moved))
+            is_last = is_channels_last(graph) and not inductor_config.force_layout_optimization
+            self.seen.append(SeenGraph(phase, found, graph.python_code("self").src.strip(), is_last))
             if graph is gm.graph and not needs_strides:
                 raise _Seen
+            if phase == "forward" and self.splice is not None:
+                self.splice(graph)
 
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
             view_to_reshape(gm)  # type: ignore[no-untyped-call]
             fake_mode = inductor.fake_tensor_prop(gm, example_inputs)
             inductor._recursive_record_original_output_strides(gm)
             with V.set_fake_mode(fake_mode), suppress(_Seen):
-                with inductor_config.patch({HOOK: Observe(self.previous, see)}):
+                settings_kept = {name: getattr(inductor_config, name) for name in LAYOUT_SETTINGS}
+                with inductor_config.patch(settings_kept | {HOOK: Observe(self.previous, see, self.products)}):
                     inductor._recursive_post_grad_passes(gm, is_inference=is_inference)
-                _report_strides(gm, example_inputs, settings.get("graph_id"))
+                    _report_strides(gm, example_inputs, settings.get("graph_id"))
         return _not_to_be_called
 
 

@@ -131,8 +131,7 @@ def explain_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: O
         return GraphExplanation(GraphPlanned(()), "host", why_plain=why_plain or "")
     place = Place(device, detect_target(device))
     pipeline = Pipeline(Job(gm, example_inputs, settings, place), SESSION)
-    graphs = pipeline.collect()
-    plan = pipeline.plan_for(graphs)
+    graphs, plan = pipeline.survey()
     stored = pipeline.stored()
     if stored is not None and stored.chosen("all") == plan.chosen("all"):
         plan = replace(plan, choice=stored.choice, ratio=stored.ratio)

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, fx, nn
 
 import cudal1_fx_passes
+from cudal1_fx_passes.precision import convolutions_may_use_tf32, products_may_use_tf32
 
-KEY_VERSION = 3  # 2: aten among the variants; 3: regions by aten
+KEY_VERSION = 4  # 2: aten among the variants; 3: regions by aten; 4: products
 _SOURCES = (
     "collect.py",
     "layouts.py",
@@ -32,10 +33,13 @@ _SOURCES = (
 )
 
 
-def graph_key(gm: fx.GraphModule, example_inputs: Sequence[Any], inductor: Mapping[str, Any]) -> str:
+def graph_key(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], inductor: Mapping[str, Any], products: bool = False
+) -> str:
     """sha256 over the graph's code, its constants' shapes, its inputs, and the settings that change it.
 
-    inductor: the user's Inductor options (callables by their qualified names).
+    inductor: the user's Inductor options (callables by their qualified names). products: whether they may begin
+    regions, whose texts then say what torch's flags allow.
     """
     document = {
         "version": KEY_VERSION,
@@ -46,6 +50,7 @@ def graph_key(gm: fx.GraphModule, example_inputs: Sequence[Any], inductor: Mappi
         "inputs": [_describe(x) for x in example_inputs],
         "grad": torch.is_grad_enabled(),
         "autocast": [torch.is_autocast_enabled(d) for d in ("cpu", "cuda")],
+        "products": [convolutions_may_use_tf32(), products_may_use_tf32()] if products else None,
         "inductor": sorted((k, getattr(v, "__qualname__", None) or repr(v)) for k, v in inductor.items()),
     }
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -15,10 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._inductor import config as inductor_config
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
+LAYOUT_SETTINGS = ("layout_optimization", "force_layout_optimization")  # Inductor's, which a splice may change
 CONVOLUTION = torch.ops.aten.convolution.default
 
 
@@ -42,6 +44,20 @@ def is_channels_last(graph: fx.Graph) -> bool:
         return False
     module = graph.owning_module
     return module is not None and GraphLowering.decide_layout_opt(module, is_inference=_is_inference(graph))
+
+
+def keep_decision(graph: fx.Graph, was_channels_last: bool) -> None:
+    """Inductor decides by the convolutions that it finds, and kernels may have taken some of them away.
+
+    Sets Inductor's config for the rest of this compile, whose config_patches hold both names and so undo it.
+    """
+    has_convolutions = any(n.target is CONVOLUTION for n in graph.nodes)
+    if not has_convolutions or is_channels_last(graph) == was_channels_last:
+        return
+    if was_channels_last:
+        inductor_config.force_layout_optimization = True
+    else:
+        inductor_config.layout_optimization = False
 
 
 def assume(graph: fx.Graph) -> dict[fx.Node, Any]:

@@ -58,22 +58,31 @@ _SCHEMA = "fused(str entry_id, Tensor[] ins, SymInt[] sizes) -> Tensor[]"
 _library = torch.library.Library("cudal1", "DEF")  # type: ignore[no-untyped-call]
 _library.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
 FUSED = torch.ops.cudal1.fused.default
-_shapes: dict[str, fx.GraphModule] = {}  # entry id -> the region's own nodes
+_calls: dict[str, FusedCall] = {}  # entry id -> its use in a graph, of which all have the same shapes
 
 
 def remember_shapes(call: FusedCall) -> None:
     """Lets fake tensors run through the operation; only the process that splices needs it."""
-    _shapes[call.entry_id] = call.subgraph
+    _calls[call.entry_id] = call
 
 
 @torch.library.register_fake("cudal1::fused", lib=_library)  # type: ignore[untyped-decorator]
 def _fused_fake(entry_id: str, ins: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
-    return list(_shapes[entry_id](*ins, *sizes))
+    """The results as the kernel lays them out: Inductor reads their order in memory again after the pass."""
+    call = _calls[entry_id]
+    made = call.subgraph(*ins, *sizes)
+    return [_as_written(x, value) for x, value in zip(made, call.outputs, strict=True)]
+
+
+def _as_written(x: Tensor, value: Tensor) -> Tensor:
+    if x.shape != value.shape or not all(isinstance(s, int) for s in (*value.shape, *value.stride())):
+        return x
+    return torch.empty_strided(value.shape, value.stride(), dtype=x.dtype, device=x.device)
 
 
 def _fused_eager(entry_id: str, ins: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
     """Only a graph that is run without being lowered (a repro script, constant folding) comes here."""
-    return list(_shapes[entry_id](*ins, *sizes))
+    return list(_calls[entry_id].subgraph(*ins, *sizes))
 
 
 _library.impl("fused", _fused_eager, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
@@ -196,11 +205,12 @@ def _pointer(x: Any) -> str:
 
 def _lower_fused(entry_id: str, ins: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
     call: FusedCall = V.graph.current_node.meta[META]
-    for at, (x, value) in enumerate(zip(ins, call.inputs, strict=True)):
+    for at, (x, value) in enumerate(zip(ins, call.inputs, strict=False)):
         if has_other_layout(x, value):
             log.info("entry %s: in%d has another layout here, the region is left to Inductor", entry_id[:12], at)
             return list(lowering.process_subgraph_nodes(call.subgraph, [*ins, *sizes]))
-    inputs = [_realize(x, value) for x, value in zip(ins, call.inputs, strict=True)]
+    # what follows the inputs only the region's own nodes take
+    inputs = [_realize(x, value) for x, value in zip(ins, call.inputs, strict=False)]
     kernel = KernelCall(call, inputs, call.outputs[0].device)
     for value in call.outputs:
         kernel.outputs_.append(OutputBuffer(ir.FallbackKernel.tensor_to_layout(value), kernel))

@@ -48,6 +48,7 @@ class Options:
     cache_dir: Path | None = None  # None: CUDAL1_CACHE_DIR or the user's cache directory
     shadow: float = 0.0  # share of the calls whose kernels are compared with what they stand for (shadow.py)
     numerics: Numerics = "f32_split"  # the widest label that a kernel may carry, in the order of `Numerics`
+    products: bool = False  # whether convolutions and matrix products may become kernels, with what follows them
     inductor: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -97,6 +98,10 @@ def _checked(name: str, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise InvalidOption(f"option shadow={value!r}: expected the share of calls to check, from 0 to 1")
         return float(value)
+    if name == "products":
+        if not isinstance(value, bool):
+            raise InvalidOption(f"option products={value!r}: expected True or False")
+        return value
     if name == "cache_dir":
         if value is not None and not isinstance(value, str | Path):
             raise InvalidOption(f"option cache_dir={value!r}: expected a path")

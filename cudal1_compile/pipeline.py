@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import time
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -34,6 +35,7 @@ from cudal1_compile.choice import (
 )
 from cudal1_compile.collect import SeenGraph, collect
 from cudal1_compile.graph_key import copy_graph, graph_key
+from cudal1_compile.layouts import LAYOUT_SETTINGS
 from cudal1_compile.options import Options
 from cudal1_compile.plan import GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.planner import Place, Planner
@@ -42,7 +44,7 @@ from cudal1_compile.session import Session
 from cudal1_compile.shadow import Shadow
 from cudal1_compile.splice import HOOK, Splice, UserPass
 from cudal1_compile.summary import GRAPHS, SOURCES, dump, report, timed
-from cudal1_compile.survey import survey
+from cudal1_compile.survey import survey, survey_anchors
 
 log = logging.getLogger(__name__)
 
@@ -65,21 +67,49 @@ class Pipeline:
     def __init__(self, job: Job, session: Session) -> None:
         self.job, self.session = job, session
         self.planner = Planner(session, job.options, job.place)
-        self.key = graph_key(job.gm, job.example_inputs, job.options.inductor)
+        self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, job.options.products)
         self.previous = _user_pass(job.options)
 
     def plan(self) -> GraphPlanned:
         """The regions with the cache's answers: from the stored plan where there is one, else collected."""
         stored = self.stored()
-        if stored is not None:
-            return with_regions(stored, self.planner.look_up_all(stored.regions))
-        return self.plan_for(self.collect())
+        if stored is None:
+            return self.survey()[1]
+        plan = with_regions(stored, self.planner.look_up_all(stored.regions))
+        return plan if plan.chosen("all") == stored.chosen("all") else self.settle(plan)
 
-    def collect(self) -> list[SeenGraph]:
-        """Every graph at the hook, as the compile will see it."""
-        job = self.job
+    def survey(self) -> tuple[list[SeenGraph], GraphPlanned]:
+        """The graphs and their plan, both as they are with the cache's kernels in place."""
+        graphs = self.collect()
+        plan = self.plan_for(graphs)
+        if self._moves_layouts(plan):
+            graphs = self.collect(plan)
+            plan = self.plan_for(graphs)
+        return graphs, plan
+
+    def settle(self, plan: GraphPlanned) -> GraphPlanned:
+        """The plan for the graphs as they are with its kernels in place; what it has decided stays."""
+        if not self._moves_layouts(plan):
+            return plan
+        known = {r.fingerprint: r for r in plan.regions}
+        settled = self.plan_for(self.collect(plan))
+        return replace(settled, regions=tuple(known.get(r.fingerprint, r) for r in settled.regions))
+
+    def _moves_layouts(self, plan: GraphPlanned) -> bool:
+        """Whether the backward may read what its forward with kernels lays out otherwise than Inductor would.
+
+        Inductor saves for it the copies that convolutions needed; a kernel reads weights and inputs as they are.
+        """
+        chosen = plan.chosen("all")
+        phases = {r.phase for r in plan.regions if r.fingerprint in chosen or r.phase == "backward"}
+        return self.job.options.products and phases == {"forward", "backward"}
+
+    def collect(self, plan: GraphPlanned | None = None) -> list[SeenGraph]:
+        """Every graph at the hook, as the compile will see it; the backward as after a forward with a plan."""
+        job, options = self.job, self.job.options
+        splice = self._splice(plan, "all", None) if plan is not None else None
         with timed("collect"):
-            graphs = collect(job.gm, job.example_inputs, job.options.inductor, self.previous)
+            graphs = collect(job.gm, job.example_inputs, options.inductor, self.previous, options.products, splice)
         for graph in graphs:
             dump(GRAPHS, f"{graph.phase} graph at the hook", graph.code)
         return graphs
@@ -88,7 +118,8 @@ class Pipeline:
         """Looks up the regions of collected graphs."""
         seen, refused = survey(graphs, self.job.place.device)
         is_channels_last = any(g.is_channels_last for g in graphs)
-        return GraphPlanned(self.planner.look_up_all(seen), tuple(refused), is_channels_last)
+        regions = self.planner.look_up_all(seen)
+        return GraphPlanned(regions, tuple(refused), is_channels_last, survey_anchors(graphs))
 
     def with_inputs(self, example_inputs: Sequence[Any]) -> Pipeline:
         """The same graph and key, to be compiled again on a later call's inputs."""
@@ -97,8 +128,14 @@ class Pipeline:
         return other
 
     def synthesize(self, plan: GraphPlanned) -> GraphPlanned:
+        end = time.monotonic() + self.job.options.budget_s
         with timed("synthesis"):
-            return with_regions(plan, self.planner.synthesize(plan.regions))
+            plan = with_regions(plan, self.planner.synthesize(plan.regions))
+            settled = self.settle(plan)
+            if settled is plan:
+                return plan
+            left_s = max(0.0, end - time.monotonic())
+            return with_regions(settled, self.planner.synthesize(settled.regions, left_s))
 
     def finish(self, plan: GraphPlanned) -> Compiled:
         """Compiles with the plan's kernels, stores the plan, and says what was done."""
@@ -122,10 +159,9 @@ class Pipeline:
         """One variant; but for aten's through Inductor, with its own caches."""
         if choice == "aten":
             return run_by_aten(self.job.gm)
-        kernels = self.planner.kernels(plan.kernels(choice), plan)
-        kernels = {f: replace(k, is_checked=is_checked) for f, k in kernels.items()}
-        splice = Splice(self.previous, kernels, self._by_aten(plan, choice))
-        patches = {**self.job.options.inductor, HOOK: splice}
+        splice = self._splice(plan, choice, self.previous, is_checked)
+        layouts = {name: getattr(inductor_config, name) for name in LAYOUT_SETTINGS}
+        patches = {**layouts, **self.job.options.inductor, HOOK: splice}
         if choice == "layouts":
             patches["layout_optimization"] = False
         if is_checked:
@@ -138,6 +174,13 @@ class Pipeline:
             )
         log.debug("variant %s: %d regions in %d places", choice, len(plan.chosen(choice)), len(splice.replaced))
         return cast(Compiled, compiled)
+
+    def _splice(
+        self, plan: GraphPlanned, choice: PlanChoice, previous: UserPass, is_checked: bool = False
+    ) -> Splice:
+        kernels = self.planner.kernels(plan.kernels(choice), plan)
+        kernels = {f: replace(k, is_checked=is_checked) for f, k in kernels.items()}
+        return Splice(previous, kernels, self._by_aten(plan, choice), self.job.options.products)
 
     def _by_aten(self, plan: GraphPlanned, choice: PlanChoice) -> Set[str]:
         """Fingerprints. Deterministic algorithms are Inductor's: aten refuses some operations then."""

@@ -48,6 +48,14 @@ class SeenRegion:
 
 
 @dataclass(frozen=True, slots=True)
+class AnchorSeen:
+    """Fingerprints of the two ways to cut around products: with what follows them, or each by itself."""
+
+    whole: tuple[str, ...]
+    apart: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedNode:
     """A node that no region takes, and why."""
 
@@ -72,6 +80,7 @@ class PlannedRegion:
     reason: str  # why there is no kernel; empty for hit and new
     entry_id: str = ""  # ATEN where aten runs it
     speedup: float | None = None  # of the region alone over the best permitted plan; of aten over Inductor
+    saved: float = 0.0  # by one call of it: microseconds on a GPU, declared cost on the host target
 
     @property
     def has_kernel(self) -> bool:
@@ -90,6 +99,7 @@ class GraphPlanned:
     regions: tuple[PlannedRegion, ...]
     refused: tuple[RefusedNode, ...] = ()
     is_channels_last: bool = False  # by Inductor's own choice, in some graph
+    anchors: tuple[AnchorSeen, ...] = ()
     choice: PlanChoice = "deciding"
     ratio: float | None = None
 
@@ -103,7 +113,20 @@ class GraphPlanned:
         if choice in KERNEL_FREE:
             return {}
         kept = (r for r in self.regions if r.is_replaced and not (choice == "some" and r.is_fusible))
-        return {r.fingerprint: r.entry_id for r in kept}
+        lost = self.lost()
+        return {r.fingerprint: r.entry_id for r in kept if r.fingerprint not in lost}
+
+    def lost(self) -> set[str]:
+        """Regions that are only in those cuts around products which save less than the other."""
+        saved = {r.fingerprint: r.saved for r in self.regions if r.is_replaced}
+        taken: set[str] = set()
+        lost: set[str] = set()
+        for anchor in self.anchors:
+            whole, apart = (sum(saved.get(f, 0.0) for f in side) for side in (anchor.whole, anchor.apart))
+            sides = (anchor.whole, anchor.apart) if whole > apart else (anchor.apart, anchor.whole)
+            taken |= set(sides[0])
+            lost |= set(sides[1])
+        return lost - taken
 
     def kernels(self, choice: PlanChoice) -> dict[str, str]:
         """fingerprint -> entry id of the kernels that run under a choice."""
@@ -120,6 +143,7 @@ def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
         "regions": [asdict(r) for r in plan.regions],
         "refused": [asdict(n) for n in plan.refused],
         "is_channels_last": plan.is_channels_last,
+        "anchors": [[a.whole, a.apart] for a in plan.anchors],
     }
     return GraphPlan(graph_key, target, json.dumps(decisions), json.dumps(table), plan.choice, plan.ratio)
 
@@ -129,7 +153,8 @@ def from_row(row: GraphPlan) -> GraphPlanned:
     table = json.loads(row.regions_json)
     regions = tuple(PlannedRegion(**r) for r in table["regions"])
     refused = tuple(RefusedNode(**n) for n in table["refused"])
-    return GraphPlanned(regions, refused, bool(table["is_channels_last"]), row.choice, row.ratio)
+    anchors = tuple(AnchorSeen(tuple(whole), tuple(apart)) for whole, apart in table["anchors"])
+    return GraphPlanned(regions, refused, bool(table["is_channels_last"]), anchors, row.choice, row.ratio)
 
 
 def with_regions(plan: GraphPlanned, regions: Iterable[PlannedRegion]) -> GraphPlanned:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from cudal1_cache.store import Store
 from cudal1_compile import registry
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError, CandidateError
-from cudal1_compile.fallback import is_atens, measured
+from cudal1_compile.fallback import is_atens, measured, saved
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import stored_name
 from cudal1_compile.judge.judge import Judge
@@ -77,7 +78,7 @@ class Planner:
             )
         if not registry.is_loadable(entry, seen.text, self.place.device):
             return self._missed(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
-        return _planned(seen, "hit", "", entry.entry_id, entry.speedup)
+        return _planned(seen, "hit", "", entry.entry_id, entry.speedup, saved(entry))
 
     def _without_kernel(self, seen: SeenRegion | PlannedRegion, entry: Entry) -> PlannedRegion:
         """A no win: Inductor's region, or aten's."""
@@ -89,7 +90,8 @@ class Planner:
             return self._missed(seen, f"no win, but aten and inductor were not compared here: {why}")
         timing = measured(entry)
         if timing is not None and is_atens(timing) and seen.has_library:
-            return _planned(seen, "aten", entry.reason, ATEN, timing.speedup)
+            saved_us = (timing.inductor_us or 0.0) - timing.aten_us
+            return _planned(seen, "aten", entry.reason, ATEN, timing.speedup, saved_us)
         return _planned(seen, "no win", entry.reason, speedup=entry.speedup)
 
     @cached_property
@@ -134,7 +136,7 @@ class Planner:
                     log.warning("a miss could not be recorded: %s", error)
                     return
 
-    def synthesize(self, regions: Sequence[PlannedRegion]) -> tuple[PlannedRegion, ...]:
+    def synthesize(self, regions: Sequence[PlannedRegion], limit_s: float = math.inf) -> tuple[PlannedRegion, ...]:
         """Answers for the missed ones, most valuable first, as long as the budgets allow.
 
         Kernels that were proven under other versions go to the judge again; for the rest the generator is asked.
@@ -143,7 +145,7 @@ class Planner:
         if not missed:
             return tuple(regions)
         budget = self.session.budget(self.options.process_budget_s)
-        granted_s = budget.take(self.options.budget_s)
+        granted_s = budget.take(min(self.options.budget_s, limit_s))
         if granted_s <= 0:
             return self._all_missed(regions, "the time budget for synthesis ended")
         start = time.monotonic()
@@ -219,7 +221,7 @@ class Planner:
             case Won(entry) if not registry.is_loadable(entry, region.text, self.place.device):
                 return self._missed(region, f"kernel {entry.entry_id[:12]} cannot be loaded")
             case Won(entry):
-                return _planned(region, "new", "", entry.entry_id, entry.speedup)
+                return _planned(region, "new", "", entry.entry_id, entry.speedup, saved(entry))
             case NoWin(entry):
                 return self._without_kernel(region, entry)
             case Unfinished(reason):
@@ -239,6 +241,7 @@ def _planned(
     reason: str,
     entry_id: str = "",
     speedup: float | None = None,
+    saves: float = 0.0,
 ) -> PlannedRegion:
     return PlannedRegion(
         fingerprint=seen.fingerprint,
@@ -253,4 +256,5 @@ def _planned(
         reason=reason,
         entry_id=entry_id,
         speedup=speedup,
+        saved=saves,
     )

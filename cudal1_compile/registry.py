@@ -9,7 +9,8 @@ ends, because generated modules keep them.
 
 The first call of each kernel in a process is compared with its region (call_check.py), and in the graphs of
 `load_checked` every call is. A kernel that gave a wrong result is quarantined in the cache, and from then on its
-region runs with aten in every graph of this process.
+region runs with aten in every graph of this process. A kernel that uses TF32 runs with aten, too, for as long as
+torch's flags no longer allow TF32: graphs are not compiled again for that.
 
 This module decides nothing about which kernel a region gets.
 """
@@ -41,6 +42,7 @@ from cudal1_compile.runtime.launcher import load as load_kernel
 from cudal1_compile.runtime.target import detect_target
 from cudal1_compile.synthesis.records import stored_binary
 from cudal1_fx_passes.canonical import fingerprint
+from cudal1_fx_passes.precision import convolutions_may_use_tf32, products_may_use_tf32
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_fx_passes.to_aten import to_aten
@@ -214,6 +216,8 @@ def _start(
 def _guarded(entry_id: str, program: Program, launch: KernelFunction, device: torch.device) -> KernelFunction:
     """The kernel, or its region where a launch is refused. The first call is compared with the region."""
     reference = load_reference(program, device)
+    if any(op.fn == "dot_tf32" for op in program.ops):
+        launch = while_tf32_is_allowed(launch, reference)
     call = _with_fallback(launch, reference)
     compare = checked(launch, reference, program, device, partial(refute, entry_id, program))
 
@@ -226,6 +230,21 @@ def _guarded(entry_id: str, program: Program, launch: KernelFunction, device: to
         return compare(*args)
 
     _switches[call](first)
+    return call
+
+
+def while_tf32_is_allowed(launch: KernelFunction, reference: KernelFunction) -> KernelFunction:
+    """Runs the reference where a flag that allowed TF32 when the kernel was loaded no longer does."""
+
+    def flags() -> tuple[bool, bool]:
+        return convolutions_may_use_tf32(), products_may_use_tf32()
+
+    loaded_under = flags()
+
+    def call(*args: Any) -> None:
+        taken_back = any(then and not now for then, now in zip(loaded_under, flags(), strict=True))
+        (reference if taken_back else launch)(*args)
+
     return call
 
 

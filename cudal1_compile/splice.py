@@ -2,7 +2,8 @@
 
     %a = exp(%x); %b = add(%a, 1)   ->   %f = cudal1::fused("<entry>", [%x]); %b = %f[0]
 
-Regions that aten runs faster than Inductor get aten's operators instead (library.py).
+Regions that aten runs faster than Inductor get aten's operators instead (library.py). Where products may begin
+regions, the decisions also say which of an anchor's two cuts is taken (anchors.py).
 
 Two passes share the hook, so that both see one and the same graph: Observe only looks (the collecting pass of
 plan-then-compile), Splice replaces. A user's own pass at the hook runs first, as part of either.
@@ -27,11 +28,12 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.pattern_matcher import stable_topological_sort
 
 from cudal1_compile.graph_key import code_version
-from cudal1_compile.layouts import assumed_layouts
+from cudal1_compile.layouts import assumed_layouts, is_channels_last, keep_decision
 from cudal1_compile.library import run_by_library
 from cudal1_compile.lowering import FUSED, META, FusedCall, remember_shapes
 from cudal1_compile.plan import ATEN, Kernel
 from cudal1_compile.sizes import scratch_specs
+from cudal1_fx_passes.anchors import cut, partition_with_products
 from cudal1_fx_passes.partition import Partition, Region, partition
 
 HOOK = "post_grad_custom_pre_pass"
@@ -44,14 +46,16 @@ UserPass = Callable[[fx.Graph], None] | None
 class Observe(CustomGraphPass):
     """Hands every graph's partition to `see` and changes nothing."""
 
-    def __init__(self, previous: UserPass, see: Callable[[fx.Graph, Partition], None]) -> None:
-        self.previous, self.see = previous, see
+    def __init__(
+        self, previous: UserPass, see: Callable[[fx.Graph, Partition], None], products: bool = False
+    ) -> None:
+        self.previous, self.see, self.products = previous, see, products
 
     def __call__(self, graph: fx.Graph) -> None:
         if self.previous is not None:
             self.previous(graph)
         with assumed_layouts(graph):
-            self.see(graph, partition(graph))
+            self.see(graph, partition_with_products(graph) if self.products else partition(graph))
 
     def uuid(self) -> None:
         """No caching: a cached graph would not be looked at."""
@@ -62,9 +66,13 @@ class Splice(CustomGraphPass):
     """Puts the kernels of one plan into the graphs of one compile, and aten into the regions of `by_aten`."""
 
     def __init__(
-        self, previous: UserPass, kernels: Mapping[str, Kernel], by_aten: Collection[str] = frozenset()
+        self,
+        previous: UserPass,
+        kernels: Mapping[str, Kernel],
+        by_aten: Collection[str] = frozenset(),
+        products: bool = False,
     ) -> None:
-        self.previous = previous
+        self.previous, self.products = previous, products
         self.kernels = dict(kernels)  # by fingerprint
         self.by_aten = frozenset(by_aten)  # fingerprints
         self.replaced: list[str] = []  # fingerprints, one a use
@@ -75,13 +83,17 @@ class Splice(CustomGraphPass):
             self.previous(graph)
         if not (self.kernels or self.by_aten) or inductor_config.cpp_wrapper:
             return
+        was_channels_last = is_channels_last(graph)
         with assumed_layouts(graph):
             self._splice(graph)
+        keep_decision(graph, was_channels_last)
         stable_topological_sort(graph)  # the matchers that run next need a sorted graph
 
     def _splice(self, graph: fx.Graph) -> None:
         moved: dict[fx.Node, fx.Node] = {}
-        for region in partition(graph).regions:
+        chosen = self.kernels.keys() | self.by_aten
+        regions = cut(partition_with_products(graph), chosen) if self.products else partition(graph).regions
+        for region in regions:
             kernel = self.kernels.get(region.fingerprint)
             if region.fingerprint in self.by_aten:
                 for node in region.nodes:
@@ -95,10 +107,10 @@ class Splice(CustomGraphPass):
 
     def uuid(self) -> tuple[Any, ...] | None:
         if self.previous is None:
-            return ("cudal1", code_version(), self._digest)
+            return ("cudal1", code_version(), self._digest, self.products)
         theirs = self.previous.uuid() if isinstance(self.previous, CustomGraphPass) else None
         # a user's pass without a uuid cannot be cached, so neither can the two together
-        return ("cudal1", code_version(), self._digest, theirs) if theirs else None
+        return ("cudal1", code_version(), self._digest, self.products, theirs) if theirs else None
 
 
 def decisions_digest(kernels: Mapping[str, Kernel], by_aten: Iterable[str] = ()) -> str:
@@ -111,7 +123,7 @@ def decisions_digest(kernels: Mapping[str, Kernel], by_aten: Iterable[str] = ())
 def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, fx.Node]:
     """Returns what stands in place of each output."""
     moved: dict[fx.Node, fx.Node] = {}
-    sizes = _size_operands(region)
+    unread, sizes = _other_operands(region)
     call = FusedCall(
         entry_id=kernel.entry_id,
         text=kernel.text,
@@ -119,12 +131,12 @@ def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, f
         symbols=region.symbols,
         inputs=tuple(node.meta["val"] for node in region.inputs),
         outputs=tuple(node.meta["val"] for node in region.outputs),
-        subgraph=extract(region, sizes),
+        subgraph=extract(region, [*unread, *sizes]),
         is_checked=kernel.is_checked,
     )
     remember_shapes(call)
     with graph.inserting_after(region.nodes[-1]):
-        fused = graph.call_function(FUSED, (kernel.entry_id, list(region.inputs), sizes))
+        fused = graph.call_function(FUSED, (kernel.entry_id, [*region.inputs, *unread], sizes))
     fused.meta["val"] = list(call.outputs)
     fused.meta[META] = call
     after = fused
@@ -141,11 +153,11 @@ def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, f
     return moved
 
 
-def extract(region: Region, sizes: list[fx.Node]) -> fx.GraphModule:
-    """The region's own nodes as a module over its inputs, followed by `sizes`; returns a tuple of its outputs."""
+def extract(region: Region, others: list[fx.Node]) -> fx.GraphModule:
+    """The region's own nodes as a module over its inputs, followed by `others`; returns a tuple of its outputs."""
     graph = fx.Graph()
-    known = {node: graph.placeholder(f"x{i}") for i, node in enumerate([*region.inputs, *sizes])}
-    for node, copied in zip([*region.inputs, *sizes], list(known.values()), strict=True):
+    known = {node: graph.placeholder(f"x{i}") for i, node in enumerate([*region.inputs, *others])}
+    for node, copied in zip([*region.inputs, *others], list(known.values()), strict=True):
         copied.meta |= {k: v for k, v in node.meta.items() if k in ("val", "tensor_meta")}
     for node in region.nodes:
         known[node] = graph.node_copy(node, known.__getitem__)
@@ -153,8 +165,13 @@ def extract(region: Region, sizes: list[fx.Node]) -> fx.GraphModule:
     return fx.GraphModule(torch.nn.Module(), graph)
 
 
-def _size_operands(region: Region) -> list[fx.Node]:
-    """Symbolic numbers that the region's nodes take as arguments (an expand's sizes, for instance)."""
+def _other_operands(region: Region) -> tuple[list[fx.Node], list[fx.Node]]:
+    """Arguments of the region's nodes that are no inputs of its program.
+
+    Tensors whose values are not read (the weight, where a convolution's backward gives the weight's gradient), and
+    symbolic numbers (an expand's sizes, for instance).
+    """
     inside = set(region.nodes) | set(region.inputs)
     found = dict.fromkeys(a for n in region.nodes for a in n.all_input_nodes if a not in inside)
-    return list(found)
+    unread = [n for n in found if isinstance(n.meta["val"], torch.Tensor)]
+    return unread, [n for n in found if n not in unread]

@@ -13,12 +13,16 @@ from torch import fx
 
 from cudal1_compile.collect import SeenGraph
 from cudal1_compile.library import library_operator
-from cudal1_compile.plan import RefusedNode, SeenRegion
+from cudal1_compile.plan import AnchorSeen, RefusedNode, SeenRegion
+from cudal1_fx_passes.anchors import free_regions
 from cudal1_fx_passes.border import is_view
+from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.partition import Region
+from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
 BYTES_PER_US = 2e6  # of a large GPU; only ranks regions by what they may save
+PRODUCTS_PER_US = 5e7  # multiplications of a library's convolution in float32, likewise
 
 
 def survey(graphs: Iterable[SeenGraph], device: torch.device) -> tuple[list[SeenRegion], list[RefusedNode]]:
@@ -26,7 +30,8 @@ def survey(graphs: Iterable[SeenGraph], device: torch.device) -> tuple[list[Seen
     seen: dict[str, SeenRegion] = {}
     refused: list[RefusedNode] = []
     for graph in graphs:
-        for region in graph.partition.regions:
+        apart = [r for anchor in graph.partition.anchors for r in anchor.apart]
+        for region in (*graph.partition.regions, *apart):
             found = region.outputs[0].meta["val"].device
             if found != device:
                 refused += [_refused(n, f"on {found}; kernels are made for {device}") for n in region.nodes]
@@ -35,6 +40,19 @@ def survey(graphs: Iterable[SeenGraph], device: torch.device) -> tuple[list[Seen
         nodes = {n.name: n for n in graph.partition.graph.nodes}
         refused += [_refused(nodes[name], why) for name, why in graph.partition.refused.items() if name in nodes]
     return list(seen.values()), refused
+
+
+def survey_anchors(graphs: Iterable[SeenGraph]) -> tuple[AnchorSeen, ...]:
+    """Each distinct anchor once; one without a choice for a region that elsewhere is cut in one way only."""
+    found: dict[AnchorSeen, None] = {}
+    free: set[str] = set()
+    for graph in graphs:
+        free |= {r.fingerprint for r in free_regions(graph.partition)}
+        for anchor in graph.partition.anchors:
+            sides = (tuple(r.fingerprint for r in side) for side in (anchor.whole, anchor.apart))
+            found[AnchorSeen(*sides)] = None
+    bound = {f for anchor in found for f in (*anchor.whole, *anchor.apart)}
+    return (*found, *(AnchorSeen((f,), (f,)) for f in sorted(free & bound)))
 
 
 def fuses_with_neighbours(region: Region) -> bool:
@@ -60,8 +78,14 @@ def _add(known: SeenRegion | None, region: Region, graph: SeenGraph) -> SeenRegi
         phase=phase,
         is_fusible=is_fusible,
         has_library=has_library,
-        value_us=count * region.bytes_moved / BYTES_PER_US,
+        value_us=count * max(region.bytes_moved / BYTES_PER_US, multiplications(region.program) / PRODUCTS_PER_US),
     )
+
+
+def multiplications(program: Program) -> int:
+    """Of its sums of products, at the example's sizes."""
+    dots = [op for op in program.ops if OPS[op.fn].kind is Kind.DOT]
+    return sum(program.size((*op.axes, *op.over)) for op in dots)
 
 
 def _refused(node: fx.Node, why: str) -> RefusedNode:

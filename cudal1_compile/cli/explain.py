@@ -15,14 +15,17 @@ from cudal1_compile.plan import PlannedRegion
 Name = Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="a function giving (callable, inputs)")]
 Target = Annotated[str, typer.Option(help="auto, host or cuda; auto takes host for CPU tensors")]
 
+Products = Annotated[bool, typer.Option("--products", help="products may become kernels, as with the option")]
+
 
 def explain(
     workload: Name,
     target: Target = "auto",
+    products: Products = False,
     dot: Annotated[Path | None, typer.Option(help="write the drawing for graphviz here")] = None,
 ) -> None:
     """Prints each region, its decision and why, and every operator that stays outside."""
-    found = _explain(workload, target)
+    found = _explain(workload, target, products)
     print(found)
     if dot is not None:
         dot.write_text(found.dot() + "\n", encoding="utf-8")
@@ -31,10 +34,11 @@ def explain(
 def plan(
     workload: Name,
     target: Target = "auto",
+    products: Products = False,
     text: Annotated[bool, typer.Option("--text", help="print each region's text")] = False,
 ) -> None:
     """Prints what would be compiled: every distinct region, the most valuable first."""
-    found = _explain(workload, target)
+    found = _explain(workload, target, products)
     for graph in found.graphs:
         if graph.why_plain:
             print(f"plain inductor: {graph.why_plain}")
@@ -53,7 +57,8 @@ def distinct_regions(found: Explanation) -> list[PlannedRegion]:
     return sorted(regions.values(), key=lambda r: -r.value_us)
 
 
-def _explain(name: str, target: str) -> Explanation:
+def _explain(name: str, target: str, products: bool) -> Explanation:
     loaded = load_workload(name)
     wanted = loaded.default_target if target == "auto" else target
-    return explain_call(loaded.fn, *loaded.args, options={"target": wanted}, **loaded.kwargs)
+    options = {"target": wanted, "products": products}
+    return explain_call(loaded.fn, *loaded.args, options=options, **loaded.kwargs)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.precision import convolutions_in_f32
 from cudal1_fx_passes.products import match_convolution, run_convolution
 from cudal1_fx_passes.program import FLOAT_DTYPES, Index, Input, Literal, Op, Operand, Output, Program, Ref
 
@@ -158,13 +159,9 @@ def _convolution(p: Program, op: Op, values: Mapping[str, Tensor], extent: Mappi
     operands = [values[x.name] for x in op.operands if isinstance(x, Ref)]
     if not all(x.is_floating_point() for x in operands):
         return None
-    allowed = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
+    with convolutions_in_f32():
         made: Tensor = run_convolution(sized, op, found, (operands[0], operands[1]))
         return made
-    finally:
-        torch.backends.cudnn.allow_tf32 = allowed
 
 
 def _dot(

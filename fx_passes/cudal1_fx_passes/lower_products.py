@@ -7,10 +7,9 @@ Float32 products become `dot_tf32` where torch's own flags allow TF32 to the lib
 
 from __future__ import annotations
 
-import torch
-
 from cudal1_fx_passes.draft import Access, DraftRef, Place, Value, window_atom
 from cudal1_fx_passes.lowering import Call, Result, extent, lowers
+from cudal1_fx_passes.precision import convolutions_may_use_tf32, products_may_use_tf32
 from cudal1_fx_passes.program import FLOAT_DTYPES
 from cudal1_fx_passes.unify import (
     Atom,
@@ -75,8 +74,7 @@ def _matrix(c: Call, a: Value, b: Value) -> Value:
         unify(left, right)
     dims = (*batch, a.dims[-2], b.dims[-1])
     assert isinstance(b.source, str)
-    allowed = torch.backends.cuda.matmul.allow_tf32
-    return _product(c, a, (), DraftRef(b.source), dims, _atoms(a.dims[-1]), allowed)
+    return _product(c, a, (), DraftRef(b.source), dims, _atoms(a.dims[-1]), products_may_use_tf32())
 
 
 @lowers("aten.convolution.default", role="product", weight=2)
@@ -121,7 +119,7 @@ def _convolve(c: Call, x: Value, w: Value, transposed: bool, made: list[Extent])
     dims = (x.dims[0], (*leaves(group), *leaves(channels)), *outs)
     over = _atoms(taken, *windows)
     assert isinstance(w.source, str)
-    return _product(c, x, access, DraftRef(w.source), dims, over, torch.backends.cudnn.allow_tf32)
+    return _product(c, x, access, DraftRef(w.source), dims, over, convolutions_may_use_tf32())
 
 
 def _correlate(c: Call, x: Value, grad: Value, shape: list[Extent]) -> Value:
@@ -136,7 +134,7 @@ def _correlate(c: Call, x: Value, grad: Value, shape: list[Extent]) -> Value:
     dims = ((*leaves(group), *leaves(outer)), inner, *windows)
     over = _atoms(grad.dims[0], *grad.dims[2:])
     assert isinstance(grad.source, str)
-    return _product(c, x, access, DraftRef(grad.source), dims, over, torch.backends.cudnn.allow_tf32)
+    return _product(c, x, access, DraftRef(grad.source), dims, over, convolutions_may_use_tf32())
 
 
 def _size(dim: Dim) -> int:

@@ -55,6 +55,14 @@ class Region:
     imported: ImportedRegion  # before it was put in canonical form
 
 
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """Two ways to cut the same nodes around products: with what follows them, or each by itself (anchors.py)."""
+
+    whole: tuple[Region, ...]
+    apart: tuple[Region, ...]
+
+
 @dataclass(frozen=True)
 class Partition:
     """Regions in an executable order: splice them last to first, or map what was replaced."""
@@ -62,6 +70,7 @@ class Partition:
     graph: fx.Graph
     regions: tuple[Region, ...]
     refused: dict[str, str] = field(default_factory=dict)  # call_function node outside -> reason
+    anchors: tuple[Anchor, ...] = ()  # where `regions` could be cut in another way too
 
     def by_value(self) -> list[Region]:
         """Regions, the one that moves most bytes first."""
@@ -74,11 +83,14 @@ def partition(graph: fx.Graph, config: PartitionConfig | None = None) -> Partiti
     regions = cutter.run()
     taken = {n for r in regions for n in r.nodes}
     refused = {n.name: cutter.reason(n) for n in graph.nodes if n.op == "call_function" and n not in taken}
-    return Partition(graph, _in_order(graph, regions), refused)
+    return Partition(graph, in_order(graph, regions), refused)
 
 
-def _in_order(graph: fx.Graph, regions: list[Region]) -> tuple[Region, ...]:
-    """Regions so that each comes after those whose results it needs, directly or through nodes between."""
+def in_order(graph: fx.Graph, regions: Sequence[Region]) -> tuple[Region, ...]:
+    """Regions so that each comes after those whose results it needs, directly or through nodes between.
+
+    Raises networkx.NetworkXUnfeasible where two need each other.
+    """
     drawn = region_graph(Partition(graph, tuple(regions)))
     names = {f"region {at}": region for at, region in enumerate(regions)}
     position = {name: at for at, name in enumerate(drawn)}

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.precision import products_may_use_tf32
 from cudal1_fx_passes.program import Index, Op, Program, Ref, operand_axes
 
 MAX_SPATIAL = 3
@@ -83,7 +84,7 @@ def library_convolution(program: Program, op: Op) -> Convolution | None:
     """The convolution that torch should run for a `dot`: also of size 1, where only convolutions may use TF32."""
     if not contracts(program, op):
         return match_convolution(program, op)
-    if op.fn != "dot_tf32" or torch.backends.cuda.matmul.allow_tf32:
+    if op.fn != "dot_tf32" or products_may_use_tf32():
         return None
     a, b = (x for x in op.operands if isinstance(x, Ref))
     held, other = program.value_axes[a.name], program.value_axes[b.name]

@@ -23,6 +23,7 @@ def test_own_options_and_inductors() -> None:
     generator = Writes()
     given = {"on_miss": "fallback", "budget-s": 3, "cache_dir": "/x", "generator": generator, "max_fusion_size": 8}
     options = parse_options(None, given)
+    assert not options.products and parse_options(None, {"products": True}).products
     assert (options.on_miss, options.budget_s, options.cache_dir) == ("fallback", 3.0, Path("/x"))
     assert options.generator is generator
     assert dict(options.inductor) == {"max_fusion_size": 8}
@@ -43,6 +44,7 @@ def test_a_mode_becomes_its_options() -> None:
         ({"budget_s": True}, "seconds"),
         ({"shadow": 1.5}, "from 0 to 1"),
         ({"shadow": True}, "from 0 to 1"),
+        ({"products": 1}, "True or False"),
         ({"numerics": "fast"}, "exact, reassociates, f32_split, assumes_finite"),
         ({"generator": 3}, "propose"),
         ({"cache_dir": 3}, "path"),

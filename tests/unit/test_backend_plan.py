@@ -15,6 +15,7 @@ from cudal1_compile.candidate import Candidate
 from cudal1_compile.graph_key import copy_graph, graph_key
 from cudal1_compile.plan import (
     ATEN,
+    AnchorSeen,
     GraphPlanned,
     Kernel,
     PlannedRegion,
@@ -26,6 +27,7 @@ from cudal1_compile.plan import (
 from cudal1_compile.session import Totals
 from cudal1_compile.splice import decisions_digest
 from cudal1_compile.summary import region_line, summary_line, total_line
+from cudal1_fx_passes.precision import convolutions_in_f32
 
 
 def region(name: str, outcome: Any = "hit", is_fusible: bool = False) -> PlannedRegion:
@@ -76,6 +78,25 @@ def test_regions_by_aten_are_chosen_as_kernels_are() -> None:
     assert plan.kernels("all") == {"a": "entry a"} and plan.chosen("none") == {}
     changed = with_regions(replace(plan, choice="all", ratio=1.3), [PLAN.regions[0], region("b", "no win")])
     assert changed.choice == "deciding"
+
+
+def test_of_two_cuts_the_one_that_saves_more_is_taken() -> None:
+    whole, conv, chain, other = (
+        replace(region(n), saved=s) for n, s in zip("wcoe", (5.0, 3.0, 1.0, 9.0), strict=True)
+    )
+    plan = GraphPlanned((whole, conv, chain, other), anchors=(AnchorSeen(("w",), ("c", "o")),))
+    assert plan.chosen("all").keys() == {"w", "e"}
+    assert with_regions(plan, (replace(whole, saved=4.0), conv, chain, other)).chosen("all").keys() == {
+        "c",
+        "o",
+        "e",
+    }
+    missed = replace(region("w", "missed"), saved=5.0)
+    assert with_regions(plan, (missed, conv, chain)).chosen("all").keys() == {"c", "o"}
+    # what is cut in one way only, somewhere, stays
+    free = replace(plan, anchors=(*plan.anchors, AnchorSeen(("o",), ("o",))))
+    assert free.chosen("all").keys() == {"w", "o", "e"}
+    assert from_row(to_row(free, "key", "target")) == free
 
 
 def test_other_kernels_make_the_choice_anew() -> None:
@@ -160,10 +181,14 @@ def test_graph_key() -> None:
         graph_key(trace(2.0), [x.half()], {}),
         graph_key(trace(2.0), [x.clone().requires_grad_()], {}),
         graph_key(trace(2.0), [x], {"epilogue_fusion": True}),
+        graph_key(trace(2.0), [x], {}, products=True),
     ]
+    with convolutions_in_f32():
+        assert key == graph_key(trace(2.0), [x], {})
+        others.append(graph_key(trace(2.0), [x], {}, products=True))
     with torch.no_grad():
         others.append(graph_key(trace(2.0), [x], {}))
-    assert len({key, *others}) == 7
+    assert len({key, *others}) == 9
 
 
 def test_a_copy_shares_tensors_and_nothing_else() -> None:

@@ -1,0 +1,260 @@
+"""options={"products": True}: products begin regions, in one of two cuts, and nothing but speed changes.
+
+Every region is spliced with a kernel that runs it with aten, as in test_backend_semantics.py; which cut saves more
+is set by the test. Kernels that teachers write, from partition to call, are at the end.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from backend_reference import Calls, every_region  # noqa: F401  a fixture
+from torch import Tensor, fx, nn
+from torch._inductor import config as inductor_config
+from trials import new_process
+
+from cudal1_compile import layouts, pipeline, planner, registry
+from cudal1_compile.plan import GraphPlanned, PlannedRegion, SeenRegion
+from cudal1_compile.splice import Splice
+from cudal1_trainer.teacher_generator import TeacherGenerator
+
+pytestmark = pytest.mark.host
+
+Savings = Callable[[PlannedRegion], float]
+SAVINGS: dict[str, Savings] = {
+    "whole": lambda region: region.ops**2,
+    "apart": lambda region: region.ops**0.5,
+    "mixed": lambda region: int(hashlib.sha256(region.text.encode()).hexdigest(), 16) % 97,
+}
+
+
+class Block(nn.Module):
+    """A residual block with a depthwise convolution and a shortcut, whose norms meet in one sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.deep = nn.Conv2d(4, 8, 1, bias=False), nn.Conv2d(8, 8, 3, 2, 1, groups=8, bias=False)
+        self.narrow, self.short = nn.Conv2d(8, 6, 1), nn.Conv2d(4, 6, 1, 2, bias=False)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(c) for c in (8, 8, 6, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu6(self.norms[0](self.wide(x)))
+        y = F.silu(self.norms[1](self.deep(y)))
+        return F.relu(self.norms[2](self.narrow(y)) + self.norms[3](self.short(x)))
+
+
+class Up(nn.Module):
+    """Pooling, a transposed convolution, a join, a softmax over channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(4, 6, 3, 1, 1), nn.ConvTranspose2d(6, 4, 2, 2)
+        self.join = nn.Conv2d(10, 3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.gelu(self.down(x))
+        return torch.softmax(self.join(torch.cat([y, self.up(F.max_pool2d(y, 2))], 1)), 1)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+        y = torch.softmax(q @ k.transpose(-1, -2) * 0.25, -1) @ v
+        return x + F.gelu(self.out(y))
+
+
+def images() -> Tensor:
+    return torch.randn(2, 4, 16, 16)
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+    "block": (Block, images),
+    "up": (Up, images),
+    "attention": (Attention, lambda: torch.randn(2, 12, 16)),
+    "conv1d": (lambda: nn.Sequential(nn.Conv1d(4, 6, 3, dilation=2), nn.GELU()), lambda: torch.randn(2, 4, 40)),
+    "conv3d": (
+        lambda: nn.Sequential(nn.Conv3d(2, 4, 3, 2, 1), nn.InstanceNorm3d(4), nn.ReLU()),
+        lambda: torch.randn(2, 2, 8, 8, 8),
+    ),
+}
+
+
+@pytest.fixture
+def saves(every_region: Calls, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Calls]:  # noqa: F811
+    def choose(name: str) -> Calls:
+        find = planner.Planner.look_up
+
+        def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
+            found = find(self, seen)
+            object.__setattr__(found, "saved", SAVINGS[name](found))
+            return found
+
+        monkeypatch.setattr(planner.Planner, "look_up", look_up)
+        return every_region
+
+    return choose
+
+
+def compile_(module: Any, dynamic: bool | None = None, **options: Any) -> Any:
+    given = {"target": "host", "products": True} | options
+    return torch.compile(module, backend="cudal1", options=given, dynamic=dynamic)
+
+
+def check(module: nn.Module, x: Tensor, train: bool, autocast: bool = False, **options: Any) -> None:
+    """Outputs, gradients and buffers equal eager's."""
+    module = module.train(train)
+    twin = copy.deepcopy(module)
+    run, tolerance = compile_(twin, **options), 2e-2 if autocast else 1e-4
+    for _ in range(2):
+        with torch.set_grad_enabled(train), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            got, expected = run(x), module(x)
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+    if train:
+        got.float().square().sum().backward()
+        expected.float().square().sum().backward()
+        expect = [p.grad for p in module.parameters()]
+        # on one scale: the gradient of a bias before a norm is nothing but rounding
+        bound = tolerance * max(float(g.abs().max()) for g in expect)
+        torch.testing.assert_close([p.grad for p in twin.parameters()], expect, rtol=tolerance, atol=bound)
+    for p, q in zip(twin.buffers(), module.buffers(), strict=True):
+        torch.testing.assert_close(p, q, rtol=tolerance, atol=tolerance)
+
+
+def has_product(region: PlannedRegion) -> bool:
+    return " = dot" in region.text
+
+
+QUICK = (("whole", "conv1d", True), ("mixed", "up", True), ("apart", "attention", False))
+
+
+@pytest.mark.parametrize(
+    ("cut", "name", "train"),
+    [
+        pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow])
+        for case in itertools.product(SAVINGS, MODELS, (False, True))
+    ],
+)
+def test_equals_eager(cut: str, name: str, train: bool, saves: Callable[[str], Calls]) -> None:
+    calls = saves(cut)
+    make, inputs = MODELS[name]
+    check(make(), inputs(), train)
+    plan = calls.plans[0]
+    products = [r for r in plan.regions if has_product(r) and r.fingerprint in plan.chosen("all")]
+    assert products and {f"reference{r.fingerprint[:40]}" for r in products} <= set(calls.ran)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])
+def test_autocast(train: bool, saves: Callable[[str], Calls]) -> None:
+    calls = saves("mixed")
+    check(Block(), images(), train, autocast=True)
+    assert any("bf16" in r.text and has_product(r) for r in calls.plans[0].regions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])
+def test_channels_last(train: bool, saves: Callable[[str], Calls]) -> None:
+    calls = saves("whole")
+    module = Block().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    check(module, images().to(memory_format=torch.channels_last), train)
+    chosen = calls.plans[0].chosen("all")
+    assert chosen and set(chosen.values()) == set(calls.ran), "a region was given back"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["attention", "block"])
+def test_sizes_that_change(name: str, saves: Callable[[str], Calls]) -> None:
+    saves("mixed")
+    module = MODELS[name][0]().eval()
+    fast = compile_(module, dynamic=True)
+    for rows in (2, 5, 3):
+        x = torch.cat([MODELS[name][1]() for _ in range(rows)])
+        torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_convolution_in_another_layout_keeps_inductors_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels take convolutions out of the graph, and Inductor decides by what is left of them."""
+    graph = fx.symbolic_trace(lambda x, w: torch.ops.aten.convolution(x, w)).graph
+    next(n for n in graph.nodes if n.op == "call_function").target = layouts.CONVOLUTION
+    kept = {name: getattr(inductor_config, name) for name in layouts.LAYOUT_SETTINGS}
+    cases = ((False, True, (True, True)), (True, False, (False, False)), (True, True, (True, False)))
+    for now, before, expected in cases:
+        monkeypatch.setattr(layouts, "is_channels_last", lambda graph, now=now: now)
+        with inductor_config.patch({"layout_optimization": True, "force_layout_optimization": False}):
+            layouts.keep_decision(graph, before)
+            assert tuple(getattr(inductor_config, name) for name in layouts.LAYOUT_SETTINGS) == expected
+    assert kept == {name: getattr(inductor_config, name) for name in layouts.LAYOUT_SETTINGS}
+
+
+def test_a_kernel_with_tf32_runs_only_while_the_flags_allow_it() -> None:
+    ran: list[str] = []
+    allowed = torch.backends.cudnn.allow_tf32
+    try:
+        torch.backends.cudnn.allow_tf32 = True
+        call = registry.while_tf32_is_allowed(lambda *_: ran.append("kernel"), lambda *_: ran.append("aten"))
+        call()
+        torch.backends.cudnn.allow_tf32 = False
+        call()
+        torch.backends.cudnn.allow_tf32 = True
+        call()
+    finally:
+        torch.backends.cudnn.allow_tf32 = allowed
+    assert ran == ["kernel", "aten", "kernel"]
+
+
+def test_the_option_is_part_of_what_caches_know() -> None:
+    assert Splice(None, {}).uuid() != Splice(None, {}, products=True).uuid()
+
+
+# kernels that teachers write
+
+
+class Chain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.out = nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm(self.conv(x)))
+        return F.gelu(self.out(y.mean((2, 3))))
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    new_process(monkeypatch)
+    monkeypatch.setattr(registry, "_loaded", {})
+    with inductor_config.patch(force_disable_caches=True):
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("last", [False, True], ids=["contiguous", "channels last"])
+def test_from_partition_to_call(train: bool, last: bool, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[GraphPlanned] = []
+    monkeypatch.setattr(pipeline, "report", lambda plan, kind: plans.append(plan))
+    x, module = torch.randn(4, 3, 12, 12), Chain()
+    if last:
+        x, module = x.to(memory_format=torch.channels_last), module.to(memory_format=torch.channels_last)
+    check(module, x, train, generator=TeacherGenerator(), budget_s=150.0, process_budget_s=1e6)
+    (plan,) = plans
+    won = [r for r in plan.regions if r.has_kernel and r.fingerprint not in plan.lost()]
+    assert any(has_product(r) for r in won), "no product runs by a kernel"
+    assert len({a for a in plan.anchors if set(a.whole) != set(a.apart)}) >= 2
+    for region in won:
+        assert region.saved > 0, "never slower, by region"
+    for anchor in plan.anchors:
+        sides = [sum(r.saved for r in won if r.fingerprint in side) for side in (anchor.whole, anchor.apart)]
+        assert min(sides) == 0 or set(anchor.whole) & set(anchor.apart), "both cuts of an anchor are in use"

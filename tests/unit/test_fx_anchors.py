@@ -1,0 +1,129 @@
+"""Two cuts around products: what each holds, and which is taken; torch's TF32 flags decide what a region says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import networkx
+import pytest
+import torch
+from torch import Tensor, fx
+from torch.nn import functional as F
+
+from cudal1_fx_passes import anchors
+from cudal1_fx_passes.anchors import cut, free_regions, only_whole, partition_with_products
+from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
+from cudal1_fx_passes.partition import Partition, Region, partition
+from cudal1_fx_passes.precision import convolutions_in_f32, convolutions_may_use_tf32, products_may_use_tf32
+from cudal1_fx_passes.text import print_program
+
+
+def graph_of(fn: Callable[..., Tensor], *shapes: tuple[int, ...], train: bool = False) -> list[fx.Graph]:
+    inputs = tuple(torch.randn(s, requires_grad=train) for s in shapes)
+    return [g.gm.graph for g in capture_graphs(fn, inputs, train=train)]
+
+
+def names(regions: Sequence[Region]) -> list[list[str]]:
+    return [[str(n.target).split(".")[-2] for n in r.nodes] for r in regions]
+
+
+def every_fingerprint(found: Partition) -> set[str]:
+    return {r.fingerprint for a in found.anchors for r in (*a.whole, *a.apart)}
+
+
+def block(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
+    """Two products whose chains meet, and a softmax that no product touches."""
+    y = F.relu(F.conv2d(x, v, None, 1, 1) * 2)
+    z = torch.sigmoid(F.conv2d(y, w) + x)
+    return torch.softmax(z.sum((2, 3)).sin(), 1)
+
+
+SHAPES = ((2, 3, 8, 8), (6, 3, 3, 3), (3, 6, 1, 1))
+
+
+@pytest.fixture
+def found() -> Partition:
+    (graph,) = graph_of(block, *SHAPES)
+    return partition_with_products(graph)
+
+
+def test_whole_has_the_chain_and_apart_is_what_there_is_without_products(found: Partition) -> None:
+    first, second = found.anchors
+    assert names(first.whole) == [["convolution", "mul", "relu"]]
+    assert names(first.apart) == [["convolution"], ["mul", "relu"]]
+    assert names(second.whole)[0][:3] == ["convolution", "add", "sigmoid"]
+    assert names(second.apart)[0] == ["convolution"]
+    plain = {r.fingerprint for r in partition(found.graph).regions}
+    apart = {r.fingerprint for a in found.anchors for r in a.apart}
+    assert plain <= apart | {r.fingerprint for r in free_regions(found)}
+
+
+def test_what_is_chosen_decides_the_cut(found: Partition) -> None:
+    first, second = found.anchors
+    everything = every_fingerprint(found)
+    assert cut(found, everything) == [*first.whole, *second.whole]
+    assert cut(found, everything - only_whole(first)) == [*first.apart, *second.whole]
+    assert cut(found, {first.apart[1].fingerprint}) == [first.apart[1]]
+    assert cut(found, set()) == []
+
+
+def test_regions_that_cannot_be_ordered_are_cut_apart(found: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, calls = anchors.in_order, []
+
+    def first_fails(graph: fx.Graph, regions: list[Region]) -> tuple[Region, ...]:
+        calls.append(regions)
+        if len(calls) == 1:
+            raise networkx.NetworkXUnfeasible
+        return order(graph, regions)
+
+    monkeypatch.setattr(anchors, "in_order", first_fails)
+    assert cut(found, every_fingerprint(found)) == [r for a in found.anchors for r in a.apart]
+
+
+def test_a_product_with_nothing_behind_it_needs_no_choice() -> None:
+    (graph,) = graph_of(lambda x, w: F.conv2d(x, w), (2, 3, 8, 8), (6, 3, 3, 3))
+    found = partition_with_products(graph)
+    assert not found.anchors and len(found.regions) == len(cut(found, {found.regions[0].fingerprint})) == 1
+
+
+def test_gradients_of_input_and_weight_are_one_product() -> None:
+    backward = graph_of(lambda x, w: F.relu(F.conv2d(torch.sin(x), w)), (2, 3, 8, 8), (6, 3, 3, 3), train=True)[1]
+    found = partition_with_products(backward)
+    (anchor,) = found.anchors
+    alone = next(r for r in anchor.apart if " = dot" in print_program(r.program))
+    assert [n.name.split("_")[0] for n in alone.nodes] == ["convolution", "getitem", "getitem"]
+    assert print_program(alone.program).count(" = dot") == 2
+
+
+@pytest.fixture
+def flags() -> Iterator[Any]:
+    cudnn: Any = torch.backends.cudnn
+    kept = (cudnn.conv, cudnn.rnn, torch.backends.cuda.matmul)
+    before = [flag.fp32_precision for flag in kept]
+    yield cudnn
+    for flag, value in zip(kept, before, strict=True):
+        flag.fp32_precision = value
+
+
+def test_flags_are_read_however_they_were_set(flags: Any) -> None:
+    (graph,) = graph_of(block, *SHAPES)
+    take_for_cuda(graph)
+
+    def says() -> set[str]:
+        texts = [print_program(r.program) for r in partition_with_products(graph).regions]
+        return {word for text in texts for word in ("dot(", "dot_tf32(") if f" = {word}" in text}
+
+    torch.backends.cudnn.allow_tf32 = True
+    assert convolutions_may_use_tf32() and says() == {"dot_tf32("}
+    with convolutions_in_f32():
+        assert not convolutions_may_use_tf32()
+    assert convolutions_may_use_tf32() and torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    assert says() == {"dot("}
+    flags.conv.fp32_precision = "tf32"  # allow_tf32 cannot be read now
+    assert says() == {"dot_tf32("}
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert products_may_use_tf32()
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    assert not products_may_use_tf32()
