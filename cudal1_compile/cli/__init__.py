@@ -72,7 +72,7 @@ def run(command: EntryPoint, arguments: Sequence[str]) -> int:
         _app(loaded)(list(arguments), prog_name=f"cudal1 {command.name}")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except (BundleError, CacheError, OptionError) as error:
+    except (BundleError, CacheError, OptionError, OSError) as error:
         print(f"cudal1 {command.name}: {error}", file=sys.stderr)
         return 1
     return 0

@@ -107,6 +107,14 @@ def test_export_and_import_without_a_judge(
         assert other.find_entry("f1", "target1") is None
 
 
+@pytest.mark.parametrize("command", ["import", "export"])
+def test_a_file_that_cannot_be_opened_is_one_sentence(
+    command: str, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["cache", command, str(tmp_path / "nowhere" / "b")]) == 1
+    assert "No such file" in capsys.readouterr().err
+
+
 def test_import_of_something_else_is_one_sentence(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
