@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import prod
 
 import torch
 from torch import Tensor
@@ -46,16 +47,18 @@ class BufferSpec:
     strides: tuple[int, ...] | None = None
 
     @property
+    def steps(self) -> tuple[int, ...]:
+        """Strides, those of dense memory too."""
+        if self.strides is not None:
+            return self.strides
+        return tuple(prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
+
+    @property
     def span_bytes(self) -> int:
         """Bytes from the first element to the end of the last."""
         if 0 in self.shape:
             return 0
-        if self.strides is None:
-            count = 1
-            for n in self.shape:
-                count *= n
-        else:
-            count = 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        count = 1 + sum((n - 1) * s for n, s in zip(self.shape, self.steps, strict=True))
         return count * self.dtype.itemsize
 
 
@@ -103,7 +106,12 @@ class Arena:
         self._lead, self._tail = lead, tail
         self._offsets, total = _place(self.specs, lead, tail)
         self._bytes = canaries(total, device) if within is None else within[:total]
-        self.views = [self._view(s, o) for s, o in zip(self.specs, self._offsets, strict=True)]
+
+    @cached_property
+    def views(self) -> list[Tensor]:
+        """The buffers as tensors. One torch operation each: a trial makes some dozens."""
+        typed = {dtype: self._bytes.view(dtype) for dtype in {s.dtype for s in self.specs}}
+        return [_view(typed[s.dtype], s, o) for s, o in zip(self.specs, self._offsets, strict=True)]
 
     @property
     def size_bytes(self) -> int:
@@ -151,17 +159,15 @@ class Arena:
     def _span(self, spec: BufferSpec, offset: int) -> Tensor:
         return self._bytes[offset : offset + spec.span_bytes]
 
-    def _view(self, spec: BufferSpec, offset: int) -> Tensor:
-        flat = self._span(spec, offset).view(spec.dtype)
-        if spec.strides is None or 0 in spec.shape:
-            return flat.view(spec.shape)
-        return flat.as_strided(spec.shape, spec.strides, flat.storage_offset())
-
     @cached_property
     def _guards(self) -> tuple[Tensor, Tensor]:
         """Byte positions of all canaries, and what lies there: made once for arenas of the same small specs."""
         make = _guards if self.size_bytes <= REMEMBERED_BYTES else _guards.__wrapped__
         return make(self.specs, self.device, self._guard_gaps, self._lead, self._tail)
+
+
+def _view(typed: Tensor, spec: BufferSpec, offset: int) -> Tensor:
+    return typed.as_strided(spec.shape, spec.steps, typed.storage_offset() + offset // spec.dtype.itemsize)
 
 
 @lru_cache(maxsize=256)
@@ -190,14 +196,9 @@ def _gaps(spec: BufferSpec) -> Tensor:
     return (first + torch.arange(size)).flatten()
 
 
-def invalid_bools(outputs: Sequence[Tensor]) -> Tensor:
-    """A bool scalar on the device: whether a bool output holds a byte that is neither 0 nor 1."""
-    device = outputs[0].device
-    found = torch.zeros((), dtype=torch.bool, device=device)
-    for x in outputs:
-        if x.dtype == torch.bool:
-            found = found | (x.view(torch.uint8) > 1).any()
-    return found
+def invalid_bools(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """Bool scalars on the device, one a bool output: whether it holds a byte that is neither 0 nor 1."""
+    return [(x.view(torch.uint8) > 1).any() for x in outputs if x.dtype == torch.bool]
 
 
 def neighbours(

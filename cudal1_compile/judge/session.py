@@ -137,6 +137,7 @@ class DeviceSession:
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
         self._rng = random.Random()
         self._moat: Moat | None = None
+        self._intact_last: _Region | None = None  # found so when the last candidate was done
         self._seals: list[Seal] = []  # of the cases that only candidates of this request have
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # seconds by step, since the session began
         self.short_of_room = False  # the last request was put off for what others hold of the device's memory
@@ -189,7 +190,7 @@ class DeviceSession:
     def _region(self, program: Program, seed: int) -> _Region | Deferred | Rejected:
         key = (print_program(program), seed)
         found = self._regions.get(key)
-        if isinstance(found, _Region) and not self._intact(found):
+        if isinstance(found, _Region) and found is not self._intact_last and not self._intact(found):
             found = None  # a candidate of another region was here
         if found is None:
             room = self._room()
@@ -218,7 +219,9 @@ class DeviceSession:
     def _untouched(self, region: _Region) -> bool:
         """Whether a candidate that is done wrote nowhere but into its buffers, as far as the judge can see."""
         seals, self._seals = self._seals, []
-        return self.moat.leave() and all(seal.intact for seal in seals) and self._intact(region)
+        found = self.moat.leave() and all(seal.intact for seal in seals) and self._intact(region)
+        self._intact_last = region if found else None
+        return found
 
     def _evict(self) -> None:
         def held_bytes() -> int:
@@ -295,6 +298,7 @@ class DeviceSession:
                 raise
             return Rejected("build", f"the kernel cannot be loaded: {error}")
         runner = KernelRunner(program, kernel, self.clock, self.limits.verify_s)
+        self._intact_last = None
         try:
             with self._counted("trial"):
                 exam = region.exam.of(entrant.candidate)

@@ -216,7 +216,7 @@ class Seen:
     """What a launch left behind."""
 
     case: Case
-    flags: Tensor  # one a kind of damage, on the device, unread
+    flags: Tensor  # of damage, in the order of _DAMAGE, the last kind once a bool output; on the device, unread
     outputs: Sequence[Tensor]
 
     @property
@@ -225,8 +225,8 @@ class Seen:
 
     def damage(self) -> str | None:
         """Read after every launch: a candidate that writes where it may not is not launched again."""
-        found = [reason for changed, reason in zip(self.flags.tolist(), _DAMAGE, strict=True) if changed]
-        return f"{found[0]} (inputs: {self.case.name})" if found else None
+        found = [i for i, changed in enumerate(self.flags.tolist()) if changed]
+        return f"{_DAMAGE[min(found[0], 2)]} (inputs: {self.case.name})" if found else None
 
 
 _DAMAGE = (
@@ -239,7 +239,7 @@ _DAMAGE = (
 def look(case: Case, buffers: BufferSet, held_elements: int) -> Seen:
     """Results of less than so many elements are copied: the memory may serve a launch before they are compared."""
     damage = buffers.written.damaged(), buffers.inputs.differs_from_image(case.image)
-    flags = torch.stack([*damage, invalid_bools(buffers.outputs)])
+    flags = torch.stack([*damage, *invalid_bools(buffers.outputs)])
     held = sum(x.numel() for x in buffers.outputs) < held_elements and case.expected is not None
     return Seen(case, flags, [x.clone() for x in buffers.outputs] if held else buffers.outputs)
 
