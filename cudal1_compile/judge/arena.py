@@ -154,7 +154,8 @@ class Arena:
 
     def _part(self, image: Arena) -> Tensor:
         """The bytes of an image less the guards that are missing here."""
-        return image._bytes[0 if self._lead else GUARD :][: self._bytes.numel()]
+        start, size = 0 if self._lead else GUARD, self._bytes.numel()
+        return image._bytes if size == image._bytes.numel() else image._bytes.narrow(0, start, size)
 
     def _span(self, spec: BufferSpec, offset: int) -> Tensor:
         return self._bytes[offset : offset + spec.span_bytes]

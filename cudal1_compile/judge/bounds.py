@@ -267,13 +267,12 @@ def _move(value: Tensor, error: Tensor, sign: float) -> Tensor:
 
 
 def _distance(a: Tensor, b: Tensor) -> Tensor:
-    """|a - b| in float64; 0 where both are the same non-finite value. A new tensor."""
+    """|a - b| in float64; 0 where both are the same infinity, NaN where either is. A new tensor."""
     if a.dtype == torch.bool:
         return (a ^ b).double()
     if not a.is_floating_point():
         return (a - b).abs().double()
-    same = (a == b).logical_or_(a.isnan().logical_and_(b.isnan()))
-    return (a - b).abs_().masked_fill_(same, 0.0)
+    return (a - b).abs_().masked_fill_(a == b, 0.0)
 
 
 # reductions and scans: (trace, op, values, name of the operand, its value, its error) -> error of the result

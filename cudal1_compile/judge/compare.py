@@ -173,12 +173,10 @@ def _same_special(got: Tensor, expected: Expected) -> Tensor:
     """True where the reference or the oracle is not finite and the candidate is like either."""
     assert expected.other is not None
     wide, native, want = got.double(), expected.other.double(), expected.want.to(got.dtype).double()
-    same = torch.zeros_like(got, dtype=torch.bool)
-    for one, other in ((native, want), (want, native)):
-        same |= ~one.isfinite() & ((wide == one) | (wide.isnan() & one.isnan()))
-        close = (wide - one).abs() <= SPECIAL_RTOL * one.abs()
-        same |= one.isfinite() & ~other.isfinite() & close
-    return same
+    special = (native.isfinite() & want.isfinite()).logical_not_()
+    # the same where that is not finite, close where only the other one is not
+    first, second = (torch.isclose(wide, x, SPECIAL_RTOL, 0.0, equal_nan=True) for x in (native, want))
+    return first.logical_or_(second).logical_and_(special)
 
 
 def _differs(got: Tensor, expected: Expected) -> Tensor:

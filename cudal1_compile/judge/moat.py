@@ -47,7 +47,7 @@ class Moat:
             self._own[owner] = _allocate(size, MARGIN, self._device)
             return self._own[owner][1]
         berth = self._free.pop()
-        taken = self._water[berth * PITCH :][:size]
+        taken = self._water.narrow(0, berth * PITCH, size)
         self._berths[owner] = berth, taken
         return taken
 
@@ -76,7 +76,7 @@ def _allocate(size: int, margin: int, device: torch.device) -> tuple[Tensor, Ten
     """(all of it, what lies between the margins)."""
     whole = canaries(size + 2 * margin + HUGE_PAGE, device)
     first = margin + -(whole.data_ptr() + margin + GUARD) % HUGE_PAGE
-    return whole, whole[first : first + size]
+    return whole, whole.narrow(0, first, size)
 
 
 def _refill(memory: Tensor) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import ctypes
 import math
 import operator
 import re
@@ -102,7 +103,7 @@ def _fold(tree: ast.expr, found: set[float]) -> float:
 
 
 def _single(value: float) -> float:
-    return float(torch.tensor(float(value), dtype=torch.float32))
+    return ctypes.c_float(value).value
 
 
 def on_numbers(program: Program, item: Input, x: Tensor, numbers: Sequence[float]) -> Tensor:
