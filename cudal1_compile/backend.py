@@ -56,11 +56,23 @@ def cudal1(
 
 
 def compile_plain(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options) -> Compiled:
-    """Inductor in the user's mode and with the user's options, as if there were no cudal1."""
+    """Inductor in the user's mode and with the user's options, as if there were no cudal1.
+
+    Eager where Inductor has no compiler.
+    """
     from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.exc import InductorError, InvalidCxxCompiler
+
+    from cudal1_compile.aten import run_by_aten
 
     patches = dict(settings.inductor) or None
-    compiled: Any = compile_fx(copy_graph(gm), list(example_inputs), config_patches=patches)
+    try:
+        compiled: Any = compile_fx(copy_graph(gm), list(example_inputs), config_patches=patches)
+    except InductorError as error:
+        if not isinstance(error.inner_exception, InvalidCxxCompiler):
+            raise
+        say("eager: inductor finds no C++ compiler here; install g++, or set CXX")
+        return run_by_aten(gm)
     return cast(Compiled, compiled)
 
 

@@ -275,6 +275,13 @@ def test_no_compiler(
     assert "no kernels can be written: no c++ compiler found: install g++, or set CXX" in caplog.text
 
 
+def test_no_compiler_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """Then Inductor compiles nothing for a CPU either."""
+    with torch._inductor.config.patch({"cpp.cxx": (None, "no-such-compiler")}):
+        check(compile_(OneReply(), on_miss="fallback"))
+    assert "cudal1: eager: inductor finds no C++ compiler" in capsys.readouterr().err
+
+
 def test_no_nvrtc(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
