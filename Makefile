@@ -20,4 +20,4 @@ lint: setup
 # tokenizer, corpus and stage 1 of the bundled model; a killed run goes on. `cudal1 train --steps scores` measures anew
 retrain: setup
 	@.venv/bin/cudal1 train --steps tokenizer --fresh
-	@.venv/bin/cudal1 train --steps sft
+	@.venv/bin/cudal1 train --steps corpus,sft

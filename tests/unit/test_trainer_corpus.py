@@ -29,7 +29,7 @@ from cudal1_trainer.scored import (
     write_scored,
 )
 from cudal1_trainer.tasks import structure
-from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
+from cudal1_trainer.tokenizer import codec_of, load_tokenizer, save_tokenizer, train_tokenizer
 from cudal1_trainer.variants import (
     canonical_key,
     make_task,
@@ -169,6 +169,18 @@ def test_a_chunk_depends_on_its_number_only(data: Path) -> None:
     assert [b.tokens.tolist() for b in first] == [b.tokens.tolist() for b in again]
     assert [b.tokens.tolist() for b in first] != [b.tokens.tolist() for b in other]
     assert sum(int(b.spans[:, 1].sum()) for b in first) >= 0.8 * RECIPE.data.chunk_tokens
+
+
+def test_replies_to_one_program_are_never_in_one_batch(data: Path) -> None:
+    recipe = replace(RECIPE, data=replace(RECIPE.data, variants_per_task=4, chunk_tokens=32000))
+    decode = codec_of(load_tokenizer(data / "tokenizer")).decode
+    seen: Counter[str] = Counter()
+    for batch in CorpusMaker(recipe, data)(0):
+        rows = zip(batch.tokens, batch.spans, strict=True)
+        programs = [find_region(decode(row[: spans[0]].tolist())) for row, spans in rows]
+        assert len(set(programs)) == len(programs)
+        seen.update(programs)
+    assert max(seen.values()) > 1  # the chunk holds several all the same
 
 
 def test_with_scores_at_least_thirty_percent_are_contrastive(book: ScoreBook) -> None:

@@ -7,6 +7,7 @@
     heldout    evaluation programs, written first and never trained on; kept where the file exists
     tokenizer  on a sample of the corpus; kept where it exists
     scores     measures variants on the GPU; skipped without one, existing scores stay in use
+    corpus     what stage 1 reads, into OUT/chunks, as much as the recipe says; goes on where it was interrupted
     sft        stage 1, into OUT/model
     self_supervised, contrastive    stages 2 and 3, into OUT/STAGE/model, each from the model of the one before
 
@@ -34,7 +35,7 @@ from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
 
 log = logging.getLogger(__name__)
 
-STEPS = ("heldout", "tokenizer", "scores", "sft", "self_supervised", "contrastive")
+STEPS = ("heldout", "tokenizer", "scores", "corpus", "sft", "self_supervised", "contrastive")
 HELD_OUT_TASKS = 240
 DATA = Path("trainer/data")
 
@@ -72,12 +73,22 @@ def make_scores(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
         shutil.copy(part, data / f"scores.{out.name}.{part.name.removeprefix('scores.')}")
 
 
+def make_corpus(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
+    from cudal1_trainer.chunks import make_chunks
+    from cudal1_trainer.loader import producers
+
+    if fresh:
+        shutil.rmtree(out / "chunks", ignore_errors=True)
+    if recipe.data.ahead:
+        make_chunks(recipe, data, out / "chunks", recipe.data.ahead, producers(recipe.data.workers))
+
+
 def run_sft(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
     from cudal1_trainer.sft import train as train_model
 
     if fresh:
         (out / "state.pt").unlink(missing_ok=True)
-    train_model(recipe, data, out)
+    train_model(recipe, data, out, chunks=out / "chunks" if recipe.data.ahead else None)
 
 
 def run_self_supervised(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
@@ -104,6 +115,7 @@ _RUN: dict[str, Callable[[Recipe, Path, Path, bool], None]] = {
     "heldout": make_heldout,
     "tokenizer": make_tokenizer,
     "scores": make_scores,
+    "corpus": make_corpus,
     "sft": run_sft,
     "self_supervised": run_self_supervised,
     "contrastive": run_contrastive,

@@ -190,15 +190,19 @@ class CorpusMaker:
     def __call__(self, index: int) -> list[Batch]:
         source, language = _load(self.recipe, self.data, self.written, self.model)
         rng = random.Random(f"{self.recipe.seed} chunk {index}")
-        rows: list[Row] = []
+        # replies to one program go to different batches: in one they teach little more than one of them does
+        parts: list[list[Row]] = [[] for _ in range(self.recipe.data.variants_per_task)]
         tokens = 0
         while tokens < self.recipe.data.chunk_tokens:
-            for _, pair in source.draw(rng):
+            first = rng.randrange(len(parts))
+            for i, (_, pair) in enumerate(source.draw(rng)):
                 row = row_of(language, pair)
                 if len(row.ids) <= self.recipe.data.max_tokens:
-                    rows.append(row)
+                    parts[(first + i) % len(parts)].append(row)
                     tokens += len(row.ids)
-        return pack(rows, self.recipe.train.tokens_per_step, rng)
+        batches = [b for rows in parts for b in pack(rows, self.recipe.train.tokens_per_step, rng)]
+        rng.shuffle(batches)
+        return batches
 
 
 @lru_cache(maxsize=1)

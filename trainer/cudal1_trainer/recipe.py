@@ -56,6 +56,7 @@ class DataRecipe:
     good_share: float = 0.9  # of the measured plain targets are among the fastest; the rest are any right one
     min_gap: float = 1.05  # a contrastive target is faster than both variants shown by this factor
     chunk_tokens: int = 600_000  # of one unit of work of a producer process
+    ahead: int = 0  # chunks that are made before training (chunks.py); where 0, producers make them meanwhile
     workers: int = 14  # at most; fewer where there are fewer cores. Nothing that is learned depends on it
 
 

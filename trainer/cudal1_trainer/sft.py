@@ -7,7 +7,8 @@ gradients clipped, bf16 autocast. As in CUDA-L1's stage 1 only right kernels are
 plain targets are mostly the fastest ones. Teachers are programs (teachers/), and any language model whose right
 kernels lie in the data folder (llm_teacher.py). Left out: dropout, several epochs.
 
-    python -m cudal1_trainer.sft --recipe h100 --data trainer/data --out runs/h100
+    python -m cudal1_trainer.chunks --recipe h100 --data trainer/data --out runs/h100/chunks      CPUs only
+    python -m cudal1_trainer.sft --recipe h100 --data trainer/data --out runs/h100 --chunks runs/h100/chunks
     accelerate launch --multi_gpu --num_processes 4 -m cudal1_trainer.sft --recipe h100 --data ... --out ...
 
 With --model another base is taught, of any architecture and with its own tokenizer (base.py); `model: {lora: 16}`
@@ -28,7 +29,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator
+
 from cudal1_trainer.base import load_base
+from cudal1_trainer.chunks import Stored, check_stamp
 from cudal1_trainer.corpus import CorpusMaker, heldout_batches
 from cudal1_trainer.loader import producers
 from cudal1_trainer.plots import plot
@@ -46,6 +50,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with tokenizer/, heldout.json, scores")
     parser.add_argument("--out", type=Path, required=True, help="folder of this run; an interrupted one goes on")
     parser.add_argument("--model", type=Path, help="checkpoint to begin with, of any architecture")
+    parser.add_argument("--chunks", type=Path, help="folder of chunks made before (chunks.py)")
     parser.add_argument("--minutes", type=float, help="instead of the recipe's")
     return parser.parse_args(argv)
 
@@ -56,27 +61,39 @@ def main(argv: list[str] | None = None) -> None:
     recipe = load_recipe(arguments.recipe)
     if arguments.minutes is not None:
         recipe = replace(recipe, train=replace(recipe.train, minutes=arguments.minutes))
-    train(recipe, arguments.data, arguments.out, arguments.model)
+    train(recipe, arguments.data, arguments.out, arguments.model, arguments.chunks)
 
 
-def train(recipe: Recipe, data: Path, out: Path, model: Path | None = None) -> dict[str, Any]:
+def train(
+    recipe: Recipe, data: Path, out: Path, model: Path | None = None, chunks: Path | None = None
+) -> dict[str, Any]:
     """Stage 1 from a data folder (corpus.py says what is in it) into `out`; returns the report."""
+    if model is not None and chunks is not None:
+        raise ValueError("--chunks hold ids of the data folder's tokenizer: leave it out where --model is given")
     recipe = replace(recipe, data=replace(recipe.data, workers=producers(recipe.data.workers)))
-    if os.environ.get("RANK", "0") == "0" and not is_current(data):
-        build_prior(data)
     base = load_base(model, recipe.model.lora) if model is not None else None
+    if chunks is not None:
+        check_stamp(chunks, recipe, data)
+    elif os.environ.get("RANK", "0") == "0" and not is_current(data):
+        build_prior(data)
     training = Training(recipe, data / "tokenizer", out, base)
     accelerator = training.accelerator
-    if accelerator.is_local_main_process:
-        write_scored(data, out / "scored.jsonl", recipe.data.workers)
-    accelerator.wait_for_everyone()
-    scored = out / "scored.jsonl" if (out / "scored.jsonl").is_file() else None
-    maker = CorpusMaker(recipe, data, scored, model)
+    maker = Stored(chunks) if chunks is not None else _live_maker(recipe, data, out, model, accelerator)
     report = training.run(maker, partial(heldout_batches, recipe, data, model))
     if accelerator.is_main_process:
         plot(out)
     log.info("%s", json.dumps({k: v for k, v in report.items() if k != "recipe"}))
     return report
+
+
+def _live_maker(
+    recipe: Recipe, data: Path, out: Path, model: Path | None, accelerator: Accelerator
+) -> CorpusMaker:
+    if accelerator.is_local_main_process:
+        write_scored(data, out / "scored.jsonl", recipe.data.workers)
+    accelerator.wait_for_everyone()
+    scored = out / "scored.jsonl" if (out / "scored.jsonl").is_file() else None
+    return CorpusMaker(recipe, data, scored, model)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,79 @@
+"""Chunks made ahead: the maker's own batches, made once, refused where they are of another corpus, trained on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cudal1_trainer import sft
+from cudal1_trainer.chunks import Stored, check_stamp, chunk_path, make_chunks, read_chunk
+from cudal1_trainer.corpus import CorpusMaker, texts_for_tokenizer
+from cudal1_trainer.heldout import build_heldout, write_heldout
+from cudal1_trainer.loader import Batch
+from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, TokenizerRecipe, TrainRecipe
+from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
+
+RECIPE = Recipe(
+    "test",
+    tokenizer=TokenizerRecipe(vocab=600, programs=20),
+    model=ModelRecipe(hidden=32, layers=1, heads=2, kv_heads=1, mlp=64, max_positions=2048),
+    data=DataRecipe(chunk_tokens=6000, max_tokens=2048, variants_per_task=1, workers=1),
+    train=TrainRecipe(steps=5, tokens_per_step=4096, compile=False),
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("data")
+    write_heldout(build_heldout(None, 4), directory / "heldout.json")
+    save_tokenizer(train_tokenizer(texts_for_tokenizer(RECIPE, directory), 600), directory / "tokenizer")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "chunks"
+    assert make_chunks(RECIPE, data, folder, 3, workers=1) == 3
+    return folder
+
+
+def _plain(batches: list[Batch]) -> list[tuple[object, object]]:
+    return [(b.tokens.tolist(), b.spans.tolist()) for b in batches]
+
+
+def test_what_is_stored_is_what_the_corpus_makes(data: Path, folder: Path) -> None:
+    assert _plain(read_chunk(chunk_path(folder, 2))) == _plain(CorpusMaker(RECIPE, data)(2))
+    assert _plain(Stored(folder)(5)) == _plain(read_chunk(chunk_path(folder, 2)))  # round and round
+
+
+def test_only_what_is_missing_is_made(data: Path, folder: Path) -> None:
+    before = chunk_path(folder, 0).stat().st_mtime_ns
+    chunk_path(folder, 1).unlink()
+    assert make_chunks(RECIPE, data, folder, 3, workers=1, seconds=0.0) == 0
+    assert make_chunks(RECIPE, data, folder, 3, workers=1) == 1
+    assert chunk_path(folder, 0).stat().st_mtime_ns == before
+
+
+def test_chunks_of_another_corpus_are_refused(data: Path, folder: Path) -> None:
+    check_stamp(folder, replace(RECIPE, data=replace(RECIPE.data, workers=3, ahead=7)), data)  # neither matters
+    with pytest.raises(ValueError, match="chunks of another seed"):
+        check_stamp(folder, replace(RECIPE, seed=9), data)
+    with pytest.raises(ValueError, match="chunks of another data"):
+        sft.train(replace(RECIPE, data=replace(RECIPE.data, several=9.0)), data, folder / "out", chunks=folder)
+
+
+def test_a_damaged_chunk_and_an_empty_folder_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no chunks"):
+        Stored(tmp_path)(0)
+    chunk_path(tmp_path, 0).write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match="is no chunk"):
+        Stored(tmp_path)(0)
+
+
+def test_stage_1_trains_on_them(data: Path, folder: Path, tmp_path: Path) -> None:
+    report = sft.train(RECIPE, data, tmp_path, chunks=folder)
+    assert report["steps"] == 5
+    with pytest.raises(ValueError, match="tokenizer"):
+        sft.train(RECIPE, data, tmp_path, model=tmp_path / "model", chunks=folder)
