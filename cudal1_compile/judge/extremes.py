@@ -57,6 +57,8 @@ def lines(program: Program, item: Input, x: Tensor) -> Tensor:
 def with_magnitudes(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
     """Each line times a power of two; a single line gets a small one: other distributions have large values."""
     levels = torch.tensor(_LEVELS_F16 if item.dtype == "f16" else _LEVELS, device=x.device, dtype=torch.float64)
+    if any(OPS[op.fn].kind is Kind.DOT for op in program.ops):
+        levels = levels / 2  # of two inputs: what follows may square their products
     line = lines(program, item, x)
     spread = torch.rand(line.shape, generator=generator, device=x.device, dtype=torch.float64)
     return x * torch.exp2(levels[line % len(levels)] + spread)

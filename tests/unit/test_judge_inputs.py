@@ -30,6 +30,16 @@ in8 f32[d2,d1]
 t0 f32[d0,d1] = mul(in8[d2=in4], in0)
 out0 f32[d0,d1] = t0
 """)
+PRODUCT_AND_NORM = """region v1
+dims d0=64 d1=9 d2=400
+in0 f32[d0,d1]
+in1 f32[d2,d1]
+t0 f32[d0,d2] = dot(in0, in1) over d1
+t1 f32[d0] = var(t0, 0.0) over d2
+t2 f32[d0] = rsqrt(t1)
+t3 f32[d0,d2] = mul(t0, t2)
+out0 f32[d0,d2] = t3
+"""
 QUOTIENTS = """region v1
 dims d0=64 d1=8
 in0 f32[d0,d1]
@@ -262,3 +272,13 @@ def test_large_tensors_are_made_slab_by_slab(monkeypatch: pytest.MonkeyPatch) ->
         x, y = make_inputs(program, name, 3, torch.device("cpu"))
         assert (x.shape, y.shape) == ((70, 40), (2000,))
         assert len(set(x[:, 0].tolist())) > 40
+
+
+def test_squares_of_products_and_their_sums_stay_finite() -> None:
+    """A variance by a plain sum of squares is right too; Welford's formula alone would survive larger products."""
+    program = parse_program(PRODUCT_AND_NORM)
+    for seed in range(8):
+        a, b = make_inputs(program, MAGNITUDES, seed, CPU)
+        made = a @ b.t()
+        assert made.abs().max() > 1e10
+        assert (made - made.mean(1, keepdim=True)).square().sum(1).isfinite().all()
