@@ -80,10 +80,6 @@ class Entry:
     def is_unverified(self) -> bool:
         return self.quarantined and self.reason.startswith(UNVERIFIED)
 
-    @property
-    def is_refuted(self) -> bool:
-        return self.quarantined and self.reason.startswith(REFUTED)
-
 
 @dataclass(frozen=True, slots=True)
 class GraphPlan:

@@ -80,15 +80,9 @@ class Store:
 
     # attempts
 
-    def add_attempt(self, attempt: Attempt) -> None:
-        self._put([attempt])
-
     def add_attempts(self, attempts: Iterable[Attempt]) -> None:
         """All of them, or none if one cannot be written."""
         self._put(list(attempts))
-
-    def get_attempt(self, attempt_id: str) -> Attempt | None:
-        return self._get(Attempt, (attempt_id,))
 
     def attempts(self, fingerprint: str, target: str) -> list[Attempt]:
         """Every attempt for a region on a target, oldest first."""
@@ -96,23 +90,23 @@ class Store:
             Attempt, "where fingerprint = ? and target = ? order by created, id", [fingerprint, target]
         )
 
-    def find_attempt(self, fingerprint: str, target: str, code_digest: str) -> Attempt | None:
-        """The latest verdict on this very code, so that nothing is judged twice."""
-        where = "where fingerprint = ? and target = ? and code_digest = ? order by created desc, id limit 1"
-        return _first(self._select(Attempt, where, [fingerprint, target, code_digest]))
-
-    def best_attempts(self, fingerprint: str, target: str, limit: int = 8) -> list[Attempt]:
-        """Accepted attempts, fastest first, each code once."""
-        where = "where fingerprint = ? and target = ? and stage = ? and speedup is not null"
-        return self._fastest(where, [fingerprint, target, ACCEPTED], limit)
-
     def best_relatives(self, region: Region, target: str, limit: int = 8) -> list[Attempt]:
         """Accepted attempts for regions that differ from `region` in sizes only, fastest first, each code once."""
         where = (
             "where fingerprint in (select fingerprint from regions where relative = ? and fingerprint <> ?)"
-            " and target = ? and stage = ? and speedup is not null"
+            " and target = ? and stage = ? and speedup is not null order by speedup desc, id"
         )
-        return self._fastest(where, [region.relative, region.fingerprint, target, ACCEPTED], limit)
+        values = [region.relative, region.fingerprint, target, ACCEPTED]
+
+        def run(db: sqlite_utils.Database) -> list[Attempt]:
+            found: dict[str, Attempt] = {}
+            for attempt in _iterate(db, Attempt, where, values):
+                found.setdefault(attempt.code_digest, attempt)
+                if len(found) >= limit:
+                    break
+            return list(found.values())
+
+        return self.database.read(run)
 
     # entries
 
@@ -244,17 +238,6 @@ class Store:
                 misses=count(Miss),
                 size_bytes=self.path.stat().st_size if self.path else 0,
             )
-
-        return self.database.read(run)
-
-    def _fastest(self, where: str, values: Sequence[Any], limit: int) -> list[Attempt]:
-        def run(db: sqlite_utils.Database) -> list[Attempt]:
-            found: dict[str, Attempt] = {}
-            for attempt in _iterate(db, Attempt, f"{where} order by speedup desc, id", values):
-                found.setdefault(attempt.code_digest, attempt)
-                if len(found) >= limit:
-                    break
-            return list(found.values())
 
         return self.database.read(run)
 

@@ -34,7 +34,6 @@ class PlannedLaunch:
 class Plan:
     launches: tuple[PlannedLaunch, ...]
     zeroed: tuple[tuple[str, int], ...]  # scratch buffers to clear before the first launch, with their bytes
-    scratch_bytes: tuple[tuple[str, int], ...]  # every scratch buffer, in the candidate's order
 
 
 def axis_sizes(program: Program, sizes: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -54,12 +53,9 @@ def plan(program: Program, candidate: Candidate, sizes: Mapping[str, int] | None
     largest = max(span_elements(t, dims) for t in tensors)
     if largest > MAX_ELEMENTS:
         raise LaunchError(f"a tensor spans {largest} elements; a kernel counts in int, to {MAX_ELEMENTS}")
-    scratch = tuple((s.name, s.size_bytes(dims)) for s in candidate.scratch)
-    cleared = {s.name for s in candidate.scratch if s.zeroed}
     return Plan(
         launches=tuple(_planned(launch, dims) for launch in candidate.launches),
-        zeroed=tuple((name, size) for name, size in scratch if name in cleared),
-        scratch_bytes=scratch,
+        zeroed=tuple((s.name, s.size_bytes(dims)) for s in candidate.scratch if s.zeroed),
     )
 
 

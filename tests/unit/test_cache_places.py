@@ -75,7 +75,7 @@ def test_damage_inside_a_file_is_met_on_use(tmp_path: Path, warned: Callable[[],
     _damage_pages(tmp_path / FILE_NAME)
     with Store.open(tmp_path) as store:
         assert store.attempts("w", "t") == []
-        store.add_attempt(attempt(1))
+        store.add_attempts([attempt(1)])
         assert len(store.attempts("w", "t")) == 1
     assert len(list(tmp_path.glob("*.damaged-*"))) == 1
     assert len(warned()) == 1
@@ -151,7 +151,7 @@ def _write_many(directory: str, who: str, count: int, barrier: object) -> None:
     barrier.wait()  # type: ignore[attr-defined]
     with Store.open(Path(directory)) as store:
         for i in range(count):
-            store.add_attempt(attempt(i, who))
+            store.add_attempts([attempt(i, who)])
             store.record_miss("shared", "t", float(i))
             store.put_plan(GraphPlan("g", "t", f'{{"f":"{who}{i}"}}', choice="all"))
 
@@ -244,7 +244,7 @@ def test_a_forked_child_opens_its_own_connection(tmp_path: Path) -> None:
 
 def test_threads_share_a_store(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store, ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda i: store.add_attempt(attempt(i)), range(80)))
+        list(pool.map(lambda i: store.add_attempts([attempt(i)]), range(80)))
         assert len(store.attempts("w", "t")) == 80
 
 

@@ -70,7 +70,6 @@ def test_store_round_trip(region: Region, attempt: Attempt, entry: Entry, plan: 
         store.put_plan(plan)
         assert store.get_region(region.fingerprint) == region
         assert store.attempts(attempt.fingerprint, attempt.target) == [attempt]
-        assert store.get_attempt(attempt.id) == attempt
         assert store.get_entry(entry.entry_id) == entry
         assert store.get_plan(plan.graph_key, plan.target) == plan
 
@@ -121,7 +120,7 @@ def test_altered_row_is_an_error_that_names_it(tmp_path: Path, table: str, colum
 
 def _fill(store: Store) -> None:
     store.add_region(Region("f", "r", "out0 = relu(in0)"))
-    store.add_attempt(Attempt("f", "t", "c", "g", "m", "p", "why", "how", "code", "verify", "wrong at 3"))
+    store.add_attempts([Attempt("f", "t", "c", "g", "m", "p", "why", "how", "code", "verify", "wrong at 3")])
     store.put_entry(Entry("e", "f", "t", "kernel", image=b"\x7fELF", speedup=1.5))
     store.put_plan(GraphPlan("g", "t", '{"f":"e"}', choice="none"))
     store.record_miss("f", "t", 3.0)

@@ -32,8 +32,8 @@ def store(cudal1_cache_dir: Path) -> Path:
         store.add_region(Region("f1", "r", "out0 = relu(in0)"))
         store.put_entry(KERNEL)
         store.put_entry(Entry("abd456", "f1", "target2", "no_win", reason="8 tried"))
-        store.add_attempt(
-            Attempt("f1", "target1", "d1", "bundled", "m", "p", "", "", "code", "verify", "differs at [3, 1]")
+        store.add_attempts(
+            [Attempt("f1", "target1", "d1", "bundled", "m", "p", "", "", "code", "verify", "differs at [3, 1]")]
         )
     return cudal1_cache_dir
 
