@@ -21,8 +21,11 @@ from torch._inductor import config as inductor_config
 from trials import new_process
 
 from cudal1_compile import layouts, pipeline, planner, registry
+from cudal1_compile.judge import host_bench
 from cudal1_compile.plan import GraphPlanned, PlannedRegion, SeenRegion
+from cudal1_compile.runtime.host_cost import LINE_BYTES
 from cudal1_compile.splice import Splice
+from cudal1_compile.survey import multiplications
 from cudal1_trainer.teacher_generator import TeacherGenerator
 
 pytestmark = pytest.mark.host
@@ -223,7 +226,7 @@ def test_the_option_is_part_of_what_caches_know() -> None:
 class Chain(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.conv, self.norm, self.out = nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.Linear(8, 6)
+        self.conv, self.norm, self.out = nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.Linear(8, 32)
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.norm(self.conv(x)))
@@ -232,6 +235,13 @@ class Chain(nn.Module):
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A fresh process, where the yardstick of a product is one that reads its operands for every multiplication.
+
+    The host target knows no cache, and by its own yardstick, each operand once, no kernel of a product ever wins.
+    """
+    plain = host_bench.baseline_cost
+    naive = lambda program: plain(program) + 8 * multiplications(program) // LINE_BYTES  # noqa: E731
+    monkeypatch.setattr(host_bench, "baseline_cost", naive)
     new_process(monkeypatch)
     monkeypatch.setattr(registry, "_loaded", {})
     with inductor_config.patch(force_disable_caches=True):
