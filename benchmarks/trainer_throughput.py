@@ -1,12 +1,13 @@
 """How many tokens a second does stage 1 learn from with one process, and how many with several?
 
-    python -m benchmarks.trainer_throughput --recipe h100 --data trainer/data --out OUT --seconds 150
-    python -m benchmarks.trainer_throughput --recipe nano --data DATA --out OUT --dry          on a CPU, by gloo
+    python -m benchmarks.trainer_throughput --recipe h100 --data trainer/data --chunks FOLDER --out OUT
+    python -m benchmarks.trainer_throughput --recipe nano --data DATA --out OUT --dry      on a CPU, by gloo
 
 The commands are a user's own (they are printed): `python -m cudal1_trainer.sft`, then the same under `accelerate
 launch --multi_gpu --num_processes N`. Every run gets an equal share of what is left of --seconds, start and end
 included, and is killed where it takes longer. Figures are of the looks in its metrics after the first: steps that
-compile, and the wait for the first data, are not in them.
+compile, and the wait for the first data, are not in them. Without --chunks (chunks.py) producers make the data
+meanwhile, and cores rather than GPUs may set the pace: wait_share tells.
 
     summary.runs       rows of processes, tokens_per_s (all processes), steps_per_s, wait_share (of rank 0's time,
                        for data), loss at the end, tokens, ended (whether it came to its report)
@@ -83,13 +84,13 @@ def figures(lines: list[dict[str, float]]) -> dict[str, float]:
     }
 
 
-def measure(processes: int, recipe: Path, data: Path, out: Path, share_s: float, dry: bool) -> dict[str, Any]:
+def measure(processes: int, words: list[str], out: Path, share_s: float, dry: bool) -> dict[str, Any]:
+    """`words`: of the command, without its --out."""
     folder = out / f"processes.{processes}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     begin = time.monotonic()
-    words = ["cudal1_trainer.sft", "--recipe", str(recipe), "--data", str(data), "--out", str(folder)]
-    ended = run(command_of(processes, words, dry), folder / "said.txt", share_s)
+    ended = run(command_of(processes, [*words, "--out", str(folder)], dry), folder / "said.txt", share_s)
     path = folder / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     try:
@@ -100,16 +101,18 @@ def measure(processes: int, recipe: Path, data: Path, out: Path, share_s: float,
     return {"processes": processes, **found, "ended": ended, "start_s": taken_s - lines[-1]["elapsed_s"]}
 
 
-def short(recipe: Recipe, loop_s: float) -> Recipe:
-    """The same with a loop of so many seconds, and smaller units of data."""
-    data = replace(recipe.data, chunk_tokens=min(CHUNK_TOKENS, recipe.data.chunk_tokens))
-    return replace(recipe, data=data, train=replace(recipe.train, minutes=loop_s / 60, steps=0))
+def short(recipe: Recipe, loop_s: float, stored: bool) -> Recipe:
+    """The same with a loop of so many seconds, and smaller units of data where they are made meanwhile."""
+    tokens = recipe.data.chunk_tokens if stored else min(CHUNK_TOKENS, recipe.data.chunk_tokens)
+    train = replace(recipe.train, minutes=loop_s / 60, steps=0)
+    return replace(recipe, data=replace(recipe.data, chunk_tokens=tokens), train=train)
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Stage 1 with one process and with several.")
     parser.add_argument("--recipe", default="h100", help="name of a built-in recipe, or a YAML file")
     parser.add_argument("--data", type=Path, default=Path("trainer/data"))
+    parser.add_argument("--chunks", type=Path, help="folder of chunks made ahead, as stage 1 takes them")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--processes", default="1,2", help="one a GPU")
     parser.add_argument("--seconds", type=float, default=150.0, help="until this command ends, in any case")
@@ -119,12 +122,14 @@ def main(argv: list[str] | None = None) -> None:
     counts = [int(n) for n in a.processes.split(",")]
     deadline = time.monotonic() + a.seconds - 4.0
     a.out.mkdir(parents=True, exist_ok=True)
-    recipe = short(load_recipe(a.recipe), a.loop)
+    recipe = short(load_recipe(a.recipe), a.loop, a.chunks is not None)
     (a.out / "recipe.yaml").write_text(yaml.safe_dump(asdict(recipe)))
+    words = ["cudal1_trainer.sft", "--recipe", str(a.out / "recipe.yaml"), "--data", str(a.data)]
+    words += ["--chunks", str(a.chunks)] if a.chunks is not None else []
     runs = []
     for i, count in enumerate(counts):
         share_s = (deadline - time.monotonic()) / (len(counts) - i)
-        runs.append(measure(count, a.out / "recipe.yaml", a.data, a.out, share_s, a.dry))
+        runs.append(measure(count, words, a.out, share_s, a.dry))
     summary = {"runs": runs, "speedup": runs[-1]["tokens_per_s"] / runs[0]["tokens_per_s"]}
     for row in runs:
         print(json.dumps(row))
