@@ -66,6 +66,8 @@ def serve(job: Job, pipe: Connection) -> None:
     try:
         worker = _Worker(job)
         pipe.send(Said(job.name, "planned", worker.plan()))
+        if job.products and pipe.recv() == "plan":  # kernels in the forward may change what the backward reads
+            pipe.send(Said(job.name, "planned", worker.plan()))
         worker.compile_inductor()
         if pipe.recv() != "kernels":
             return

@@ -50,6 +50,13 @@ class Written:
     seconds_of: dict[str, float] = field(default_factory=dict)  # by fingerprint
     regions: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    def add(self, later: Written) -> None:
+        self.seconds, self.replies = self.seconds + later.seconds, self.replies + later.replies
+        self.judged += later.judged
+        self.regions |= later.regions
+        self.results = Counter(row["result"] for row in self.regions.values())
+        self.seconds_of = {f: self.seconds_of.get(f, 0.0) + later.seconds_of.get(f, 0.0) for f in self.regions}
+
     def describe(self) -> dict[str, Any]:
         counts = {"seconds": self.seconds, "replies": self.replies, "judged": self.judged}
         return counts | {"results": dict(self.results), "regions": self.regions}

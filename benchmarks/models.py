@@ -46,6 +46,7 @@ from benchmarks.result_file import commit, device_stem, write_result
 from benchmarks.zoo import ZOO
 from benchmarks.zoo_cnn import CNNS, SPECS
 from cudal1_compile.generate.errors import GeneratorError
+from cudal1_compile.generate.protocol import Generator
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ SUITES = {
     "cnn": (*(s.name for s in CNNS), "resnet18"),
 }
 DIRECTIONS = ("inference", "train")
+FIRST_SHARE = 0.6  # of the synthesis, before plans are made again (where products may begin regions)
 WARM_S = 60.0  # reserved for the second processes
 LAST_S = 10.0  # reserved for the end: processes are killed, the file is written
 
@@ -171,7 +173,7 @@ def main(argv: list[str] | None = None) -> int:
     store.mkdir(parents=True, exist_ok=True)
     jobs = [job for job in _jobs(arguments, store, work) if job.name not in run.rows]
     # the processes are the parallelism, and where they are few each gets more threads
-    threads = max(1, (os.cpu_count() or 1) // max(1, len(jobs)))
+    threads = 1 if arguments.dry else max(1, (os.cpu_count() or 1) // max(1, len(jobs)))
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
     processes = [start(job, serve) for job in jobs]
     signal.signal(signal.SIGALRM, _out_of_time)
@@ -179,8 +181,10 @@ def main(argv: list[str] | None = None) -> int:
     run.say(f"{len(processes)} processes, work in {work}, generator {generator.name}")
     try:
         plan(run, processes)
-        seconds = min(arguments.synthesis_s, max(0.0, run.left_s - run.reserve_s))
-        run.written = write_kernels(_wanted(run), generator, store, arguments.dry, seconds, run.say)
+        synthesise(run, generator, store, arguments.synthesis_s * (FIRST_SHARE if arguments.products else 1.0))
+        if arguments.products:
+            plan_again(run, processes)
+            synthesise(run, generator, store, arguments.synthesis_s * (1 - FIRST_SHARE))
         right = find_right(store, _wanted(run), generator.name, arguments.dry)
         run.right |= right
         run.say(f"{len(right)} of {len(_wanted(run))} regions have a right kernel")
@@ -224,6 +228,21 @@ def plan(run: Run, processes: list[Process]) -> None:
     for process in processes:
         if process.state == "plans":
             _give_up(run, process, "it did not plan in time")
+
+
+def plan_again(run: Run, processes: list[Process]) -> None:
+    """With the kernels that there are: those of a forward change what its backward reads."""
+    for process in processes:
+        if process.state == "waits for kernels":
+            process.pipe.send("plan")
+            process.state = "plans"
+    plan(run, processes)
+
+
+def synthesise(run: Run, generator: Generator, store: Path, limit_s: float) -> None:
+    """Kernels for the regions of all plans as they are now."""
+    seconds = min(limit_s, max(0.0, run.left_s - run.reserve_s))
+    run.written.add(write_kernels(_wanted(run), generator, store, run.arguments.dry, seconds, run.say))
 
 
 def measure(run: Run, processes: list[Process]) -> None:

@@ -31,7 +31,7 @@ from benchmarks.model_arms import (
     run_first,
     time_rounds,
 )
-from benchmarks.model_synthesis import Wanted, Watch, find_right, is_right, load_generator, wrote
+from benchmarks.model_synthesis import Wanted, Watch, Written, find_right, is_right, load_generator, wrote
 from benchmarks.models import SUITES, Run, main, parse_arguments
 from benchmarks.zoo import Loss, build
 from benchmarks.zoo_cnn import SPECS
@@ -447,3 +447,12 @@ def test_a_run_ends_with_its_time(tmp_path: Path) -> None:
     assert main([*words, "--layers", "2", "--seconds", "30"]) == 1
     assert time.monotonic() - start < 30
     assert len(json.loads((tmp_path / "models.cnn.teacher.dry.json").read_text())["detail"]["failures"]) == 2
+
+
+def test_two_rounds_of_synthesis_count_as_one() -> None:
+    first = {"a": {"result": "Unfinished"}, "b": {"result": "Won"}}
+    later = {"a": {"result": "Won"}, "c": {"result": "NoWin"}}
+    both = Written(2.0, 8, 4, regions=first, seconds_of={"a": 1.0, "b": 1.0})
+    both.add(Written(1.0, 2, 1, regions=later, seconds_of={"a": 0.5, "c": 0.5}))
+    assert (both.seconds, both.replies, both.judged) == (3.0, 10, 5)
+    assert both.results == {"Won": 2, "NoWin": 1} and both.seconds_of == {"a": 1.5, "b": 1.0, "c": 0.5}
