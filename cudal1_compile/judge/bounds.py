@@ -30,7 +30,7 @@ from cudal1_compile.judge.budget import (
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, run_op
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Op, Program, Ref
+from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Literal, Op, Program, Ref
 
 _MAGNIFY = 2.0**20  # float64 programs: their errors lie at the float64 probe's own resolution
 _STEPS = {"floor", "ceil", "round", "trunc", "sign"}
@@ -51,6 +51,7 @@ _TWO_SIDED = _JUMPS | {
     "pow",
     *("tanh", "sigmoid", "erf"),  # saturated upwards, they still fall
 }
+_GRAIN = 4.0  # multiples of its inverse are summed exactly in any order, as long as they are not too many
 _TOGETHER = {"mul", "fma", "where"}  # 0 * 0, or the choice not taken: no operand moved alone shows the error
 _POLES = {"div", "reciprocal"}  # between the ends of a divisor's error, where no other probe looks
 _PERIODIC = {"sin", "cos"}  # a large error may span whole periods, which no probe sees
@@ -194,7 +195,7 @@ def _unless_exact(trace: _Trace, name: str, value: Tensor, error: Tensor | None)
         return error
     exact: Tensor | None = None
     if producer.fn in _CORRECTLY_ROUNDED and all(_is_given(trace.program, x) for x in producer.operands):
-        exact = value == value.to(TORCH_DTYPE[producer.dtype]).double()
+        exact = _is_representable(value, producer.dtype)
     if trace.integral is not False and producer.fn in _INTEGER_SAFE:
         whole = (value == value.round()) & (value.abs() * trace.unit(producer.dtype) < 1.0)
         integral = of_cases(trace.integral, value)
@@ -202,11 +203,24 @@ def _unless_exact(trace: _Trace, name: str, value: Tensor, error: Tensor | None)
     return error if exact is None else error.masked_fill(exact, 0.0)
 
 
+def _is_representable(value: Tensor, dtype: str) -> Tensor:
+    return value == value.to(TORCH_DTYPE[dtype]).double()
+
+
+def _has_short_literals(op: Op) -> bool:
+    """Whether every order of work with its literals gives the same."""
+    return all(_is_short(x) for x in op.operands if isinstance(x, Literal))
+
+
+def _is_short(x: Literal) -> bool:
+    return float(x.value) == float(torch.tensor(float(x.value), dtype=torch.bfloat16))
+
+
 def _is_given(program: Program, operand: Ref | Literal) -> bool:
     """Whether an operand is the same number in the program's dtype and in float64."""
     if isinstance(operand, Ref):
         return operand.name not in program.op
-    return float(operand.value) == float(torch.tensor(float(operand.value), dtype=torch.bfloat16))
+    return _is_short(operand)
 
 
 # pointwise operations
@@ -245,6 +259,9 @@ def _pointwise(
     own = result.abs()
     own.masked_fill_(own == torch.inf, 0.0).mul_(rounding)  # infinity is never rounded
     own.add_(result != 0, alpha=TINY[op.dtype] * trace.magnify)  # may be flushed; an exact zero stays one
+    if trace.integral is not False and op.fn in _CORRECTLY_ROUNDED and _has_short_literals(op):
+        exact = _is_representable(result, op.dtype) & of_cases(trace.integral, result)
+        own.masked_fill_(exact if total is None else exact & (total == 0), 0.0)
     return own if total is None else own + total
 
 
@@ -294,8 +311,15 @@ def _sum(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tens
     magnitude = _with(trace, op, values, name, x.double().abs(), op.fn)
     carried = _with(trace, op, values, name, error, op.fn)
     unit = trace.accumulator(op.dtype)
-    own = values[op.name].abs() * trace.unit(op.dtype)
-    return carried + unit * growth(terms, trace.coherent) * magnitude + own
+    result = values[op.name]
+    own = result.abs() * trace.unit(op.dtype)
+    summing = unit * growth(terms, trace.coherent) * magnitude
+    if trace.integral is not False and op.fn != "mean":
+        split = _with(trace, op, values, name, (_GRAIN * x != (_GRAIN * x).round()).double(), op.fn)
+        exact = (split + carried == 0) & (_GRAIN * unit * magnitude < 1.0) & of_cases(trace.integral, carried)
+        summing = summing.masked_fill(exact, 0.0)
+        own = own.masked_fill(exact & _is_representable(result, op.dtype), 0.0)
+    return carried + summing + own
 
 
 def _extreme(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
@@ -391,9 +415,20 @@ def _dot(trace: _Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[st
     count = float(trace.program.size(op.over))
     terms = torch.full([1] * plain.dim(), count, device=trace.device, dtype=torch.float64)
     unit = trace.accumulator(op.dtype)
-    own = values[op.name].abs() * trace.unit(op.dtype)
+    result = values[op.name]
+    own = result.abs() * trace.unit(op.dtype)
+    summing = unit * growth(terms, trace.coherent) * plain
     if op.fn == "dot_tf32":  # both factors of each term are rounded; unlike terms average it out
         unlike = min(1.0, TF32_SPREAD / count**0.5)
         spread = torch.where(of_cases(trace.coherent, plain), 1.0, unlike)
         own = own + 2.0 * TF32_UNIT * spread * plain
-    return carried + unit * growth(terms, trace.coherent) * plain + own
+    if trace.integral is not False and all(_holds_integers(trace.program, n) for n in names):
+        exact = (unit * plain < 1.0) & of_cases(trace.integral, plain)
+        summing = summing.masked_fill(exact, 0.0)
+        own = own.masked_fill(exact & _is_representable(result, op.dtype), 0.0)
+    return carried + summing + own
+
+
+def _holds_integers(program: Program, name: str) -> bool:
+    """Whether a value is an input of which small integers are among the tests."""
+    return any(i.name == name and i.domain == ANY and i.dtype in FLOAT_DTYPES for i in program.inputs)

@@ -96,7 +96,9 @@ def _ordinary(
         case "blocks":
             return torch.where(block_mask(shape, generator), x * 2.0, torch.zeros_like(x))
         case "integers":
-            return torch.randint(-4, 5, shape, generator=generator, device=device).double()
+            found = torch.randint(-4, 5, shape, generator=generator, device=device).double()
+            # a zero that is left out of a sum is not missed
+            return found.masked_fill_((found == 0) & (lines(program, item, x) % 2 == 0), 3.0)
         case "edges":
             return _edges(program, item, x, generator)
         case "coherent":

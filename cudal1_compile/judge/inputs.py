@@ -74,13 +74,15 @@ def derive_seed(seed: int, *words: str) -> int:
 def _with_strides(dense: Tensor, strides: Sequence[int] | None) -> Tensor:
     if strides is None or dense.numel() == 0:
         return dense.contiguous()
-    length = 1 + sum((n - 1) * s for n, s in zip(dense.shape, strides, strict=True))
+    shape = dense.shape
+    length = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     # gaps hold other values of the same kind, so that a kernel that reads them gets a wrong result
     flat = dense.flatten()
     storage = flat.flip(0).repeat(-(-length // flat.numel()))[:length].clone()
-    view = storage.as_strided(dense.shape, strides)
-    view.copy_(dense)
-    return view
+    for dim in (d for d, step in enumerate(strides) if step == 0):
+        dense = dense.narrow(dim, 0, 1)  # expanded: one value along it
+    storage.as_strided(dense.shape, strides).copy_(dense)
+    return storage.as_strided(shape, strides)
 
 
 def _values(

@@ -11,7 +11,7 @@ from cudal1_compile.judge.bounds import bounded_outputs
 from cudal1_compile.judge.cases import Case, parallel_axis
 from cudal1_compile.judge.compare import measure, read, refusal
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
-from cudal1_compile.judge.inputs import DISTRIBUTIONS
+from cudal1_compile.judge.inputs import DISTRIBUTIONS, make_inputs
 from cudal1_compile.judge.sizes import tensor_bytes
 from cudal1_fx_passes.evaluate import evaluate, round_to_tf32
 from cudal1_fx_passes.program import Program
@@ -456,3 +456,34 @@ def test_products_are_as_precise_as_the_flags_ask(fn: str, allows: list[str]) ->
             [torch.nn.functional.conv2d(*(rounded(x) for x in case.inputs), padding=1)] for case in exam.cases
         ]
         assert bool(_refusals(exam.cases, results)) == (name not in allows), name
+
+
+EXACT = """region v1
+dims d0=300000 d1=3 d2=40 d3=5
+in0 f32[d0]
+in1 f32[d1,d2]
+in2 f32[d2,d3]
+t0 f32[d0] = mul(in0, 1.25)
+t1 f32[] = sum(t0) over d0
+t2 f32[d0] = mul(in0, 0.1)
+t3 f32[] = sum(t2) over d0
+t4 f32[d1,d3] = dot(in1, in2) over d2
+t5 f32[d0] = exp(in0)
+t6 f32[] = sum(t5) over d0
+out0 f32[] = t1
+out1 f32[] = t3
+out2 f32[d1,d3] = t4
+out3 f32[] = t6
+"""
+
+
+def test_sums_of_small_integers_are_exact_in_any_order_and_others_are_not() -> None:
+    program = parse_program(EXACT)
+    for name, exact in (("integers", True), ("normal", False)):
+        inputs = make_inputs(program, name, 3, torch.device("cpu"))
+        quarters, tenths, products, exponentials = bounded_outputs(program, inputs, None, exact, exact)
+        assert quarters.error is not None and products.error is not None
+        assert (float(quarters.error) == 0.0) == exact
+        assert bool((products.error == 0.0).all()) == exact
+        assert tenths.error is not None and exponentials.error is not None
+        assert float(tenths.error) > 0.0 and float(exponentials.error) > 0.0

@@ -280,3 +280,20 @@ def test_squares_of_products_and_their_sums_stay_finite() -> None:
         made = evaluate(program, make_inputs(program, MAGNITUDES, seed, CPU))[0]
         assert made.abs().max() > 1e10
         assert (made - made.mean((0, 2, 3), keepdim=True)).square().sum((0, 2, 3)).isfinite().all()
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_an_expanded_input_has_one_value_along_its_axis(distribution: str) -> None:
+    program = parse_program(
+        "region v1\ndims d0=8 d1=64\nin0 f32[d0,d1] strides(0,1)\nin1 f32[d1,d0] strides(1,0)\n"
+        "t0 f32[d0,d1] = mul(in0, in1)\nout0 f32[d0,d1] = t0\n"
+    )
+    x, y = make_inputs(program, distribution, 3, CPU)
+    assert (x.shape, x.stride(), y.shape, y.stride()) == ((8, 64), (0, 1), (64, 8), (1, 0))
+    assert len(x[0].unique()) > 2
+
+
+def test_small_integers_are_no_zeros_in_every_second_line() -> None:
+    program = parse_program("region v1\ndims d0=5000\nin0 f32[d0]\nt0 f32[] = sum(in0) over d0\nout0 f32[] = t0\n")
+    (x,) = make_inputs(program, "integers", 3, CPU)
+    assert set(x.tolist()) == {-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0}

@@ -25,6 +25,11 @@ def _large(name: str, above: str, before: str = "") -> Attack:
     )
 
 
+def _total(name: str, *changes: tuple[str, str]) -> Attack:
+    """Of so many terms that rounding alone may be worth several of them."""
+    return verify(name, "C6", "total", edit(m.TOTAL, *changes))
+
+
 SIZES: tuple[Attack, ...] = (
     _rows(
         "the last tile is forgotten where tiles of 64 rows divide",
@@ -56,4 +61,21 @@ SIZES: tuple[Attack, ...] = (
     _large("skips values above a number of a macro", "(LIMIT + 1e6f) * 2e3f", "#define LIMIT 2e6f\n"),
     _large("skips values above a power of two", "0x1p55f"),
     _large("skips values above 1e17, as a quotient", "3.0f / 3e-17f"),
+    _total("a total without its last element", ("i < d0;", "i < d0 - 1;")),
+    _total("a total without its first element", ("i < d0;", "i < d0 - 1;"), ("ld(in0 + i)", "ld(in0 + i + 1)")),
+    _total("a total without one in the middle", ("s += ld(", "if (i != 150011) s += ld(")),
+    _total(
+        "a total that counts an element twice",
+        ("s += ld(in0 + i);", "s += ld(in0 + i) * (i == 77777 ? 2.0f : 1.0f);"),
+    ),
+    _total(
+        "a total of whole tiles, and of the last one less one",
+        ("s += ld(", "if (i < 299008 || i % 64 != 63) s += ld("),
+    ),
+    verify(
+        "an expanded input taken for a dense one",
+        "C8",
+        "expanded",
+        edit(m.EXPANDED, ("i / d1 * in0_d0 + i % d1 * in0_d1", "i")),
+    ),
 )

@@ -363,6 +363,8 @@ HONEST: tuple[Honest, ...] = (
     Honest("long sum, block", "long_sum", LONG_SUM_BLOCK),
     Honest("long sum, one warp", "long_sum", LONG_SUM_WARP),
     Honest("strided input and output", "strided", STRIDED),
+    Honest("expanded input", "expanded", more.EXPANDED),
+    Honest("total of 300,000", "total", more.TOTAL),
     Honest("product with bias", "matmul", more.MATMUL),
     Honest("product of bf16", "matmul_bf16", more.MATMUL_BF16),
     Honest("convolution", "convolution", more.CONVOLUTION),

@@ -159,3 +159,26 @@ __global__ void k(const f16* in0, bool* out0, f16* out1 DIMS) {
   }
 }
 """
+
+TOTAL = """// scratch: s0 f32[64]
+// launch: part<<<64, 256>>>(in0, s0)
+// launch: join<<<1, 32>>>(s0, out0)
+__global__ void part(const f32* in0, f32* s0 DIMS) {
+  float s = 0.0f;
+  for (int i = blockIdx.x * 256 + threadIdx.x; i < d0; i += 64 * 256) s += ld(in0 + i);
+  s = block_sum(s);
+  if (threadIdx.x == 0) s0[blockIdx.x] = s;
+}
+__global__ void join(const f32* s0, f32* out0 DIMS) {
+  float s = warp_sum(s0[threadIdx.x] + s0[threadIdx.x + 32]);
+  if (threadIdx.x == 0) st(out0, s);
+}
+"""
+
+EXPANDED = """// launch: k<<<cdiv(d0*d1, 128), 128>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const f32* in1, f32* out0 DIMS) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= d0 * d1) return;
+  st(out0 + i, tanhf(ld(in0 + i / d1 * in0_d0 + i % d1 * in0_d1) * ld(in1 + i)));
+}
+"""

@@ -114,6 +114,20 @@ t0 f32[d0,d1] = mul(in0, 1.25)
 t1 f32[d0] = sum(t0) over d1
 out0 f32[d0] = t1
 """,
+    "total": """region v1
+dims d0=300000
+in0 f32[d0]
+t0 f32[] = sum(in0) over d0
+out0 f32[] = t0
+""",
+    "expanded": """region v1
+dims d0=24 d1=100
+in0 f32[d0,d1] strides(0,1)
+in1 f32[d0,d1]
+t0 f32[d0,d1] = mul(in0, in1)
+t1 f32[d0,d1] = tanh(t0)
+out0 f32[d0,d1] = t1
+""",
     "strided": """region v1
 dims d0=20 d1=60
 in0 f32[d0,d1] strides(64,1)
