@@ -28,6 +28,9 @@ class Labels:
     axes: dict[str, str]
     values: dict[str, str] = field(default_factory=dict)
     outputs: list[str] = field(default_factory=list)
+    reads: dict[Index, str] = field(
+        default_factory=dict
+    )  # labels of indices by axes alone, while axes keep theirs
 
     def operand(self, x: Operand) -> str:
         if isinstance(x, Literal):
@@ -37,7 +40,11 @@ class Labels:
     def index(self, index: Index) -> str:
         if index.value is not None:
             return _hash("value", self.values[index.value])
-        return _hash(sorted((c, self.axes[a]) for c, a in index.terms), index.offset, index.divisor)
+        known = self.reads.get(index)
+        if known is None:
+            known = _hash(sorted((c, self.axes[a]) for c, a in index.terms), index.offset, index.divisor)
+            self.reads[index] = known
+        return known
 
     def classes(self) -> int:
         return len(set(self.axes.values())) + len(set(self.values.values())) + len(set(self.outputs))
@@ -83,16 +90,18 @@ def _settle(parts: Parts, labels: Labels, tags: dict[str, str]) -> None:
 
 
 def _round(parts: Parts, labels: Labels, tags: dict[str, str]) -> None:
+    labels.reads = {}
     up = _upward(parts, labels, tags)
     labels.values = up
     down, outputs = _downward(parts, labels, up, tags)
     labels.values, labels.outputs = down, outputs
     labels.axes = _axes(parts, labels)
+    labels.reads = {}
 
 
 def _upward(parts: Parts, labels: Labels, tags: dict[str, str]) -> dict[str, str]:
     up: dict[str, str] = {}
-    here = Labels(labels.axes, up)
+    here = Labels(labels.axes, up, reads=labels.reads)
     for i in parts.inputs:
         axes = [labels.axes[a] for a in i.axes]
         d = i.domain

@@ -109,12 +109,11 @@ def resize(program: Program, rng: random.Random) -> Program:
     for _ in range(ATTEMPTS):
         sizes = {name: draw_size(rng) for name in free}
         try:
-            grown = grow_tied(program, tied, rng.choice(FACTORS))
-            found = canonicalise(with_sizes(grown, sizes))
+            sized = with_sizes(grow_tied(program, tied, rng.choice(FACTORS)), sizes)
+            if _fits(sized):  # three of four do not, and a canonical form takes a hundred times as long
+                return canonicalise(sized)
         except ProgramError:
             continue
-        if _fits(found):
-            return found
     return canonicalise(program)
 
 
