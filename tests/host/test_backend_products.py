@@ -18,9 +18,10 @@ import torch.nn.functional as F
 from backend_reference import Calls, every_region  # noqa: F401  a fixture
 from torch import Tensor, fx, nn
 from torch._inductor import config as inductor_config
-from trials import new_process
+from trials import new_process, time_variants
 
 from cudal1_compile import layouts, pipeline, planner, registry
+from cudal1_compile.choice import MAX_CALLS
 from cudal1_compile.judge import host_bench
 from cudal1_compile.plan import GraphPlanned, PlannedRegion, SeenRegion
 from cudal1_compile.runtime.host_cost import LINE_BYTES
@@ -138,7 +139,7 @@ def has_product(region: PlannedRegion) -> bool:
     return " = dot" in region.text
 
 
-QUICK = (("whole", "conv1d", True), ("mixed", "up", True), ("apart", "attention", False))
+QUICK = (("whole", "conv1d", True), ("mixed", "up", True))
 
 
 @pytest.mark.parametrize(
@@ -184,6 +185,23 @@ def test_sizes_that_change(name: str, saves: Callable[[str], Calls]) -> None:
     for rows in (2, 5, 3):
         x = torch.cat([MODELS[name][1]() for _ in range(rows)])
         torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("all_us", "winner"), [(8.0, "all"), (12.0, "none")])
+def test_the_first_calls_decide_whether_products_run_by_kernels(
+    all_us: float, winner: str, saves: Callable[[str], Calls], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = saves("whole")
+    monkeypatch.setattr(pipeline, "may_try", lambda: True)
+    monkeypatch.setattr(pipeline, "is_timed", lambda target: True)
+    monkeypatch.setattr(pipeline.Pipeline, "why_not_aten", lambda self, plan: "not here")
+    ran = time_variants(monkeypatch, {"none": 10.0, "layouts": 20.0, "some": 20.0, "all": all_us})
+    module, x = nn.Sequential(nn.Conv1d(4, 6, 3), nn.ReLU()).eval(), torch.randn(2, 4, 40)
+    fast = compile_(module)
+    with torch.no_grad():
+        for _ in range(MAX_CALLS + 2):
+            torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-4)
+    assert ran[-1] == calls.plans[-1].choice == winner
 
 
 def test_a_convolution_in_another_layout_keeps_inductors_decision(monkeypatch: pytest.MonkeyPatch) -> None:
