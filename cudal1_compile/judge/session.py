@@ -27,6 +27,7 @@ from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.judge.arena import POISONS
 from cudal1_compile.judge.arms import (
+    HELD_ELEMENTS,
     BaselineArm,
     CandidateArm,
     KernelRunner,
@@ -54,7 +55,6 @@ from cudal1_fx_passes.text import print_program
 log = logging.getLogger(__name__)
 
 MAX_REGIONS = 128
-HELD_ELEMENTS = 1 << 21  # of results that wait for their comparison: about 150 MiB while it runs
 REACHED = "the kernel writes far outside its buffers, perhaps into what it is held against"
 UNSTEADY = "the times vary too much between buckets; the device may be busy"
 QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
