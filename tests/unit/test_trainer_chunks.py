@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_trainer import sft
-from cudal1_trainer.chunks import Stored, check_stamp, chunk_path, make_chunks, read_chunk
+from cudal1_trainer.chunks import Stored, check_stamp, chunk_path, make_chunks, read_chunk, spread
 from cudal1_trainer.corpus import CorpusMaker, texts_for_tokenizer
 from cudal1_trainer.heldout import build_heldout, write_heldout
 from cudal1_trainer.loader import Batch
@@ -45,7 +45,20 @@ def _plain(batches: list[Batch]) -> list[tuple[object, object]]:
 
 def test_what_is_stored_is_what_the_corpus_makes(data: Path, folder: Path) -> None:
     assert _plain(read_chunk(chunk_path(folder, 2))) == _plain(CorpusMaker(RECIPE, data)(2))
-    assert _plain(Stored(folder)(5)) == _plain(read_chunk(chunk_path(folder, 2)))  # round and round
+
+
+def test_training_makes_what_the_folder_lacks(data: Path, folder: Path) -> None:
+    maker = CorpusMaker(RECIPE, data)
+    read, made = (_plain(Stored(lambda i: maker(i + 9), folder)(i)) for i in (2, 3))
+    assert read == _plain(maker(2)) and made == _plain(maker(12))
+
+
+@pytest.mark.parametrize("made", [3, 10, 40])
+def test_however_many_are_made_they_lie_evenly_over_the_run(made: int) -> None:
+    assert sorted(spread(100)) == list(range(100))
+    found = sorted(spread(100)[:made])
+    steps = [b - a for a, b in zip(found, found[1:], strict=False)]
+    assert max(steps) <= 3 * 100 / made
 
 
 def test_only_what_is_missing_is_made(data: Path, folder: Path) -> None:
@@ -64,12 +77,10 @@ def test_chunks_of_another_corpus_are_refused(data: Path, folder: Path) -> None:
         sft.train(replace(RECIPE, data=replace(RECIPE.data, several=9.0)), data, folder / "out", chunks=folder)
 
 
-def test_a_damaged_chunk_and_an_empty_folder_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no chunks"):
-        Stored(tmp_path)(0)
+def test_a_damaged_chunk_is_told(tmp_path: Path) -> None:
     chunk_path(tmp_path, 0).write_bytes(b"nonsense")
     with pytest.raises(ValueError, match="is no chunk"):
-        Stored(tmp_path)(0)
+        read_chunk(chunk_path(tmp_path, 0))
 
 
 def test_stage_1_trains_on_them(data: Path, folder: Path, tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ Stage 1 learns by how many programs it sees: one reply a program leaves half the
 But so a core makes 65,000 tokens a second, and one GPU takes 1.5 million.
 
     python -m cudal1_trainer.chunks --recipe h100 --data trainer/data --out FOLDER
-    python -m cudal1_trainer.sft --chunks FOLDER ...      reads them in their order, and then again from the first
+    python -m cudal1_trainer.sft --chunks FOLDER ...
 
-Interrupted, the same command goes on. The folder says in stamp.json what it was made from, and is refused where
-recipe or data differ; teachers that were changed since are not noticed.
+Chunk c is a function of (recipe, data folder, c): training reads those that the folder has, and its producers make
+the others meanwhile. They are made in an order that spreads any number of them over the run. Interrupted, the same
+command goes on. The folder says in stamp.json what it was made from, and is refused where recipe or data differ;
+teachers that were changed since are not noticed.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from pathlib import Path
 import numpy as np
 
 from cudal1_trainer.corpus import CorpusMaker
-from cudal1_trainer.loader import Batch, producers
+from cudal1_trainer.loader import Batch, ChunkMaker, producers
 from cudal1_trainer.prior import build_prior, is_current
 from cudal1_trainer.recipe import Recipe, load_recipe
 from cudal1_trainer.scored import write_scored
@@ -39,21 +41,21 @@ from cudal1_trainer.scored import write_scored
 log = logging.getLogger(__name__)
 
 STAMP = "stamp.json"
+GOLDEN = (5**0.5 - 1) / 2
 # ids are of two bytes; the dictionary holds a whole chunk
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 2**24, "lp": 1, "lc": 0, "pb": 1}]
 
 
 @dataclass(frozen=True)
 class Stored:
-    """The loader's ChunkMaker: the chunks of a folder, round and round."""
+    """The loader's ChunkMaker: chunks of the folder, and those of `maker` where it has none."""
 
+    maker: ChunkMaker
     folder: Path
 
     def __call__(self, index: int) -> list[Batch]:
-        found = sorted(self.folder.glob("chunk.*.xz"))
-        if not found:
-            raise ValueError(f"{self.folder} holds no chunks: python -m cudal1_trainer.chunks makes them")
-        return read_chunk(found[index % len(found)])
+        path = chunk_path(self.folder, index)
+        return read_chunk(path) if path.is_file() else self.maker(index)
 
 
 def chunk_path(folder: Path, index: int) -> Path:
@@ -120,7 +122,7 @@ def make_chunks(
     if not is_current(data):
         build_prior(data)
     check_stamp(folder, recipe, data)
-    missing = [i for i in range(count) if not chunk_path(folder, i).is_file()]
+    missing = [i for i in spread(count) if not chunk_path(folder, i).is_file()]
     end = time.time() + seconds
     with tempfile.TemporaryDirectory() as scratch:
         scored = Path(scratch) / "scored.jsonl"
@@ -130,6 +132,11 @@ def make_chunks(
             made = sum(pool.map(partial(_make, maker, folder, end), missing))
     log.info("%d chunks made, %d of %d there", made, count - len(missing) + made, count)
     return made
+
+
+def spread(count: int) -> list[int]:
+    """0 to count - 1 in an order of which every beginning lies evenly over the whole."""
+    return sorted(range(count), key=lambda i: i * GOLDEN % 1)
 
 
 def _make(maker: CorpusMaker, folder: Path, end: float, index: int) -> bool:

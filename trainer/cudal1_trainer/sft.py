@@ -29,8 +29,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from accelerate import Accelerator
-
 from cudal1_trainer.base import load_base
 from cudal1_trainer.chunks import Stored, check_stamp
 from cudal1_trainer.corpus import CorpusMaker, heldout_batches
@@ -71,29 +69,24 @@ def train(
     if model is not None and chunks is not None:
         raise ValueError("--chunks hold ids of the data folder's tokenizer: leave it out where --model is given")
     recipe = replace(recipe, data=replace(recipe.data, workers=producers(recipe.data.workers)))
-    base = load_base(model, recipe.model.lora) if model is not None else None
     if chunks is not None:
         check_stamp(chunks, recipe, data)
-    elif os.environ.get("RANK", "0") == "0" and not is_current(data):
+    if os.environ.get("RANK", "0") == "0" and not is_current(data):
         build_prior(data)
+    base = load_base(model, recipe.model.lora) if model is not None else None
     training = Training(recipe, data / "tokenizer", out, base)
     accelerator = training.accelerator
-    maker = Stored(chunks) if chunks is not None else _live_maker(recipe, data, out, model, accelerator)
+    if accelerator.is_local_main_process:
+        write_scored(data, out / "scored.jsonl", recipe.data.workers)
+    accelerator.wait_for_everyone()
+    scored = out / "scored.jsonl" if (out / "scored.jsonl").is_file() else None
+    live = CorpusMaker(recipe, data, scored, model)
+    maker = Stored(live, chunks) if chunks is not None else live
     report = training.run(maker, partial(heldout_batches, recipe, data, model))
     if accelerator.is_main_process:
         plot(out)
     log.info("%s", json.dumps({k: v for k, v in report.items() if k != "recipe"}))
     return report
-
-
-def _live_maker(
-    recipe: Recipe, data: Path, out: Path, model: Path | None, accelerator: Accelerator
-) -> CorpusMaker:
-    if accelerator.is_local_main_process:
-        write_scored(data, out / "scored.jsonl", recipe.data.workers)
-    accelerator.wait_for_everyone()
-    scored = out / "scored.jsonl" if (out / "scored.jsonl").is_file() else None
-    return CorpusMaker(recipe, data, scored, model)
 
 
 if __name__ == "__main__":
