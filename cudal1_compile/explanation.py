@@ -135,9 +135,25 @@ def explain_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: O
     stored = pipeline.stored()
     if stored is not None and stored.chosen("all") == plan.chosen("all"):
         plan = replace(plan, choice=stored.choice, ratio=stored.ratio)
+    if stored is not None:
+        plan = _with_reasons(plan, stored)
     drawings = tuple(Drawing(g.phase, region_graph(g.partition)) for g in graphs)
     aten = _describe_aten(pipeline.why_not_aten(plan)) if is_timed(place.target) else ""
     return GraphExplanation(plan, place.target.kind, drawings, aten=aten)
+
+
+def _with_reasons(plan: GraphPlanned, stored: GraphPlanned) -> GraphPlanned:
+    """Open regions with why the last compile left them open."""
+    from cudal1_compile.planner import NO_KERNEL
+
+    why = {r.fingerprint: r.reason for r in stored.regions if r.outcome == "missed" and r.reason != NO_KERNEL}
+    regions = (
+        replace(r, reason=f"{NO_KERNEL}: {why[r.fingerprint]}")
+        if r.reason == NO_KERNEL and r.fingerprint in why
+        else r
+        for r in plan.regions
+    )
+    return replace(plan, regions=tuple(regions))
 
 
 def _describe_aten(why_not: str | None) -> str:

@@ -46,6 +46,8 @@ from cudal1_fx_passes.text import parse_program
 
 log = logging.getLogger(__name__)
 
+NO_KERNEL = "no kernel yet"
+
 
 @dataclass(frozen=True)
 class Place:
@@ -69,7 +71,7 @@ class Planner:
             log.warning("a region's kernel is not used: %s", error)
             return self._missed(seen, str(error))
         if entry is None:
-            return self._missed(seen, "no kernel yet")
+            return self._missed(seen, NO_KERNEL)
         if entry.status == "no_win":
             return self._without_kernel(seen, entry)
         if (why := why_outdated(entry, self.place.target)) is not None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.precision import convolutions_in_f32
 from cudal1_fx_passes.products import match_convolution, run_convolution
-from cudal1_fx_passes.program import FLOAT_DTYPES, Index, Input, Literal, Op, Operand, Output, Program, Ref
+from cudal1_fx_passes.program import FLOAT_DTYPES, Index, Literal, Op, Operand, Program, Ref
 
 TORCH_DTYPE: dict[str, torch.dtype] = {
     "f64": torch.float64,
@@ -30,11 +30,6 @@ TORCH_DTYPE: dict[str, torch.dtype] = {
     "bool": torch.bool,
 }
 DTYPE_NAME = {v: k for k, v in TORCH_DTYPE.items()}
-
-
-def input_shape(program: Program, item: Input | Output) -> tuple[int, ...]:
-    """Sizes of an input or output in its memory order."""
-    return tuple(program.axis[a].size for a in item.axes)
 
 
 def evaluate(

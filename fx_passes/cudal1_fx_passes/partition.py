@@ -72,10 +72,6 @@ class Partition:
     refused: dict[str, str] = field(default_factory=dict)  # call_function node outside -> reason
     anchors: tuple[Anchor, ...] = ()  # where `regions` could be cut in another way too
 
-    def by_value(self) -> list[Region]:
-        """Regions, the one that moves most bytes first."""
-        return sorted(self.regions, key=lambda r: -r.bytes_moved)
-
 
 def partition(graph: fx.Graph, config: PartitionConfig | None = None) -> Partition:
     config = config or PartitionConfig()

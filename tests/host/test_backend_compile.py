@@ -24,6 +24,7 @@ import torch
 from tmpfs import run_on_tmpfs
 from torch import Tensor
 
+import cudal1_compile
 from cudal1_cache.schema import FILE_NAME
 from cudal1_cache.store import Store
 from cudal1_compile import backend, hook, pipeline, registry, session
@@ -333,6 +334,8 @@ def test_a_machine_too_busy_for_the_judge_is_no_verdict(
     said = capsys.readouterr().err
     assert "new 0, no win 0, missed 1" in said and "missed (the machine is too busy: a run got less" in said
     forget()
+    told = str(cudal1_compile.explain(model, torch.randn(32, 64), options={"target": "host"}))
+    assert "missed (no kernel yet: the machine is too busy" in told
     check(compile_(OneReply()))
     assert "new 1" in summary(capsys)
 

@@ -169,9 +169,6 @@ def test_regions_are_canonical_and_valued() -> None:
         assert region.fingerprint == fingerprint(region.program)
         assert len(region.inputs) == len(region.program.inputs)
         assert len(region.outputs) == len(region.program.outputs)
-    assert [r.bytes_moved for r in found.by_value()] == sorted(
-        (r.bytes_moved for r in found.regions), reverse=True
-    )
     assert found.regions[0].bytes_moved == 2 * 32 * 64 * 4
 
 
