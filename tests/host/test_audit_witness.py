@@ -23,7 +23,7 @@ SILU, SOFTMAX = Reference(region("silu"), SEED), Reference(region("softmax"), SE
 
 
 @pytest.mark.parametrize(
-    "name", ["threshold with a mask", "argmax", "embedding", "long sum, one warp", "max pool"]
+    "name", ["threshold with a mask", "argmax", "embedding", "long sum, one warp", "max pool", "expanded input"]
 )
 def test_hand_written_kernels_are_right(name: str) -> None:
     honest = next(h for h in HONEST if h.name == name)

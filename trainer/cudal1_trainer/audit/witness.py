@@ -16,7 +16,7 @@ and no speed; it says nothing of inputs outside these sets.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -92,7 +92,8 @@ class Sample:
         self.sizes = dict(sizes)
         self.extent = {a.name: a.size for a in program.axes} | self.sizes
         rng = np.random.default_rng(_number(seed, name))
-        self.inputs = {i.name: _draw(program, i, self.extent, name, rng) for i in program.inputs}
+        drawn = {i.name: (i.strides, _draw(program, i, self.extent, name, rng)) for i in program.inputs}
+        self.inputs = {n: np.broadcast_to(x[_once(s)], x.shape) if s else x for n, (s, x) in drawn.items()}
         self._rng = np.random.default_rng(_number(seed, name, "noise"))
         self._values = run(program, self.inputs, self.sizes)
         self._spread: dict[str, Array] = {}
@@ -328,8 +329,14 @@ def _to_torch(x: Array, item: Input, extent: Mapping[str, int]) -> Tensor:
         return dense
     flat = torch.full((max(1, span_elements(item, extent)),), 7, dtype=dense.dtype)
     view = flat.as_strided(dense.shape, item.strides)
-    view.copy_(dense)
+    once = _once(item.strides)
+    view[once].copy_(dense[once])
     return view
+
+
+def _once(strides: Sequence[int]) -> tuple[slice, ...]:
+    """Every element of an expanded tensor once."""
+    return tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)
 
 
 def _poisoned(out: Output, dtype: str, extent: Mapping[str, int]) -> Tensor:
