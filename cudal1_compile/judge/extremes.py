@@ -57,11 +57,29 @@ def lines(program: Program, item: Input, x: Tensor) -> Tensor:
 def with_magnitudes(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
     """Each line times a power of two; a single line gets a small one: other distributions have large values."""
     levels = torch.tensor(_LEVELS_F16 if item.dtype == "f16" else _LEVELS, device=x.device, dtype=torch.float64)
-    if any(OPS[op.fn].kind is Kind.DOT for op in program.ops):
-        levels = levels / 2  # of two inputs: what follows may square their products
+    levels = levels * 2 / max(2, summed_degree(program))
     line = lines(program, item, x)
     spread = torch.rand(line.shape, generator=generator, device=x.device, dtype=torch.float64)
     return x * torch.exp2(levels[line % len(levels)] + spread)
+
+
+def summed_degree(program: Program) -> int:
+    """Of the highest product of inputs that is summed up: if it overflows, the order decides what the sum is."""
+    degree = {i.name: 1 for i in program.inputs}
+    summed = 0
+    for op in program.ops:
+        found = [degree[x.name] for x in op.operands if isinstance(x, Ref)]
+        if OPS[op.fn].kind is Kind.DOT:
+            degree[op.name] = 2 * sum(found)  # what follows may square it
+        elif op.fn == "mul":
+            degree[op.name] = sum(found)
+        elif op.fn == "var":
+            degree[op.name] = 2 * max(found)
+        else:
+            degree[op.name] = 0 if op.fn == "rsqrt" else max(found, default=0)
+        if op.over:
+            summed = max(summed, degree[op.name])
+    return summed
 
 
 def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:

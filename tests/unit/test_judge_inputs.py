@@ -7,7 +7,7 @@ import torch
 
 from cudal1_compile.judge import floats
 from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.extremes import MAGNITUDES, NONFINITE
+from cudal1_compile.judge.extremes import MAGNITUDES, NONFINITE, summed_degree, with_magnitudes
 from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.indices import indexed_axes, markers
 from cudal1_compile.judge.inputs import DISTRIBUTIONS, make_inputs
@@ -297,3 +297,19 @@ def test_small_integers_are_no_zeros_in_every_second_line() -> None:
     program = parse_program("region v1\ndims d0=5000\nin0 f32[d0]\nt0 f32[] = sum(in0) over d0\nout0 f32[] = t0\n")
     (x,) = make_inputs(program, "integers", 3, CPU)
     assert set(x.tolist()) == {-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0}
+
+
+def test_the_degree_that_is_summed_up_sets_how_large_magnitudes_are() -> None:
+    head = "region v1\ndims d0=4 d1=8\nin0 f32[d0,d1]\nin1 f32[d0]\nt0 f32[d0,d1] = mul(in0, in1)\n"
+    cube = head + "t1 f32[d0,d1] = mul(t0, in1)\n"
+    degrees = {
+        head + "out0 f32[d0,d1] = t0\n": 0,
+        head + "t1 f32[d0] = sum(t0) over d1\nout0 f32[d0] = t1\n": 2,
+        cube + "t2 f32[d0,d1] = cumsum(t1) along d1\nout0 f32[d0,d1] = t2\n": 3,
+        cube + "t2 f32[d0] = var(t1, 0.0) over d1\nout0 f32[d0] = t2\n": 6,
+    }
+    for text, degree in degrees.items():
+        program = parse_program(text)
+        assert summed_degree(program) == degree
+        drawn = with_magnitudes(program, program.inputs[0], torch.ones(4, 8).double(), torch.Generator())
+        assert float(drawn.max()) ** max(1, degree) * 8 < 3e38
