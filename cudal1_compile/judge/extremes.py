@@ -69,9 +69,7 @@ def summed_degree(program: Program) -> int:
     summed = 0
     for op in program.ops:
         found = [degree[x.name] for x in op.operands if isinstance(x, Ref)]
-        if OPS[op.fn].kind is Kind.DOT:
-            degree[op.name] = 2 * sum(found)  # what follows may square it
-        elif op.fn == "mul":
+        if op.fn == "mul" or OPS[op.fn].kind is Kind.DOT:
             degree[op.name] = sum(found)
         elif op.fn == "var":
             degree[op.name] = 2 * max(found)
