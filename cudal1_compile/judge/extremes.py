@@ -19,17 +19,8 @@ from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Input, Progr
 MAGNITUDES = "magnitudes"
 NONFINITE = "nonfinite"
 EXTREMES = (MAGNITUDES, NONFINITE)  # used as they are, however few of their references are finite
-_LEVELS = (
-    -30.0,
-    14.0,
-    -12.0,
-    45.0,
-    6.0,
-    -60.0,
-    -22.0,
-    24.0,
-    3.0,
-)  # powers of two; squares and their sums stay finite in f32
+# powers of two; squares and their sums stay finite in f32
+_LEVELS = (-30.0, 14.0, -12.0, 45.0, 6.0, -60.0, -22.0, 24.0, 3.0)
 _LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)
 # torch gives a mean of infinities, and a logsumexp; Welford's formula and the textbook's give NaN
 _OWN_INFINITIES = ("mean", "var", "logsumexp")

@@ -16,7 +16,6 @@ from queue import SimpleQueue
 
 from cudal1_compile.judge import wire
 from cudal1_compile.judge.process import Worker, WorkerLost
-from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
@@ -29,7 +28,7 @@ LIMIT_S = 60.0  # of one region
 
 def can_compile_ahead(program: Program) -> bool:
     """Not where Inductor itself measures while it compiles (the padding of products): it would need the device."""
-    return not any(OPS[op.fn].kind is Kind.DOT for op in program.ops)
+    return not program.has_product
 
 
 class Prefetch:

@@ -155,6 +155,10 @@ class Program:
     def is_symbolic(self) -> bool:
         return any(a.symbolic for a in self.axes)
 
+    @property
+    def has_product(self) -> bool:
+        return any(OPS[op.fn].kind is Kind.DOT for op in self.ops)
+
 
 def operand_axes(program_axes: dict[str, tuple[str, ...]], operand: Operand) -> set[str]:
     """The axes over which an operand varies once its accesses are applied."""

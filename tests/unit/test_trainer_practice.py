@@ -10,7 +10,7 @@ import pytest
 from cudal1_compile.judge.sizes import tensor_bytes, tensor_elements
 from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import has_product, read_heldout
+from cudal1_trainer.heldout import read_heldout
 from cudal1_trainer.pairs import H100
 from cudal1_trainer.practice import DEVICE_BYTES, HOST_ELEMENTS, PRODUCTS, order, training_tasks
 from cudal1_trainer.product_sizes import multiplications
@@ -25,7 +25,7 @@ def test_tasks_have_products_and_fit_and_none_is_held_out(target: Target, count:
     texts = training_tasks(RECIPE, StageRecipe(tasks=count), DATA, target)
     programs, heldout = [parse_program(t) for t in texts], read_heldout(DATA / "heldout.json")
     assert len(set(texts)) == count and not any(heldout.holds(p) for p in programs)
-    with_products = [p for p in programs if has_product(p)]
+    with_products = [p for p in programs if p.has_product]
     assert 0.2 * count <= len(with_products) <= 0.6 * count
     most = PRODUCTS[target.kind]
     assert all(multiplications(p) <= most.multiplications for p in with_products)
@@ -39,7 +39,7 @@ def test_tasks_have_products_and_fit_and_none_is_held_out(target: Target, count:
 def test_a_recipe_without_products_or_of_one_family_has_none() -> None:
     for data in (DataRecipe(), replace(RECIPE.data, family="pointwise", pool=4)):
         texts = training_tasks(replace(RECIPE, data=data), StageRecipe(tasks=10), DATA, H100)
-        assert not any(has_product(parse_program(t)) for t in texts)
+        assert not any(parse_program(t).has_product for t in texts)
 
 
 def test_every_task_comes_once_before_one_comes_again() -> None:

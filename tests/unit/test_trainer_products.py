@@ -14,7 +14,7 @@ from cudal1_fx_passes.products import match_convolution
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.corpus import Source
-from cudal1_trainer.heldout import HeldOut, has_product, hold_out, read_heldout
+from cudal1_trainer.heldout import HeldOut, hold_out, read_heldout
 from cudal1_trainer.prior import load_prior
 from cudal1_trainer.product_features import COUNT, describe_product
 from cudal1_trainer.product_sizes import MEASURED, TRAINED, Most, dots, multiplications, resize_product
@@ -107,7 +107,7 @@ def test_an_axis_read_at_a_fixed_place_keeps_its_size() -> None:
 def test_draws_fit_and_have_a_product(most: Most) -> None:
     rng = random.Random(3)
     found = [draw_product(TEXTS, rng, 0.6, most) for _ in range(40)]
-    assert all(has_product(p) and multiplications(p) <= most.multiplications for p in found)
+    assert all(p.has_product and multiplications(p) <= most.multiplications for p in found)
     assert all(bytes_moved(p) <= most.moved for p in found)
     assert sum(bool(variants(p)) for p in found) >= 38
 
@@ -115,7 +115,7 @@ def test_draws_fit_and_have_a_product(most: Most) -> None:
 def test_models_give_structures_that_teachers_answer_and_none_that_is_held_out() -> None:
     texts = list(collect_products([1], hold_out(())))
     programs = [parse_program(t) for t in texts]
-    assert len(texts) >= 5 and all(has_product(p) for p in programs)
+    assert len(texts) >= 5 and all(p.has_product for p in programs)
     held = frozenset(relative(p) for p in programs[:3])
     assert list(collect_products([1], HeldOut((), frozenset(), held, frozenset()))) == texts[3:]
 
@@ -132,7 +132,7 @@ def test_a_family_of_the_benchmark_is_never_drawn_at_any_size(monkeypatch: pytes
     heldout = read_heldout(DATA / "heldout.json")
     source = Source(DataRecipe(products=1.0), heldout, products=TEXTS)
     rng = random.Random(1)
-    programs = [p for p in map(parse_program, FAMILIES) if has_product(p)]
+    programs = [p for p in map(parse_program, FAMILIES) if p.has_product]
     assert len(programs) >= 90
     for program in programs[::3]:
         resized = resize_product(program, rng)
@@ -149,7 +149,7 @@ def test_the_recipe_says_how_many_draws_have_a_product() -> None:
     drawn = [
         Source(DataRecipe(products=0.5), heldout, products=TEXTS).program(random.Random(i)) for i in range(60)
     ]
-    assert 15 <= sum(map(has_product, drawn)) <= 45
+    assert 15 <= sum(p.has_product for p in drawn) <= 45
     plain = Source(DataRecipe(), heldout)
     with_texts = Source(DataRecipe(), heldout, products=TEXTS)
     assert all(plain.program(random.Random(i)) == with_texts.program(random.Random(i)) for i in range(10))
@@ -157,7 +157,7 @@ def test_the_recipe_says_how_many_draws_have_a_product() -> None:
 
 def test_scores_measure_products_of_their_own_seeds() -> None:
     found = [make_program(PRODUCT_SEED + i, (), TEXTS) for i in range(8)]
-    assert all(map(has_product, found)) and len({print_program(p) for p in found}) == 8
+    assert all(p.has_product for p in found) and len({print_program(p) for p in found}) == 8
     assert found[2] == make_program(PRODUCT_SEED + 2, (), TEXTS)
 
 

@@ -125,9 +125,7 @@ def make_chunks(
     missing = [i for i in spread(count) if not chunk_path(folder, i).is_file()]
     end = time.time() + seconds
     with tempfile.TemporaryDirectory() as scratch:
-        scored = Path(scratch) / "scored.jsonl"
-        write_scored(data, scored, workers)
-        maker = CorpusMaker(recipe, data, scored if scored.is_file() else None)
+        maker = CorpusMaker(recipe, data, write_scored(data, Path(scratch) / "scored.jsonl", workers))
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
             made = sum(pool.map(partial(_make, maker, folder, end), missing))
     log.info("%d chunks made, %d of %d there", made, count - len(missing) + made, count)

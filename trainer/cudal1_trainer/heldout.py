@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from cudal1_fx_passes.canonical import canonicalise, relative, relative_of
-from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.tasks import structure
@@ -98,12 +97,8 @@ def read_heldout(path: Path) -> HeldOut:
     lines = families.read_text().splitlines() if families.is_file() else []
     texts = [json.loads(line)["text"] for line in lines]
     shapes = frozenset(hashlib.sha256(text.encode()).hexdigest() for text in texts)
-    products = frozenset(relative(p) for p in map(parse_program, texts) if has_product(p))
+    products = frozenset(relative(p) for p in map(parse_program, texts) if p.has_product)
     return replace(found, shapes=shapes, products=products)
-
-
-def has_product(program: Program) -> bool:
-    return any(OPS[op.fn].kind is Kind.DOT for op in program.ops)
 
 
 def write_heldout(heldout: HeldOut, path: Path) -> None:

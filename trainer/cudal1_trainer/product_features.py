@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.teachers.product_layouts import blocks_of, estimate
 from cudal1_trainer.teachers.product_sides import Sides
@@ -18,7 +17,7 @@ COUNT = len(MARKS) + 8
 
 def describe_product(program: Program, schedule: Schedule) -> list[float]:
     """COUNT numbers, of the first product stage."""
-    if all(OPS[op.fn].kind is not Kind.DOT for op in program.ops):  # to look a plan up hashes the whole program
+    if not program.has_product:  # to look a plan up hashes the whole program
         return [0.0] * COUNT
     plan = cut_stages(program, flat=schedule.flat)
     if plan is not None and len(plan.stages) == len(schedule.stages):

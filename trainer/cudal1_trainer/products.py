@@ -22,7 +22,7 @@ from cudal1_fx_passes.partition import PartitionConfig, partition
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.architectures import make_model
-from cudal1_trainer.heldout import HeldOut, has_product
+from cudal1_trainer.heldout import HeldOut
 from cudal1_trainer.product_models import make_product_model
 from cudal1_trainer.product_sizes import TRAINED, Most, resize_product
 from cudal1_trainer.published import make_published
@@ -47,7 +47,7 @@ def product_regions(seed: int) -> Iterator[Program]:
         for graph in capture_graphs(module.train(train), inputs, train=train):
             take_for_cuda(graph.gm.graph)
             regions = partition(graph.gm.graph, PartitionConfig(products=True)).regions
-            yield from (r.program for r in regions if has_product(r.program))
+            yield from (r.program for r in regions if r.program.has_product)
 
 
 def collect_products(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
@@ -70,10 +70,10 @@ def draw_product(texts: Sequence[str], rng: random.Random, varied: float, most: 
         program = parse_program(rng.choice(texts))
         changed = vary(program, rng) if rng.random() < varied else program
         try:
-            found = resize_product(changed if has_product(changed) else program, rng, most)
+            found = resize_product(changed if changed.has_product else program, rng, most)
         except ProgramError:
             continue
-        if has_product(found):
+        if found.has_product:
             return found
     return canonicalise(program)
 
