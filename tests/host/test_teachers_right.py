@@ -307,6 +307,28 @@ def test_regions_as_models_give_them(name: str) -> None:
         assert (reason := refusal(program, schedule, 1)) is None, reason
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "i8[d0] = sum(in0) over d1",
+        "i8[d1] = prod(in0) over d0",
+        "i8[d0,d1] = cumsum(in0) along d1",
+        "i8[d0,d1] = mul(in0, 100)",
+        "u8[d0,d1] = cast(in0)",
+    ],
+)
+def test_narrow_integers_wrap_around_before_they_are_read(line: str) -> None:
+    axes = line[: line.index("]") + 1].removeprefix("i8").removeprefix("u8")
+    text = (
+        f"region v1\ndims d0=12 d1=300\nin0 i8[d0,d1]\nt0 {line}\nt1 f32{axes} = cast(t0)\nout0 f32{axes} = t1\n"
+    )
+    program = parse_program(text)
+    found = {(s.strategy, s.stages[0].mapping): s for s in variants(program)}
+    assert found
+    for schedule in found.values():
+        assert (reason := refusal(program, schedule, 1)) is None, reason
+
+
 def test_no_thread_adds_up_a_hundred_thousand_terms() -> None:
     text = "region v1\ndims d0=300000 d1=3\nin0 f32[d0,d1]\nt0 f32[d1] = mean(in0) over d0\nout0 f32[d1] = t0\n"
     found = variants(parse_program(text))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import isinf, isnan
 
 from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Op, Program, Ref
+from cudal1_trainer.teachers.narrow import NARROW
 from cudal1_trainer.teachers.stage import key_of
 
 COMPUTE_TYPE = {
@@ -70,6 +71,7 @@ _INFIX = {
     "logical_or": "||",
     "logical_xor": "!=",
 }
+_FITS = (("i8", "i16"), ("u8", "i16"))  # casts between integers that lose nothing
 
 
 def is_float(dtype: str) -> bool:
@@ -139,6 +141,8 @@ def _power(a: str, exponent: str, suffix: str) -> str:
 def _cast(a: str, source: str, target: str) -> str:
     if target == "bool" and source != "bool":
         return f"{a} != {literal(0, source)}"
+    if target in NARROW and (source, target) not in _FITS and source not in (target, "bool"):
+        return f"({target}){'(int)' if is_float(source) else ''}{a}"
     if COMPUTE_TYPE[source] == COMPUTE_TYPE[target]:
         return a
     return f"({COMPUTE_TYPE[target]}){a}"

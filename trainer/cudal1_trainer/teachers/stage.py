@@ -16,6 +16,7 @@ from cudal1_compile.candidate import MAX_SCRATCH
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Output, Program, Ref
 from cudal1_fx_passes.text import print_index
+from cudal1_trainer.teachers.narrow import wrap_narrow
 from cudal1_trainer.teachers.resolve import Unresolvable, is_window, reads_windows, resolve
 
 StageKind = Literal["pointwise", "reduce", "window", "scan", "product"]
@@ -117,7 +118,7 @@ def cut_stages(program: Program, flat: bool = False) -> Plan | None:
 @lru_cache(maxsize=8)  # every variant of a program asks again
 def _cut_stages(program: Program, flat: bool) -> Plan | None:
     try:
-        resolved = resolve(program)
+        resolved = resolve(wrap_narrow(program))
         plan = _Cutter(resolved, flat).run()
         return plan if len(plan.scratch) <= MAX_SCRATCH else _Cutter(resolved, flat, lean=True).run()
     except Unresolvable:
