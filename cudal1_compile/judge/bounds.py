@@ -11,6 +11,7 @@ growth of budget.py. Scales are upper bounds: correlated errors that cancel are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from ctypes import c_float
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,9 +29,9 @@ from cudal1_compile.judge.budget import (
     roundings,
 )
 from cudal1_compile.judge.turns import give_way
-from cudal1_fx_passes.evaluate import TORCH_DTYPE, run_op
+from cudal1_fx_passes.evaluate import TORCH_DTYPE, read_terms, run_op
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Literal, Op, Program, Ref
+from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Literal, Op, Operand, Program, Ref
 
 _MAGNIFY = 2.0**20  # float64 programs: their errors lie at the float64 probe's own resolution
 _STEPS = {"floor", "ceil", "round", "trunc", "sign"}
@@ -63,11 +64,13 @@ class Bounded:
 
     value: Tensor
     error: Tensor | None
+    decided: Tensor | None = None  # the value where half types are rounded once, before they decide
 
     @property
     def of_one(self) -> Bounded:
         """As the only one of several cases."""
-        return Bounded(self.value[None], None if self.error is None else self.error[None])
+        error, decided = (None if x is None else x[None] for x in (self.error, self.decided))
+        return Bounded(self.value[None], error, decided)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,9 @@ class _Trace:
     def run(self, op: Op, values: Mapping[str, Tensor]) -> Tensor:
         return run_op(self.program, op, values, self.device, self.sizes, float64=True)
 
+    def terms(self, op: Op, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None, tuple[int, ...]]:
+        return read_terms(self.program, op, values, self.device, self.sizes)
+
 
 def bounded_outputs(
     program: Program,
@@ -101,25 +107,33 @@ def bounded_outputs(
     coherent: terms of sums may be equal. integral: inputs are small integers, so that integer results of sums
     and products are exact, and a tie decides as a tie.
     """
+    program = _as_compared(program)
     floats = {d for d in program.value_dtype.values() if d in FLOAT_DTYPES}
     magnify = _MAGNIFY if floats == {"f64"} else 1.0
     device = inputs[0].device if inputs else torch.device("cpu")
     trace = _Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
-    values, errors = _run_all(trace, inputs)
+    values, errors, decided = _run_all(trace, inputs)
     found = []
     for out in program.outputs:
         order = program.value_axes[out.value]
         turn = [order.index(a) for a in out.axes]
-        error = errors[out.value]
+        error, other = errors[out.value], decided.get(out.value)
         scale = None if error is None else (error / magnify).permute(turn)
-        found.append(Bounded(values[out.value].permute(turn), scale))
+        found.append(
+            Bounded(values[out.value].permute(turn), scale, None if other is None else other.permute(turn))
+        )
     return found
 
 
-def _run_all(trace: _Trace, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor | None]]:
+def _run_all(
+    trace: _Trace, inputs: Sequence[Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor | None], dict[str, Tensor]]:
+    """Values, their errors, and values again that decisions in half types lead to."""
     p = trace.program
     values: dict[str, Tensor] = {}
     errors: dict[str, Tensor | None] = {}
+    decided: dict[str, Tensor] = {}
+    discrete = any(p.output_dtype(o) not in FLOAT_DTYPES for o in p.outputs)
     for spec, x in zip(p.inputs, inputs, strict=True):
         order = p.value_axes[spec.name]
         x = x.permute([spec.axes.index(a) for a in order]) if spec.axes else x
@@ -131,9 +145,35 @@ def _run_all(trace: _Trace, inputs: Sequence[Tensor]) -> tuple[dict[str, Tensor]
         values[op.name] = trace.run(op, values)
         error = _error(trace, op, values, errors)
         errors[op.name] = None if error is None else _tidy(error, values[op.name])
+        if discrete and (found := _decide(trace, op, values, decided)) is not None:
+            decided[op.name] = found
         for name in last_use.get(i, ()):
             del values[name], errors[name]
-    return values, errors
+            decided.pop(name, None)
+    return values, errors, decided
+
+
+def _decide(trace: _Trace, op: Op, values: Mapping[str, Tensor], decided: Mapping[str, Tensor]) -> Tensor | None:
+    """The result where operands in half types are rounded once, before they decide; None where none did."""
+    seen = {name: decided[name] for name in _operands(op) if name in decided}
+    if op.dtype not in FLOAT_DTYPES:
+        for name in _operands(op):
+            if (dtype := trace.program.value_dtype[name]) in ("bf16", "f16"):
+                seen[name] = seen.get(name, values[name]).to(TORCH_DTYPE[dtype]).double()
+    return trace.run(op, {**values, **seen}) if seen else None
+
+
+def _as_compared(program: Program) -> Program:
+    """With literals that decide as kernels hold them: no float32 is above the 0.1 that it is nearest to."""
+
+    def held(op: Op, x: Operand) -> Operand:
+        wide = op.dtype in FLOAT_DTYPES or "f64" in (program.value_dtype[name] for name in _operands(op))
+        if wide or not isinstance(x, Literal) or not isinstance(x.value, float):
+            return x
+        return Literal(c_float(x.value).value)
+
+    ops = tuple(replace(op, operands=tuple(held(op, x) for x in op.operands)) for op in program.ops)
+    return program if ops == program.ops else replace(program, ops=ops)
 
 
 def last_uses(p: Program) -> dict[int, list[str]]:
@@ -366,19 +406,16 @@ def _logsumexp(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x
 
 
 def _position(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
-    """argmax, argmin: ambiguous (infinite) where a second element lies within the errors of the best."""
-    best = _with(trace, op, values, name, x.double(), "amax" if op.fn == "argmax" else "amin")
-    source = op.operands[0]
-    if isinstance(source, Ref) and source.access:
-        reach = _with(trace, op, values, name, error, "amax")
-        return torch.where(reach > 0, torch.inf, 0.0)
-    held = trace.program.value_axes[name]
-    shape = [1 if a in op.over else n for a, n in zip(held, x.shape, strict=True)]
-    best = best.reshape(shape)
-    lead = (best - x.double()).abs()
-    rivals = ((lead <= error * 2.0) & (error > 0)).double()
-    count = _with(trace, op, values, name, rivals, "sum")
-    return torch.where(count > 1, torch.inf, 0.0)
+    """argmax, argmin: ambiguous (infinite) where the errors of the best and of another one meet."""
+    terms, inside, dims = trace.terms(op, values)
+    reach, _, _ = trace.terms(op, {**values, name: error})
+    terms = terms.double() if op.fn == "argmax" else -terms.double()
+    reach = reach.masked_fill(terms.isinf(), 0.0)
+    least = terms - reach if inside is None else torch.where(inside, terms - reach, -torch.inf)
+    rivals = terms + reach >= least.amax(dims, keepdim=True)
+    rivals = rivals if inside is None else rivals & inside
+    unsure = (rivals.sum(dims) > 1) & (rivals & (reach > 0)).any(dims)
+    return torch.where(unsure, torch.inf, 0.0)
 
 
 def _decision(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:

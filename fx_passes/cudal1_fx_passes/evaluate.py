@@ -75,6 +75,20 @@ def run_op(
     return _run(program, op, values, extent, float64, device)
 
 
+def read_terms(
+    program: Program,
+    op: Op,
+    values: Mapping[str, Tensor],
+    device: torch.device,
+    sizes: Mapping[str, int] | None = None,
+) -> tuple[Tensor, Tensor | None, tuple[int, ...]]:
+    """What a reduction reduces, which of it lies in bounds (None: all), and the dims that it reduces."""
+    extent = {a.name: a.size for a in program.axes} | dict(sizes or {})
+    span = tuple(a.name for a in program.axes if a.name in op.axes or a.name in op.over)
+    x, inside = _read(program, op.operands[0], values, extent, span, torch.float64, device)
+    return _spread(x, [extent[a] for a in span]), inside, tuple(span.index(a) for a in op.over)
+
+
 def _outputs(program: Program, values: dict[str, Tensor]) -> list[Tensor]:
     found = []
     for out in program.outputs:
