@@ -43,6 +43,7 @@ START_S = 40.0
 GATES = {
     "1 text": ("text",),
     "2 builds waited for": ("waited for builds",),
+    "3 exam waited for": ("waited for exams",),
     "3 exam, vacuity": ("exam",),
     "4-5 kernel loaded, unloaded": ("load",),
     "4-5 trial": ("trial",),
@@ -61,7 +62,14 @@ FINAL_GATES = {
     "7-8 timing together": ("capture", "final timing"),
 }
 # of the process that owns the judge
-OUTSIDE = ("text", "waited for builds", "waited for memory checks", "waited for Inductor", "compute-sanitizer")
+OUTSIDE = (
+    "text",
+    "waited for builds",
+    "waited for exams",
+    "waited for memory checks",
+    "waited for Inductor",
+    "compute-sanitizer",
+)
 DEVICE = ", device"  # ends the name of a step's waits for the device, which its own seconds hold too
 
 

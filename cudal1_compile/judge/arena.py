@@ -114,6 +114,11 @@ class Arena:
         return [_view(typed[s.dtype], s, o) for s, o in zip(self.specs, self._offsets, strict=True)]
 
     @property
+    def bytes(self) -> Tensor:
+        """All of it, guards too."""
+        return self._bytes
+
+    @property
     def size_bytes(self) -> int:
         return self._bytes.numel()
 

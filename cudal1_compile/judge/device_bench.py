@@ -4,6 +4,7 @@
              | one worker (finalists, beside a memory check on the host) -> verdict
     hang or fault -> verdict, this worker replaced by a waiting spare; the others go on
     expect(programs) -> Inductor's baselines compiled ahead by background processes (prefetch.py)
+    try_many -> small regions' exams made ahead by others (exam_file.py)
 
 Workers take turns on the device (turns.py): exams and trials side by side, times alone. Where the device's memory
 is short for several, there is one; what was put off beside others, or did not end in time, is judged again alone.
@@ -24,6 +25,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -33,10 +35,11 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.judge import wire
 from cudal1_compile.judge.builders import Builders
 from cudal1_compile.judge.crew import Answer, Crew, Lane
+from cudal1_compile.judge.exam_file import can_make_ahead
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.memcheck import Look, find_fault
-from cudal1_compile.judge.prefetch import Prefetch
+from cudal1_compile.judge.prefetch import Prefetch, can_compile_ahead
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.sanitizer import find_fault_on_device
 from cudal1_compile.judge.speedup import SECOND_LOOK, agree
@@ -47,9 +50,11 @@ from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.launch_table import load_extension
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
 
 log = logging.getLogger(__name__)
 
+EXAM_S = 0.25  # that a worker waits for an exam that another process makes
 CONTEXT_BYTES = 1 << 30  # of a CUDA context with its modules and graphs
 Entrants = list[tuple[Candidate, Binary]]
 
@@ -78,7 +83,9 @@ class DeviceBench:
         self._others = {lane: ThreadPoolExecutor(1, "cudal1-lane") for lane in others}  # each with its thread
         self._room_for = 0  # of the others
         self._homes: dict[str, Lane] = {}  # who has a program's exam
-        self._prefetch = Prefetch(f"cuda:{index}", spawn)
+        self._prefetch = Prefetch(spawn)  # of baselines
+        self._exams = Prefetch(spawn)
+        self._exam_numbers = count()
         threads = limits.build_threads or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(threads, "cudal1-build")
         self._builders = Builders(threads)
@@ -106,11 +113,13 @@ class DeviceBench:
     def expect(self, programs: Sequence[Program]) -> None:
         """Finalists of these regions may come: compiles their Inductor baseline in the background meanwhile."""
         if self.limits.inductor:
-            self._prefetch.begin(programs)
+            device = f"cuda:{self._crew.index}"
+            self._prefetch.begin([wire.compile_request(p, device) for p in programs if can_compile_ahead(p)])
 
     def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]:
         """Gates 2 to 5 and the quick timing; builds run ahead of the workers."""
         found = [Task(*task, seed, self._pool.submit(self._build, *task)) for task in tasks]
+        self._exams.begin(self._exam_requests([program for program, _ in tasks], seed))
         work = Work(found, self._homes)
         helpers = self._helpers(len(work))
         for lane in helpers:
@@ -143,6 +152,7 @@ class DeviceBench:
 
     def close(self) -> None:
         self._prefetch.close()
+        self._exams.close()
         self._crew.stop()
         for pool in (self._pool, *self._others.values()):
             pool.shutdown(cancel_futures=True)
@@ -158,16 +168,36 @@ class DeviceBench:
         except TimeoutError as error:
             return Deferred(str(error))
 
+    def _exam_requests(self, programs: Sequence[Program], seed: int) -> list[wire.Message]:
+        """Of programs that no worker has had."""
+        new = {print_program(p): p for p in programs if can_make_ahead(p)}
+        return [
+            wire.exam_request(p, seed, self.limits, self._compiled / f"{next(self._exam_numbers)}.exam")
+            for text, p in new.items()
+            if text not in self._homes
+        ]
+
     # several workers
 
     def _serve(self, lane: Lane, work: Work) -> None:
         """Takes programs until none is left."""
         while group := work.take(lane):
+            exam = self._exam_of(group[0].program)
             for task, following in zip(group, [*group[1:], None], strict=True):
+                task.exam = exam
                 try:
                     task.answer.set_result(self._ask(lane, task, following))
                 except Exception as error:  # noqa: BLE001  whoever waits for the answer raises it
                     task.answer.set_exception(error)
+            if exam:
+                Path(exam).unlink(missing_ok=True)
+
+    def _exam_of(self, program: Program) -> str:
+        """A file that holds it, if it was made ahead."""
+        begin = time.monotonic()
+        found = self._exams.wait(program, EXAM_S).get("exam", "")
+        self._crew.add("waited for exams", time.monotonic() - begin)
+        return str(found)
 
     def _help(self, lane: Lane, work: Work) -> None:
         """The same beside the first worker, which goes on without this one where it cannot be started."""

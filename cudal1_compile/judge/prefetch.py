@@ -1,8 +1,8 @@
-"""Inductor's compile of regions ahead of their measurement, in a few background processes beside the worker.
+"""What regions need, made ahead in a few processes beside the worker: Inductor's compile, small regions' exams.
 
-    begin(programs) -> processes fill the cache that the worker reads -> wait(program) before it is measured
+    begin(requests) -> processes fill the folder that the worker reads -> wait(program) before the worker needs it
 
-It only saves time: what fails here, or has not begun when the region is measured, the worker compiles itself.
+It only saves time: what fails here, or has not begun when it is needed, the worker makes itself.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 
-from cudal1_compile.judge import wire
 from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_compile.judge.wire import Message
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
@@ -32,33 +32,36 @@ def can_compile_ahead(program: Program) -> bool:
 
 
 class Prefetch:
-    """Processes start with the first region; close() ends them, also in the middle of a compile."""
+    """Processes start with the first region; close() ends them, also in the middle of a piece of work."""
 
-    def __init__(self, device: str, spawn: Callable[[], Worker]) -> None:
-        self._device, self._spawn = device, spawn
+    def __init__(self, spawn: Callable[[], Worker]) -> None:
+        self._spawn = spawn
         count = max(1, min(MAX_PROCESSES, (os.cpu_count() or 1) // CORES_A_PROCESS))
         self._pool = ThreadPoolExecutor(count, "cudal1-ahead")
         self._idle: SimpleQueue[int] = SimpleQueue()
         for slot in range(count):
             self._idle.put(slot)
         self._workers: dict[int, Worker] = {}
-        self._asked: dict[str, Future[None]] = {}
+        self._asked: dict[str, Future[Message]] = {}
         self._lock = threading.Lock()
         self._closed = False
 
-    def begin(self, programs: Sequence[Program]) -> None:
-        """Asks for these regions, in this order; those of an earlier call that have not begun are dropped."""
+    def begin(self, requests: Sequence[Message]) -> None:
+        """Asks for these, one a program, in order; those of an earlier call that have not begun are dropped."""
         self._asked = {text: f for text, f in self._asked.items() if not f.cancel()}
-        for program in filter(can_compile_ahead, programs):
-            text = print_program(program)
-            if text not in self._asked:
-                self._asked[text] = self._pool.submit(self._compile, program)
+        for request in requests:
+            if request["program"] not in self._asked:
+                self._asked[request["program"]] = self._pool.submit(self._make, request)
 
-    def wait(self, program: Program) -> None:
-        """Until a compile that has begun has ended; one that has not is dropped: the worker is as fast."""
+    def wait(self, program: Program, limit_s: float | None = None) -> Message:
+        """The reply to what has begun, else nothing: what has not is dropped, since the worker is as fast."""
         future = self._asked.get(print_program(program))
-        if future is not None and not future.cancel():
-            future.result()
+        if future is None or future.cancel():
+            return {}
+        try:
+            return future.result(limit_s)
+        except TimeoutError:
+            return {}
 
     def close(self) -> None:
         with self._lock:
@@ -70,17 +73,18 @@ class Prefetch:
         for worker in self._workers.values():
             worker.kill()
 
-    def _compile(self, program: Program) -> None:
+    def _make(self, request: Message) -> Message:
         slot = self._idle.get()
         try:
             worker = self._ready(slot)
-            reply = worker.ask(wire.compile_request(program, self._device), LIMIT_S) if worker else {}
-            if "why_not" in reply:
-                log.debug("a region was not compiled ahead: %s", reply["why_not"])
+            reply = worker.ask(request, LIMIT_S) if worker else {}
         except (WorkerLost, OSError) as error:
-            log.debug("a region was not compiled ahead: %s", error)
+            reply = {"why_not": str(error)}
         finally:
             self._idle.put(slot)
+        if "why_not" in reply:
+            log.debug("%s was not done ahead: %s", request["op"], reply["why_not"])
+        return reply
 
     def _ready(self, slot: int) -> Worker | None:
         with self._lock:

@@ -19,8 +19,10 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
@@ -37,6 +39,7 @@ from cudal1_compile.judge.arms import (
 )
 from cudal1_compile.judge.clock import Clock
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
+from cudal1_compile.judge.exam_file import read_exam
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.moat import Moat
@@ -142,9 +145,12 @@ class DeviceSession:
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # seconds by step, since the session began
         self.short_of_room = False  # the last request was put off for what others hold of the device's memory
 
-    def judge(self, program: Program, entrant: Entrant, seed: int, timed: bool = True) -> Verdict:
-        """Gates 3 to 5 and, if asked, a quick timing. Raises TrialStopped."""
-        (verdict,) = self._guarded(1, lambda: [self._judge(program, entrant, seed, timed)])
+    def judge(self, program: Program, entrant: Entrant, seed: int, timed: bool = True, exam: str = "") -> Verdict:
+        """Gates 3 to 5 and, if asked, a quick timing. Raises TrialStopped.
+
+        exam: a file that may hold the region's.
+        """
+        (verdict,) = self._guarded(1, lambda: [self._judge(program, entrant, seed, timed, exam)])
         return verdict
 
     def finalists(self, program: Program, entrants: Sequence[Entrant], seed: int) -> list[Verdict]:
@@ -187,7 +193,7 @@ class DeviceSession:
 
     # regions
 
-    def _region(self, program: Program, seed: int) -> _Region | Deferred | Rejected:
+    def _region(self, program: Program, seed: int, ahead: str = "") -> _Region | Deferred | Rejected:
         key = (print_program(program), seed)
         found = self._regions.get(key)
         if isinstance(found, _Region) and found is not self._intact_last and not self._intact(found):
@@ -195,15 +201,27 @@ class DeviceSession:
         if found is None:
             room = self._room()
             with self._counted("exam"):
-                exam = prepare_exam(program, seed, self.device, room, self.limits.distributions or None)
-            if isinstance(exam, NoRoom):
-                self.short_of_room = room < self.limits.memory_bytes
-                return Deferred(exam.reason)
-            found = exam if isinstance(exam, Unverifiable) else _of_exam(exam)
+                exam = self._exam_ahead(program, ahead) or prepare_exam(
+                    program, seed, self.device, room, self.limits.distributions or None
+                )
+                if isinstance(exam, NoRoom):
+                    self.short_of_room = room < self.limits.memory_bytes
+                    return Deferred(exam.reason)
+                found = exam if isinstance(exam, Unverifiable) else _of_exam(exam)
             self._regions[key] = found
             self._evict()
         self._regions.move_to_end(key)
         return Rejected("verify", found.reason) if isinstance(found, Unverifiable) else found
+
+    def _exam_ahead(self, program: Program, path: str) -> Exam | None:
+        """None where none was made, or it is gone."""
+        if not path:
+            return None
+        try:
+            return read_exam(Path(path), program, self.device)
+        except (OSError, SafetensorError) as error:
+            log.debug("an exam that was made ahead is not there: %s", error)
+            return None
 
     def _intact(self, region: _Region) -> bool:
         with self._counted("exam"):
@@ -271,8 +289,8 @@ class DeviceSession:
 
     # one candidate
 
-    def _judge(self, program: Program, entrant: Entrant, seed: int, timed: bool) -> Verdict:
-        region = self._region(program, seed)
+    def _judge(self, program: Program, entrant: Entrant, seed: int, timed: bool, exam: str) -> Verdict:
+        region = self._region(program, seed, exam)
         if not isinstance(region, _Region):
             return region
         verdict = self._try(program, region, entrant, seed, timed)

@@ -2,10 +2,11 @@
 
     start {device, limits, turns}                     -> ready {versions, ...}
     room {}                                           -> free_bytes of the device
-    judge {program, code, binary, seed, timed}        -> verdicts [one]
+    judge {program, code, binary, seed, timed, exam}  -> verdicts [one]; exam: a file that may hold it
     finalists {program, entrants, seed}               -> verdicts [one an entrant]
     baselines {program, seed}                         -> verdicts [one, on aten against Inductor]
     compile {program, device}                         -> {} | {why_not}; needs no start and no CUDA context
+    exam {program, seed, distributions, path}         -> {exam: path} | {why_not}; likewise
 
 A reply with `fatal` is the worker's last one: its device context is spoilt. This module turns binaries and
 verdicts into JSON and back; it opens no pipes.
@@ -18,6 +19,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from cudal1_compile.candidate import Candidate, parse_candidate
@@ -39,13 +41,16 @@ def room_request() -> Message:
     return {"op": "room"}
 
 
-def judge_request(program: Program, candidate: Candidate, binary: Binary, seed: int, timed: bool) -> Message:
+def judge_request(
+    program: Program, candidate: Candidate, binary: Binary, seed: int, timed: bool, exam: str = ""
+) -> Message:
     return {
         "op": "judge",
         "program": print_program(program),
         "entrants": [entrant_message(candidate, binary)],
         "seed": seed,
         "timed": timed,
+        "exam": exam,
     }
 
 
@@ -64,6 +69,11 @@ def baselines_request(program: Program, seed: int) -> Message:
 
 def compile_request(program: Program, device: str) -> Message:
     return {"op": "compile", "program": print_program(program), "device": device}
+
+
+def exam_request(program: Program, seed: int, limits: Limits, path: Path) -> Message:
+    message = {"op": "exam", "program": print_program(program), "seed": seed, "path": str(path)}
+    return message | {"distributions": limits.distributions}
 
 
 def entrant_message(candidate: Candidate, binary: Binary) -> Message:

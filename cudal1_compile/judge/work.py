@@ -33,6 +33,7 @@ class Task:
     seed: int
     built: Future[Built]
     answer: Future[Answer] = field(default_factory=Future)
+    exam: str = ""  # a file that may hold the program's
     _request: wire.Message | None = None
 
     def request(self) -> wire.Message | Rejected | Deferred:
@@ -41,7 +42,9 @@ class Task:
         if not isinstance(binary, Binary):
             return binary
         if self._request is None:
-            self._request = wire.judge_request(self.program, self.candidate, binary, self.seed, timed=True)
+            self._request = wire.judge_request(
+                self.program, self.candidate, binary, self.seed, timed=True, exam=self.exam
+            )
         return self._request
 
     def request_if_built(self) -> wire.Message | None:

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 from cudal1_compile.judge.isolation import give_up_privileges, take_over_pipes
@@ -87,6 +88,8 @@ class _Server:
             return self._start(request)
         if request["op"] == "compile":
             return self._compile(request)
+        if request["op"] == "exam":
+            return self._prepare(request)
         if self._session is None:
             raise ValueError("a request before start")
         if request["op"] == "room":
@@ -98,7 +101,7 @@ class _Server:
         if request["op"] == "baselines":
             found = [self._session.baselines(program, seed)]
         elif request["op"] == "judge":
-            found = [self._session.judge(program, entrants[0], seed, request["timed"])]
+            found = [self._session.judge(program, entrants[0], seed, request["timed"], request["exam"])]
         else:
             found = self._session.finalists(program, entrants, seed)
         reply: dict[str, Any] = wire.verdicts_reply(found)
@@ -115,6 +118,16 @@ class _Server:
         except Exception as error:  # noqa: BLE001  a compiler's failure of any kind; the next region may compile
             return {"why_not": str(error)}
         return {}
+
+    def _prepare(self, request: dict[str, Any]) -> dict[str, Any]:
+        from cudal1_compile.judge.exam_file import make_ahead
+
+        program, path = self._wire.read_program(request), request["path"]
+        try:
+            made = make_ahead(program, request["seed"], request["distributions"], Path(path))
+        except RuntimeError as error:  # of torch, for what a CPU does not do
+            return {"why_not": str(error)}
+        return {"exam": path} if made else {"why_not": "there is no exam of this region"}
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         limits = self._wire.read_limits(request)

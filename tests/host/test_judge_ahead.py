@@ -14,7 +14,7 @@ import torch
 from cudal1_compile.judge import wire
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.isolation import worker_environment
-from cudal1_compile.judge.prefetch import Prefetch
+from cudal1_compile.judge.prefetch import Prefetch, can_compile_ahead
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_fx_passes.text import parse_program, print_program
 
@@ -92,7 +92,11 @@ class _Slow:
 
 def _prefetch(monkeypatch: pytest.MonkeyPatch, worker: _Slow) -> Prefetch:
     monkeypatch.setattr("os.cpu_count", lambda: 4)  # one process
-    return Prefetch("cuda:0", lambda: cast(Worker, worker))
+    return Prefetch(lambda: cast(Worker, worker))
+
+
+def _requests(*names: str) -> list[wire.Message]:
+    return [wire.compile_request(region(name), "cuda:0") for name in names]
 
 
 def test_what_has_begun_is_waited_for_and_what_has_not_is_left_to_the_worker(
@@ -100,10 +104,11 @@ def test_what_has_begun_is_waited_for_and_what_has_not_is_left_to_the_worker(
 ) -> None:
     worker = _Slow()
     ahead = _prefetch(monkeypatch, worker)
-    ahead.begin([region("softmax"), parse_program(PRODUCT), region("silu"), region("layernorm")])
+    ahead.begin(_requests("softmax", "silu", "layernorm"))
     assert worker.begun.wait(10.0)
-    ahead.wait(region("silu"))  # not begun: no waiting
-    ahead.begin([region("argmax")])  # drops the layernorm
+    assert not ahead.wait(region("silu"))  # not begun: no waiting
+    assert not ahead.wait(region("softmax"), limit_s=0.01)
+    ahead.begin(_requests("argmax"))  # drops the layernorm
     worker.may_end.set()
     ahead.wait(region("softmax"))
     ahead.wait(region("argmax"))
@@ -112,10 +117,15 @@ def test_what_has_begun_is_waited_for_and_what_has_not_is_left_to_the_worker(
     assert set(worker.asked[1:]) <= {print_program(region("argmax"))}
 
 
+def test_products_are_not_compiled_ahead() -> None:
+    assert not can_compile_ahead(parse_program(PRODUCT))
+    assert can_compile_ahead(region("softmax"))
+
+
 def test_closing_ends_a_compile_in_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = _Slow()
     ahead = _prefetch(monkeypatch, worker)
-    ahead.begin([region("softmax"), region("silu")])
+    ahead.begin(_requests("softmax", "silu"))
     assert worker.begun.wait(10.0)
     ahead.close()
     assert not worker.alive

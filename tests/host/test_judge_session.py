@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -18,7 +19,8 @@ from cudal1_compile.judge.audit.attacks_reach import REACH
 from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.clock import Arm, Clock
-from cudal1_compile.judge.exam import Exam
+from cudal1_compile.judge.exam import Exam, prepare_exam
+from cudal1_compile.judge.exam_file import make_ahead
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.kept import twin
 from cudal1_compile.judge.limits import Limits
@@ -89,6 +91,28 @@ def test_finalists_are_measured_together_and_the_wrong_one_is_named(session: Dev
         if isinstance(verdict, Accepted):
             assert verdict.proof.timing is not None
             assert verdict.proof.timing.final
+
+
+def test_an_exam_made_ahead_is_used_sealed_and_made_anew_where_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, path = region("softmax"), tmp_path / "exam"
+    right = next(h.code for h in HONEST if h.region == "softmax")
+    wrong = next(a.code for a in ATTACKS if a.name == "softmax sum without its last element")
+    assert make_ahead(program, 7, (), path)
+    session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
+    made: list[int] = []
+    monkeypatch.setattr("cudal1_compile.judge.session.prepare_exam", lambda *a: made.append(1) or prepare_exam(*a))
+    for code, verdict in ((wrong, Rejected), (right, Accepted)):
+        assert isinstance(session.judge(program, _entrant(program, code), 7, exam=str(path)), verdict)
+    assert not made
+    path.unlink()
+    assert isinstance(session.judge(program, _entrant(program, right), 7, exam=str(path)), Accepted)
+    assert not made
+    _spoil(session)
+    session._intact_last = None
+    assert isinstance(session.judge(program, _entrant(program, wrong), 7, exam=str(path)), Rejected)
+    assert made
 
 
 def _spoil(session: DeviceSession) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +74,14 @@ def test_candidates_that_end_a_worker_cost_the_others_nothing(bench: DeviceBench
     assert bench.counts["worker restarts"] >= 3
     assert bench.isolation["dies_with_parent"]
     assert bench.spent_s["other workers' turns"] > 0  # nothing was timed beside the kernel that hangs
+
+
+def test_exams_are_made_beside_the_workers(bench: DeviceBench) -> None:
+    _judged(bench, _honest("silu"))  # starts the process that makes them
+    program = region("layernorm")
+    bench._exams.begin(bench._exam_requests([program], seed=7))
+    exam = Path(bench._exams._asked[print_program(program)].result(60.0)["exam"])
+    assert exam.exists()
+    assert all(isinstance(v, Accepted) for v in _judged(bench, _honest("layernorm")))
+    assert not exam.exists()  # one worker has read it
+    assert not bench._exam_requests([program], seed=7)

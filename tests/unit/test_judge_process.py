@@ -268,6 +268,7 @@ def _bench(
     monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)
     monkeypatch.setattr("cudal1_compile.runtime.nvrtc.library", lambda: None)
     monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, ()))
+    monkeypatch.setattr(device_bench, "can_make_ahead", lambda _: False)  # workers are counted here
     target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
     made = iter(cast(list[Worker], scripts))
     limits = limits or Limits(build_threads=2)
