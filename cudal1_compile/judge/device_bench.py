@@ -39,7 +39,7 @@ from cudal1_compile.judge.exam_file import can_make_ahead
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.memcheck import Look, find_fault
-from cudal1_compile.judge.prefetch import Prefetch, can_compile_ahead
+from cudal1_compile.judge.prefetch import COMPILERS, EXAMINERS, Prefetch, can_compile_ahead
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.sanitizer import find_fault_on_device
 from cudal1_compile.judge.speedup import SECOND_LOOK, agree
@@ -83,8 +83,8 @@ class DeviceBench:
         self._others = {lane: ThreadPoolExecutor(1, "cudal1-lane") for lane in others}  # each with its thread
         self._room_for = 0  # of the others
         self._homes: dict[str, Lane] = {}  # who has a program's exam
-        self._prefetch = Prefetch(spawn)  # of baselines
-        self._exams = Prefetch(spawn)
+        self._prefetch = Prefetch(spawn, COMPILERS)  # of baselines
+        self._exams = Prefetch(spawn, EXAMINERS)
         self._exam_numbers = count()
         threads = limits.build_threads or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(threads, "cudal1-build")

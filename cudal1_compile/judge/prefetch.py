@@ -21,8 +21,9 @@ from cudal1_fx_passes.text import print_program
 
 log = logging.getLogger(__name__)
 
-CORES_A_PROCESS = 4
-MAX_PROCESSES = 4
+COMPILERS = 8  # Inductor takes some 6 s of a core for a region
+EXAMINERS = 4
+CORES_A_PROCESS = 2
 LIMIT_S = 60.0  # of one region
 
 
@@ -34,9 +35,10 @@ def can_compile_ahead(program: Program) -> bool:
 class Prefetch:
     """Processes start with the first region; close() ends them, also in the middle of a piece of work."""
 
-    def __init__(self, spawn: Callable[[], Worker]) -> None:
+    def __init__(self, spawn: Callable[[], Worker], processes: int) -> None:
+        """processes: at most; fewer where there are few cores."""
         self._spawn = spawn
-        count = max(1, min(MAX_PROCESSES, (os.cpu_count() or 1) // CORES_A_PROCESS))
+        count = max(1, min(processes, (os.cpu_count() or 1) // CORES_A_PROCESS))
         self._pool = ThreadPoolExecutor(count, "cudal1-ahead")
         self._idle: SimpleQueue[int] = SimpleQueue()
         for slot in range(count):

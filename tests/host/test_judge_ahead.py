@@ -92,7 +92,7 @@ class _Slow:
 
 def _prefetch(monkeypatch: pytest.MonkeyPatch, worker: _Slow) -> Prefetch:
     monkeypatch.setattr("os.cpu_count", lambda: 4)  # one process
-    return Prefetch(lambda: cast(Worker, worker))
+    return Prefetch(lambda: cast(Worker, worker), 4)
 
 
 def _requests(*names: str) -> list[wire.Message]:
