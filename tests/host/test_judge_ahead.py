@@ -90,20 +90,17 @@ class _Slow:
         self.alive = False
 
 
-def _prefetch(monkeypatch: pytest.MonkeyPatch, worker: _Slow) -> Prefetch:
-    monkeypatch.setattr("os.cpu_count", lambda: 4)  # one process
-    return Prefetch(lambda: cast(Worker, worker), 4)
+def _prefetch(worker: _Slow) -> Prefetch:
+    return Prefetch(lambda: cast(Worker, worker), processes=1)
 
 
 def _requests(*names: str) -> list[wire.Message]:
     return [wire.compile_request(region(name), "cuda:0") for name in names]
 
 
-def test_what_has_begun_is_waited_for_and_what_has_not_is_left_to_the_worker(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_has_begun_is_waited_for_and_what_has_not_is_left_to_the_worker() -> None:
     worker = _Slow()
-    ahead = _prefetch(monkeypatch, worker)
+    ahead = _prefetch(worker)
     ahead.begin(_requests("softmax", "silu", "layernorm"))
     assert worker.begun.wait(10.0)
     assert not ahead.wait(region("silu"))  # not begun: no waiting
@@ -122,9 +119,9 @@ def test_products_are_not_compiled_ahead() -> None:
     assert can_compile_ahead(region("softmax"))
 
 
-def test_closing_ends_a_compile_in_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_ends_a_compile_in_its_middle() -> None:
     worker = _Slow()
-    ahead = _prefetch(monkeypatch, worker)
+    ahead = _prefetch(worker)
     ahead.begin(_requests("softmax", "silu"))
     assert worker.begun.wait(10.0)
     ahead.close()
