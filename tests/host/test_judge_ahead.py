@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 from typing import cast
 
-import pytest
 import torch
 
 from cudal1_compile.judge import wire
