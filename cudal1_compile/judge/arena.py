@@ -29,7 +29,6 @@ HUGE_PAGE = 2 << 20  # bytes
 REMEMBERED_BYTES = 1 << 20  # of an arena; positions of canaries take eight times as much where most of it is gaps
 CANARY = (0xF5, 0xFF)  # bytes in turns: NaN in every float format, so that no sum swallows a read out of bounds
 POISONS = (0xFF, 0x7B)
-_INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # as a value of wider memory
 CANARIES = {
     dtype: int.from_bytes(bytes(CANARY * (dtype.itemsize // 2)), sys.byteorder, signed=True)
@@ -104,6 +103,7 @@ class Arena:
         self.specs = tuple(specs)
         self._guard_gaps = guard_gaps
         self._lead, self._tail = lead, tail
+        self._parts: dict[int, Arena] = {}
         self._offsets, total = _place(self.specs, lead, tail)
         self._bytes = canaries(total, device) if within is None else within[:total]
 
@@ -127,17 +127,23 @@ class Arena:
         return self._bytes.device
 
     def poison(self, byte: int, count: int | None = None) -> None:
-        """Fills every element (not the gaps, which are canaries) of the first buffers with a byte pattern."""
-        for spec, view in zip(self.specs[:count], self.views[:count], strict=True):
-            size = spec.dtype.itemsize
-            value = int.from_bytes(bytes([byte]) * size, "little", signed=size > 1)
-            view.view(_INTEGER_OF_SIZE[size]).fill_(value)
+        """Fills every element (not the gaps, which are canaries) of the first buffers with a byte pattern.
 
-    def fill(self, byte: int) -> None:
-        """Poisons every buffer: few writes for many of them."""
+        Two operations for all of them: each would be a launch of its own.
+        """
+        if count is not None and count < len(self.specs):
+            self._first(count).poison(byte)
+            return
         places, expected = self._guards
         self._bytes.fill_(byte)
         self._bytes[places] = expected
+
+    def _first(self, count: int) -> Arena:
+        """Some buffers, up to where the next one begins."""
+        if count not in self._parts:
+            specs = self.specs[:count]
+            self._parts[count] = Arena(specs, self.device, self._guard_gaps, self._bytes, self._lead)
+        return self._parts[count]
 
     def load(self, tensors: Sequence[Tensor]) -> None:
         """Copies whole storages, gaps included, of tensors with the buffers' layouts."""

@@ -24,6 +24,7 @@ from cudal1_compile.judge.compare import (
     expect,
     measure,
     measure_all,
+    measured,
     read,
     refusal,
     stack_expected,
@@ -93,13 +94,13 @@ class Case:
         """In the program's order, dims in memory order; not to be written."""
         return self.image.views
 
-    def verdict(self, figures: Tensor, outputs: Sequence[Tensor]) -> CaseResult:
+    def verdict(self, figures: Sequence[Sequence[float]], outputs: Sequence[Tensor]) -> CaseResult:
         """From figures, a row an output; looks for the first wrong element only where something is wrong."""
         if self.expected is None:
             return self._large_verdict(outputs)
         worst = 0.0
         for row, want, got in zip(figures, self.expected, outputs, strict=True):
-            found = read(row, want)
+            found = measured(row, want)
             reason = refusal(found, got, want)
             if reason:
                 return CaseResult(found.worst, f"{reason} (inputs: {self.name})")
@@ -155,8 +156,8 @@ def check_together(results: Sequence[tuple[Case, Sequence[Tensor]]]) -> Iterator
     """Compares the outputs of several launches; the figures of all small cases are read together."""
     wanted: list[Sequence[Expected | None]] = [case.expected or [None] * len(outs) for case, outs in results]
     columns = zip(zip(*(outputs for _, outputs in results), strict=True), zip(*wanted, strict=True), strict=True)
-    figures = torch.stack([_measure_output(got, want) for got, want in columns], 1).cpu()
-    for (case, outputs), rows in zip(results, figures, strict=True):
+    figures = torch.stack([_measure_output(got, want) for got, want in columns], 1)
+    for (case, outputs), rows in zip(results, figures.tolist(), strict=True):
         yield case.verdict(rows, outputs)
 
 
@@ -170,6 +171,8 @@ def _measure_output(got: Sequence[Tensor], wanted: Sequence[Expected | None]) ->
             rows |= {i: measure(x, e) for i, (x, e) in alike.items()}
         else:
             found = measure_all(torch.stack([x for x, _ in alike.values()]), whole)
+            if len(alike) == len(got):
+                return found
             rows |= zip(alike, found, strict=True)
     nothing = torch.zeros(4, dtype=torch.float64, device=got[0].device)
     return torch.stack([rows.get(i, nothing) for i in range(len(got))])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf, isnan, sqrt
 
 import torch
 from torch import Tensor
@@ -137,12 +137,15 @@ def usable(expected: Sequence[Expected]) -> bool:
 
 
 def measure(got: Tensor, expected: Expected) -> Tensor:
-    """Four float64 figures on the device: wrong elements, worst share, rms share, exempt differences."""
+    """Four float64 figures on the device: right elements, worst share, norm of the shares, exempt differences."""
     return measure_all(got[None], expected)[0]
 
 
 def measure_all(got: Tensor, expected: Expected) -> Tensor:
-    """Figures of several results, a row each, against one expectation or as many as `stack_expected` joined."""
+    """Figures of several results, a row each, against one expectation or as many as `stack_expected` joined.
+
+    Each operation is a launch, of which a trial has many: what can be done with the figures is left to `read`.
+    """
     if got.numel() == 0:
         return torch.zeros(len(got), 4, dtype=torch.float64, device=got.device)
     if expected.discrete:
@@ -154,10 +157,8 @@ def measure_all(got: Tensor, expected: Expected) -> Tensor:
     if expected.other is not None:
         share.masked_fill_(_same_special(got, expected), 0.0)
     share = share.reshape(len(got), -1)
-    wrong = (share <= 1.0).logical_not_().sum(1)
-    worst = share.nan_to_num(nan=torch.inf).amax(1)
-    rms = share.clamp(max=1e150).square_().mean(1).sqrt_()
-    return torch.stack([wrong.double(), worst, rms, torch.zeros_like(rms)], 1)
+    right = (share <= 1.0).sum(1, dtype=torch.float64)
+    return torch.stack([right, share.amax(1), torch.linalg.vector_norm(share, dim=1), right], 1)
 
 
 def stack_expected(wanted: Sequence[Expected]) -> Expected | None:
@@ -166,10 +167,13 @@ def stack_expected(wanted: Sequence[Expected]) -> Expected | None:
     if len({(e.want.shape, e.want.dtype, e.tolerance is None) for e in wanted}) > 1:
         return None
     tolerances = [e.tolerance for e in wanted if e.tolerance is not None]
+    others = [e.other for e in wanted if e.other is not None]
+    if first.discrete and 0 < len(others) < len(wanted):
+        return None
     other = None
-    if (known := next((e.other for e in wanted if e.other is not None), None)) is not None:
-        # one that has no other stands in for it: where it is finite nothing is special, and it is never wrong
-        other = torch.stack([e.want.to(known.dtype) if e.other is None else e.other for e in wanted])
+    if others:  # a case that has none is finite, and any finite number says that nothing is special
+        finite = torch.zeros_like(others[0])
+        other = torch.stack([finite if e.other is None else e.other for e in wanted])
     tolerance = torch.stack(tolerances) if tolerances else None
     return replace(first, want=torch.stack([e.want for e in wanted]), tolerance=tolerance, other=other)
 
@@ -177,11 +181,11 @@ def stack_expected(wanted: Sequence[Expected]) -> Expected | None:
 def _same_special(got: Tensor, expected: Expected) -> Tensor:
     """True where the reference or the oracle is not finite and the candidate is like either."""
     assert expected.other is not None
-    wide, native, want = got.double(), expected.other.double(), expected.want.to(got.dtype).double()
-    special = (native.isfinite() & want.isfinite()).logical_not_()
+    rights = (expected.other.double(), expected.want.to(got.dtype).double())
+    either = torch.stack([x.expand_as(got) for x in rights])
     # the same where that is not finite, close where only the other one is not
-    first, second = (torch.isclose(wide, x, SPECIAL_RTOL, 0.0, equal_nan=True) for x in (native, want))
-    return first.logical_or_(second).logical_and_(special)
+    alike = torch.isclose(got.double().expand_as(either), either, SPECIAL_RTOL, 0.0, equal_nan=True).any(0)
+    return alike.logical_and_(either.isfinite().all(0).logical_not_())
 
 
 def _differs(got: Tensor, expected: Expected) -> Tensor:
@@ -194,14 +198,24 @@ def _measure_discrete(got: Tensor, expected: Expected) -> Tensor:
     exempt = torch.zeros_like(differs)
     if expected.tolerance is not None:
         exempt = differs & ((got.double() - expected.want.double()).abs_() <= expected.tolerance)
-    wrong, exempted = (x.reshape(len(got), -1).sum(1).double() for x in (differs & ~exempt, exempt))
-    return torch.stack([wrong, wrong, wrong, exempted], 1)
+    correct = (differs & ~exempt).logical_not_()
+    right, exempted = (x.reshape(len(got), -1).sum(1, dtype=torch.float64) for x in (correct, exempt))
+    return torch.stack([right, exempted, exempted, exempted], 1)
 
 
 def read(stats: Tensor, expected: Expected) -> Measured:
     """Synchronises and returns the figures as numbers."""
-    wrong, worst, rms, exempt = stats.tolist()
-    return Measured(int(wrong), worst, rms, int(exempt), expected.want.numel())
+    return measured(stats.tolist(), expected)
+
+
+def measured(figures: Sequence[float], expected: Expected) -> Measured:
+    """What the figures of one result say."""
+    right, worst, norm, exempt = figures
+    count = expected.want.numel()
+    wrong = count - int(right)
+    if expected.discrete:
+        return Measured(wrong, float(wrong), 0.0, int(exempt), count)
+    return Measured(wrong, inf if isnan(worst) else worst, norm / sqrt(max(1, count)), 0, count)
 
 
 def refusal(measured: Measured, got: Tensor, expected: Expected) -> str | None:

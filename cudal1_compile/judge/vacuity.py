@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.cases import Case
-from cudal1_compile.judge.compare import Expected, measure_all, read, refusal
+from cudal1_compile.judge.compare import Expected, measure_all, measured, refusal
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import DTYPE_NAME
 from cudal1_fx_passes.program import Output, Program, Ref
@@ -69,8 +69,9 @@ def _view(case: Case) -> list[Expected]:
 
 def _refused(stand_ins: Mapping[str, Tensor], expected: Expected) -> set[str]:
     """Names of those that one case refuses, in one reading."""
-    figures = measure_all(torch.stack(list(stand_ins.values())), expected).cpu()
-    found = {name: (got, read(row, expected)) for (name, got), row in zip(stand_ins.items(), figures, strict=True)}
+    figures = measure_all(torch.stack(list(stand_ins.values())), expected).tolist()
+    rows = zip(stand_ins.items(), figures, strict=True)
+    found = {name: (got, measured(row, expected)) for (name, got), row in rows}
     # a wrong element is enough: to name it would synchronise with the device several times
     return {name for name, (got, m) in found.items() if m.wrong > 0 or refusal(m, got, expected) is not None}
 
