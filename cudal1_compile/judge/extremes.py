@@ -51,6 +51,8 @@ def with_magnitudes(program: Program, item: Input, x: Tensor, generator: torch.G
     levels = levels * 2 / max(2, summed_degree(program))
     line = lines(program, item, x)
     spread = torch.rand(line.shape, generator=generator, device=x.device, dtype=torch.float64)
+    # a largest or smallest value that starts anywhere but at infinity is not that of such a line
+    x = torch.where(line % 5 == 3, -x.abs(), torch.where(line % 5 == 1, x.abs(), x))
     return x * torch.exp2(levels[line % len(levels)] + spread)
 
 
@@ -85,11 +87,16 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
         return _at_ends(program, item, x, order)
     if line.numel() == x.numel():
         kinds = _odd_values(program, item, x)
-        return torch.where(order % 4 == 0, kinds[order // 4 % len(kinds)], x)
-    if line.numel() == 1 and any(_has_lines(program, other) for other in program.inputs):
+        x = torch.where(order % 4 == 0, kinds[order // 4 % len(kinds)], x)
+        return x.masked_fill(line < line.numel() // 8, -torch.inf) if _reads_windows(program) else x
+    has_lines = [_has_lines(program, other) for other in (item, *program.inputs)]
+    if line.numel() == 1 and not has_lines[0] and any(has_lines):
         return x  # a vector of weights takes part in every row
     kind = order % 8 if line.numel() >= 8 else order % 8 * 3 % 8  # of few lines: NaN, -inf at first, ordinary
-    place = one_a_line(program, item, x, generator)
+    place, along = one_a_line(program, item, x, generator), _along(program, item, x)
+    # a sum that ends at infinity, in whatever thread, misses what makes it NaN
+    ended = order % 8 == (4 if line.numel() >= 8 else 0)
+    x = x.masked_fill(ended & (along < 0.25), torch.inf).masked_fill(ended & (along >= 0.75), torch.nan)
     x = x.masked_fill(place & ((kind == 0) | (kind == 4)), torch.nan)
     if line.numel() == 1 or any(op.fn in _OWN_INFINITIES for op in program.ops):
         return x
@@ -97,7 +104,6 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     masked = ((kind == 3) & before) | ((kind == 5) & ~before) | (order % 16 == 1)
     x = x.masked_fill(place & (kind == 2), torch.inf).masked_fill(masked, -torch.inf)
     # what is skipped once a product is zero, or for a factor that is: 0 * NaN is NaN
-    along = _along(program, item, x)
     spoilt = (along == along.max()) & (order % 16 == 6)
     return torch.where(kind == 6, torch.where(spoilt, torch.nan, 0.0), x)
 
@@ -157,6 +163,10 @@ def _odd_values(program: Program, item: Input, x: Tensor) -> Tensor:
 def _has_lines(program: Program, item: Input) -> bool:
     dims = reduced_dims(program, item)
     return item.dtype in FLOAT_DTYPES and item.domain == ANY and 0 < len(dims) < len(item.axes)
+
+
+def _reads_windows(program: Program) -> bool:
+    return any(isinstance(x, Ref) and x.access for op in program.ops if op.over for x in op.operands)
 
 
 def one_a_line(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:

@@ -114,8 +114,10 @@ def on_numbers(program: Program, item: Input, x: Tensor, numbers: Sequence[float
     pool = [*numbers, *((a + b) / 2 for a, b in zip(ends, ends[1:], strict=False))]
     pool += [v * (1 + s * 2 * unit) for v in numbers for s in (1, -1)]
     limit = 1e4 if reaches_integers(program) else _LARGEST.get(item.dtype, 2.0**62)
-    values = torch.tensor([s * min(v, limit) for v in pool for s in (1, -1)], device=x.device, dtype=torch.float64)
+    values = torch.tensor([s * min(v, limit) for s in (1, -1) for v in pool], device=x.device, dtype=torch.float64)
     place = torch.arange(x.numel(), device=x.device).reshape(x.shape)
+    if x.numel() <= 2 * len(values):
+        return values[place % len(values)]
     # in no order: values of both signs would cancel in a sum
     pick = (place * _MIXER % (1 << 32) >> 16) % len(values)
     single = torch.where(place % 2 == 0, x.double(), values[pick])

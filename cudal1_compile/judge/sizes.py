@@ -5,6 +5,7 @@ size_variants(program, n) -> the sizes of n cases;   beyond_grids(program, candi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, repeat
@@ -20,6 +21,9 @@ BEYOND_ANY_BLOCK = 2053  # threads
 BEYOND_A_BLOCK = 261  # a size that few blocks cover and no tile divides
 EVEN = (1024, 256, 64)  # sizes that tiles divide, for all axes at once; the first that fits
 BEYOND = "beyond the grid"  # a case of `beyond_grids`
+_COMPARES = r"(?<![<>=!-])(?:[<>]=?|[=!]=)(?![<>=])"
+_WHOLE = r"(?:\b1\s*<<\s*(\d{1,2})\b|\b(\d{4,9})\b(?![.'\w]|\s*>\s*\())"  # but a template's argument
+_COMPARED = re.compile(rf"{_COMPARES}[\s(]*{_WHOLE}|{_WHOLE}[\s)]*{_COMPARES}")
 
 
 def tensor_elements(program: Program) -> int:
@@ -62,7 +66,7 @@ def _other_sizes(program: Program, free: Sequence[Axis]) -> Iterator[Mapping[str
     yield from filter(None, long[:1])
     yield {a.name: max(least, 2 * a.size + 3 if doubles else a.size + 2) for a in free}
     yield from filter(None, long[1:])
-    for size in (1, 7):
+    for size in (1, 6):  # 6: two are left of four, which is so for none of the other sizes
         yield dict.fromkeys((a.name for a in free), size)
     yield {a.name: a.size + 1 for a in free}
     yield {a.name: max(1, a.size - 1) for a in free}
@@ -79,7 +83,10 @@ def _resized(program: Program, sizes: Mapping[str, int]) -> Program:
 
 
 def beyond_grids(program: Program, candidate: Candidate) -> Mapping[str, int]:
-    """Sizes at which a grid has grown less than the tensors since sizes that are always tried; mostly none."""
+    """Sizes at which a grid has grown less than the tensors since sizes that are always tried; mostly none.
+
+    Also where the code compares with a number beyond the sizes that are always tried.
+    """
     free = _independent_symbolic(program)
     room = GRID_ELEMENTS / max(1, tensor_elements(program))
     if not free or room < 2.0:
@@ -87,7 +94,15 @@ def beyond_grids(program: Program, candidate: Candidate) -> Mapping[str, int]:
     most = {a.name: int(a.size * room ** (1 / len(free))) for a in free}
     tried = {a.name: min(most[a.name], max(a.size, BEYOND_ANY_BLOCK)) for a in free}
     shares = zip(*(_elements_a_thread(_resized(program, s), candidate) for s in (tried, most)), strict=True)
-    return most if any(after > 1.25 * before for before, after in shares) else {}
+    beyond = _largest_compared(candidate.code) > BEYOND_ANY_BLOCK
+    return most if beyond or any(after > 1.25 * before for before, after in shares) else {}
+
+
+def _largest_compared(code: str) -> int:
+    """The largest whole number that stands beside a comparison."""
+    body = "\n".join(line for line in code.splitlines() if not line.startswith("//"))
+    found = (int(a or b) if a or b else 1 << int(c or d) for c, a, d, b in _COMPARED.findall(body))
+    return max(found, default=0)
 
 
 def _elements_a_thread(program: Program, candidate: Candidate) -> list[float]:

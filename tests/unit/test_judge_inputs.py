@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cudal1_compile.judge import floats
+from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.exam import Exam, prepare_exam
 from cudal1_compile.judge.extremes import MAGNITUDES, NONFINITE, summed_degree, with_magnitudes
 from cudal1_compile.judge.floats import MIXED
@@ -100,6 +101,31 @@ def test_lines_of_zeros_end_in_nan_or_zero() -> None:
     (x,) = make_inputs(parse_program(PRODUCT), NONFINITE, 5, CPU)
     zero = (x[:, :-1] == 0).all(1)
     assert bool(x[zero, -1].isnan().any()) and bool((x[zero, -1] == 0).any())
+
+
+ROW_SUM = "region v1\ndims d0={} d1=40\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\nout0 f32[d0] = t0\n"
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sum_meets_infinity_and_then_nan_in_some_line(rows: int, seed: int) -> None:
+    (x,) = make_inputs(parse_program(ROW_SUM.format(rows)), NONFINITE, seed, CPU)
+    both = (x[:, :10].isinf().sum(1) >= 9) & x[:, 30:].isnan().all(1)
+    assert bool(both.any())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_line_of_a_maximum_may_start_at_a_number(seed: int) -> None:
+    """Some row lies below any number that a fold might start at, or above it."""
+    (x,) = make_inputs(parse_program(ROW_SUM.format(24)), MAGNITUDES, seed, CPU)
+    assert float(x.amax(1).min()) < -(2.0**20) and float(x.amin(1).max()) > 2.0**10
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_window_may_hold_nothing_but_minus_infinity(seed: int) -> None:
+    pool = region("max_pool")
+    (found,) = evaluate(pool, make_inputs(pool, NONFINITE, seed, CPU))
+    assert bool((found == -torch.inf).any())
 
 
 def test_no_partial_sum_overflows_by_its_order() -> None:

@@ -21,7 +21,7 @@ GRID = "cdiv(d0*d1, 128)"
 
 def test_a_small_symbolic_axis_is_even_odd_long_and_one() -> None:
     sizes = [s["d0"] for s in size_variants(region("any_rows"), 12) if s]
-    assert {1024, 261, 1, 7} <= set(sizes)
+    assert {1024, 261, 1, 6} <= set(sizes)
     assert not any(size_variants(region("silu"), 12))
 
 
@@ -30,11 +30,11 @@ def test_even_sizes_of_two_axes_are_smaller_and_large_regions_have_none() -> Non
         "region v1\ndims d0=?8 d1=?9\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n"
     )
     found = list(size_variants(two, 12))
-    assert all(s in found for s in ({"d0": 256, "d1": 256}, {"d0": BEYOND_ANY_BLOCK, "d1": 1}, {"d0": 7, "d1": 7}))
+    assert all(s in found for s in ({"d0": 256, "d1": 256}, {"d0": BEYOND_ANY_BLOCK, "d1": 1}, {"d0": 6, "d1": 6}))
     wide = parse_program(
         "region v1\ndims d0=?100 d1=90000\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n"
     )
-    assert {s["d0"] for s in size_variants(wide, 12) if s} >= {64, 102, 1, 7, 101}
+    assert {s["d0"] for s in size_variants(wide, 12) if s} >= {64, 102, 1, 6, 101}
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,19 @@ def test_a_grid_that_stops_growing_is_tried_beyond_its_end(grid: str, beyond: bo
     if sizes:
         per_row = tensor_elements(program) / program.axis["d0"].size
         assert 0.9 * GRID_ELEMENTS < sizes["d0"] * per_row <= GRID_ELEMENTS
+
+
+@pytest.mark.parametrize(
+    ("line", "beyond"),
+    [
+        ("if (i / d1 >= 3000) return;", True),
+        ("if (4096 <= i / d1) return;", True),
+        ("if (i / d1 > (1 << 14)) return;", True),
+        ("if (i / d1 >= 2000) return;", False),
+        ("float y = 30000 * x, z = x < 3000.5f ? x : y;", False),
+    ],
+)
+def test_a_number_beyond_the_sizes_that_are_tried_is_tried_if_it_is_compared_with(line: str, beyond: bool) -> None:
+    program = region("any_rows")
+    code = ANY_ROWS.replace("float x =", f"{line}\n  float x =")
+    assert bool(beyond_grids(program, parse_candidate(code, program))) == beyond

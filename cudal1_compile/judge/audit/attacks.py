@@ -15,6 +15,7 @@ from cudal1_compile.judge.audit.attacks_memory import MEMORY
 from cudal1_compile.judge.audit.attacks_precision import PRECISION
 from cudal1_compile.judge.audit.attacks_products import PRODUCTS
 from cudal1_compile.judge.audit.attacks_reach import REACH
+from cudal1_compile.judge.audit.attacks_seldom import SELDOM
 from cudal1_compile.judge.audit.attacks_sizes import SIZES
 from cudal1_compile.judge.audit.attacks_skipping import SKIPPING
 from cudal1_compile.judge.audit.attacks_state import STATE
@@ -28,6 +29,7 @@ ATTACKS: tuple[Attack, ...] = (
     *SIZES,
     *PRODUCTS,
     *VALUES,
+    *SELDOM,
     *PRECISION,
     *HALF,
     *STATE,

@@ -379,4 +379,7 @@ HONEST: tuple[Honest, ...] = (
     Honest("running sum", "running_sum", more.RUNNING_SUM),
     Honest("pointwise f64", "silu_f64", more.SILU_F64),
     Honest("any and largest of f16", "any_large", more.ANY_LARGE),
+    Honest("argmax of windows, rounded once", "window_argmax", more.WINDOW_ARGMAX),
+    Honest("mask at a bound that float32 cannot hold", "uneven_mask", more.UNEVEN_MASK),
+    Honest("eight masks", "eight_masks", more.EIGHT_MASKS),
 )

@@ -265,6 +265,36 @@ t3 f16[d0] = amax(t0) over d1
 out0 bool[d0] = t2
 out1 f16[d0] = t3
 """,
+    "window_argmax": """region v1
+dims d0=2 d1=8 d2=8 d3=8 d4=4 d5=4 k0=3 k1=3
+in0 f16[d0,d1,d2,d3]
+in1 f16[d0,d1]
+t0 f16[d0,d1] = sigmoid(in1)
+t1 f16[d0,d1,d2,d3] = mul(in0, t0)
+t2 i8[d0,d1,d4,d5] = argmax(t1[d2=2*d4+k0-1, d3=2*d5+k1-1]) over k0,k1
+out0 i8[d0,d1,d4,d5] = t2
+""",
+    "uneven_mask": """region v1
+dims d0=24 d1=504
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+t0 bool[d0,d1] = gt(in0, 0.79)
+t1 f32[d0,d1] = where(t0, in1, 0.0)
+out0 bool[d0,d1] = t0
+out1 f32[d0,d1] = t1
+""",
+    "eight_masks": """region v1
+dims d0=855 d1=8
+in0 bf16[d1]
+in1 bf16[d0,d1]
+t0 f32[d1] = cast(in0)
+t1 bool[d1] = gt(t0, 20.0)
+t2 f32[d0,d1] = cast(in1)
+t3 f32[d0,d1] = mul(t0, t2)
+t4 f32[d0,d1] = tanh(t3)
+out0 bool[d1] = t1
+out1 f32[d0,d1] = t4
+""",
 }
 
 
