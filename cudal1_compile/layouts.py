@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._inductor import config as inductor_config
-from torch._inductor.graph import GraphLowering
+from torch._inductor.graph import GraphLowering, get_user_visible_output_strides
 from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
@@ -61,10 +61,14 @@ def keep_decision(graph: fx.Graph, was_channels_last: bool) -> None:
 
 
 def assume(graph: fx.Graph) -> dict[fx.Node, Any]:
-    """Convolutions in channels-last, and the fake tensors that follow from them."""
+    """Convolutions in channels-last, and the fake tensors that follow from them.
+
+    What the caller gets has eager's strides, for those too that read it within the graph.
+    """
     found: dict[fx.Node, Any] = {}
+    returned = get_user_visible_output_strides(graph)
     for node in graph.nodes:
-        if node.op != "call_function" or "val" not in node.meta:
+        if node.op != "call_function" or "val" not in node.meta or node in returned:
             continue
         if node.target is CONVOLUTION:
             value = node.meta["val"]

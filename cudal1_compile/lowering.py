@@ -1,6 +1,6 @@
 """The one operation `cudal1::fused`, and the Inductor IR node that it becomes.
 
-    %outs = cudal1::fused("<entry id>", [%x, %y], [])   ->   cudal1_<entry id>(buf1, buf2, x, y, s77, stream0)
+    %outs = cudal1::fused("<entry> <shapes>", [%x, %y], [])   ->   cudal1_<entry>(buf1, buf2, x, y, s77, stream0)
 
 splice.py puts the operation into the graph; its node's meta carries a FusedCall. Lowering makes one scheduler
 node with one Inductor-planned buffer an output, so that memory is planned, reused and captured in CUDA graphs
@@ -9,12 +9,14 @@ like any other, and scratch comes from Inductor's workspaces. The call goes past
 Lowering may still give a region back: where a buffer's layout is not the one that the kernel was written for,
 the region's own nodes are lowered instead (the graph is then what Inductor would have made of it).
 
-Only the entry id is in Inductor's cache key of a graph, so it determines everything that runs. All of this
+Only the entry id is in Inductor's cache key of a graph, so it determines everything that runs; the digest of
+shapes beside it tells uses of one region apart whose tensors are viewed otherwise ([16] and [1, 16]). All of this
 leans on Inductor's private classes; hook.py tests them and falls back to plain Inductor.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,23 +55,29 @@ class FusedCall:
     subgraph: fx.GraphModule  # the region's own nodes over the same operands; lowered at most once
     is_checked: bool = False  # every call is compared with the region
 
+    @property
+    def name(self) -> str:
+        """Of all uses with these shapes, in every process."""
+        shapes = [(x.shape, x.stride()) for x in (*self.inputs, *self.outputs)]
+        return f"{self.entry_id} {hashlib.sha256(str(shapes).encode()).hexdigest()[:16]}"
 
-_SCHEMA = "fused(str entry_id, Tensor[] ins, SymInt[] sizes) -> Tensor[]"
+
+_SCHEMA = "fused(str name, Tensor[] ins, SymInt[] sizes) -> Tensor[]"
 _library = torch.library.Library("cudal1", "DEF")  # type: ignore[no-untyped-call]
 _library.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
 FUSED = torch.ops.cudal1.fused.default
-_calls: dict[str, FusedCall] = {}  # entry id -> its use in a graph, of which all have the same shapes
+_calls: dict[str, FusedCall] = {}  # by name, the latest use
 
 
 def remember_shapes(call: FusedCall) -> None:
     """Lets fake tensors run through the operation; only the process that splices needs it."""
-    _calls[call.entry_id] = call
+    _calls[call.name] = call
 
 
 @torch.library.register_fake("cudal1::fused", lib=_library)  # type: ignore[untyped-decorator]
-def _fused_fake(entry_id: str, ins: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
+def _fused_fake(name: str, ins: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
     """The results as the kernel lays them out: Inductor reads their order in memory again after the pass."""
-    call = _calls[entry_id]
+    call = _calls[name]
     made = call.subgraph(*ins, *sizes)
     return [_as_written(x, value) for x, value in zip(made, call.outputs, strict=True)]
 
@@ -80,9 +88,9 @@ def _as_written(x: Tensor, value: Tensor) -> Tensor:
     return torch.empty_strided(value.shape, value.stride(), dtype=x.dtype, device=x.device)
 
 
-def _fused_eager(entry_id: str, ins: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
+def _fused_eager(name: str, ins: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
     """Only a graph that is run without being lowered (a repro script, constant folding) comes here."""
-    return list(_calls[entry_id].subgraph(*ins, *sizes))
+    return list(_calls[name].subgraph(*ins, *sizes))
 
 
 _library.impl("fused", _fused_eager, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
@@ -203,14 +211,17 @@ def _pointer(x: Any) -> str:
     return str(x.codegen_reference())
 
 
-def _lower_fused(entry_id: str, ins: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
-    call: FusedCall = V.graph.current_node.meta[META]
-    for at, (x, value) in enumerate(zip(ins, call.inputs, strict=False)):
-        if has_other_layout(x, value):
-            log.info("entry %s: in%d has another layout here, the region is left to Inductor", entry_id[:12], at)
-            return list(lowering.process_subgraph_nodes(call.subgraph, [*ins, *sizes]))
+def _lower_fused(name: str, ins: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
+    node = V.graph.current_node
+    call: FusedCall = node.meta[META]
+    nodes: Any = node.args[1]
     # what follows the inputs only the region's own nodes take
-    inputs = [_realize(x, value) for x, value in zip(ins, call.inputs, strict=False)]
+    given = [_as_said(*each) for each in zip(nodes, ins, call.inputs, strict=False)]
+    for at, (x, value) in enumerate(zip(given, call.inputs, strict=True)):
+        if has_other_layout(x, value):
+            log.info("entry %s: in%d has another layout here, the region is left to Inductor", name[:12], at)
+            return list(lowering.process_subgraph_nodes(call.subgraph, [*ins, *sizes]))
+    inputs = [_realize(x, value) for x, value in zip(given, call.inputs, strict=True)]
     kernel = KernelCall(call, inputs, call.outputs[0].device)
     for value in call.outputs:
         kernel.outputs_.append(OutputBuffer(ir.FallbackKernel.tensor_to_layout(value), kernel))
@@ -218,6 +229,12 @@ def _lower_fused(entry_id: str, ins: Sequence[Any], sizes: Sequence[Any]) -> lis
 
 
 lowering.register_lowering(FUSED, type_promotion_kind=None)(_lower_fused)
+
+
+def _as_said(node: fx.Node, x: Any, value: Tensor) -> Any:
+    """An input of the graph itself, where Inductor has made a channels-last copy of it for what else reads it."""
+    is_copy = node.op == "placeholder" and has_other_layout(x, value)
+    return V.graph.graph_inputs[str(node.target)] if is_copy else x
 
 
 def has_other_layout(x: Any, value: Tensor) -> bool:

@@ -1,6 +1,6 @@
 """The pass at Inductor's post_grad_custom_pre_pass: cuts the graph into regions and puts kernels in.
 
-    %a = exp(%x); %b = add(%a, 1)   ->   %f = cudal1::fused("<entry>", [%x]); %b = %f[0]
+    %a = exp(%x); %b = add(%a, 1)   ->   %f = cudal1::fused("<entry> <shapes>", [%x]); %b = %f[0]
 
 Regions that aten runs faster than Inductor get aten's operators instead (library.py). Where products may begin
 regions, the decisions also say which of an anchor's two cuts is taken (anchors.py).
@@ -136,7 +136,7 @@ def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, f
     )
     remember_shapes(call)
     with graph.inserting_after(region.nodes[-1]):
-        fused = graph.call_function(FUSED, (kernel.entry_id, [*region.inputs, *unread], sizes))
+        fused = graph.call_function(FUSED, (call.name, [*region.inputs, *unread], sizes))
     fused.meta["val"] = list(call.outputs)
     fused.meta[META] = call
     after = fused

@@ -176,6 +176,27 @@ def test_channels_last(train: bool, saves: Callable[[str], Calls]) -> None:
     assert chosen and set(chosen.values()) == set(calls.ran), "a region was given back"
 
 
+def test_beside_convolutions_that_inductor_runs_in_channels_last(saves: Callable[[str], Calls]) -> None:
+    """Inductor copies weights that the backward needs too, and results that the caller gets are as in eager."""
+    calls = saves("whole")
+    layers = (nn.Conv2d(4, 8, 3, 1, 1), nn.ReLU(), nn.AvgPool2d(8), nn.Conv2d(8, 2, 1))
+    check(nn.Sequential(*layers), torch.randn(2, 4, 8, 8), train=True)
+    plan = calls.plans[0]
+    assert any("too small" in n.reason and "convolution" in n.operation for n in plan.refused)
+    assert set(plan.chosen("all").values()) == set(calls.ran), "a region was given back"
+
+
+def test_what_the_caller_gets_is_written_as_eager_lays_it_out(saves: Callable[[str], Calls]) -> None:
+    calls = saves("apart")
+    convolution = nn.Conv2d(4, 6, 3, 1, 1).requires_grad_(False)
+    fast = compile_(lambda x: (y := convolution(x), y.sum(1), y.relu() * 2))
+    x = images()
+    for got, expected in zip(fast(x), (y := convolution(x), y.sum(1), y.relu() * 2), strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+        assert got.stride() == expected.stride()
+    assert set(calls.plans[0].chosen("all").values()) == set(calls.ran), "a region was given back"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["attention", "block"])
 def test_sizes_that_change(name: str, saves: Callable[[str], Calls]) -> None:

@@ -90,6 +90,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(q @ k.transpose(-1, -2) * 0.25, -1) @ v
 
 
+def sum_in_two_shapes(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """One region, whose result has one dim here and two there; views then follow from its fake result."""
+    return x.sum(0)[:, None] @ y[:1], y.sum(0, keepdim=True).t() @ x[:1]
+
+
 def unsupported(x: Tensor) -> tuple[Tensor, Tensor]:
     values, _ = torch.sort(torch.sin(x) * 2)
     return torch.exp(values) + 1, torch.linalg.svdvals(x)
@@ -143,6 +148,7 @@ CASES = [
     ),
     Case("vmap", torch.vmap(lambda row: torch.softmax(row, 0) * 2), lambda: (randn(16, 8),)),
     Case("graph break", graph_break, lambda: (randn(16, 8),), 2),
+    Case("one region in two shapes", sum_in_two_shapes, lambda: (randn(16, 32), randn(16, 32)), 4),
     Case("unsupported operators", unsupported, lambda: (randn(16, 8),)),
     Case(
         "dynamic",
