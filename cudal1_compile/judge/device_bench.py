@@ -56,6 +56,7 @@ log = logging.getLogger(__name__)
 
 EXAM_S = 0.25  # that a worker waits for an exam that another process makes
 CONTEXT_BYTES = 1 << 30  # of a CUDA context with its modules and graphs
+Following = Callable[[], wire.Message | None]
 Entrants = list[tuple[Candidate, Binary]]
 
 
@@ -181,23 +182,35 @@ class DeviceBench:
 
     def _serve(self, lane: Lane, work: Work) -> None:
         """Takes programs until none is left."""
-        while group := work.take(lane):
-            exam = self._exam_of(group[0].program)
+        group = work.take(lane)
+        while group:
+            self._wait_for_exam(group)
+            coming: list[Task] = []
             for task, following in zip(group, [*group[1:], None], strict=True):
-                task.exam = exam
+                ahead = following.request_if_built if following else partial(self._next, lane, work, coming)
                 try:
-                    task.answer.set_result(self._ask(lane, task, following))
+                    task.answer.set_result(self._ask(lane, task, ahead))
                 except Exception as error:  # noqa: BLE001  whoever waits for the answer raises it
                     task.answer.set_exception(error)
-            if exam:
-                Path(exam).unlink(missing_ok=True)
+            if group[0].exam:
+                Path(group[0].exam).unlink(missing_ok=True)
+            group = coming or work.take(lane)
 
-    def _exam_of(self, program: Program) -> str:
-        """A file that holds it, if it was made ahead."""
+    def _next(self, lane: Lane, work: Work, coming: list[Task]) -> wire.Message | None:
+        """Takes the next program while the last of this one is judged; its first request, if it is ready."""
+        coming += work.take(lane)
+        if not coming or not self._exams.done(coming[0].program):
+            return None
+        self._wait_for_exam(coming)
+        return coming[0].request_if_built()
+
+    def _wait_for_exam(self, group: Sequence[Task]) -> None:
+        """Tells the tasks of a program of the file that holds its exam, if it was made ahead."""
         begin = time.monotonic()
-        found = self._exams.wait(program, EXAM_S).get("exam", "")
+        found = str(self._exams.wait(group[0].program, EXAM_S).get("exam", ""))
         self._crew.add("waited for exams", time.monotonic() - begin)
-        return str(found)
+        for task in group:
+            task.exam = found
 
     def _help(self, lane: Lane, work: Work) -> None:
         """The same beside the first worker, which goes on without this one where it cannot be started."""
@@ -208,13 +221,13 @@ class DeviceBench:
         else:
             self._serve(lane, work)
 
-    def _ask(self, lane: Lane, task: Task, following: Task | None = None) -> Answer:
+    def _ask(self, lane: Lane, task: Task, following: Callable[[], wire.Message | None] | None = None) -> Answer:
         begin = time.monotonic()
         request = task.request()
         self._crew.add("waited for builds", time.monotonic() - begin)
         if isinstance(request, Rejected | Deferred):
             return Answer([request])
-        return lane.ask(request, self.limits.request_s, following.request_if_built if following else None)
+        return lane.ask(request, self.limits.request_s, following)
 
     def _helpers(self, programs: int) -> list[Lane]:
         """Lanes that work beside the first: as many as the device has room for, whatever each of them may take."""

@@ -65,6 +65,11 @@ class Prefetch:
         except TimeoutError:
             return {}
 
+    def done(self, program: Program) -> bool:
+        """Whether nothing is to be waited for."""
+        future = self._asked.get(print_program(program))
+        return future is None or future.done()
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

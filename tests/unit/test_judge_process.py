@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.judge import device_bench, landlock, wire
+from cudal1_compile.judge import device_bench, landlock, wire, work
 from cudal1_compile.judge import worker as worker_module
 from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
@@ -659,6 +659,23 @@ def test_the_next_request_lies_ready_while_a_worker_is_busy(monkeypatch: pytest.
     tasks = [(SILU, parse_candidate(SILU_SCALAR, SILU))] * 3
     assert bench.try_many(tasks, 1) == [WRONG, RIGHT, RIGHT]
     assert cast(Busy, scripts[0]).most == 2 and not scripts[0].sent
+    bench.close()
+
+
+def test_the_next_programs_first_request_lies_ready_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(_Lane):
+        ready: list[int] = []
+
+        def receive(self, limit_s: float) -> wire.Message:
+            self.ready.append(len(self.sent))
+            return super().receive(limit_s)
+
+    monkeypatch.setattr(work.Task, "request_if_built", work.Task.request)  # builds are no matter of luck
+    answers = {print_program(SILU): [_reply(WRONG)], print_program(SOFTMAX): [_reply(RIGHT)]}
+    scripts = cast(list[_Script], [Busy(answers), _Script([])])
+    bench = _bench(monkeypatch, scripts, Limits(build_threads=2, workers=1))
+    assert bench.try_many(_tasks(), 1) == [WRONG, RIGHT, RIGHT]
+    assert Busy.ready == [2, 2, 1]
     bench.close()
 
 
