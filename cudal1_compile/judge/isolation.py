@@ -24,6 +24,7 @@ _CLONE_NEWUSER = 0x10000000  # makes the other one possible without privileges
 _PR_SET_PDEATHSIG = 1
 MAX_FILE_BYTES = 4 << 30
 _ON_DEVICES = landlock.WRITE_FILE | landlock.TRUNCATE | landlock.MAKE_REG | landlock.REMOVE_FILE  # /dev/shm
+_ON_THREADS = landlock.WRITE_FILE | landlock.TRUNCATE  # CUDA's driver names its threads, by fopen(..., "w")
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CC", "CXX")
 
 
@@ -90,7 +91,7 @@ def _write_only_under(folders: Sequence[str]) -> int:
     """The version of Landlock that is in force; 0 where it could not be had."""
     allowed = dict.fromkeys(folders, landlock.ANY_WRITE)
     try:
-        return landlock.restrict_writes(allowed | {"/dev": _ON_DEVICES, "/proc/self": landlock.WRITE_FILE})
+        return landlock.restrict_writes(allowed | {"/dev": _ON_DEVICES, "/proc/self": _ON_THREADS})
     except OSError:
         return 0
 
