@@ -1,0 +1,104 @@
+"""Test doubles of the judge's workers: one that answers from a script, one that answers by region."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from cudal1_compile.candidate import Candidate, parse_candidate
+from cudal1_compile.judge import device_bench, wire
+from cudal1_compile.judge.audit.honest import HONEST
+from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.memcheck import Look
+from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_compile.judge.verdict import Accepted, Proof, Rejected, Timing
+from cudal1_compile.runtime.build import Binary, Resources
+from cudal1_compile.runtime.target import Target
+from cudal1_fx_passes.program import Program
+
+
+class Script:
+    """A worker that answers from a script; an exception in it is raised."""
+
+    def __init__(self, answers: list[wire.Message | WorkerLost]) -> None:
+        self.answers = answers
+        self.alive = True
+        self.given_up = {"no_network": True}
+        self.device = -1
+        self.turns: tuple[int, ...] = ()
+        self.asked: list[str] = []
+        self.sent: list[wire.Message] = []
+
+    def send(self, message: wire.Message) -> None:
+        self.sent.append(message)
+
+    def receive(self, limit_s: float) -> wire.Message:
+        return self.ask(self.sent.pop(0), limit_s)
+
+    def stop(self) -> None:
+        """It does nothing that could be stopped."""
+
+    def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
+        self.asked.append(message["op"])
+        if message["op"] == "start":
+            self.device = message["device"]
+            return {"ready": True}
+        answer = self.answers.pop(0)
+        if isinstance(answer, WorkerLost):
+            self.alive = False
+            raise answer
+        return answer
+
+    def kill(self) -> None:
+        self.alive = False
+
+
+def make_bench(
+    monkeypatch: pytest.MonkeyPatch, scripts: list[Script], limits: Limits | None = None
+) -> device_bench.DeviceBench:
+    binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
+    monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)
+    monkeypatch.setattr("cudal1_compile.runtime.nvrtc.library", lambda: None)
+    monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, ()))
+    monkeypatch.setattr(device_bench, "can_make_ahead", lambda _: False)  # workers are counted here
+    target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
+    made = iter(cast(list[Worker], scripts))
+    limits = limits or Limits(build_threads=2)
+    return device_bench.DeviceBench(target, limits, 0, lambda **_: next(made))
+
+
+def measured(speedup: float, seed: int = 1) -> Accepted:
+    timing = Timing(10.0, 10.0 * speedup, None, speedup, speedup - 0.01, 70, final=True)
+    return Accepted(Proof("t", "reassociates", (), seed, timing))
+
+
+def reply(*verdicts: object, fatal: bool = False) -> wire.Message:
+    return wire.verdicts_reply(list(verdicts), fatal)  # type: ignore[arg-type]
+
+
+class Lane(Script):
+    """Says how much room there is, and answers each region as its table tells; the last answer stays."""
+
+    def __init__(self, answers: dict[str, list[wire.Message | WorkerLost]], free_bytes: int = 1 << 40) -> None:
+        super().__init__([])
+        self.table, self.free_bytes = answers, free_bytes
+
+    def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
+        if message["op"] == "room":
+            return {"free_bytes": self.free_bytes}
+        if message["op"] == "judge":
+            answers = self.table[message["program"]]
+            self.answers = [answers.pop(0) if len(answers) > 1 else answers[0]]
+        return super().ask(message, limit_s)
+
+
+SILU, SOFTMAX = region("silu"), region("softmax")
+WRONG, RIGHT = Rejected("verify", "out0 is wrong"), Rejected("time", "slow")
+
+
+def tasks() -> list[tuple[Program, Candidate]]:
+    """One of SILU, two of SOFTMAX."""
+    codes = [next(h.code for h in HONEST if h.region == name) for name in ("silu", "softmax")]
+    return [(p, parse_candidate(codes[p is SOFTMAX], p)) for p in (SILU, SOFTMAX, SOFTMAX)]

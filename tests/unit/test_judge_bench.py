@@ -1,0 +1,321 @@
+"""A device bench that survives what its worker does: losses, faults, second looks, memory checks."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from judge_doubles import RIGHT, SILU, Script, make_bench, measured, reply, tasks
+
+from cudal1_compile.candidate import Candidate, parse_candidate
+from cudal1_compile.judge import device_bench, wire
+from cudal1_compile.judge import worker as worker_module
+from cudal1_compile.judge.audit.honest import SILU_SCALAR
+from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.memcheck import Look
+from cudal1_compile.judge.process import Worker, WorkerLate, WorkerLost
+from cudal1_compile.judge.trial import TrialStopped
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
+from cudal1_compile.runtime.build import Binary, Resources
+from cudal1_compile.runtime.target import Target
+from cudal1_fx_passes.program import Program
+
+
+def test_a_request_carries_program_candidate_and_binary() -> None:
+    program = region("silu")
+    candidate = parse_candidate(SILU_SCALAR, program)
+    binary = Binary("cuda", "sm_90a", b"\x7fELF\x00cubin", {"k": Resources(16, 0, 0, 1024, "k")})
+    request = wire.decode(wire.encode(wire.judge_request(program, candidate, binary, 2**47, True)))
+    assert wire.read_program(request) == program
+    (entrant,) = request["entrants"]
+    assert wire.read_entrant(entrant, program) == (candidate, binary)
+    assert request["seed"] == 2**47
+
+
+def test_limits_survive_the_wire() -> None:
+    limits = Limits(verify_s=0.5, distributions=("normal", "offset"))
+    request = wire.decode(wire.encode(wire.start_request(1, limits)))
+    assert wire.read_limits(request) == limits
+    assert request["device"] == 1
+
+
+def test_a_lost_worker_rejects_its_candidate_and_a_spare_takes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Rejected("verify", "out0 is wrong")
+    scripts = [Script([WorkerLost("hang")]), Script([reply(wrong)]), Script([]), Script([])]
+    bench = make_bench(monkeypatch, scripts)
+    program = region("silu")
+    candidate = parse_candidate(SILU_SCALAR, program)
+    first, second = bench.try_many([(program, candidate), (program, candidate)], 1)
+    assert isinstance(first, Rejected)
+    assert "hang" in first.reason
+    assert second == wrong
+    assert bench.counts["worker restarts"] == 1
+    bench.close()
+    assert not any(s.alive for s in scripts[:3])
+
+
+def test_a_fatal_reply_retires_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = Rejected("verify", "the kernel faulted")
+    right = Rejected("verify", "another")
+    scripts = [Script([reply(fault, fatal=True)]), Script([reply(right)]), Script([])]
+    bench = make_bench(monkeypatch, scripts)
+    program = region("silu")
+    candidate = parse_candidate(SILU_SCALAR, program)
+    assert bench.try_many([(program, candidate)] * 2, 1) == [fault, right]
+    assert not scripts[0].alive
+    bench.close()
+
+
+def test_a_failure_of_the_judge_itself_is_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make_bench(
+        monkeypatch, [Script([{"failure": "Traceback\nValueError: ours", "fatal": False}]), Script([])]
+    )
+    program = region("silu")
+    (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    assert verdict == Deferred("the judge failed: ValueError: ours")
+    bench.close()
+
+
+def test_baselines_are_the_workers_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is lost on the way leaves no answer, and a spare one takes the next region."""
+    scripts = [
+        Script([reply(measured(1.6)), WorkerLost("died")]),
+        Script([reply(measured(0.9))]),
+        Script([]),
+    ]
+    bench = make_bench(monkeypatch, scripts)
+    assert bench.baselines(region("softmax"), 1) == measured(1.6)
+    assert isinstance(bench.baselines(region("softmax"), 1), Rejected)
+    assert bench.baselines(region("softmax"), 1) == measured(0.9)
+    assert scripts[0].asked == ["start", "baselines", "baselines"]
+    bench.close()
+
+
+def test_a_worker_answers_for_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    class Session:
+        spent_s: dict[str, float] = {}
+        short_of_room = False
+
+        def baselines(self, program: Program, seed: int) -> Verdict:
+            asked.append((program, seed))
+            if len(asked) == 2:
+                raise TrialStopped("the device does not answer")
+            return measured(1.6)
+
+    server = worker_module._Server({})
+    monkeypatch.setattr(server, "_session", Session())
+    line = wire.encode(wire.baselines_request(region("softmax"), 7))
+    reply, is_last = server.answer(line)
+    assert wire.read_verdicts(wire.decode(reply)) == [measured(1.6)] and not is_last
+    assert asked == [(region("softmax"), 7)]
+    reply, is_last = server.answer(line)
+    assert isinstance(wire.read_verdicts(wire.decode(reply))[0], Rejected) and is_last
+
+
+def test_finalists_after_a_fault_are_tried_alone_so_that_only_the_culprit_falls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fault = Rejected("verify", "the kernel faulted")
+    good = Accepted(Proof("t", "reassociates", (), 1))
+    scripts = [
+        Script([reply(fault, fault, fatal=True)]),
+        Script([reply(fault, fatal=True)]),
+        Script([reply(good), reply(good)]),
+        Script([]),
+    ]
+    bench = make_bench(monkeypatch, scripts)
+    program = region("silu")
+    candidate = parse_candidate(SILU_SCALAR, program)
+    assert bench.try_finalists(program, [candidate, candidate], 1) == [fault, good]
+    assert scripts[2].asked == ["start", "judge", "finalists"]
+    bench.close()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
+def test_without_a_device_a_candidate_is_deferred_and_the_reason_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
+    monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)
+    bench = device_bench.DeviceBench(Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20), Limits(), 0)
+    program = region("silu")
+    (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    bench.close()
+    assert isinstance(verdict, Deferred)
+    assert "no CUDA device" in verdict.reason
+
+
+def test_a_finalist_that_breaks_a_rule_falls_and_the_others_are_measured_again_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    beside, alone = Accepted(Proof("t", "reassociates", (), 1)), Accepted(Proof("t", "reassociates", (), 2))
+    scripts = [Script([reply(beside, beside)]), Script([reply(alone)]), Script([])]
+    bench = make_bench(monkeypatch, scripts)
+    program = region("silu")
+    faulty, sound = parse_candidate(SILU_SCALAR, program), parse_candidate(SILU_SCALAR + "\n", program)
+    monkeypatch.setattr(
+        device_bench,
+        "find_fault",
+        lambda program, candidate, *_: Look("a race in line 3" if candidate is faulty else None, ()),
+    )
+    assert bench.try_finalists(program, [faulty, sound], 1) == [Rejected("verify", "a race in line 3"), alone]
+    assert not scripts[0].alive
+    assert scripts[1].asked == ["start", "finalists"]
+    bench.close()
+
+
+def test_memory_checks_run_while_the_worker_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = Accepted(Proof("t", "reassociates", (), 1))
+    measuring = threading.Event()
+
+    class Measuring(Script):
+        def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
+            if message["op"] == "finalists":
+                measuring.set()
+            return super().ask(message, limit_s)
+
+    bench = make_bench(monkeypatch, [Measuring([reply(good)]), Script([])])
+    seen: list[bool] = []
+
+    def look(*_: object) -> Look:
+        seen.append(measuring.wait(10.0))
+        return Look(None, ())
+
+    monkeypatch.setattr(device_bench, "find_fault", look)
+    program = region("silu")
+    assert bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1) == [good]
+    assert seen == [True]
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("again", "wanted"),
+    [
+        (measured(3.8, seed=2), measured(3.8)),  # the slower of two that agree, under the first one's seed
+        (measured(4.2, seed=2), measured(4.0)),
+        (measured(2.0, seed=2), Rejected("time", "measured 4.00x, and 2.00x when measured again")),
+        (Rejected("verify", "wrong on other data"), Rejected("verify", "wrong on other data")),
+        (Deferred("busy"), Deferred("busy")),
+    ],
+)
+def test_above_three_a_second_process_must_agree(
+    again: Verdict, wanted: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = [Script([reply(measured(4.0))]), Script([reply(again)]), Script([])]
+    bench = make_bench(monkeypatch, scripts)
+    program = region("silu")
+    assert bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1) == [wanted]
+    assert not scripts[0].alive
+    assert scripts[1].asked == ["start", "finalists"]
+    bench.close()
+
+
+def test_up_to_three_one_look_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = [Script([reply(measured(3.0))]), Script([])]
+    bench = make_bench(monkeypatch, scripts)
+    program = region("silu")
+    assert bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1) == [measured(3.0)]
+    assert scripts[0].alive
+    bench.close()
+
+
+def test_the_second_look_happens_on_another_gpu_of_the_model_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ["H100", "L4", "H100"]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: names[i])
+    scripts = [
+        Script([reply(measured(4.0))]),
+        Script([reply(measured(4.0))]),
+        Script([reply(measured(2.0))]),
+    ]
+    bench = make_bench(monkeypatch, [*scripts, Script([])])
+    program = region("silu")
+    for _ in range(2):
+        bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1)
+    assert [s.device for s in scripts] == [0, 2, 0]
+    bench.close()
+
+
+def test_a_worker_that_starts_only_where_it_may_write_is_let_and_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refused(Script):
+        def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
+            return {"failure": "RuntimeError: a lock file cannot be made"}
+
+    scripts = [Refused([]), Script([reply(Rejected("verify", "wrong"))]), Script([])]
+    scripts[1].given_up = {"read_only_files": False}
+    bench = make_bench(monkeypatch, scripts)
+    spawn, asked = bench._crew._spawn, []
+
+    def recorded(**options: bool) -> Worker:
+        asked.append(options["read_only"])
+        return spawn(**options)
+
+    monkeypatch.setattr(bench._crew, "_spawn", recorded)
+    program = region("silu")
+    (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    assert verdict == Rejected("verify", "wrong")
+    assert bench.isolation == {"read_only_files": False}
+    assert asked == [False, False]  # the spare one starts there too
+    assert "lock file" in caplog.text
+    bench.close()
+
+
+def test_what_does_not_end_in_time_is_judged_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = WorkerLate("not in time")
+    for second in (reply(RIGHT), late):
+        bench = make_bench(monkeypatch, [Script([late]), Script([second]), Script([])])
+        (verdict,) = bench.try_many([tasks()[0]], 1)
+        assert verdict == (Rejected("verify", "hang or crash: not in time") if second is late else RIGHT)
+        bench.close()
+
+
+def test_finalists_that_do_not_end_in_time_are_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be Inductor's compile that is slow."""
+    bench = make_bench(monkeypatch, [Script([WorkerLate("not in time")]), Script([])])
+    (verdict,) = bench.try_finalists(SILU, [tasks()[0][1]], 1)
+    assert verdict == Deferred("hang or crash: not in time")
+    bench.close()
+
+
+def test_restarts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make_bench(monkeypatch, [Script([WorkerLost("hang")]), Script([])])
+    program = region("silu")
+    bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    assert bench.counts == {"worker restarts": 1, "compilers lost": 0}
+    bench.close()
+
+
+def test_a_proof_tells_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make_bench(monkeypatch, [Script([reply(measured(1.5))]), Script([])], Limits(sanitize=True))
+    monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, (("host check build", "clean"),)))
+    monkeypatch.setattr(
+        device_bench, "find_fault_on_device", lambda *_: Look(None, (("compute-sanitizer", "not installed"),))
+    )
+    program = region("silu")
+    (verdict,) = bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1)
+    assert isinstance(verdict, Accepted)
+    assert verdict.proof.checks == (("host check build", "clean"), ("compute-sanitizer", "not installed"))
+    bench.close()
+
+
+def test_what_the_sanitizer_finds_is_never_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = [Script([reply(measured(1.5))]), Script([])]
+    bench = make_bench(monkeypatch, scripts, Limits(sanitize=True))
+    program = region("silu")
+    faulty, sound = parse_candidate(SILU_SCALAR, program), parse_candidate(SILU_SCALAR + "\n", program)
+    fault = "memcheck: Invalid __global__ read"
+
+    def look(program: Program, candidate: Candidate, *_: object) -> Look:
+        return Look(fault if candidate is faulty else None, ())
+
+    monkeypatch.setattr(device_bench, "find_fault_on_device", look)
+    assert bench.try_finalists(program, [faulty, sound], 1) == [Rejected("verify", fault), measured(1.5)]
+    assert scripts[0].asked == ["start", "finalists"]
+    assert scripts[0].alive
+    bench.close()

@@ -1,0 +1,129 @@
+"""A device bench of several workers: answers in order, room, what is asked ahead and asked again."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from judge_doubles import RIGHT, SILU, SOFTMAX, WRONG, Lane, Script, make_bench, measured, reply, tasks
+
+from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.judge import device_bench, wire, work
+from cudal1_compile.judge.audit.honest import SILU_SCALAR
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.process import WorkerLate, WorkerLost
+from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
+from cudal1_fx_passes.text import print_program
+
+
+def _beside_and_alone(
+    monkeypatch: pytest.MonkeyPatch, beside: wire.Message | WorkerLost, free_bytes: int = 1 << 40
+) -> tuple[device_bench.DeviceBench, list[Verdict]]:
+    """Two workers; the softmax region's first answer is `beside`."""
+    table = {print_program(SILU): [reply(WRONG)], print_program(SOFTMAX): [beside, reply(RIGHT)]}
+    scripts = cast(list[Script], [Lane(table, free_bytes) for _ in range(6)])
+    bench = make_bench(monkeypatch, scripts, Limits(build_threads=2, workers=2))
+    return bench, bench.try_many(tasks(), 1)
+
+
+def test_several_workers_answer_in_the_order_of_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, verdicts = _beside_and_alone(monkeypatch, reply(RIGHT))
+    assert verdicts == [WRONG, RIGHT, RIGHT]
+    assert bench.counts["worker restarts"] == 0
+    bench.close()
+    assert bench.workers == 0
+
+
+def test_a_short_device_gets_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = 2 * (Limits(workers=2).worker_bytes + device_bench.CONTEXT_BYTES)
+    bench, verdicts = _beside_and_alone(monkeypatch, reply(RIGHT), free_bytes=two - (3 << 30))
+    assert verdicts == [WRONG, RIGHT, RIGHT]
+    assert bench.workers == 1
+    bench.close()
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_what_others_may_have_caused_is_judged_again_alone(restarts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = reply(Deferred("no room")) | {"short_of_room": True}
+    bench, verdicts = _beside_and_alone(monkeypatch, WorkerLate("in time") if restarts else full)
+    assert verdicts == [WRONG, RIGHT, RIGHT]
+    assert bench.counts["worker restarts"] == restarts
+    assert not any(lane.up for lane in bench._others)
+    bench.close()
+
+
+def test_finalists_get_the_room_that_idle_workers_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
+    for lane in bench._others:  # which may not have been needed above
+        bench._others[lane].submit(lane.start).result()
+    full, good = reply(Deferred("no room")) | {"short_of_room": True}, measured(1.5)
+    first = cast(Lane, bench._first.start())
+    first.answers = [full, reply(good)]
+    assert bench.try_finalists(SILU, [tasks()[0][1]], 1) == [good]
+    assert first.alive and bench.workers == 1
+    bench.close()
+
+
+def test_a_crash_is_never_anothers_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, verdicts = _beside_and_alone(monkeypatch, WorkerLost("died"))
+    assert verdicts == [WRONG, Rejected("verify", "hang or crash: died"), RIGHT]
+    bench.close()
+
+
+def test_the_next_request_lies_ready_while_a_worker_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(Lane):
+        most = 0
+
+        def receive(self, limit_s: float) -> wire.Message:
+            self.most = max(self.most, len(self.sent))
+            return super().receive(limit_s)
+
+    scripts = [Busy({print_program(SILU): [reply(WRONG), reply(RIGHT)]}), Script([])]
+    bench = make_bench(monkeypatch, cast(list[Script], scripts))
+    tasks = [(SILU, parse_candidate(SILU_SCALAR, SILU))] * 3
+    assert bench.try_many(tasks, 1) == [WRONG, RIGHT, RIGHT]
+    assert cast(Busy, scripts[0]).most == 2 and not scripts[0].sent
+    bench.close()
+
+
+def test_the_next_programs_first_request_lies_ready_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(Lane):
+        ready: list[int] = []
+
+        def receive(self, limit_s: float) -> wire.Message:
+            self.ready.append(len(self.sent))
+            return super().receive(limit_s)
+
+    monkeypatch.setattr(work.Task, "request_if_built", work.Task.request)  # builds are no matter of luck
+    answers = {print_program(SILU): [reply(WRONG)], print_program(SOFTMAX): [reply(RIGHT)]}
+    scripts = cast(list[Script], [Busy(answers), Script([])])
+    bench = make_bench(monkeypatch, scripts, Limits(build_threads=2, workers=1))
+    assert bench.try_many(tasks(), 1) == [WRONG, RIGHT, RIGHT]
+    assert Busy.ready == [2, 2, 1]
+    bench.close()
+
+
+def test_a_request_that_was_sent_ahead_of_a_fault_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = Rejected("verify", "the kernel faulted")
+    scripts = [
+        Lane({print_program(SILU): [reply(fault, fatal=True)]}),
+        Lane({print_program(SILU): [reply(RIGHT)]}),
+        Script([]),
+    ]
+    bench = make_bench(monkeypatch, cast(list[Script], scripts))
+    assert bench.try_many([(SILU, parse_candidate(SILU_SCALAR, SILU))] * 2, 1) == [fault, RIGHT]
+    bench.close()
+
+
+def test_an_interrupt_leaves_no_answer_for_another_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(Script):
+        def receive(self, limit_s: float) -> wire.Message:
+            raise KeyboardInterrupt
+
+    scripts = [Interrupted([]), Script([reply(RIGHT)]), Script([])]
+    bench = make_bench(monkeypatch, scripts)
+    with pytest.raises(KeyboardInterrupt):
+        bench.try_many(tasks()[:1], 1)
+    assert bench.try_many(tasks()[:1], 1) == [RIGHT]
+    assert not scripts[0].alive
+    bench.close()
