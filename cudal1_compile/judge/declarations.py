@@ -63,12 +63,13 @@ def _declarator(tokens: list[str]) -> list[str]:
 def _addresses(tokens: list[str]) -> str | None:
     """Constants of a scope wider than a function lie in device memory, where a cast could make them counters."""
     constants = {d[-1] for i, t in enumerate(tokens) if t == "constexpr" for d in [_declarator(tokens[i:])]}
+    constants |= {token for token in set(tokens) if _SIZE.fullmatch(token)}
     for i, token in enumerate(tokens):
-        if token not in constants and not _SIZE.fullmatch(token):
+        if token not in constants:
             continue
-        before = tokens[:i]
-        while before[-1:] == ["("]:
-            before.pop()
+        while i and tokens[i - 1] == "(":
+            i -= 1
+        before = tokens[max(0, i - 4) : i]
         unary = before[-1:] == ["&"] and not _ends_operand(before[:-1])
         if unary or (before[-2:-1] in (["&"], ["&&"]) and before[-1] in ")>"):
             return f"the address of {token!r}: a constant has none"

@@ -54,7 +54,7 @@ from cudal1_fx_passes.text import print_program
 
 log = logging.getLogger(__name__)
 
-EXAM_S = 0.25  # that a worker waits for an exam that another process makes
+EXAM_S = 0.15  # that a worker waits for an exam that another process makes
 CONTEXT_BYTES = 1 << 30  # of a CUDA context with its modules and graphs
 Following = Callable[[], wire.Message | None]
 Entrants = list[tuple[Candidate, Binary]]

@@ -76,6 +76,7 @@ _FORBIDDEN_PREFIX = {
     "cudal1_": "names of the judge are not allowed",
     "globaltimer": "reading clocks is not allowed",
 }
+_PREFIXES = tuple(_FORBIDDEN_PREFIX)
 _TOKEN = re.compile(r"[A-Za-z_]\w*|<<<|##|&&|0[xX][0-9a-fA-F']+|[0-9][\w.']*|::|->|\S")
 _NOT_IN_MACROS = {"__device__", "__global__", "__shared__", "static", "extern", "{", "}"}
 _DIGRAPHS = ("<%", "%>", "<:", ":>", "%:", "??")
@@ -177,7 +178,6 @@ def _words(body: str) -> str | None:
             return "'##': tokens must be written out"
         if token == "<<<":
             return "a kernel launch in the code: launches stand in the plan lines only"
-        for prefix, reason in _FORBIDDEN_PREFIX.items():
-            if token.startswith(prefix):
-                return f"{token!r}: {reason}"
+        if token.startswith(_PREFIXES):
+            return f"{token!r}: {next(r for prefix, r in _FORBIDDEN_PREFIX.items() if token.startswith(prefix))}"
     return None
