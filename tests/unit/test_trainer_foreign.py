@@ -34,7 +34,7 @@ CHAT = "{% for m in messages %}<|user|>{{ m['content'] }}<|reply|>{% endfor %}"
 LONG = replace(STAGE, steps=24)
 
 
-def make_checkpoint(directory: Path, kind: str, positions: int = 1024) -> Path:
+def make_checkpoint(directory: Path, kind: str, positions: int = 1024, hidden: int = 32) -> Path:
     """qwen2 with a chat template, gpt2 (biases, learned positions, transposed weights) without."""
     torch.manual_seed(0)
     tokenizer = make_tokenizer(("<|end|>", "<|user|>", "<|reply|>"))
@@ -44,10 +44,10 @@ def make_checkpoint(directory: Path, kind: str, positions: int = 1024) -> Path:
     lm: Any
     if kind == "qwen2":
         heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
-        sizes = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": positions}
+        sizes = {"hidden_size": hidden, "intermediate_size": 64, "max_position_embeddings": positions}
         lm = Qwen2ForCausalLM(Qwen2Config(**ids, **heads, **sizes))
     else:
-        lm = GPT2LMHeadModel(GPT2Config(**ids, n_embd=32, n_layer=1, n_head=2, n_positions=positions))
+        lm = GPT2LMHeadModel(GPT2Config(**ids, n_embd=hidden, n_layer=1, n_head=2, n_positions=positions))
     lm.save_pretrained(directory)
     fast.save_pretrained(directory)
     return directory

@@ -9,8 +9,8 @@
 A folder is named by the digest of its files and every request names the folder, so that no server answers with the
 weights of an earlier step. Weights are written in bfloat16, with settings that sample the policy itself (no
 top-k, no penalties). Replies come as text and are learned as the tokens that the tokenizer makes of them.
-Not for the bundled model, which has a sampler of its own, nor for adapters. Tested against `transformers serve`;
-UNVERIFIED with vLLM until someone runs tests/unit/test_trainer_served.py on it, which says how.
+Not for the bundled model, which has a sampler of its own, nor for adapters. Tested with `transformers serve` and
+vLLM 0.32 on a CPU (make test-vllm); on a GPU vLLM is UNVERIFIED until somebody runs it.
 """
 
 from __future__ import annotations
