@@ -47,7 +47,8 @@ class Options:
     generator: str | Generator = "bundled"  # a name, a checkpoint's path, a server's URL, or an object
     cache_dir: Path | None = None  # None: CUDAL1_CACHE_DIR or the user's cache directory
     shadow: float = 0.0  # share of the calls whose kernels are compared with what they stand for (shadow.py)
-    numerics: Numerics = "f32_split"  # the widest label that a kernel may carry, in the order of `Numerics`
+    # the widest label that a kernel may carry, in the order of `Numerics`; what "exact" is: judge/numerics.py
+    numerics: Numerics = "f32_split"
     products: bool = False  # whether convolutions and matrix products may become kernels, with what follows them
     inductor: Mapping[str, Any] = field(default_factory=dict)
 

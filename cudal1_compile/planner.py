@@ -33,6 +33,7 @@ from cudal1_compile.fallback import is_atens, measured, saved
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import stored_name
 from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.numerics import numerics_of
 from cudal1_compile.options import InvalidOption, Numerics, Options, allows
 from cudal1_compile.plan import ATEN, GraphPlanned, Kernel, PlannedRegion, SeenRegion
 from cudal1_compile.plan import Outcome as RegionOutcome
@@ -71,7 +72,7 @@ class Planner:
             log.warning("a region's kernel is not used: %s", error)
             return self._missed(seen, str(error))
         if entry is None:
-            return self._missed(seen, NO_KERNEL)
+            return self._unheard_of(seen)
         if entry.status == "no_win":
             return self._without_kernel(seen, entry)
         if (why := why_outdated(entry, self.place.target)) is not None:
@@ -81,6 +82,15 @@ class Planner:
         if not registry.is_loadable(entry, seen.text, self.place.device):
             return self._missed(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
         return _planned(seen, "hit", "", entry.entry_id, entry.speedup, saved(entry))
+
+    def _unheard_of(self, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
+        """No kernel is written where none could be run."""
+        label = numerics_of(parse_program(seen.text))
+        if allows(self.options.numerics, label):
+            return self._missed(seen, NO_KERNEL)
+        return _planned(
+            seen, "no win", f"its kernels would be {label}, wider than numerics={self.options.numerics}"
+        )
 
     def _without_kernel(self, seen: SeenRegion | PlannedRegion, entry: Entry) -> PlannedRegion:
         """A no win: Inductor's region, or aten's."""

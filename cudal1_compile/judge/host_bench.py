@@ -26,6 +26,7 @@ from cudal1_compile.judge.cases import Case
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.numerics import numerics_of
 from cudal1_compile.judge.sizes import BEYOND, tensor_elements
 from cudal1_compile.judge.trial import Trial, TrialStopped, Wrong
 from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Verdict
@@ -180,7 +181,9 @@ class HostBench:
                 f"(ratio {cost.cost_ratio:.2f})",
             )
         versions = (("torch", str(torch.__version__)),)
-        return Accepted(Proof(self.target.key, "reassociates", found.errors, exam.seed, None, cost, versions))
+        return Accepted(
+            Proof(self.target.key, numerics_of(program), found.errors, exam.seed, None, cost, versions)
+        )
 
     def _exam(self, program: Program, seed: int) -> Exam | Unverifiable | NoRoom:
         if tensor_elements(program) > MAX_ELEMENTS:

@@ -44,6 +44,7 @@ from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.moat import Moat
 from cudal1_compile.judge.moved import bytes_moved
+from cudal1_compile.judge.numerics import numerics_of
 from cudal1_compile.judge.seal import Seal
 from cudal1_compile.judge.speedup import Speedup, compare_times
 from cudal1_compile.judge.trial import Trial, Wrong, look, wants_memory
@@ -334,7 +335,8 @@ class DeviceSession:
         return _Final(kernel, runner, trial, found.errors)
 
     def _accept(self, final: _Final, seed: int, timing: Timing | None) -> Accepted:
-        return Accepted(Proof(self.target.key, "reassociates", final.errors, seed, timing, None, self.versions))
+        label = numerics_of(final.trial.exam.program)
+        return Accepted(Proof(self.target.key, label, final.errors, seed, timing, None, self.versions))
 
     def _quick(self, program: Program, region: _Region, final: _Final) -> Timing | Rejected | None:
         aten = self._aten(program, region)

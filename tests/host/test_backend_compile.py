@@ -137,6 +137,22 @@ def test_a_no_win_holds_for_the_generator_that_did_not_win(capsys: pytest.Captur
     assert said == [line.format(0, 1), line.format(0, 1), line.format(1, 0)]
 
 
+def test_exact_kernels_alone_where_nothing_else_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    check(compile_(generator := OneReply(), numerics="exact"))
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, no win 1"
+    assert generator.calls == 0  # none of its kernels could run
+
+    def masked(x: Tensor) -> Tensor:
+        return torch.where(x.relu() > 0.5, x, -1.0)
+
+    forget()
+    check(compile_(generator, masked, numerics="exact"), masked)
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, no win 0"
+    forget()
+    check(compile_(generator))  # what is allowed now
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, no win 0"
+
+
 def test_the_backward_has_kernels_too(capsys: pytest.CaptureFixture[str]) -> None:
     fast = compile_(OneReply())
     x = torch.randn(32, 64, requires_grad=True)
