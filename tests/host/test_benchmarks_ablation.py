@@ -116,6 +116,18 @@ def test_every_arm_begins_with_one_stage_2_and_has_its_own_seeds(tmp_path: Path)
     assert {ablation.first_model(run) for run in arms} == {tmp_path / "self_supervised.1" / "model"}
 
 
+def test_what_more_seeds_begin_with_is_carried_when_all_is_done(tmp_path: Path) -> None:
+    ablation = trainer_ablation.Ablation(RECIPE, Path("base"), tmp_path, tmp_path, STAGES, (1,), 2, 2, 0.0, True)
+    for run in ablation.runs:
+        ablation.replies(run).touch()
+        if run.stage in trainer_ablation.TRAINED:
+            (ablation.folder(run) / "model").mkdir(parents=True)
+            (ablation.folder(run) / "model" / "weights").touch()
+            (ablation.folder(run) / "report.json").touch()
+    weights = [p.parent.parent.name for p in trainer_ablation.to_carry(ablation) if p.name == "weights"]
+    assert weights == ["self_supervised.1"]
+
+
 def test_finalists_are_each_runs_first_and_quickest() -> None:
     quick = {code: verdict_on(code) for code in (SLOW, FAST, WRONG)}
     assert finalists(Contest("", (), None, runs=((SLOW, WRONG, FAST), ("", SLOW))), quick) == [SLOW, FAST]
