@@ -18,8 +18,8 @@ a program are judged and timed together with Inductor. Programs are those of hel
 Give the same command again until it says that all is done: what is finished is kept, a stage that was cut goes
 on from its checkpoint in --out, and a stage that cannot end within --seconds is not begun, as far as that is known
 (steps are expected to take as long as the slowest stage's so far). --out/carry holds what another machine needs to
-go on, in parts of 15 MiB at most (replies, rows, figures, and the models that stages begin with, not the checkpoint
-within a stage), renewed after every stage: `--carry FOLDER` takes such parts up.
+go on, in parts of 15 MiB at most (replies, rows, figures, and the models that stages begin with, not the
+checkpoint within a stage), renewed after every stage: `--carry FOLDER` takes such parts up.
 
     summary.stages    rows of stage, right_1, right_8, speedup_1, speedup_best8 (over Inductor alone, clamped at 1
                       a program), hack_rate, interval (95%, of speedup_best8); without the clamp in detail.raw
