@@ -31,6 +31,7 @@ BREAKS = (
     "uninitialised",
     "deadlock",
     "barrier_divergence",
+    "bad_wait",
     "misaligned",
     "input_written",
 )

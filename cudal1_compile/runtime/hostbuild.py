@@ -52,6 +52,7 @@ _MATHS = """
 """
 _OURS = """
     cudal1_active_mask cudal1_barrier cudal1_clock cudal1_collective cudal1_dynamic cudal1_fence cudal1_state
+    cudal1_wait_for_blocks
     cudal1_trap __tls_get_addr memcpy memmove memset
 """
 ALLOWED = frozenset(_MATHS.split()) | {name + "f" for name in _MATHS.split()} | frozenset(_OURS.split())

@@ -18,6 +18,9 @@
 //   block        block_sum block_prod block_max block_min block_all block_any block_argmax block_argmin
 //                block_scan_sum block_scan_prod (x), and (x, total) which also gives the block's total
 //                every thread of the block must call them; the block size must be a multiple of 32
+//   blocks       wait_for_blocks(count, n): until n blocks have called it with this counter, an i32 of scratch that the
+//                launch sets to 0; then each sees what the others had stored. All threads call it, at most 64 blocks,
+//                neighbours in the grid: they must have room on the device at once. A counter is for one wait
 //   pointwise    maximum minimum (NaN wins) relu sigmoid sign reciprocal round_even remainder_ int_pow finite_or_zero
 //                for the rest C's own: expf exp2f expm1f logf log2f log1pf sqrtf rsqrtf sinf cosf tanhf erff
 //                floorf ceilf truncf fabsf powf fmodf fmaf isnan, and exp, log, ... for double; min, max, abs
@@ -494,3 +497,26 @@ CUDAL1_FN void atomic_add(int* p, int v) { atomicAdd(p, v); }
 CUDAL1_FN void atomic_add(long long* p, long long v) { atomicAdd((unsigned long long*)p, (unsigned long long)v); }
 template <class T> CUDAL1_FN void atomic_max(T* p, compute<T> v) { cudal1::atomic_join<cudal1::Max>(p, v); }
 template <class T> CUDAL1_FN void atomic_min(T* p, compute<T> v) { cudal1::atomic_join<cudal1::Min>(p, v); }
+
+// ---------------------------------------------------------------- blocks that wait for each other
+// Blocks start in the order of their numbers, so those that are waited for have started or come next: a group that
+// fits on the device never waits for one that does not run. On the host target a block that waits is put aside and
+// runs again from its start once the others have come (scheduler.cpp).
+CUDAL1_FN void wait_for_blocks(int* count, int n CUDAL1_FROM) {
+  __syncthreads(CUDAL1_LINE_ONLY);
+#ifdef CUDAL1_HOST
+  __threadfence();
+  atomicAdd(count, 0);  // a check build sees who told whom
+  cudal1_wait_for_blocks(count, n);
+  __threadfence();
+#else
+  if (thread_id() == 0) {
+    if (n > 64) __trap();
+    __threadfence();
+    atomicAdd(count, 1);
+    while (*(volatile int*)count < n) __nanosleep(20);
+    __threadfence();
+  }
+#endif
+  __syncthreads(CUDAL1_LINE_ONLY);
+}

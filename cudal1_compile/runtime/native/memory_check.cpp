@@ -229,6 +229,7 @@ void access(const void* where, unsigned bytes, bool write, bool atomic, const vo
     complain("out_of_bounds", region && region->kind != Area::FREE ? region : region_near(address), address, bytes, write, pc, "");
   if (region->kind == Area::FREE) return;
   if (write && region->kind == Area::INPUT) complain("input_written", region, address, bytes, write, pc, "");
+  if (repeating && !is_shared(region->kind)) return;  // counted and looked at when it ran first
   if (!is_shared(region->kind)) count(*region, address, bytes, write, number(self), pc);
   if (region->kind != Area::INPUT) check_cells(*region, *self, address, bytes, write, atomic, pc);
   if (tells && !is_shared(region->kind)) tell(*self);

@@ -17,10 +17,18 @@ namespace cudal1 {
 Observer observer;
 volatile bool expired;
 unsigned long long barriers_passed;
+bool repeating;
 
 namespace {
 struct Warp {
   unsigned present, waiting, exited;  // lanes
+};
+// A block that waits for others is put aside: its fibers are dropped, and once the others have come it runs again
+// from its start, through the waits that are over. So it must store the same again, which atomics do not.
+struct Waiting {
+  Cudal1Index block;
+  int* count;
+  int n, waits;
 };
 struct Grid {
   const Cudal1Launch* launch;
@@ -35,6 +43,9 @@ struct Grid {
   char* stacks;
   unsigned random;
   bool failed;
+  int waits_over;  // of the running block
+  Waiting waiting[MAX_WAITING];
+  int waiting_blocks;
 };
 Grid g;
 
@@ -162,7 +173,7 @@ void wait_here() {  // the running fiber's state says why; others run until it i
 
 // ---------------------------------------------------------------- collectives
 void release_barrier() {
-  barriers_passed++;
+  if (!repeating) barriers_passed++;
   g.at_barrier = 0;
   in_order(g.threads, [](int i) {
     Fiber& f = g.fiber[i];
@@ -277,18 +288,35 @@ void lay_out_threads() {
   for (unsigned i = 0; i < (unsigned)g.threads; i++)
     g.fiber[i].index = {i % b[0], i / b[0] % b[1], i / (b[0] * b[1])};
 }
-void run_block() {
+void run_block(Cudal1Index block, int waits_over) {
+  cudal1_state.block = block;
+  g.waits_over = waits_over;
+  repeating = waits_over > 0;
   g.exited = g.at_barrier = g.head = g.queued = 0;
   memset(g.warp, 0, sizeof g.warp);
   for (int i = 0; i < g.threads; i++) {
     Fiber& f = g.fiber[i];
     f.state = State::FRESH;
     f.barrier_epoch = f.warp_epoch = 0;
+    f.waits = 0;
     g.warp[i / 32].present |= 1u << i % 32;
   }
   in_order(g.threads, [](int i) { enqueue(g.fiber[i]); });
   if (observer.block_begins) observer.block_begins();
   switch_to(g.main, dequeue());
+}
+// Those whose others have all come.
+void run_awaited() {
+  for (int i = 0; i < g.waiting_blocks && !g.failed;) {
+    Waiting next = g.waiting[i];
+    if (*next.count < next.n) {
+      i++;
+      continue;
+    }
+    g.waiting[i] = g.waiting[--g.waiting_blocks];
+    run_block(next.block, next.waits);
+    i = 0;
+  }
 }
 Cudal1Index block_at(unsigned long long i, const unsigned* grid) {
   return {(unsigned)(i % grid[0]), (unsigned)(i / grid[0] % grid[1]),
@@ -310,7 +338,7 @@ bool on_stack(const Fiber* fiber, const void* address) {
   const char* low = g.stacks + fiber->stack * STACK_BYTES;
   return (const char*)address >= low && (const char*)address < low + STACK_BYTES;
 }
-void fail(const char* kind, const char* detail, const void* pc) {
+static void note(const char* kind, const char* detail, const void* pc) {
   Cudal1Fault& fault = *g.fault;
   snprintf(fault.kind, sizeof fault.kind, "%s", kind);
   snprintf(fault.detail, sizeof fault.detail, "%s", detail);
@@ -318,10 +346,18 @@ void fail(const char* kind, const char* detail, const void* pc) {
   fault.block = cudal1_state.block;
   fault.thread = g.running ? g.running->index : Cudal1Index{0, 0, 0};
   g.failed = true;
+}
+// The block's fibers and their stacks are given up.
+[[noreturn]] static void drop_block() {
   g.running = nullptr;
+  reset_stacks();
   static Context dropped;
   jump(dropped, g.main);
   __builtin_unreachable();
+}
+void fail(const char* kind, const char* detail, const void* pc) {
+  note(kind, detail, pc);
+  drop_block();
 }
 }  // namespace cudal1
 
@@ -345,14 +381,19 @@ extern "C" int cudal1_launch(const Cudal1Launch* launch, Cudal1Fault* fault) {
   g.threads = (int)threads;
   g.random = launch->seed;
   g.failed = false;
+  g.waiting_blocks = 0;
   g.running = nullptr;
   reset_stacks();
   lay_out_threads();
   cudal1_state.block_dim = {block[0], block[1], block[2]};
   cudal1_state.grid_dim = {grid[0], grid[1], grid[2]};
   for (unsigned long long i = 0; i < blocks && !g.failed; i++) {
-    cudal1_state.block = block_at(launch->order == CUDAL1_REVERSE ? blocks - 1 - i : i, grid);
-    run_block();
+    run_block(block_at(launch->order == CUDAL1_REVERSE ? blocks - 1 - i : i, grid), 0);
+    run_awaited();
+  }
+  if (g.waiting_blocks && !g.failed) {
+    cudal1_state.block = g.waiting[0].block;
+    note("deadlock", "a block waits for others that never come", nullptr);
   }
   return g.failed;
 }
@@ -396,6 +437,20 @@ extern "C" unsigned long long cudal1_collective(int kind, unsigned mask, unsigne
   try_collective(warp, &g.fiber[i / 32 * 32], self);
   wait_here();
   return self.result;
+}
+
+extern "C" void cudal1_wait_for_blocks(int* count, int n) {
+  Fiber& self = *g.running;
+  self.pc = __builtin_return_address(0);
+  if (++self.waits <= g.waits_over) {
+    repeating = self.waits < g.waits_over;
+    return;
+  }
+  if (n < 1 || n > MAX_WAITED_FOR || g.waiting_blocks == MAX_WAITING)
+    fail("bad_wait", "a block may wait for 1 to 64 blocks", self.pc);
+  if (++*count < 1 || *count > n) fail("bad_wait", "another number of blocks than it waits for shares a counter", self.pc);
+  g.waiting[g.waiting_blocks++] = {cudal1_state.block, count, n, self.waits};
+  drop_block();
 }
 
 extern "C" unsigned cudal1_active_mask(void) {

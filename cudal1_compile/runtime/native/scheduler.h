@@ -30,6 +30,8 @@ extern "C" int cudal1_launch(const Cudal1Launch* launch, Cudal1Fault* fault);
 namespace cudal1 {
 const int MAX_THREADS = 1024;
 const size_t STACK_BYTES = 128 << 10;
+const int MAX_WAITING = 1 << 14;      // blocks of a launch that are put aside at once
+const int MAX_WAITED_FOR = 64;        // as the header says
 
 struct Context {
   void* sp;
@@ -48,6 +50,7 @@ struct Fiber {
   unsigned long long value, result;
   const void* pc;
   unsigned barrier_epoch, warp_epoch;  // barriers and __syncwarps passed
+  int waits;                           // for other blocks
 };
 
 // Called around every block by whoever watches (the memory check); null in the user's process.
@@ -58,6 +61,7 @@ struct Observer {
 extern Observer observer;
 extern volatile bool expired;  // set by a timer's handler: the next barrier, collective or check fails
 extern unsigned long long barriers_passed;  // by whole blocks, since the process began
+extern bool repeating;  // the block runs again to where it waited for others: what it stores is there already
 
 void prepare();                      // allocates stacks; nothing is allocated after it
 Fiber* current();                    // the running fiber, or null
