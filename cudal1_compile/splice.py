@@ -156,9 +156,10 @@ def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, f
 def extract(region: Region, others: list[fx.Node]) -> fx.GraphModule:
     """The region's own nodes as a module over its inputs, followed by `others`; returns a tuple of its outputs."""
     graph = fx.Graph()
-    known = {node: graph.placeholder(f"x{i}") for i, node in enumerate([*region.inputs, *others])}
-    for node, copied in zip([*region.inputs, *others], list(known.values()), strict=True):
-        copied.meta |= {k: v for k, v in node.meta.items() if k in ("val", "tensor_meta")}
+    known: dict[fx.Node, fx.Node] = {}
+    for i, node in enumerate([*region.inputs, *others]):  # an input may occur twice
+        known[node] = graph.placeholder(f"x{i}")
+        known[node].meta |= {k: v for k, v in node.meta.items() if k in ("val", "tensor_meta")}
     for node in region.nodes:
         known[node] = graph.node_copy(node, known.__getitem__)
     graph.output(tuple(known[node] for node in region.outputs))

@@ -5,6 +5,8 @@ are known (emit.py). Views inside the region disappear into axes and accesses; v
 inputs with strides. Constants are lowered anew for every reader, so that one iota may count rows and columns.
 Node names play no role.
 
+    conv(y) + y   ->   in0 is what the product reads, in1 the same tensor again, as any other residual
+
 Refused, naming the node (ImportRefused): operators without a lowering, an axis that would occur twice in
 one value, sizes that do not divide, complex numbers, sizes known only at run time, empty tensors, tensors
 of 2^31 elements or more, tensors on different devices.
@@ -15,6 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import sympy
 import torch
@@ -48,31 +51,61 @@ class ImportedRegion:
     origins: dict[str, str]  # operation of the program -> FX node
 
 
-def import_region(nodes: Sequence[fx.Node], max_ops: int | None = None) -> ImportedRegion:
+def import_region(
+    nodes: Sequence[fx.Node], max_ops: int | None = None, again: frozenset[str] = frozenset()
+) -> ImportedRegion:
     """Returns the region's program.
 
-    nodes: in topological order, each with meta['val']. Raises ImportRefused.
+    nodes: in topological order, each with meta['val']. again: those that read the region's inputs under names of
+    their own, which is found out here. Raises ImportRefused.
     """
     try:
-        return _Importer(nodes, chunks=True).run(max_ops)
+        return _import(nodes, max_ops, again)
+    except NodeRefused:
+        raise
+    except ImportRefused as refusal:
+        if refusal.node in again or not _reads_beside_a_product(nodes, refusal.node):
+            raise
+        return import_region(nodes, max_ops, again | {refusal.node})
+
+
+def _import(nodes: Sequence[fx.Node], max_ops: int | None, again: frozenset[str]) -> ImportedRegion:
+    try:
+        return _Importer(nodes, True, again).run(max_ops)
     except NodeRefused:
         raise
     except ImportRefused as refusal:
         if not any(n.target in CHUNKED for n in nodes):
             raise
         try:  # a dim that was split into chunks may be needed whole
-            return _Importer(nodes, chunks=False).run(max_ops)
+            return _Importer(nodes, False, again).run(max_ops)
         except ImportRefused:
             raise refusal from None
 
 
+def _reads_beside_a_product(nodes: Sequence[fx.Node], name: str) -> bool:
+    """Whether the node reads an input of a product's region that others in it read as well."""
+    inside = set(nodes)
+    reader = next(n for n in nodes if n.name == name)
+    has_product = any((found := lowering_of(n)) and found.role == "product" for n in inside - {reader})
+    return has_product and any(
+        (inside - {reader}) & a.users.keys() for a in reader.all_input_nodes if a not in inside
+    )
+
+
 class _Importer:
-    def __init__(self, nodes: Sequence[fx.Node], chunks: bool) -> None:
+    def __init__(self, nodes: Sequence[fx.Node], chunks: bool, again: frozenset[str]) -> None:
         self.nodes = nodes
         self.inputs, self.outputs = region_inputs(nodes), region_outputs(nodes)
+        self.readers: list[fx.Node | None] = [None] * len(self.inputs)  # of each input; None: all others
+        for node in (n for n in nodes if n.name in again):
+            own = [a for a in node.all_input_nodes if a in self.inputs]
+            self.inputs += own
+            self.readers += [node] * len(own)
         self.constants = constant_nodes(nodes)
         self.draft = Draft(chunks=chunks)
         self.env: dict[fx.Node, Result] = {}
+        self.own: dict[tuple[fx.Node | None, fx.Node], Value] = {}  # (reader, input)
         self.spans: dict[fx.Node, Span] = {}
 
     def run(self, max_ops: int | None) -> ImportedRegion:
@@ -118,16 +151,17 @@ class _Importer:
         keep_apart(a for d in dims for a in d)
         in_memory = [d for d, stride in zip(dims, meta.stride(), strict=True) if not _is_expanded(stride)]
         self.draft.add_input(name, [a for d in in_memory for a in d])
-        self.env[node] = Value(name, dims, dtype)
+        self.own[self.readers[at], node] = Value(name, dims, dtype)
         return Tensor(name, meta, dims, dtype, domain_of(node, self.spans))
 
-    def read(self, node: fx.Node) -> Result:
+    def read(self, reader: fx.Node, node: fx.Node) -> Result:
         """What a node stands for; a constant is made anew."""
         if node in self.constants:
             return self._lower(node)
-        if node not in self.env:
+        found = self.own.get((reader, node)) or self.own.get((None, node)) or self.env.get(node)
+        if found is None:
             raise AxisConflict(f"argument {node} is no tensor of the region")
-        return self.env[node]
+        return found
 
     def _lower_or_refuse(self, node: fx.Node) -> Result:
         self.draft.origin = node.name
@@ -151,8 +185,8 @@ class _Importer:
         if node.target is operator.getitem:
             source, at = node.args
             assert isinstance(source, fx.Node) and isinstance(at, int)
-            return lower_views.get_item(self.read(source), at)
-        return found.run(Call(node, self.draft, self.read))
+            return lower_views.get_item(self.read(node, source), at)
+        return found.run(Call(node, self.draft, partial(self.read, node)))
 
     def _emit(self, inputs: list[Tensor]) -> Emitted:
         outputs = [self._output(node, at) for at, node in enumerate(self.outputs)]

@@ -7,6 +7,8 @@ Float32 products become `dot_tf32` where torch's own flags allow TF32 to the lib
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cudal1_fx_passes.draft import Access, DraftRef, Place, Value, window_atom
 from cudal1_fx_passes.lowering import Call, Result, extent, lowers
 from cudal1_fx_passes.precision import convolutions_may_use_tf32, products_may_use_tf32
@@ -25,11 +27,11 @@ from cudal1_fx_passes.unify import (
 )
 
 
-def _source(c: Call, name: str) -> Value:
-    """A tensor argument under a name of its own, which varies along all its dims."""
+def _source(c: Call, name: str, *shared: int) -> Value:
+    """A tensor argument under a name of its own, which varies along all its dims but `shared` ones."""
     value = c.draft.settle(c.value(name))
-    held = [a for d in value.dims for a in leaves(d)]
-    if not isinstance(value.source, str) or set(held) != set(c.draft.varies_over(value)):
+    held = [a for at, d in enumerate(value.dims) if at not in shared for a in leaves(d)]
+    if not isinstance(value.source, str) or not set(held) <= set(c.draft.varies_over(value)):
         raise AxisConflict("a product with an expanded operand")
     if value.dtype not in FLOAT_DTYPES:
         raise AxisConflict("a product of integers")
@@ -41,9 +43,10 @@ def _product(
 ) -> Value:
     if not over:
         raise AxisConflict("a product that sums over dims of size 1 only")
-    kept = _atoms(*dims)
-    keep_apart([*kept, *over])
     assert isinstance(x.source, str)
+    held = {*c.draft.varies_over(replace(x, access=access)), *leaves(c.draft.atoms[other.source])}
+    kept = [a for a in _atoms(*dims) if a in held]
+    keep_apart([*kept, *over])
     on_gpu = any(a.meta["val"].device.type == "cuda" for a in c.node.all_input_nodes)
     fn = "dot_tf32" if tf32 and x.dtype == "f32" and on_gpu else "dot"
     return Value(c.draft.write(fn, x.dtype, [DraftRef(x.source, access), other], kept, over), dims, x.dtype)
@@ -55,19 +58,26 @@ def _atoms(*dims: Dim) -> list[Atom]:
 
 @lowers("aten.mm.default aten.bmm.default", role="product", weight=1)
 def lower_matrix(c: Call) -> Result:
-    names = [a.name for a in c.node.target._schema.arguments]  # type: ignore[union-attr]
-    return _matrix(c, _source(c, names[0]), _source(c, names[1]))
+    return _matrix(c, 0)
 
 
 @lowers("aten.addmm.default aten.baddbmm.default", role="product", weight=2)
 def lower_matrix_and_bias(c: Call) -> Result:
-    if c.number("beta") != 1 or c.number("alpha") != 1:
-        raise AxisConflict("a product with factors beta and alpha")
+    made = _scaled(c, _matrix(c, 1), "alpha")
+    if c.number("beta") == 0:  # what is added is not even read
+        return made
+    return c.draft.pointwise("add", [made, _scaled(c, c.first(), "beta")])
+
+
+def _scaled(c: Call, value: Value, name: str) -> Value:
+    factor = c.number(name)
+    return value if factor == 1 else c.draft.pointwise("mul", [value, factor])
+
+
+def _matrix(c: Call, first: int) -> Value:
+    """The product of two arguments, the first of them at `first`; batches may be expanded."""
     names = [a.name for a in c.node.target._schema.arguments]  # type: ignore[union-attr]
-    return c.draft.pointwise("add", [_matrix(c, _source(c, names[1]), _source(c, names[2])), c.first()])
-
-
-def _matrix(c: Call, a: Value, b: Value) -> Value:
+    a, b = (_source(c, name, *range(len(c.meta.shape) - 2)) for name in names[first : first + 2])
     unify(a.dims[-1], b.dims[-2])
     batch = a.dims[:-2]
     for left, right in zip(batch, b.dims[:-2], strict=True):
@@ -113,9 +123,14 @@ def _convolve(c: Call, x: Value, w: Value, transposed: bool, made: list[Extent])
     unify(group, weight_group)
     summed, channels = (first, w.dims[1]) if transposed else (w.dims[1], first)
     unify(taken, summed)
-    outs = [_out(c, x.dims[2 + i], w.dims[2 + i], i, n) for i, n in enumerate(made)]
-    windows = [_window(d) for d in w.dims[2:]]
+    outs: list[Dim] = []
+    windows: list[Dim] = []
+    for i, (size, read, window) in enumerate(zip(made, x.dims[2:], w.dims[2:], strict=True)):
+        is_spread = transposed and _is_spread(c, read, window, i, size)
+        outs.append(() if is_spread else _out(c, read, window, i, size))
+        windows.append(() if is_spread else _window(window))
     access = _places(c, x, outs, windows, transposed)
+    outs = [w.dims[2 + i] if not windows[i] and not outs[i] else out for i, out in enumerate(outs)]
     dims = (x.dims[0], (*leaves(group), *leaves(channels)), *outs)
     over = _atoms(taken, *windows)
     assert isinstance(w.source, str)
@@ -159,6 +174,12 @@ def _out(c: Call, read: Dim, window: Dim, i: int, size: Extent) -> Dim:
     return read if _is_in_place(c, window, i) else new_dim(_static(size), _static(size))
 
 
+def _is_spread(c: Call, read: Dim, window: Dim, i: int, size: Extent) -> bool:
+    """Whether a transposed convolution spreads one element over the window, which then is the result's dim."""
+    moved = c.integers("padding")[i] != 0 or c.integers("dilation")[i] != 1
+    return not read and not moved and size == _size(window)
+
+
 def _places(c: Call, x: Value, outs: list[Dim], windows: list[Dim], transposed: bool) -> Access:
     """Where x is read along each spatial axis."""
     stride, padding, dilation = (c.integers(name) for name in ("stride", "padding", "dilation"))
@@ -167,6 +188,8 @@ def _places(c: Call, x: Value, outs: list[Dim], windows: list[Dim], transposed: 
         if _is_in_place(c, window, i):
             unify(x.dims[2 + i], out)
             continue
+        if not (x.dims[2 + i] or out or window or padding[i]):
+            continue  # one element, read for one
         if not x.dims[2 + i]:
             raise AxisConflict("a convolution over a dim of size 1")
         _size(x.dims[2 + i])

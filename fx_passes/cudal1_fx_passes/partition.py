@@ -284,7 +284,7 @@ def copies(node: fx.Node) -> bool:
 
 def bytes_moved(imported: ImportedRegion) -> int:
     total = 0
-    for node in (*imported.inputs, *imported.outputs):
+    for node in {*imported.inputs, *imported.outputs}:
         total += element_count(node) * int(node.meta["val"].element_size())
     return total
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from cudal1_fx_passes.capture import capture_graphs
 from cudal1_fx_passes.partition import PartitionConfig, partition
 from cudal1_fx_passes.products import match_convolution
+from cudal1_fx_passes.program import Ref
 
 PRODUCTS = PartitionConfig(products=True)
 Run = Callable[..., Tensor]
@@ -37,6 +38,15 @@ CASES: dict[str, tuple[Run, list[tuple[int, ...]]]] = {
         lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1).tanh(),
         [(2, 4, 5, 6), (4, 3, 3, 3), (3,)],
     ),
+    "transposed, of one element": (
+        lambda x, w: F.conv_transpose2d(x, w, None, 3).tanh() * 2,
+        [(2, 8, 1, 1), (8, 6, 4, 4)],
+    ),
+    "transposed, of one row": (
+        lambda x, w: F.conv_transpose2d(x, w, None, 2).tanh() * 2,
+        [(2, 8, 1, 5), (8, 6, 3, 4)],
+    ),
+    "strided, of one element": (lambda x, w: F.conv2d(x, w, None, 2).tanh() * 2, [(5, 8, 1, 1), (32, 8, 1, 1)]),
     "transposed groups": (
         lambda x, w: F.conv_transpose1d(x, w, None, 2, 1, 0, 2).relu(),
         [(2, 4, 9), (4, 3, 4)],
@@ -49,7 +59,18 @@ CASES: dict[str, tuple[Run, list[tuple[int, ...]]]] = {
         lambda x, v, w: (F.conv2d(x, v, None, 1, 1) + F.conv2d(x, w)).relu(),
         [(2, 3, 9, 8), (3, 3, 3, 3), (3, 3, 1, 1)],
     ),
+    "residual of what it reads": (
+        lambda x, w: torch.sigmoid(F.conv2d(x, w, None, 1, 1)) * x + x.cos(),
+        [(2, 3, 9, 8), (3, 3, 3, 3)],
+    ),
+    "linear, residual of what it reads": (lambda x, w: F.linear(x, w) + x, [(2, 5, 24), (24, 24)]),
     "linear, gelu": (lambda x, w, b: F.gelu(F.linear(x, w, b)), [(10, 24), (16, 24), (16,)]),
+    "factors": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=3).relu(), [(10, 16), (10, 12), (12, 16)]),
+    "factor of nothing": (
+        lambda c, a, b: torch.baddbmm(c, a, b, beta=0, alpha=0.25).softmax(-1),
+        [(3, 10, 16), (3, 10, 12), (3, 12, 16)],
+    ),
+    "expanded": (lambda a, b: torch.bmm(a, b.expand(3, -1, -1)).relu() * 2, [(3, 10, 12), (1, 12, 16)]),
     "batched": (lambda a, b: (a @ b).softmax(-1), [(3, 10, 16), (3, 16, 12)]),
 }
 
@@ -64,7 +85,7 @@ def test_products_become_regions(name: str) -> None:
     dots = [(r.program, op) for r in found.regions for op in r.program.ops if op.fn == "dot"]
     assert len(dots) == (2 if name == "residual of two" else 1)
     assert len(found.regions) == len(dots), found.refused
-    if name not in ("linear, gelu", "batched", "of size 1"):
+    if any(x.access for _, op in dots for x in op.operands if isinstance(x, Ref)):
         assert match_convolution(*dots[0]) is not None
     without = partition(graph.gm.graph)
     assert not any(op.fn == "dot" for r in without.regions for op in r.program.ops)
