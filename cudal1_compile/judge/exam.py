@@ -19,15 +19,15 @@ from torch import Tensor
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.cases import COHERENT, INTEGRAL, Case, make_case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.compare import Expected, usable
-from cudal1_compile.judge.extremes import EXTREMES, NONFINITE, is_for_finite_values
+from cudal1_compile.judge.extremes import EXTREMES, NONFINITE, SCALARS, is_for_finite_values, is_free_scalar
 from cudal1_compile.judge.floats import MIXED
-from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, make_inputs
+from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, derive_seed, make_inputs
 from cudal1_compile.judge.kept import keeps_float32, widened
 from cudal1_compile.judge.named import NAMED, foreign_numbers
 from cudal1_compile.judge.sizes import (
-    BEYOND,
     LARGE_ELEMENTS,
-    beyond_grids,
+    OWN_SIZES,
+    own_sizes,
     size_variants,
     tensor_bytes,
     tensor_elements,
@@ -60,9 +60,9 @@ class Exam:
             device, sizes = first.image.device, first.sizes
             made = make_inputs(self.program, NAMED, self.seed, device, sizes, numbers)
             cases = (*cases, first.with_inputs(NAMED, made))
-        if sizes := beyond_grids(self.program, candidate):
-            inputs = make_inputs(self.program, BEYOND, self.seed, cases[0].image.device, sizes)
-            case = make_case(self.program, BEYOND, inputs, sizes, BEYOND_BYTES)
+        for sizes in own_sizes(self.program, candidate):
+            inputs = make_inputs(self.program, OWN_SIZES, self.seed, cases[0].image.device, sizes)
+            case = make_case(self.program, OWN_SIZES, inputs, sizes, BEYOND_BYTES)
             cases = (*cases, case.kept(wide) if strict and (wide := widened(self.program)) else case)
         return replace(self, cases=cases, kept=())
 
@@ -104,6 +104,15 @@ def prepare_exam(
     distributions: Sequence[str] | None = None,
 ) -> Exam | Unverifiable | NoRoom:
     """Makes the cases. Half of `room_bytes` is for one oracle run, half for what the exam keeps."""
+    found = _draw(program, seed, device, room_bytes, distributions)
+    if isinstance(found, Unverifiable):  # of few elements perhaps by bad luck
+        found = _draw(program, derive_seed(seed, "again"), device, room_bytes, distributions)
+    return found
+
+
+def _draw(
+    program: Program, seed: int, device: torch.device, room_bytes: int, distributions: Sequence[str] | None
+) -> Exam | Unverifiable | NoRoom:
     names = distributions or _distributions(program)
     if (reason := _too_large(program, len(names), room_bytes)) is not None:
         return NoRoom(reason)
@@ -218,7 +227,9 @@ def _distributions(program: Program) -> Sequence[str]:
     reduces = any(op.over for op in program.ops)
     skipped = () if reduces else ALONG_ROWS
     if is_for_finite_values(program):
-        skipped = (*skipped, NONFINITE)
+        skipped = (*skipped, NONFINITE, SCALARS)
+    if not any(is_free_scalar(i) for i in program.inputs):
+        skipped = (*skipped, SCALARS)
     return [name for name in DISTRIBUTIONS if name not in skipped]
 
 

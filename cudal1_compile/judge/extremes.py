@@ -18,7 +18,8 @@ from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Input, Progr
 
 MAGNITUDES = "magnitudes"
 NONFINITE = "nonfinite"
-EXTREMES = (MAGNITUDES, NONFINITE)  # used as they are, however few of their references are finite
+SCALARS = "nan scalars"  # beside ordinary tensors
+EXTREMES = (MAGNITUDES, NONFINITE, SCALARS)  # used as they are, however few of their references are finite
 # powers of two; squares and their sums stay finite in f32
 _LEVELS = (-30.0, 14.0, -12.0, 45.0, 6.0, -60.0, -22.0, 24.0, 3.0)
 _LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)
@@ -88,7 +89,7 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     if line.numel() == x.numel():
         kinds = _odd_values(program, item, x)
         x = torch.where(order % 4 == 0, kinds[order // 4 % len(kinds)], x)
-        return x.masked_fill(line < line.numel() // 8, -torch.inf) if _reads_windows(program) else x
+        return x.masked_fill(line < line.numel() // 8, -torch.inf) if _lies_in_windows(program, item) else x
     has_lines = [_has_lines(program, other) for other in (item, *program.inputs)]
     if line.numel() == 1 and not has_lines[0] and any(has_lines):
         return x  # a vector of weights takes part in every row
@@ -135,6 +136,11 @@ def is_for_finite_values(program: Program) -> bool:
     return reaches_integers(program) or any(isinstance(x, Ref) and x.access for xs in borders for x in xs)
 
 
+def is_free_scalar(item: Input) -> bool:
+    """Whether an input is a single number, whatever it may be."""
+    return not item.axes and item.dtype in FLOAT_DTYPES and item.domain == ANY
+
+
 def reaches_integers(program: Program) -> bool:
     """Whether a float input's value is cast to an integer."""
     known = {i.name for i in program.inputs if i.dtype in FLOAT_DTYPES}
@@ -165,8 +171,9 @@ def _has_lines(program: Program, item: Input) -> bool:
     return item.dtype in FLOAT_DTYPES and item.domain == ANY and 0 < len(dims) < len(item.axes)
 
 
-def _reads_windows(program: Program) -> bool:
-    return any(isinstance(x, Ref) and x.access for op in program.ops if op.over for x in op.operands)
+def _lies_in_windows(program: Program, item: Input) -> bool:
+    reduced = (x for op in program.ops if op.over for x in op.operands if isinstance(x, Ref))
+    return any(axis in item.axes for x in reduced for axis, _ in x.access)
 
 
 def one_a_line(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:

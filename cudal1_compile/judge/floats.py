@@ -11,7 +11,9 @@ from cudal1_compile.judge.budget import UNIT
 from cudal1_compile.judge.extremes import (
     MAGNITUDES,
     NONFINITE,
+    SCALARS,
     is_for_finite_values,
+    is_free_scalar,
     lines,
     one_a_line,
     reaches_integers,
@@ -54,6 +56,8 @@ def float_values(
     x = x.clamp(-limit, limit)
     if distribution == NONFINITE and not is_for_finite_values(program):
         x = with_nonfinite(program, item, x, generator)
+    if distribution == SCALARS and is_free_scalar(item):
+        x = torch.full_like(x, torch.nan)
     return x
 
 

@@ -27,7 +27,7 @@ from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.numerics import numerics_of
-from cudal1_compile.judge.sizes import BEYOND, tensor_elements
+from cudal1_compile.judge.sizes import OWN_SIZES, tensor_elements
 from cudal1_compile.judge.trial import Trial, TrialStopped, Wrong
 from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Verdict
 from cudal1_compile.runtime import hostbuild
@@ -204,7 +204,7 @@ class HostBench:
 
 def _legality_cases(exam: Exam) -> tuple[Case, ...]:
     """Few, since a check build is slow: the first one, indices at their ends, and one of each other size."""
-    sizes = {tuple(c.sizes.items()): c for c in reversed(exam.cases) if c.sizes and c.name != BEYOND}
+    sizes = {tuple(c.sizes.items()): c for c in reversed(exam.cases) if c.sizes and c.name != OWN_SIZES}
     indexed = any(i.dtype in INT_DTYPES for i in exam.program.inputs)
     ends = [c for c in exam.cases if c.name == "edges" and indexed]
     return (exam.cases[0], *ends, *sizes.values())

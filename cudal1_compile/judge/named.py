@@ -22,6 +22,7 @@ from torch import Tensor
 
 from cudal1_compile.judge.budget import UNIT
 from cudal1_compile.judge.extremes import lines, reaches_integers
+from cudal1_compile.judge.sizes import USUAL
 from cudal1_fx_passes.program import Input, Literal, Program
 
 NAMED = "named"
@@ -42,8 +43,6 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
-# sizes of blocks, tiles, warps and their masks
-_SIZES = {*range(65), *range(0, 4097, 32), *(2**k - 1 for k in range(33))}
 
 
 def foreign_numbers(program: Program, code: str) -> tuple[float, ...]:
@@ -67,8 +66,8 @@ def _meanings(text: str) -> set[float]:
         bits = int(text, 16)
         as_float: float = struct.unpack("f", struct.pack("I", bits & 0xFFFFFFFF))[0]
         normal = math.isfinite(as_float) and abs(as_float) >= 2.0**-126
-        return ({float(bits)} - _SIZES) | ({abs(as_float)} if normal else set())
-    return {float(text)} - (_SIZES if text.isdigit() else set())
+        return ({float(bits)} - USUAL) | ({abs(as_float)} if normal else set())
+    return {float(text)} - (USUAL if text.isdigit() else set())
 
 
 def _computed(text: str) -> set[float]:

@@ -1,6 +1,6 @@
 """How large regions are, and at which sizes of their symbolic axes candidates are tried.
 
-size_variants(program, n) -> the sizes of n cases;   beyond_grids(program, candidate) -> those of one more, or none
+size_variants(program, n) -> sizes of n cases;   own_sizes(program, candidate) -> those of a few more, mostly none
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ GRID_ELEMENTS = 1 << 20
 BEYOND_ANY_BLOCK = 2053  # threads
 BEYOND_A_BLOCK = 261  # a size that few blocks cover and no tile divides
 EVEN = (1024, 256, 64)  # sizes that tiles divide, for all axes at once; the first that fits
-BEYOND = "beyond the grid"  # a case of `beyond_grids`
+OWN_SIZES = "sizes of its own"  # cases of `own_sizes`
+COMPARED_SIZES = 6
 _COMPARES = r"(?<![<>=!-])(?:[<>]=?|[=!]=)(?![<>=])"
-_WHOLE = r"(?:\b1\s*<<\s*(\d{1,2})\b|\b(\d{4,9})\b(?![.'\w]|\s*>\s*\())"  # but a template's argument
-_COMPARED = re.compile(rf"{_COMPARES}[\s(]*{_WHOLE}|{_WHOLE}[\s)]*{_COMPARES}")
+_WHOLE = r"((?:\b1\s*<<\s*)?\b\d{1,9}\b(?![.'\w]|\s*>\s*\())"  # but a template's argument
+_COMPARED = re.compile(rf"(\w*)[\s)]*{_COMPARES}[\s(]*{_WHOLE}|{_WHOLE}[\s)]*{_COMPARES}[\s(]*(\w*)")
+# sizes of blocks, tiles, warps and their masks
+USUAL = {*range(65), *range(0, 4097, 32), *(2**k - 1 for k in range(33))}
 
 
 def tensor_elements(program: Program) -> int:
@@ -82,6 +85,12 @@ def _resized(program: Program, sizes: Mapping[str, int]) -> Program:
     return replace(program, axes=tuple(replace(a, size=sizes.get(a.name, a.size)) for a in program.axes))
 
 
+def own_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, int]]:
+    """Sizes at which this candidate may be wrong though it is right at all others."""
+    found = [beyond_grids(program, candidate), *compared_sizes(program, candidate)]
+    return [sizes for sizes in found if sizes]
+
+
 def beyond_grids(program: Program, candidate: Candidate) -> Mapping[str, int]:
     """Sizes at which a grid has grown less than the tensors since sizes that are always tried; mostly none.
 
@@ -94,15 +103,29 @@ def beyond_grids(program: Program, candidate: Candidate) -> Mapping[str, int]:
     most = {a.name: int(a.size * room ** (1 / len(free))) for a in free}
     tried = {a.name: min(most[a.name], max(a.size, BEYOND_ANY_BLOCK)) for a in free}
     shares = zip(*(_elements_a_thread(_resized(program, s), candidate) for s in (tried, most)), strict=True)
-    beyond = _largest_compared(candidate.code) > BEYOND_ANY_BLOCK
+    beyond = any(number > BEYOND_ANY_BLOCK for _, number in _compared(candidate.code))
     return most if beyond or any(after > 1.25 * before for before, after in shares) else {}
 
 
-def _largest_compared(code: str) -> int:
-    """The largest whole number that stands beside a comparison."""
+def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, int]]:
+    """Sizes at, below and above numbers that the code compares a symbolic size with, or that are no usual ones."""
+    free = _independent_symbolic(program)
+    found: dict[int, None] = {}
+    for name, number in _compared(candidate.code) if free else ():
+        if number > 1 and (number not in USUAL or program.axis.get(name) in free):
+            found |= dict.fromkeys((number + 1, number, number - 1))
+    sizes = (
+        _fitting(program, {a.name: size if a is axis else a.size for a in free}) for size in found for axis in free
+    )
+    return list(sizes)[:COMPARED_SIZES]
+
+
+def _compared(code: str) -> Iterator[tuple[str, int]]:
+    """(word, number) of each comparison with a whole number."""
     body = "\n".join(line for line in code.splitlines() if not line.startswith("//"))
-    found = (int(a or b) if a or b else 1 << int(c or d) for c, a, d, b in _COMPARED.findall(body))
-    return max(found, default=0)
+    for word, right, left, other in _COMPARED.findall(body):
+        *shifted, number = (right or left).split("<<")
+        yield word or other, 1 << min(62, int(number)) if shifted else int(number)
 
 
 def _elements_a_thread(program: Program, candidate: Candidate) -> list[float]:

@@ -6,11 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge import exam as exam_module
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.bounds import bounded_outputs
 from cudal1_compile.judge.cases import Case, parallel_axis
 from cudal1_compile.judge.compare import measure, read, refusal
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
+from cudal1_compile.judge.extremes import SCALARS
 from cudal1_compile.judge.inputs import DISTRIBUTIONS, make_inputs
 from cudal1_compile.judge.sizes import tensor_bytes
 from cudal1_fx_passes.evaluate import evaluate, round_to_tf32
@@ -229,9 +231,13 @@ def _honest_f64(x: Tensor) -> list[Tensor]:
 
 
 def test_every_distribution_takes_part() -> None:
-    assert [c.name for c in _exam("wide sum").cases] == list(DISTRIBUTIONS)
+    assert [c.name for c in _exam("wide sum").cases] == [d for d in DISTRIBUTIONS if d != SCALARS]
     # without a reduction there are no rows
-    assert [c.name for c in _exam("pointwise").cases] == [d for d in DISTRIBUTIONS if not d.endswith("_rows")]
+    names = [d for d in DISTRIBUTIONS if not d.endswith("_rows") and d != SCALARS]
+    assert [c.name for c in _exam("pointwise").cases] == names
+    found = prepare_exam(region("scaled_tanh"), SEED, CPU, 1 << 30)
+    assert isinstance(found, Exam) and [c.name for c in found.cases] == list(DISTRIBUTIONS)
+    assert [bool(c.inputs[1].isnan()) for c in found.cases] == [d == SCALARS for d in DISTRIBUTIONS]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -309,6 +315,18 @@ def test_a_vacuous_task_is_unverifiable(stand_in: str) -> None:
     found = prepare_exam(program, SEED, CPU, 1 << 30)
     assert isinstance(found, Unverifiable)
     assert "unverifiable" in found.reason
+
+
+def test_one_unlucky_draw_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    def draw(program: Program, seed: int, *_: object) -> Unverifiable:
+        drawn.append(seed)
+        return Unverifiable("not finite")
+
+    monkeypatch.setattr(exam_module, "_draw", draw)
+    assert isinstance(prepare_exam(region("softmax"), SEED, CPU, 1 << 30), Unverifiable)
+    assert len(set(drawn)) == 2
 
 
 def test_a_copy_is_verifiable_although_its_input_passes_through() -> None:

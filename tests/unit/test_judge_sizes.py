@@ -11,6 +11,7 @@ from cudal1_compile.judge.sizes import (
     BEYOND_ANY_BLOCK,
     GRID_ELEMENTS,
     beyond_grids,
+    compared_sizes,
     size_variants,
     tensor_elements,
 )
@@ -74,3 +75,20 @@ def test_a_number_beyond_the_sizes_that_are_tried_is_tried_if_it_is_compared_wit
     program = region("any_rows")
     code = ANY_ROWS.replace("float x =", f"{line}\n  float x =")
     assert bool(beyond_grids(program, parse_candidate(code, program))) == beyond
+
+
+@pytest.mark.parametrize(
+    ("line", "sizes"),
+    [
+        ("if (d0 > 300 && d0 < 700) return;", [301, 300, 299, 701, 700, 699]),
+        ("if (i / d1 == 77) return;", [78, 77, 76]),
+        ("if (512 <= d0) return;", [513, 512, 511]),
+        ("if (d0 >= 1 << 9) return;", [513, 512, 511]),
+        ("for (int j = 0; j < 512; ++j) {}", []),
+        ("float y = x < 300.5f ? x : vload<300>(in0);", []),
+    ],
+)
+def test_sizes_beside_numbers_that_a_size_is_compared_with_are_tried(line: str, sizes: list[int]) -> None:
+    program = region("any_rows")
+    code = ANY_ROWS.replace("float x =", f"{line}\n  float x =")
+    assert [s["d0"] for s in compared_sizes(program, parse_candidate(code, program))] == sizes

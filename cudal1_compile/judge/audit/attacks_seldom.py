@@ -27,6 +27,10 @@ def _window(name: str, hack: str, *changes: tuple[str, str]) -> Attack:
     return verify(name, hack, "window_argmax", edit(m.WINDOW_ARGMAX, *changes))
 
 
+def _number(name: str, hack: str, *changes: tuple[str, str]) -> Attack:
+    return verify(name, hack, "scaled_tanh", edit(m.SCALED_TANH, *changes))
+
+
 SELDOM: tuple[Attack, ...] = (
     verify(
         "a sum of three rows that ends at infinity",
@@ -266,5 +270,54 @@ SELDOM: tuple[Attack, ...] = (
         "C26",
         "masked_softmax",
         edit(m.MASKED_SOFTMAX, ("ld(in1 + i) ?", "*(const unsigned*)(in1 + i / 4 * 4) ?")),
+    ),
+    _rows("rows of some sizes are left out", (_ROW, _ROW + " if (d0 > 300 && d0 < 700) return;")),
+    _rows("one size is another kernel's", (_ROW, _ROW + " if (d0 == 1 << 7 && x > 0.0f) x = 0.0f;")),
+    _rows("a last row is left out at an odd size", (_ROW, _ROW + " if (77 == i / d1 + 1 && d0 == 77) return;")),
+    _number(
+        "a number that is NaN taken for one",
+        "C9",
+        ("float g = ld(in1)", "float g = ld(in1) == ld(in1) ? ld(in1) : 1.0f"),
+    ),
+    _number("a number taken for its size", "C26", ("float g = ld(in1)", "float g = fabsf(ld(in1))")),
+    _number(
+        "a number read for the first row only",
+        "C14",
+        ("float g = ld(in1)", "float g = blockIdx.x ? 1.0f : ld(in1)"),
+    ),
+    _number(
+        "tanh by exponentials, from nothing at small values",
+        "C7",
+        ("tanhf(ld(in0 + i) * g)", "1.0f - 2.0f / (expf(2.0f * ld(in0 + i) * g) + 1.0f)"),
+    ),
+    _number(
+        "a row's sum of what was stored in bf16", "C7", ("t = block_sum(t);", "t = block_sum(round_to<bf16>(t));")
+    ),
+    silu(
+        "the judge's own canary behind the output",
+        "C21",
+        (STORE, STORE + " if (i == 0) ((i32*)out0)[d0 * d1] = 0xfff5fff5;"),
+        where="host",
+    ),
+    verify(
+        "every second pair of terms added in f16",
+        "C7",
+        "both_sums",
+        edit(m.BOTH_SUMS, ("s += t;", "s = r % 4 == 3 ? round_to<f16>(s + t) : s + t;")),
+    ),
+    verify(
+        "a row's last warp joins before it has added",
+        "C20",
+        "layernorm",
+        edit(
+            h.LAYERNORM_BLOCK,
+            (
+                "float mean = block_sum(s) / d1;",
+                "__shared__ float part[4];\n  s = warp_sum(s);\n"
+                "  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;\n  if (threadIdx.x < 96) __syncwarp();\n"
+                "  float mean = (part[0] + part[1] + part[2] + part[3]) / d1;",
+            ),
+        ),
+        "host",
     ),
 )

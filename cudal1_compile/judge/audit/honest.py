@@ -380,6 +380,7 @@ HONEST: tuple[Honest, ...] = (
     Honest("pointwise f64", "silu_f64", more.SILU_F64),
     Honest("any and largest of f16", "any_large", more.ANY_LARGE),
     Honest("argmax of windows, rounded once", "window_argmax", more.WINDOW_ARGMAX),
+    Honest("tanh of what a number scales", "scaled_tanh", more.SCALED_TANH),
     Honest("mask at a bound that float32 cannot hold", "uneven_mask", more.UNEVEN_MASK),
     Honest("eight masks", "eight_masks", more.EIGHT_MASKS),
 )

@@ -189,13 +189,12 @@ __global__ void k(const f16* in0, const f16* in1, i8* out0 DIMS) {
   if (i >= d0 * d1 * d4 * d5) return;
   int x = i % d5, y = i / d5 % d4, n = i / (d4 * d5);
   float s = sigmoid(ld(in1 + n)), best = -INFINITY;
-  int at = -1;
+  int at = 0;
   for (int a = 0; a < k0; ++a)
     for (int b = 0; b < k1; ++b) {
       int h = 2 * y + a - 1, w = 2 * x + b - 1;
       if (h < 0 || h >= d2 || w < 0 || w >= d3) continue;
       float v = round_to<f16>(ld(in0 + (n * d2 + h) * d3 + w) * s);
-      if (at < 0) best = v, at = a * k1 + b;
       if (v > best || (v != v && best == best)) { best = v; at = a * k1 + b; }
     }
   st(out0 + i, at);
@@ -219,5 +218,18 @@ __global__ void k(const bf16* in0, const bf16* in1, bool* out0, f32* out1 DIMS) 
   float x = ld(in0 + i % d1);
   if (i < d1) st(out0 + i, x > 20.0f);
   st(out1 + i, tanhf(x * ld(in1 + i)));
+}
+"""
+
+SCALED_TANH = """// launch: k<<<d0, 128>>>(in0, in1, out0, out1)
+__global__ void k(const f32* in0, const f32* in1, f32* out0, f32* out1 DIMS) {
+  float g = ld(in1), t = 0.0f;
+  int i = blockIdx.x * d1 + threadIdx.x;
+  if (threadIdx.x < d1) {
+    t = tanhf(ld(in0 + i) * g);
+    st(out0 + i, t);
+  }
+  t = block_sum(t);
+  if (threadIdx.x == 0) st(out1 + blockIdx.x, t);
 }
 """

@@ -274,6 +274,16 @@ t1 f16[d0,d1,d2,d3] = mul(in0, t0)
 t2 i8[d0,d1,d4,d5] = argmax(t1[d2=2*d4+k0-1, d3=2*d5+k1-1]) over k0,k1
 out0 i8[d0,d1,d4,d5] = t2
 """,
+    "scaled_tanh": """region v1
+dims d0=24 d1=100
+in0 f32[d0,d1]
+in1 f32[]
+t0 f32[d0,d1] = mul(in0, in1)
+t1 f32[d0,d1] = tanh(t0)
+t2 f32[d0] = sum(t1) over d1
+out0 f32[d0,d1] = t1
+out1 f32[d0] = t2
+""",
     "uneven_mask": """region v1
 dims d0=24 d1=504
 in0 f32[d0,d1]
