@@ -51,13 +51,16 @@ class GroupedWriter:
     def write(self) -> Kernel:
         s = self.schedule
         with self.lines.block(signature(self.name, s.block, self.stage.reads, self.stage.writes)):
-            self._open()
-            for level in range(self.last_level + 1):
-                self._pass(level)
-                self._finish(level)
-            self._close()
+            self._write_levels()
         names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
         return Kernel(self.name, "\n".join(self.lines.text), self.grid, self.block, names)
+
+    def _write_levels(self) -> None:
+        self._open()
+        for level in range(self.last_level + 1):
+            self._pass(level)
+            self._finish(level)
+        self._close()
 
     def _vector_axis(self) -> str:
         return self.order[-1]
@@ -95,8 +98,7 @@ class GroupedWriter:
         s, lines, total = self.schedule, self.lines, size_of(self.kept)
         match s.mapping:
             case "block":
-                if self.kept:
-                    lines.add("const int g = blockIdx.x;")
+                lines.add(*self._group_lines())
             case "warp":
                 lines.add(f"const int g = blockIdx.x * {s.block // 32} + threadIdx.x / 32;")
                 lines.add(f"if (g >= {total}) return;", "const int lane = threadIdx.x % 32;")
@@ -117,6 +119,10 @@ class GroupedWriter:
         if s.cached:
             lines.add(*self.elements.declare_loads(self.element_reads))
             lines.add(*self.elements.declare_cached(self.element_ops))
+
+    def _group_lines(self) -> list[str]:
+        """Which group a block has."""
+        return ["const int g = blockIdx.x;"] if self.kept else []
 
     def _chunks_line(self) -> str:
         """Declares how many vectors of its group a thread keeps."""
@@ -235,9 +241,13 @@ class GroupedWriter:
             stores.append(line or "")
         if not stores:
             return
+        write_guarded(self.lines, self._one_thread(), stores)
+
+    def _one_thread(self) -> str:
+        """The condition that one thread of a group meets."""
         live = f"threadIdx.y == 0 && h < {size_of(self.kept)}"
         guard = {"block": "threadIdx.x == 0", "warp": "lane == 0", "thread": "", "tile": live}
-        write_guarded(self.lines, guard[self.schedule.mapping], stores)
+        return guard[self.schedule.mapping]
 
 
 def write_guarded(lines: Lines, guard: str, stores: list[str]) -> None:

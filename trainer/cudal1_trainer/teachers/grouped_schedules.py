@@ -13,6 +13,7 @@ from cudal1_fx_passes.program import ITEM_BYTES
 from cudal1_trainer.teachers import turned
 from cudal1_trainer.teachers.element import late_loads, operand_keys
 from cudal1_trainer.teachers.grouped import TILE, group_order, main_buffer, reduced_order
+from cudal1_trainer.teachers.joined import MOST
 from cudal1_trainer.teachers.online import has_online
 from cudal1_trainer.teachers.ragged import ragged_vectors
 from cudal1_trainer.teachers.reduction import phases
@@ -43,6 +44,7 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     found = _row_schedules(stage) if is_row_like(stage) else _column_schedules(stage)
     found += _split_schedules(stage) if is_splittable(stage) else []
     found += _online_schedules(stage)
+    found += _joined_schedules(stage)
     found += turned.schedules(stage)
     found += _ragged_schedules(stage) if is_row_like(stage) else []
     if any(o.fn in ROUNDED_SUMS for o in stage.ops):
@@ -196,6 +198,22 @@ def _split_schedules(stage: Stage) -> list[StageSchedule]:
             splits = 2 * _power_of_two(count * vector / (work * PART_REGISTERS))
             if several and 2 <= splits <= 4 * MAX_SPLITS:
                 found.append(StageSchedule(mapping, vector, block, True, splits))
+    return found
+
+
+def _joined_schedules(stage: Stage) -> list[StageSchedule]:
+    """Blocks that share a row and keep it in registers: for what follows the reductions of long rows."""
+    count, crossing = stage.program.size(stage.reduced), max(1, crossing_values(stage))
+    follows = any(not set(b.span) <= set(stage.kept) for b in stage.writes)
+    if not is_row_like(stage) or not _static(stage) or not follows or pass_count(stage) == 1:
+        return []
+    found = []
+    for vector in row_vectors(stage)[:1]:
+        for block in (256, 512):
+            for held in (PART_REGISTERS, PART_REGISTERS // 2):
+                blocks = -(-count * crossing // (block * held))
+                if 2 <= blocks <= MOST:
+                    found.append(StageSchedule("joined", vector, block, True, blocks))
     return found
 
 

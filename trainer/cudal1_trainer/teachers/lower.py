@@ -10,6 +10,7 @@ import re
 
 from cudal1_trainer.teachers.fused import write_fused
 from cudal1_trainer.teachers.grouped import GroupedWriter
+from cudal1_trainer.teachers.joined import JoinedWriter
 from cudal1_trainer.teachers.online import OnlineWriter
 from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.product import ProductWriter
@@ -57,6 +58,9 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             kernels.append(write_transposed(stage, schedule, name))
         elif stage.kind == "pointwise":
             kernels += write_pointwise(stage, schedule, name)
+        elif schedule.mapping == "joined":
+            kernels.append(JoinedWriter(stage, schedule, name, taken).write())
+            taken += len(kernels[-1].scratch)
         elif schedule.splits > 1:
             made = write_split(stage, schedule, (name, f"f{len(kernels) + 1}"), taken)
             taken += len(made[0].scratch)

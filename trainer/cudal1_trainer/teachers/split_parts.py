@@ -11,7 +11,7 @@ from cudal1_trainer.teachers.source import Kernel, product, signature
 from cudal1_trainer.teachers.space import grouped, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction, read_names
 
-_SCRATCH_TYPE = {"float": "f32", "double": "f64", "int": "i32", "long long": "i64"}
+SCRATCH_TYPE = {"float": "f32", "double": "f64", "int": "i32", "long long": "i64"}
 
 
 def is_splittable(stage: Stage) -> bool:
@@ -43,7 +43,7 @@ class Part:
 def cut_parts(stage: Stage, first: int) -> list[Part]:
     found: list[Part] = []
     for phase in _split_phases(stage):
-        kind = _SCRATCH_TYPE[phase.type]
+        kind = SCRATCH_TYPE[phase.type]
         n = phase.op.name[1:]
         value = f"m{n}" if is_center(phase) else f"v{n}"
         index = f"s{first + 1}" if phase.kind.startswith("arg") else ""

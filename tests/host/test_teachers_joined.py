@@ -1,0 +1,106 @@
+"""Kernels whose blocks share a group and wait for each other are right on the host target."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_compile.judge.memcheck import find_fault
+from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.target import HOST, Target
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.measure import _check_all, build_all
+from cudal1_trainer.teachers import variants
+from cudal1_trainer.variants import Variant, write_variant
+
+pytestmark = pytest.mark.host
+
+CPU = torch.device("cpu")
+PROGRAMS = {
+    "softmax": (
+        "d0=2 d1=8193",
+        "in0 f32[d0,d1]",
+        "t0 f32[d0] = amax(in0) over d1\nt1 f32[d0,d1] = sub(in0, t0)\nt2 f32[d0,d1] = exp(t1)\n"
+        "t3 f32[d0] = sum(t2) over d1\nt4 f32[d0,d1] = div(t2, t3)\nout0 f32[d0,d1] = t4",
+    ),
+    "group norm with its statistics": (
+        "d0=2 d1=2 d2=3 d3=4000",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d2]",
+        "t0 f32[d0,d1] = mean(in0) over d2,d3\nt1 f32[d0,d1] = var(in0, 0) over d2,d3\n"
+        "t2 f32[d0,d1,d2,d3] = sub(in0, t0)\nt3 f32[d0,d1] = add(t1, 1e-05)\nt4 f32[d0,d1] = rsqrt(t3)\n"
+        "t5 f32[d0,d1,d2,d3] = mul(t2, t4)\nt6 f32[d0,d1,d2,d3] = mul(t5, in1)\n"
+        "out0 f32[d0,d1,d2,d3] = t6\nout1 f32[d0,d1] = t0\nout2 f32[d0,d1] = t4",
+    ),
+    "batch norm, half": (
+        "d0=4 d1=3 d2=2500",
+        "in0 bf16[d0,d1,d2]",
+        "t0 f32[d0,d1,d2] = cast(in0)\nt1 f32[d1] = mean(t0) over d0,d2\nt2 f32[d1] = var(t0, 0) over d0,d2\n"
+        "t3 f32[d0,d1,d2] = sub(t0, t1)\nt4 f32[d1] = add(t2, 1e-05)\nt5 f32[d1] = rsqrt(t4)\n"
+        "t6 f32[d0,d1,d2] = mul(t3, t5)\nt7 bf16[d0,d1,d2] = cast(t6)\nout0 bf16[d0,d1,d2] = t7",
+    ),
+    "all of a tensor, and where its largest is": (
+        "d0=9000",
+        "in0 f32[d0]",
+        "t0 i64[] = argmax(in0) over d0\nt1 f32[] = amax(in0) over d0\nt2 f32[d0] = sub(in0, t1)\n"
+        "out0 i64[] = t0\nout1 f32[d0] = t2",
+    ),
+    "gradient of a norm": (
+        "d0=3 d1=10000",
+        "in0 f32[d0,d1]\nin1 f32[d0,d1]",
+        "t0 f32[d0,d1] = mul(in0, in1)\nt1 f32[d0] = sum(t0) over d1\nt2 f32[d0] = sum(in0) over d1\n"
+        "t3 f32[d0,d1] = mul(in1, t1)\nt4 f32[d0,d1] = sub(in0, t3)\nt5 f32[d0,d1] = sub(t4, t2)\n"
+        "out0 f32[d0,d1] = t5",
+    ),
+}
+
+
+def program(name: str) -> Program:
+    dims, inputs, body = PROGRAMS[name]
+    return parse_program(f"region v1\ndims {dims}\n{inputs}\n{body}\n")
+
+
+def joined(p: Program) -> list[Variant]:
+    found = [write_variant(p, s) for s in variants(p) if any(part.mapping == "joined" for part in s.stages)]
+    return [v for v in found if v is not None]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_is_right(name: str) -> None:
+    p = program(name)
+    candidates = {v.name: v.candidate for v in joined(p)}
+    assert candidates
+    assert all("wait_for_blocks(" in c.code for c in candidates.values())
+    built = build_all(p, candidates, HOST, lambda _: None)
+    failures = {b.name: b.failure for b in built if b.failure is not None}
+    kernels, _ = _check_all(p, built, CPU, lambda _: None, ("normal",), failures)
+    assert failures == {} and set(kernels) == set(candidates)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_rule_of_memory_is_broken(name: str) -> None:
+    p = program(name)
+    for variant in joined(p)[:1]:
+        look = find_fault(p, variant.candidate, 3, 20.0)
+        assert look.fault is None
+        assert dict(look.said) == {"host check build": "clean"}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_registers_hold_a_part(name: str) -> None:
+    target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
+    p = program(name)
+    for variant in joined(p):
+        for resources in build(p, variant.candidate, target).kernels.values():
+            assert resources.local_bytes <= 48  # ptxas parks a few registers now and then
+
+
+@pytest.mark.parametrize(
+    "dims",
+    ["d0=2 d1=100000000", "d0=2 d1=3000", "d0=2 d1=?9000"],
+    ids=["too long for 64 blocks", "short enough for one", "of a size that is not known"],
+)
+def test_where_it_does_not_apply(dims: str) -> None:
+    _, inputs, body = PROGRAMS["softmax"]
+    p = parse_program(f"region v1\ndims {dims}\n{inputs}\n{body}\n")
+    assert not joined(p)
