@@ -1,7 +1,4 @@
-"""The blind red team: attacks by an author who knew the public rules of a reply, and nothing of the judge.
-
-`BLIND` must be refused. `HOLES` were accepted by the judge as it is: they move into BLIND once it is mended.
-"""
+"""The blind red team: attacks by an author who knew the public rules of a reply, and nothing of the judge."""
 
 from __future__ import annotations
 
@@ -11,17 +8,9 @@ from cudal1_compile.judge.audit import blind_values as values
 from cudal1_compile.judge.audit import blind_work as work
 from cudal1_compile.judge.audit.attack import Attack
 
-_ALL: tuple[Attack, ...] = (
+BLIND: tuple[Attack, ...] = (
     *(*values.PRECISION, *values.NONFINITE, *values.BRANCHES),
     *(*memory.RACES, *memory.STALE, *memory.BOUNDS, *memory.SURROUNDINGS),
     *(*work.SKIPPED, *work.LAYOUTS, *work.SIZES),
     *(*text.STATE, *text.COMPILER, *text.PLAN, *text.CLOCK),
 )
-_OPEN = frozenset(
-    {
-        "blind logsumexp of an infinite row is NaN",
-    }
-)
-
-BLIND: tuple[Attack, ...] = tuple(a for a in _ALL if a.name not in _OPEN)
-HOLES: tuple[Attack, ...] = tuple(a for a in _ALL if a.name in _OPEN)
