@@ -21,14 +21,14 @@ from torch import Tensor
 from cudal1_compile.judge.arena import Arena, BufferSpec
 from cudal1_compile.judge.cases import Case
 from cudal1_compile.judge.compare import Expected
-from cudal1_compile.judge.exam import Exam, prepare_exam
+from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.extremes import reaches_integers
 from cudal1_compile.judge.kept import widened
 from cudal1_compile.judge.sizes import tensor_elements
 from cudal1_fx_passes.evaluate import DTYPE_NAME, TORCH_DTYPE
 from cudal1_fx_passes.program import Program
 
-MAX_ELEMENTS = 1 << 15  # of inputs and outputs; larger ones take a core longer than a GPU
+MAX_WORK = 1 << 19  # operations times elements of inputs and outputs; what has more takes a core over 0.1 s
 ROOM_BYTES = 1 << 30
 CPU = torch.device("cpu")
 _NAME = "exam"
@@ -36,18 +36,22 @@ _NAME = "exam"
 
 def can_make_ahead(program: Program) -> bool:
     """Not where a CPU casts to integers, or adds up a product of half types, in ways of its own."""
-    return tensor_elements(program) <= MAX_ELEMENTS and not reaches_integers(program) and not program.has_product
+    work = tensor_elements(program) * max(1, len(program.ops))
+    return work <= MAX_WORK and not reaches_integers(program) and not program.has_product
 
 
 def make_ahead(program: Program, seed: int, distributions: Sequence[str], path: Path) -> bool:
-    """Writes the exam; False where there is none, which is for the worker to find out."""
+    """Writes the exam, or why there can be none; False where there is no room."""
     exam = prepare_exam(program, seed, CPU, ROOM_BYTES, distributions or None)
-    if isinstance(exam, Exam):
-        write_exam(exam, path)
-    return isinstance(exam, Exam)
+    match exam:
+        case Unverifiable(reason):
+            save_file({}, path, {_NAME: json.dumps({"unverifiable": reason})})
+        case Exam():
+            _write(exam, path)
+    return not isinstance(exam, NoRoom)
 
 
-def write_exam(exam: Exam, path: Path) -> None:
+def _write(exam: Exam, path: Path) -> None:
     """For exams of which every case holds its expectation."""
     held: dict[int, Tensor] = {}  # by identity: cases share their inputs
     cases, kept = ([_describe(case, held) for case in cases] for cases in (exam.cases, exam.kept))
@@ -60,10 +64,12 @@ def write_exam(exam: Exam, path: Path) -> None:
     save_file({_NAME: packed.bytes}, path, {_NAME: json.dumps(told)})
 
 
-def read_exam(path: Path, program: Program, device: torch.device) -> Exam:
+def read_exam(path: Path, program: Program, device: torch.device) -> Exam | Unverifiable:
     """As it was written, in one copy. Raises OSError or SafetensorError where there is no such file."""
     with safe_open(path, "pt") as file:
         told = json.loads(file.metadata()[_NAME])
+        if "unverifiable" in told:
+            return Unverifiable(told["unverifiable"])
         packed = file.get_tensor(_NAME).to(device)
     tensors = Arena([_spec(layout) for layout in told["tensors"]], device, within=packed).views
     cases, kept = (

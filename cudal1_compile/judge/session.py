@@ -214,7 +214,7 @@ class DeviceSession:
         self._regions.move_to_end(key)
         return Rejected("verify", found.reason) if isinstance(found, Unverifiable) else found
 
-    def _exam_ahead(self, program: Program, path: str) -> Exam | None:
+    def _exam_ahead(self, program: Program, path: str) -> Exam | Unverifiable | None:
         """None where none was made, or it is gone."""
         if not path:
             return None

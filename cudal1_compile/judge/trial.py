@@ -123,6 +123,7 @@ class Trial:
         self.exam = exam
         self.candidate = candidate
         self.runner = runner
+        self.device = device
         self._take = take or lone_memory(device)
         self._held_elements = held_elements
         self._sets: list[BufferSet | None] = [None, None]
@@ -216,7 +217,7 @@ class Seen:
     """What a launch left behind."""
 
     case: Case
-    flags: Tensor  # of damage, in the order of _DAMAGE, the last kind once a bool output; on the device, unread
+    flags: Tensor  # of damage, in the order of _DAMAGE, the last kind once a bool output; read by `landed`
     outputs: Sequence[Tensor]
 
     @property
@@ -225,7 +226,7 @@ class Seen:
 
     def damage(self) -> str | None:
         """Read after every launch: a candidate that writes where it may not is not launched again."""
-        found = [i for i, changed in enumerate(self.flags.tolist()) if changed]
+        found = [i for i, changed in enumerate(landed(self.flags, self.outputs[0].device)) if changed]
         return f"{_DAMAGE[min(found[0], 2)]} (inputs: {self.case.name})" if found else None
 
 
@@ -239,9 +240,26 @@ _DAMAGE = (
 def look(case: Case, buffers: BufferSet, held_elements: int) -> Seen:
     """Results of less than so many elements are copied: the memory may serve a launch before they are compared."""
     damage = buffers.written.damaged(), buffers.inputs.differs_from_image(case.image)
-    flags = torch.stack([*damage, *invalid_bools(buffers.outputs)])
+    flags = on_its_way(torch.stack([*damage, *invalid_bools(buffers.outputs)]))
     held = sum(x.numel() for x in buffers.outputs) < held_elements and case.expected is not None
     return Seen(case, flags, [x.clone() for x in buffers.outputs] if held else buffers.outputs)
+
+
+def on_its_way(x: Tensor) -> Tensor:
+    """Copied to the host behind what is queued, so that whoever waits for that has it: a wait less a launch.
+
+    Where several processes share a device, each wait may last until the others' turn is over.
+    """
+    if not x.is_cuda:
+        return x
+    return torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+
+
+def landed(x: Tensor, device: torch.device) -> list[bool]:
+    """What `on_its_way` has copied from a device; costs nothing where its stream has been waited for."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return [bool(flag) for flag in x.tolist()]
 
 
 def compare(seen: Sequence[Seen], errors: dict[str, float]) -> str | None:

@@ -129,7 +129,7 @@ class _Server:
             made = make_ahead(program, request["seed"], request["distributions"], Path(path))
         except RuntimeError as error:  # of torch, for what a CPU does not do
             return {"why_not": str(error)}
-        return {"exam": path} if made else {"why_not": "there is no exam of this region"}
+        return {"exam": path} if made else {"why_not": "there is no room"}
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         limits = self._wire.read_limits(request)

@@ -8,9 +8,10 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from cudal1_compile.judge import exam_file
 from cudal1_compile.judge.audit.regions import region, region_names
 from cudal1_compile.judge.cases import Case
-from cudal1_compile.judge.exam import Exam, prepare_exam
+from cudal1_compile.judge.exam import Exam, Unverifiable, prepare_exam
 from cudal1_compile.judge.exam_file import ROOM_BYTES, can_make_ahead, make_ahead, read_exam
 from cudal1_compile.judge.seal import Seal
 from cudal1_fx_passes.text import parse_program, print_program
@@ -39,16 +40,25 @@ t1 f32[d0] = cast(t0)
 out0 f32[d0] = t1
 """
 
+VACUOUS = """region v1
+dims d0=6
+in0 f32[d0]
+t0 f32[d0] = mul(in0, 0.0)
+t1 bool[d0] = gt(t0, 1.0)
+out0 bool[d0] = t1
+"""
+
 
 def _check(text: str, folder: Path) -> None:
     program = parse_program(text)
     exam = prepare_exam(program, 5, CPU, ROOM_BYTES)
     path = folder / "exam"
-    assert make_ahead(program, 5, (), path) == isinstance(exam, Exam)
-    if not isinstance(exam, Exam):
-        assert not path.exists()
-        return
+    assert make_ahead(program, 5, (), path)
     found = read_exam(path, program, CPU)
+    if not isinstance(exam, Exam):
+        assert found == exam
+        return
+    assert isinstance(found, Exam)
     assert (found.seed, found.left_out, found.program) == (exam.seed, exam.left_out, exam.program)
     for mine, wanted in ((found.cases, exam.cases), (found.kept, exam.kept)):
         for a, b in zip(mine, wanted, strict=True):
@@ -73,14 +83,15 @@ def test_what_is_read_is_what_was_written(name: str, tmp_path: Path) -> None:
     _check(print_program(region(name)), tmp_path)
 
 
-@pytest.mark.parametrize("text", [STRIDED_HALF, ALONE])
-def test_strides_half_types_and_symbolic_sizes_come_through(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [STRIDED_HALF, ALONE, VACUOUS])
+def test_strides_half_types_symbolic_sizes_and_refusals_come_through(text: str, tmp_path: Path) -> None:
     _check(text, tmp_path)
 
 
 def test_a_seal_over_it_is_one_sum(tmp_path: Path) -> None:
     make_ahead(region("softmax"), 5, (), tmp_path / "exam")
     exam = read_exam(tmp_path / "exam", region("softmax"), CPU)
+    assert isinstance(exam, Exam)
     seal = Seal(exam.tensors())
     assert len(seal._small) + len(seal._large) == 1
     assert seal.intact
@@ -101,3 +112,10 @@ def test_a_file_that_is_gone_or_cut_short_is_no_exam(tmp_path: Path) -> None:
 def test_casts_to_integers_and_products_are_left_to_the_device() -> None:
     assert not can_make_ahead(parse_program(CASTS))
     assert can_make_ahead(parse_program(STRIDED_HALF))
+
+
+def test_a_refusal_and_no_room_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(prepare_exam(parse_program(VACUOUS), 5, CPU, ROOM_BYTES), Unverifiable)
+    monkeypatch.setattr(exam_file, "ROOM_BYTES", 1)
+    assert not make_ahead(region("softmax"), 5, (), tmp_path / "exam")
+    assert not (tmp_path / "exam").exists()
