@@ -28,12 +28,12 @@ from typing import Any, Protocol
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast
 
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_trainer.base import Base, load_base
 from cudal1_trainer.book import Book
 from cudal1_trainer.checkpoint import Checkpoints
+from cudal1_trainer.clock import SharedClock
 from cudal1_trainer.examine import Marks, examine, summary
 from cudal1_trainer.gate import decidable
 from cudal1_trainer.learner import Learner
@@ -141,19 +141,17 @@ class Stage:
     # the loop
 
     def _loop(self) -> None:
-        before_s, start = self.standing.elapsed_s, time.monotonic()
-        saved = start
+        clock, saved_s = SharedClock(self.accelerator, self.standing.elapsed_s), self.standing.elapsed_s
         for batch in self.under_way:
             self.desk.submit(batch)
         while (done := self._done()) < 1.0:
             while len(self.under_way) <= self.stage.ahead:
                 self.under_way.append(self._sample())
             self._step(self.under_way.popleft(), done)
-            elapsed_s = self._agree_on(before_s + time.monotonic() - start)
-            self.standing = replace(self.standing, elapsed_s=elapsed_s)
-            if self._agree_on(time.monotonic() - saved) > self.stage.checkpoint_s:
+            self.standing = replace(self.standing, elapsed_s=clock.read())
+            if self.standing.elapsed_s - saved_s > self.stage.checkpoint_s:
                 self.save()
-                saved = time.monotonic()
+                saved_s = self.standing.elapsed_s
 
     def _sample(self) -> Batch:
         """The next batch, on its way to the judge."""
@@ -225,12 +223,6 @@ class Stage:
         if self.stage.steps:
             return self.standing.step / self.stage.steps
         return self.standing.elapsed_s / (self.stage.minutes * 60)
-
-    def _agree_on(self, seconds: float) -> float:
-        """Rank 0's clock on every rank."""
-        if self.ranks == 1:
-            return seconds
-        return float(broadcast(torch.tensor([seconds], device=self.accelerator.device))[0])
 
     # beginning, end and what lies between two processes
 

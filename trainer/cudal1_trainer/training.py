@@ -24,11 +24,11 @@ from typing import Any, TextIO
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast
 from torch import Tensor
 
 from cudal1_trainer.base import Base, fresh_base
 from cudal1_trainer.checkpoint import Checkpoints, load_trained, trained_state
+from cudal1_trainer.clock import SharedClock
 from cudal1_trainer.loader import Batch, ChunkMaker, Cursor, Feed, targets
 from cudal1_trainer.model import ReplyLoss, compile_blocks, count_parameters
 from cudal1_trainer.muon import Muon
@@ -177,13 +177,12 @@ class Training:
                 stepper.zero_grad(set_to_none=True)
 
     def _loop(self, steps: Iterator[Step]) -> None:
-        before_s, start = self.progress.elapsed_s, time.monotonic()
-        saved_s = before_s
+        clock, saved_s = SharedClock(self.accelerator, self.progress.elapsed_s), self.progress.elapsed_s
         losses: list[Tensor] = []
         waited = 0.0
         last = (time.monotonic(), self.progress.tokens)
         while True:
-            elapsed_s = self._agree(before_s + time.monotonic() - start)
+            elapsed_s = clock.read()
             done = self._done(elapsed_s)
             if done >= 1.0:
                 break
@@ -236,13 +235,6 @@ class Training:
         """Share of the run that is over."""
         recipe = self.recipe.train
         return self.progress.step / recipe.steps if recipe.steps else elapsed_s / (recipe.minutes * 60)
-
-    def _agree(self, elapsed_s: float) -> float:
-        """Rank 0's clock on every rank, so that all use one learning rate and stop together."""
-        if self.accelerator.num_processes == 1:
-            return elapsed_s
-        clock = torch.tensor([elapsed_s], device=self.accelerator.device)
-        return float(broadcast(clock)[0])
 
     def _prefetched(self, feed: Feed) -> Iterator[Step]:
         """Lays batches on the device in a thread, PREFETCH ahead."""
