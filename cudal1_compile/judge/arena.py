@@ -29,6 +29,7 @@ HUGE_PAGE = 2 << 20  # bytes
 REMEMBERED_BYTES = 1 << 20  # of an arena; positions of canaries take eight times as much where most of it is gaps
 CANARY = (0xF5, 0xFF)  # bytes in turns: NaN in every float format, so that no sum swallows a read out of bounds
 POISONS = (0xFF, 0x7B)
+_INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # as a value of wider memory
 CANARIES = {
     dtype: int.from_bytes(bytes(CANARY * (dtype.itemsize // 2)), sys.byteorder, signed=True)
@@ -103,7 +104,6 @@ class Arena:
         self.specs = tuple(specs)
         self._guard_gaps = guard_gaps
         self._lead, self._tail = lead, tail
-        self._parts: dict[int, Arena] = {}
         self._offsets, total = _place(self.specs, lead, tail)
         self._bytes = canaries(total, device) if within is None else within[:total]
 
@@ -112,6 +112,11 @@ class Arena:
         """The buffers as tensors. One torch operation each: a trial makes some dozens."""
         typed = {dtype: self._bytes.view(dtype) for dtype in {s.dtype for s in self.specs}}
         return [_view(typed[s.dtype], s, o) for s, o in zip(self.specs, self._offsets, strict=True)]
+
+    @cached_property
+    def _words(self) -> list[Tensor]:
+        """The buffers as integers of their items' size."""
+        return [view.view(_INTEGER_OF_SIZE[view.dtype.itemsize]) for view in self.views]
 
     @property
     def bytes(self) -> Tensor:
@@ -127,23 +132,16 @@ class Arena:
         return self._bytes.device
 
     def poison(self, byte: int, count: int | None = None) -> None:
-        """Fills every element (not the gaps, which are canaries) of the first buffers with a byte pattern.
+        """Fills every element (not the gaps, which are canaries) of the first buffers with a byte pattern."""
+        for words in self._words[:count]:
+            size = words.dtype.itemsize
+            words.fill_(int.from_bytes(bytes([byte]) * size, "little", signed=size > 1))
 
-        Two operations for all of them: each would be a launch of its own.
-        """
-        if count is not None and count < len(self.specs):
-            self._first(count).poison(byte)
-            return
+    def fill(self, byte: int) -> None:
+        """Poisons every buffer: two writes for any number of them, the second as slow as several."""
         places, expected = self._guards
         self._bytes.fill_(byte)
         self._bytes[places] = expected
-
-    def _first(self, count: int) -> Arena:
-        """Some buffers, up to where the next one begins."""
-        if count not in self._parts:
-            specs = self.specs[:count]
-            self._parts[count] = Arena(specs, self.device, self._guard_gaps, self._bytes, self._lead)
-        return self._parts[count]
 
     def load(self, tensors: Sequence[Tensor]) -> None:
         """Copies whole storages, gaps included, of tensors with the buffers' layouts."""

@@ -58,7 +58,7 @@ class Slots:
         self._arena = Arena(specs * calls, memory.device, within=memory)
         # guards too: a call cannot tell by them that it is timed
         self._poisoned = Arena(specs * calls, memory.device)
-        self._poisoned.poison(POISONS[0])
+        self._poisoned.fill(POISONS[0])
         self._width = len(specs)
         self._outputs = len(outputs)
 
