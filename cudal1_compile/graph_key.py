@@ -20,7 +20,7 @@ from torch import Tensor, fx, nn
 import cudal1_fx_passes
 from cudal1_fx_passes.precision import convolutions_may_use_tf32, products_may_use_tf32
 
-KEY_VERSION = 4  # 2: aten among the variants; 3: regions by aten; 4: products
+KEY_VERSION = 5  # 2: aten among the variants; 3: regions by aten; 4: products; 5: some is without them
 _SOURCES = (
     "collect.py",
     "layouts.py",

@@ -225,14 +225,16 @@ class Pipeline:
             return None
 
     def _rivals(self, plan: GraphPlanned) -> tuple[PlanChoice, ...]:
-        """What may be faster than Inductor without kernels."""
-        rivals: list[PlanChoice] = ["aten"] if self.why_not_aten(plan) is None else []
+        """What may be faster than Inductor without kernels; what has products comes before what has none."""
+        chosen = plan.chosen("all")
+        free: list[PlanChoice] = ["aten"] if self.why_not_aten(plan) is None else []
         if plan.is_channels_last:
-            rivals.append("layouts")
-        if plan.chosen("all"):
-            rivals.append("all")
-        if plan.chosen("some") and plan.chosen("some") != plan.chosen("all"):
-            rivals.append("some")
+            free.append("layouts")
+        ours: list[PlanChoice] = ["all"] if chosen else []
+        if plan.chosen("some") and plan.chosen("some") != chosen:
+            ours.append("some")
+        has_product = any(r.has_product for r in plan.regions if r.fingerprint in chosen)
+        rivals = [*ours, *free] if has_product else [*free, *ours]
         has_graphs = has_cuda_graphs(self.job.options.inductor)
         return tuple(rivals[: GRAPH_MAX_RIVALS if has_graphs else MAX_RIVALS])
 

@@ -8,7 +8,7 @@ generator, and hits Inductor's caches. This module decides nothing itself; plann
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -87,6 +87,10 @@ class PlannedRegion:
         return self.outcome in ("hit", "new")
 
     @property
+    def has_product(self) -> bool:
+        return " = dot" in self.text  # as every sum of products is written
+
+    @property
     def is_replaced(self) -> bool:
         """Whether anything but Inductor is proposed for it."""
         return self.has_kernel or self.outcome == "aten"
@@ -109,16 +113,26 @@ class GraphPlanned:
         return any(r.outcome == "missed" for r in self.regions)
 
     def chosen(self, choice: PlanChoice) -> dict[str, str]:
-        """fingerprint -> entry id, or ATEN, of what does not run by Inductor; "deciding" counts as "all"."""
+        """fingerprint -> entry id, or ATEN, of what does not run by Inductor; "deciding" counts as "all".
+
+        "some" is what there is without products, where "all" has some: they must not cost what else wins.
+        Elsewhere it is what Inductor would not have fused with its neighbours.
+        """
         if choice in KERNEL_FREE:
             return {}
-        kept = (r for r in self.regions if r.is_replaced and not (choice == "some" and r.is_fusible))
-        lost = self.lost()
-        return {r.fingerprint: r.entry_id for r in kept if r.fingerprint not in lost}
+        replaced = [r for r in self.regions if r.is_replaced]
+        everything = self._best_cuts(replaced)
+        if choice != "some":
+            return everything
+        fewer = self._best_cuts([r for r in replaced if not r.has_product])
+        if fewer != everything:
+            return fewer
+        fusible = {r.fingerprint for r in replaced if r.is_fusible}
+        return {f: entry_id for f, entry_id in everything.items() if f not in fusible}
 
-    def lost(self) -> set[str]:
-        """Regions that are only in those cuts around products which save less than the other."""
-        saved = {r.fingerprint: r.saved for r in self.regions if r.is_replaced}
+    def _best_cuts(self, replaced: Sequence[PlannedRegion]) -> dict[str, str]:
+        """Without regions that are only in those cuts around products which save less than the other."""
+        saved = {r.fingerprint: r.saved for r in replaced}
         taken: set[str] = set()
         lost: set[str] = set()
         for anchor in self.anchors:
@@ -126,7 +140,7 @@ class GraphPlanned:
             sides = (anchor.whole, anchor.apart) if whole > apart else (anchor.apart, anchor.whole)
             taken |= set(sides[0])
             lost |= set(sides[1])
-        return lost - taken
+        return {r.fingerprint: r.entry_id for r in replaced if r.fingerprint not in lost - taken}
 
     def kernels(self, choice: PlanChoice) -> dict[str, str]:
         """fingerprint -> entry id of the kernels that run under a choice."""

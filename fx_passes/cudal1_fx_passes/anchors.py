@@ -84,10 +84,6 @@ def _anchors(graph: fx.Graph, whole: Collection[Region], apart: Collection[Regio
     for members in networkx.connected_components(drawn):
         one = tuple(regions[at] for at in sorted(members) if at < len(whole))
         other = tuple(regions[at] for at in sorted(members) if at >= len(whole))
-        if {r.nodes for r in one} != {r.nodes for r in other} and any(_has_product(r) for r in one):
+        if {r.nodes for r in one} != {r.nodes for r in other}:
             found.append(Anchor(one, other))
     return found
-
-
-def _has_product(region: Region) -> bool:
-    return any((found := lowering_of(n)) is not None and found.role == "product" for n in region.nodes)

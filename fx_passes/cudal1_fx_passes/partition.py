@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import networkx
 import sympy
@@ -213,9 +214,12 @@ class _Cutter:
                 self.reasons[node] = why
 
 
+_canonical_form = lru_cache(maxsize=1024)(canonical_form)  # blocks repeat, and graphs are cut for every variant
+
+
 def make_region(nodes: Sequence[fx.Node], imported: ImportedRegion) -> Region:
     """The region in canonical order."""
-    form = canonical_form(imported.program)
+    form = _canonical_form(imported.program)
     sizes = iter(imported.symbols)
     symbol_of = {a.name: next(sizes) for a in imported.program.axes if a.symbolic}
     return Region(

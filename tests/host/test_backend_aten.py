@@ -289,11 +289,13 @@ def test_no_trial_under_deterministic_algorithms(costs: list[str]) -> None:
         ("hit, hit fusible channels-last", None, ("aten", "layouts", "all")),
         ("hit, hit fusible channels-last", "no room", ("layouts", "all", "some")),
         ("hit, hit fusible channels-last", "CUDA graphs", ("layouts", "all")),
+        ("hit = dot, hit channels-last", None, ("all", "some", "aten")),
+        ("hit = dot channels-last", "no room", ("all", "layouts")),
     ],
 )
 def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...]) -> None:
     regions = [
-        PlannedRegion(o, "", 3, 1, "inference", "fusible" in o, True, 1.0, o.split()[0], "", f"entry {o}")  # type: ignore[arg-type]
+        PlannedRegion(o, o, 3, 1, "inference", "fusible" in o, True, 1.0, o.split()[0], "", f"entry {o}")  # type: ignore[arg-type]
         for o in outcomes.split(", ")
     ]
     options = SimpleNamespace(inductor={"triton.cudagraphs": reason == "CUDA graphs"})

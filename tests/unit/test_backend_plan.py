@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -12,6 +14,7 @@ from torch import fx
 from cudal1_cache.rows import PlanChoice
 from cudal1_cache.store import Store
 from cudal1_compile.candidate import Candidate
+from cudal1_compile.fallback import saved
 from cudal1_compile.graph_key import copy_graph, graph_key
 from cudal1_compile.plan import (
     ATEN,
@@ -97,6 +100,31 @@ def test_of_two_cuts_the_one_that_saves_more_is_taken() -> None:
     free = replace(plan, anchors=(*plan.anchors, AnchorSeen(("o",), ("o",))))
     assert free.chosen("all").keys() == {"w", "o", "e"}
     assert from_row(to_row(free, "key", "target")) == free
+
+
+def test_some_is_what_there_is_without_products() -> None:
+    """A product's kernel that whole calls do not prove must not cost what wins without it."""
+    product = "t0 f32[d0] = dot(in0, in1) over d1"
+    whole, conv = (replace(region(n), text=product, saved=5.0) for n in "wc")
+    chain, other = (
+        replace(region("o", is_fusible=True), saved=1.0),
+        replace(region("e", is_fusible=True), saved=9.0),
+    )
+    plan = GraphPlanned((whole, conv, chain, other), anchors=(AnchorSeen(("w",), ("c", "o")),))
+    assert plan.chosen("all").keys() == {"c", "o", "e"} and plan.chosen("some").keys() == {"o", "e"}
+    plan = replace(plan, regions=(replace(whole, saved=7.0), conv, chain, other))
+    assert plan.chosen("all").keys() == {"w", "e"} and plan.chosen("some").keys() == {"o", "e"}
+    plan = replace(plan, regions=(region("w", "missed"), region("c", "missed"), chain, region("e")))
+    assert plan.chosen("all").keys() == {"o", "e"} and plan.chosen("some").keys() == {"e"}
+
+
+def test_what_a_kernel_saves_is_against_inductor() -> None:
+    """So that it adds up with what aten saves elsewhere in a cut, which is against Inductor too."""
+    times: dict[str, Any] = {"candidate_us": 50.0, "aten_us": 60.0, "speedup": 1.2, "lower_bound": 1.1}
+    for inductor_us, expected in ((100.0, 50.0), (None, 10.0)):
+        timing = times | {"inductor_us": inductor_us, "rounds": 9, "final": True}
+        entry: Any = SimpleNamespace(proof_json=json.dumps({"timing": timing}))
+        assert saved(entry) == expected
 
 
 def test_other_kernels_make_the_choice_anew() -> None:
