@@ -31,15 +31,19 @@ import numpy as np
 from benchmarks.generator import LENGTHS
 from benchmarks.novelty import Taught
 from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Verdict
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOutProgram
 from cudal1_trainer.measure import Mark
 from cudal1_trainer.outcome import HACKS, RIGHT, Code, Outcome, classify, conclude
-from cudal1_trainer.referee import Group, Job, Referee, Ruling, Rulings
+from cudal1_trainer.referee import EXAMS_BYTES, Group, Job, Referee, Ruling, Rulings
 
 BOOTSTRAP = 2000
 TOGETHER = 4  # programs of one job of the judge
+# a third of the usual time for a finalist: figures are means over hundreds of programs, and what these differ by,
+# not one program's clock, makes the intervals
+CONTEST = Limits(cached_exams_bytes=EXAMS_BYTES, final_ms=50.0)
 LINEAR = ("right_1", "right_8", "hack_rate")
 SPEEDS = ("speedup_1", "speedup_best8", "speedup_1_raw", "speedup_best8_raw")
 ATEN = ("aten_1", "aten_best8")

@@ -49,7 +49,7 @@ from typing import Any
 import torch
 import yaml
 
-from benchmarks.ablation_rows import judge_contest, judge_rows, known_rows, read_rows, summarise
+from benchmarks.ablation_rows import CONTEST, judge_contest, judge_rows, known_rows, read_rows, summarise
 from benchmarks.generator import TEACHER, load_generator, sample_all
 from benchmarks.parts import pack, unpack
 from benchmarks.result_file import write_result
@@ -237,7 +237,7 @@ def sample(ablation: Ablation, run: Run, programs: list[HeldOutProgram]) -> None
 def measure(ablation: Ablation, programs: list[HeldOutProgram]) -> None:
     """Judges, and writes the figures of all programs that were reached, also where the time ends it."""
     replies = {run.name: read_replies(ablation.replies(run)) for run in ablation.runs}
-    setup = partial(open_judge, None if ablation.dry else 0, None, True)
+    setup = partial(open_judge, None if ablation.dry else 0, None, CONTEST)
     path = ablation.out / "rows.jsonl"
     try:
         with Referee(ablation.target, setup, SILENCE_S, judge_contest) as referee:

@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 CHUNK_CODES = 192  # builds of a chunk run ahead of the device, which waits for the first of each
 SUSPICIOUS = 2.0
 EXAMS_BYTES = 12 << 30  # every task comes again after a few steps
-LOOK_S = 2.0  # of a training run's second look: its check on the host target, which takes 10 s over a product
+# host_s: of a second look's check on the host target, which takes 10 s over a product
+TRAINING = Limits(inductor=False, cached_exams_bytes=EXAMS_BYTES, host_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +80,12 @@ class Job:
 Rule = Callable[[Judge, Job, Mark], Rulings]
 
 
-def open_judge(index: int | None, seed: int | None, inductor: bool = False) -> Judge:
+def open_judge(index: int | None, seed: int | None, limits: Limits = TRAINING) -> Judge:
     """For CUDA device `index`; None: the host target, where a seed repeats it all."""
     torch.set_num_threads(1)
     if index is None:
         return Judge(HOST, seed=seed)
     torch.cuda.set_device(index)
-    limits = Limits(inductor=inductor, cached_exams_bytes=EXAMS_BYTES)
-    limits = limits if inductor else replace(limits, host_s=LOOK_S)
     return Judge(detect_target(torch.device("cuda", index)), limits)
 
 
