@@ -16,13 +16,12 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from cudal1_fx_passes.evaluate import DTYPE_NAME, TORCH_DTYPE
-from cudal1_fx_passes.ops import OPS, Kind, Result
+from cudal1_fx_passes.ops import OPS, Result
 from cudal1_fx_passes.program import FLOAT_DTYPES, Domain, Literal
 from cudal1_fx_passes.unify import (
     Atom,
     AxisConflict,
     Dim,
-    Extent,
     find,
     keep_apart,
     keep_whole,
@@ -328,18 +327,3 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def window_atom(size: int) -> Atom:
     return new_atom(size, size, window=True)
-
-
-__all__ = [
-    "Draft",
-    "DraftOp",
-    "DraftRef",
-    "Extent",
-    "Kind",
-    "Number",
-    "Place",
-    "Value",
-    "dtype_name",
-    "fit_number",
-    "window_atom",
-]

@@ -85,12 +85,10 @@ def _import(nodes: Sequence[fx.Node], max_ops: int | None, again: frozenset[str]
 
 def _reads_beside_a_product(nodes: Sequence[fx.Node], name: str) -> bool:
     """Whether the node reads an input of a product's region that others in it read as well."""
-    inside = set(nodes)
     reader = next(n for n in nodes if n.name == name)
-    has_product = any((found := lowering_of(n)) and found.role == "product" for n in inside - {reader})
-    return has_product and any(
-        (inside - {reader}) & a.users.keys() for a in reader.all_input_nodes if a not in inside
-    )
+    others = set(nodes) - {reader}
+    has_product = any((found := lowering_of(n)) and found.role == "product" for n in others)
+    return has_product and any(others & a.users.keys() for a in reader.all_input_nodes if a not in others)
 
 
 class _Importer:

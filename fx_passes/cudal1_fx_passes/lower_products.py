@@ -123,14 +123,11 @@ def _convolve(c: Call, x: Value, w: Value, transposed: bool, made: list[Extent])
     unify(group, weight_group)
     summed, channels = (first, w.dims[1]) if transposed else (w.dims[1], first)
     unify(taken, summed)
-    outs: list[Dim] = []
-    windows: list[Dim] = []
-    for i, (size, read, window) in enumerate(zip(made, x.dims[2:], w.dims[2:], strict=True)):
-        is_spread = transposed and _is_spread(c, read, window, i, size)
-        outs.append(() if is_spread else _out(c, read, window, i, size))
-        windows.append(() if is_spread else _window(window))
-    access = _places(c, x, outs, windows, transposed)
-    outs = [w.dims[2 + i] if not windows[i] and not outs[i] else out for i, out in enumerate(outs)]
+    spatial = list(zip(x.dims[2:], w.dims[2:], made, strict=True))
+    spread = [transposed and _is_spread(c, i, *each) for i, each in enumerate(spatial)]
+    outs = [each[1] if spread[i] else _out(c, i, *each) for i, each in enumerate(spatial)]
+    windows = [() if spread[i] else _window(each[1]) for i, each in enumerate(spatial)]
+    access = _places(c, x, [() if s else out for s, out in zip(spread, outs, strict=True)], windows, transposed)
     dims = (x.dims[0], (*leaves(group), *leaves(channels)), *outs)
     over = _atoms(taken, *windows)
     assert isinstance(w.source, str)
@@ -169,12 +166,12 @@ def _is_in_place(c: Call, window: Dim, i: int) -> bool:
     return not window and c.integers("stride")[i] == 1 and c.integers("padding")[i] == 0
 
 
-def _out(c: Call, read: Dim, window: Dim, i: int, size: Extent) -> Dim:
+def _out(c: Call, i: int, read: Dim, window: Dim, size: Extent) -> Dim:
     """The result's dim along one spatial axis: the one that is read where nothing moves."""
     return read if _is_in_place(c, window, i) else new_dim(_static(size), _static(size))
 
 
-def _is_spread(c: Call, read: Dim, window: Dim, i: int, size: Extent) -> bool:
+def _is_spread(c: Call, i: int, read: Dim, window: Dim, size: Extent) -> bool:
     """Whether a transposed convolution spreads one element over the window, which then is the result's dim."""
     moved = c.integers("padding")[i] != 0 or c.integers("dilation")[i] != 1
     return not read and not moved and size == _size(window)
