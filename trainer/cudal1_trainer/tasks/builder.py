@@ -93,10 +93,6 @@ class Builder:
     def cast(self, x: str, dtype: str) -> str:
         return x if self.dtype[x] == dtype else self.op("cast", x, dtype=dtype)
 
-    def sinks(self) -> list[str]:
-        """Operations that nothing reads yet."""
-        return [o.name for o in self.ops if not self.uses[o.name]]
-
     def finish(self, values: Iterable[str], orders: Mapping[str, tuple[str, ...]] | None = None) -> Program:
         """The program with one output a value; dead operations and inputs are dropped, names made dense."""
         wanted = list(dict.fromkeys(values))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cudal1_trainer.tasks.builder import Builder, Unsuitable, is_float
+from cudal1_trainer.tasks.builder import Builder, Unsuitable
 from cudal1_trainer.tasks.idioms import ACTIVATIONS, BACKWARDS, dropout, masked
 
 MAX_TRIES = 200
@@ -155,7 +155,3 @@ class Grower:
         x = (self.open_ends() or self.pool)[-1]
         fn = self.rng.choice(("tanh", "sigmoid", "relu", "neg", "scale"))
         return self._scaled(x) if fn == "scale" else self.b.op(fn, x)
-
-
-def all_float(b: Builder, names: list[str]) -> list[str]:
-    return [n for n in names if is_float(b.dtype[n])]

@@ -25,7 +25,7 @@ from cudal1_trainer.teachers.source import Kernel
 from cudal1_trainer.teachers.split import write_split
 from cudal1_trainer.teachers.stage import Buffer, Plan
 from cudal1_trainer.teachers.strips import StripWriter
-from cudal1_trainer.teachers.transposed import write_transposed
+from cudal1_trainer.teachers.transposed import TransposedWriter
 from cudal1_trainer.teachers.windows import WindowWriter
 
 COPYING = {PIPE: PipeWriter, PATCH: PatchWriter, WIDE: WideWriter}
@@ -55,7 +55,7 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
         elif stage.kind == "scan":
             kernels.append(ScanWriter(stage, schedule, name).write())
         elif schedule.mapping == "transpose":
-            kernels.append(write_transposed(stage, schedule, name))
+            kernels.append(TransposedWriter(stage, schedule, name).write())
         elif stage.kind == "pointwise":
             kernels += write_pointwise(stage, schedule, name)
         elif schedule.mapping == "joined":

@@ -10,14 +10,11 @@ levels. How threads combine their parts is the caller's: `combine` spells it for
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cudal1_fx_passes.program import Literal, Op, Operand, Program, Ref
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE, is_float
 from cudal1_trainer.teachers.stage import key_of, read_names
-
-Combine = Callable[[str, str], str]  # (kind of reduction, accumulator) -> expression of the group's value
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,63 +110,56 @@ def _phases(program: Program, op: Op, level: int, mean: Op | None, levels: dict[
     n = op.name[1:]
     source = program.value_dtype[reduced_name(op)]
     kind = COMPUTE_TYPE[op.dtype if op.fn not in ("argmax", "argmin", "any", "all") else source]
-    zero = "0.0f" if kind == "float" else "0"
-    const = f"const {kind} {op.name} = "
-    p = f"p{n}"
+    zero, unit = ("0.0f", "1.0f") if kind == "float" else ("0", "1")
+    const, p = f"const {kind} {op.name} = ", f"p{n}"
     lowest, highest = (f"{word}<{source}>()" for word in ("lowest", "highest"))
     if is_float(source):
         lowest, highest = "-INFINITY", "INFINITY"
 
-    def one(register: str, kind_: str, start: str, update: str, *finish: str, at: int = level) -> Phase:
-        return Phase(op, at, register, kind_, kind, start, update, finish, op.name)
+    def one(kind_: str, start: str, update: str, finish: str) -> list[Phase]:
+        return [Phase(op, level, p, kind_, kind, start, update, (finish,), op.name)]
 
     match op.fn:
         case "sum":
-            return [one(p, "sum", zero, f"{p} += {{v}};", f"{const}{{p}};")]
+            return one("sum", zero, f"{p} += {{v}};", f"{const}{{p}};")
         case "mean":
-            return [one(p, "sum", zero, f"{p} += {{v}};", f"{const}{{p}} / {{n}};")]
+            return one("sum", zero, f"{p} += {{v}};", f"{const}{{p}} / {{n}};")
         case "prod":
-            return [one(p, "prod", "1.0f" if kind == "float" else "1", f"{p} *= {{v}};", f"{const}{{p}};")]
+            return one("prod", unit, f"{p} *= {{v}};", f"{const}{{p}};")
         case "amax":
-            return [one(p, "max", lowest, f"{p} = maximum({p}, {{v}});", f"{const}{{p}};")]
+            return one("max", lowest, f"{p} = maximum({p}, {{v}});", f"{const}{{p}};")
         case "amin":
-            return [one(p, "min", highest, f"{p} = minimum({p}, {{v}});", f"{const}{{p}};")]
+            return one("min", highest, f"{p} = minimum({p}, {{v}});", f"{const}{{p}};")
         case "any" | "all":
-            test = "> 0" if op.fn == "any" else "== {n}"
-            made = one(p, "sum", "0", f"{p} += {{v}} ? 1 : 0;", f"const bool {op.name} = {{p}} {test};")
-            return [Phase(made.op, level, p, "sum", "int", "0", made.update, made.finish, op.name)]
-        case "argmax" | "argmin":
-            sign, start = (">", lowest) if op.fn == "argmax" else ("<", highest)
-            nan = f" || ({{v}} != {{v}} && {p} == {p})" if is_float(source) else ""
-            update = f"if ({{v}} {sign} {p}{nan}) {{{{ {p} = {{v}}; x{n} = {{c}}; }}}}"
-            if source in ("f16", "bf16"):  # equals are equal after rounding only
-                update = update.replace("{v}", f"round_to<{source}>({{v}})")
-            return [one(p, op.fn, start, update, f"const long long {op.name} = x{n};")]
+            kind, test = "int", "> 0" if op.fn == "any" else "== {n}"
+            return one("sum", "0", f"{p} += {{v}} ? 1 : 0;", f"const bool {op.name} = {{p}} {test};")
+        case "argmax":
+            return one("argmax", lowest, _better(n, ">", source), f"const long long {op.name} = x{n};")
+        case "argmin":
+            return one("argmin", highest, _better(n, "<", source), f"const long long {op.name} = x{n};")
         case "var":
             return _var(op, level, n, kind, mean, levels)
         case "logsumexp":
-            first = Phase(
-                op,
-                level,
-                p,
-                "max",
-                kind,
-                lowest,
-                f"{p} = maximum({p}, {{v}});",
-                (f"const {kind} m{n} = {{p}};",),
-                None,
-            )
-            e, l = ("exp", "log") if kind == "double" else ("expf", "logf")
-            second = one(
-                f"q{n}",
-                "sum",
-                zero,
-                f"q{n} += {e}({{v}} - {shift(f'm{n}')});",
-                f"{const}{l}({{p}}) + {shift(f'm{n}')};",
-                at=level + 1,
-            )
-            return [first, second]
+            return _logsumexp(op, level, n, kind)
     raise ValueError(f"{op.name}: reduction {op.fn!r} has no phases here")
+
+
+def _better(n: str, sign: str, source: str) -> str:
+    """An argmax's update: NaN wins, and equals of a half type are equal after rounding only."""
+    value = f"round_to<{source}>({{v}})" if source in ("f16", "bf16") else "{v}"
+    nan = f" || ({value} != {value} && p{n} == p{n})" if is_float(source) else ""
+    return f"if ({value} {sign} p{n}{nan}) {{{{ p{n} = {value}; x{n} = {{c}}; }}}}"
+
+
+def _logsumexp(op: Op, level: int, n: str, kind: str) -> list[Phase]:
+    exp, log = ("exp", "log") if kind == "double" else ("expf", "logf")
+    zero, top = "0.0f" if kind == "float" else "0", shift(f"m{n}")
+    find, keep = f"p{n} = maximum(p{n}, {{v}});", f"const {kind} m{n} = {{p}};"
+    add, finish = f"q{n} += {exp}({{v}} - {top});", f"const {kind} {op.name} = {log}({{p}}) + {top};"
+    return [
+        Phase(op, level, f"p{n}", "max", kind, "-INFINITY", find, (keep,), None),
+        Phase(op, level + 1, f"q{n}", "sum", kind, zero, add, (finish,), op.name),
+    ]
 
 
 def shift(top: str) -> str:

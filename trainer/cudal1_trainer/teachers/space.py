@@ -120,9 +120,6 @@ class Space:
                 return f"const int {axis_index(axis)} = {text};"
         return None
 
-    def variable_of(self, axis: str) -> Var | None:
-        return next((v for v in self.variables if axis in v.axes), None)
-
     def _units(self, axes: tuple[str, ...]) -> list[tuple[str, str]]:
         """(index, size) outermost first; a run that is a whole variable is one unit."""
         units: list[tuple[str, str]] = []

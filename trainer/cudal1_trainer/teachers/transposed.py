@@ -7,6 +7,8 @@ tensors without accesses.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cudal1_fx_passes.ops import OPS, Kind
@@ -64,59 +66,83 @@ class Sums:
     over: tuple[str, ...]  # axes outside the tile that are summed as well
 
 
-def write_transposed(stage: Stage, schedule: StageSchedule, name: str, sums: Sums | None = None) -> Kernel:
-    lines, program = Lines(), stage.program
-    inner, axis = memory_order(stage)[-1], other_axis(stage)
-    assert axis is not None
-    rest = tuple(a for a in memory_order(stage) if a not in (inner, axis))
-    variables = (Var("g", rest),) if rest else ()
-    x, y = axis_index(inner), axis_index(axis)
-    late = late_loads(stage)
-    spelled: dict[str, str] = {}
-    space = Space(program, variables, {inner: x, axis: y}, registers=spelled)
-    elements = Elements(program, space, None, spelled=spelled, late=late)
-    turned = _turned(stage, axis)
-    plain = in_order(b for b in stage.loads if b not in turned and b.key not in late)
-    loop = f"for (int r = threadIdx.y; r < {TILE}; r += {schedule.block // TILE})"
-    parts = sums.buffers if sums is not None else ()
-    with lines.block(signature(name, schedule.block, stage.reads, [*stage.writes, *parts])):
-        if rest:
+class TransposedWriter:
+    """One kernel. `sums`: with what a tile adds up on the way."""
+
+    def __init__(self, stage: Stage, schedule: StageSchedule, name: str, sums: Sums | None = None) -> None:
+        self.stage, self.name = stage, name
+        self.phases, self.parts, self.over = (sums.phases, sums.buffers, sums.over) if sums else ((), (), ())
+        self.rows, self.block = schedule.block // TILE, schedule.block
+        axis = other_axis(stage)
+        assert axis is not None
+        self.inner, self.axis = memory_order(stage)[-1], axis
+        self.rest = tuple(a for a in memory_order(stage) if a not in (self.inner, axis))
+        self.x, self.y = axis_index(self.inner), axis_index(axis)
+        variables = (Var("g", self.rest),) if self.rest else ()
+        late = late_loads(stage)
+        spelled: dict[str, str] = {}
+        self.space = Space(stage.program, variables, {self.inner: self.x, axis: self.y}, registers=spelled)
+        self.elements = Elements(stage.program, self.space, None, spelled=spelled, late=late)
+        self.turned = _turned(stage, axis)
+        self.plain = in_order(b for b in stage.loads if b not in self.turned and b.key not in late)
+        self.lines = Lines()
+
+    def write(self) -> Kernel:
+        stage, lines = self.stage, self.lines
+        with lines.block(signature(self.name, self.block, stage.reads, [*stage.writes, *self.parts])):
+            self._open()
+            self._fill()
+            lines.add("__syncthreads();", *[declare(p) for p in self.phases])
+            self._empty()
+            if self.phases:
+                self._store_sums()
+        names = tuple(b.name for b in (*stage.reads, *stage.writes, *self.parts))
+        grid = f"dim3({size_of(self.rest)}, cdiv({self.axis}, {TILE}), cdiv({self.inner}, {TILE}))"
+        return Kernel(self.name, "\n".join(lines.text), grid, f"dim3({TILE}, {self.rows})", names)
+
+    def _open(self) -> None:
+        stage, lines = self.stage, self.lines
+        if self.rest:
             lines.add("const int g = blockIdx.x;")
         lines.add(f"const int x0 = blockIdx.z * {TILE}, y0 = blockIdx.y * {TILE};")
         iota = [o for o in stage.ops if OPS[o.fn].kind is Kind.IOTA]
-        over = [Buffer("", "", "f32", sums.over)] if sums is not None else []
-        lines.add(*elements.index_lines([*stage.loads, *stage.writes, *parts, *over], iota))
-        for b in turned:
+        over = [Buffer("", "", "f32", self.over)] if self.phases else []
+        lines.add(*self.elements.index_lines([*stage.loads, *stage.writes, *self.parts, *over], iota))
+        for b in self.turned:
             lines.add(f"__shared__ {COMPUTE_TYPE[b.dtype]} z{b.register}[{TILE}][{TILE + 1}];")
-        with lines.block(loop):
-            lines.add(
-                f"const int {x} = x0 + r, {y} = y0 + threadIdx.x;",
-                f"if ({x} >= {inner} || {y} >= {axis}) continue;",
-            )
-            lines.add(*[f"z{b.register}[r][threadIdx.x] = ld({elements.address(b)});" for b in turned])
-        lines.add("__syncthreads();")
-        lines.add(*[declare(p) for p in (sums.phases if sums is not None else ())])
-        with lines.block(loop):
-            lines.add(
-                f"const int {x} = x0 + threadIdx.x, {y} = y0 + r;",
-                f"if ({x} >= {inner} || {y} >= {axis}) continue;",
-            )
-            for b in turned:
+
+    @contextmanager
+    def _tile(self, x: str, y: str) -> Iterator[None]:
+        """The rows of a tile; those beyond the tensor's end are left out."""
+        with self.lines.block(f"for (int r = threadIdx.y; r < {TILE}; r += {self.rows})"):
+            self.lines.add(f"const int {self.x} = x0 + {x}, {self.y} = y0 + {y};")
+            self.lines.add(f"if ({self.x} >= {self.inner} || {self.y} >= {self.axis}) continue;")
+            yield
+
+    def _fill(self) -> None:
+        with self._tile("r", "threadIdx.x"):
+            for b in self.turned:
+                self.lines.add(f"z{b.register}[r][threadIdx.x] = ld({self.elements.address(b)});")
+
+    def _empty(self) -> None:
+        stage, lines, elements = self.stage, self.lines, self.elements
+        with self._tile("threadIdx.x", "r"):
+            for b in self.turned:
                 lines.add(f"const {COMPUTE_TYPE[b.dtype]} {b.register} = z{b.register}[threadIdx.x][r];")
                 elements.spelled[b.key] = b.register
-            lines.add(*[elements.load(b)[0] or "" for b in plain])
+            lines.add(*[elements.load(b)[0] or "" for b in self.plain])
             lines.add(*[line for o in stage.ops for line in elements.statements(o)])
             lines.add(*[elements.store(b)[2] or "" for b in stage.writes])
-            if sums is not None:
-                lines.add(*[p.update.format(v=spelled[reduced_value(p.op)], c="") for p in sums.phases])
-        if sums is not None:
-            lines.add(*combine_tile(list(sums.phases), schedule.block // TILE))
-            lines.add(f"const int {x} = x0 + threadIdx.x;")
-            tile = f"({grouped(space.offset(over[0]))} * cdiv({axis}, {TILE}) + blockIdx.y)"
-            tile = tile if sums.over else "blockIdx.y"
-            places = [f"{b.name} + {tile} * {grouped(size_of(b.axes))} + {space.offset(b)}" for b in parts]
-            stores = [f"st({place}, {p.register});" for place, p in zip(places, sums.phases, strict=True)]
-            write_guarded(lines, f"threadIdx.y == 0 && {x} < {inner}", stores)
-    names = tuple(b.name for b in (*stage.reads, *stage.writes, *parts))
-    grid = f"dim3({size_of(rest)}, cdiv({axis}, {TILE}), cdiv({inner}, {TILE}))"
-    return Kernel(name, "\n".join(lines.text), grid, f"dim3({TILE}, {schedule.block // TILE})", names)
+            lines.add(*[p.update.format(v=elements.spelled[reduced_value(p.op)], c="") for p in self.phases])
+
+    def _store_sums(self) -> None:
+        lines, space = self.lines, self.space
+        lines.add(*combine_tile(list(self.phases), self.rows))
+        lines.add(f"const int {self.x} = x0 + threadIdx.x;")
+        tile = "blockIdx.y"
+        if self.over:
+            over = grouped(space.offset(Buffer("", "", "f32", self.over)))
+            tile = f"({over} * cdiv({self.axis}, {TILE}) + blockIdx.y)"
+        places = [f"{b.name} + {tile} * {grouped(size_of(b.axes))} + {space.offset(b)}" for b in self.parts]
+        stores = [f"st({place}, {p.register});" for place, p in zip(places, self.phases, strict=True)]
+        write_guarded(lines, f"threadIdx.y == 0 && {self.x} < {self.inner}", stores)

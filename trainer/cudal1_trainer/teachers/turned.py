@@ -24,7 +24,7 @@ from cudal1_trainer.teachers.split_parts import (
     reads_of,
 )
 from cudal1_trainer.teachers.stage import Stage, is_reduction, read_names
-from cudal1_trainer.teachers.transposed import Sums, other_axis, write_transposed
+from cudal1_trainer.teachers.transposed import Sums, TransposedWriter, other_axis
 from cudal1_trainer.teachers.transposed import schedules as tiles
 
 MAX_TILES = 8192  # parts of one sum
@@ -71,6 +71,7 @@ def write_turned(stage: Stage, schedule: StageSchedule, name: str, parts: list[P
     kept = group_order(stage)
     buffers = tuple(replace(b, axes=kept) for b in part_buffers(parts))
     over = tuple(a for a in order if a in stage.reduced and a != axis)
-    kernel = write_transposed(copy, schedule, name, Sums(tuple(p.phase for p in parts), buffers, over))
+    sums = Sums(tuple(p.phase for p in parts), buffers, over)
+    kernel = TransposedWriter(copy, schedule, name, sums).write()
     shape = ", ".join([str(schedule.splits), *kept])
     return replace(kernel, scratch=tuple(f"{b.name} {b.dtype}[{shape}]" for b in buffers))
