@@ -17,10 +17,11 @@ from tmpfs import run_on_tmpfs
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from cudal1_trainer.loader import Batch, Row, pack
+from cudal1_trainer.metrics import Metrics
 from cudal1_trainer.model import build_model, save_bundle
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
 from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
-from cudal1_trainer.training import Metrics, NotFinite, Training, learning_rate
+from cudal1_trainer.training import NotFinite, Training, learning_rate
 
 TRAIN = TrainRecipe(steps=120, tokens_per_step=512, lr=3e-3, warmup_steps=5, checkpoint_s=1e9, compile=False)
 RECIPE = Recipe(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import distributed, nn
+from accelerate import Accelerator
+from torch import nn
 
+from cudal1_trainer.ranks import all_agree
 from cudal1_trainer.sharding import State, place, whole
 
 log = logging.getLogger(__name__)
@@ -22,18 +23,18 @@ NO_ROOM = (OSError, RuntimeError)  # torch's own writer raises the second where 
 
 
 class Checkpoints:
-    """Those of one process in one folder. `agree`: whether every process could write its part."""
+    """Those of one process in one folder."""
 
-    def __init__(self, folder: Path, rank: int, agree: Callable[[bool], bool]) -> None:
-        self.folder, self.rank, self.agree = folder, rank, agree
+    def __init__(self, folder: Path, accelerator: Accelerator) -> None:
+        self.folder, self.rank, self._accelerator = folder, accelerator.process_index, accelerator
 
     def save(self, step: int, shared: State | None, own: State) -> bool:
         """`shared` on rank 0. A disk without room leaves the last state as it is and is told."""
-        if not self.agree(_write(self._own(step), own)):
+        if not all_agree(self._accelerator, _write(self._own(step), own)):
             self._own(step).unlink(missing_ok=True)
             return False
         written = _write(self.folder / "state.pt", {"step": step} | shared) if shared is not None else True
-        if not self.agree(written):
+        if not all_agree(self._accelerator, written):
             return False
         for old in self.folder.glob(f"rank{self.rank}.*.pt"):
             if old != self._own(step):
@@ -48,7 +49,7 @@ class Checkpoints:
         place = device if device.type == "cuda" else torch.device("cpu")  # several processes have cpu:0, cpu:1
         shared: State = torch.load(path, map_location=place, weights_only=True)
         own = self._own(shared["step"])
-        begun, now = len(list(self.folder.glob(f"rank*.{shared['step']}.pt"))), _processes()
+        begun, now = len(list(self.folder.glob(f"rank*.{shared['step']}.pt"))), self._accelerator.num_processes
         if begun != now or not own.is_file():  # each has its own part of the data
             raise ValueError(
                 f"{self.folder} holds a run of {begun} processes, these are {now}: resume with as many"
@@ -57,10 +58,6 @@ class Checkpoints:
 
     def _own(self, step: int) -> Path:
         return self.folder / f"rank{self.rank}.{step}.pt"
-
-
-def _processes() -> int:
-    return distributed.get_world_size() if distributed.is_initialized() else 1
 
 
 def trained_state(module: nn.Module) -> State:

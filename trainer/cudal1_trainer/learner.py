@@ -32,6 +32,7 @@ from cudal1_trainer.policy import (
     split,
     spread,
 )
+from cudal1_trainer.ranks import all_agree, count_ranks
 from cudal1_trainer.recipe import StageRecipe
 from cudal1_trainer.sharding import State, gather, in_parts, load_optimizer, optimizer_state
 from cudal1_trainer.training import NotFinite
@@ -80,7 +81,7 @@ class Learner:
 
     def learn(self, rollouts: Sequence[Rollout], advantages: Sequence[float], rate: float) -> dict[str, float]:
         """Returns figures for the metrics. Changes nothing where no reply of any process has an advantage."""
-        if not self._any(any(advantages)):
+        if not count_ranks(self.accelerator, any(advantages)):
             return {"loss": 0.0, "kl": 0.0, "clipped": 0.0, "gradient": 0.0}
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -106,7 +107,7 @@ class Learner:
             total += share * float(loss.detach()) / tokens
             figures += share * found.cpu()
         gradient = float(self.accelerator.clip_grad_norm_(self._step_policy.parameters(), self.stage.grad_clip))
-        if not self.all_agree(math.isfinite(total) and math.isfinite(gradient)):
+        if not all_agree(self.accelerator, math.isfinite(total) and math.isfinite(gradient)):
             raise NotFinite(f"loss {total}, gradient {gradient}")
         self._stepper.step()
         self._stepper.zero_grad(set_to_none=True)
@@ -135,16 +136,6 @@ class Learner:
 
     def _passes(self, rollouts: Sequence[Rollout]) -> Sequence[Pass]:
         return list(make_passes(rollouts, self.stage.tokens_per_pass, self.accelerator.device))
-
-    def _any(self, mine: bool) -> bool:
-        return self._count(mine) > 0
-
-    def all_agree(self, mine: bool) -> bool:
-        return bool(self._count(mine) == self.accelerator.num_processes)
-
-    def _count(self, mine: bool) -> int:
-        flag = torch.tensor([float(mine)], device=self.accelerator.device)
-        return round(float(self.accelerator.reduce(flag, "sum")[0]))
 
     def _most(self, mine: int) -> int:
         counts = self.accelerator.gather(torch.tensor([mine], device=self.accelerator.device))

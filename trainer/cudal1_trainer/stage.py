@@ -33,21 +33,22 @@ from cudal1_compile.generate.prompt import Exemplar
 from cudal1_trainer.base import Base, load_base
 from cudal1_trainer.book import Book
 from cudal1_trainer.checkpoint import Checkpoints
-from cudal1_trainer.clock import SharedClock
 from cudal1_trainer.examine import Marks, examine, summary
 from cudal1_trainer.gate import decidable
 from cudal1_trainer.learner import Learner
+from cudal1_trainer.metrics import Metrics
 from cudal1_trainer.outcome import HACKS, Code, Outcome
 from cudal1_trainer.plots import plot
 from cudal1_trainer.policy import Objective
 from cudal1_trainer.practice import order
+from cudal1_trainer.ranks import SharedClock
 from cudal1_trainer.recipe import Recipe, StageRecipe
 from cudal1_trainer.referee import Referee
 from cudal1_trainer.rollouts import Batch, Item, number_of, open_desk, restore_batch
 from cudal1_trainer.sampler import Sampling
 from cudal1_trainer.served import ServedSampler
 from cudal1_trainer.sharding import settle
-from cudal1_trainer.training import SMALL, Metrics, NotFinite
+from cudal1_trainer.training import SMALL, NotFinite
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class Stage:
         self.book = Book(self.stage.islands, self.stage.window)
         plain = replace(self.base, lm=self.learner.gather())
         self.desk = open_desk(plain, setup.tasks, referee, self.book, self.stage.max_new, self._sampler(plain))
-        self.checkpoints = Checkpoints(self.out, self.rank, self.learner.all_agree)
+        self.checkpoints = Checkpoints(self.out, accelerator)
         self.standing, self.under_way = Standing(), deque[Batch]()
         self.tasks: list[int] = []  # this process's own
         self.before: Marks | None = None

@@ -20,7 +20,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -28,10 +28,11 @@ from torch import Tensor
 
 from cudal1_trainer.base import Base, fresh_base
 from cudal1_trainer.checkpoint import Checkpoints, load_trained, trained_state
-from cudal1_trainer.clock import SharedClock
 from cudal1_trainer.loader import Batch, ChunkMaker, Cursor, Feed, targets
+from cudal1_trainer.metrics import Metrics
 from cudal1_trainer.model import ReplyLoss, compile_blocks, count_parameters
 from cudal1_trainer.muon import Muon
+from cudal1_trainer.ranks import SharedClock
 from cudal1_trainer.recipe import Recipe, TrainRecipe
 from cudal1_trainer.sharding import in_one_piece, load_optimizer, optimizer_state, settle
 
@@ -89,41 +90,6 @@ def make_optimizers(loss: ReplyLoss, recipe: TrainRecipe, fused: bool) -> list[t
     return [torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused), *muon]
 
 
-class Metrics:
-    """metrics.jsonl, one line a look, and TensorBoard where it is installed. Silent on other ranks."""
-
-    def __init__(self, directory: Path, active: bool) -> None:
-        self._file: TextIO | None = (directory / "metrics.jsonl").open("a") if active else None
-        self._board: Any = _tensorboard(directory / "tensorboard") if active else None
-
-    def write(self, step: int, values: dict[str, float]) -> None:
-        if self._file is None:
-            return
-        try:
-            self._file.write(json.dumps({"step": step} | {k: round(v, 6) for k, v in values.items()}) + "\n")
-            self._file.flush()
-            if self._board is not None:
-                for name, value in values.items():
-                    self._board.add_scalar(name, value, step)
-        except OSError as error:
-            log.warning("metrics of step %d are not written: %s", step, error)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        if self._board is not None:
-            self._board.close()
-
-
-def _tensorboard(directory: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        log.info("tensorboard is not installed: metrics.jsonl only")
-        return None
-    return SummaryWriter(str(directory))
-
-
 class Training:
     """One run: model, optimiser, progress and its folder."""
 
@@ -142,7 +108,7 @@ class Training:
         self.loss = ReplyLoss(self.base.lm)
         self.loss.to(self.accelerator.device)
         self.optimizers = make_optimizers(self.loss, recipe.train, fused=cuda)
-        self.checkpoints = Checkpoints(out, self.accelerator.process_index, self._all_agree)
+        self.checkpoints = Checkpoints(out, self.accelerator)
         if recipe.train.compile and cuda and not self.base.foreign:
             compile_blocks(self.loss)
         self.step_module, *self.steppers = self.accelerator.prepare(self.loss, *self.optimizers)
@@ -286,10 +252,6 @@ class Training:
         main = self.accelerator.is_main_process
         # chunks hold different numbers of batches, so each process stands somewhere else in its own
         return self.checkpoints.save(p.step, state if main else None, {"cursor": asdict(p.cursor)})
-
-    def _all_agree(self, mine: bool) -> bool:
-        flag = torch.tensor([float(mine)], device=self.accelerator.device)
-        return bool(round(float(self.accelerator.reduce(flag, "sum")[0])) == self.accelerator.num_processes)
 
     def _resume(self) -> Progress:
         found = self.checkpoints.load(self.accelerator.device)

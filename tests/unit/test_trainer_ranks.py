@@ -1,4 +1,4 @@
-"""One clock for several processes: asked as often as it must be, and no more."""
+"""One clock for several processes: rank 0 is asked as often as it must be, and no more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from cudal1_trainer import clock
+from cudal1_trainer import ranks
 
 
 def _readings(monkeypatch: pytest.MonkeyPatch, step_s: float, processes: int = 2) -> tuple[list[float], list[int]]:
@@ -19,10 +19,10 @@ def _readings(monkeypatch: pytest.MonkeyPatch, step_s: float, processes: int = 2
         asked.append(len(found))
         return x + 100.0
 
-    monkeypatch.setattr(clock, "broadcast", broadcast)
-    monkeypatch.setattr(clock.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(ranks, "broadcast", broadcast)
+    monkeypatch.setattr(ranks.time, "monotonic", lambda: now[0])
     accelerator: Any = SimpleNamespace(num_processes=processes, device="cpu")
-    shared = clock.SharedClock(accelerator, 40.0)
+    shared = ranks.SharedClock(accelerator, 40.0)
     for _ in range(60):
         found.append(shared.read())
         now[0] += step_s
