@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._inductor.ir import ExternKernel
 from torch._inductor.lowering import constrain_to_fake_tensors, fallback_handler
 from torch._inductor.virtualized import V
 from torch._ops import OpOverload
@@ -45,7 +46,7 @@ def run_by_library(node: fx.Node) -> None:
     operator = library_operator(node)
     if operator is not None:
         fakes = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
-        node.target = LibraryCall(operator, node.target, fakes)
+        node.target = LibraryCall(operator, node.target, fakes, node.meta["val"])
 
 
 class LibraryCall:
@@ -53,9 +54,9 @@ class LibraryCall:
 
     _inductor_lowering_function = True
 
-    def __init__(self, operator: OpOverload, original: Any, fakes: Any) -> None:
-        """fakes: the node's arguments as fake tensors, with the strides to be."""
-        self.operator, self.original, self.fakes = operator, original, fakes
+    def __init__(self, operator: OpOverload, original: Any, fakes: Any, result: Any) -> None:
+        """fakes, result: the node's arguments and its result as fake tensors, with the strides to be."""
+        self.operator, self.original, self.fakes, self.result = operator, original, fakes, result
         self.__name__ = f"library_{operator}".replace(".", "_")
 
     def __repr__(self) -> str:
@@ -68,4 +69,14 @@ class LibraryCall:
             return V.graph.call_function(self.original, args, kwargs)
         args, kwargs = constrain_to_fake_tensors(args, kwargs, *self.fakes)  # type: ignore[no-untyped-call]
         run = fallback_handler(self.operator, add_to_fallback_set=False)  # type: ignore[no-untyped-call]
-        return run(*args, **kwargs)
+        made = run(*args, **kwargs)
+        if isinstance(self.result, torch.Tensor):
+            return _as_assumed(made, self.result)
+        return [_as_assumed(x, fake) for x, fake in zip(made, self.result, strict=True)]
+
+
+def _as_assumed(x: Any, fake: Any) -> Any:
+    """A convolution of what lies contiguous gives the same, where Inductor's would have been channels-last."""
+    if not isinstance(fake, torch.Tensor) or not has_other_layout(x, fake):
+        return x
+    return ExternKernel.require_exact_strides(x, fake.stride())

@@ -94,7 +94,8 @@ def mutate_around(x: Tensor) -> tuple[Tensor, ...]:
     return total, total.view(4, -1), x.amax(0), x
 
 
-def test_a_convolution_in_channels_last(called: list[str], every_region_by_aten: None) -> None:
+@pytest.mark.parametrize("products", [False, True])
+def test_a_convolution_in_channels_last(products: bool, called: list[str], every_region_by_aten: None) -> None:
     """Pooling reads what Inductor laid out so; what no view of that can say is copied. Nothing is given back."""
     conv = nn.Conv2d(3, 8, 3)
 
@@ -103,8 +104,10 @@ def test_a_convolution_in_channels_last(called: list[str], every_region_by_aten:
 
     x = randn(4, 3, 14, 14)
     with torch.no_grad():
-        torch.testing.assert_close(compiled(fn)(x), fn(x))
-    assert called == ["aten.avg_pool2d.default", "aten.amax.default"]
+        fast = torch.compile(fn, backend="cudal1", options={"target": "host", "products": products})
+        torch.testing.assert_close(fast(x), fn(x))
+    convolution = ["aten.convolution.default"] * products
+    assert called == [*convolution, "aten.avg_pool2d.default", "aten.amax.default"]
 
 
 def test_max_pooling_whose_offsets_the_backward_reads_is_inductors(

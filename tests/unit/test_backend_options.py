@@ -23,7 +23,7 @@ def test_own_options_and_inductors() -> None:
     generator = Writes()
     given = {"on_miss": "fallback", "budget-s": 3, "cache_dir": "/x", "generator": generator, "max_fusion_size": 8}
     options = parse_options(None, given)
-    assert not options.products and parse_options(None, {"products": True}).products
+    assert [parse_options(None, {"products": p}).products for p in (True, False)] == [True, False]
     assert (options.on_miss, options.budget_s, options.cache_dir) == ("fallback", 3.0, Path("/x"))
     assert options.generator is generator
     assert dict(options.inductor) == {"max_fusion_size": 8}
