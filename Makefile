@@ -14,12 +14,13 @@ demo: setup
 test: setup
 	@OMP_NUM_THREADS=1 .venv/bin/pytest -n $(or $(JOBS),2) -m "$(or $(MARK),not slow)" $(or $(TESTS),tests)
 
-# rollouts of stages 2 and 3 by vLLM's server on the CPU; VLLM is an environment of its own (3.5 GB), made where there is none
+# vLLM on the CPU, as the server of stages 2 and 3 and in process; VLLM is an environment of its own (3.5 GB), made where there is none
 VLLM ?= build/vllm
 VLLM_SERVER = -m vllm.entrypoints.openai.api_server --model {model} --host 127.0.0.1 --port {port} --enforce-eager
 test-vllm: setup $(VLLM)/ready
-	@OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 CUDAL1_TEST_SERVER="$(abspath $(VLLM))/bin/python $(VLLM_SERVER)" \
-	  .venv/bin/pytest -v -m slow tests/unit/test_trainer_served.py
+	@OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 CUDAL1_TEST_VLLM="$(abspath $(VLLM))/bin/python" \
+	  CUDAL1_TEST_SERVER="$(abspath $(VLLM))/bin/python $(VLLM_SERVER)" \
+	  .venv/bin/pytest -v -m slow tests/unit/test_trainer_served.py tests/unit/test_generate_vllm.py
 
 # torch alone first, since a CPU build may lie on an index of its own; what is removed would be built for another torch,
 # and serves images and sound

@@ -1,7 +1,8 @@
 """A generator over a checkpoint that vLLM runs inside this process; needs the extra `cudal1[vllm]`.
 
 vLLM is imported at construction only. It takes most of a GPU's memory, so kernels should be timed on
-another GPU, or the engine kept small by `memory_share`.
+another GPU, or the engine kept small by `memory_share`. Run by `make test-vllm` on a CPU (vLLM 0.32); on a GPU
+UNVERIFIED until somebody runs it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from transformers import AutoConfig
+
 from cudal1_compile.generate.errors import GeneratorError
 
 
@@ -19,7 +22,7 @@ class VllmConfig:
     model: str  # a checkpoint's directory, or a name that vLLM resolves itself
     temperature: float = 0.8
     max_new_tokens: int = 4096
-    context_tokens: int = 32_768
+    context_tokens: int = 32_768  # at most; fewer where the model has fewer positions
     memory_share: float = 0.5  # of the GPU's memory
     chat: bool = True  # through the checkpoint's chat template
 
@@ -30,23 +33,26 @@ class VllmGenerator:
         self.config = config
         self.vllm = import_vllm()
         self.name = f"vllm:{config.model}"
-        self.budget_tokens = config.context_tokens - config.max_new_tokens
         try:
+            positions = int(AutoConfig.from_pretrained(config.model).max_position_embeddings)
+            context = min(config.context_tokens, positions)
             self.engine: Any = self.vllm.LLM(
                 model=config.model,
-                max_model_len=config.context_tokens,
+                max_model_len=context,
                 gpu_memory_utilization=config.memory_share,
                 enable_prefix_caching=True,
             )
         except (RuntimeError, ValueError, OSError) as error:
             raise GeneratorError(f"vLLM could not start {config.model}: {error}") from error
+        self.max_new_tokens = min(config.max_new_tokens, context // 2)
+        self.budget_tokens = context - self.max_new_tokens
 
     def count_tokens(self, text: str) -> int:
         return len(self.engine.get_tokenizer().encode(text))
 
     def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         params = self.vllm.SamplingParams(
-            n=n, temperature=self.config.temperature, max_tokens=self.config.max_new_tokens, seed=seed
+            n=n, temperature=self.config.temperature, max_tokens=self.max_new_tokens, seed=seed
         )
         if self.config.chat:
             turns = [[{"role": "user", "content": p}] for p in prompts]
