@@ -66,6 +66,7 @@ class LibraryCall:
         given, assumed = pytree.tree_leaves((args, kwargs)), pytree.tree_leaves(self.fakes)
         pairs = zip(given, assumed, strict=True)
         if any(isinstance(fake, torch.Tensor) and has_other_layout(x, fake) for x, fake in pairs):
+            V.graph.current_node.target = self.original  # lowerings look at it
             return V.graph.call_function(self.original, args, kwargs)
         args, kwargs = constrain_to_fake_tensors(args, kwargs, *self.fakes)  # type: ignore[no-untyped-call]
         run = fallback_handler(self.operator, add_to_fallback_set=False)  # type: ignore[no-untyped-call]

@@ -6,6 +6,7 @@ where the real ones stand; synthesis, cache, hook and Inductor are real.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,28 @@ def test_a_convolution_in_channels_last(products: bool, called: list[str], every
         torch.testing.assert_close(fast(x), fn(x))
     convolution = ["aten.convolution.default"] * products
     assert called == [*convolution, "aten.avg_pool2d.default", "aten.amax.default"]
+
+
+class Down(nn.Module):
+    """In training, what both later convolutions read is saved, and lies otherwise for one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 4, 3, 1, 1), nn.Conv2d(4, 8, 3, 2, 1), nn.Conv2d(4, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.a(x))
+        return self.b(y).mean() + self.c(y).square().mean()
+
+
+def test_a_convolution_that_is_given_back(every_region_by_aten: None, caplog: pytest.LogCaptureFixture) -> None:
+    model, x = Down(), randn(2, 3, 8, 8)
+    twin = copy.deepcopy(model)
+    torch.compile(twin, backend="cudal1", options={"target": "host", "products": True})(x).backward()
+    model(x).backward()
+    for p, q in zip(twin.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-4)
+    assert "plain inductor" not in caplog.text
 
 
 def test_max_pooling_whose_offsets_the_backward_reads_is_inductors(
