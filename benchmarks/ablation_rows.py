@@ -40,7 +40,7 @@ from cudal1_trainer.outcome import HACKS, RIGHT, Code, Outcome, classify, conclu
 from cudal1_trainer.referee import EXAMS_BYTES, Group, Job, Referee, Ruling, Rulings
 
 BOOTSTRAP = 2000
-TOGETHER = 4  # programs of one job of the judge
+TOGETHER = 8  # programs of one job of the judge: as many baselines compile at once while codes are tried
 # a third of the usual time for a finalist: figures are means over hundreds of programs, and what these differ by,
 # not one program's clock, makes the intervals
 CONTEST = Limits(cached_exams_bytes=EXAMS_BYTES, final_ms=50.0)
