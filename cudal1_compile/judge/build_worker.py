@@ -23,6 +23,7 @@ from cudal1_compile.judge.isolation import give_up_privileges, lower_limit, take
 from cudal1_compile.runtime import nvrtc
 
 MEMORY_BYTES = 4 << 30  # address space, the compiler's library included
+NICE = 5  # one a core builds beside one process that judges
 
 
 def main() -> None:
@@ -30,6 +31,7 @@ def main() -> None:
     requests, replies = take_over_pipes()
     given_up = give_up_privileges(sys.argv[1:] or None)
     lower_limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    os.nice(NICE)
     with os.fdopen(requests, "rb") as source, os.fdopen(replies, "wb") as target:
         target.write(json.dumps({"given_up": given_up}).encode() + b"\n")
         target.flush()
