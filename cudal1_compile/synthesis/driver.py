@@ -35,6 +35,7 @@ from cudal1_fx_passes.program import Program
 log = logging.getLogger(__name__)
 
 JUDGED_AT_ONCE = 32  # candidates between two looks at the clock; they are built side by side
+JUDGED_AT_FIRST = 8  # then by the time that they took: products may need seconds each
 SETTLED_AT_ONCE = 4  # regions that are judged before their finalists are measured
 TIME_OVER = "the time budget ended"
 
@@ -97,6 +98,7 @@ class _Run:
         self.tasks, self.generator, self.judge, self.budget = tasks, generator, judge, budget
         self.progress = progress
         self.timer = Timer(budget)
+        self.candidate_s: float | None = None  # what the judge took for each of the last ones
         self.place = {t.region.fingerprint: i + 1 for i, t in enumerate(tasks)}
 
     def work(self) -> None:
@@ -170,19 +172,27 @@ class _Run:
 
     def _judge_waiting(self, group: Iterable[Task]) -> None:
         waiting = [(t, a) for t in group for a in t.to_judge()]
-        for start in range(0, len(waiting), JUDGED_AT_ONCE):
-            if self.timer.left_s == 0:
-                return
-            part = waiting[start : start + JUDGED_AT_ONCE]
+        start = 0
+        while start < len(waiting) and self.timer.left_s > 0:
+            part = waiting[start : start + self._judged_at_once()]
+            begin = time.monotonic()
             verdicts = self._verdicts([(t.program, a.code) for t, a in part], [t for t, _ in part])
             if verdicts is None:
                 return
+            self.candidate_s = (time.monotonic() - begin) / len(part)
             for i, ((task, attempt), verdict) in enumerate(zip(part, verdicts, strict=True)):
                 task.take_verdicts([attempt], [verdict])
                 number = start + i + 1
                 self.progress(
                     Judging(self._at(task), len(self.tasks), number, len(waiting), task.best, self.timer.left_s)
                 )
+            start += len(part)
+
+    def _judged_at_once(self) -> int:
+        """As many candidates as the time left is enough for, if they take what the last ones took."""
+        if self.candidate_s is None:
+            return min(JUDGED_AT_FIRST, JUDGED_AT_ONCE)
+        return max(1, int(min(JUDGED_AT_ONCE, self.timer.left_s / max(self.candidate_s, 1e-6))))
 
     def _verdicts(self, tasks: Sequence[tuple[Program, str]], owners: Iterable[Task]) -> list[Verdict] | None:
         """None where the judge itself failed; the candidates then wait for a later call."""

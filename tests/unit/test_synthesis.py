@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from synthesis_clock import Clock
 from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, kernel, program, reply
 
 from cudal1_cache import CacheBusy, Store
@@ -274,6 +275,15 @@ def test_a_judge_that_is_too_slow_leaves_candidates_for_the_next_call(monkeypatc
     assert len(quick.judged) == 10 - len(slow.judged)
     assert silent.calls == []
     assert later.entry is not None and "good_129" in later.entry.code
+
+
+def test_no_more_candidates_go_to_the_judge_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, slow = Clock(), ScriptedJudge()
+    monkeypatch.setattr(time, "monotonic", clock)
+    slow.before = lambda name: clock.spend(1.0)
+    replies = ScriptedGenerator([[f"good_{120 + i}" for i in range(30)]])
+    synthesize(program(), replies, slow, Store.memory(), Budget(seconds=12, rounds=1, samples_per_round=30))
+    assert len(slow.judged) == 12
 
 
 def test_no_time_for_the_finalists_is_unfinished_and_not_a_no_win() -> None:
