@@ -144,9 +144,13 @@ class GroupedWriter:
         lines.add(*[self._declare(p) for p in here])
         head = self._loop_head(bool(stores))
         with lines.block(head):
-            if s.cached:
-                lines.add(f"const int c = {self._cached_position()};", f"if (c >= {self._end()}) break;")
+            self._open_visit()
             self._body(loads, ops, here, stores)
+
+    def _open_visit(self) -> None:
+        """Where the loop's turn is in its group."""
+        if self.schedule.cached:
+            self.lines.add(f"const int c = {self._cached_position()};", f"if (c >= {self._end()}) break;")
 
     def _in_pass(self, ready: int, level: int) -> bool:
         return ready == level if self.schedule.cached else ready <= level

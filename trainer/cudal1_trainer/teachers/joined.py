@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cudal1_fx_passes.program import Op
 from cudal1_trainer.teachers.grouped import GroupedWriter
 from cudal1_trainer.teachers.reduction import Phase
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -73,6 +74,16 @@ class JoinedWriter(GroupedWriter):
 
     def _cached_position(self) -> str:
         return f"c0 + {super()._cached_position()}"
+
+    def _loads(self, ops: list[Op], here: list[Phase], stores: list[Buffer], level: int) -> list[Buffer]:
+        """In a loop of their own, in which nothing waits for what is loaded; late ones stay where they are."""
+        found = super()._loads(ops, here, stores, level)
+        early = [b for b in found if b.key not in self.elements.late]
+        if early:
+            with self.lines.block(self._loop_head(False)):
+                self._open_visit()
+                self._body(early, [], [], [])
+        return [b for b in found if b not in early]
 
     def _finish(self, level: int) -> None:
         here = [p for p in self.phases if p.level == level]
