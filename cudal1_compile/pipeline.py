@@ -101,8 +101,8 @@ class Pipeline:
         Inductor saves for it the copies that convolutions needed; a kernel reads weights and inputs as they are.
         """
         chosen = plan.chosen("all")
-        phases = {r.phase for r in plan.regions if r.fingerprint in chosen or r.phase == "backward"}
-        return self.job.options.products and phases == {"forward", "backward"}
+        products = (r for r in plan.regions if r.has_product and r.fingerprint in chosen)
+        return any(r.phase == "forward" for r in products) and any(r.phase == "backward" for r in plan.regions)
 
     def collect(self, plan: GraphPlanned | None = None) -> list[SeenGraph]:
         """Every graph at the hook, as the compile will see it; the backward as after a forward with a plan."""

@@ -255,6 +255,20 @@ def test_a_kernel_with_tf32_runs_only_while_the_flags_allow_it() -> None:
     assert ran == ["kernel", "aten", "kernel"]
 
 
+@pytest.mark.parametrize(
+    ("text", "outcome", "again"), [(" = dot", "hit", True), (" = dot", "missed", False), ("", "hit", False)]
+)
+def test_only_products_by_kernels_have_the_backward_collected_again(text: str, outcome: Any, again: bool) -> None:
+    """It is half of what a plan costs."""
+    regions = (
+        PlannedRegion("f", text, 3, 1, "forward", False, True, 1.0, outcome, "", "entry"),
+        PlannedRegion("b", " = dot", 3, 1, "backward", False, True, 1.0, "missed", ""),
+    )
+    self: Any = None
+    assert pipeline.Pipeline._moves_layouts(self, GraphPlanned(regions)) == again
+    assert not pipeline.Pipeline._moves_layouts(self, GraphPlanned(regions[:1]))
+
+
 def test_the_option_is_part_of_what_caches_know() -> None:
     assert Splice(None, {}).uuid() != Splice(None, {}, products=True).uuid()
 
