@@ -49,17 +49,19 @@ class Written:
     results: Counter[str] = field(default_factory=Counter)
     seconds_of: dict[str, float] = field(default_factory=dict)  # by fingerprint
     regions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    judge_s: Counter[str] = field(default_factory=Counter)  # by step, of all its workers
 
     def add(self, later: Written) -> None:
         self.seconds, self.replies = self.seconds + later.seconds, self.replies + later.replies
         self.judged += later.judged
+        self.judge_s += later.judge_s
         self.regions |= later.regions
         self.results = Counter(row["result"] for row in self.regions.values())
         self.seconds_of = {f: self.seconds_of.get(f, 0.0) + later.seconds_of.get(f, 0.0) for f in self.regions}
 
     def describe(self) -> dict[str, Any]:
         counts = {"seconds": self.seconds, "replies": self.replies, "judged": self.judged}
-        return counts | {"results": dict(self.results), "regions": self.regions}
+        return counts | {"results": dict(self.results), "judge_s": dict(self.judge_s), "regions": self.regions}
 
 
 @dataclass
@@ -110,6 +112,7 @@ def write_kernels(
         _count(found, outcomes)
         say(f"{time.monotonic() - begin:.0f} s: {_words(outcomes)}, {found.replies} replies")
         found.results = _kinds(outcomes)
+        found.judge_s = Counter(judge.spent_s)
         found.regions = {
             w.fingerprint: _region(w, o, store, judge.target) for w, o in zip(ranked, outcomes, strict=True)
         }
