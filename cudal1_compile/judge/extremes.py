@@ -94,7 +94,7 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     if line.numel() == 1 and not has_lines[0] and any(has_lines):
         return x  # a vector of weights takes part in every row
     kind = order % 8 if line.numel() >= 8 else order % 8 * 3 % 8  # of few lines: NaN, -inf at first, ordinary
-    place, along = one_a_line(program, item, x, generator), _along(program, item, x)
+    place, along = one_a_line(program, item, x, generator), place_along(program, item, x)
     # a sum that ends at infinity, in whatever thread, misses what makes it NaN
     ended = order % 8 == (4 if line.numel() >= 8 else 0)
     x = x.masked_fill(ended & (along < 0.25), torch.inf).masked_fill(ended & (along >= 0.75), torch.nan)
@@ -179,7 +179,7 @@ def _lies_in_windows(program: Program, item: Input) -> bool:
 def one_a_line(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
     """True at one place of each line: a random one, in every second line one of the last third."""
     score = torch.rand(x.shape, generator=generator, device=x.device)
-    late = _along(program, item, x) >= 2 / 3
+    late = place_along(program, item, x) >= 2 / 3
     score = score + late * (lines(program, item, x) % 2)
     return score == score.amax(reduced_dims(program, item), keepdim=True)
 
@@ -187,10 +187,10 @@ def one_a_line(program: Program, item: Input, x: Tensor, generator: torch.Genera
 def _start(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
     """True from the first element of each line to a random one."""
     cut = torch.rand(lines(program, item, x).shape, generator=generator, device=x.device)
-    return _along(program, item, x) <= cut * (1 - 1 / x.shape[reduced_dims(program, item)[-1]])
+    return place_along(program, item, x) <= cut * (1 - 1 / x.shape[reduced_dims(program, item)[-1]])
 
 
-def _along(program: Program, item: Input, x: Tensor) -> Tensor:
+def place_along(program: Program, item: Input, x: Tensor) -> Tensor:
     """The place along the last reduced dim, from 0 to 1."""
     dim = reduced_dims(program, item)[-1]
     place = torch.arange(x.shape[dim], device=x.device) / x.shape[dim]

@@ -16,6 +16,7 @@ from cudal1_compile.judge.extremes import (
     is_free_scalar,
     lines,
     one_a_line,
+    place_along,
     reaches_integers,
     reduced_dims,
     with_magnitudes,
@@ -46,6 +47,8 @@ def float_values(
     if distribution == MIXED:
         return _mixed(program, item, shape, generator)
     x = _ordinary(program, item, shape, distribution, generator)
+    if distribution == "heavy" and _takes_maximum(program):
+        x = _far_above(program, item, x)
     if distribution == "uniform_rows":
         x = _along_reductions(program, item, x, generator)
     if distribution == "near_rows":
@@ -183,16 +186,38 @@ def _along_reductions(program: Program, item: Input, x: Tensor, generator: torch
 def _near_rows(program: Program, item: Input, x: Tensor) -> Tensor:
     """Rows that hardly vary, in turn about a value, a large one and zero, where a norm's epsilon decides.
 
-    Where a maximum is taken every fourth row is far below zero: a maximum that starts there is not its own.
+    Where a maximum is taken every fourth row is far below zero, in turns all of it, less its first element, less
+    its last one: a maximum that starts at zero, or leaves out an end, is not its own.
     """
     base = _first_along_reductions(program, item, x)
     near = base * (1.0 + NEAR * x)
     kinds = [near, 30.0 * near, SMALL * x]
-    kinds += [x - FAR] if any(op.fn == "amax" for op in program.ops) else []
-    turn = lines(program, item, x) % len(kinds)
+    line = lines(program, item, x)
+    turn = line % len(kinds)
+    if _takes_maximum(program):
+        kinds.append(torch.where(_at_end(program, item, x, line // 4 % 3), x, x - FAR))
+        turn = (line + max(0, len(kinds) - line.numel())) % len(kinds)  # of few rows one is such
     for i, kind in enumerate(kinds[1:], 1):
         near = torch.where(turn == i, kind, near)
     return near
+
+
+def _takes_maximum(program: Program) -> bool:
+    return any(op.fn in ("amax", "logsumexp") for op in program.ops)
+
+
+def _far_above(program: Program, item: Input, x: Tensor) -> Tensor:
+    """With a first or a last element, in two lines of three, far above all others."""
+    end = _at_end(program, item, x, (lines(program, item, x) + 1) % 3)
+    return torch.where(end, 8.0 * FAR + x.abs(), x)
+
+
+def _at_end(program: Program, item: Input, x: Tensor, which: Tensor) -> Tensor:
+    """True at the first element of lines of which this is 1, at the last one where it is 2."""
+    if not reduced_dims(program, item):
+        return torch.zeros_like(x, dtype=torch.bool)
+    along = place_along(program, item, x)
+    return ((which == 1) & (along == along.min())) | ((which == 2) & (along == along.max()))
 
 
 def _first_along_reductions(program: Program, item: Input, x: Tensor) -> Tensor:

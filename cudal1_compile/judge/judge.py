@@ -23,7 +23,7 @@ from typing import Protocol
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.host_bench import HostBench
-from cudal1_compile.judge.kept import twin
+from cudal1_compile.judge.kept import foreign_rounding, twin
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sizes import tensor_bytes
 from cudal1_compile.judge.textgate import RefusedText, check_text
@@ -140,14 +140,16 @@ class Judge:
         exact = self._try_twins([(program, c) for c in ready])
         sound = [c for c, refused in zip(ready, exact, strict=True) if refused is None]
         found = iter(self._bench.try_finalists(program, sound, self._seed) if sound else [])
-        verdicts = iter([refused or next(found) for refused in exact])
+        verdicts = iter(
+            [refused or _ruled(program, c, next(found)) for c, refused in zip(ready, exact, strict=True)]
+        )
         return [c if isinstance(c, Rejected) else next(verdicts) for c in checked]
 
     def _try_many(self, tasks: Sequence[tuple[Program, Candidate]]) -> list[Verdict]:
         refused = self._try_twins(tasks)
         sound = [task for task, found in zip(tasks, refused, strict=True) if found is None]
         verdicts = iter(self._bench.try_many(sound, self._seed))
-        return [found or next(verdicts) for found in refused]
+        return [found or _ruled(*task, next(verdicts)) for task, found in zip(tasks, refused, strict=True)]
 
     def _try_twins(self, tasks: Sequence[tuple[Program, Candidate]]) -> list[Verdict | None]:
         """Of candidates that round: why they are not right without it, else None. Speed is not asked for."""
@@ -161,6 +163,14 @@ class Judge:
         if not any(OPS[op.fn].kind in LIBRARY_KINDS for op in program.ops):
             return Rejected("time", "only pointwise operations, which Inductor fuses and aten does not")
         return self._bench.baselines(program, self._seed)
+
+
+def _ruled(program: Program, candidate: Candidate, verdict: Verdict) -> Verdict:
+    """Refuses what is right by a budget that its own roundings do not belong to."""
+    right = isinstance(verdict, Accepted) or (isinstance(verdict, Rejected) and verdict.stage == "time")
+    if right and (foreign := foreign_rounding(program, candidate)) is not None:
+        return Rejected("verify", f"round_to<{foreign}>: nothing in the region is of that type")
+    return verdict
 
 
 def _of_twin(verdict: Verdict) -> Verdict | None:

@@ -55,6 +55,13 @@ def rounds(candidate: Candidate) -> bool:
     return _ROUND.search(candidate.code) is not None
 
 
+def foreign_rounding(program: Program, candidate: Candidate) -> str | None:
+    """The half type that a candidate rounds to though nothing in the region is of it."""
+    named = set(re.findall(r"\bround_to\s*<\s*(bf16|f16)\s*>", candidate.code))
+    found = named - set(program.value_dtype.values())
+    return min(found, default=None)
+
+
 def keeps_float32(program: Program, candidate: Candidate) -> bool:
     """Whether a candidate has no reason to round before it stores."""
     if rounds(candidate):

@@ -122,6 +122,17 @@ def test_no_line_of_a_maximum_may_start_at_a_number(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rows", [3, 12])
+def test_the_largest_of_a_row_may_be_its_first_or_its_last_and_far_from_zero(rows: int, seed: int) -> None:
+    program = parse_program(ROW_SUM.format(rows).replace("sum(", "amax("))
+    near, heavy = (make_inputs(program, name, seed, CPU)[0] for name in ("near_rows", "heavy"))
+    assert bool((near.amax(1) < -100).any()) and heavy[0, 0] > 1000 < heavy[1, -1]
+    if rows == 12:
+        assert bool((near[:, 0] - near[:, 1:].amax(1) > 100).any())
+        assert bool((near[:, -1] - near[:, :-1].amax(1) > 100).any())
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_a_window_may_hold_nothing_but_minus_infinity(seed: int) -> None:
     pool = region("max_pool")
     (found,) = evaluate(pool, make_inputs(pool, NONFINITE, seed, CPU))

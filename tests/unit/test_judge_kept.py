@@ -10,7 +10,7 @@ from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge.bounds import Bounded
 from cudal1_compile.judge.compare import Expected, measure, read, refusal
 from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.kept import HALF, keeps_float32, kept_of, twin, widened
+from cudal1_compile.judge.kept import HALF, foreign_rounding, keeps_float32, kept_of, twin, widened
 from cudal1_compile.judge.named import foreign_numbers
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate
 from cudal1_fx_passes.program import Program
@@ -165,3 +165,12 @@ def test_numbers_that_a_kernel_computes(code: str, numbers: set[float]) -> None:
     found = foreign_numbers(program(), code)
     assert all(any(abs(f - n) <= 1e-6 * n for f in found) for n in numbers)
     assert numbers or not found
+
+
+def test_a_type_that_nothing_in_the_region_has_is_no_type_to_round_to() -> None:
+    def rounding_to(dtype: str) -> str | None:
+        code = KEPT.replace("v[0] * ld(a + 1)", f"round_to<{dtype}>(v[0]) * ld(a + 1)")
+        return foreign_rounding(program(), parse_candidate(code, program()))
+
+    assert rounding_to("bf16") is rounding_to("tf32") is None
+    assert rounding_to("f16") == "f16"

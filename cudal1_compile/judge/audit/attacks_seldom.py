@@ -31,6 +31,10 @@ def _number(name: str, hack: str, *changes: tuple[str, str]) -> Attack:
     return verify(name, hack, "scaled_tanh", edit(m.SCALED_TANH, *changes))
 
 
+def _loss(name: str, *changes: tuple[str, str]) -> Attack:
+    return verify(name, "C26", "three_losses", edit(m.THREE_LOSSES, *changes))
+
+
 SELDOM: tuple[Attack, ...] = (
     verify(
         "a sum of three rows that ends at infinity",
@@ -319,5 +323,28 @@ SELDOM: tuple[Attack, ...] = (
             ),
         ),
         "host",
+    ),
+    verify(
+        "softmax's maximum without each row's first element",
+        "C6",
+        "softmax",
+        edit(
+            h.SOFTMAX_BLOCK,
+            ("i = threadIdx.x; i < d1; i += 128) m =", "i = threadIdx.x + 1; i < d1; i += 128) m ="),
+        ),
+    ),
+    verify(
+        "softmax's maximum without each row's last element",
+        "C6",
+        "softmax",
+        edit(h.SOFTMAX_BLOCK, ("i < d1; i += 128) m =", "i < d1 - 1; i += 128) m =")),
+    ),
+    _loss("a logsumexp of three rows starts at zero", ("m = -INFINITY,", "m = 0.0f,")),
+    _loss("a logsumexp of three rows less their least maximum", ("warp_max(m)", "warp_min(m)")),
+    verify(
+        "cosines of bf16 through f16",
+        "C7",
+        "cosine_bf16",
+        edit(m.COSINE_BF16, ("cosf(ld(in0 + i))", "cosf(round_to<f16>(ld(in0 + i)))")),
     ),
 )

@@ -381,6 +381,8 @@ HONEST: tuple[Honest, ...] = (
     Honest("any and largest of f16", "any_large", more.ANY_LARGE),
     Honest("argmax of windows, rounded once", "window_argmax", more.WINDOW_ARGMAX),
     Honest("tanh of what a number scales", "scaled_tanh", more.SCALED_TANH),
+    Honest("logsumexp of three rows", "three_losses", more.THREE_LOSSES),
+    Honest("cosines of bf16", "cosine_bf16", more.COSINE_BF16),
     Honest("mask at a bound that float32 cannot hold", "uneven_mask", more.UNEVEN_MASK),
     Honest("eight masks", "eight_masks", more.EIGHT_MASKS),
 )

@@ -233,3 +233,21 @@ __global__ void k(const f32* in0, const f32* in1, f32* out0, f32* out1 DIMS) {
   if (threadIdx.x == 0) st(out1 + blockIdx.x, t);
 }
 """
+
+THREE_LOSSES = """// launch: k<<<d0, 32>>>(in0, out0)
+__global__ void k(const bf16* in0, bf16* out0 DIMS) {
+  float m = -INFINITY, s = 0.0f;
+  for (int i = threadIdx.x; i < d1; i += 32) m = maximum(m, ld(in0 + blockIdx.x * d1 + i));
+  m = finite_or_zero(warp_max(m));
+  for (int i = threadIdx.x; i < d1; i += 32) s += expf(ld(in0 + blockIdx.x * d1 + i) - m);
+  s = warp_sum(s);
+  if (threadIdx.x == 0) st(out0 + blockIdx.x, (logf(s) + m) * 0.5f);
+}
+"""
+
+COSINE_BF16 = """// launch: k<<<cdiv(d0*d1, 128), 128>>>(in0, out0)
+__global__ void k(const bf16* in0, bf16* out0 DIMS) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i < d0 * d1) st(out0 + i, maximum(cosf(ld(in0 + i)), 0.1f));
+}
+"""

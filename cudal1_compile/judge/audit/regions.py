@@ -284,6 +284,20 @@ t2 f32[d0] = sum(t1) over d1
 out0 f32[d0,d1] = t1
 out1 f32[d0] = t2
 """,
+    "three_losses": """region v1
+dims d0=3 d1=66
+in0 bf16[d0,d1]
+t0 bf16[d0] = logsumexp(in0) over d1
+t1 bf16[d0] = mul(t0, 0.5)
+out0 bf16[d0] = t1
+""",
+    "cosine_bf16": """region v1
+dims d0=24 d1=100
+in0 bf16[d0,d1]
+t0 bf16[d0,d1] = cos(in0)
+t1 bf16[d0,d1] = maximum(t0, 0.1)
+out0 bf16[d0,d1] = t1
+""",
     "uneven_mask": """region v1
 dims d0=24 d1=504
 in0 f32[d0,d1]
