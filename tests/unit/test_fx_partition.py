@@ -172,6 +172,13 @@ def test_regions_are_canonical_and_valued() -> None:
     assert found.regions[0].bytes_moved == 2 * 32 * 64 * 4
 
 
+def test_zeros_of_either_sign_are_two_programs() -> None:
+    def filled_with(zero: float) -> Partition:
+        return cut(lambda x: x.sin().masked_fill(x > 1, zero), X)
+
+    assert filled_with(0.0).regions[0].fingerprint != filled_with(-0.0).regions[0].fingerprint
+
+
 def test_the_same_layer_twice_has_one_fingerprint() -> None:
     def run(x: Tensor, w: Tensor) -> Tensor:
         for _ in range(3):
