@@ -21,6 +21,7 @@ from cudal1_compile.judge.audit.attacks_skipping import SKIPPING
 from cudal1_compile.judge.audit.attacks_state import STATE
 from cudal1_compile.judge.audit.attacks_text import TEXTUAL
 from cudal1_compile.judge.audit.attacks_values import VALUES
+from cudal1_compile.judge.audit.attacks_waiting import WAITING
 
 __all__ = ["ATTACKS", "Attack", "attacks_for", "by_hack"]
 
@@ -35,6 +36,7 @@ ATTACKS: tuple[Attack, ...] = (
     *STATE,
     *MEMORY,
     *REACH,
+    *WAITING,
     *CONDUCT,
     *TEXTUAL,
 )

@@ -349,6 +349,7 @@ HONEST: tuple[Honest, ...] = (
     Honest("softmax, warp a row in registers", "softmax", SOFTMAX_WARP),
     Honest("softmax, online", "softmax", SOFTMAX_ONLINE),
     Honest("softmax, thread a row", "softmax", SOFTMAX_THREAD),
+    Honest("softmax, blocks that wait", "softmax", more.SOFTMAX_WAITING),
     Honest("layernorm, block, two passes", "layernorm", LAYERNORM_BLOCK),
     Honest("layernorm, warp, fma", "layernorm", LAYERNORM_WARP),
     Honest("column sum, thread a column", "column_sum", COLUMN_THREAD),

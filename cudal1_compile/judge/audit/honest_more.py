@@ -251,3 +251,23 @@ __global__ void k(const bf16* in0, bf16* out0 DIMS) {
   if (i < d0 * d1) st(out0 + i, maximum(cosf(ld(in0 + i)), 0.1f));
 }
 """
+
+SOFTMAX_WAITING = """// scratch: s0 f32[2, d0, 2]
+// scratch: s1 i32[2, d0] = 0
+// launch: k<<<d0 * 2, 64>>>(in0, s0, s1, out0)
+__global__ void k(const f32* in0, f32* s0, i32* s1, f32* out0 DIMS) {
+  const int g = blockIdx.x / 2, q = blockIdx.x % 2, from = q * cdiv(d1, 2), to = min(from + cdiv(d1, 2), d1);
+  float m = -INFINITY, s = 0.0f;
+  for (int i = from + threadIdx.x; i < to; i += 64) m = maximum(m, ld(in0 + g * d1 + i));
+  m = block_max(m);
+  if (threadIdx.x == 0) st(s0 + g * 2 + q, m);
+  wait_for_blocks(s1 + g, 2);
+  m = maximum(ld(s0 + g * 2), ld(s0 + g * 2 + 1));
+  for (int i = from + threadIdx.x; i < to; i += 64) s += expf(ld(in0 + g * d1 + i) - m);
+  s = block_sum(s);
+  if (threadIdx.x == 0) st(s0 + (d0 + g) * 2 + q, s);
+  wait_for_blocks(s1 + d0 + g, 2);
+  s = ld(s0 + (d0 + g) * 2) + ld(s0 + (d0 + g) * 2 + 1);
+  for (int i = from + threadIdx.x; i < to; i += 64) st(out0 + g * d1 + i, expf(ld(in0 + g * d1 + i) - m) / s);
+}
+"""
