@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cudal1_compile.judge.audit.attack import Attack, edit, verify
+from cudal1_compile.judge.audit.attack import Attack, Where, edit, verify
 from cudal1_compile.judge.audit.honest_more import SOFTMAX_WAITING
 
 _FIRST, _SECOND = "wait_for_blocks(s1 + g, 2);", "wait_for_blocks(s1 + d0 + g, 2);"
 
 
 def _waiting(name: str, hack: str, *changes: tuple[str, str], host_only: bool = False) -> Attack:
-    where = "host" if host_only else "both"
+    where: Where = "host" if host_only else "both"
     return verify(f"blocks that wait: {name}", hack, "softmax", edit(SOFTMAX_WAITING, *changes), where)
 
 
