@@ -17,9 +17,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 from cudal1_compile.config import cache_dir, environment_path
@@ -67,6 +69,12 @@ def compiler_version(language: str = "c++") -> str:
     return run([compiler(language), "-dumpfullversion", "-dumpversion", "-dumpmachine"]).stdout
 
 
+def _children(pid: int) -> Iterator[int]:
+    """Those that a process has now; looked for when the first number is asked for."""
+    with suppress(OSError):
+        yield from map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
 def run(
     command: list[str], cwd: Path | None = None, limit_s: float = BUILD_LIMIT_S
 ) -> subprocess.CompletedProcess[str]:
@@ -86,9 +94,12 @@ def run(
     except FileNotFoundError:
         raise BuildError(f"{command[0]} is not there") from None
     with child:
-        with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has less already
-            resource.prlimit(child.pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-            resource.prlimit(child.pid, resource.RLIMIT_CPU, (math.ceil(limit_s), math.ceil(limit_s) + 1))
+        for pid in chain(
+            [child.pid], _children(child.pid)
+        ):  # later ones inherit: a compiler may have started its parts
+            with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has less already
+                resource.prlimit(pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+                resource.prlimit(pid, resource.RLIMIT_CPU, (math.ceil(limit_s), math.ceil(limit_s) + 1))
         try:
             out, errors = child.communicate(timeout=PATIENCE * limit_s)
         except BaseException as error:
