@@ -25,6 +25,8 @@ from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
 
 log = logging.getLogger(__name__)
 
+Following = Callable[[], wire.Message | None]  # what is asked next, if it is known by then
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -140,9 +142,7 @@ class Lane:
             self._crew.renew_spare()
         return self._worker
 
-    def ask(
-        self, request: wire.Message, limit_s: float, following: Callable[[], wire.Message | None] | None = None
-    ) -> Answer:
+    def ask(self, request: wire.Message, limit_s: float, following: Following | None = None) -> Answer:
         """A worker lost on the way is the candidate's doing. `following`: what is asked next, if known."""
         count = len(request.get("entrants", (None,)))  # verdicts of a reply
         try:
@@ -181,7 +181,7 @@ class Lane:
         worker: Worker,
         request: wire.Message,
         limit_s: float,
-        following: Callable[[], wire.Message | None] | None,
+        following: Following | None,
     ) -> wire.Message:
         if request is not self._ahead:
             worker.send(request)

@@ -34,7 +34,7 @@ from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge import wire
 from cudal1_compile.judge.builders import Builders
-from cudal1_compile.judge.crew import Answer, Crew, Lane
+from cudal1_compile.judge.crew import Answer, Crew, Following, Lane
 from cudal1_compile.judge.exam_file import can_make_ahead
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
@@ -56,7 +56,6 @@ log = logging.getLogger(__name__)
 
 EXAM_S = 0.15  # that a worker waits for an exam that another process makes
 CONTEXT_BYTES = 1 << 30  # of a CUDA context with its modules and graphs
-Following = Callable[[], wire.Message | None]
 Entrants = list[tuple[Candidate, Binary]]
 
 
@@ -221,7 +220,7 @@ class DeviceBench:
         else:
             self._serve(lane, work)
 
-    def _ask(self, lane: Lane, task: Task, following: Callable[[], wire.Message | None] | None = None) -> Answer:
+    def _ask(self, lane: Lane, task: Task, following: Following | None = None) -> Answer:
         begin = time.monotonic()
         request = task.request()
         self._crew.add("waited for builds", time.monotonic() - begin)

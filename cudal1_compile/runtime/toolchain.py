@@ -94,9 +94,8 @@ def run(
     except FileNotFoundError:
         raise BuildError(f"{command[0]} is not there") from None
     with child:
-        for pid in chain(
-            [child.pid], _children(child.pid)
-        ):  # later ones inherit: a compiler may have started its parts
+        # children last: what starts once its parent is limited inherits that
+        for pid in chain([child.pid], _children(child.pid)):
             with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has less already
                 resource.prlimit(pid, resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
                 resource.prlimit(pid, resource.RLIMIT_CPU, (math.ceil(limit_s), math.ceil(limit_s) + 1))

@@ -105,8 +105,7 @@ class JoinedWriter(GroupedWriter):
         place = " + ".join([self.count.name, *at, *([str(self.waits[level])] if self.waits[level] else [])])
         lines.add(f"wait_for_blocks({place}, {self.blocks});")
         for p in here:
-            starts = [p.start, "0"]
-            for (held, name), start in zip(self._held(p), starts, strict=False):
+            for (held, name), start in zip(self._held(p), (p.start, "0"), strict=False):
                 lines.add(
                     f"{name} = threadIdx.x < {self.blocks} ? ld({held.name} + {group}threadIdx.x) : {start};"
                 )
