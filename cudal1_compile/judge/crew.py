@@ -171,6 +171,15 @@ class Lane:
         except WorkerLost:
             return 0
 
+    def clear(self) -> None:
+        """Its worker, if it is up, gives its memory back and stays: a new one would take seconds to start."""
+        if self._worker is None:
+            return
+        try:
+            self._worker.ask(wire.clear_request(), self._crew.limits.request_s)
+        except WorkerLost:
+            self.retire()
+
     def retire(self) -> None:
         if self._worker is not None:
             self._worker.kill()

@@ -55,7 +55,7 @@ from cudal1_fx_passes.text import print_program
 log = logging.getLogger(__name__)
 
 EXAM_S = 0.15  # that a worker waits for an exam that another process makes
-CONTEXT_BYTES = 1 << 30  # of a CUDA context with its modules and graphs
+LANE_BYTES = 9 << 30  # that are free for each worker: few regions need more, and those are judged alone
 Entrants = list[tuple[Candidate, Binary]]
 
 
@@ -130,11 +130,20 @@ class DeviceBench:
         finally:
             work.clear()
         if any(answer.again for answer in answers):
-            had_others = self._retire_others()
-            for i, answer in enumerate(answers):
-                if answer.again and (had_others or isinstance(answer.verdicts[0], Rejected)):
-                    answers[i] = self._ask(self._first, found[i])
+            self._ask_again_alone(found, answers)
         return [answer.verdicts[0] for answer in answers]
+
+    def _ask_again_alone(self, tasks: Sequence[Task], answers: list[Answer]) -> None:
+        """What others may have caused; of a program that has no room alone one candidate is enough."""
+        had_others = self._clear_others()
+        too_large: dict[str, Answer] = {}
+        for i, (task, answer) in enumerate(zip(tasks, answers, strict=True)):
+            if not answer.again or (isinstance(answer.verdicts[0], Deferred) and not had_others):
+                continue
+            text = print_program(task.program)
+            answers[i] = too_large.get(text) or self._ask(self._first, task)
+            if answers[i].again and isinstance(answers[i].verdicts[0], Deferred):
+                too_large[text] = answers[i]
 
     def try_finalists(self, program: Program, candidates: Sequence[Candidate], seed: int) -> list[Verdict]:
         """Gates 5 to 8 on fresh data; a hang or a fault ends only the candidate that did it."""
@@ -232,20 +241,20 @@ class DeviceBench:
         """Lanes that work beside the first: as many as the device has room for, whatever each of them may take."""
         wanted = list(self._others)[: programs - 1]
         if wanted and not any(lane.up for lane in self._others):
-            self._room_for = self._first.free_bytes() // (self._crew.limits.worker_bytes + CONTEXT_BYTES) - 1
+            self._room_for = self._first.free_bytes() // LANE_BYTES - 1
         return wanted[: max(0, self._room_for)]
 
-    def _retire_others(self) -> bool:
-        """Gives the first worker the device, its memory too; whether there were others."""
+    def _clear_others(self) -> bool:
+        """Gives the first worker the device's memory, but for contexts; whether there were others."""
         found = any(lane.up for lane in self._others)
         for lane, thread in self._others.items():
-            thread.submit(lane.retire).result()
+            thread.submit(lane.clear).result()
         return found
 
     def _ask_first(self, request: wire.Message) -> list[Verdict]:
         """What is measured at length: by the first worker, the only one that is busy."""
         answer = self._first.ask(request, self.limits.finalists_s)
-        if answer.again and isinstance(answer.verdicts[0], Deferred) and self._retire_others():
+        if answer.again and isinstance(answer.verdicts[0], Deferred) and self._clear_others():
             answer = self._first.ask(request, self.limits.finalists_s)
         if answer.again:
             return [Deferred(v.reason) if isinstance(v, Rejected) else v for v in answer.verdicts]
@@ -257,6 +266,12 @@ class DeviceBench:
         """All together; where one of several spoils the context, each is tried alone first."""
         if not ready:
             return {}
+        found = self._together_or_alone(program, ready, seed)
+        return found | self._second_look(program, ready, found, seed)
+
+    def _together_or_alone(
+        self, program: Program, ready: dict[int, tuple[Candidate, Binary]], seed: int
+    ) -> dict[int, Verdict]:
         restarts = self._crew.restarts
         found = dict(zip(ready, self._ask_finalists(program, list(ready.values()), seed), strict=True))
         if self._crew.restarts > restarts and len(ready) > 1:
@@ -267,7 +282,7 @@ class DeviceBench:
                 if isinstance(found[i], Accepted):
                     sound[i] = (candidate, binary)
             found |= dict(zip(sound, self._ask_finalists(program, list(sound.values()), seed), strict=True))
-        return {i: self._second_look(program, ready[i], v, seed) for i, v in found.items()}
+        return found
 
     def _check_and_measure(
         self, program: Program, ready: dict[int, tuple[Candidate, Binary]], seed: int
@@ -307,24 +322,37 @@ class DeviceBench:
         return self._ask_first(wire.finalists_request(program, entrants, seed))
 
     def _second_look(
-        self, program: Program, entrant: tuple[Candidate, Binary], verdict: Verdict, seed: int
-    ) -> Verdict:
+        self,
+        program: Program,
+        ready: dict[int, tuple[Candidate, Binary]],
+        found: dict[int, Verdict],
+        seed: int,
+    ) -> dict[int, Verdict]:
         """A speedup that is hard to believe must come out again in a process that knows nothing of the first."""
-        if not isinstance(verdict, Accepted) or (verdict.proof.speedup or 0.0) <= SECOND_LOOK:
-            return verdict
+        first = {
+            i: v for i, v in found.items() if isinstance(v, Accepted) and (v.proof.speedup or 0.0) > SECOND_LOOK
+        }
+        if not first:
+            return {}
         home, self._crew.index = self._crew.index, _twin(self._crew.index)
         self._first.retire()
-        (second,) = self._ask_finalists(program, [entrant], derive_seed(seed, "second look"))
+        entrants = {i: ready[i] for i in first}
+        second = self._together_or_alone(program, entrants, derive_seed(seed, "second look"))
         if self._crew.index != home:
             self._first.retire()
             self._crew.index = home
-        if not isinstance(second, Accepted) or second.proof.timing is None or verdict.proof.timing is None:
-            return second
-        if not agree(verdict.proof.timing.speedup, second.proof.timing.speedup):
-            first, again = verdict.proof.timing.speedup, second.proof.timing.speedup
-            return Rejected("time", f"measured {first:.2f}x, and {again:.2f}x when measured again")
-        slower = min((verdict, second), key=lambda v: v.proof.speedup or 0.0)
-        return replace(slower, proof=replace(slower.proof, seed=verdict.proof.seed))
+        return {i: _confirmed(v, second[i]) for i, v in first.items()}
+
+
+def _confirmed(first: Accepted, second: Verdict) -> Verdict:
+    """The slower of both where they agree."""
+    if not isinstance(second, Accepted) or second.proof.timing is None or first.proof.timing is None:
+        return second
+    before, again = first.proof.timing.speedup, second.proof.timing.speedup
+    if not agree(before, again):
+        return Rejected("time", f"measured {before:.2f}x, and {again:.2f}x when measured again")
+    slower = min((first, second), key=lambda v: v.proof.speedup or 0.0)
+    return replace(slower, proof=replace(slower.proof, seed=first.proof.seed))
 
 
 def _together(verdict: Verdict | None, *looks: Look) -> Verdict:

@@ -43,6 +43,7 @@ from cudal1_fx_passes.text import print_program
 log = logging.getLogger(__name__)
 
 MAX_ELEMENTS = 1 << 23  # of inputs and outputs: beyond it fibers take minutes
+ROOM_BYTES = 4 << 30  # of main memory, for an exam
 MAX_REGIONS = 256
 CPU = torch.device("cpu")
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
@@ -192,9 +193,8 @@ class HostBench:
         with self._lock:
             found = self._exams.get(key)
             if found is None:
-                found = prepare_exam(
-                    program, seed, CPU, self.limits.memory_bytes, self.limits.distributions or None
-                )
+                room = min(self.limits.memory_bytes, ROOM_BYTES)
+                found = prepare_exam(program, seed, CPU, room, self.limits.distributions or None)
                 self._exams[key] = found
                 while len(self._exams) > MAX_REGIONS:
                     self._exams.popitem(last=False)

@@ -15,7 +15,7 @@ MAX_WORKERS = 3  # times are taken one after the other
 class Limits:
     """What a trial may take. Times in seconds unless the name says otherwise."""
 
-    memory_bytes: int = 4 * GIB  # of the device; never more than half of what is free
+    memory_bytes: int = 24 * GIB  # of the device; never more than half of what is free
     verify_s: float = 1.0  # one launch on a GPU may take this long before it counts as hanging
     host_s: float = 10.0  # one run on the host target, of CPU time
     request_s: float = 60.0  # one candidate in the worker, exam included

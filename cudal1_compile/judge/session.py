@@ -166,6 +166,13 @@ class DeviceSession:
         (verdict,) = self._guarded(1, lambda: [self._baselines(program, seed)])
         return verdict
 
+    def clear(self) -> None:
+        """Gives the device's memory back; what is made once for a region is made again when it is needed."""
+        self._regions.clear()
+        self._moat = self._intact_last = None
+        self._seals.clear()
+        torch.cuda.empty_cache()
+
     @contextlib.contextmanager
     def _counted(self, step: str) -> Iterator[None]:
         turns = self.clock.turns
@@ -185,10 +192,7 @@ class DeviceSession:
             except RuntimeError as error:
                 if not wants_memory(error):
                     raise
-                self._regions.clear()
-                self._moat = None
-                self._seals.clear()
-                torch.cuda.empty_cache()
+                self.clear()
                 self.short_of_room = True
                 return [Deferred("the device has no room for a trial of this region")] * count
 

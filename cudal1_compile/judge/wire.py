@@ -41,6 +41,10 @@ def room_request() -> Message:
     return {"op": "room"}
 
 
+def clear_request() -> Message:
+    return {"op": "clear"}
+
+
 def judge_request(
     program: Program, candidate: Candidate, binary: Binary, seed: int, timed: bool, exam: str = ""
 ) -> Message:

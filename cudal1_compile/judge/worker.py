@@ -96,6 +96,9 @@ class _Server:
             raise ValueError("a request before start")
         if request["op"] == "room":
             return {"free_bytes": self._session.clock.free_bytes()}
+        if request["op"] == "clear":
+            self._session.clear()
+            return {}
         program, seed = wire.read_program(request), request["seed"]
         entrants = [
             self._session_module.Entrant(*wire.read_entrant(e, program)) for e in request.get("entrants", ())

@@ -88,6 +88,9 @@ class Lane(Script):
     def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
         if message["op"] == "room":
             return {"free_bytes": self.free_bytes}
+        if message["op"] == "clear":
+            self.asked.append("clear")
+            return {}
         if message["op"] == "judge":
             answers = self.table[message["program"]]
             self.answers = [answers.pop(0) if len(answers) > 1 else answers[0]]

@@ -212,6 +212,21 @@ def test_above_three_a_second_process_must_agree(
     bench.close()
 
 
+def test_all_that_is_hard_to_believe_is_looked_at_in_one_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = [
+        Script([reply(measured(4.0), measured(1.5), measured(5.0))]),
+        Script([reply(measured(4.1), measured(2.0))]),
+        Script([]),
+    ]
+    bench = make_bench(monkeypatch, scripts)
+    program = region("silu")
+    found = bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)] * 3, 1)
+    assert found[:2] == [measured(4.0), measured(1.5)]
+    assert isinstance(found[2], Rejected) and "measured again" in found[2].reason
+    assert scripts[1].asked == ["start", "finalists"]
+    bench.close()
+
+
 def test_up_to_three_one_look_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = [Script([reply(measured(3.0))]), Script([])]
     bench = make_bench(monkeypatch, scripts)

@@ -35,8 +35,7 @@ def test_several_workers_answer_in_the_order_of_the_tasks(monkeypatch: pytest.Mo
 
 
 def test_a_short_device_gets_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    two = 2 * (Limits(workers=2).worker_bytes + device_bench.CONTEXT_BYTES)
-    bench, verdicts = _beside_and_alone(monkeypatch, reply(RIGHT), free_bytes=two - (3 << 30))
+    bench, verdicts = _beside_and_alone(monkeypatch, reply(RIGHT), free_bytes=2 * device_bench.LANE_BYTES - 1)
     assert verdicts == [WRONG, RIGHT, RIGHT]
     assert bench.workers == 1
     bench.close()
@@ -48,7 +47,31 @@ def test_what_others_may_have_caused_is_judged_again_alone(restarts: int, monkey
     bench, verdicts = _beside_and_alone(monkeypatch, WorkerLate("in time") if restarts else full)
     assert verdicts == [WRONG, RIGHT, RIGHT]
     assert bench.counts["worker restarts"] == restarts
-    assert not any(lane.up for lane in bench._others)
+    bench.close()
+
+
+def test_a_worker_beside_gives_its_memory_back_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
+    (other,) = bench._others
+    worker = cast(Lane, bench._others[other].submit(other.start).result())
+    assert bench._clear_others()
+    assert worker.asked[-1] == "clear" and worker.alive and other.up
+    monkeypatch.setattr(worker, "ask", Script([WorkerLost("died")]).ask)
+    assert bench._clear_others()
+    assert not other.up and not bench._clear_others()
+    bench.close()
+
+
+def test_a_region_that_has_no_room_alone_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = reply(Deferred("no room")) | {"short_of_room": True}
+    table = {print_program(SILU): [reply(WRONG)], print_program(SOFTMAX): [full]}
+    scripts = cast(list[Script], [Lane(table) for _ in range(3)])
+    bench = make_bench(monkeypatch, scripts, Limits(build_threads=2, workers=2))
+    for lane in bench._others:
+        bench._others[lane].submit(lane.start).result()
+    silu, softmax, _ = tasks()
+    assert bench.try_many([silu, *[softmax] * 4], 1) == [WRONG, *[Deferred("no room")] * 4]
+    assert sum(s.asked.count("judge") for s in scripts) == 1 + 4 + 1
     bench.close()
 
 
@@ -60,7 +83,7 @@ def test_finalists_get_the_room_that_idle_workers_hold(monkeypatch: pytest.Monke
     first = cast(Lane, bench._first.start())
     first.answers = [full, reply(good)]
     assert bench.try_finalists(SILU, [tasks()[0][1]], 1) == [good]
-    assert first.alive and bench.workers == 1
+    assert first.alive and bench.workers == 2
     bench.close()
 
 
