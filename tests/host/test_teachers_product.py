@@ -165,6 +165,18 @@ COPIED = {
         "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
         "out0 f32[d0,d4,d5,d6] = t0",
     ),
+    "transposed, a window as long as its step, bias": (
+        "d0=2 d1=36 d2=6 d3=6 d4=10 d5=12 d6=18 k0=2 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,k0,k1]\nin2 f32[d4]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0)/2, d3=(d6-k1)/3], in1) over d1,k0,k1\n"
+        "t1 f32[d0,d4,d5,d6] = add(t0, in2)\nout0 f32[d0,d4,d5,d6] = t1",
+    ),
+    "transposed in three dimensions, half, its window as long as its step": (
+        "d0=2 d1=128 d2=3 d3=4 d4=2 d5=5 d6=6 d7=8 d8=4 k0=2 k1=2 k2=2",
+        "in0 f16[d0,d1,d2,d3,d4]\nin1 f16[d1,d5,k0,k1,k2]\nin2 f16[d0,d5,d6,d7,d8]",
+        "t0 f16[d0,d5,d6,d7,d8] = dot(in0[d2=(d6-k0)/2, d3=(d7-k1)/2, d4=(d8-k2)/2], in1) over d1,k0,k1,k2\n"
+        "t1 f16[d0,d5,d6,d7,d8] = mul(t0, in2)\nout0 f16[d0,d5,d6,d7,d8] = t1",
+    ),
     "matrices, both along k, long sums": (
         "d0=70 d1=4160 d2=36",
         "in0 f32[d0,d1]\nin1 f32[d2,d1]\nin2 f32[d2]",
@@ -202,7 +214,7 @@ def copying_variants(program: Program) -> list[Variant]:
 
 def test_operands_of_every_layout_meet_warp_groups() -> None:
     found = {n for n in COPIED if any(WIDE in v.name for v in copying_variants(program_of(n)))}
-    assert len(found) == 9
+    assert len(found) == 10
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -7,6 +7,7 @@ import math
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.teachers.product_layouts import blocks_of, estimate
 from cudal1_trainer.teachers.product_sides import Sides
+from cudal1_trainer.teachers.product_spread import stage_for
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Stage, cut_stages
 
@@ -23,7 +24,7 @@ def describe_product(program: Program, schedule: Schedule) -> list[float]:
     if plan is not None and len(plan.stages) == len(schedule.stages):
         for stage, s in zip(plan.stages, schedule.stages, strict=True):
             if stage.kind == "product":
-                return _of_stage(stage, s)
+                return _of_stage(stage_for(stage, s), s)
     return [0.0] * COUNT
 
 

@@ -49,7 +49,10 @@ class Elements:
         for b in buffers:
             needed |= set(self._space_of(b).needed_axes([b]))
             needed |= {self.axis} if self.axis is not None and self._is_shifted(b) else set()
-        lines = [self.space.index_line(a.name) for a in self.program.axes if a.name in needed]
+        derived = self.space.derived
+        needed |= {part for a in needed & derived.keys() for part in (derived[a][0], derived[a][2])}
+        axes = sorted((a.name for a in self.program.axes if a.name in needed), key=derived.__contains__)
+        lines = [self.space.index_line(a) for a in axes]
         return [line for line in lines if line is not None]
 
     def _is_shifted(self, buffer: Buffer) -> bool:

@@ -17,6 +17,7 @@ from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_patch import PatchWriter
 from cudal1_trainer.teachers.product_pipe import PipeWriter
 from cudal1_trainer.teachers.product_sides import PATCH, PIPE, WIDE
+from cudal1_trainer.teachers.product_spread import stage_for
 from cudal1_trainer.teachers.product_wide import WideWriter
 from cudal1_trainer.teachers.ragged import RaggedWriter
 from cudal1_trainer.teachers.scans import ScanWriter
@@ -36,7 +37,8 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
     """Returns the code block of the reply."""
     kernels: list[Kernel] = []
     taken = len(plan.scratch)
-    for stage, schedule in zip(plan.stages, schedules, strict=True):
+    for planned, schedule in zip(plan.stages, schedules, strict=True):
+        stage = stage_for(planned, schedule)
         name = f"f{len(kernels)}"
         if stage.kind == "window":
             kernels.append(WindowWriter(stage, schedule, name).write())

@@ -4,8 +4,9 @@ what follows it element by element.
     tile     product_tile of the device header: m runs over the axes of what is read alone, n over those of the
              weight alone, k over the summed ones; axes of both are the grid's third dimension
     phased   the same for transposed convolutions: outputs a stride apart meet the same part of the window and make
-             one product, so that no term is an empty one; the phases are the grid's third dimension too
-    taps     either, with the window walked outside and channels inside: bounds and places once a tap
+             one product, so that no term is an empty one; phases of a place are neighbours in the grid
+    spread   the same where the window fills its step: a plain product with the window among the weight's columns
+    taps     any, with the window walked outside and channels inside: bounds and places once a tap
     split    a tile's sum cut into parts over more blocks, which a second kernel adds up
     direct   one thread an output, loops over the summed axes: few terms, or few weights a value (depthwise)
 
@@ -22,7 +23,17 @@ from cudal1_fx_passes.program import Index, Op, Ref
 from cudal1_trainer.teachers.element import Elements, in_order
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import memory_order
-from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, before, behind, phases_of
+from cudal1_trainer.teachers.product_sides import (
+    PHASED,
+    TAPS,
+    THREADS,
+    Sides,
+    arithmetic_of,
+    before,
+    behind,
+    phases_of,
+)
+from cudal1_trainer.teachers.product_spread import derived_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, size_of
@@ -39,6 +50,7 @@ class ProductWriter:
         self.lines = Lines()
         self.phases = phases_of(self.sides.a) if PHASED in schedule.mapping else []
         self.walks = schedule.mapping.endswith(TAPS)
+        self.derived = derived_of(stage)
         self.steps = {a: p for p in self.phases for a in (p.out, p.window)}
         self.threads = schedule.block if schedule.mapping == "direct" else THREADS
         self.shared_bytes: int | str = 0  # of a block: what its launch asks for
@@ -68,7 +80,7 @@ class ProductWriter:
             self.lines.add(
                 f"for (int z = 0; z < {splits}; z++) {dot.name} += ld({parts.name} + z * ({total}) + i);"
             )
-            self._after(Space(self.program, (Var("i", order),)))
+            self._after(Space(self.program, (Var("i", order),), derived=self.derived))
         return [made, self._kernel(f"cdiv({total}, {THREADS})", str(THREADS), reads, stage.writes)]
 
     def _kernel(self, grid: str, block: str, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Kernel:
@@ -84,9 +96,11 @@ class ProductWriter:
         """Writes the body; returns the grid."""
         assert self.schedule.tile is not None
         sides, (bm, bn, bk), lines = self.sides, self.schedule.tile, self.lines
-        lines.add(f"const int m0 = blockIdx.x * {bm}, n0 = blockIdx.y * {bn};")
-        within = "".join(f" / {n}" for n in (*(p.step for p in self.phases), self.schedule.splits) if n > 1)
+        steps = " * ".join(str(p.step) for p in self.phases)
+        place = f"blockIdx.x / {_factor(steps)}" if steps else "blockIdx.x"
+        lines.add(f"const int m0 = {place} * {bm}, n0 = blockIdx.y * {bn};")
         if sides.batch:
+            within = f" / {self.schedule.splits}" if self.schedule.splits > 1 else ""
             lines.add(f"const int g = blockIdx.z{within};")
         self._choose_phases()
         depth = self._depth()
@@ -100,9 +114,10 @@ class ProductWriter:
         self._operand(sides.b, "n", "j", sides.n)
         self._epilogue(writes)
         lines.depth -= 1
-        others = [*sides.batch, *(str(n) for n in (*(p.step for p in self.phases), self.schedule.splits) if n > 1)]
+        others = [*sides.batch, *([str(self.schedule.splits)] if self.schedule.splits > 1 else [])]
         third = f", {' * '.join(others)}" if others else ""
-        return f"dim3(cdiv({self._size(sides.m)}, {bm}), cdiv({size_of(sides.n)}, {bn}){third})"
+        tall = " * ".join([f"cdiv({self._size(sides.m)}, {bm})", *([steps] if steps else [])])
+        return f"dim3({tall}, cdiv({size_of(sides.n)}, {bn}){third})"
 
     def _depth(self) -> str:
         return self._size(self.sides.over)
@@ -111,16 +126,19 @@ class ProductWriter:
         """Opens the call of the device function."""
         assert self.schedule.tile is not None
         along = [8 if self._lies_along(x) else 1 for x in (self.sides.a, self.sides.b)]
-        arithmetic = self.schedule.mapping.removesuffix(TAPS).removesuffix(PHASED)
+        arithmetic = arithmetic_of(self.schedule)
         what = f"<{arithmetic}, {', '.join(map(str, (*self.schedule.tile, *along)))}>"
         if self.walks:
             return f"product_taps{what}({self._size(self.sides.taps)}, {size_of(self.sides.channels)},"
         return f"product_tile{what}({depth},"
 
     def _choose_phases(self) -> None:
-        """Where in its step this block's outputs lie, and the first element of the window that they meet."""
-        text = "blockIdx.z"
-        for p in self.phases:
+        """Where in its step this block's outputs lie, and the first element of the window that they meet.
+
+        Neighbours in memory are neighbours in the grid: what each stores in part is still in the cache.
+        """
+        text = "blockIdx.x"
+        for p in reversed(self.phases):
             r, u = p.names
             first = f"({r} + {p.offset}) % {p.step}" if p.offset else r
             self.lines.add(f"const int {r} = {text} % {p.step}, {u} = {first};")
@@ -162,7 +180,7 @@ class ProductWriter:
         renamed = {a: axis_index(a) for a, _ in moved.access} if moved is not None else {}
         whole = [v for v in rows if not set(v.axes) & set(self.steps)]
         batch = Var("g", self.sides.batch)
-        return Space(self.program, tuple(v for v in (*whole, batch) if v.axes), renamed)
+        return Space(self.program, tuple(v for v in (*whole, batch) if v.axes), renamed, derived=self.derived)
 
     def _operand(self, x: Ref, parameter: str, variable: str, axes: tuple[str, ...]) -> None:
         """[&](int m) { const int i = m0 + m; ... return [=](int k) { ... return a0; }; },"""

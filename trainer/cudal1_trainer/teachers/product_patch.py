@@ -25,7 +25,7 @@ from cudal1_trainer.teachers.product_copies import (
 )
 from cudal1_trainer.teachers.product_layouts import LAYOUTS, Layout, estimate, layouts_for, warp_of
 from cudal1_trainer.teachers.product_pipe import PipeWriter, tile_bytes
-from cudal1_trainer.teachers.product_sides import PATCH, PHASED, Sides, before, phases_of
+from cudal1_trainer.teachers.product_sides import PATCH, PHASED, Sides, arithmetic_of, before, phases_of
 from cudal1_trainer.teachers.product_walk import Moved, Walk, patch_length, walk_of, windows_size
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import product
@@ -61,7 +61,7 @@ def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, b: Copied) -> Pla
     """The most window axes that a patch has room for; None where not even one has."""
     assert schedule.tile is not None
     bm, bn, bk = schedule.tile
-    arithmetic = schedule.mapping.removesuffix(PATCH).removesuffix(PHASED)
+    arithmetic = arithmetic_of(schedule)
     size = ITEM_BYTES[ITEMS.get(arithmetic, arithmetic)]
     most = MAX_SHARED // (1 if schedule.block > 128 else 2)
     dims = tuple((a.name, a.size) for a in stage.program.axes)
@@ -136,7 +136,7 @@ class PatchWriter(PipeWriter):
         walk, plan = self._prepare()
         assert tile is not None
         bm, bn, bk = tile
-        arithmetic = self.schedule.mapping.removesuffix(PATCH).removesuffix(PHASED)
+        arithmetic = arithmetic_of(self.schedule)
         wm, wn = warp_of(self.schedule, PATCH_LAYOUTS)
         b = copied(self.stage, sides, sides.b, sides.n)
         assert b is not None

@@ -24,7 +24,7 @@ from cudal1_trainer.teachers.product_copies import (
     wants_packing,
 )
 from cudal1_trainer.teachers.product_layouts import LAYOUTS, blocks_of, estimate, layouts_for, warp_of
-from cudal1_trainer.teachers.product_sides import PHASED, PIPE, Sides, phases_of
+from cudal1_trainer.teachers.product_sides import PHASED, PIPE, Sides, arithmetic_of, phases_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import Space, Var, grouped, size_of
@@ -129,7 +129,7 @@ class PipeWriter(ProductWriter):
         sides, tile = self.sides, self.schedule.tile
         assert tile is not None
         bm, bn, bk = tile
-        arithmetic = self.schedule.mapping.removesuffix(PIPE).removesuffix(PHASED)
+        arithmetic = arithmetic_of(self.schedule)
         wm, wn = warp_of(self.schedule, LAYOUTS)
         copies = [copied(self.stage, sides, x, r) for x, r in ((sides.a, sides.m), (sides.b, sides.n))]
         arithmetic += "_ready" if self._rounds() else ""

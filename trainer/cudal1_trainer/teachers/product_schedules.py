@@ -8,6 +8,7 @@ from cudal1_trainer.teachers.product_layouts import RESIDENT
 from cudal1_trainer.teachers.product_patch import patch_schedules
 from cudal1_trainer.teachers.product_pipe import pipe_schedules
 from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, phases_of, slides_of
+from cudal1_trainer.teachers.product_spread import spread_of, spread_schedule
 from cudal1_trainer.teachers.product_times import Times
 from cudal1_trainer.teachers.product_wide import wide_schedules
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -24,6 +25,13 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     """The likely best first."""
     if any(b.index_values for b in stage.loads):
         return []
+    found = _schedules(stage)
+    if (spread := spread_of(stage)) is not None:
+        found = [s for s in found if not s.tile] + [spread_schedule(s) for s in _schedules(spread) if s.tile]
+    return _varied(sorted(found, key=Times(stage).us))
+
+
+def _schedules(stage: Stage) -> list[StageSchedule]:
     sides = Sides(stage)
     program = stage.program
     tall, columns, depth = (program.size(axes) for axes in (sides.m, sides.n, sides.over))
@@ -52,7 +60,7 @@ def schedules(stage: Stage) -> list[StageSchedule]:
         if slides_of(stage, sides) is not None:
             found += [StageSchedule("strip", rows, block) for rows in (8, 4) for block in (256, 128)]
         found += [StageSchedule("direct", 1, block) for block in (256, 128)]
-    return _varied(sorted(found, key=Times(stage).us))
+    return found
 
 
 def _varied(found: list[StageSchedule]) -> list[StageSchedule]:

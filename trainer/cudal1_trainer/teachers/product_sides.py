@@ -9,18 +9,14 @@ from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Ref, operand_axes
 from cudal1_trainer.teachers.element import in_order
 from cudal1_trainer.teachers.pointwise import memory_order
+from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Buffer, Stage, closure, read_names
 
 THREADS = 256
 MAX_WEIGHTS = 64  # in registers
 LONG_SUM = 4096  # terms from which on what tensor cores cut off a sum matters
-PHASED, TAPS, PIPE, PATCH, WIDE = (
-    "_phased",
-    "_taps",
-    "_pipe",
-    "_patch",
-    "_wide",
-)  # behind the arithmetic, in this order
+# behind the arithmetic, in this order; at most one of the first two
+PHASED, SPREAD, TAPS, PIPE, PATCH, WIDE = FORMS = ("_phased", "_spread", "_taps", "_pipe", "_patch", "_wide")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +32,14 @@ class Phase:
     def names(self) -> tuple[str, str]:
         """Of this block's phase of the output and of the window."""
         return f"r{self.out[1:]}", f"u{self.window[1:]}"
+
+
+def arithmetic_of(schedule: StageSchedule) -> str:
+    """The mapping of a tile's schedule without its forms."""
+    name = schedule.mapping
+    for form in FORMS:
+        name = name.replace(form, "")
+    return name
 
 
 def phases_of(x: Ref) -> list[Phase]:

@@ -6,21 +6,26 @@ faster ones of each. Only the order of schedules depends on it, not what their k
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES
 from cudal1_trainer.teachers.product_copies import ordered, wants_packing
 from cudal1_trainer.teachers.product_layouts import RESIDENT, estimate
 from cudal1_trainer.teachers.product_pack import pack_stage
-from cudal1_trainer.teachers.product_sides import PATCH, PHASED, PIPE, TAPS, WIDE, Sides, phases_of
-from cudal1_trainer.teachers.product_wide import (
+from cudal1_trainer.teachers.product_sides import (
+    PATCH,
+    PHASED,
+    PIPE,
+    SPREAD,
+    TAPS,
+    WIDE,
+    Sides,
     arithmetic_of,
-    item_bytes,
-    shares,
-    stage_bytes,
-    steps_of,
-    waiting_for,
+    phases_of,
 )
+from cudal1_trainer.teachers.product_spread import spread_of
+from cudal1_trainer.teachers.product_wide import item_bytes, shares, stage_bytes, steps_of, waiting_for
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
 
@@ -45,8 +50,12 @@ class Times:
         self.least = CALL_US + moved / MEMORY
         self.packs = KERNEL_US * wants_packing(stage, self.ordered)
         self.packed: dict[str, int] = {}
+        spread = spread_of(stage)
+        self.spread = Times(spread) if spread is not None else self
 
     def us(self, schedule: StageSchedule) -> float:
+        if SPREAD in schedule.mapping:
+            return self.spread.us(replace(schedule, mapping=schedule.mapping.replace(SPREAD, "")))
         if schedule.mapping.endswith(WIDE):
             return self._wide(schedule)
         size, sides = self.stage.program.size, self.sides

@@ -15,7 +15,7 @@ from cudal1_trainer.teachers.product_copies import ITEMS, ordered
 from cudal1_trainer.teachers.product_layouts import RESIDENT, blocks_of
 from cudal1_trainer.teachers.product_pack import Packer, pack_stage
 from cudal1_trainer.teachers.product_pipe import PipeWriter
-from cudal1_trainer.teachers.product_sides import LONG_SUM, PHASED, WIDE, Sides, phases_of
+from cudal1_trainer.teachers.product_sides import LONG_SUM, PHASED, WIDE, Sides, arithmetic_of, phases_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel
 from cudal1_trainer.teachers.stage import Stage
@@ -31,7 +31,7 @@ TILES = (
     *((64, 32), (64, 64), (64, 128), (64, 256)),
 )
 SPLITS = (1, 2, 4, 8, 16)
-DEEP = 512  # channels
+DEEP = 512  # channels, or columns
 
 
 def wide_schedules(stage: Stage) -> list[StageSchedule]:
@@ -48,7 +48,8 @@ def wide_schedules(stage: Stage) -> list[StageSchedule]:
 
 def _pays(stage: Stage, sides: Sides) -> bool:
     """Whether an operand is read often enough, or summed over enough, to be packed first."""
-    return stage.program.size(sides.taps) > 1 or stage.program.size(sides.channels) >= DEEP
+    size = stage.program.size
+    return size(sides.taps) > 1 or max(size(sides.channels), size(sides.n)) >= DEEP
 
 
 def _tiles(stage: Stage, sides: Sides, arithmetic: str) -> Iterator[StageSchedule]:
@@ -80,10 +81,6 @@ def steps_of(stage: Stage, sides: Sides, bk: int, splits: int = 1) -> int:
 
 def taps_at_once(depth: int, bk: int) -> int:
     return max(bk // depth, 1)
-
-
-def arithmetic_of(schedule: StageSchedule) -> str:
-    return schedule.mapping.removesuffix(WIDE).removesuffix(PHASED)
 
 
 def item_bytes(arithmetic: str) -> int:

@@ -8,10 +8,12 @@ its own index, which is taken out of the variable once: `const int i2 = c % d2;`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cudal1_fx_passes.program import Index, Program
 from cudal1_trainer.teachers.stage import Buffer
+
+Derived = tuple[str, int, str]  # an axis as (another one, times how much, plus a third)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Space:
     variables: tuple[Var, ...]
     renamed: Mapping[str, str] = field(default_factory=dict)
     registers: Mapping[str, str] = field(default_factory=dict)  # of values that other accesses use as an index
+    derived: Mapping[str, Derived] = field(default_factory=dict)  # axes that no variable runs over
 
     def offset(self, buffer: Buffer) -> str:
         """The offset of the current element in elements: `(i0 * d1 + g) * d2 + i2`, or "" for the first."""
@@ -60,7 +63,7 @@ class Space:
         if not buffer.access:
             return self
         renamed = {**self.renamed, **{a: self.place(a, i) for a, i in buffer.access}}
-        return Space(self.program, self.variables, renamed, self.registers)
+        return replace(self, renamed=renamed)
 
     def place(self, axis: str, index: Index) -> str:
         """An index as an expression that stays within the axis."""
@@ -109,6 +112,9 @@ class Space:
         """Declares the index of an axis; None where a variable or a rename is it."""
         if axis in self.renamed:
             return None
+        if axis in self.derived:
+            whole, step, part = self.derived[axis]
+            return f"const int {axis_index(axis)} = {self.index(whole)} * {step} + {self.index(part)};"
         for v in self.variables:
             if axis in v.axes and len(v.axes) > 1:
                 at = v.axes.index(axis)
