@@ -402,6 +402,23 @@ def _scans() -> Iterator[Case]:
         lambda x: (x.view(-1, 128).cumsum(1) + 1000 * x.view(-1, 128).sum(1, keepdim=True)).int().reshape(-1),
         block=128,
     )
+    for scope, width in (("thread", 1), ("warp", 32), ("block", 96)):
+        row = 8 * width
+        yield Case(
+            f"{scope}_scan_of_vectors",
+            ("i32", "i32"),
+            f"const int lane = threadIdx.x % {width}, at = i / 8 / {width} * {row};\nint q[2][4], carry = 5;\n"
+            f"for (int k = 0; k < 8; k++) q[k / 4][k % 4] = in0[at + (k / 4 * {width} + lane) * 4 + k % 4];\n"
+            f"{scope}_scan_sum(q, carry);\n"
+            f"for (int k = 0; k < 8; k++)\n"
+            f"  out0[at + (k / 4 * {width} + lane) * 4 + k % 4] = q[k / 4][k % 4] + carry;",
+            _rows("i32", 768),
+            lambda x, w=row: (
+                (x.view(-1, w).cumsum(1) + 5 + (5 + x.view(-1, w).sum(1, keepdim=True))).int().reshape(-1)
+            ),
+            block=96,
+            per_thread=8,
+        )
     yield Case(
         "scan_prod_and_total",
         ("f64", "f64"),

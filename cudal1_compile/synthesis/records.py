@@ -19,7 +19,7 @@ from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
 from cudal1_compile.judge.versions import outdated, versions
 from cudal1_compile.runtime.build import Binary, Resources
-from cudal1_compile.runtime.source import header_text
+from cudal1_compile.runtime.source import PARTS, header_text
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.budget import Budget
 
@@ -28,7 +28,7 @@ NO_WIN: EntryStatus = "no_win"
 KERNELS = "kernels"  # in an entry's versions: what each kernel of its image takes
 
 
-DEVICE_HEADERS = ("cudal1.cuh", "product.cuh", "product_pipe.cuh", "product_patch.cuh", "product_wide.cuh")
+DEVICE_HEADERS = ("cudal1.cuh", *PARTS)
 HEADERS = {"cuda": DEVICE_HEADERS, "host": ("host.h", *DEVICE_HEADERS)}
 
 

@@ -123,8 +123,8 @@ def check_order(words: list[str], body: str) -> None:
     """Every value and every store of the kernel, where the code has it, in as many loops."""
     assert words.count("{") == words.count("}") == len(re.findall(r"\{$", body, flags=re.M))
     value, at = r"t\d+(?:x\d+)?", r"(?:\[\w\])*"
-    statements = rf"\b({value}){at} \+?=[^=]|vload<\d+>\(.*, ({value}){at}\);|\bv?st(?:ore<\d+>)?\((\w+)"
-    statements += rf"|float ({value})\) \{{$|nullptr : (s\d+)"  # a sum of products, and what it is of
+    statements = rf"\b({value}){at} [+*]?=[^=]|vload<\d+>\(.*, ({value}){at}\);|\bv?st(?:ore<\d+>)?\((\w+)"
+    statements += rf"|_scan_\w+\(({value}),|float ({value})\) \{{$|nullptr : (s\d+)"  # sums of products, of what
     found = [w for w in words if re.fullmatch(r"t\d+(?:x\d+)?|out\d+|s\d+", w)]
     assert found == ["".join(names) for names in re.findall(statements, body, flags=re.M)], f"{body}\n{words}"
 

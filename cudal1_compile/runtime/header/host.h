@@ -307,6 +307,7 @@ CUDAL1_MINMAX_MIXED(float, int, float)
 CUDAL1_MINMAX_MIXED(int, float, float)
 
 #include "cudal1.cuh"
+#include "scan.cuh"
 #include "product.cuh"
 #include "product_pipe.cuh"
 #include "product_patch.cuh"

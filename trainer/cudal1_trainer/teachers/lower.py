@@ -55,7 +55,8 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             product = StripWriter if schedule.mapping == "strip" else ProductWriter
             kernels.append(product(stage, schedule, name).write())
         elif stage.kind == "scan":
-            kernels.append(ScanWriter(stage, schedule, name).write())
+            kernels.append(ScanWriter(stage, schedule, name, taken).write())
+            taken += len(kernels[-1].scratch)
         elif schedule.mapping == "transpose":
             kernels.append(TransposedWriter(stage, schedule, name).write())
         elif stage.kind == "pointwise":

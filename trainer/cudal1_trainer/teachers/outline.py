@@ -25,6 +25,7 @@ _NAME = r"(?<![<\w])(?:carry|(?:z?[at]|b?[pq]|in|out|[eimrsuvwx])\d+(?:x\d+)?(?:
 _NAMES = re.compile(_NAME)
 _SET = re.compile(rf"({_NAME})(?:\[[^\]]*\])*\s*[-+*]?=(?!=)")
 _VLOAD = re.compile(rf"\bvload<\d+>\(.*, ({_NAME})(?:\[k\])?\);")
+_SCAN = re.compile(rf"_scan_(?:sum|prod)\(({_NAME}), carry\)")
 _STORE = re.compile(rf"\b(st|vstore<\d+>)\(((?:out|s)\d+)\b(.*), ({_NAME})(?:\[\w\])*\);")
 _RETURN = re.compile(r"\breturn (?:[atr]\d+|.* \? (nullptr|-1) : (\w+).*);$")
 _SUM = re.compile(r"\bfloat (t\d+)\) \{$")
@@ -62,7 +63,7 @@ class _Body:
             return [total[1]]
         loaded = _VLOAD.findall(line)
         self.wide |= set(loaded)
-        made = loaded or list(dict.fromkeys(_SET.findall(line)))
+        made = loaded or _SCAN.findall(line) or list(dict.fromkeys(_SET.findall(line)))
         for name in made:
             self.reads.setdefault(name, []).extend(n for n in _NAMES.findall(line) if n not in made)
         return made

@@ -1,225 +1,235 @@
-"""Writes scan stages (cumsum, cumprod): a warp or a block walks each row and carries the running value.
+"""Writes scan stages (cumsum, cumprod): values of a row in registers, one call that scans them, what follows.
 
-Per step a thread holds `vector` neighbours: it scans them, the threads' totals are scanned, and the total of all
-before this thread is added. What precedes and follows the scan is computed in the same visit.
+    loads and values before the scan -> block_scan_sum(t3, carry) -> values after it and stores
+
+What is needed on both sides of the call stands in arrays of C chunks, all else within a loop. Mappings, by who
+holds a row:
+    thread, warp, block    as in grouped.py
+    tile                   32 rows side by side in threadIdx.x, parts of C elements each in threadIdx.y: columns
+    joined, joined_tile    several blocks, which wait for each other's sums
+Where registers hold no whole row, a loop takes it step by step and `carry` goes on from one to the next.
 """
 
 from __future__ import annotations
 
-from cudal1_trainer.teachers.element import (
-    Elements,
-    in_order,
-    late_loads,
-    operand_keys,
-    write_each,
-    write_visit,
-)
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+
+from cudal1_fx_passes.program import Op
+from cudal1_trainer.teachers.element import Elements, in_order, late_loads, operand_keys, write_visit
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
-from cudal1_trainer.teachers.grouped import write_guarded
+from cudal1_trainer.teachers.grouped import TILE, write_guarded
 from cudal1_trainer.teachers.reduction import reduced_value
+from cudal1_trainer.teachers.scan_schedules import STEP, crossing_values, needing
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
-from cudal1_trainer.teachers.space import Space, Var, size_of, vector_fits
-from cudal1_trainer.teachers.stage import Stage, is_barrier, read_names
+from cudal1_trainer.teachers.space import Space, Var, grouped, size_of
+from cudal1_trainer.teachers.split_parts import SCRATCH_TYPE
+from cudal1_trainer.teachers.stage import Buffer, Stage, is_barrier
 
 
-def is_supported(stage: Stage) -> bool:
-    """One scan, no reduction beside it, and every value of a row's own axes or of the whole."""
-    return sum(is_barrier(o) for o in stage.ops) == 1
+class Crossing(Elements):
+    """Values that are needed before and after the scan in arrays, others as they come."""
 
+    keep: frozenset[str] = frozenset()
 
-def schedules(stage: Stage) -> list[StageSchedule]:
-    if not is_supported(stage):
-        return []
-    axis = stage.reduced[0]
-    count, rows = stage.program.axis[axis].size, stage.program.size(stage.kept)
-    buffers = [b for b in stage.tensors if axis in b.span]
-    wide = () if late_loads(stage) else (4, 8, 2)
-    vectors = [v for v in wide if all(vector_fits(stage.program, b, axis, v) for b in buffers)] + [1]
-    found = []
-    for vector in vectors:
-        found += [StageSchedule("warp", vector, b) for b in (128, 256)]
-        found += [StageSchedule("block", vector, b) for b in (256, 128, 512, 1024) if b * vector <= 2 * count]
-        found += [StageSchedule("thread", 1, b) for b in (128, 64) if vector == 1]
-    inner = all(b.axes[-1] == axis for b in buffers if b.axes)
+    def load(self, buffer: Buffer) -> tuple[str | None, str | None]:
+        self.cached = buffer.key in self.keep
+        line = super().load(buffer)
+        self.cached = False
+        return line
 
-    def badness(s: StageSchedule) -> float:
-        lanes = {"thread": 1, "warp": 32, "block": s.block}[s.mapping]
-        idle = 1 / min(1.0, rows * lanes / (132 * 512))
-        steps = -(-count // (lanes * s.vector))
-        strided = 4.0 if s.mapping == "thread" and inner else 1.0
-        return strided * (idle + (0.3 * steps if s.mapping == "block" else 0.05 * steps))
+    def statements(self, op: Op) -> list[str]:
+        late = self.late_lines(operand_keys(op))
+        self.cached = op.name in self.keep
+        lines = [*late, *super().statements(op)]
+        self.cached = False
+        return lines
 
-    return sorted(dict.fromkeys(found), key=badness)
+    def declare_loads(self, buffers: Iterable[Buffer]) -> list[str]:
+        return super().declare_loads([b for b in buffers if (b.key in self.keep) == self.cached])
+
+    def declare_kept(self, buffers: Iterable[Buffer], ops: Iterable[Op]) -> list[str]:
+        self.cached = True
+        lines = [*self.declare_loads(buffers), *self.declare_cached([o for o in ops if o.name in self.keep])]
+        self.cached = False
+        return lines
 
 
 class ScanWriter:
-    """One scan stage under one schedule."""
+    """One scan stage under one schedule. first_scratch: the number of the first scratch that it may name."""
 
-    def __init__(self, stage: Stage, schedule: StageSchedule, name: str) -> None:
+    def __init__(self, stage: Stage, schedule: StageSchedule, name: str, first_scratch: int = 0) -> None:
         self.stage, self.schedule, self.name = stage, schedule, name
         self.axis = stage.reduced[0]
         self.scan = next(o for o in stage.ops if is_barrier(o))
+        self.kind = COMPUTE_TYPE[self.scan.dtype]
+        self.scope = {"joined": "block", "joined_tile": "tile"}.get(schedule.mapping, schedule.mapping)
         self.spelled: dict[str, str] = {}
         order = max((b.axes for b in stage.loads), key=len, default=())
         self.kept = tuple(a for a in order if a in stage.kept) + tuple(a for a in stage.kept if a not in order)
         variables = tuple(v for v in (Var("g", self.kept), Var("c", (self.axis,))) if v.axes)
-        vector = schedule.vector
         space = Space(stage.program, variables, registers=self.spelled)
-        along, late = self.axis if vector > 1 else None, late_loads(stage)
-        self.elements = Elements(stage.program, space, along, vector, spelled=self.spelled, late=late)
+        along, late = self.axis if schedule.vector > 1 else None, late_loads(stage)
+        self.elements = Crossing(stage.program, space, along, schedule.vector, False, self.spelled, late)
+        self.elements.keep = frozenset(crossing_values(stage))
         outer = Space(stage.program, variables[:-1], registers=self.spelled)
         self.group = Elements(stage.program, outer, None, spelled=self.spelled, late=late)
         kept = set(stage.kept)
-        self.pointwise = [o for o in stage.ops if o is not self.scan]
-        self.group_ops = [o for o in self.pointwise if set(o.axes) <= kept]
-        after = self._after()
-        elements = [o for o in self.pointwise if not set(o.axes) <= kept]
+        self.group_ops = [o for o in stage.ops if set(o.axes) <= kept]
+        after = needing(stage, self.scan)
+        elements = [o for o in stage.ops if o is not self.scan and not set(o.axes) <= kept]
         self.before_ops = [o for o in elements if o.name not in after]
         self.after_ops = [o for o in elements if o.name in after]
         self.loads = in_order(b for b in stage.loads if not set(b.span) <= kept)
         self.stores = [b for b in stage.writes if not set(b.span) <= kept]
+        joined = schedule.splits > 1
+        parts = ((SCRATCH_TYPE[self.kind], first_scratch), ("i32", first_scratch + 1)) if joined else ()
+        self.scratch = [Buffer(f"s{n}", f"s{n}", dtype, ()) for dtype, n in parts]
         self.lines = Lines()
 
     def write(self) -> Kernel:
-        s, lines, total = self.schedule, self.lines, size_of(self.kept)
-        kept = set(self.stage.kept)
-        with lines.block(signature(self.name, s.block, self.stage.reads, self.stage.writes)):
-            self._open(total)
-            group_loads = in_order(b for b in self.stage.loads if set(b.span) <= kept)
-            group_writes = [b for b in self.stage.writes if set(b.span) <= kept]
-            lines.add(*self.group.index_lines([*group_loads, *group_writes], self.group_ops))
-            lines.add(*[self.group.load(b)[0] or "" for b in group_loads if b.key not in self.group.late])
-            lines.add(*[line for o in self.group_ops for line in self.group.statements(o)])
-            kind = COMPUTE_TYPE[self.scan.dtype]
-            lines.add(f"{kind} carry = {self._identity()};")
-            self._walk(kind)
-            first = {"block": "threadIdx.x == 0", "warp": "lane == 0", "thread": ""}[s.mapping]
-            if group_writes:
-                write_guarded(lines, first, [self.group.store(b)[2] or "" for b in group_writes])
-        per_block = {"block": 1, "warp": s.block // 32, "thread": s.block}[s.mapping]
-        grid = total if per_block == 1 else f"cdiv({total}, {per_block})"
-        names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
-        return Kernel(self.name, "\n".join(lines.text), grid, str(s.block), names)
+        lines, stored = self.lines, [*self.stage.writes, *self.scratch]
+        with lines.block(signature(self.name, self.schedule.block, self.stage.reads, stored)):
+            self._open()
+            self._group_values()
+            lines.add(*self.elements.declare_kept(self.loads, self.stage.ops))
+            lines.add(f"{self.kind} carry = {self._identity()};")
+            if self._is_whole():
+                self._step()
+            else:
+                with lines.block(f"for (int b = 0; b < {self.axis}; b += {self._at_once()})"):
+                    self._step()
+            self._close()
+        names = tuple(b.name for b in (*self.stage.reads, *stored))
+        return Kernel(self.name, "\n".join(lines.text), *self._launch(), names, self._scratch_lines())
 
-    def _after(self) -> set[str]:
-        """Operations that need the scan's result."""
-        found = {self.scan.name}
-        for op in self.stage.ops:
-            if found & set(read_names(op)):
-                found.add(op.name)
-        return found
+    def _launch(self) -> tuple[str, str]:
+        """Grid and block."""
+        s, total = self.schedule, size_of(self.kept)
+        rows = {"block": 1, "warp": s.block // 32, "thread": s.block, "tile": TILE}[self.scope]
+        groups = grouped(total) if rows == 1 else f"cdiv({total}, {rows})"
+        block = f"dim3({TILE}, {s.block // TILE})" if self.scope == "tile" else str(s.block)
+        return product(groups, s.splits), block
+
+    def _scratch_lines(self) -> tuple[str, ...]:
+        if not self.scratch:
+            return ()
+        parts, count = self.scratch
+        total, n = size_of(self.kept), str(self.schedule.splits)
+        rows, per_row = (f"cdiv({total}, {TILE})", f"{n} * {TILE}") if self.scope == "tile" else (total, n)
+        return f"{parts.name} {parts.dtype}[{rows}, {per_row}]", f"{count.name} i32[{rows}] = 0"
 
     def _identity(self) -> str:
-        kind = COMPUTE_TYPE[self.scan.dtype]
         number = "0" if self.scan.fn == "cumsum" else "1"
-        return f"{number}.0f" if kind == "float" else number
+        return f"{number}.0f" if self.kind == "float" else number
 
-    def _open(self, total: str) -> None:
-        s, lines = self.schedule, self.lines
-        match s.mapping:
+    def _is_whole(self) -> bool:
+        """Whether registers hold the row (all of its blocks' registers)."""
+        return self.schedule.cached
+
+    def _lanes(self) -> int:
+        """Threads that share a row within a block."""
+        block = self.schedule.block
+        return {"block": block, "warp": 32, "thread": 1, "tile": block // TILE}[self.scope]
+
+    def _at_once(self) -> str:
+        return product("C", self._lanes(), self.schedule.vector)
+
+    def _open(self) -> None:
+        """Which row a thread works on, and how many of its vectors at once."""
+        s, lines, total = self.schedule, self.lines, size_of(self.kept)
+        block, part = "blockIdx.x", ""
+        if s.splits > 1:
+            block, part = f"blockIdx.x / {s.splits}", f", q = blockIdx.x % {s.splits}"
+        match self.scope:
             case "block":
-                lines.add("const int g = blockIdx.x;")
+                lines.add(f"const int g = {block}{part};")
             case "warp":
                 lines.add(f"const int g = blockIdx.x * {s.block // 32} + threadIdx.x / 32;")
                 lines.add(f"if (g >= {total}) return;", "const int lane = threadIdx.x % 32;")
-            case _:
+            case "thread":
                 lines.add(f"const int g = blockIdx.x * {s.block} + threadIdx.x;", f"if (g >= {total}) return;")
+            case _:
+                lines.add(f"const int h = {block} * {TILE} + threadIdx.x{part};")
+                lines.add(f"const int g = min(h, {total} - 1);")
+        held = f"cdiv({self.axis}, {product(s.splits, self._lanes(), s.vector)})"
+        lines.add(f"constexpr int C = {held if self._is_whole() else max(1, STEP // s.vector)};")
+        if s.splits > 1:
+            lines.add(f"const int b = q * {self._at_once()};")
 
-    def _walk(self, kind: str) -> None:
-        """The loop along the row."""
-        s, lines = self.schedule, self.lines
-        if s.mapping == "thread":
-            with lines.block(f"for (int c = 0; c < {self.axis}; c++)"):
-                self._visit_serial(kind)
-            return
-        lanes, lane = (s.block, "threadIdx.x") if s.mapping == "block" else (32, "lane")
-        step = f" * {s.vector}" if s.vector > 1 else ""
-        with lines.block(f"for (int b = 0; b < {self.axis}; b += {product(lanes, s.vector)})"):
-            lines.add(f"const bool live = b + {lane}{step} < {self.axis};")
-            lines.add(f"const int c = min(b + {lane}{step}, {self.axis} - {s.vector});")
-            self._visit(kind)
+    def _group_values(self) -> None:
+        """What is the same for the whole row."""
+        kept = set(self.stage.kept)
+        loads = in_order(b for b in self.stage.loads if set(b.span) <= kept)
+        self.row_writes = [b for b in self.stage.writes if set(b.span) <= kept]
+        self.lines.add(*self.group.index_lines([*loads, *self.row_writes], self.group_ops))
+        self.lines.add(*[self.group.load(b)[0] or "" for b in loads if b.key not in self.group.late])
+        self.lines.add(*[line for o in self.group_ops for line in self.group.statements(o)])
 
-    def _visit_serial(self, kind: str) -> None:
-        """One thread a row: every element in turn."""
+    def _position(self) -> str:
+        """Of chunk k in the row."""
+        first = {"block": "threadIdx.x", "warp": "lane", "thread": "", "tile": "threadIdx.y * C"}[self.scope]
+        if self.scope == "tile":
+            place = f"{first} + k"
+        else:
+            place = f"k * {self._lanes()} + {first}" if first else "k"
+            place = product(grouped(place), self.schedule.vector) if self.schedule.vector > 1 else place
+        started = self.schedule.splits > 1 or not self._is_whole()
+        return f"b + {place}" if started else place
 
-        def updates() -> list[str]:
-            sign = "+" if self.scan.fn == "cumsum" else "*"
-            self.spelled[self.scan.name] = self.scan.name
-            value = self.spelled[reduced_value(self.scan)]
-            lines = [f"carry {sign}= {value};", f"const {kind} {self.scan.name} = carry;"]
-            return lines + [line for o in self.after_ops for line in self.elements.statements(o)]
-
-        write_visit(self.lines, 1, self.elements.visit(self.loads, self.before_ops, self.stores, updates))
-
-    def _visit(self, kind: str) -> None:
-        """One step: values before the scan, the scan, values after it. Idle threads repeat the row's end."""
+    def _step(self) -> None:
+        """Idle threads repeat the row's end, behind everything that counts."""
         v, lines, elements, scan = self.schedule.vector, self.lines, self.elements, self.scan
-        q = f"q{scan.name[1:]}{'[j]' if v > 1 else ''}"
-        lines.add(f"{kind} q{scan.name[1:]}{f'[{v}]' if v > 1 else ''};")
+        spelled = f"{scan.name}[k]{'[j]' if v > 1 else ''}"
 
-        def updates() -> list[str]:
-            return [f"{q} = live ? {self.spelled[reduced_value(scan)]} : {self._identity()};"]
+        def scanned() -> list[str]:
+            late = elements.late_lines([reduced_value(scan)])
+            return [*late, f"{spelled} = {self.spelled[reduced_value(scan)]};"]
 
-        write_visit(lines, v, elements.visit(self.loads, self.before_ops, [], updates))
-        self._combine(kind)
-        self.spelled[scan.name] = scan.name
-        inner, stored = self._second_loop(f"const {kind} {scan.name} = {self._join('carry', 'e', q)};")
-        write_each(lines, v, inner)
-        lines.add(f"carry = {self._join('carry', 'total')};")
-        write_guarded(lines, "live", stored)
+        with self._chunks():
+            lines.add(f"const int c = min({self._position()}, {self.axis} - {v});")
+            write_visit(lines, v, elements.visit(self.loads, self.before_ops, [], scanned))
+        verb, sign = ("sum", "+") if scan.fn == "cumsum" else ("prod", "*")
+        lines.add(f"{self.scope}_scan_{verb}({scan.name}, carry);")
+        self.spelled[scan.name] = spelled
+        behind = []
+        if self.scratch:
+            self._wait(verb)
+            behind = [f"{spelled} {sign}= carry;"]
+        with self._chunks():
+            lines.add(f"const int c = {self._position()};")
+            tile = f"h >= {size_of(self.kept)} || " if self.scope == "tile" else ""
+            lines.add(f"if ({tile}c >= {self.axis}) break;")
+            self._after(behind)
 
-    def _second_loop(self, first: str) -> tuple[list[str], list[str]]:
-        """Statements per element after the scan, and the stores."""
-        elements = self.elements
-        inner = []
-        if self.schedule.vector > 1:  # the first loop's values are out of scope: they are made again
-            wanted = self._needed_after()
-            for b in self.loads:
-                _, within = elements.load(b)
-                inner += [within] if within and b.key in wanted else []
-            inner += [line for o in self.before_ops if o.name in wanted for line in elements.statements(o)]
-        inner += [first, *(line for o in self.after_ops for line in elements.statements(o))]
-        stored = []
-        for b in self.stores:
-            array, within, last = elements.store(b)
-            if array:
-                self.lines.add(array)
-            if last is None and within is not None:  # element by element: only where the thread has elements
-                within = f"if (live) {within}"
-            inner += [within] if within else []
-            stored += [last] if last else []
-        return inner, stored
+    def _chunks(self) -> AbstractContextManager[None]:
+        self.lines.add("#pragma unroll")
+        return self.lines.block("for (int k = 0; k < C; k++)")
 
-    def _needed_after(self) -> set[str]:
-        """Values from before the scan that the operations after it read."""
-        wanted = [k for o in self.after_ops for k in operand_keys(o)] + [b.value for b in self.stores]
-        made = {o.name: o for o in self.before_ops}
-        found: set[str] = set()
-        while wanted:
-            k = wanted.pop()
-            if k not in found:
-                found.add(k)
-                wanted += operand_keys(made[k]) if k in made else []
-        return found
+    def _wait(self, verb: str) -> None:
+        parts, count = (b.name for b in self.scratch)
+        n = self.schedule.splits
+        row = f"blockIdx.x / {n}" if self.scope == "tile" else "g"
+        width = product(n, TILE) if self.scope == "tile" else n
+        self.lines.add(
+            f"carry = {self.scope}_before_{verb}({parts} + {row} * {width}, {count} + {row}, q, {n}, carry);"
+        )
 
-    def _join(self, *values: str) -> str:
-        return (" + " if self.scan.fn == "cumsum" else " * ").join(values)
+    def _after(self, behind: list[str]) -> None:
+        """Statements per element behind the scan, and the stores."""
+        late = [b for b in self.loads if b.key in self.elements.late and b.key not in self.spelled]
+        visit = self.elements.visit(late, self.after_ops, self.stores)
+        for line in visit:
+            if isinstance(line, list):
+                write_visit(self.lines, self.schedule.vector, [[*behind, *line]])
+            else:
+                write_visit(self.lines, self.schedule.vector, [line])
 
-    def _combine(self, kind: str) -> None:
-        """Scans the threads' values: e is what stands before this thread, total what all threads have."""
-        s, lines, n, v = self.schedule, self.lines, self.scan.name[1:], self.schedule.vector
-        verb, sign = ("sum", "+") if self.scan.fn == "cumsum" else ("prod", "*")
-        if v > 1:
-            lines.add("#pragma unroll", f"for (int j = 1; j < {v}; j++) q{n}[j] {sign}= q{n}[j - 1];")
-        last = f"q{n}[{v - 1}]" if v > 1 else f"q{n}"
-        if s.mapping == "warp":
-            lines.add(f"const {kind} s = warp_scan_{verb}({last});")
-            lines.add(f"const {kind} up = __shfl_up_sync(0xffffffffu, s, 1);")
-            lines.add(f"const {kind} e = lane == 0 ? {self._identity()} : up;")
-            lines.add(f"const {kind} total = __shfl_sync(0xffffffffu, s, 31);")
-            return
-        lines.add(f"{kind} total;", f"const {kind} s = block_scan_{verb}({last}, total);")
-        lines.add(f"__shared__ {kind} before[{s.block}];", "before[threadIdx.x] = s;", "__syncthreads();")
-        lines.add(f"const {kind} e = threadIdx.x == 0 ? {self._identity()} : before[threadIdx.x - 1];")
-        lines.add("__syncthreads();")
+    def _close(self) -> None:
+        """Writes what is one value a row."""
+        live = f"threadIdx.y == 0 && h < {size_of(self.kept)}"
+        guard = {"block": "threadIdx.x == 0", "warp": "lane == 0", "thread": "", "tile": live}[self.scope]
+        guard += " && q == 0" if self.scratch else ""
+        if self.row_writes:
+            write_guarded(self.lines, guard, [self.group.store(b)[2] or "" for b in self.row_writes])

@@ -22,7 +22,7 @@ from cudal1_trainer.teachers import (
     grouped_schedules,
     pointwise,
     product_schedules,
-    scans,
+    scan_schedules,
     transposed,
     windows,
 )
@@ -40,7 +40,7 @@ def stage_schedules(stage: Stage) -> list[StageSchedule]:
         "pointwise": lambda s: transposed.schedules(s) + pointwise.schedules(s),
         "reduce": grouped_schedules.schedules,
         "window": windows.schedules,
-        "scan": scans.schedules,
+        "scan": scan_schedules.schedules,
         "product": product_schedules.schedules,
     }
     return rules[stage.kind](stage)
