@@ -40,6 +40,14 @@ out0 f32[d0,d3,d4] = t2
 out1 f32[d0,d5,d6] = t0
 out2 i8[d0,d5,d6] = t3
 """,
+    "pool_beside_what_it_pools": """region v1
+dims d0=3 d1=9 d2=10 k0=3 k1=3
+in0 f32[d0,d1,d2]
+t0 f32[d0,d1,d2] = relu(in0)
+t1 f32[d0,d1,d2] = mean(t0[d1=d1+k0-1, d2=d2+k1-1]) over k0,k1
+t2 f32[d0,d1,d2] = sub(t1, t0)
+out0 f32[d0,d1,d2] = t2
+""",
     "batch_norm_then_pool": """region v1
 dims d0=2 d1=8 d2=16 d3=16 d4=8 d5=8 k0=3 k1=3
 in0 f32[d0,d1,d2,d3]

@@ -14,7 +14,7 @@ from cudal1_trainer.teachers.reduction import declare, phases
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, grouped, size_of
-from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction
+from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction, read_names
 
 SIMPLE = ("sum", "mean", "amax", "amin", "prod", "argmax", "argmin", "any", "all")
 
@@ -55,12 +55,19 @@ class WindowWriter:
         rows = schedule.mapping == "rows"
         parts = (Var("g", self.order[:-1]), Var("c", self.order[-1:])) if rows else (Var("i", self.order),)
         self.space = Space(program, parts)
-        self.inner_axes = {a for a, _ in self.access} - set(stage.kept)
-        inner = [o for o in stage.ops if not is_reduction(o) and self._is_inner(o.axes)]
+        # an axis that the output has too gets a name of its own within the window
+        self.moved = {a: f"u{a[1:]}" if a in stage.kept else axis_index(a) for a, _ in self.access}
+        inside, outside = {self.operand}, {b.value for b in stage.writes}
+        for o in reversed(stage.ops):
+            for names in (inside, outside) if not is_reduction(o) else ():
+                names |= set(read_names(o)) if o.name in names else set()
+            outside |= set(read_names(o)) - {self.operand} if is_reduction(o) else set()
+        inner = [o for o in stage.ops if not is_reduction(o) and o.name in inside and self._is_inner(o.axes)]
         self.inner_ops = inner
-        self.outer_ops = [o for o in stage.ops if not is_reduction(o) and o not in inner]
-        self.inner_loads = in_order(b for b in stage.loads if self._is_inner(b.span))
-        self.outer_loads = in_order(b for b in stage.loads if not self._is_inner(b.span))
+        self.outer_ops = [o for o in stage.ops if not is_reduction(o) and (o not in inner or o.name in outside)]
+        loads = [b for b in stage.loads if b.value in inside and self._is_inner(b.span)]
+        self.inner_loads = in_order(loads)
+        self.outer_loads = in_order(b for b in stage.loads if b not in loads or b.value in outside)
         self.lines = Lines()
         self.spelled: dict[str, str] = {}
 
@@ -86,7 +93,7 @@ class WindowWriter:
         return Kernel(self.name, "\n".join(self.lines.text), grid, str(s.block), names)
 
     def _is_inner(self, axes: tuple[str, ...]) -> bool:
-        return bool(set(axes) & self.inner_axes)
+        return bool(set(axes) & self.moved.keys())
 
     def _body(self) -> None:
         program, lines = self.stage.program, self.lines
@@ -110,18 +117,14 @@ class WindowWriter:
 
     def _index_lines(self, outer: Elements) -> list[str]:
         """Indices that loads, stores and the window's own access need."""
-        used = {a for _, i in self.access for _, a in i.terms} | set(self.space.needed_axes(self._inner_plain()))
+        inside = Space(self.stage.program, self.space.variables, self.moved)
+        used = {a for _, i in self.access for _, a in i.terms} | set(inside.needed_axes(self.inner_loads))
         lines = outer.index_lines([*self.outer_loads, *self.stage.writes], self.outer_ops)
         for axis in self.stage.program.axes:
             line = self.space.index_line(axis.name) if axis.name in used else None
             if line is not None and line not in lines:
                 lines.append(line)
         return lines
-
-    def _inner_plain(self) -> list[Buffer]:
-        moved = {a: axis_index(a) for a in self.inner_axes}
-        space = Space(self.stage.program, self.space.variables, moved)
-        return [b for b in self.inner_loads if any(a not in moved for a in space.needed_axes([b]))]
 
     def _counts(self) -> bool:
         """Whether a mean must count what lies inside."""
@@ -135,7 +138,7 @@ class WindowWriter:
         """Nested loops over the window axes, then the operations at the window's index."""
         lines, opened = self.lines, 0
         program = self.stage.program
-        inner_space = Space(program, self.space.variables, {a: axis_index(a) for a, _ in self.access})
+        inner_space = Space(program, self.space.variables, self.moved)
         left = list(self.access)
         window = list(self.window_order())
         for axis in window:
@@ -145,12 +148,12 @@ class WindowWriter:
             for item in [x for x in left if not any(a in window[opened:] for _, a in x[1].terms)]:
                 left.remove(item)
                 self._place(*item)
-        inside = Elements(program, inner_space, None, spelled=self.spelled)
+        inside = Elements(program, inner_space, None, spelled=dict(self.spelled))
         inside_ops = self.inner_ops
         for b in self.inner_loads:
             lines.add(inside.load(b)[0] or "")
         lines.add(*[line for o in inside_ops for line in inside.statements(o)])
-        value = self.spelled[self.operand]
+        value = inside.spelled[self.operand]
         lines.add(*[u.format(v=value, c=self._position(window)) for u in updates])
         if self._counts():
             lines.add("n++;")
@@ -165,7 +168,7 @@ class WindowWriter:
 
     def _place(self, axis: str, index: Index) -> None:
         """The index of one axis of what the window reads; outside the tensor nothing is done."""
-        name = axis_index(axis)
+        name = self.moved[axis]
         text = self.space.affine(Index(index.terms, index.offset))
         if index.divisor > 1:
             self.lines.add(f"if (({text}) % {index.divisor} != 0) continue;")
