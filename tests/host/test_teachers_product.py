@@ -177,6 +177,14 @@ COPIED = {
         "t0 f16[d0,d5,d6,d7,d8] = dot(in0[d2=(d6-k0)/2, d3=(d7-k1)/2, d4=(d8-k2)/2], in1) over d1,k0,k1,k2\n"
         "t1 f16[d0,d5,d6,d7,d8] = mul(t0, in2)\nout0 f16[d0,d5,d6,d7,d8] = t1",
     ),
+    "groups, a norm behind the sum whose scale only columns decide, residual": (
+        "d0=2 d1=2 d2=16 d3=9 d4=40 d5=9 k0=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,d2,k0]\nin2 f32[d1,d4]\nin3 f32[d1,d4]\nin4 f32[d0,d1,d4,d5]",
+        "t0 f32[d0,d1,d4,d5] = dot_tf32(in0[d3=d5+k0-1], in1) over d2,k0\nt1 f32[d1,d4] = abs(in2)\n"
+        "t2 f32[d1,d4] = add(t1, 0.5)\nt3 f32[d1,d4] = rsqrt(t2)\nt4 f32[d0,d1,d4,d5] = mul(t0, t3)\n"
+        "t5 f32[d1,d4] = mul(in3, t3)\nt6 f32[d0,d1,d4,d5] = sub(t4, t5)\nt7 f32[d0,d1,d4,d5] = add(t6, in4)\n"
+        "out0 f32[d0,d1,d4,d5] = t7",
+    ),
     "matrices, both along k, long sums": (
         "d0=70 d1=4160 d2=36",
         "in0 f32[d0,d1]\nin1 f32[d2,d1]\nin2 f32[d2]",
@@ -214,7 +222,7 @@ def copying_variants(program: Program) -> list[Variant]:
 
 def test_operands_of_every_layout_meet_warp_groups() -> None:
     found = {n for n in COPIED if any(WIDE in v.name for v in copying_variants(program_of(n)))}
-    assert len(found) == 10
+    assert len(found) == 11
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -103,6 +103,7 @@ class ProductWriter:
             within = f" / {self.schedule.splits}" if self.schedule.splits > 1 else ""
             lines.add(f"const int g = blockIdx.z{within};")
         self._choose_phases()
+        self._settle(bn)
         depth = self._depth()
         if self.schedule.splits > 1:
             lines.add(f"const int z = blockIdx.z % {self.schedule.splits};")
@@ -291,7 +292,8 @@ class ProductWriter:
     def _after(self, space: Space, known: Sequence[str] = (), total: str = "") -> None:
         """What follows the sum, and the stores. `known`: index lines that stand already. `total`: the sum."""
         dot, ops, loads = self.sides.dot, self._after_ops(), self._after_loads()
-        elements = Elements(self.program, space, None, spelled={dot.name: total or dot.name})
+        spelled = {o.name: f"{_settled_name(o)}[n]" for o in self._settled()} | {dot.name: total or dot.name}
+        elements = Elements(self.program, space, None, spelled=spelled)
         self.lines.add(*[x for x in elements.index_lines([*loads, *self.stage.writes], ops) if x not in known])
         self.lines.add(*[elements.load(b)[0] or "" for b in loads])
         self.lines.add(*[line for o in ops for line in elements.statements(o)])
@@ -302,11 +304,36 @@ class ProductWriter:
         return in_order(b for b in self.stage.loads if b.value in wanted)
 
     def _after_ops(self) -> list[Op]:
-        return behind(self.stage, self.sides.dot)
+        settled = self._settled()
+        return [o for o in behind(self.stage, self.sides.dot) if o not in settled]
 
     def _after_reads(self) -> set[str]:
         """Values that are read behind the sum."""
         return {n for o in self._after_ops() for n in read_names(o)} | {w.value for w in self.stage.writes}
+
+    # what follows from a tile's columns alone
+
+    def _settled(self) -> list[Op]:
+        """Operations behind the sum that its rows have no part in, as a norm's scale: once a block, not a result."""
+        if self.schedule.splits > 1 or self.schedule.tile is None:
+            return []
+        columns = {*self.sides.n, *self.sides.batch}
+        return [o for o in behind(self.stage, self.sides.dot) if o.axes and set(o.axes) <= columns]
+
+    def _settle(self, columns: int) -> None:
+        """Their results for the tile's columns, in shared memory."""
+        lines, ops = self.lines, self._settled()
+        if not ops:
+            return
+        elements = Elements(self.program, self._space((Var("j", self.sides.n),)), None)
+        reads, later = {n for o in ops for n in read_names(o)}, self._after_reads()
+        loads, wanted = in_order(b for b in self.stage.loads if b.value in reads), [o for o in ops if o.name in later]
+        lines.add(*[f"__shared__ {COMPUTE_TYPE[o.dtype]} {_settled_name(o)}[{columns}];" for o in wanted])
+        with lines.block(f"for (int n = threadIdx.x; n < {columns}; n += {self.threads})"):
+            lines.add("const int j = n0 + n;", f"if (j >= {size_of(self.sides.n)}) break;")
+            lines.add(*elements.index_lines(loads, ops), *[elements.load(b)[0] or "" for b in loads])
+            lines.add(*[line for o in ops for line in elements.statements(o)])
+            lines.add(*[f"{_settled_name(o)}[n] = {o.name};" for o in wanted])
 
     # one thread an output
 
@@ -358,6 +385,10 @@ class ProductWriter:
 def _rises(index: Index) -> bool:
     """Whether it begins at 0 and grows by whole steps: a window without padding."""
     return index.offset == 0 and index.divisor == 1 and all(factor > 0 for factor, _ in index.terms)
+
+
+def _settled_name(op: Op) -> str:
+    return f"x{op.name[1:]}"
 
 
 def _factor(text: str) -> str:
