@@ -314,20 +314,21 @@ class ProductWriter:
     # what follows from a tile's columns alone
 
     def _settled(self) -> list[Op]:
-        """Operations behind the sum that its rows have no part in, as a norm's scale: once a block, not a result."""
+        """Operations behind the sum that its rows have no part in, as a norm's scale."""
         if self.schedule.splits > 1 or self.schedule.tile is None:
             return []
         columns = {*self.sides.n, *self.sides.batch}
         return [o for o in behind(self.stage, self.sides.dot) if o.axes and set(o.axes) <= columns]
 
     def _settle(self, columns: int) -> None:
-        """Their results for the tile's columns, in shared memory."""
+        """Once a block, not once a result: for the tile's columns, in shared memory."""
         lines, ops = self.lines, self._settled()
         if not ops:
             return
         elements = Elements(self.program, self._space((Var("j", self.sides.n),)), None)
         reads, later = {n for o in ops for n in read_names(o)}, self._after_reads()
-        loads, wanted = in_order(b for b in self.stage.loads if b.value in reads), [o for o in ops if o.name in later]
+        loads = in_order(b for b in self.stage.loads if b.value in reads)
+        wanted = [o for o in ops if o.name in later]
         lines.add(*[f"__shared__ {COMPUTE_TYPE[o.dtype]} {_settled_name(o)}[{columns}];" for o in wanted])
         with lines.block(f"for (int n = threadIdx.x; n < {columns}; n += {self.threads})"):
             lines.add("const int j = n0 + n;", f"if (j >= {size_of(self.sides.n)}) break;")
