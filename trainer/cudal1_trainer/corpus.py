@@ -59,6 +59,7 @@ from cudal1_trainer.vary import vary
 log = logging.getLogger(__name__)
 
 NARROW_STEP = 16  # sizes of narrow tasks are multiples of it: every vector width fits
+RARE = re.compile(r"= cum(?:sum|prod)\(|\[(?=[^]]*k\d)[^]]*=d\d+[],]")
 SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
 
 
@@ -113,13 +114,14 @@ class Source:
 
     @cached_property
     def _structure_weights(self) -> list[float]:
-        """Regions of several stages, and with positions, more often: the others are learned long before."""
+        """Regions of several stages, with positions, of rare forms more often: the others are learned before."""
         return list(accumulate(self._weight(text) for text in self.structures))
 
     def _weight(self, text: str) -> float:
         stages = len(set(re.findall(r" over ([\w,]+)$", text, flags=re.M)))
         placed = "iota" in text or re.search(r"\[\w+=", text) is not None
-        return (self.recipe.several if stages > 1 else 1.0) * (self.recipe.placed if placed else 1.0)
+        weight = (self.recipe.several if stages > 1 else 1.0) * (self.recipe.placed if placed else 1.0)
+        return weight * (self.recipe.rare if RARE.search(text) else 1.0)
 
     def _replies(self, program: Program, rng: random.Random) -> list[Reply]:
         """Replies of a few schedules, those likely fast more often."""

@@ -115,7 +115,7 @@ def _row_place(rng: random.Random) -> Step:
         gated,
         banded,
         ramp,
-        _rotated(rng),
+        rotated(rng),
         _paired(rng),
     )
     return rng.choice(steps)
@@ -135,7 +135,7 @@ def _picked(rng: random.Random) -> list[Step]:
 def _heads(rng: random.Random) -> Made:
     """Queries or keys with rotary tables; heads before or behind the tokens, sometimes several of one key."""
     width, shape = rng.choice((8, 12, 16)), (2, rng.choice((3, 4)), rng.choice((5, 7)))
-    rotate, behind = (_rotated if rng.random() < 0.6 else _paired)(rng), rng.random() < 0.5
+    rotate, behind = (rotated if rng.random() < 0.6 else _paired)(rng), rng.random() < 0.5
     joined, given = rng.random() < 0.3, rng.random() < 0.6
     cos, sin = (Beside(torch.mul, None if rng.random() < 0.2 else -2) for _ in range(2))
     angle = torch.randn(shape[2], width)
@@ -153,7 +153,7 @@ def _heads(rng: random.Random) -> Made:
     return chain, torch.randn(*((shape[0], shape[2], shape[1]) if behind else shape), width)
 
 
-def _rotated(rng: random.Random) -> Step:
+def rotated(rng: random.Random) -> Step:
     minus_first = rng.random() < 0.8
 
     def halves(x: Tensor) -> Tensor:

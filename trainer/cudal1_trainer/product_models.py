@@ -21,10 +21,11 @@ from cudal1_trainer.architectures import ACTIVATIONS, ChannelNorm, token_norm
 
 Step = Callable[[Tensor], Tensor]
 DTYPES = (torch.float32, torch.float32, torch.float32, torch.bfloat16, torch.float16)
-_CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_CONVOLUTION: tuple[Callable[..., nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED: tuple[Callable[..., nn.Module], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _INSTANCE_NORM = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_PLAIN = ((), (), (), (), (0,), (1,))  # places along which a window is 1 wide, as in 1x7 or 1x3x3
 _MAX_POOL = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
 _AVG_POOL = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
 
@@ -103,21 +104,25 @@ def _convolution(rng: random.Random) -> tuple[Chain, Tensor]:
     channels, outputs, groups = _channels(rng)
     bias = rng.random() < 0.55
     size = rng.choice((9, 11, 12)) if rank < 3 else rng.choice((7, 8))
+    thin = rng.choice(_PLAIN) if rank > 1 and window > 1 else ()
+    plain = [i in thin for i in range(rank)]
+    windows = tuple(1 if alone else window for alone in plain)
+    strides = tuple(1 if alone and rng.random() < 0.6 else stride for alone in plain)
     if rng.random() < 0.3:
-        extra = rng.randrange(max(stride, dilation)) if rng.random() < 0.3 else 0
-        padding = min(padding, dilation * (window - 1) // 2)
+        extra = rng.randrange(max(stride, dilation)) if rng.random() < 0.3 and not any(plain) else 0
+        paddings = tuple(0 if alone else min(padding, dilation * (window - 1) // 2) for alone in plain)
         layer: nn.Module = _TRANSPOSED[rank - 1](
-            channels, outputs, window, stride, padding, extra, groups, bias, dilation
+            channels, outputs, windows, strides, paddings, extra, groups, bias, dilation
         )
     else:
-        layer = _CONVOLUTION[rank - 1](channels, outputs, window, stride, padding, dilation, groups, bias)
+        paddings = tuple(0 if alone else padding for alone in plain)
+        layer = _CONVOLUTION[rank - 1](channels, outputs, windows, strides, paddings, dilation, groups, bias)
     if groups == channels == outputs and rng.random() < 0.3:  # separable
         layer = nn.Sequential(layer, _CONVOLUTION[rank - 1](outputs, 7, 1, bias=bias))
         outputs = 7
     steps = [s for _ in range(_count(rng)) for s in image_step(outputs, rank, rng)]
     steps += _image_end(outputs, rank, rng)
-    batch = rng.choice((2, 3))
-    return Chain(layer, steps), torch.randn(batch, channels, *[size] * rank)
+    return Chain(layer, steps), torch.randn(rng.choice((2, 3)), channels, *[size] * rank)
 
 
 def _channels(rng: random.Random) -> tuple[int, int, int]:
@@ -165,8 +170,8 @@ def image_step(width: int, rank: int, rng: random.Random) -> list[Step]:
     if kind < 0.75:
         return [_beside(rng, -rank - 1)]
     made: tuple[Callable[[], nn.Module], ...] = (
-        lambda: _BATCH_NORM[rank - 1](width),
-        lambda: _BATCH_NORM[rank - 1](width),
+        lambda: BATCH_NORM[rank - 1](width),
+        lambda: BATCH_NORM[rank - 1](width),
         lambda: nn.GroupNorm(2 if width % 2 == 0 else 1, width),
         lambda: nn.GroupNorm(1, width),
         lambda: _INSTANCE_NORM[rank - 1](width, affine=rng.random() < 0.5),

@@ -18,11 +18,12 @@ from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Op, Operand, Program, Ref, operand_axes
+from cudal1_trainer.single import without_single
 from cudal1_trainer.structures import tied_axes, with_sizes
 
 ATTEMPTS = 20
 REDRAWN = 0.6  # share of draws with another window
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+BATCHES = (1, 1, 2, 4, 8, 16, 32, 64, 128)  # 1: no axis
 GROUPS = (2, 4, 8, 16, 32)
 CHANNELS = (
     *(1, 3, 4, 8, 16, 16, 24, 32, 32, 40, 48, 64, 64, 64, 80, 96, 96, 112, 128, 128, 128, 144, 160, 192, 240, 256),
@@ -101,7 +102,7 @@ def resize_product(program: Program, rng: random.Random, most: Most = TRAINED) -
         chosen, moved = _another_window(program, slides, rng) if rng.random() < REDRAWN else (program, slides)
         sizes = _Draw(chosen, moved, fixed, rng, most).run()
         if sizes is not None:
-            return canonicalise(with_sizes(chosen, sizes))
+            return canonicalise(without_single(with_sizes(chosen, sizes)))
     raise ProgramError(f"{ATTEMPTS} draws of sizes break an index or a limit")
 
 
@@ -257,8 +258,10 @@ def _another_window(p: Program, slides: list[Slide], rng: random.Random) -> tupl
     if more or not own or any(s.window in o.over for s in own for o in p.ops if o is not dot):
         return p, slides
     drawn = _window(own[0].is_transposed, len(own), rng)
-    new = {s: _moved(s, *drawn) for s in own if rng.random() < 0.9}
-    sizes = {s.window: drawn[0] for s in new}
+    each = rng.random() < 0.25  # another for every axis, as in 1x7 or 1x3x3
+    windows = {s: _window(s.is_transposed, len(own), rng) if each else drawn for s in own if rng.random() < 0.9}
+    new = {s: _moved(s, *window) for s, window in windows.items()}
+    sizes = {s.window: windows[s][0] for s in new}
     by_index = {(s.read, s.index): n.index for s, n in new.items()}
 
     def operand(x: Operand) -> Operand:
@@ -275,6 +278,8 @@ def _window(transposed: bool, rank: int, rng: random.Random) -> tuple[int, int, 
     """Size, step, dilation and padding."""
     if transposed:
         size, step = rng.choice((2, 3, 3, 4, 4, 5, 6)), rng.choice((1, 2, 2, 2, 3, 4))
+        if rank == 1 and rng.random() < 0.4:  # waves
+            size, step = rng.choice((7, 8, 11, 12, 16, 20, 25)), rng.choice((2, 4, 4, 5, 8, 8, 10))
         return size, step, 1, rng.choice((0, max(0, (size - step) // 2), (size - 1) // 2))
     size = rng.choice((2, 3, 3, 3, 3, 4, 5, 5, 7, 9, 11)[: 11 - 3 * (rank == 3)])
     dilation = rng.choice((1, 1, 1, 1, 1, 2, 3))

@@ -31,9 +31,11 @@ from cudal1_fx_passes.partition import partition
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Input, Literal, Op, Operand, Program, Ref
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.architectures import make_model
+from cudal1_trainer.hard_models import make_hard_model
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.place_models import make_place_model
 from cudal1_trainer.published import make_published
+from cudal1_trainer.single import without_single
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +48,14 @@ FACTORS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # of axes that indices tie together
 PAIR = 4  # an axis read at constant places keeps its size up to this: halves, real and imaginary parts
 PLACES = 2**19
 PUBLISHED = 2**20
+HARD = 2**21
 
 
 def regions_of(seed: int) -> Iterator[Program]:
-    """Forward, backward and inference regions of one model: random, from PLACES, PUBLISHED on of those kinds."""
-    if seed < PLACES:
-        module, inputs = make_model(seed)
-    else:
-        module, inputs = make_published(seed - PUBLISHED) if seed >= PUBLISHED else make_place_model(seed - PLACES)
+    """Forward, backward and inference regions of one model: random, from PLACES, PUBLISHED, HARD on of those."""
+    makers = ((HARD, make_hard_model), (PUBLISHED, make_published), (PLACES, make_place_model), (0, make_model))
+    first, make = next((first, make) for first, make in makers if seed >= first)
+    module, inputs = make(seed - first)
     for train in (True, False):
         for graph in capture_graphs(module.train(train), inputs, train=train):
             for region in partition(graph.gm.graph).regions:
@@ -111,7 +113,7 @@ def resize(program: Program, rng: random.Random) -> Program:
         try:
             sized = with_sizes(grow_tied(program, tied, rng.choice(FACTORS)), sizes)
             if _fits(sized):  # three of four do not, and a canonical form takes a hundred times as long
-                return canonicalise(sized)
+                return canonicalise(without_single(sized))
         except ProgramError:
             continue
     return canonicalise(program)
@@ -121,9 +123,10 @@ def draw_size(rng: random.Random) -> int:
     kind = rng.random()
     if kind < 0.25:
         return rng.choice((1, 2, 3, 4, 6, 8, 12, 16, 32)) if kind < 0.2 else rng.randint(2, 63)
-    if kind < 0.8:
+    if kind < 0.7:
         return rng.choice(NICE)
-    return rng.choice(LARGE) if kind < 0.88 else rng.randint(64, 5000)
+    # which vectors divide a size is learned by sizes of every remainder
+    return rng.choice(LARGE) if kind < 0.78 else rng.randint(16, 1250) * rng.choice((1, 1, 2, 4))
 
 
 def tied_axes(p: Program) -> set[str]:
@@ -268,7 +271,9 @@ def _fits(p: Program) -> bool:
 
 
 def main(argv: list[str] | None = None) -> None:
-    first = f"from {PLACES} on around places, from {PUBLISHED} on published architectures"
+    first = (
+        f"from {PLACES} on around places, from {PUBLISHED} on published architectures, from {HARD} on hard forms"
+    )
     collect_into(collect, "structures of regions", 300, first, argv)
 
 

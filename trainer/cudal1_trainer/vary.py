@@ -19,7 +19,8 @@ from cudal1_trainer.widen import FLOATS, WIDE, add_outputs, attempt
 _UNARY = ("exp", "tanh", "sigmoid", "neg", "abs", "relu", "sqrt", "rsqrt", "erf", "reciprocal", "log1p")
 _BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
 _REDUCTIONS = ("sum", "sum", "mean", "amax", "amin")
-_ALIKE = {fn: group for group in (_UNARY, _BINARY, _REDUCTIONS) for fn in group}
+_SCANS = ("cumsum", "cumprod")
+_ALIKE = {fn: group for group in (_UNARY, _BINARY, _REDUCTIONS, _SCANS) for fn in group}
 
 
 def vary(program: Program, rng: random.Random) -> Program:

@@ -1,0 +1,77 @@
+"""Hard forms: models of every kind give regions that teachers answer; axes of size 1 are none, as in use."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from cudal1_fx_passes.canonical import canonicalise
+from cudal1_fx_passes.capture import capture_graphs
+from cudal1_fx_passes.partition import partition
+from cudal1_fx_passes.program import Program, Ref
+from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.corpus import Source
+from cudal1_trainer.hard_models import make_hard_model
+from cudal1_trainer.heldout import hold_out
+from cudal1_trainer.product_sizes import resize_product
+from cudal1_trainer.recipe import DataRecipe
+from cudal1_trainer.single import without_single
+from cudal1_trainer.structures import HARD, collect, resize
+from cudal1_trainer.variants import write_variants
+
+CONVOLUTION = (
+    "region v1\ndims d0=1 d1=1 d2=8 d3=6 d4=4 k0=3\nin0 f32[d0,d1,d2]\nin1 f32[d4,d1,k0]\n"
+    "in2 f32[d0,d4,d3] strides(24,6,1)\n"
+    "t0 f32[d0,d3,d4] = dot(in0[d2=d3+k0], in1) over d1,k0\nt1 f32[d0,d3,d4] = add(t0, in2)\n"
+    "out0 f32[d0,d4,d3] = t1\n"
+)
+SUM = "region v1\ndims d0=1 d1=4\nin0 f32[d0,d1]\nt0 f32[d1] = sum(in0) over d0\nout0 f32[d1] = t0\n"
+
+
+def test_an_axis_of_size_1_is_none() -> None:
+    found = print_program(without_single(parse_program(CONVOLUTION)))
+    assert "dims d2=8 d3=6 d4=4 k0=3" in found and "in2 f32[d4,d3] strides(6,1)" in found and "over k0\n" in found
+
+
+@pytest.mark.parametrize("text", [SUM, SUM.replace("d0=1", "d0=4")])
+def test_an_axis_that_is_all_that_is_summed_stays(text: str) -> None:
+    assert print_program(without_single(parse_program(text))) == text
+
+
+def test_drawn_sizes_have_the_form_that_is_imported() -> None:
+    layer = torch.nn.Sequential(torch.nn.BatchNorm2d(6), torch.nn.GELU()).eval()
+    (graph,) = capture_graphs(layer, (torch.randn(1, 6, 5, 7),))
+    (region,) = partition(graph.gm.graph).regions
+    assert all(a.size > 1 for a in canonicalise(region.imported.program).axes)
+    batched = parse_program(CONVOLUTION.replace("d0=1 d1=1", "d0=2 d1=3"))
+    drawn = [resize_product(batched, random.Random(i)) for i in range(40)]
+    assert {len(p.inputs[0].axes) for p in drawn} >= {2, 3}
+    assert all(a.size > 1 for p in drawn for a in p.axes if a.name not in _read_or_made(p))
+
+
+def _read_or_made(p: Program) -> set[str]:
+    pairs = [pair for o in p.ops for x in o.operands if isinstance(x, Ref) for pair in x.access]
+    return {a for axis, index in pairs for a in (axis, *(name for _, name in index.terms))}
+
+
+def test_models_give_regions_that_teachers_answer() -> None:
+    found = [parse_program(text) for text in collect(range(HARD, HARD + 4), hold_out(()))]
+    assert len(found) >= 20
+    rng = random.Random(0)
+    assert all(write_variants(resize(p, rng), 1) for p in found[::2])
+
+
+def test_every_kind_of_model_runs() -> None:
+    for seed in range(40):
+        model, inputs = make_hard_model(seed)
+        assert len(model(*inputs)) == 3
+
+
+def test_rare_forms_are_drawn_more_often() -> None:
+    scan = SUM.replace("t0 f32[d1] = sum(in0) over d0", "t0 f32[d0,d1] = cumprod(in0) along d1")
+    pool = "t0 f32[d0,d3] = amax(in0[d1={}, d2=2*d3+k0]) over k0"
+    source = Source(DataRecipe(rare=5.0, placed=1.5), hold_out(()))
+    assert [source._weight(t) for t in (SUM, scan)] == [1.0, 5.0]
+    assert [source._weight(pool.format(place)) for place in ("d4", "d4+k1")] == [7.5, 1.5]
