@@ -23,6 +23,7 @@ from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.quickcheck import Unusable, check, make_subject
 from cudal1_trainer.tasks import FAMILIES, generate_task
 from cudal1_trainer.teachers import Schedule, variants, write_reply
+from cudal1_trainer.teachers.strategies import write_code
 from cudal1_trainer.variants import print_schedule
 
 pytestmark = pytest.mark.host
@@ -116,6 +117,21 @@ t5 bool[d3] = lt(t0, 4)
 t6 f32[d0,d1,d2,d3] = where(t5, t2[d3=d3+4], 0.0)
 t7 f32[d0,d1,d2,d3] = add(t4, t6)
 out0 f32[d0,d1,d2,d3] = t7
+""",
+    "rotary_of_a_part": """region v1
+dims d0=5 d1=6 d2=40 d3=24 d4=16 d5=8
+in0 f16[d0,d1,d4] strides(240,40,1)
+in1 f16[d1,d4]
+in2 f16[d0,d1,d3] strides(240,40,1)
+t0 i64[d2] = iota() along d2
+t1 bool[d2] = lt(t0, 16)
+t2 i64[d4] = iota() along d4
+t3 bool[d4] = lt(t2, 8)
+t4 f16[d0,d1,d5] = neg(in0[d4=d5+8])
+t5 f16[d0,d1,d4] = where(t3, t4[d5=d4], in0[d4=d4-8])
+t6 f16[d0,d1,d4] = mul(t5, in1)
+t7 f16[d0,d1,d2] = where(t1, t6[d4=d2], in2[d3=d2-16])
+out0 f16[d0,d1,d2] = t7
 """,
     "positions_only": """region v1
 dims d0=35
@@ -565,6 +581,19 @@ def test_designs(name: str) -> None:
     for schedule in found[:1] + found[-1:]:
         assert (reason := refusal(program, schedule, 1)) is None, reason
     assert found
+
+
+def test_shifted_reads_that_stay_aligned_are_vectors() -> None:
+    def reads(text: str) -> set[str]:
+        program = parse_program(text)
+        codes = [write_code(program, s) for s in variants(program)]
+        return set(re.findall(r"\w+(?:<8>)?\(in2 .*(?=\) \*)", "".join(c for c in codes if "store<8>" in c)))
+
+    text = REGIONS["rotary_of_a_part"]
+    assert reads(text) == {"vload<8>(in2 + i0 * in2_d0 + i1 * in2_d1 + (max(i2 - 16, 0)"}
+    assert reads(text.replace("d3=d2-16", "d3=d2-15")) == {
+        "ld(in2 + i0 * in2_d0 + i1 * in2_d1 + (min(max((i2 + j) - 15, 0), d3 - 1)"
+    }
 
 
 def test_a_wrong_kernel_is_seen() -> None:

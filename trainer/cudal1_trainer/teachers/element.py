@@ -15,7 +15,7 @@ from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Op, Program, Ref
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE, expression, spell_operand
 from cudal1_trainer.teachers.source import Lines
-from cudal1_trainer.teachers.space import Space, is_unit_stride
+from cudal1_trainer.teachers.space import Space, is_shifted_whole, is_unit_stride
 from cudal1_trainer.teachers.stage import Buffer, Stage, key_of
 
 
@@ -41,7 +41,15 @@ class Elements:
 
     def is_wide(self, buffer: Buffer) -> bool:
         """Whether one vector access moves the buffer's elements."""
-        return self.is_vectored(buffer) and self.axis is not None and is_unit_stride(buffer, self.axis)
+        if self.axis is None or not self.is_vectored(buffer):
+            return False
+        return is_unit_stride(buffer, self.axis) or self._is_shifted_whole(buffer)
+
+    def _is_shifted_whole(self, buffer: Buffer) -> bool:
+        """Whether a vector lies side by side, at a distance that keeps it aligned."""
+        if self.axis is None or self.within:
+            return False
+        return is_shifted_whole(self.program, buffer, self.axis, self.vector)
 
     def index_lines(self, buffers: Iterable[Buffer], ops: Iterable[Op]) -> list[str]:
         """Declarations of the axis indices that these buffers and index operations need."""
@@ -61,6 +69,8 @@ class Elements:
 
     def _space_of(self, buffer: Buffer) -> Space:
         """The space in which the buffer is addressed; `j` is added where elements do not lie side by side."""
+        if self._is_shifted_whole(buffer):
+            return replace(self.space, reach=self.vector)
         if self.axis is None or not self._is_shifted(buffer):
             return self.space
         renamed = {**self.space.renamed, self.axis: f"{self.space.index(self.axis)} + j"}

@@ -14,7 +14,7 @@ from cudal1_trainer.teachers.reduction import declare, phases
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, grouped, size_of
-from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction, read_names
+from cudal1_trainer.teachers.stage import Stage, is_reduction, read_names
 
 SIMPLE = ("sum", "mean", "amax", "amin", "prod", "argmax", "argmin", "any", "all")
 
