@@ -3,7 +3,7 @@
     specs -> Arena -> views (as the program's tensors) ; poison() before a launch ; intact() after it
 
 Poison is a byte pattern: 0xFF is NaN in every float format, 0x7B a large finite number, and neither is a bool.
-Canaries are NaN, and no bool, as well.
+Canaries are NaN, and no bool, as well; which ones is drawn once a process, so an exam from another may hold others.
 The gaps of strided buffers count as canaries. Works on CPU and CUDA tensors alike; never synchronises.
 """
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
+from cudal1_compile.runtime.hostrun import CANARY
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import Program
 
@@ -27,14 +28,9 @@ SLOT = 16  # bytes, the least that a caller's tensors are aligned to
 GUARD = 256  # bytes of canary on each side of a buffer, at least
 HUGE_PAGE = 2 << 20  # bytes
 REMEMBERED_BYTES = 1 << 20  # of an arena; positions of canaries take eight times as much where most of it is gaps
-CANARY = (0xF5, 0xFF)  # bytes in turns: NaN in every float format, so that no sum swallows a read out of bounds
 POISONS = (0xFF, 0x7B)
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-# as a value of wider memory
-CANARIES = {
-    dtype: int.from_bytes(bytes(CANARY * (dtype.itemsize // 2)), sys.byteorder, signed=True)
-    for dtype in (torch.int16, torch.int64)
-}
+CANARIES = int.from_bytes(CANARY, sys.byteorder, signed=True)  # as an i64
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +92,17 @@ class Arena:
         within: Tensor | None = None,
         lead: bool = True,
         tail: bool = True,
+        ragged: bool = False,
     ) -> None:
         """guard_gaps: the gaps of strided buffers are canaries; not so where whole storages are loaded.
 
         within: longer memory, of canaries, to lie at the start of. lead, tail: guards before and behind it all.
+        ragged: the last buffer comes first, and each is aligned in a way of its own.
         """
         self.specs = tuple(specs)
         self._guard_gaps = guard_gaps
-        self._lead, self._tail = lead, tail
-        self._offsets, total = _place(self.specs, lead, tail)
+        self._placed = lead, tail, ragged
+        self._offsets, total = _place(self.specs, *self._placed)
         self._bytes = canaries(total, device) if within is None else within[:total]
 
     @cached_property
@@ -154,17 +152,24 @@ class Arena:
         return (self._bytes[places] != expected).any()
 
     def copy_image(self, other: Arena) -> None:
-        """Becomes equal to an arena of the same specs with all guards, as far as it goes, in one copy."""
-        self._bytes.copy_(self._part(other))
+        """Becomes equal to an arena of the same specs with all guards, as far as it goes, in one copy mostly."""
+        for mine, theirs in self._beside(other):
+            mine.copy_(theirs)
 
     def differs_from_image(self, other: Arena) -> Tensor:
         """A bool scalar on the device: whether anything, canaries included, differs from such an arena."""
-        return (self._bytes != self._part(other)).any()
+        differs = [(mine != theirs).any() for mine, theirs in self._beside(other)]
+        return differs[0] if len(differs) == 1 else torch.stack([self.damaged(), *differs]).any()
 
-    def _part(self, image: Arena) -> Tensor:
-        """The bytes of an image less the guards that are missing here."""
-        start, size = 0 if self._lead else GUARD, self._bytes.numel()
-        return image._bytes if size == image._bytes.numel() else image._bytes.narrow(0, start, size)
+    def _beside(self, image: Arena) -> list[tuple[Tensor, Tensor]]:
+        """Bytes here, and of an image what belongs there: all less the guards that are missing, or buffer by buffer."""
+        lead, _, ragged = self._placed
+        if ragged:
+            places = zip(self.specs, self._offsets, image._offsets, strict=True)
+            return [(self._span(s, mine), image._span(s, theirs)) for s, mine, theirs in places]
+        start, size = 0 if lead else GUARD, self._bytes.numel()
+        whole = image._bytes
+        return [(self._bytes, whole if size == whole.numel() else whole.narrow(0, start, size))]
 
     def _span(self, spec: BufferSpec, offset: int) -> Tensor:
         return self._bytes[offset : offset + spec.span_bytes]
@@ -173,7 +178,7 @@ class Arena:
     def _guards(self) -> tuple[Tensor, Tensor]:
         """Byte positions of all canaries, and what lies there: made once for arenas of the same small specs."""
         make = _guards if self.size_bytes <= REMEMBERED_BYTES else _guards.__wrapped__
-        return make(self.specs, self.device, self._guard_gaps, self._lead, self._tail)
+        return make(self.specs, self.device, self._guard_gaps, *self._placed)
 
 
 def _view(typed: Tensor, spec: BufferSpec, offset: int) -> Tensor:
@@ -182,12 +187,12 @@ def _view(typed: Tensor, spec: BufferSpec, offset: int) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _guards(
-    specs: tuple[BufferSpec, ...], device: torch.device, guard_gaps: bool, lead: bool, tail: bool
+    specs: tuple[BufferSpec, ...], device: torch.device, guard_gaps: bool, lead: bool, tail: bool, ragged: bool
 ) -> tuple[Tensor, Tensor]:
-    offsets, total = _place(specs, lead, tail)
+    offsets, total = _place(specs, lead, tail, ragged)
     places = []
     end = 0
-    for spec, offset in zip(specs, offsets, strict=True):
+    for spec, offset in sorted(zip(specs, offsets, strict=True), key=lambda placed: placed[1]):
         places.append(torch.arange(end, offset))
         if guard_gaps and spec.strides is not None and spec.span_bytes:
             places.append(_gaps(spec) + offset)
@@ -217,36 +222,41 @@ def neighbours(
     memory: Tensor,
     gaps: tuple[bool, bool],
     touching: bool,
+    ragged: bool = False,
 ) -> tuple[Arena, Arena]:
     """Two arenas in memory of canaries; touching: without a byte between the last buffer of one and the next.
 
     gaps: whether those of strided buffers are guarded.
     """
-    before = Arena(first, memory.device, gaps[0], within=memory, tail=not touching)
-    after = Arena(second, memory.device, gaps[1], within=memory[before.size_bytes :], lead=not touching)
+    device = memory.device
+    before = Arena(first, device, gaps[0], within=memory, tail=not touching, ragged=ragged)
+    after = Arena(second, device, gaps[1], memory[before.size_bytes :], lead=not touching, ragged=ragged)
     return before, after
 
 
-def arena_bytes(specs: Sequence[BufferSpec]) -> int:
+def arena_bytes(specs: Sequence[BufferSpec], ragged: bool = False) -> int:
     """Of an arena with all guards."""
-    return _place(tuple(specs))[1]
+    return _place(tuple(specs), ragged=ragged)[1]
 
 
 def canaries(size: int, device: torch.device) -> Tensor:
-    """Bytes, an even number of them."""
-    return torch.full((size // 2,), CANARIES[torch.int16], dtype=torch.int16, device=device).view(torch.uint8)
+    """Bytes, a multiple of eight."""
+    return torch.full((size // 8,), CANARIES, dtype=torch.int64, device=device).view(torch.uint8)
 
 
 @lru_cache(maxsize=1024)
-def _place(specs: tuple[BufferSpec, ...], lead: bool = True, tail: bool = True) -> tuple[list[int], int]:
+def _place(
+    specs: tuple[BufferSpec, ...], lead: bool = True, tail: bool = True, ragged: bool = False
+) -> tuple[list[int], int]:
     """Where each buffer starts, and the bytes of it all."""
     offsets = []
     end = 0 if lead else -GUARD
-    for spec in specs:
-        start = -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT
+    for i, spec in enumerate(reversed(specs) if ragged else specs):
+        start = -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT + (SLOT * (2 * i + 1) if ragged and i else 0)
         offsets.append(start)
         end = start + spec.span_bytes
-    return offsets, -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT if tail else -(-max(0, end) // SLOT) * SLOT
+    total = -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT if tail else -(-max(0, end) // SLOT) * SLOT
+    return offsets[::-1] if ragged else offsets, total
 
 
 def _storage_bytes(x: Tensor) -> Tensor:

@@ -80,9 +80,9 @@ def _allocate(size: int, margin: int, device: torch.device) -> tuple[Tensor, Ten
 
 
 def _refill(memory: Tensor) -> None:
-    memory.view(torch.int16).fill_(CANARIES[torch.int16])
+    memory.view(torch.int64).fill_(CANARIES)
 
 
 def _differs(memory: Tensor) -> Tensor:
     """A bool scalar on the device."""
-    return (memory.view(torch.int64) != CANARIES[torch.int64]).any()
+    return (memory.view(torch.int64) != CANARIES).any()

@@ -3,7 +3,8 @@
 Two sets of buffers take turns within guarded memory, so that the same pointers hold new content (every other
 case), other pointers hold the next one, and two results are alive when either is compared. The first case runs
 twice, into memory with two different poisons. The second set lies no better aligned than a caller's tensors must
-be. In the last runs inputs and outputs lie side by side, either first: no answer may go by addresses. Later runs
+be. In one run each kind lies in reverse and each buffer is aligned otherwise, in the last ones inputs and outputs
+lie side by side, either first: no answer may go by addresses. Later runs
 find, in turns, poison and what the run before the last left behind: work skipped because memory looks untouched,
 or looks finished, is caught either way.
 
@@ -75,7 +76,7 @@ class Wrong:
     reason: str
 
 
-Layout = Literal["aligned", "skewed", "inputs first", "outputs first"]
+Layout = Literal["aligned", "skewed", "ragged", "inputs first", "outputs first"]
 
 
 class BufferSet:
@@ -87,15 +88,15 @@ class BufferSet:
         outputs = output_specs(program, case.sizes)
         given, written = case.image.specs, [*outputs, *scratch_specs(program, candidate, case.sizes)]
         self.layout = layout
-        touching = layout in ("inputs first", "outputs first")
+        touching, ragged = layout in ("inputs first", "outputs first"), layout == "ragged"
         # anywhere, so that no answer may go by addresses; side by side at the start of a huge page
         skew = SKEW if layout == "skewed" else 0
         start = 0 if touching else ALIGNMENT * random.randrange(PLACES) + skew
-        memory = take(start + arena_bytes(given) + arena_bytes(written))[start:]
+        memory = take(start + arena_bytes(given, ragged) + arena_bytes(written, ragged))[start:]
         if layout == "outputs first":
             self.written, self.inputs = neighbours(written, given, memory, (True, False), touching)
         else:
-            self.inputs, self.written = neighbours(given, written, memory, (False, True), touching)
+            self.inputs, self.written = neighbours(given, written, memory, (False, True), touching, ragged)
         self.outputs = self.written.views[: len(outputs)]
         self.scratch = self.written.views[len(outputs) :]
 
@@ -206,9 +207,10 @@ class Trial:
 
 
 def _layout(turn: int, turns: int) -> Layout:
-    """The last runs but never the first two find inputs and outputs side by side."""
-    if turn >= max(2, turns - 2):
-        return "outputs first" if turn == turns - 1 else "inputs first"
+    """The last runs but never the first two are special."""
+    if turn >= max(2, turns - 3):
+        special: tuple[Layout, ...] = ("outputs first", "inputs first", "ragged")
+        return special[turns - 1 - turn]
     return "skewed" if turn % 2 else "aligned"
 
 

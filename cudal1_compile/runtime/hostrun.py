@@ -21,6 +21,7 @@ import ctypes
 import json
 import mmap
 import os
+import secrets
 import signal
 import subprocess
 import tempfile
@@ -43,7 +44,10 @@ from cudal1_fx_passes.program import Program
 
 PAGE = 4096
 CANARY_BYTES = 256
-CANARY = b"\xf5\xff"  # NaN in every float format: no sum swallows a read out of bounds
+# NaN in every float format, so that no sum swallows a read out of bounds, and no bool; no kernel knows which
+CANARY = bytes(
+    byte for least in (0x81, 0x81, 0x81, 0xF1) for byte in (least + secrets.randbelow(0xFF - least), 0xFF)
+)
 OVERHEAD_BYTES = 1 << 30  # address space of the runner itself: stacks, tables, libraries, guard pages
 SHADOW_FACTOR = 7  # shadow memory a byte, with room to spare
 PATIENCE = 10  # times the CPU time that a child may take: then it is killed, as the machine has no time for it
@@ -63,7 +67,7 @@ class HostLimits:
     memory_bytes: int = 4 << 30  # beyond the buffers and their shadow
     order: Order = "forward"
     seed: int = 0
-    skew: int = 0  # bytes by which every buffer that lies apart is behind an address that is a multiple of 256
+    skew: int = 0  # bytes by which buffers that lie apart, times 1, 3, 5, ..., are behind a multiple of 256
     layout: Layout = "apart"
 
 
@@ -123,7 +127,7 @@ def run_isolated(
         data = Path(folder, "data")
         _write_data(data, slots, buffers)
         Path(folder, "kernel.so").write_bytes(image)
-        text = _request(program, candidate, planned, slots, limits, checked, sizes)
+        text = _request(program, candidate, planned, slots, buffers, limits, checked, sizes)
         Path(folder, "request").write_text(text)
         run = _run_child(Path(folder), checked, limits, image)
         return _collect(run, data, slots, buffers, planned) if run.ok else run
@@ -139,17 +143,19 @@ def _lay_out(
     names, need = buffer_names(program, candidate), buffer_bytes(program, candidate, sizes)
     if set(names) != set(buffers):
         raise LaunchError(f"buffers {sorted(buffers)} given, the call has {sorted(names)}")
+    owners = _owners(program, buffers, need)
+    names = [name for name in names if owners.get(name, name) == name]
     roles = {o.name: "out" for o in program.outputs} | {s.name: "scratch" for s in candidate.scratch}
     packed = limits.layout != "apart"
     if limits.layout == "inputs first":
         names = sorted(names, key=lambda name: name in roles)
     slots, at = [], 0
-    for name in names:
+    for i, name in enumerate(names):
         tensor = buffers[name]
         room = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
         if tensor.device.type != "cpu" or room < need[name]:
             raise LaunchError(f"{name}: {room} bytes on {tensor.device}, the program needs {need[name]} on cpu")
-        offset = at if packed else at + CANARY_BYTES + limits.skew
+        offset = at if packed else at + CANARY_BYTES + (PAGE + (2 * i + 1) * limits.skew if limits.skew else 0)
         last = name == names[-1]
         behind = offset + need[name] + (CANARY_BYTES if last or not packed else 0)
         unit = PAGE if last or not packed else ALIGNMENT
@@ -157,6 +163,14 @@ def _lay_out(
         slots.append(_Slot(name, role, at, offset, need[name], -(-behind // unit) * unit))
         at = slots[-1].end
     return slots
+
+
+def _owners(program: Program, buffers: Mapping[str, Tensor], need: Mapping[str, int]) -> dict[str, str]:
+    """Of each input the longest one that begins where it does, itself mostly."""
+    found: dict[int, str] = {}
+    for name in sorted((i.name for i in program.inputs), key=lambda name: -need[name]):
+        found.setdefault(buffers[name].data_ptr(), name)
+    return {i.name: found[buffers[i.name].data_ptr()] for i in program.inputs if need[i.name]}
 
 
 def _write_data(path: Path, slots: list[_Slot], buffers: Mapping[str, Tensor]) -> None:
@@ -186,11 +200,14 @@ def _request(
     candidate: Candidate,
     planned: Plan,
     slots: list[_Slot],
+    buffers: Mapping[str, Tensor],
     limits: HostLimits,
     checked: bool,
     sizes: Mapping[str, int] | None,
 ) -> str:
     number = {slot.name: i for i, slot in enumerate(slots)}
+    owners = _owners(program, buffers, buffer_bytes(program, candidate, sizes))
+    number |= {name: number[owner] for name, owner in owners.items()}
     dims, symbolic = axis_sizes(program, sizes), symbolic_names(program)
     total = sum(slot.size for slot in slots)
     memory = limits.memory_bytes + OVERHEAD_BYTES + total * (1 + (SHADOW_FACTOR if checked else 0))

@@ -134,6 +134,8 @@ class _Python:
         self.skews: set[int] = set()
         self.apart: set[int] = set()  # bytes from the end of the last input to the first output
         self.huge: set[str] = set()  # what has started a huge page
+        self.orders: set[bool] = set()  # whether the first input lay before the second one
+        self.alike: set[bool] = set()  # whether both were aligned alike
 
     def launch(
         self,
@@ -145,6 +147,9 @@ class _Python:
         self.calls += 1
         self.skews |= {x.data_ptr() % ALIGNMENT for x in (*outputs, *inputs)}
         self.apart.add(outputs[0].data_ptr() - inputs[-1].data_ptr() - inputs[-1].nbytes)
+        between = inputs[1].data_ptr() - inputs[0].data_ptr()
+        self.orders.add(between > 0)
+        self.alike.add(between % ALIGNMENT == 0)
         firsts = {"in": inputs[0], "out": outputs[0]}
         self.huge |= {name for name, x in firsts.items() if x.data_ptr() % HUGE_PAGE == 0}
         if self.cheat == "stop":
@@ -193,6 +198,7 @@ def _trial(cheat: str = "", held_elements: int = 0) -> Right | Wrong:
         assert runner.skews >= {0, 16}
         assert 0 in runner.apart and min(runner.apart) < 0
         assert runner.huge == {"in", "out"}
+        assert runner.orders == runner.alike == {True, False}
     return found
 
 

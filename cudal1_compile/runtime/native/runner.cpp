@@ -161,13 +161,14 @@ Request read_request(const char* path) {
   fclose(file);
   return r;
 }
-// A part of the file at the start of a huge page, with nothing for a GUARD before and behind it.
+// A part of the file at the start of a huge page, or a page later, with nothing for some GUARD before and behind it.
 char* map_alone(int fd, size_t begin, size_t bytes, const std::string& name) {
   bytes = (bytes + PAGE - 1) / PAGE * PAGE;
   size_t all = bytes + 2 * GUARD + HUGE_PAGE;
   char* room = (char*)mmap(nullptr, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == (char*)MAP_FAILED) give_up("out_of_memory", "no address space for " + name);
   char* start = (char*)(((uintptr_t)room + GUARD + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+  start += begin / PAGE % 2 * PAGE;
   void* at = mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)begin);
   if (at == MAP_FAILED) give_up("out_of_memory", "cannot map " + name);
   return (char*)at;
