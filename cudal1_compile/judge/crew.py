@@ -22,6 +22,8 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.process import Worker, WorkerLate, WorkerLost
 from cudal1_compile.judge.turns import TurnFiles
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import print_program
 
 log = logging.getLogger(__name__)
 
@@ -119,17 +121,23 @@ class Lane:
         self._worker: Worker | None = None
         self._ahead: wire.Message | None = None  # the request that the worker has beside the one it works on
         self._spent_s: dict[str, float] = {}  # as this worker said last
+        self._seen: set[str] = set()  # programs that this worker was asked about
 
     @property
     def up(self) -> bool:
         worker = self._worker  # its own thread may replace it meanwhile
         return worker is not None and worker.alive
 
+    def knows(self, program: Program) -> bool:
+        """Whether this worker was asked about the program, so that a candidate of it may have run there."""
+        return print_program(program) in self._seen
+
     def start(self) -> Worker:
         """Its worker, a new one where there is none. Raises WorkerLost."""
         if self._worker is None or not self._worker.alive:
             self.retire()
             self._spent_s = {}
+            self._seen = set()
             worker = self._crew.recruit()
             try:
                 self._crew.start(worker)
@@ -150,6 +158,7 @@ class Lane:
         except WorkerLost as lost:
             return Answer([Deferred(f"no worker can be started on the device: {lost}")] * count, again=True)
         begin = time.monotonic()
+        self._seen.add(request["program"])
         try:
             reply = self._exchange(worker, request, limit_s, following)
         except WorkerLost as lost:

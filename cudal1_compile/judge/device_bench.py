@@ -10,7 +10,7 @@ Workers take turns on the device (turns.py): exams and trials side by side, time
 is short for several, there is one; what was put off beside others, or did not end in time, is judged again alone.
 Finalists that do not end in time are put off: it may be Inductor's compile that is slow.
 Restarts are counted. Speedups above SECOND_LOOK are measured again in another process, on another GPU of the
-same model where there is one.
+same model where there is one, else by a worker that never saw the program.
 """
 
 from __future__ import annotations
@@ -334,14 +334,35 @@ class DeviceBench:
         }
         if not first:
             return {}
+        entrants, again = {i: ready[i] for i in first}, derive_seed(seed, "second look")
+        second = self._by_a_stranger(program, entrants, again) or self._by_a_new_process(program, entrants, again)
+        return {i: _confirmed(v, second[i]) for i, v in first.items()}
+
+    def _by_a_stranger(
+        self, program: Program, ready: dict[int, tuple[Candidate, Binary]], seed: int
+    ) -> dict[int, Verdict] | None:
+        """By a worker that is up and never saw the program; None where there is none, or it was lost or short."""
+        strangers = [lane for lane in self._others if lane.up and not lane.knows(program)]
+        if not strangers or _twin(self._crew.index) != self._crew.index:
+            return None
+        restarts, lane = self._crew.restarts, strangers[0]
+        request = wire.finalists_request(program, list(ready.values()), seed)
+        answer = self._others[lane].submit(lane.ask, request, self.limits.finalists_s).result()
+        if answer.again or self._crew.restarts > restarts:
+            return None
+        return dict(zip(ready, answer.verdicts, strict=True))
+
+    def _by_a_new_process(
+        self, program: Program, ready: dict[int, tuple[Candidate, Binary]], seed: int
+    ) -> dict[int, Verdict]:
+        """On another GPU of the same model where there is one."""
         home, self._crew.index = self._crew.index, _twin(self._crew.index)
         self._first.retire()
-        entrants = {i: ready[i] for i in first}
-        second = self._together_or_alone(program, entrants, derive_seed(seed, "second look"))
+        found = self._together_or_alone(program, ready, seed)
         if self._crew.index != home:
             self._first.retire()
             self._crew.index = home
-        return {i: _confirmed(v, second[i]) for i, v in first.items()}
+        return found
 
 
 def _confirmed(first: Accepted, second: Verdict) -> Verdict:

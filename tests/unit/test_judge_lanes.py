@@ -62,6 +62,33 @@ def test_a_worker_beside_gives_its_memory_back_and_stays(monkeypatch: pytest.Mon
     bench.close()
 
 
+@pytest.mark.parametrize("knows", [False, True])
+def test_a_worker_that_never_saw_the_program_takes_the_second_look(
+    knows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
+    (other,) = bench._others
+    first, beside = cast(Lane, bench._first.start()), cast(Lane, other.start())
+    monkeypatch.setattr(other, "knows", lambda _: knows)
+    first.answers, beside.answers = [reply(measured(4.0))], [reply(measured(4.2))]
+    script = cast(Lane, bench._crew._spare)
+    script.answers = [reply(measured(4.1))]
+    assert bench.try_finalists(SILU, [tasks()[0][1]], 1) == [measured(4.0)]
+    assert first.alive is not knows and ("finalists" in beside.asked) is not knows
+    bench.close()
+
+
+def test_a_lane_knows_what_its_worker_was_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
+    lanes = [bench._first, *bench._others]
+    assert any(lane.knows(SILU) for lane in lanes) and any(lane.knows(SOFTMAX) for lane in lanes)
+    for lane in lanes:
+        lane.retire()
+        lane.start()
+        assert not lane.knows(SILU) and not lane.knows(SOFTMAX)
+    bench.close()
+
+
 def test_a_region_that_has_no_room_alone_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     full = reply(Deferred("no room")) | {"short_of_room": True}
     table = {print_program(SILU): [reply(WRONG)], print_program(SOFTMAX): [full]}
