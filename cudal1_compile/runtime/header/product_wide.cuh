@@ -236,9 +236,16 @@ CUDAL1_FN void product_wide(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   group.template hand_out<BM>((float*)base, c CUDAL1_AT);
 }
 
+namespace cudal1 {
+template <int N> CUDAL1_FN float* turned() {  // the same memory for all of a block's calls
+  __shared__ float tile[N];
+  return tile;
+}
+}  // namespace cudal1
+
 template <int R, int C, int THREADS, class F, class G> CUDAL1_FN void turn_tile(F from, G to CUDAL1_FROM) {
   static_assert(THREADS % R == 0 && THREADS % C == 0, "turn_tile: THREADS are whole rows and columns");
-  __shared__ float tile[R * (C + 1)];
+  float* const tile = cudal1::turned<R * (C + 1)>();
   const int id = thread_id(), row = id % R, column = id % C;
   __syncthreads(CUDAL1_LINE_ONLY);  // an earlier call may still read the tile
 #pragma unroll

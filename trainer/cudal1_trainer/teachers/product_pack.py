@@ -104,33 +104,32 @@ class Packer(ProductWriter):
             self._each(x, to)
 
     def _run(self, x: Ref) -> tuple[str, ...]:
-        """The operand's innermost axes, where they are neither summed nor a window: along these it is read."""
-        run: list[str] = []
-        for a in reversed(_held(self.stage, x).axes):
-            if a in self.stage.reduced:
-                break
-            run.insert(0, a)
-        return tuple(run)
+        """The operand's axes within what is summed, but for a window alone: along these it is read."""
+        axes = _held(self.stage, x).axes
+        summed = [a for a in axes if a in self.stage.reduced and not a.startswith("k")]
+        run = axes[axes.index(summed[-1]) + 1 :]
+        return run if any(not a.startswith("k") for a in run) else ()
 
     def _tiles(self, run: tuple[str, ...], to: Buffer) -> tuple[str, str, list[str]]:
         """Tiles along the run, along what is summed, and the axes around them."""
-        channels = self._channels(to)
+        channels = self._channels(run, to)
         others = [a for a in to.axes if a not in (*run, *channels)]
-        rows, columns = self._edges(to)
+        rows, columns = self._edges(channels)
         return f"cdiv({size_of(run)}, {columns})", f"cdiv({size_of(channels)}, {rows})", others
 
-    def _channels(self, to: Buffer) -> tuple[str, ...]:
-        return tuple(a for a in to.axes if a in self.stage.reduced)
+    def _channels(self, run: tuple[str, ...], to: Buffer) -> tuple[str, ...]:
+        return tuple(a for a in to.axes if a in self.stage.reduced and a not in run)
 
-    def _edges(self, to: Buffer) -> tuple[int, int]:
+    def _edges(self, channels: tuple[str, ...]) -> tuple[int, int]:
         """Of a tile: few channels leave room for a longer run."""
-        depth = self.program.size(self._channels(to))
+        depth = self.program.size(channels)
         rows = min(max(1 << (depth - 1).bit_length(), ROWS[0]), ROWS[1])
         return rows, min(TILE // rows, COLUMNS)
 
     def _turn(self, x: Ref, to: Buffer, run: tuple[str, ...]) -> None:
         """Tiles through shared memory: read along the run, written along what is summed."""
-        lines, channels, (rows, columns) = self.lines, self._channels(to), self._edges(to)
+        lines, channels = self.lines, self._channels(run, to)
+        rows, columns = self._edges(channels)
         across, down, others = self._tiles(run, to)
         space = Space(self.program, (Var("y", channels), Var("x", run), Var("g", tuple(others))))
         place = "const int y = top + row, x = left + column;"
