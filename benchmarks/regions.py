@@ -1,6 +1,7 @@
 """The first look at where speed is: real models' regions, every teacher strategy, against aten and Inductor.
 
     python -m benchmarks.regions --regions trainer/data/regions.jsonl --out OUT [--seconds 480]
+    python -m benchmarks.regions --regions trainer/data/families.jsonl --families scan,pool --out OUT
 
 For each distinct region: up to --variants teacher variants (all strategies), built, checked, and timed beside aten
 and Inductor (that region alone, dynamic=False), GPU-busy. OUT/regions.rows.jsonl grows while it runs; OUT/
@@ -27,8 +28,10 @@ from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.variants import write_variants
 
 
-def read_regions(path: Path, limit: int) -> list[dict[str, Any]]:
+def read_regions(path: Path, limit: int, families: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The file's rows; of families.jsonl those of some families, each in its model's place."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = [{"model": row.get("family"), **row} for row in rows if not families or row["family"] in families]
     return rows[:limit] if limit else rows
 
 
@@ -143,6 +146,7 @@ def _program_detail(regions: Sequence[dict[str, Any]], row: Row) -> dict[str, An
         "model": region["model"],
         "direction": region["direction"],
         "family": family_of(program),
+        "name": region.get("name"),
         "operations": len(program.ops),
         "best": best[0] if best else None,
         "us": {name: round(t[0], 3) for name, t in row.busy.items() if name in ("aten", "inductor")}
@@ -156,6 +160,7 @@ def _program_detail(regions: Sequence[dict[str, Any]], row: Row) -> dict[str, An
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Teacher variants of real regions against aten and Inductor.")
     parser.add_argument("--regions", type=Path, required=True, help="JSON lines of benchmarks.extract_regions")
+    parser.add_argument("--families", default="", help="of families.jsonl, those to take: scan,pool")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--variants", type=int, default=16, help="of one region, at most")
     parser.add_argument("--limit", type=int, default=0, help="regions, from the front; 0 is all")
@@ -167,7 +172,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     arguments.out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
-    regions = read_regions(arguments.regions, arguments.limit)
+    regions = read_regions(arguments.regions, arguments.limit, list(filter(None, arguments.families.split(","))))
     jobs, refused = make_jobs(regions, arguments.variants)
     print(f"{len(jobs)} of {len(regions)} regions, {sum(len(j.codes) for j in jobs)} variants", flush=True)
     config = Config(arguments.workers, distributions=("normal", "offset"), dry=arguments.dry)

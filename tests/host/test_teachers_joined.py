@@ -45,6 +45,12 @@ PROGRAMS = {
         "t0 i64[] = argmax(in0) over d0\nt1 f32[] = amax(in0) over d0\nt2 f32[d0] = sub(in0, t1)\n"
         "out0 i64[] = t0\nout1 f32[d0] = t2",
     ),
+    "a maximum and a sum of exponentials, nothing else": (
+        "d0=2 d1=8200",
+        "in0 f32[d0,d1]",
+        "t0 f32[d0] = amax(in0) over d1\nt1 f32[d0,d1] = sub(in0, t0)\nt2 f32[d0,d1] = exp(t1)\n"
+        "t3 f32[d0] = sum(t2) over d1\nt4 f32[d0] = log(t3)\nout0 f32[d0] = t4\nout1 f32[d0] = t0",
+    ),
     "gradient of a norm": (
         "d0=3 d1=10000",
         "in0 f32[d0,d1]\nin1 f32[d0,d1]",

@@ -33,6 +33,14 @@ PROGRAMS = {
         "t3 bool[d0,d1] = gt(t2, 0.9)\nout0 f32[d0,d1] = t2\nout1 bool[d0,d1] = t3\nout2 f32[d0] = t0",
         {"warp", "block", "joined"},
     ),
+    "what is likely enough": (
+        "d0=2 d1=9000",
+        "in0 f32[d0,d1]",
+        "t0 f32[d0] = amax(in0) over d1\nt1 f32[d0,d1] = sub(in0, t0)\nt2 f32[d0,d1] = exp(t1)\n"
+        "t3 f32[d0] = sum(t2) over d1\nt4 f32[d0,d1] = div(t2, t3)\nt5 f32[d0,d1] = cumsum(t4) along d1\n"
+        "t6 f32[d0,d1] = sub(t5, t4)\nout0 f32[d0,d1] = t6",
+        {"block", "joined"},
+    ),
     "a long row, half": (
         "d0=3 d1=8192",
         "in0 bf16[d0,d1]\nin1 bf16[d1]",
@@ -135,3 +143,12 @@ def test_registers_hold_what_they_are_meant_to(name: str) -> None:
     for variant in one_of_each(p):
         for resources in build(p, variant.candidate, target).kernels.values():
             assert resources.local_bytes <= 48, variant.candidate.code
+
+
+def test_a_design_tells_each_stage_with_its_kernel() -> None:
+    p = program("what is likely enough")
+    both = next(s for s in variants(p) if [part.mapping for part in s.stages] == ["joined", "joined"])
+    made = write_variant(p, both)
+    assert made is not None
+    words = [line.partition(" ")[0] for line in made.reply.design.splitlines()[1:]]
+    assert words == ["stage", "f0:", "f0>", "stage", "f1:", "f1>"]

@@ -14,6 +14,7 @@ from benchmarks.duel import Row
 from benchmarks.families import FAMILIES, FamilyProgram, Measured, read_families, read_row, summarise
 from benchmarks.family_cut import all_cases, as_line
 from benchmarks.floor import HOPPER, Floor, flops
+from benchmarks.regions import read_regions
 from cudal1_compile.judge.cases import oracle_bytes
 from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.evaluate import evaluate
@@ -43,6 +44,13 @@ def test_every_family_has_a_dozen_distinct_programs_of_its_kind() -> None:
         windows = any(a.name.startswith("k") for a in program.axes)
         assert windows or p.family != "pool", p
         assert canonicalise(program) == program, p
+
+
+def test_families_are_regions_too() -> None:
+    rows = read_regions(DATA / "families.jsonl", 0, ["scan", "pool"])
+    assert {r["model"] for r in rows} == {"scan", "pool"} and all(r["name"] and r["direction"] for r in rows)
+    assert len(rows) == sum(p.family in ("scan", "pool") for p in PROGRAMS)
+    assert read_regions(DATA / "regions.jsonl", 3)[2]["model"]
 
 
 def test_f32_products_are_at_4096_and_above_without_tf32() -> None:

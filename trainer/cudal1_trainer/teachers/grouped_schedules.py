@@ -202,10 +202,14 @@ def _split_schedules(stage: Stage) -> list[StageSchedule]:
 
 
 def _joined_schedules(stage: Stage) -> list[StageSchedule]:
-    """Blocks that share a row and keep it in registers: for what follows the reductions of long rows."""
+    """Blocks that share a row and keep it in registers: for what follows the reductions of long rows.
+
+    A result that needs another one (a sum of exponentials) is worth a wait where rows are few.
+    """
     count, crossing = stage.program.size(stage.reduced), max(1, crossing_values(stage))
     follows = any(not set(b.span) <= set(stage.kept) for b in stage.writes)
-    if not is_row_like(stage) or not _static(stage) or not follows or pass_count(stage) == 1:
+    few = stage.program.size(stage.kept) < 2 * SM_COUNT and not is_splittable(stage)
+    if not is_row_like(stage) or not _static(stage) or not (follows or few) or pass_count(stage) == 1:
         return []
     found = []
     for vector in row_vectors(stage)[:1]:

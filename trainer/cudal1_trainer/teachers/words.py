@@ -36,7 +36,8 @@ def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
     for i, s in enumerate(schedule.stages):
         over = f" over {','.join(stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""
         packs = s.tile is not None and "product_" not in bodies[0]
-        last = len(kernels) if i == len(schedule.stages) - 1 else 1 + packs + (s.splits > 1)
+        joins = s.splits > 1 and not s.mapping.startswith("joined")
+        last = len(kernels) if i == len(schedule.stages) - 1 else 1 + packs + joins
         lines += [f"stage {i}{over}: {s.describe()}", *kernels[:last]]
         kernels, bodies = kernels[last:], bodies[last:]
     return "\n".join(lines)
