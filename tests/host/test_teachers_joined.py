@@ -39,6 +39,12 @@ PROGRAMS = {
         "t3 f32[d0,d1,d2] = sub(t0, t1)\nt4 f32[d1] = add(t2, 1e-05)\nt5 f32[d1] = rsqrt(t4)\n"
         "t6 f32[d0,d1,d2] = mul(t3, t5)\nt7 bf16[d0,d1,d2] = cast(t6)\nout0 bf16[d0,d1,d2] = t7",
     ),
+    "a variance alone, far from zero": (
+        "d0=2 d1=9001",
+        "in0 f32[d0,d1]",
+        "t0 f32[d0,d1] = add(in0, 300.0)\nt1 f32[d0] = var(t0, 1) over d1\nt2 f32[d0,d1] = mul(in0, t1)\n"
+        "t3 f32[d0] = mean(in0) over d1\nt4 f32[d0,d1] = sub(t2, t3)\nout0 f32[d0,d1] = t4",
+    ),
     "all of a tensor, and where its largest is": (
         "d0=9000",
         "in0 f32[d0]",
@@ -81,6 +87,14 @@ def test_each_is_right(name: str) -> None:
     failures = {b.name: b.failure for b in built if b.failure is not None}
     kernels, _ = _check_all(p, built, CPU, lambda _: None, ("normal",), failures)
     assert failures == {} and set(kernels) == set(candidates)
+
+
+def test_a_mean_and_its_variance_are_one_wait() -> None:
+    waits = {
+        name: {v.candidate.code.count("wait_for_blocks(") for v in joined(program(name))} for name in PROGRAMS
+    }
+    assert waits["group norm with its statistics"] == waits["batch norm, half"] == {1}
+    assert waits["softmax"] == {2}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -209,16 +209,19 @@ class GroupedWriter:
 
     def _finish(self, level: int) -> None:
         """Combines the pass's accumulators, then the group operations that are ready now."""
-        lines, count = self.lines, grouped(size_of(self.order))
         here = [p for p in self.phases if p.level == level]
         if self.schedule.mapping == "tile":
-            lines.add(*combine_tile(here, self.schedule.block // TILE))
+            self.lines.add(*combine_tile(here, self.schedule.block // TILE))
+        self._finish_phases(here)
+        self._group_statements(level + 1)
+
+    def _finish_phases(self, here: list[Phase]) -> None:
+        count = grouped(size_of(self.order))
         for p in here:
             value, before = self._combined(p)
-            lines.add(*before, *[f.format(p=value, n=count) for f in p.finish])
+            self.lines.add(*before, *[f.format(p=value, n=count) for f in p.finish])
             if p.defines:
                 self.elements.spelled[p.defines] = p.defines
-        self._group_statements(level + 1)
 
     def _group_statements(self, level: int) -> None:
         for op in self.group_ops:

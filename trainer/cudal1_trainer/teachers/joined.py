@@ -4,7 +4,8 @@
     parts -> what follows, from the same registers
 
 Memory is read once, however long a group is; two kernels read it twice. Neighbours in the grid share a group. Each
-level of reductions is a wait with a counter of its own.
+level of reductions is a wait with a counter of its own. Not so variances: a part's squares are about its own mean,
+and are moved to the group's once both are told.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from cudal1_fx_passes.program import Op
 from cudal1_trainer.teachers.grouped import GroupedWriter
-from cudal1_trainer.teachers.reduction import Phase
+from cudal1_trainer.teachers.reduction import Phase, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, product, signature
 from cudal1_trainer.teachers.space import grouped, size_of
@@ -29,11 +30,29 @@ class JoinedWriter(GroupedWriter):
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str, first_scratch: int) -> None:
         super().__init__(stage, replace(schedule, mapping="block"), name)
         self.blocks, self.next = schedule.splits, first_scratch
-        levels = sorted({p.level for p in self.phases})
+        self.centers = self._centers()
+        if self.centers:
+            self.phases = [self._about_own_mean(p) for p in self.phases]
+            self.level = {name: 2 if at else 0 for name, at in self.level.items()}
+        levels = sorted({p.level for p in self.phases} - ({0} if self.centers else set()))
         self.waits = {level: i for i, level in enumerate(levels)}
         self.parts = {p.register: self._buffer(SCRATCH_TYPE[p.type]) for p in self.phases}
         self.places = {p.register: self._buffer("i32") for p in self.phases if p.kind.startswith("arg")}
         self.count = self._buffer("i32")
+
+    def _centers(self) -> dict[str, Phase]:
+        """The phase of each variance's mean, where nothing else needs a first result; else nothing."""
+        first = {reduced_value(p.op): p for p in self.phases if p.level == 0 and p.op.fn in ("mean", "var")}
+        later = [p for p in self.phases if p.level > 0]
+        if not all(p.op.fn == "var" and self.level.get(reduced_value(p.op), 0) == 0 for p in later):
+            return {}
+        return {p.register: first[reduced_value(p.op)] for p in later}
+
+    def _about_own_mean(self, p: Phase) -> Phase:
+        if p.register not in self.centers:
+            return p
+        away = f"({{v}} - e{p.op.name[1:]})"
+        return replace(p, level=1, update=f"{p.register} += {away} * {away};")
 
     def write(self) -> Kernel:
         buffers = [*self.parts.values(), *self.places.values(), self.count]
@@ -87,20 +106,38 @@ class JoinedWriter(GroupedWriter):
 
     def _finish(self, level: int) -> None:
         here = [p for p in self.phases if p.level == level]
-        if here:
-            self._join(here, level)
-        super()._finish(level)
-
-    def _join(self, here: list[Phase], level: int) -> None:
-        """Every thread's accumulators become parts of the group's: the block's first threads hold one each."""
-        lines, group = self.lines, f"g * {self.blocks} + " if self.kept else ""
-        stores = []
         for p in here:
             value, before = self._combined(p)
-            lines.add(*before, *([] if before else [f"{p.register} = {value};"]))
-            stores += [f"st({held.name} + {group}q, {name});" for held, name in self._held(p)]
+            self.lines.add(*before, *([] if before else [f"{p.register} = {value};"]))
+        if self.centers and level == 0:
+            for register, center in self.centers.items():
+                self.lines.add(f"const {center.type} e{register[1:]} = {center.register} / max(c1 - c0, 1);")
+            return
+        if here:
+            here = self.phases if self.centers else here
+            self._share(here, level)
+            self._finish_phases([p for p in here if p.register not in self.centers])
+            self._move_squares()
+            self._finish_phases([p for p in here if p.register in self.centers])
+        self._group_statements(level + 1)
+
+    def _move_squares(self) -> None:
+        """From each part's mean to the group's."""
+        if not self.centers:
+            return
+        total = size_of(self.order)
+        self.lines.add(f"const int held = max(min(n, {total} - (int)threadIdx.x * n), 0);")
+        for register, center in self.centers.items():
+            mean = center.defines or f"m{center.op.name[1:]}"
+            self.lines.add(f"const {center.type} u{register[1:]} = {center.register} / max(held, 1) - {mean};")
+            self.lines.add(f"{register} += held * u{register[1:]} * u{register[1:]};")
+
+    def _share(self, here: list[Phase], level: int) -> None:
+        """Every block's results become parts of the group's: its first threads hold one each."""
+        lines, group = self.lines, f"g * {self.blocks} + " if self.kept else ""
         with lines.block("if (threadIdx.x == 0)"):
-            lines.add(*stores)
+            for p in here:
+                lines.add(*[f"st({held.name} + {group}q, {name});" for held, name in self._held(p)])
         at = [product("g", len(self.waits))] if self.kept else []
         place = " + ".join([self.count.name, *at, *([str(self.waits[level])] if self.waits[level] else [])])
         lines.add(f"wait_for_blocks({place}, {self.blocks});")

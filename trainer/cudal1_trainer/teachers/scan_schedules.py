@@ -20,7 +20,7 @@ STEP = 8  # elements of a thread in one step of a loop over a row that registers
 HELD = 64  # values that a thread keeps at most, all arrays together
 SM_COUNT = 132
 BYTES_A_US = 2.9e6
-CHAIN_US, CHUNK_US, BARRIER_US, WAIT_US = 1.0, 0.02, 0.05, 1.5
+CHAIN_US, CHUNK_US, BARRIER_US, WAIT_US = 1.0, 0.02, 0.05, 3.0  # a wait needs a memset before the launch
 SHUFFLES_A_US = 5e6  # of lanes, the whole device
 LANES_THAT_SCAN = {"warp": 7, "block": 14, "joined": 14}  # shuffles a chunk and lane
 
