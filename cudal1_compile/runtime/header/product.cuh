@@ -11,6 +11,8 @@
 //                 f32_split (tensor cores on float32 operands cut into two tf32 each, long sums in float32),
 //                 tf32_long (tf32 with long sums in float32: for more than a thousand terms)
 //     AK, BT      neighbouring threads that read a (b) along k; 1: neighbours read along m (along n)
+//   window_bits(first, size, window)
+//     a word in which bit w is set where 0 <= first + w < size, for w < window; windows of 30 at most
 //
 // On the host target the same blocks stage the same tiles; only the products within a warp are plain loops.
 #pragma once
@@ -200,6 +202,11 @@ template <class T, int BM, int BN, int BK> struct WarpTile {
 #endif
 };
 }  // namespace cudal1
+
+CUDAL1_FN int window_bits(int first, int size, int window) {
+  const int from = max(-first, 0), to = min(size - first, window);
+  return from < to ? (1 << to) - (1 << from) : 0;
+}
 
 template <class T, int BM, int BN, int BK, int AK, int BT, class A, class B, class C>
 CUDAL1_FN void product_taps(int taps, int depth, A a, B b, C c CUDAL1_FROM) {

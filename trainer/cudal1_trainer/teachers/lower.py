@@ -16,8 +16,9 @@ from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_patch import PatchWriter
 from cudal1_trainer.teachers.product_pipe import PipeWriter
-from cudal1_trainer.teachers.product_sides import PATCH, PIPE, WIDE
+from cudal1_trainer.teachers.product_sides import PATCH, PIPE, TABLE, WIDE
 from cudal1_trainer.teachers.product_spread import stage_for
+from cudal1_trainer.teachers.product_table import TableWriter
 from cudal1_trainer.teachers.product_wide import WideWriter
 from cudal1_trainer.teachers.ragged import RaggedWriter
 from cudal1_trainer.teachers.scans import ScanWriter
@@ -53,6 +54,7 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             kernels += made
         elif stage.kind == "product":
             product = StripWriter if schedule.mapping == "strip" else ProductWriter
+            product = TableWriter if schedule.mapping.endswith(TABLE) else product
             kernels.append(product(stage, schedule, name).write())
         elif stage.kind == "scan":
             kernels.append(ScanWriter(stage, schedule, name, taken).write())

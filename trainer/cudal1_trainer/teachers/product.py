@@ -6,6 +6,7 @@ what follows it element by element.
     phased   the same for transposed convolutions: outputs a stride apart meet the same part of the window and make
              one product, so that no term is an empty one; phases of a place are neighbours in the grid
     spread   the same where the window fills its step: a plain product with the window among the weight's columns
+    table    tiles of few channels: where a term lies is looked up (product_table.py)
     taps     any, with the window walked outside and channels inside: bounds and places once a tap
     split    a tile's sum cut into parts over more blocks, which a second kernel adds up
     direct   one thread an output, loops over the summed axes: few terms, or few weights a value (depthwise)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from cudal1_trainer.teachers.product_layouts import RESIDENT
 from cudal1_trainer.teachers.product_patch import patch_schedules
 from cudal1_trainer.teachers.product_pipe import pipe_schedules
-from cudal1_trainer.teachers.product_sides import PHASED, TAPS, THREADS, Sides, phases_of, slides_of
+from cudal1_trainer.teachers.product_sides import PHASED, TABLE, TAPS, THREADS, Sides, phases_of, slides_of
 from cudal1_trainer.teachers.product_spread import spread_of, spread_schedule
+from cudal1_trainer.teachers.product_table import fits_table
 from cudal1_trainer.teachers.product_times import Times
 from cudal1_trainer.teachers.product_wide import wide_schedules
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -48,13 +49,15 @@ def _schedules(stage: Stage) -> list[StageSchedule]:
                 for m, n, k in tiles[:4]
                 for form in forms[::-1]
             ]
+            tabled = [replace(s, mapping=arithmetic + TABLE) for s in found if s.mapping == arithmetic]
+            found += [s for s in tabled if fits_table(stage, sides, s)]
         blocks = -(-tall // tiles[0][0]) * -(-columns // tiles[0][1]) * program.size(sides.batch)
         parts = min(depth // 64, 2 * RESIDENT // blocks)
         if parts > 1 and not phases_of(sides.a):
             # few results of many terms: enough blocks only if the sums are cut
             splits = 2 ** (parts.bit_length() - 1)
             cut = [replace(s, splits=n) for s in found[:2] for n in (splits, splits // 2) if n > 1]
-            found = [s for s in cut if not s.mapping.endswith(TAPS)] + found
+            found = [s for s in cut if not s.mapping.endswith((TAPS, TABLE))] + found
         found += pipe_schedules(stage, RESIDENT) + patch_schedules(stage, RESIDENT) + wide_schedules(stage)
     if depth <= DIRECT_TERMS:
         if slides_of(stage, sides) is not None:

@@ -16,7 +16,10 @@ THREADS = 256
 MAX_WEIGHTS = 64  # in registers
 LONG_SUM = 4096  # terms from which on what tensor cores cut off a sum matters
 # behind the arithmetic, in this order; at most one of the first two
-PHASED, SPREAD, TAPS, PIPE, PATCH, WIDE = FORMS = ("_phased", "_spread", "_taps", "_pipe", "_patch", "_wide")
+PHASED, SPREAD, TABLE, TAPS, PIPE, PATCH, WIDE = FORMS = (
+    *("_phased", "_spread", "_table", "_taps"),
+    *("_pipe", "_patch", "_wide"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from cudal1_trainer.teachers.product_sides import (
     PHASED,
     PIPE,
     SPREAD,
+    TABLE,
     TAPS,
     WIDE,
     Sides,
@@ -33,7 +34,8 @@ CYCLES = 1700  # of a microsecond
 CALL_US = 6.0
 KERNEL_US = 1.5  # each further one
 MEMORY = 1.7e6  # bytes a microsecond
-RATES = {PIPE: 1.1e-6, PHASED + PATCH: 2.6e-6, PATCH: 1.5e-6, TAPS: 2e-6, "": 2.6e-6}  # us, by the way of copying
+COPYING = {PIPE: 1.1e-6, PHASED + PATCH: 2.6e-6, PATCH: 1.5e-6}  # us, by the way of copying
+RATES = COPYING | {TAPS: 2e-6, TABLE: 1.5e-6, "": 2.6e-6}
 ARITHMETICS = {"tf32_long": 1.1, "tf32": 1.0, "f16": 0.63, "bf16": 0.63, "f32_split": 3.0, "f32": 6.0}
 TERMS = {"direct": 2.4e6, "strip": 9e6}  # a microsecond
 
@@ -66,8 +68,9 @@ class Times:
         copies = how.endswith((PIPE, PATCH))
         sides = self.ordered if copies else sides
         arithmetic = next(a for a in ARITHMETICS if schedule.mapping.startswith(a))
-        depth, bk = size(sides.channels if how else sides.over), schedule.tile[2]
-        terms = -(-depth // bk) * bk * (size(sides.taps) if how else 1) / self.phases
+        walks = how not in (TABLE, "")
+        depth, bk = size(sides.channels if walks else sides.over), schedule.tile[2]
+        terms = -(-depth // bk) * bk * (size(sides.taps) if walks else 1) / self.phases
         work = estimate(self.stage, sides, schedule, RESIDENT) * terms
         us = self.least + work * RATES[how] * ARITHMETICS[arithmetic]
         return us + self.packs * copies + KERNEL_US * (schedule.splits > 1)
