@@ -32,10 +32,14 @@ Following = Callable[[], wire.Message | None]  # what is asked next, if it is kn
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """again: with the device to itself, or more time, a worker may come to another answer."""
+    """again: with the device to itself, or more time, a worker may come to another answer.
+
+    lost: this worker's context, over what was asked.
+    """
 
     verdicts: list[Verdict]
     again: bool = False
+    lost: bool = False
 
 
 class Crew:
@@ -165,7 +169,7 @@ class Lane:
             self.retire()
             self._crew.count_restart()
             late = isinstance(lost, WorkerLate)  # others had the device meanwhile, or the cores
-            return Answer([Rejected("verify", f"hang or crash: {lost}")] * count, again=late)
+            return Answer([Rejected("verify", f"hang or crash: {lost}")] * count, late, lost=True)
         except BaseException:  # an interrupt: the next reply would be the answer to another question
             self.retire()
             raise
@@ -224,4 +228,5 @@ class Lane:
         if reply["fatal"]:
             self._crew.count_restart()
             self.retire()
-        return Answer(wire.read_verdicts(reply), again=bool(reply.get("short_of_room")))
+        again, lost = bool(reply.get("short_of_room")), bool(reply["fatal"])
+        return Answer(wire.read_verdicts(reply), again, lost)

@@ -26,6 +26,7 @@ from cudal1_compile.judge.cases import Case
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.named import NAMED
 from cudal1_compile.judge.numerics import numerics_of
 from cudal1_compile.judge.sizes import OWN_SIZES, tensor_elements
 from cudal1_compile.judge.trial import Trial, TrialStopped, Wrong
@@ -120,10 +121,16 @@ class HostBench:
         """Gates 2 to 6 and the cost of each candidate."""
         return list(self._pool.map(lambda task: self._try(task[0], task[1], seed, thorough=False), tasks))
 
-    def try_finalists(self, program: Program, candidates: Sequence[Candidate], seed: int) -> list[Verdict]:
+    def try_finalists(
+        self, tasks: Sequence[tuple[Program, Sequence[Candidate]]], seed: int
+    ) -> list[list[Verdict]]:
         """The same on fresh inputs, with the check build over every case."""
         fresh = derive_seed(seed, "finalists")
-        return list(self._pool.map(lambda c: self._try(program, c, fresh, thorough=True), candidates))
+        jobs = [
+            [self._pool.submit(self._try, program, c, fresh, thorough=True) for c in candidates]
+            for program, candidates in tasks
+        ]
+        return [[job.result() for job in several] for several in jobs]
 
     def baselines(self, program: Program, seed: int) -> Verdict:
         return Rejected("time", "the host target has no clock")
@@ -203,8 +210,11 @@ class HostBench:
 
 
 def _legality_cases(exam: Exam) -> tuple[Case, ...]:
-    """Few, since a check build is slow: the first one, indices at their ends, and one of each other size."""
+    """Few, since a check build is slow: the first one, indices at their ends, and one of each other size.
+
+    Also the numbers that only this candidate names.
+    """
     sizes = {tuple(c.sizes.items()): c for c in reversed(exam.cases) if c.sizes and c.name != OWN_SIZES}
     indexed = any(i.dtype in INT_DTYPES for i in exam.program.inputs)
-    ends = [c for c in exam.cases if c.name == "edges" and indexed]
+    ends = [c for c in exam.cases if c.name == NAMED or (c.name == "edges" and indexed)]
     return (exam.cases[0], *ends, *sizes.values())

@@ -58,7 +58,9 @@ class Bench(Protocol):
 
     def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]: ...
 
-    def try_finalists(self, program: Program, candidates: Sequence[Candidate], seed: int) -> list[Verdict]: ...
+    def try_finalists(
+        self, tasks: Sequence[tuple[Program, Sequence[Candidate]]], seed: int
+    ) -> list[list[Verdict]]: ...
 
     def baselines(self, program: Program, seed: int) -> Verdict: ...
 
@@ -135,15 +137,25 @@ class Judge:
 
     def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
         """Gates 5 to 8 on fresh data, all candidates measured together."""
-        checked = [_read(program, code) for code in codes]
-        ready = [c for c in checked if isinstance(c, Candidate)]
-        exact = self._try_twins([(program, c) for c in ready])
-        sound = [c for c, refused in zip(ready, exact, strict=True) if refused is None]
-        found = iter(self._bench.try_finalists(program, sound, self._seed) if sound else [])
-        verdicts = iter(
-            [refused or _ruled(program, c, next(found)) for c, refused in zip(ready, exact, strict=True)]
+        return self.finalists_of([(program, codes)])[0]
+
+    def finalists_of(self, tasks: Sequence[tuple[Program, Sequence[str]]]) -> list[list[Verdict]]:
+        """`finalists` of several programs, as many side by side as the device has workers."""
+        checked = [[_read(program, code) for code in codes] for program, codes in tasks]
+        ready = [(p, c) for (p, _), cs in zip(tasks, checked, strict=True) for c in cs if isinstance(c, Candidate)]
+        refused = iter(self._try_twins(ready))
+        exact = [[next(refused) if isinstance(c, Candidate) else c for c in cs] for cs in checked]
+        sound = [
+            [c for c, no in zip(cs, nos, strict=True) if no is None and isinstance(c, Candidate)]
+            for cs, nos in zip(checked, exact, strict=True)
+        ]
+        heats = [(p, cs) for (p, _), cs in zip(tasks, sound, strict=True) if cs]
+        found = iter(
+            _ruled(p, c, v)
+            for (p, cs), verdicts in zip(heats, self._bench.try_finalists(heats, self._seed), strict=True)
+            for c, v in zip(cs, verdicts, strict=True)
         )
-        return [c if isinstance(c, Rejected) else next(verdicts) for c in checked]
+        return [[no or next(found) for no in nos] for nos in exact]
 
     def _try_many(self, tasks: Sequence[tuple[Program, Candidate]]) -> list[Verdict]:
         refused = self._try_twins(tasks)

@@ -34,9 +34,9 @@ from cudal1_fx_passes.program import Program
 
 log = logging.getLogger(__name__)
 
-JUDGED_AT_ONCE = 32  # candidates between two looks at the clock; they are built side by side
+JUDGED_AT_ONCE = 48  # candidates between two looks at the clock; they are built side by side
 JUDGED_AT_FIRST = 8  # then by the time that they took: products may need seconds each
-SETTLED_AT_ONCE = 4  # regions that are judged before their finalists are measured
+SETTLED_AT_ONCE = 6  # regions that are judged before their finalists are measured, by up to three workers
 TIME_OVER = "the time budget ended"
 
 
@@ -123,8 +123,8 @@ class _Run:
         for start in range(0, len(group), SETTLED_AT_ONCE):
             few = group[start : start + SETTLED_AT_ONCE]
             self._judge_waiting(few)
+            self._measure_finalists(few)
             for task in few:
-                self._measure_finalists(task)
                 self._compare_baselines(task)
 
     def _at(self, task: Task) -> int:
@@ -207,21 +207,26 @@ class _Run:
         for task in owners:
             task.fail(f"the judge failed: {error}")
 
-    def _measure_finalists(self, task: Task) -> None:
+    def _measure_finalists(self, group: Sequence[Task]) -> None:
         """The best candidates; what the long look leaves of the others may then be among the best."""
-        seen: set[str] = set()
+        seen: dict[Task, set[str]] = {task: set() for task in group}
         while self.timer.left_s > 0:
-            attempts = [a for a in task.finalists() if a.code_digest not in seen]
-            if not attempts:
+            found = [(task, [a for a in task.finalists() if a.code_digest not in seen[task]]) for task in group]
+            heats = [(task, attempts) for task, attempts in found if attempts]
+            if not heats:
                 return
-            seen |= {a.code_digest for a in attempts}
-            self.progress(Finals(self._at(task), len(self.tasks), len(attempts), task.best, self.timer.left_s))
+            for task, attempts in heats:
+                seen[task] |= {a.code_digest for a in attempts}
+                left_s = self.timer.left_s
+                self.progress(Finals(self._at(task), len(self.tasks), len(attempts), task.best, left_s))
             try:
-                verdicts = self.judge.finalists(task.program, [a.code for a in attempts])
+                codes = [(task.program, [a.code for a in attempts]) for task, attempts in heats]
+                verdicts = self.judge.finalists_of(codes)
             except (RuntimeError, OSError, ValueError) as error:
-                self._judge_failed([task], error)
+                self._judge_failed([task for task, _ in heats], error)
                 return
-            task.take_finals(attempts, verdicts)
+            for (task, attempts), of_task in zip(heats, verdicts, strict=True):
+                task.take_finals(attempts, of_task)
 
     def _compare_baselines(self, task: Task) -> None:
         if task.wants_baselines and self.timer.left_s > 0:

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.judge import device_bench, wire
+from cudal1_compile.judge import device_bench, finals, wire
 from cudal1_compile.judge.audit.honest import HONEST
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.limits import Limits
@@ -61,7 +61,7 @@ def make_bench(
     binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
     monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)
     monkeypatch.setattr("cudal1_compile.runtime.nvrtc.library", lambda: None)
-    monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, ()))
+    monkeypatch.setattr(finals, "find_fault", lambda *_: Look(None, ()))
     monkeypatch.setattr(device_bench, "can_make_ahead", lambda _: False)  # workers are counted here
     target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
     made = iter(cast(list[Worker], scripts))

@@ -88,6 +88,9 @@ class ScriptedJudge:
         self.measured.append(names)
         return [self._final(name) for name in names]
 
+    def finalists_of(self, tasks: Sequence[tuple[Program, Sequence[str]]]) -> list[list[Verdict]]:
+        return [self.finalists(program, codes) for program, codes in tasks]
+
     def baselines(self, program: Program) -> Verdict:
         self.compared += 1
         return self.baseline

@@ -9,7 +9,7 @@ import torch
 from judge_doubles import RIGHT, SILU, Script, make_bench, measured, reply, tasks
 
 from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.judge import device_bench, wire
+from cudal1_compile.judge import device_bench, finals, wire
 from cudal1_compile.judge import worker as worker_module
 from cudal1_compile.judge.audit.honest import SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
@@ -130,7 +130,7 @@ def test_finalists_after_a_fault_are_tried_alone_so_that_only_the_culprit_falls(
     bench = make_bench(monkeypatch, scripts)
     program = region("silu")
     candidate = parse_candidate(SILU_SCALAR, program)
-    assert bench.try_finalists(program, [candidate, candidate], 1) == [fault, good]
+    assert bench.try_finalists([(program, [candidate, candidate])], 1)[0] == [fault, good]
     assert scripts[2].asked == ["start", "judge", "finalists"]
     bench.close()
 
@@ -156,11 +156,14 @@ def test_a_finalist_that_breaks_a_rule_falls_and_the_others_are_measured_again_w
     program = region("silu")
     faulty, sound = parse_candidate(SILU_SCALAR, program), parse_candidate(SILU_SCALAR + "\n", program)
     monkeypatch.setattr(
-        device_bench,
+        finals,
         "find_fault",
         lambda program, candidate, *_: Look("a race in line 3" if candidate is faulty else None, ()),
     )
-    assert bench.try_finalists(program, [faulty, sound], 1) == [Rejected("verify", "a race in line 3"), alone]
+    assert bench.try_finalists([(program, [faulty, sound])], 1)[0] == [
+        Rejected("verify", "a race in line 3"),
+        alone,
+    ]
     assert not scripts[0].alive
     assert scripts[1].asked == ["start", "finalists"]
     bench.close()
@@ -183,9 +186,9 @@ def test_memory_checks_run_while_the_worker_measures(monkeypatch: pytest.MonkeyP
         seen.append(measuring.wait(10.0))
         return Look(None, ())
 
-    monkeypatch.setattr(device_bench, "find_fault", look)
+    monkeypatch.setattr(finals, "find_fault", look)
     program = region("silu")
-    assert bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1) == [good]
+    assert bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)])], 1)[0] == [good]
     assert seen == [True]
     bench.close()
 
@@ -206,7 +209,7 @@ def test_above_three_a_second_process_must_agree(
     scripts = [Script([reply(measured(4.0))]), Script([reply(again)]), Script([])]
     bench = make_bench(monkeypatch, scripts)
     program = region("silu")
-    assert bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1) == [wanted]
+    assert bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)])], 1)[0] == [wanted]
     assert not scripts[0].alive
     assert scripts[1].asked == ["start", "finalists"]
     bench.close()
@@ -220,7 +223,7 @@ def test_all_that_is_hard_to_believe_is_looked_at_in_one_other_process(monkeypat
     ]
     bench = make_bench(monkeypatch, scripts)
     program = region("silu")
-    found = bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)] * 3, 1)
+    found = bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)] * 3)], 1)[0]
     assert found[:2] == [measured(4.0), measured(1.5)]
     assert isinstance(found[2], Rejected) and "measured again" in found[2].reason
     assert scripts[1].asked == ["start", "finalists"]
@@ -231,7 +234,7 @@ def test_up_to_three_one_look_is_enough(monkeypatch: pytest.MonkeyPatch) -> None
     scripts = [Script([reply(measured(3.0))]), Script([])]
     bench = make_bench(monkeypatch, scripts)
     program = region("silu")
-    assert bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1) == [measured(3.0)]
+    assert bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)])], 1)[0] == [measured(3.0)]
     assert scripts[0].alive
     bench.close()
 
@@ -250,7 +253,7 @@ def test_the_second_look_happens_on_another_gpu_of_the_model_where_there_is_one(
     bench = make_bench(monkeypatch, [*scripts, Script([])])
     program = region("silu")
     for _ in range(2):
-        bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1)
+        bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)])], 1)
     assert [s.device for s in scripts] == [0, 2, 0]
     bench.close()
 
@@ -293,7 +296,7 @@ def test_what_does_not_end_in_time_is_judged_once_more(monkeypatch: pytest.Monke
 def test_finalists_that_do_not_end_in_time_are_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be Inductor's compile that is slow."""
     bench = make_bench(monkeypatch, [Script([WorkerLate("not in time")]), Script([])])
-    (verdict,) = bench.try_finalists(SILU, [tasks()[0][1]], 1)
+    (verdict,) = bench.try_finalists([(SILU, [tasks()[0][1]])], 1)[0]
     assert verdict == Deferred("hang or crash: not in time")
     bench.close()
 
@@ -308,12 +311,12 @@ def test_restarts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_proof_tells_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = make_bench(monkeypatch, [Script([reply(measured(1.5))]), Script([])], Limits(sanitize=True))
-    monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, (("host check build", "clean"),)))
+    monkeypatch.setattr(finals, "find_fault", lambda *_: Look(None, (("host check build", "clean"),)))
     monkeypatch.setattr(
-        device_bench, "find_fault_on_device", lambda *_: Look(None, (("compute-sanitizer", "not installed"),))
+        finals, "find_fault_on_device", lambda *_: Look(None, (("compute-sanitizer", "not installed"),))
     )
     program = region("silu")
-    (verdict,) = bench.try_finalists(program, [parse_candidate(SILU_SCALAR, program)], 1)
+    (verdict,) = bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)])], 1)[0]
     assert isinstance(verdict, Accepted)
     assert verdict.proof.checks == (("host check build", "clean"), ("compute-sanitizer", "not installed"))
     bench.close()
@@ -329,8 +332,8 @@ def test_what_the_sanitizer_finds_is_never_measured(monkeypatch: pytest.MonkeyPa
     def look(program: Program, candidate: Candidate, *_: object) -> Look:
         return Look(fault if candidate is faulty else None, ())
 
-    monkeypatch.setattr(device_bench, "find_fault_on_device", look)
-    assert bench.try_finalists(program, [faulty, sound], 1) == [Rejected("verify", fault), measured(1.5)]
+    monkeypatch.setattr(finals, "find_fault_on_device", look)
+    assert bench.try_finalists([(program, [faulty, sound])], 1)[0] == [Rejected("verify", fault), measured(1.5)]
     assert scripts[0].asked == ["start", "finalists"]
     assert scripts[0].alive
     bench.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import cast
 
 import pytest
@@ -10,6 +11,7 @@ from judge_doubles import RIGHT, SILU, SOFTMAX, WRONG, Lane, Script, make_bench,
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge import device_bench, wire, work
 from cudal1_compile.judge.audit.honest import SILU_SCALAR
+from cudal1_compile.judge.lanes import LANE_BYTES
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.process import WorkerLate, WorkerLost
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
@@ -35,7 +37,7 @@ def test_several_workers_answer_in_the_order_of_the_tasks(monkeypatch: pytest.Mo
 
 
 def test_a_short_device_gets_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, verdicts = _beside_and_alone(monkeypatch, reply(RIGHT), free_bytes=2 * device_bench.LANE_BYTES - 1)
+    bench, verdicts = _beside_and_alone(monkeypatch, reply(RIGHT), free_bytes=2 * LANE_BYTES - 1)
     assert verdicts == [WRONG, RIGHT, RIGHT]
     assert bench.workers == 1
     bench.close()
@@ -52,13 +54,13 @@ def test_what_others_may_have_caused_is_judged_again_alone(restarts: int, monkey
 
 def test_a_worker_beside_gives_its_memory_back_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
-    (other,) = bench._others
-    worker = cast(Lane, bench._others[other].submit(other.start).result())
-    assert bench._clear_others()
+    (other,) = bench._lanes.others
+    worker = cast(Lane, bench._lanes.beside(other, other.start).result())
+    assert bench._lanes.clear_others()
     assert worker.asked[-1] == "clear" and worker.alive and other.up
     monkeypatch.setattr(worker, "ask", Script([WorkerLost("died")]).ask)
-    assert bench._clear_others()
-    assert not other.up and not bench._clear_others()
+    assert bench._lanes.clear_others()
+    assert not other.up and not bench._lanes.clear_others()
     bench.close()
 
 
@@ -67,20 +69,20 @@ def test_a_worker_that_never_saw_the_program_takes_the_second_look(
     knows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
-    (other,) = bench._others
-    first, beside = cast(Lane, bench._first.start()), cast(Lane, other.start())
+    (other,) = bench._lanes.others
+    first, beside = cast(Lane, bench._lanes.first.start()), cast(Lane, other.start())
     monkeypatch.setattr(other, "knows", lambda _: knows)
     first.answers, beside.answers = [reply(measured(4.0))], [reply(measured(4.2))]
     script = cast(Lane, bench._crew._spare)
     script.answers = [reply(measured(4.1))]
-    assert bench.try_finalists(SILU, [tasks()[0][1]], 1) == [measured(4.0)]
+    assert bench.try_finalists([(SILU, [tasks()[0][1]])], 1)[0] == [measured(4.0)]
     assert first.alive is not knows and ("finalists" in beside.asked) is not knows
     bench.close()
 
 
 def test_a_lane_knows_what_its_worker_was_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
-    lanes = [bench._first, *bench._others]
+    lanes = [bench._lanes.first, *bench._lanes.others]
     assert any(lane.knows(SILU) for lane in lanes) and any(lane.knows(SOFTMAX) for lane in lanes)
     for lane in lanes:
         lane.retire()
@@ -94,8 +96,8 @@ def test_a_region_that_has_no_room_alone_is_asked_for_once(monkeypatch: pytest.M
     table = {print_program(SILU): [reply(WRONG)], print_program(SOFTMAX): [full]}
     scripts = cast(list[Script], [Lane(table) for _ in range(3)])
     bench = make_bench(monkeypatch, scripts, Limits(build_threads=2, workers=2))
-    for lane in bench._others:
-        bench._others[lane].submit(lane.start).result()
+    for lane in bench._lanes.others:
+        bench._lanes.beside(lane, lane.start).result()
     silu, softmax, _ = tasks()
     assert bench.try_many([silu, *[softmax] * 4], 1) == [WRONG, *[Deferred("no room")] * 4]
     assert sum(s.asked.count("judge") for s in scripts) == 1 + 4 + 1
@@ -104,12 +106,12 @@ def test_a_region_that_has_no_room_alone_is_asked_for_once(monkeypatch: pytest.M
 
 def test_finalists_get_the_room_that_idle_workers_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
-    for lane in bench._others:  # which may not have been needed above
-        bench._others[lane].submit(lane.start).result()
+    for lane in bench._lanes.others:  # which may not have been needed above
+        bench._lanes.beside(lane, lane.start).result()
     full, good = reply(Deferred("no room")) | {"short_of_room": True}, measured(1.5)
-    first = cast(Lane, bench._first.start())
+    first = cast(Lane, bench._lanes.first.start())
     first.answers = [full, reply(good)]
-    assert bench.try_finalists(SILU, [tasks()[0][1]], 1) == [good]
+    assert bench.try_finalists([(SILU, [tasks()[0][1]])], 1)[0] == [good]
     assert first.alive and bench.workers == 2
     bench.close()
 
@@ -176,4 +178,23 @@ def test_an_interrupt_leaves_no_answer_for_another_candidate(monkeypatch: pytest
         bench.try_many(tasks()[:1], 1)
     assert bench.try_many(tasks()[:1], 1) == [RIGHT]
     assert not scripts[0].alive
+    bench.close()
+
+
+def test_finalists_of_several_programs_are_measured_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    met = threading.Barrier(2, timeout=10.0)
+
+    class Measures(Lane):
+        def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
+            if message["op"] == "finalists":
+                met.wait()  # for the other worker
+                assert message["program"] in (print_program(SILU), print_program(SOFTMAX))
+                return reply(measured(1.5 if message["program"] == print_program(SILU) else 2.5))
+            return super().ask(message, limit_s)
+
+    scripts = cast(list[Script], [Measures({}) for _ in range(4)])
+    bench = make_bench(monkeypatch, scripts, Limits(build_threads=2, workers=2))
+    silu, softmax, _ = tasks()
+    heats = [(program, [candidate]) for program, candidate in (silu, softmax)]
+    assert bench.try_finalists(heats, 1) == [[measured(1.5)], [measured(2.5)]]
     bench.close()
