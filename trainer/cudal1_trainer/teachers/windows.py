@@ -16,6 +16,7 @@ from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, grouped, size_of
 from cudal1_trainer.teachers.stage import Stage, is_reduction, read_names
 
+MAX_AT_ONCE = 32  # loads of a window that are all on their way: rows are then not left out one by one
 SIMPLE = ("sum", "mean", "amax", "amin", "prod", "argmax", "argmin", "any", "all")
 
 
@@ -141,13 +142,17 @@ class WindowWriter:
         inner_space = Space(program, self.space.variables, self.moved)
         left = list(self.access)
         window = list(self.window_order())
+        at_once, tests = program.size(tuple(window)) <= MAX_AT_ONCE, list[str]()
         for axis in window:
             w = axis_index(axis)
             lines.add("#pragma unroll", f"for (int {w} = 0; {w} < {axis}; {w}++) {{")
             lines.depth, opened = lines.depth + 1, opened + 1
             for item in [x for x in left if not any(a in window[opened:] for _, a in x[1].terms)]:
                 left.remove(item)
-                self._place(*item)
+                tests += self._place(*item)
+            if tests and (axis == window[-1] or not at_once):
+                lines.add(f"if ({' || '.join(tests)}) continue;")
+                tests = []
         inside = Elements(program, inner_space, None, spelled=dict(self.spelled))
         inside_ops = self.inner_ops
         for b in self.inner_loads:
@@ -166,16 +171,14 @@ class WindowWriter:
         counted = [o for o in self.window if o.fn in ("argmax", "argmin")]
         return (counted or self.window)[0].over
 
-    def _place(self, axis: str, index: Index) -> None:
-        """The index of one axis of what the window reads; outside the tensor nothing is done."""
+    def _place(self, axis: str, index: Index) -> list[str]:
+        """Declares the index of one axis of what the window reads; returns when that lies outside the tensor."""
         name = self.moved[axis]
         text = self.space.affine(Index(index.terms, index.offset))
-        if index.divisor > 1:
-            self.lines.add(f"if (({text}) % {index.divisor} != 0) continue;")
-            text = f"({text}) / {index.divisor}"
+        tests = [f"({text}) % {index.divisor} != 0"] if index.divisor > 1 else []
+        text = f"({text}) / {index.divisor}" if index.divisor > 1 else text
         self.lines.add(f"const int {name} = {text};")
-        if self._may_leave(axis, index):
-            self.lines.add(f"if ({name} < 0 || {name} >= {axis}) continue;")
+        return [*tests, f"{name} < 0", f"{name} >= {axis}"] if self._may_leave(axis, index) else tests
 
     def _position(self, window: list[str]) -> str:
         """The row-major place within the window."""
