@@ -179,6 +179,12 @@ COPIED = {
         "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
         "out0 f32[d0,d4,d5,d6] = t0",
     ),
+    "transposed, channels enough to cut the sums": (
+        "d0=2 d1=128 d2=3 d3=4 d4=10 d5=6 d6=8 k0=4 k1=4",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,k0,k1]\nin2 f32[d4]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
+        "t1 f32[d0,d4,d5,d6] = add(t0, in2)\nout0 f32[d0,d4,d5,d6] = t1",
+    ),
     "transposed, three taps and two, ragged": (
         "d0=2 d1=16 d2=5 d3=4 d4=10 d5=11 d6=8 k0=3 k1=4",
         "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,k0,k1]",
@@ -242,7 +248,7 @@ def copying_variants(program: Program) -> list[Variant]:
 
 def test_operands_of_every_layout_meet_warp_groups() -> None:
     found = {n for n in COPIED if any(WIDE in v.name for v in copying_variants(program_of(n)))}
-    assert len(found) == 11
+    assert len(found) == 12
 
 
 def variants_to_test(name: str, program: Program) -> list[Variant]:

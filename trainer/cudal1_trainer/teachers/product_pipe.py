@@ -65,7 +65,7 @@ def _tiles(stage: Stage, sides: Sides, arithmetic: str, resident: int) -> Iterat
         wanted = resident * (2 if prod(x.tile) >= 128 * 128 else 512 // x.threads)
         parts = min(depth // (2 * bk), wanted // blocks_of(stage, sides, x.tile))
         yield whole
-        if parts > 1 and not phases_of(sides.a):
+        if parts > 1:
             yield replace(whole, splits=2 ** (parts.bit_length() - 1))
 
 

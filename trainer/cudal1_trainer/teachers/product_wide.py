@@ -65,7 +65,7 @@ def _tiles(stage: Stage, sides: Sides, arithmetic: str) -> Iterator[StageSchedul
     shared = (False, True) if sides.a.access and stage.program.size(sides.taps) > 1 else (False,)
     for splits in SPLITS:
         short = arithmetic.removesuffix("_long") if terms <= splits * LONG_SUM else arithmetic
-        if splits > 1 and (phased or splits * bk > depth):
+        if splits > 1 and splits * bk > depth:
             break
         for bm, bn in TILES:
             made = [StageSchedule(short + phased + WIDE, 1, 2 * bm, near, splits, (bm, bn, bk)) for near in shared]
