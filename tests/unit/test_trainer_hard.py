@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,11 +15,11 @@ from cudal1_fx_passes.program import Program, Ref
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.corpus import Source
 from cudal1_trainer.hard_models import make_hard_model
-from cudal1_trainer.heldout import hold_out
+from cudal1_trainer.heldout import hold_out, read_heldout
 from cudal1_trainer.product_sizes import resize_product
 from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.single import without_single
-from cudal1_trainer.structures import HARD, collect, resize
+from cudal1_trainer.structures import HARD, collect, read_structures, resize
 from cudal1_trainer.variants import write_variants
 
 CONVOLUTION = (
@@ -28,6 +29,8 @@ CONVOLUTION = (
     "out0 f32[d0,d4,d3] = t1\n"
 )
 SUM = "region v1\ndims d0=1 d1=4\nin0 f32[d0,d1]\nt0 f32[d1] = sum(in0) over d0\nout0 f32[d1] = t0\n"
+SCAN = "region v1\ndims d0=4 d1=6\nin0 f32[d0,d1]\nt0 f32[d0,d1] = cumprod(in0) along d1\nout0 f32[d0,d1] = t0\n"
+DATA = Path(__file__).parents[2] / "trainer" / "data"
 
 
 def test_an_axis_of_size_1_is_none() -> None:
@@ -70,8 +73,24 @@ def test_every_kind_of_model_runs() -> None:
 
 
 def test_rare_forms_are_drawn_more_often() -> None:
-    scan = SUM.replace("t0 f32[d1] = sum(in0) over d0", "t0 f32[d0,d1] = cumprod(in0) along d1")
     pool = "t0 f32[d0,d3] = amax(in0[d1={}, d2=2*d3+k0]) over k0"
     source = Source(DataRecipe(rare=5.0, placed=1.5), hold_out(()))
-    assert [source._weight(t) for t in (SUM, scan)] == [1.0, 5.0]
+    assert [source._weight(t) for t in (SUM, SCAN)] == [1.0, 5.0]
     assert [source._weight(pool.format(place)) for place in ("d4", "d4+k1")] == [7.5, 1.5]
+
+
+def test_the_recipe_says_how_many_structures_are_hard() -> None:
+    source = Source(
+        DataRecipe(structures=1.0, hard=0.4, varied=0.0), hold_out(()), structures=(SUM,), hard=(SCAN,)
+    )
+    rng = random.Random(0)
+    drawn = [source.program(rng) for _ in range(200)]
+    assert 60 <= sum(p.ops[0].fn == "cumprod" for p in drawn) <= 100
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 10))])
+def test_no_shipped_hard_structure_is_held_out(part: int) -> None:
+    heldout = read_heldout(DATA / "heldout.json")
+    texts = read_structures(DATA / "hard.jsonl.gz")
+    assert len(texts) > 4000
+    assert not [text for text in texts[part::10] if heldout.holds(parse_program(text))]

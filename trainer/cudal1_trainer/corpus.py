@@ -8,7 +8,7 @@ plain ones whose target is mostly among the fastest. Programs held out are skipp
 structure. Chunk c of the stream is a function of (recipe, data folder, c).
 
 The data folder:   heldout.json   families.jsonl   tokenizer/   scores*.jsonl[.gz]   prior.npz
-                   structures.jsonl.gz   products.jsonl.gz
+                   structures.jsonl.gz   products.jsonl.gz   hard.jsonl.gz
 
     python -m cudal1_trainer.corpus --recipe h100 --data trainer/data --pairs 2000     prints what the stream holds
 """
@@ -60,6 +60,7 @@ log = logging.getLogger(__name__)
 
 NARROW_STEP = 16  # sizes of narrow tasks are multiples of it: every vector width fits
 RARE = re.compile(r"= cum(?:sum|prod)\(|\[(?=[^]]*k\d)[^]]*=d\d+[],]")
+STRUCTURES = ("structures.jsonl.gz", "products.jsonl.gz", "hard.jsonl.gz")
 SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
 
 
@@ -73,6 +74,7 @@ class Source:
     prior: Prior | None = None
     structures: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
+    hard: tuple[str, ...] = ()  # structures of forms that a model failed on (hard_models.py)
 
     def draw(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         """One or a few pairs; at times none, where a task is held out or no teacher answers."""
@@ -102,7 +104,9 @@ class Source:
         if self.recipe.products and self.products and rng.random() < self.recipe.products:
             return draw_product(self.products, rng, self.recipe.varied)
         if self.structures and rng.random() < self.recipe.structures:
-            found = parse_program(rng.choices(self.structures, cum_weights=self._structure_weights)[0])
+            hard = bool(self.hard) and rng.random() < self.recipe.hard
+            texts = self.hard if hard else self.structures
+            found = parse_program(rng.choices(texts, cum_weights=self._structure_weights[hard])[0])
             return resize(vary(found, rng) if rng.random() < self.recipe.varied else found, rng)
         wide = WIDE_SEED if rng.random() < self.recipe.widened else 0
         return make_task(wide + rng.getrandbits(SEED_BITS))
@@ -113,9 +117,10 @@ class Source:
         return canonicalise(with_sizes(program, {program.axes[0].name: NARROW_STEP * rng.randint(4, 128)}))
 
     @cached_property
-    def _structure_weights(self) -> list[float]:
+    def _structure_weights(self) -> tuple[list[float], list[float]]:
         """Regions of several stages, with positions, of rare forms more often: the others are learned before."""
-        return list(accumulate(self._weight(text) for text in self.structures))
+        plain, hard = (list(accumulate(map(self._weight, texts))) for texts in (self.structures, self.hard))
+        return plain, hard
 
     def _weight(self, text: str) -> float:
         stages = len(set(re.findall(r" over ([\w,]+)$", text, flags=re.M)))
@@ -210,7 +215,7 @@ class CorpusMaker:
 @lru_cache(maxsize=1)
 def _load(recipe: Recipe, data: Path, written: Path | None, model: Path | None) -> tuple[Source, Language]:
     heldout, prior = read_heldout(data / "heldout.json"), load_prior(data / "prior.npz")
-    texts = (read_structures(data / name) for name in ("structures.jsonl.gz", "products.jsonl.gz"))
+    texts = (read_structures(data / name) for name in STRUCTURES)
     return Source(recipe.data, heldout, read_scored(written), prior, *texts), _language(data, model)
 
 
@@ -239,7 +244,7 @@ def heldout_batches(recipe: Recipe, data: Path, model: Path | None = None, limit
 
 def texts_for_tokenizer(recipe: Recipe, data: Path) -> Iterator[str]:
     """Prompts and replies of `recipe.tokenizer.programs` fresh programs."""
-    texts = (read_structures(data / name) for name in ("structures.jsonl.gz", "products.jsonl.gz"))
+    texts = (read_structures(data / name) for name in STRUCTURES)
     source = Source(recipe.data, read_heldout(data / "heldout.json"), None, None, *texts)
     rng = random.Random(f"{recipe.seed} tokenizer")
     for _ in range(recipe.tokenizer.programs):

@@ -42,6 +42,7 @@ class DataRecipe:
     contrastive: float = 0.38  # share of pairs that show measured variants; none without a score file
     scored_plain: float = 0.15  # share of plain pairs whose target is among the measured fastest
     structures: float = 0.55  # share of the other fresh programs cut from random small models, if there are any
+    hard: float = 0.0  # of these, share cut from models of forms that a model failed on, if there are any
     products: float = 0.0  # share of fresh programs cut with a sum of products, if there are any
     several: float = 2.0  # weight of a structure that reduces over several sets of axes, against the others' 1
     placed: float = 1.0  # weight of a structure that computes with positions or reads elsewhere, likewise
