@@ -60,6 +60,7 @@ class StripWriter(ProductWriter):
         lines.add("#pragma unroll")
         span = product(row.stride, f"({self.schedule.vector} - 1)")
         with lines.block(f"for (int y = 0; y < {span} + {row.window}; y++)"):
+            self._enter([i for i in sides.a.access if not _axes(i[1]) & {*sides.over}], space)
             place = axis_index(row.read)
             lines.add(f"const int {place} = {y}{f' - {-row.index.offset}' if row.index.offset else ''};")
             lines.add(f"if ({place} < 0 || {place} >= {row.read}) continue;", "#pragma unroll")
