@@ -3,7 +3,7 @@
     specs -> Arena -> views (as the program's tensors) ; poison() before a launch ; intact() after it
 
 Poison is a byte pattern: 0xFF is NaN in every float format, 0x7B a large finite number, and neither is a bool.
-Canaries are NaN, and no bool, as well; which ones is drawn once a process, so an exam from another may hold others.
+Canaries are NaN, and no bool, as well; they are drawn once a process, so an exam from another one may hold others.
 The gaps of strided buffers count as canaries. Works on CPU and CUDA tensors alike; never synchronises.
 """
 
@@ -162,7 +162,7 @@ class Arena:
         return differs[0] if len(differs) == 1 else torch.stack([self.damaged(), *differs]).any()
 
     def _beside(self, image: Arena) -> list[tuple[Tensor, Tensor]]:
-        """Bytes here, and of an image what belongs there: all less the guards that are missing, or buffer by buffer."""
+        """Bytes here, and those of an image that belong there: all less missing guards, or buffer by buffer."""
         lead, _, ragged = self._placed
         if ragged:
             places = zip(self.specs, self._offsets, image._offsets, strict=True)

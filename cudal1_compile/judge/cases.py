@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cudal1_compile.judge.arena import Arena, input_specs
 from cudal1_compile.judge.bounds import last_uses
+from cudal1_compile.judge.coincident import COINCIDENT
 from cudal1_compile.judge.compare import (
     Expected,
     Measured,
@@ -38,7 +39,19 @@ from cudal1_fx_passes.program import Op, Program, Ref
 CALL = "a call"  # the inputs of a user's call, which may be anything
 # distributions with many equal terms in a sum, whose roundings do not average out (budget.growth)
 COHERENT = frozenset(
-    {"uniform_rows", "near_rows", "blocks", "heavy", "edges", "integers", "nonfinite", "mixed", NAMED, CALL}
+    {
+        "uniform_rows",
+        "near_rows",
+        "blocks",
+        "heavy",
+        "edges",
+        "integers",
+        "nonfinite",
+        "mixed",
+        NAMED,
+        CALL,
+        COINCIDENT,
+    }
 )
 INTEGRAL = "integers"
 BOUNDED_BYTES = 16  # an element's value and error in float64

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.cases import COHERENT, INTEGRAL, Case, make_case, oracle_bytes, parallel_axis
+from cudal1_compile.judge.coincident import COINCIDENT
 from cudal1_compile.judge.compare import Expected, usable
 from cudal1_compile.judge.extremes import EXTREMES, NONFINITE, SCALARS, is_for_finite_values, is_free_scalar
 from cudal1_compile.judge.floats import MIXED
@@ -161,7 +162,7 @@ def _case(
         together = None if sizes else known.get(attempt)
         inputs, expected = together or (make_inputs(program, attempt, seed, device, sizes), None)
         case = make_case(program, attempt, inputs, sizes, room_bytes, keep, expected)
-        if case.expected is None or name in (*EXTREMES, MIXED) or usable(case.expected):
+        if case.expected is None or name in (*EXTREMES, MIXED, COINCIDENT) or usable(case.expected):
             return case
         if has_nonfinite_literal(program):
             return case

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.budget import UNIT
+from cudal1_compile.judge.coincident import COINCIDENT, at_rest, coincident, rests
 from cudal1_compile.judge.extremes import (
     MAGNITUDES,
     NONFINITE,
@@ -55,6 +56,8 @@ def float_values(
         x = _near_rows(program, item, x)
     if distribution == MAGNITUDES:
         x = with_magnitudes(program, item, x, generator)
+    if distribution == COINCIDENT:
+        x = coincident(program, item, x)
     limit = _largest(program, item) if distribution == MAGNITUDES else _LARGEST[item.dtype]
     x = x.clamp(-limit, limit)
     if distribution == NONFINITE and not is_for_finite_values(program):
@@ -107,7 +110,7 @@ def _ordinary(
             # a zero that is left out of a sum is not missed
             return found.masked_fill_((found == 0) & (lines(program, item, x) % 2 == 0), 3.0)
         case "edges":
-            return _edges(program, item, x, generator)
+            return at_rest(program, item, _edges(program, item, x, generator))
         case "coherent":
             return x.abs() + 0.5
         case _:
@@ -133,7 +136,8 @@ def _edges(program: Program, item: Input, x: Tensor, generator: torch.Generator)
     """
     own = {float(o.value) for op in program.ops for o in op.operands if isinstance(o, Literal)}
     own = {v for v in own if abs(v) < 1e6}
-    centre = torch.tensor(sorted(own | {0.0, 1.0, -1.0, 0.5}), device=x.device, dtype=torch.float64)
+    ends = [*sorted(own), *sorted({0.0, 1.0, -1.0, 0.5} - own)]
+    centre = torch.tensor(ends, device=x.device, dtype=torch.float64)
     shape = list(x.shape)
 
     def draw(count: int) -> Tensor:
@@ -147,6 +151,9 @@ def _edges(program: Program, item: Input, x: Tensor, generator: torch.Generator)
     near = centre[pick] + next_to + step[move] * (1.0 + 0.5 * x.abs().clamp_max(1.0))
     kind = draw(6)
     found = torch.where(kind == 0, (x * 16.0).round() / 16.0, torch.where(kind == 1, x, near))
+    exact = rests(x) | rests(x, 3)  # each in turn, however few elements there are
+    turn = (exact.flatten().cumsum(0).reshape(shape) - 1) // 2
+    found = torch.where(exact, centre[turn % len(centre)], found)
     line = lines(program, item, x)
     if not 1 < line.numel() < x.numel():
         return found

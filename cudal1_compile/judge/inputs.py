@@ -6,8 +6,9 @@ The distributions are chosen for what they uncover: `offset` an identity taken f
 out, `edges` a path chosen by values (both sides of every literal of the program), `coherent` a rounding of
 inputs that averages out in wide sums, `uniform_rows` a rounding of intermediates that does, `near_rows` what
 cancels where rows hardly vary (a mean of squares less the square of the mean), those of extremes.py what holds
-for ordinary values only, `mixed` all of it at once where there is room for few cases. What a distribution
-must satisfy beyond its domain (finite references, a task that can be told from a stand-in) is checked elsewhere.
+for ordinary values only, `coincident` what holds where nothing coincides, `mixed` all of it at once where there is
+room for few cases. What a distribution must satisfy beyond its domain (finite references, a task that can be told
+from a stand-in) is checked elsewhere.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge.coincident import COINCIDENT, at_rest, masks, together
 from cudal1_compile.judge.extremes import EXTREMES, MAGNITUDES, wide_integers
 from cudal1_compile.judge.floats import MIXED, block_mask, coherent_mantissa, float_values
 from cudal1_compile.judge.indices import indexed_axes, markers
 from cudal1_compile.judge.named import on_numbers
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Domain, Input, Program
+from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Domain, Input, Program
 
 DISTRIBUTIONS = (
     *("normal", "offset", "scaled", "heavy", "blocks", "integers"),
-    *("edges", "coherent", "uniform_rows", "near_rows", *EXTREMES),
+    *("edges", "coherent", "uniform_rows", "near_rows", *EXTREMES, COINCIDENT),
 )
 ALONG_ROWS = ("uniform_rows", "near_rows")  # like "normal" where nothing is reduced
 FULL_SIZE = ("normal", "coherent", MIXED, MAGNITUDES)  # for regions so large that a dozen full runs cost too much
@@ -62,7 +64,36 @@ def make_inputs(
         if numbers and item.dtype != "bool":
             dense = _at_numbers(program, item, dense, extent, numbers)
         made.append(_with_strides(dense, item.strides))
-    return made
+    if distribution != COINCIDENT:
+        return made
+    return [_clone(x) for x in as_one(program, made, sizes or {})]
+
+
+def as_one(program: Program, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
+    """Views in which inputs of the same kind begin where the longest of them does."""
+    extent = {a.name: a.size for a in program.axes} | dict(sizes)
+    owners: dict[object, Tensor] = {}
+    kinds = []
+    for item in program.inputs:
+        bounds = _integer_bounds(program, item, extent) if item.dtype in INT_DTYPES else None
+        kinds.append((item.dtype, item.domain, bounds))
+    for kind, x in sorted(zip(kinds, inputs, strict=True), key=lambda pair: -_span(pair[1])):
+        owners.setdefault(kind, x)
+    return [
+        owners[kind].as_strided(x.shape, x.stride(), owners[kind].storage_offset())
+        for kind, x in zip(kinds, inputs, strict=True)
+    ]
+
+
+def _span(x: Tensor) -> int:
+    """Elements from the first to the last."""
+    return 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
+
+
+def _clone(x: Tensor) -> Tensor:
+    """In memory of its own, gaps included."""
+    flat = x.as_strided([_span(x)], [1], x.storage_offset()).clone()
+    return flat.as_strided(x.shape, x.stride())
 
 
 def derive_seed(seed: int, *words: str) -> int:
@@ -106,6 +137,8 @@ def _values(
 
 
 def _booleans(shape: list[int], distribution: str, generator: torch.Generator) -> Tensor:
+    if distribution == COINCIDENT:
+        return masks(shape, generator.device)
     share = {"blocks": 0.04, "heavy": 0.95, "scaled": 0.75}.get(distribution, 0.5)
     x = torch.rand(shape, generator=generator, device=generator.device) < share
     if distribution in ("edges", MIXED) and len(shape) > 1:
@@ -127,6 +160,8 @@ def _integers(
         lo = max(lo, min(0, hi))
         hi = min(hi, lo + 4)
     x = torch.randint(lo, hi + 1, shape, generator=generator, device=generator.device)
+    if distribution == COINCIDENT:
+        return lo + torch.arange(x.numel(), device=x.device).reshape(shape) % (hi - lo + 1)
     if distribution in ("edges", "heavy") and (found := markers(program, item.name)) and x.numel():
         marked = torch.rand(shape, generator=generator, device=generator.device) < 0.3
         marked.view(-1)[0] = True
@@ -166,7 +201,7 @@ def _at_numbers(
     """`x` with values at the numbers, as far as its domain has them; of integers that are no indices at all."""
     found = on_numbers(program, item, x, numbers)
     if item.dtype in FLOAT_DTYPES:
-        found = _clip(found, item.domain)
+        found = _clip(together(program, item, at_rest(program, item, found), numbers), item.domain)
     elif item.domain == ANY and not indexed_axes(program, item.name):
         found = found.clamp(torch.iinfo(x.dtype).min, torch.iinfo(x.dtype).max)
     else:

@@ -34,6 +34,8 @@ _DECIMAL = r"(?:\d[\d']*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _NUMBER = re.compile(rf"(?<![\w.])({_HEX_FLOAT}|0[xX][0-9a-fA-F']+|{_DECIMAL})[fFuUlL]*")
 _FLOAT = rf"(?<![\w.])(?:{_HEX_FLOAT}|{_DECIMAL})[fF]?(?![\w.])"
 _SUM = re.compile(rf"[(\s]*{_FLOAT}[)\s]*(?:[-+*/][-+(\s]*{_FLOAT}[)\s]*)+(?![)\s]*[*/])")
+_SHIFT = re.compile(r">>\s*(\d{1,2})\b")
+_CALL = re.compile(rf"\b(exp2?|expm1|log2?|log10|log1p|sqrt|sinh?|cosh?|tanh?)f?\s*\(\s*({_DECIMAL})[fF]?\s*\)")
 _NAMED = re.compile(
     rf"(?:\b(?:float|double|auto)\s+|#define\s+)(\w+)[\s=]+([-+(]*{_FLOAT}[-+*/()\s.\w]*?)\s*[;,\n]"
 )
@@ -50,24 +52,41 @@ def foreign_numbers(program: Program, code: str) -> tuple[float, ...]:
     known = {_single(abs(o.value)) for op in program.ops for o in op.operands if isinstance(o, Literal)}
     body = "\n".join(line for line in code.splitlines() if not line.startswith("//"))
     found: set[float] = set()
+    body = _CALL.sub(_called, body)
+    shifts = {0, *(int(k) for k in _SHIFT.findall(body))}
     for text in _NUMBER.findall(body):
-        found |= _meanings(text.replace("'", ""))
+        found |= _meanings(text.replace("'", ""), shifts)
+    for axis in program.axes:  # of a size and a literal
+        body = re.sub(rf"\b{axis.name}\b(?=\s*\*\s*{_DECIMAL}[fF]\b)", f"{axis.size}.0", body)
     for name, value in _NAMED.findall(body + "\n"):
         body = re.sub(rf"\b{name}\b", f"({value})", body)
     for text in _SUM.findall(body):
         found |= _computed(text)
-    return tuple(sorted(v for v in found if _single(v) not in known | {0.0, 0.5, 1.0, 2.0}))[:MAX_NUMBERS]
+    foreign = {v for v in found if _single(v) not in known | {0.0, 0.5, 1.0, 2.0}}
+    foreign |= {math.sqrt(v) for v in foreign}  # a square may be compared
+    return tuple(sorted(foreign))[:MAX_NUMBERS]
 
 
-def _meanings(text: str) -> set[float]:
+def _meanings(text: str, shifts: set[int]) -> set[float]:
+    """shifts: by which the bits of floats may have been moved before they are compared."""
     if "p" in text.lower():
         return {float.fromhex(text)}
-    if text[:2] in ("0x", "0X"):
-        bits = int(text, 16)
-        as_float: float = struct.unpack("f", struct.pack("I", bits & 0xFFFFFFFF))[0]
-        normal = math.isfinite(as_float) and abs(as_float) >= 2.0**-126
-        return ({float(bits)} - USUAL) | ({abs(as_float)} if normal else set())
-    return {float(text)} - (USUAL if text.isdigit() else set())
+    whole = int(text, 0) if re.fullmatch(r"0[xX]\w+|[1-9]\d*", text) else None
+    if whole is None:
+        return {float(text)}
+    bits = (
+        {(whole << shift) & 0xFFFFFFFF for shift in shifts} if whole >> 32 == 0 and whole not in USUAL else set()
+    )
+    floats: set[float] = {abs(struct.unpack("f", struct.pack("I", b))[0]) for b in bits}
+    return ({float(whole)} - USUAL) | {f for f in floats if math.isfinite(f) and f >= 2.0**-126}
+
+
+def _called(found: re.Match[str]) -> str:
+    """The value of a function of a literal, as a literal."""
+    with contextlib.suppress(ValueError, OverflowError):
+        function: Callable[[float], float] = getattr(math, found[1])
+        return repr(function(float(found[2])))
+    return found[0]
 
 
 def _computed(text: str) -> set[float]:

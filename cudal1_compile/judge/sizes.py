@@ -25,6 +25,10 @@ COMPARED_SIZES = 6
 _COMPARES = r"(?<![<>=!-])(?:[<>]=?|[=!]=)(?![<>=])"
 _WHOLE = r"((?:\b1\s*<<\s*)?\b\d{1,9}\b(?![.'\w]|\s*>\s*\())"  # but a template's argument
 _COMPARED = re.compile(rf"(\w*)[\s)]*{_COMPARES}[\s(]*{_WHOLE}|{_WHOLE}[\s)]*{_COMPARES}[\s(]*(\w*)")
+_LEFT = re.compile(r"(\w+)[\s)]*(%|&)[\s(]*(\d{1,9})[\s)]*[=!]=[\s(]*(\d{1,9})")
+_SHIFTED = re.compile(r">>=?[\s(]*(\d{1,2})\b")
+_NARROW = re.compile(r"\b(?:short|[iu]16|u?int16_t|65535|65536|0xffff|1\s*<<\s*16)\b", re.I)
+_BEYOND_16_BITS = 65541
 # sizes of blocks, tiles, warps and their masks
 USUAL = {*range(65), *range(0, 4097, 32), *(2**k - 1 for k in range(33))}
 
@@ -87,14 +91,18 @@ def _resized(program: Program, sizes: Mapping[str, int]) -> Program:
 
 def own_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, int]]:
     """Sizes at which this candidate may be wrong though it is right at all others."""
-    found = [beyond_grids(program, candidate), *compared_sizes(program, candidate)]
+    found = [
+        beyond_grids(program, candidate),
+        *compared_sizes(program, candidate),
+        *_beyond_16_bits(program, candidate),
+    ]
     return [sizes for sizes in found if sizes]
 
 
 def beyond_grids(program: Program, candidate: Candidate) -> Mapping[str, int]:
     """Sizes at which a grid has grown less than the tensors since sizes that are always tried; mostly none.
 
-    Also where the code compares with a number beyond the sizes that are always tried.
+    Also where the code names a number beyond the sizes that are always tried.
     """
     free = _independent_symbolic(program)
     room = GRID_ELEMENTS / max(1, tensor_elements(program))
@@ -103,17 +111,32 @@ def beyond_grids(program: Program, candidate: Candidate) -> Mapping[str, int]:
     most = {a.name: int(a.size * room ** (1 / len(free))) for a in free}
     tried = {a.name: min(most[a.name], max(a.size, BEYOND_ANY_BLOCK)) for a in free}
     shares = zip(*(_elements_a_thread(_resized(program, s), candidate) for s in (tried, most)), strict=True)
-    beyond = any(number > BEYOND_ANY_BLOCK for _, number in _compared(candidate.code))
+    beyond = any(number > BEYOND_ANY_BLOCK for number in _whole_numbers(candidate.code))
     return most if beyond or any(after > 1.25 * before for before, after in shares) else {}
 
 
+def _beyond_16_bits(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
+    """Sizes that no short integer holds, one axis at a time, where the code has such integers and they fit."""
+    for axis in _independent_symbolic(program) if _NARROW.search(_body(candidate.code)) else ():
+        sizes = {axis.name: _BEYOND_16_BITS}
+        if tensor_elements(_resized(program, sizes)) <= LARGE_ELEMENTS:
+            yield sizes
+
+
 def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, int]]:
-    """Sizes at, below and above numbers that the code compares a symbolic size with, or that are no usual ones."""
+    """Sizes at, below and above numbers that the code compares a symbolic size with, or that are no usual ones.
+
+    Also sizes that leave what the code asks whether it is left.
+    """
     free = _independent_symbolic(program)
     found: dict[int, None] = {}
     for name, number in _compared(candidate.code) if free else ():
         if number > 1 and (number not in USUAL or program.axis.get(name) in free):
             found |= dict.fromkeys((number + 1, number, number - 1))
+    for name, sign, number, left in _LEFT.findall(_body(candidate.code)) if free else ():
+        period = int(number) + (sign == "&")
+        if 1 < int(left) < period and (period not in USUAL or int(left) < period - 1 or name in program.axis):
+            found |= {period + int(left): None}
     sizes = (
         _fitting(program, {a.name: size if a is axis else a.size for a in free}) for size in found for axis in free
     )
@@ -122,10 +145,21 @@ def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, 
 
 def _compared(code: str) -> Iterator[tuple[str, int]]:
     """(word, number) of each comparison with a whole number."""
-    body = "\n".join(line for line in code.splitlines() if not line.startswith("//"))
-    for word, right, left, other in _COMPARED.findall(body):
+    for word, right, left, other in _COMPARED.findall(_body(code)):
         *shifted, number = (right or left).split("<<")
         yield word or other, 1 << min(62, int(number)) if shifted else int(number)
+
+
+def _whole_numbers(code: str) -> Iterator[int]:
+    """Those named anywhere, and powers of two by which a shift divides."""
+    body = _body(code)
+    yield from (int(n) for n in re.findall(r"(?<![\w.])\d{1,9}\b(?![.'])", body))
+    yield from (1 << int(n) for n in _SHIFTED.findall(body))
+    yield from (number for _, number in _compared(code))
+
+
+def _body(code: str) -> str:
+    return "\n".join(line for line in code.splitlines() if not line.startswith("//"))
 
 
 def _elements_a_thread(program: Program, candidate: Candidate) -> list[float]:

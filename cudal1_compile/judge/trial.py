@@ -33,7 +33,9 @@ from cudal1_compile.judge.arena import (
     scratch_specs,
 )
 from cudal1_compile.judge.cases import Case, check_together
+from cudal1_compile.judge.coincident import COINCIDENT
 from cudal1_compile.judge.exam import Exam
+from cudal1_compile.judge.inputs import as_one
 from cudal1_compile.judge.moat import Take, lone_memory
 from cudal1_compile.runtime.launch_table import ALIGNMENT as SKEW
 from cudal1_fx_passes.program import Program
@@ -189,7 +191,9 @@ class Trial:
         if turn == 1:  # what no kernel can know, so that it cannot look out for poison
             for scratch in buffers.scratch:
                 scratch.view(torch.uint8).random_(0, 256)
-        self.runner.launch(buffers.outputs, buffers.scratch, buffers.inputs.views, case.sizes)
+        views = buffers.inputs.views
+        given = as_one(self.exam.program, views, case.sizes) if case.name == COINCIDENT else views
+        self.runner.launch(buffers.outputs, buffers.scratch, given, case.sizes)
         return buffers
 
     def take(self, berth: Hashable, size: int) -> Tensor:

@@ -219,7 +219,7 @@ def test_masks_of_infinity_and_finite_row_masks_are_verifiable() -> None:
     )
     exam = prepare_exam(finite, 3, CPU, 1 << 30)
     assert isinstance(exam, Exam)
-    assert exam.cases[-1].name == NONFINITE
+    assert NONFINITE in {case.name for case in exam.cases}
 
 
 def test_bytes_that_must_move() -> None:

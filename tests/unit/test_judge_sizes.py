@@ -68,10 +68,12 @@ def test_a_grid_that_stops_growing_is_tried_beyond_its_end(grid: str, beyond: bo
         ("if (4096 <= i / d1) return;", True),
         ("if (i / d1 > (1 << 14)) return;", True),
         ("if (i / d1 >= 2000) return;", False),
-        ("float y = 30000 * x, z = x < 3000.5f ? x : y;", False),
+        ("float y = 30000.0f * x, z = x < 3000.5f ? x : y;", False),
+        ("i = min(i, 4095);", True),
+        ("if (i / d1 >> 12) return;", True),
     ],
 )
-def test_a_number_beyond_the_sizes_that_are_tried_is_tried_if_it_is_compared_with(line: str, beyond: bool) -> None:
+def test_a_number_beyond_the_sizes_that_are_tried_is_tried(line: str, beyond: bool) -> None:
     program = region("any_rows")
     code = ANY_ROWS.replace("float x =", f"{line}\n  float x =")
     assert bool(beyond_grids(program, parse_candidate(code, program))) == beyond

@@ -9,7 +9,9 @@ from collections import defaultdict
 from typing import Literal
 
 from cudal1_compile.judge.audit.attack import Attack
+from cudal1_compile.judge.audit.attacks_coincidence import COINCIDENCE
 from cudal1_compile.judge.audit.attacks_conduct import CONDUCT
+from cudal1_compile.judge.audit.attacks_context import CONTEXT
 from cudal1_compile.judge.audit.attacks_half import HALF
 from cudal1_compile.judge.audit.attacks_memory import MEMORY
 from cudal1_compile.judge.audit.attacks_precision import PRECISION
@@ -38,6 +40,8 @@ ATTACKS: tuple[Attack, ...] = (
     *REACH,
     *WAITING,
     *CONDUCT,
+    *CONTEXT,
+    *COINCIDENCE,
     *TEXTUAL,
 )
 

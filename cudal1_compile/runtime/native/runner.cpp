@@ -178,7 +178,8 @@ void map_buffers(const Request& r) {
   if (fd < 0) give_up("load_error", "no data file");
   if (r.buffers.size() > MAX_BUFFERS) give_up("load_error", "too many buffers");
   char* whole = r.packed ? map_alone(fd, 0, (size_t)lseek(fd, 0, SEEK_END), "the buffers") : nullptr;
-  for (size_t i = 0; i < r.buffers.size(); i++) {  // OFFSET is 256 bytes into the first page: canaries on both sides
+  for (size_t n = r.buffers.size(), j = 0; j < n; j++) {  // OFFSET is 256 bytes into the page: canaries on both sides
+    const size_t i = r.order == 1 ? n - 1 - j : j;  // what is mapped first lies highest
     const Buffer& b = r.buffers[i];
     size_t begin = b.offset / PAGE * PAGE, inside = b.offset - begin;
     pointers[i] = whole ? whole + b.offset : map_alone(fd, begin, inside + b.bytes + 256, b.name) + inside;
