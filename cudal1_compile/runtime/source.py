@@ -19,7 +19,7 @@ from cudal1_fx_passes.program import Program
 HEADER_DIR = Path(__file__).parent / "header"
 # parts of the header, in order, and the words of a candidate that need them
 PARTS = {
-    "scan.cuh": ("_scan_", "_before_"),
+    "scan.cuh": ("_scan_", "_before_", "tile_"),
     "product.cuh": ("product_", "turn_tile"),
     "product_pipe.cuh": ("product_pipe", "product_patch", "product_wide", "turn_tile"),
     "product_patch.cuh": ("product_patch",),

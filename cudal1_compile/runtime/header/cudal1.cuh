@@ -17,7 +17,7 @@
 //                warp_scan_sum(x) warp_scan_prod(x): inclusive
 //   block        block_sum block_prod block_max block_min block_all block_any block_argmax block_argmin
 //                block_scan_sum block_scan_prod (x), and (x, total) which also gives the block's total
-//                (q, carry): of an array q[C] or q[C][V] of each thread, see scan.cuh; also thread_ and tile_
+//                (q, carry): of an array q[C] or q[C][V] of each thread, see scan.cuh; also thread_ and tile_, tile_sum
 //                every thread of the block must call them; the block size must be a multiple of 32
 //   blocks       wait_for_blocks(count, n): until n blocks have called it with this counter, an i32 of scratch that the
 //                launch sets to 0; then each sees what the others had stored. All threads call it, at most 64 blocks,

@@ -1,5 +1,6 @@
-// scan.cuh: running sums and products over values that threads hold in registers.
+// scan.cuh: running sums and products over values that threads hold in registers, and what columns of threads share.
 //
+//   tile_sum tile_prod tile_max tile_min (x): blocks of 32 x R threads, over all with the same threadIdx.x
 //   thread_scan_sum(q, carry)  warp_scan_sum(q, carry)  block_scan_sum(q, carry)  tile_scan_sum(q, carry), and _prod:
 //     q[C] or q[C][V] becomes its own inclusive scan behind `carry`, and carry takes in all of q.
 //     warp, block    q[k][j] stands at (k * threads + thread) * V + j
@@ -87,6 +88,15 @@ struct OfTile {
     for (int k = 0; k < C; k++) put_behind<F>(before, q, k);
   }
 };
+template <class F, class T> CUDAL1_FN T tile_reduce(T x CUDAL1_FROM) {
+  __shared__ T part[32][32];
+  __syncthreads(CUDAL1_LINE_ONLY);
+  part[threadIdx.y][threadIdx.x] = x;
+  __syncthreads(CUDAL1_LINE_ONLY);
+  T all = part[0][threadIdx.x];
+  for (int y = 1; y < (int)blockDim.y; y++) all = F::join(all, part[y][threadIdx.x]);
+  return all;
+}
 template <class F, class T> CUDAL1_FN T block_before(T* parts, int* count, int q, int n, T x, T none CUDAL1_FROM) {
   if (thread_id() == 0) parts[q] = x;
   wait_for_blocks(count, n CUDAL1_AT);
@@ -98,12 +108,19 @@ template <class F, class T> CUDAL1_FN T tile_before(T* parts, int* count, int q,
   const int column = threadIdx.x;
   if (threadIdx.y == 0) parts[q * 32 + column] = x;
   wait_for_blocks(count, n CUDAL1_AT);
-  T some = none, before, all = none;
-  for (int i = threadIdx.y; i < q; i += blockDim.y) some = F::join(some, parts[i * 32 + column]);
-  join_column<F>(some, before, all CUDAL1_AT);
-  return all;
+  T before = none;
+  for (int i = threadIdx.y; i < q; i += blockDim.y) before = F::join(before, parts[i * 32 + column]);
+  return tile_reduce<F>(before CUDAL1_AT);
 }
 }  // namespace cudal1
+
+#define CUDAL1_TILE(VERB, F) \
+  template <class T> CUDAL1_FN T tile_##VERB(T x CUDAL1_FROM) { return cudal1::tile_reduce<cudal1::F>(x CUDAL1_AT); }
+CUDAL1_TILE(sum, Sum)
+CUDAL1_TILE(prod, Prod)
+CUDAL1_TILE(max, Max)
+CUDAL1_TILE(min, Min)
+#undef CUDAL1_TILE
 
 #define CUDAL1_SCANS(SCOPE, OF, VERB, F)                                                                  \
   template <class T, int C> CUDAL1_FN void SCOPE##_scan_##VERB(T (&q)[C], T& carry CUDAL1_FROM) {         \

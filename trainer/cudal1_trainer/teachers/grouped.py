@@ -105,9 +105,7 @@ class GroupedWriter:
             case "thread":
                 lines.add(f"const int g = blockIdx.x * {s.block} + threadIdx.x;", f"if (g >= {total}) return;")
             case "tile":
-                lines.add(
-                    f"const int h = blockIdx.x * {TILE} + threadIdx.x;", f"const int g = min(h, {total} - 1);"
-                )
+                lines.add(self._tile_line(), f"const int g = min(h, {total} - 1);")
         if s.cached:
             lines.add(self._chunks_line())
         lines.add(*self.group.index_lines([*self.group_reads, *self.group_writes], self.group_ops))
@@ -123,6 +121,10 @@ class GroupedWriter:
     def _group_lines(self) -> list[str]:
         """Which group a block has."""
         return ["const int g = blockIdx.x;"] if self.kept else []
+
+    def _tile_line(self) -> str:
+        """Which groups a tile has."""
+        return f"const int h = blockIdx.x * {TILE} + threadIdx.x;"
 
     def _chunks_line(self) -> str:
         """Declares how many vectors of its group a thread keeps."""

@@ -60,7 +60,7 @@ def _serial_terms(stage: Stage, s: StageSchedule) -> int:
 def _lanes(s: StageSchedule) -> int:
     """Threads that share a group."""
     kind = s.mapping.removeprefix("split_")
-    rows = {"warp": 32, "thread": 1, "tile": s.block // TILE, "turn": s.block // TILE}
+    rows = {"warp": 32, "thread": 1} | dict.fromkeys(("tile", "turn", "joined_tile"), s.block // TILE)
     return rows.get(kind, s.block) * s.splits
 
 
@@ -209,9 +209,17 @@ def _joined_schedules(stage: Stage) -> list[StageSchedule]:
     count, crossing = stage.program.size(stage.reduced), max(1, crossing_values(stage))
     follows = any(not set(b.span) <= set(stage.kept) for b in stage.writes)
     few = stage.program.size(stage.kept) < 2 * SM_COUNT and not is_splittable(stage)
-    if not is_row_like(stage) or not _static(stage) or not (follows or few) or pass_count(stage) == 1:
+    if not _static(stage) or not (follows or few) or pass_count(stage) == 1:
         return []
     found = []
+    if not is_row_like(stage):
+        for block in () if any(o.fn in ("argmax", "argmin") for o in stage.ops) else (512, 256):
+            rows = block // TILE
+            for held in (PART_REGISTERS, PART_REGISTERS // 2):
+                blocks = -(-count * crossing // (rows * held))
+                if stage.kept and 2 <= blocks <= rows:  # a part for each row of threads
+                    found.append(StageSchedule("joined_tile", 1, block, True, blocks))
+        return found
     for vector in row_vectors(stage)[:1]:
         for block in (256, 512):
             for held in (PART_REGISTERS, PART_REGISTERS // 2):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cudal1_fx_passes.program import Op
-from cudal1_trainer.teachers.grouped import GroupedWriter
+from cudal1_trainer.teachers.grouped import TILE, GroupedWriter
 from cudal1_trainer.teachers.reduction import Phase, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, product, signature
@@ -28,7 +28,9 @@ class JoinedWriter(GroupedWriter):
     """first_scratch: the number of the first scratch that this kernel may name."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str, first_scratch: int) -> None:
-        super().__init__(stage, replace(schedule, mapping="block"), name)
+        self.tile = schedule.mapping == "joined_tile"
+        super().__init__(stage, replace(schedule, mapping="tile" if self.tile else "block"), name)
+        self.lane = f"threadIdx.{'y' if self.tile else 'x'}"  # which part of its group a thread looks up
         self.blocks, self.next = schedule.splits, first_scratch
         self.centers = self._centers()
         if self.centers:
@@ -59,10 +61,11 @@ class JoinedWriter(GroupedWriter):
         stored = [*self.stage.writes, *buffers]
         with self.lines.block(signature(self.name, self.schedule.block, self.stage.reads, stored)):
             self._write_levels()
-        kept = f"{size_of(self.kept)}, " if self.kept else ""
-        scratch = [f"{b.name} {b.dtype}[{kept}{self.blocks}]" for b in buffers[:-1]]
+        groups = f"cdiv({size_of(self.kept)}, {TILE})" if self.tile else size_of(self.kept)
+        kept, wide = f"{groups}, " if self.kept else "", f", {TILE}" if self.tile else ""
+        scratch = [f"{b.name} {b.dtype}[{kept}{self.blocks}{wide}]" for b in buffers[:-1]]
         scratch.append(f"{self.count.name} i32[{kept}{len(self.waits)}] = 0")
-        grid = product(grouped(size_of(self.kept)), self.blocks) if self.kept else str(self.blocks)
+        grid = product(groups if self.tile else grouped(groups), self.blocks) if self.kept else str(self.blocks)
         arguments = tuple(b.name for b in (*self.stage.reads, *stored))
         return Kernel(self.name, "\n".join(self.lines.text), grid, self.block, arguments, tuple(scratch))
 
@@ -75,6 +78,9 @@ class JoinedWriter(GroupedWriter):
         if not self.kept:
             return ["const int q = blockIdx.x;"]
         return [f"const int g = blockIdx.x / {self.blocks}, q = blockIdx.x % {self.blocks};"]
+
+    def _tile_line(self) -> str:
+        return f"const int h = blockIdx.x / {self.blocks} * {TILE} + threadIdx.x, q = blockIdx.x % {self.blocks};"
 
     def _chunks_line(self) -> str:
         vectors = product(self._threads(), self.schedule.vector)
@@ -121,12 +127,15 @@ class JoinedWriter(GroupedWriter):
             self._finish_phases([p for p in here if p.register in self.centers])
         self._group_statements(level + 1)
 
+    def _combined(self, p: Phase) -> tuple[str, list[str]]:
+        return (f"tile_{p.kind}({p.register})", []) if self.tile else super()._combined(p)
+
     def _move_squares(self) -> None:
         """From each part's mean to the group's."""
         if not self.centers:
             return
         total = size_of(self.order)
-        self.lines.add(f"const int held = max(min(n, {total} - (int)threadIdx.x * n), 0);")
+        self.lines.add(f"const int held = max(min(n, {total} - (int){self.lane} * n), 0);")
         for register, center in self.centers.items():
             mean = center.defines or f"m{center.op.name[1:]}"
             self.lines.add(f"const {center.type} u{register[1:]} = {center.register} / max(held, 1) - {mean};")
@@ -134,18 +143,21 @@ class JoinedWriter(GroupedWriter):
 
     def _share(self, here: list[Phase], level: int) -> None:
         """Every block's results become parts of the group's: its first threads hold one each."""
-        lines, group = self.lines, f"g * {self.blocks} + " if self.kept else ""
-        with lines.block("if (threadIdx.x == 0)"):
+        lines = self.lines
+        first = f"g * {self.blocks} + " if self.kept else ""
+        group, own, others = "g", f"{first}q", f"{first}threadIdx.x"
+        if self.tile:
+            group, column = f"blockIdx.x / {self.blocks}", f" * {TILE} + threadIdx.x"
+            own, others = f"blockIdx.x{column}", f"(blockIdx.x - q + threadIdx.y){column}"
+        with lines.block(f"if ({self.lane} == 0)"):
             for p in here:
-                lines.add(*[f"st({held.name} + {group}q, {name});" for held, name in self._held(p)])
-        at = [product("g", len(self.waits))] if self.kept else []
+                lines.add(*[f"st({held.name} + {own}, {name});" for held, name in self._held(p)])
+        at = [product(group, len(self.waits))] if self.kept else []
         place = " + ".join([self.count.name, *at, *([str(self.waits[level])] if self.waits[level] else [])])
         lines.add(f"wait_for_blocks({place}, {self.blocks});")
         for p in here:
             for (held, name), start in zip(self._held(p), (p.start, "0"), strict=False):
-                lines.add(
-                    f"{name} = threadIdx.x < {self.blocks} ? ld({held.name} + {group}threadIdx.x) : {start};"
-                )
+                lines.add(f"{name} = {self.lane} < {self.blocks} ? ld({held.name} + {others}) : {start};")
 
     def _held(self, p: Phase) -> list[tuple[Buffer, str]]:
         """Scratch and register of the accumulator, and of its index."""
@@ -153,4 +165,4 @@ class JoinedWriter(GroupedWriter):
         return found + [(b, f"x{p.op.name[1:]}") for b in [self.places.get(p.register)] if b is not None]
 
     def _one_thread(self) -> str:
-        return "threadIdx.x == 0 && q == 0"
+        return f"{super()._one_thread()} && q == 0"

@@ -63,7 +63,7 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             kernels.append(TransposedWriter(stage, schedule, name).write())
         elif stage.kind == "pointwise":
             kernels += write_pointwise(stage, schedule, name)
-        elif schedule.mapping == "joined":
+        elif schedule.mapping in ("joined", "joined_tile"):
             kernels.append(JoinedWriter(stage, schedule, name, taken).write())
             taken += len(kernels[-1].scratch)
         elif schedule.splits > 1:
