@@ -10,6 +10,7 @@ import torch
 
 from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.capture import capture_graphs
+from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.partition import partition
 from cudal1_fx_passes.program import Program, Ref
 from cudal1_fx_passes.text import parse_program, print_program
@@ -38,9 +39,11 @@ def test_an_axis_of_size_1_is_none() -> None:
     assert "dims d2=8 d3=6 d4=4 k0=3" in found and "in2 f32[d4,d3] strides(6,1)" in found and "over k0\n" in found
 
 
-@pytest.mark.parametrize("text", [SUM, SUM.replace("d0=1", "d0=4")])
-def test_an_axis_that_is_all_that_is_summed_stays(text: str) -> None:
-    assert print_program(without_single(parse_program(text))) == text
+def test_no_operation_runs_along_axes_of_size_1_alone() -> None:
+    with pytest.raises(ProgramError, match="of size 1 alone"):
+        without_single(parse_program(SUM))
+    summed = [resize(parse_program(SUM), random.Random(i)) for i in range(40)]
+    assert all(a.size > 1 for p in summed for a in p.axes)
 
 
 def test_drawn_sizes_have_the_form_that_is_imported() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cudal1_fx_passes.canonical import canonicalise
@@ -101,7 +102,9 @@ def resize_product(program: Program, rng: random.Random, most: Most = TRAINED) -
     for _ in range(ATTEMPTS):
         chosen, moved = _another_window(program, slides, rng) if rng.random() < REDRAWN else (program, slides)
         sizes = _Draw(chosen, moved, fixed, rng, most).run()
-        if sizes is not None:
+        if sizes is None:
+            continue
+        with suppress(ProgramError):
             return canonicalise(without_single(with_sizes(chosen, sizes)))
     raise ProgramError(f"{ATTEMPTS} draws of sizes break an index or a limit")
 

@@ -1,6 +1,6 @@
 """Programs without axes of size 1, as the compiler imports them: a dim of size 1 is no axis there.
 
-    without_single(program)      not in canonical form; axes stay that an index reads, or that operations run along
+    without_single(program)      not in canonical form; an axis stays that an index names or that bounds a value
 
 Measured: with such axes left in, no structure had the form that a batch of one has in use, and of 25 shapes of
 convolutions that a model had too few right replies for, 9 were of one image.
@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Input, Op, Output, Program, Ref
+from cudal1_fx_passes.errors import ProgramError
+from cudal1_fx_passes.program import Input, Output, Program, Ref
 
 
 def without_single(p: Program) -> Program:
-    gone = {a.name for a in p.axes if a.size == 1 and not a.symbolic} - _needed(p)
+    """Raises ProgramError where such an axis is all that an operation runs along: none is imported."""
+    gone = {a.name for a in p.axes if a.size == 1 and not a.symbolic} - _kept(p)
     if not gone:
         return p
+    if any(set(op.over) <= gone for op in p.ops if op.over):
+        raise ProgramError("an operation runs along axes of size 1 alone")
 
     def left(axes: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(a for a in axes if a not in gone)
@@ -33,16 +36,7 @@ def without_single(p: Program) -> Program:
     )
 
 
-def _needed(p: Program) -> set[str]:
-    """Axes that an index joins or reads, that bound a value, or that are all that an operation runs along."""
+def _kept(p: Program) -> set[str]:
     found = {i.domain.below for i in p.inputs if i.domain.below is not None}
-    for op in p.ops:
-        for axis, index in (pair for x in op.operands if isinstance(x, Ref) for pair in x.access):
-            found |= {axis, *(name for _, name in index.terms)}
-        if op.over and not _sums_others(p, op):
-            found |= set(op.over)
-    return found
-
-
-def _sums_others(p: Program, op: Op) -> bool:
-    return OPS[op.fn].kind in (Kind.REDUCE, Kind.DOT) and p.size(op.over) > 1
+    accesses = (pair for op in p.ops for x in op.operands if isinstance(x, Ref) for pair in x.access)
+    return found | {name for axis, index in accesses for name in (axis, *(a for _, a in index.terms))}
