@@ -133,6 +133,21 @@ t6 f16[d0,d1,d4] = mul(t5, in1)
 t7 f16[d0,d1,d2] = where(t1, t6[d4=d2], in2[d3=d2-16])
 out0 f16[d0,d1,d2] = t7
 """,
+    "padded_image": """region v1
+dims d0=2 d1=10 d2=10 d3=6 d4=6
+in0 f32[d0,d3,d4]
+t0 i64[d1] = iota() along d1
+t1 bool[d1] = ge(t0, 2)
+t2 bool[d1] = lt(t0, 8)
+t3 bool[d1] = logical_and(t1, t2)
+t4 i64[d2] = iota() along d2
+t5 bool[d2] = ge(t4, 2)
+t6 bool[d2] = lt(t4, 8)
+t7 bool[d2] = logical_and(t5, t6)
+t8 bool[d1,d2] = logical_and(t3, t7)
+t9 f32[d0,d1,d2] = where(t8, in0[d3=d1-2, d4=d2-2], 0.0)
+out0 f32[d0,d1,d2] = t9
+""",
     "positions_only": """region v1
 dims d0=35
 t0 i64[d0] = iota() along d0

@@ -15,7 +15,7 @@ from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Op, Program, Ref
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE, expression, spell_operand
 from cudal1_trainer.teachers.source import Lines
-from cudal1_trainer.teachers.space import Space, is_shifted_whole, is_unit_stride
+from cudal1_trainer.teachers.space import Space, is_unit_stride, shifted_axis
 from cudal1_trainer.teachers.stage import Buffer, Stage, key_of
 
 
@@ -43,13 +43,13 @@ class Elements:
         """Whether one vector access moves the buffer's elements."""
         if self.axis is None or not self.is_vectored(buffer):
             return False
-        return is_unit_stride(buffer, self.axis) or self._is_shifted_whole(buffer)
+        return is_unit_stride(buffer, self.axis) or self._shifted_axis(buffer) is not None
 
-    def _is_shifted_whole(self, buffer: Buffer) -> bool:
-        """Whether a vector lies side by side, at a distance that keeps it aligned."""
+    def _shifted_axis(self, buffer: Buffer) -> str | None:
+        """The axis along which a vector lies side by side, at a distance that keeps it aligned."""
         if self.axis is None or self.within:
-            return False
-        return is_shifted_whole(self.program, buffer, self.axis, self.vector)
+            return None
+        return shifted_axis(self.program, buffer, self.axis, self.vector)
 
     def index_lines(self, buffers: Iterable[Buffer], ops: Iterable[Op]) -> list[str]:
         """Declarations of the axis indices that these buffers and index operations need."""
@@ -69,8 +69,8 @@ class Elements:
 
     def _space_of(self, buffer: Buffer) -> Space:
         """The space in which the buffer is addressed; `j` is added where elements do not lie side by side."""
-        if self._is_shifted_whole(buffer):
-            return replace(self.space, reach=self.vector)
+        if (along := self._shifted_axis(buffer)) is not None:
+            return replace(self.space, reach={along: self.vector})
         if self.axis is None or not self._is_shifted(buffer):
             return self.space
         renamed = {**self.space.renamed, self.axis: f"{self.space.index(self.axis)} + j"}

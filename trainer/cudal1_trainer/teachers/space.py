@@ -45,7 +45,7 @@ class Space:
     variables: tuple[Var, ...]
     renamed: Mapping[str, str] = field(default_factory=dict)
     registers: Mapping[str, str] = field(default_factory=dict)  # of values that other accesses use as an index
-    reach: int = 1  # neighbours that an access takes at once
+    reach: Mapping[str, int] = field(default_factory=dict)  # axes of which an access takes neighbours at once
     derived: Mapping[str, Derived] = field(default_factory=dict)  # axes that no variable runs over
 
     def offset(self, buffer: Buffer) -> str:
@@ -74,7 +74,9 @@ class Space:
         lowest, highest = bounds(self.program, index)
         if lowest < 0:
             text = f"max({text}, 0)"
-        return f"min({text}, {axis} - {self.reach})" if highest >= self.program.axis[axis].size else text
+        return (
+            f"min({text}, {axis} - {self.reach.get(axis, 1)})" if highest >= self.program.axis[axis].size else text
+        )
 
     def affine(self, index: Index) -> str:
         """(sum of terms + offset) / divisor, in the names of this space."""
@@ -176,19 +178,20 @@ def is_unit_stride(buffer: Buffer, axis: str) -> bool:
     return buffer.axes[-1] == axis
 
 
-def is_shifted_whole(program: Program, buffer: Buffer, axis: str, vector: int) -> bool:
-    """Whether vectors along `axis` are read side by side and aligned, at a constant distance: `in0[d3=d2-64]`.
+def shifted_axis(program: Program, buffer: Buffer, axis: str, vector: int) -> str | None:
+    """The axis along which vectors lie side by side and aligned, at a constant distance: d3 of `in0[d3=d2-64]`.
 
     What lies outside the bounds lies there for a whole vector at a time.
     """
     moved = [(a, i) for a, i in buffer.access if _uses(i, axis) or a == axis]
     if len(moved) != 1 or vector == 1:
-        return False
+        return None
     along, index = moved[0]
     inner = replace(buffer, access=())
     plain = index.value is None and index.terms == ((1, axis),) and index.divisor == 1
     fits = is_unit_stride(inner, along) and vector_fits(program, inner, along, vector)
-    return plain and fits and index.offset % vector == 0 and axis not in set(buffer.axes) - {along}
+    aligned = plain and fits and index.offset % vector == 0
+    return along if aligned and axis not in set(buffer.axes) - {along} else None
 
 
 def _uses(index: Index, axis: str) -> bool:
