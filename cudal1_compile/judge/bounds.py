@@ -10,9 +10,11 @@ growth of budget.py. Scales are upper bounds: correlated errors that cancel are 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_float
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -31,7 +33,7 @@ from cudal1_compile.judge.budget import (
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, read_terms, run_op
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Literal, Op, Operand, Program, Ref
+from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Literal, Op, Operand, Program, Ref
 
 _MAGNIFY = 2.0**20  # float64 programs: their errors lie at the float64 probe's own resolution
 _STEPS = {"floor", "ceil", "round", "trunc", "sign"}
@@ -55,6 +57,7 @@ _TWO_SIDED = _JUMPS | {
 _GRAIN = 4.0  # multiples of its inverse are summed exactly in any order, as long as they are not too many
 _TOGETHER = {"mul", "fma", "where"}  # 0 * 0, or the choice not taken: no operand moved alone shows the error
 _POLES = {"div", "reciprocal"}  # between the ends of a divisor's error, where no other probe looks
+_DOMAINS = {"sqrt", "rsqrt", "log", "log2", "log1p", "pow"}  # numbers for some operands, NaN for those beside
 _PERIODIC = {"sin", "cos"}  # a large error may span whole periods, which no probe sees
 
 
@@ -65,12 +68,13 @@ class Bounded:
     value: Tensor
     error: Tensor | None
     decided: Tensor | None = None  # the value where half types are rounded once, before they decide
+    free: Tensor | None = None  # where anything is right: rounding decides whether it is NaN, or no integer is
 
     @property
     def of_one(self) -> Bounded:
         """As the only one of several cases."""
-        error, decided = (None if x is None else x[None] for x in (self.error, self.decided))
-        return Bounded(self.value[None], error, decided)
+        error, decided, free = (None if x is None else x[None] for x in (self.error, self.decided, self.free))
+        return Bounded(self.value[None], error, decided, free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,27 +116,29 @@ def bounded_outputs(
     magnify = _MAGNIFY if floats == {"f64"} else 1.0
     device = inputs[0].device if inputs else torch.device("cpu")
     trace = _Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
-    values, errors, decided = _run_all(trace, inputs)
+    values, errors, decided, free = _run_all(trace, inputs)
     found = []
     for out in program.outputs:
         order = program.value_axes[out.value]
         turn = [order.index(a) for a in out.axes]
-        error, other = errors[out.value], decided.get(out.value)
+        error = errors[out.value]
         scale = None if error is None else (error / magnify).permute(turn)
-        found.append(
-            Bounded(values[out.value].permute(turn), scale, None if other is None else other.permute(turn))
+        other, any_will_do = (
+            None if x is None else x.permute(turn) for x in (decided.get(out.value), free.get(out.value))
         )
+        found.append(Bounded(values[out.value].permute(turn), scale, other, any_will_do))
     return found
 
 
 def _run_all(
     trace: _Trace, inputs: Sequence[Tensor]
-) -> tuple[dict[str, Tensor], dict[str, Tensor | None], dict[str, Tensor]]:
-    """Values, their errors, and values again that decisions in half types lead to."""
+) -> tuple[dict[str, Tensor], dict[str, Tensor | None], dict[str, Tensor], dict[str, Tensor]]:
+    """Values, their errors, values again that decisions in half types lead to, and where anything is right."""
     p = trace.program
     values: dict[str, Tensor] = {}
     errors: dict[str, Tensor | None] = {}
     decided: dict[str, Tensor] = {}
+    free: dict[str, Tensor] = {}
     discrete = any(p.output_dtype(o) not in FLOAT_DTYPES for o in p.outputs)
     for spec, x in zip(p.inputs, inputs, strict=True):
         order = p.value_axes[spec.name]
@@ -147,10 +153,45 @@ def _run_all(
         errors[op.name] = None if error is None else _tidy(error, values[op.name])
         if discrete and (found := _decide(trace, op, values, decided)) is not None:
             decided[op.name] = found
+        if (mask := _free(trace, op, values, errors, free)) is not None:
+            free[op.name] = mask
         for name in last_use.get(i, ()):
             del values[name], errors[name]
             decided.pop(name, None)
-    return values, errors, decided
+            free.pop(name, None)
+    return values, errors, decided, free
+
+
+def _free(
+    trace: _Trace,
+    op: Op,
+    values: Mapping[str, Tensor],
+    errors: Mapping[str, Tensor | None],
+    free: Mapping[str, Tensor],
+) -> Tensor | None:
+    """Where anything is right: it is so of operands that show, or begins here. None where nowhere."""
+    found: list[Tensor] = []
+    if seen := {name: free[name] for name in _operands(op) if name in free}:
+        ends = (
+            {
+                n: values[n].masked_fill(m, torch.nan if end and values[n].is_floating_point() else end)
+                for n, m in seen.items()
+            }
+            for end in (0, 1)
+        )
+        first, second = (trace.run(op, {**values, **end}) for end in ends)
+        found.append((first != second) & ~(first.isnan() & second.isnan()))
+    source = values[name] if (name := _operands(op)[0] if op.operands else "") else None
+    if op.fn in _DOMAINS and (error := errors[name]) is not None:
+        up, down = (
+            trace.run(op, {**values, name: _move(values[name], error, sign)}).isnan() for sign in (1.0, -1.0)
+        )
+        found.append(up ^ down)
+    if op.fn == "cast" and op.dtype in INT_DTYPES and source is not None and source.is_floating_point():
+        limits = torch.iinfo(torch.int64 if op.dtype == "i64" else torch.int32)  # narrower ones by way of an int
+        found.append(~((source > limits.min - 1.0) & (source < limits.max + 1.0)))
+    mask = reduce(operator.or_, found) if found else None
+    return mask if mask is not None and bool(mask.any()) else None
 
 
 def _decide(trace: _Trace, op: Op, values: Mapping[str, Tensor], decided: Mapping[str, Tensor]) -> Tensor | None:
@@ -406,7 +447,7 @@ def _logsumexp(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x
 
 
 def _position(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
-    """argmax, argmin: ambiguous (infinite) where the errors of the best and of another one meet."""
+    """argmax, argmin: ambiguous (any place) where the errors of the best and of another one meet."""
     terms, inside, dims = trace.terms(op, values)
     reach, _, _ = trace.terms(op, {**values, name: error})
     terms = terms.double() if op.fn == "argmax" else -terms.double()
@@ -415,7 +456,7 @@ def _position(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x:
     rivals = terms + reach >= least.amax(dims, keepdim=True)
     rivals = rivals if inside is None else rivals & inside
     unsure = (rivals.sum(dims) > 1) & (rivals & (reach > 0)).any(dims)
-    return torch.where(unsure, torch.inf, 0.0)
+    return torch.where(unsure, 2.0**62, 0.0)
 
 
 def _decision(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:

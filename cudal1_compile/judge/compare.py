@@ -32,6 +32,8 @@ from cudal1_compile.judge.budget import (
 from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.program import FLOAT_DTYPES, Program
 
+_FINITE = 1e308  # the largest tolerance that is one
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
@@ -39,7 +41,8 @@ class Expected:
 
     name: str
     want: Tensor  # float64 for float outputs, else the native reference
-    tolerance: Tensor | None  # float64, absolute; of a discrete output over 0 where ambiguous; None: exact
+    # float64, absolute; of a discrete output over 0 where ambiguous; infinite: anything is right; None: exact
+    tolerance: Tensor | None
     # right as well: the native reference where not finite; of a discrete output the oracles, along one more dim
     other: Tensor | None
     nonfinite_share: float  # of the native reference
@@ -90,7 +93,10 @@ def expected_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> list[
     """What one output must be, a case a row, from the native reference and the oracle with its error scale."""
     if dtype in FLOAT_DTYPES:
         return expected_floats(name, dtype, native, native, oracle, SAFETY)
-    error = oracle.error
+    error = None if oracle.error is None else oracle.error.double().clamp(max=_FINITE)
+    if oracle.free is not None:
+        error = torch.zeros_like(oracle.value, dtype=torch.float64) if error is None else error
+        error = error.masked_fill(oracle.free, inf)
     right = [] if error is None and oracle.decided is None else [oracle.value]
     right += [] if oracle.decided is None else [oracle.decided]
     other = torch.stack([x.to(native.dtype) for x in right], -1) if right else None
@@ -117,6 +123,8 @@ def expected_floats(
     want = oracle.value
     nonfinite = ~stored.isfinite()
     special = nonfinite | ~(want.abs() <= LARGEST[dtype])
+    if oracle.free is not None:
+        special = special | oracle.free
     # read together: each reading synchronises with the device
     counts = torch.stack([x.reshape(len(x), -1).sum(1) for x in (nonfinite, special)]).tolist()
     tolerance = (native.double() - want).abs_().masked_fill_(special, 0.0).mul_(REFERENCE_FACTOR)
@@ -125,6 +133,9 @@ def expected_floats(
         tolerance.add_(oracle.error, alpha=2 * safety if dtype == "f64" else safety)
     if rounding is not None:
         tolerance = tolerance + rounding(want.abs() + tolerance)
+    tolerance = tolerance.clamp(max=_FINITE)
+    if oracle.free is not None:
+        tolerance = tolerance.masked_fill(oracle.free, inf)
     rows = zip(want, tolerance, stored, *counts, strict=True)
     return [
         Expected(name, w, t, s if bad else None, odd / max(1, s.numel()), rms_limit) for w, t, s, odd, bad in rows
@@ -179,13 +190,13 @@ def stack_expected(wanted: Sequence[Expected]) -> Expected | None:
 
 
 def _same_special(got: Tensor, expected: Expected) -> Tensor:
-    """True where the reference or the oracle is not finite and the candidate is like either."""
-    assert expected.other is not None
+    """True where the reference or oracle is not finite and the candidate is like either, or anything is right."""
+    assert expected.other is not None and expected.tolerance is not None
     rights = (expected.other.double(), expected.want.to(got.dtype).double())
     either = torch.stack([x.expand_as(got) for x in rights])
     # the same where that is not finite, close where only the other one is not
     alike = torch.isclose(got.double().expand_as(either), either, SPECIAL_RTOL, 0.0, equal_nan=True).any(0)
-    return alike.logical_and_(either.isfinite().all(0).logical_not_())
+    return alike.logical_and_(either.isfinite().all(0).logical_not_()).logical_or_(expected.tolerance == inf)
 
 
 def _differs(got: Tensor, expected: Expected) -> Tensor:
@@ -199,7 +210,8 @@ def _measure_discrete(got: Tensor, expected: Expected) -> Tensor:
     if expected.tolerance is not None:
         exempt = differs & ((got.double() - expected.want.double()).abs_() <= expected.tolerance)
     correct = (differs & ~exempt).logical_not_()
-    right, exempted = (x.reshape(len(got), -1).sum(1, dtype=torch.float64) for x in (correct, exempt))
+    counted = exempt if expected.tolerance is None else exempt & (expected.tolerance < inf)
+    right, exempted = (x.reshape(len(got), -1).sum(1, dtype=torch.float64) for x in (correct, counted))
     return torch.stack([right, exempted, exempted, exempted], 1)
 
 

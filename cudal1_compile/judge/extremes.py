@@ -131,9 +131,11 @@ def wide_integers(dtype: str, shape: list[int], generator: torch.Generator) -> T
 
 
 def is_for_finite_values(program: Program) -> bool:
-    """Where a NaN may become anything: cast to an integer, or as a weight at the border of a convolution."""
-    borders = (op.operands for op in program.ops if OPS[op.fn].kind is Kind.DOT)
-    return reaches_integers(program) or any(isinstance(x, Ref) and x.access for xs in borders for x in xs)
+    """Where a NaN may become anything: cast to an index, or as a weight at the border of a convolution."""
+    refs = [(op, x) for op in program.ops for x in op.operands if isinstance(x, Ref) and x.access]
+    at_border = any(OPS[op.fn].kind is Kind.DOT for op, _ in refs)
+    gathers = any(index.value is not None for _, x in refs for _, index in x.access)
+    return at_border or (gathers and reaches_integers(program))
 
 
 def is_free_scalar(item: Input) -> bool:

@@ -176,4 +176,16 @@ VALUES: tuple[Attack, ...] = (
             ("keep ? ld(in1 + i)", "x > 0.25f ? ld(in1 + i)"),
         ),
     ),
+    verify(
+        "relu beside a cast to an integer swallows NaN",
+        "C9",
+        "cast_and_relu",
+        edit(m.CAST_AND_RELU, ("relu(x)", "x > 0.0f ? x : 0.0f")),
+    ),
+    verify(
+        "infinities beside a cast to an integer made finite",
+        "C9",
+        "cast_and_relu",
+        edit(m.CAST_AND_RELU, ("relu(x)", "fminf(relu(x), 3e18f)")),
+    ),
 )

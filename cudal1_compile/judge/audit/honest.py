@@ -386,4 +386,5 @@ HONEST: tuple[Honest, ...] = (
     Honest("cosines of bf16", "cosine_bf16", more.COSINE_BF16),
     Honest("mask at a bound that float32 cannot hold", "uneven_mask", more.UNEVEN_MASK),
     Honest("eight masks", "eight_masks", more.EIGHT_MASKS),
+    Honest("cast to an integer beside another output", "cast_and_relu", more.CAST_AND_RELU),
 )

@@ -221,6 +221,16 @@ __global__ void k(const bf16* in0, const bf16* in1, bool* out0, f32* out1 DIMS) 
 }
 """
 
+CAST_AND_RELU = """// launch: k<<<cdiv(d0*d1, 128), 128>>>(in0, out0, out1)
+__global__ void k(const f32* in0, i32* out0, f32* out1 DIMS) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= d0 * d1) return;
+  float x = ld(in0 + i), y = relu(x);
+  st(out0 + i, (int)(x * 8.0f));
+  st(out1 + i, y * y);
+}
+"""
+
 SCALED_TANH = """// launch: k<<<d0, 128>>>(in0, in1, out0, out1)
 __global__ void k(const f32* in0, const f32* in1, f32* out0, f32* out1 DIMS) {
   float g = ld(in1), t = 0.0f;

@@ -307,6 +307,16 @@ t1 f32[d0,d1] = where(t0, in1, 0.0)
 out0 bool[d0,d1] = t0
 out1 f32[d0,d1] = t1
 """,
+    "cast_and_relu": """region v1
+dims d0=24 d1=100
+in0 f32[d0,d1]
+t0 f32[d0,d1] = mul(in0, 8.0)
+t1 i32[d0,d1] = cast(t0)
+t2 f32[d0,d1] = relu(in0)
+t3 f32[d0,d1] = mul(t2, t2)
+out0 i32[d0,d1] = t1
+out1 f32[d0,d1] = t3
+""",
     "eight_masks": """region v1
 dims d0=855 d1=8
 in0 bf16[d1]
