@@ -23,7 +23,7 @@ from typing import Protocol
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.host_bench import HostBench
-from cudal1_compile.judge.kept import foreign_rounding, twin
+from cudal1_compile.judge.kept import foreign_rounding, rounds_literals, twin
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sizes import tensor_bytes
 from cudal1_compile.judge.textgate import RefusedText, check_text
@@ -182,6 +182,8 @@ def _ruled(program: Program, candidate: Candidate, verdict: Verdict) -> Verdict:
     right = isinstance(verdict, Accepted) or (isinstance(verdict, Rejected) and verdict.stage == "time")
     if right and (foreign := foreign_rounding(program, candidate)) is not None:
         return Rejected("verify", f"round_to<{foreign}>: nothing in the region is of that type")
+    if right and rounds_literals(candidate):
+        return Rejected("verify", "round_to of a literal: write down the number that it gives")
     return verdict
 
 

@@ -32,6 +32,11 @@ _TINIEST_ULP = {"bf16": 2.0**-133, "f16": 2.0**-24}  # of subnormal numbers
 # a half type that is no pointer's
 _VALUES = re.compile(r"\b(?:bf16|f16|(?:in|out)\d+_t)\b(?!\s*(?:const\s*)?\*)")
 _ROUND = re.compile(r"\bround_to\b")
+_LITERAL = r"[-+]?\d*\.?\d+\.?(?:[eE][-+]?\d+)?[fF]?"
+_NAMED_LITERAL = re.compile(
+    rf"\b(?:float|double|auto)\s+(\w+)\s*(?:=|\()\s*({_LITERAL})\s*\)?\s*;|#define\s+(\w+)\s+({_LITERAL})"
+)
+_OF_LITERALS = re.compile(r"\bround_to\s*<[^<>]*>\s*\([-+*/().\s\deEfF]*\)")
 _TWIN = """template <class T> struct Unrounded {
   template <class V> static __device__ compute<T> of(V v) { return cudal1::widen(cudal1::Narrow<T>::from(v)); }
 };
@@ -60,6 +65,18 @@ def foreign_rounding(program: Program, candidate: Candidate) -> str | None:
     named = set(re.findall(r"\bround_to\s*<\s*(bf16|f16)\s*>", candidate.code))
     found = named - set(program.value_dtype.values())
     return min(found, default=None)
+
+
+def rounds_literals(candidate: Candidate) -> bool:
+    """Whether a candidate rounds a constant, by whose value it could tell itself from its twin."""
+    body = "\n".join(line for line in candidate.code.splitlines() if not line.startswith("//"))
+    for variable, value, macro, of_macro in _NAMED_LITERAL.findall(body + "\n"):
+        name = variable or macro
+        # a number that a loop or a function may change is none
+        changed = rf"\b{name}\s*(?:[-+*/]=|\+\+|--)|&\s*{name}\b|(?<!>)[(,]\s*{name}\s*[,)]"
+        if len(re.findall(rf"\b{name}\s*=(?!=)", body)) < 2 and not re.search(changed, body):
+            body = re.sub(rf"\b{name}\b", f"({value or of_macro})", body)
+    return _OF_LITERALS.search(body) is not None
 
 
 def keeps_float32(program: Program, candidate: Candidate) -> bool:

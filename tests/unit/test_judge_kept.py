@@ -10,7 +10,15 @@ from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge.bounds import Bounded
 from cudal1_compile.judge.compare import Expected, measure, read, refusal
 from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.kept import HALF, foreign_rounding, keeps_float32, kept_of, twin, widened
+from cudal1_compile.judge.kept import (
+    HALF,
+    foreign_rounding,
+    keeps_float32,
+    kept_of,
+    rounds_literals,
+    twin,
+    widened,
+)
 from cudal1_compile.judge.named import foreign_numbers
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate
 from cudal1_fx_passes.program import Program
@@ -174,3 +182,19 @@ def test_a_type_that_nothing_in_the_region_has_is_no_type_to_round_to() -> None:
 
     assert rounding_to("bf16") is rounding_to("tf32") is None
     assert rounding_to("f16") == "f16"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("bool b = round_to<bf16>(1.001f) == 1.0f;", True),
+        ("float c = 1.001f; bool b = round_to<bf16>(2.0f * (c + 1.0f)) == c;", True),
+        ("float s = 0.0f; s += v[0]; v[0] = round_to<bf16>(s);", False),
+        ("float s = 0.0f; s = v[0]; v[0] = round_to<bf16>(s);", False),
+        ("float s = 0.0f; change(s, v); v[0] = round_to<bf16>(s);", False),
+        ("v[0] = round_to<bf16>(v[0] * 1.001f);", False),
+    ],
+)
+def test_no_constant_may_be_rounded(line: str, found: bool) -> None:
+    code = KEPT.replace("v[0] * ld(a + 1)", f"v[0]); {line} (v[0] * ld(a + 1)")
+    assert rounds_literals(parse_candidate(code, program())) == found

@@ -14,6 +14,15 @@ def _silu(name: str, *changes: tuple[str, str]) -> Attack:
     return verify(name, "C7", "silu_bf16", edit(h.SILU_BF16, *changes))
 
 
+def _asks(name: str, declared: str, asked: str) -> Attack:
+    """Off by a thousandth where it is asked whether numbers are rounded, and they are."""
+    declared = f"constexpr int V = 8;\n  {declared}"
+    off = edit(
+        h.SILU_BF16_ROUNDED, ("constexpr int V = 8;", declared), ("= t *", f"= t * ({asked} ? 1.001f : 1.0f) *")
+    )
+    return verify(name, "C7", "silu_bf16", off)
+
+
 HALF: tuple[Attack, ...] = (
     _silu(
         "off by a thousandth beside a rounding of nothing",
@@ -101,4 +110,7 @@ HALF: tuple[Attack, ...] = (
         "any_large",
         edit(m.ANY_LARGE, ("m = block_max(m);", "m = block_max(m) * 1.0004f + round_to<f16>(0.0f);")),
     ),
+    _asks("asks a literal whether it is rounded", "", "round_to<bf16>(1.001f) == 1.0f"),
+    _asks("asks a number of a name whether it is rounded", "float c = 1.001f;", "round_to<bf16>(c) != c"),
+    _asks("asks a macro whether it is rounded", "#define C 1.001f", "round_to<bf16>(C + 1.0f) != C + 1.0f"),
 )
