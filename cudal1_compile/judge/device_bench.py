@@ -37,6 +37,7 @@ from cudal1_compile.judge.finals import Finals, Heat
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.lanes import Lanes
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.nursery import Nursery
 from cudal1_compile.judge.prefetch import COMPILERS, EXAMINERS, Prefetch, can_compile_ahead
 from cudal1_compile.judge.process import Worker
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
@@ -71,7 +72,8 @@ class DeviceBench:
         self._compiled = Path(
             tempfile.mkdtemp(prefix="cudal1-inductor-")
         )  # code of the baselines, for all workers
-        spawn = partial(spawn, compiled=self._compiled)
+        self._nursery = Nursery(self._compiled)
+        spawn = partial(spawn, compiled=self._compiled, nursery=self._nursery)
         self._crew = Crew(index, limits, spawn)
         self._lanes = Lanes(*self._crew.lanes)
         self._homes: dict[str, Lane] = {}  # who has a program's exam
@@ -155,6 +157,7 @@ class DeviceBench:
         return self._finals.ask_alone(request)[0]
 
     def close(self) -> None:
+        self._nursery.give_up_young()
         self._prefetch.close()
         self._exams.close()
         self._crew.stop()
@@ -162,6 +165,7 @@ class DeviceBench:
         self._lanes.close()
         self._builders.close()
         self._crew.close()
+        self._nursery.close()
         shutil.rmtree(self._compiled, ignore_errors=True)
 
     def _build(self, program: Program, candidate: Candidate) -> Built:

@@ -61,10 +61,15 @@ def give_up_privileges(writable: Sequence[str] | None = None) -> dict[str, bool]
     without_network = _leave_network(libc)
     version = 0 if writable is None else _write_only_under(writable)
     return {
-        "dies_with_parent": libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0,
+        "dies_with_parent": die_with_parent(),
         "no_network": without_network or version >= 4,
         "read_only_files": version > 0,
     }
+
+
+def die_with_parent() -> bool:
+    """Whether this process is killed once the thread that started it has ended."""
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0)
 
 
 def lower_limit(kind: int, limit: int) -> None:

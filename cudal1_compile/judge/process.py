@@ -18,9 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from cudal1_compile.judge.isolation import worker_environment
+from cudal1_compile.judge.nursery import Fork, Nursery
 from cudal1_compile.judge.turns import TurnFiles, let_go
 from cudal1_compile.judge.wire import Message, decode, encode
 
@@ -37,8 +40,52 @@ class WorkerLate(WorkerLost):
     """It did not answer by its deadline."""
 
 
+class _Alone:
+    """A process that imports what it needs by itself. Like a Fork."""
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        errors: int,
+        kept: Sequence[int],
+    ) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=folder,
+            env=dict(environment),
+            start_new_session=True,
+            pass_fds=tuple(kept),
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self.requests, self.replies = self._process.stdin.fileno(), self._process.stdout.fileno()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
 class Worker:
-    """One child process. `module` is run with -m; it must speak one JSON object a line."""
+    """One child process; it speaks one JSON object a line."""
 
     def __init__(
         self,
@@ -46,33 +93,33 @@ class Worker:
         compiled: Path | None = None,
         read_only: bool = True,
         turn_files: TurnFiles | None = None,
+        nursery: Nursery | None = None,
     ) -> None:
-        """compiled: a folder for Inductor's code that outlives this worker.
+        """module: run with -m. compiled: a folder for Inductor's code that outlives this worker.
 
         read_only: it may change files in its own folder and in `compiled` only.
         turn_files: of a device that it shares with other workers.
+        nursery: whose fork it is to be, if that can be had; then `module` is the judge's worker.
         """
         self.given_up: Message = {}  # what it gave up, by name, once it has said hello
         self._folder = Path(tempfile.mkdtemp(prefix="cudal1-worker-"))
         writable = [str(f) for f in (self._folder, compiled) if f is not None and read_only]
         self.turns = turn_files.descriptors() if turn_files else ()
         self._errors = (self._folder / "stderr").open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *writable],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd=self._folder,
-            env=dict(worker_environment(self._folder, compiled)),
-            start_new_session=True,
-            pass_fds=self.turns,
-        )
+        environment = worker_environment(self._folder, compiled)
+        start = partial(_Alone, module) if nursery is None else nursery.start
+        wanted = (writable, environment, self._folder, self._errors.fileno(), self.turns)
+        try:
+            self._process: _Alone | Fork = start(*wanted)
+        except OSError as error:
+            log.info("a worker imports by itself: %s", error)
+            self._process = _Alone(module, *wanted)
         self._buffer = self._unsent = b""
-        os.set_blocking(self._requests, False)  # a worker that hangs takes none
+        os.set_blocking(self._process.requests, False)  # a worker that hangs takes none
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self._process.alive
 
     def ask(self, message: Message, limit_s: float) -> Message:
         """Sends one request and waits for its reply. Raises WorkerLost; the process is dead then."""
@@ -97,45 +144,31 @@ class Worker:
 
     def stop(self) -> None:
         """Ends the process at once; whoever waits for its answer in another thread gets WorkerLost."""
-        if self.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.stop()
 
     def kill(self) -> None:
         """Ends the process and everything it started. May be called twice."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.end()
         if self.turns:  # not before it is gone, and its kernels with it
             let_go(self.turns)
             self.turns = ()
         self._errors.close()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
         if self._folder.is_dir():
             text = (self._folder / "stderr").read_bytes()[-LOG_TAIL:].decode(errors="replace").strip()
             if text:
                 log.debug("a worker's last words:\n%s", text)
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    @property
-    def _requests(self) -> int:
-        assert self._process.stdin is not None
-        return self._process.stdin.fileno()
-
     def _write(self) -> None:
         with contextlib.suppress(BlockingIOError, BrokenPipeError):  # a process that is gone shows when it is read
             while self._unsent:
-                self._unsent = self._unsent[os.write(self._requests, self._unsent) :]
+                self._unsent = self._unsent[os.write(self._process.requests, self._unsent) :]
 
     def _read_line(self, end: float) -> bytes:
-        assert self._process.stdout is not None
-        replies = self._process.stdout.fileno()
+        requests, replies = self._process.requests, self._process.replies
         while b"\n" not in self._buffer:
             left = max(0.0, end - time.monotonic())
-            readable, writable, _ = select.select([replies], [self._requests] * bool(self._unsent), [], left)
+            readable, writable, _ = select.select([replies], [requests] * bool(self._unsent), [], left)
             if left == 0.0 or not (readable or writable):
                 self.kill()
                 raise WorkerLate("the worker process did not answer in time and was killed")

@@ -26,12 +26,11 @@ def main() -> None:
     """Serves until the pipe closes."""
     requests, replies = take_over_pipes()
     given_up = give_up_privileges(sys.argv[1:] or None)
-    serve = _Server(given_up)  # imports torch: a spare worker does so before it is needed
+    serve = _Server(given_up)  # imports torch, unless this process is a fork of one that has
     with os.fdopen(requests, "rb") as source, os.fdopen(replies, "wb") as target:
         target.write(serve.hello())
         target.flush()
-        import torch._inductor.compile_fx  # noqa: F401  seconds, which a spare worker has to spare
-
+        import_all()
         gc.freeze()  # what is imported stays: to look through it all took a tenth of a candidate's time
         for line in source:
             reply, fatal = serve.answer(line)
@@ -39,6 +38,14 @@ def main() -> None:
             target.flush()
             if fatal:
                 os._exit(3)
+
+
+def import_all() -> None:
+    """What requests need; seconds, which a spare worker has to spare."""
+
+    import cudal1_compile.judge.ahead
+    import cudal1_compile.judge.exam_file
+    import cudal1_compile.judge.session  # noqa: F401
 
 
 class _Server:

@@ -1,0 +1,167 @@
+"""Worker processes as forks of one process, the nursery, that has imported what they all need.
+
+    Nursery(environment) -> start(...) -> Fork: descriptors, alive, stop, end
+
+To import torch and Inductor takes 3 to 13 s of a core, a fork milliseconds, and a judge has up to 17 workers. The
+nursery has one thread, no CUDA context and no secret, and runs nothing but `start`; its other side is
+nursery_process.py. It starts with the first fork that is asked for, and what is asked of it waits until it is up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cudal1_compile.judge.isolation import worker_environment
+
+
+class Fork:
+    """A worker's process, as its starter sees it."""
+
+    def __init__(self, nursery: Nursery, requests: int, replies: int, life: int) -> None:
+        """Descriptors: to write to, to read from, and one that ends with the process, its number first."""
+        self.requests, self.replies = requests, replies
+        self._nursery, self._life = nursery, life
+        self._said = b""
+        self._gone = False
+
+    @property
+    def alive(self) -> bool:
+        """Also while it waits for the nursery."""
+        self._listen(0.0)
+        return not self._gone
+
+    def stop(self) -> None:
+        """Ends it and everything that it started, without waiting for that."""
+        if self.alive and self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """`stop`, and it is gone then, with its CUDA context. May be called twice."""
+        if self._life < 0:
+            return
+        while not self._gone and self._pid is None:
+            self._listen(None)
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):  # not reaped yet, so the number is still its own
+                os.killpg(self._pid, signal.SIGKILL)
+            self._nursery.reap(self._pid)
+        while not self._gone:
+            self._listen(None)
+        for descriptor in (self.requests, self.replies, self._life):
+            os.close(descriptor)
+        self._life = -1
+
+    @property
+    def _pid(self) -> int | None:
+        return int(self._said) if self._said.endswith(b"\n") else None
+
+    def _listen(self, limit_s: float | None) -> None:
+        if not self._gone and select.select([self._life], [], [], limit_s)[0]:
+            said = os.read(self._life, 64)
+            self._said += said
+            self._gone = not said
+
+
+class Nursery:
+    """For several threads at once."""
+
+    def __init__(self, compiled: Path) -> None:
+        """compiled: a folder for Inductor's code, as the workers have it."""
+        self._compiled = compiled
+        self._lock = threading.Lock()
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ours: socket.socket | None = None
+
+    def start(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        errors: int,
+        kept: Sequence[int],
+    ) -> Fork:
+        """A fork that runs the judge's worker. kept: descriptors that it has under the same numbers.
+
+        Raises OSError where there is no nursery.
+        """
+        wanted = {"arguments": arguments, "environment": environment, "folder": str(folder), "kept": kept}
+        (requests, ours_in), (ours_out, replies), (life, theirs) = os.pipe(), os.pipe(), os.pipe()
+        try:
+            self._send(wanted, [requests, replies, errors, theirs, *kept])
+        except OSError:
+            for descriptor in (ours_in, ours_out, life):
+                os.close(descriptor)
+            raise
+        finally:
+            for descriptor in (requests, replies, theirs):
+                os.close(descriptor)
+        return Fork(self, ours_in, ours_out, life)
+
+    def reap(self, pid: int) -> None:
+        """Returns once a fork that was killed is gone; its number may be another process's from then on."""
+        done, theirs = os.pipe()
+        try:
+            with contextlib.suppress(OSError):  # the nursery is gone, and somebody else reaps its forks
+                self._send({"reap": pid}, [theirs])
+        finally:
+            os.close(theirs)
+        os.read(done, 1)
+        os.close(done)
+
+    def give_up_young(self) -> None:
+        """Ends it while it still imports, so that nobody has to wait for the forks that it was asked for."""
+        with self._lock:
+            if self._ours is not None and not select.select([self._ours], [], [], 0.0)[0]:
+                self._kill()
+
+    def close(self) -> None:
+        """After its forks have ended."""
+        with self._lock:
+            self._kill()
+
+    def _send(self, message: Mapping[str, object], descriptors: Sequence[int]) -> None:
+        with self._lock:
+            if self._ours is None:
+                self._ours = self._begin()
+            socket.send_fds(self._ours, [json.dumps(message).encode()], descriptors)
+
+    def _begin(self) -> socket.socket:
+        if self._folder is not None:
+            raise OSError("the nursery has ended")
+        self._folder = Path(tempfile.mkdtemp(prefix="cudal1-nursery-"))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "cudal1_compile.judge.nursery_process", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=self._folder,
+                env=dict(worker_environment(self._folder, self._compiled)),
+                start_new_session=True,
+                pass_fds=(theirs.fileno(),),
+            )
+        return ours
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._ours is not None:
+            self._ours.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

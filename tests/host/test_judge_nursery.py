@@ -1,0 +1,121 @@
+"""Workers as forks of one process: they serve, are killed, reaped, leave nothing; without it they start alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cudal1_compile.judge import landlock, wire
+from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.nursery import Fork, Nursery
+from cudal1_compile.judge.process import Worker, WorkerLost
+
+ANSWER_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    made = Nursery(tmp_path_factory.mktemp("compiled"))
+    yield made
+    made.close()
+
+
+def exam(worker: Worker, folder: Path, seed: int = 1) -> Path:
+    """What a worker is asked for that needs torch and no device."""
+    path = folder / f"{seed}.exam"
+    reply = worker.ask(wire.exam_request(region("silu"), seed, Limits(), path), ANSWER_S)
+    assert reply.get("exam") == str(path), reply
+    return path
+
+
+def pid_of(worker: Worker) -> int:
+    fork = worker._process
+    assert isinstance(fork, Fork)
+    while fork._pid is None:
+        fork._listen(1.0)
+    return fork._pid
+
+
+def test_forks_answer_and_give_up_what_others_do(nursery: Nursery, tmp_path: Path) -> None:
+    workers = [Worker(nursery=nursery, compiled=tmp_path) for _ in range(2)]
+    begin = time.monotonic()
+    files = [exam(w, tmp_path, i) for i, w in enumerate(workers)]
+    assert all(f.is_file() for f in files)
+    assert workers[0].given_up["dies_with_parent"]
+    assert workers[0].given_up["read_only_files"] == (landlock.version() > 0)
+    one, two = (pid_of(w) for w in workers)
+    assert os.getsid(one) == one != two  # so that its group can be killed
+    assert Path(f"/proc/{one}/cwd").resolve() == workers[0]._folder.resolve()
+    assert Path(f"/proc/{one}/stat").read_text().split()[3] == Path(f"/proc/{two}/stat").read_text().split()[3]
+    for worker in workers:
+        worker.kill()
+        worker.kill()
+        assert not worker.alive
+    assert not Path(f"/proc/{one}").exists()  # not even as one that nobody has waited for
+    assert time.monotonic() - begin < ANSWER_S
+
+
+def test_a_fork_that_dies_is_noticed(nursery: Nursery, tmp_path: Path) -> None:
+    worker = Worker(nursery=nursery, compiled=tmp_path)
+    exam(worker, tmp_path)
+    os.kill(pid_of(worker), signal.SIGKILL)
+    with pytest.raises(WorkerLost):
+        exam(worker, tmp_path)
+    assert not worker.alive
+
+
+def test_a_stop_ends_what_another_thread_waits_for(nursery: Nursery, tmp_path: Path) -> None:
+    worker = Worker(nursery=nursery, compiled=tmp_path)
+    exam(worker, tmp_path)
+    worker.stop()
+    with pytest.raises(WorkerLost):
+        worker.receive(ANSWER_S)
+
+
+def test_many_forks_leave_no_descriptor_and_no_process(nursery: Nursery, tmp_path: Path) -> None:
+    exam(first := Worker(nursery=nursery, compiled=tmp_path), tmp_path)
+    first.kill()
+    before = set(os.listdir("/proc/self/fd"))
+    numbers = []
+    for i in range(5):
+        worker = Worker(nursery=nursery, compiled=tmp_path)
+        if i % 2:
+            exam(worker, tmp_path, i)
+            numbers.append(pid_of(worker))
+        worker.kill()
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert not any(Path(f"/proc/{n}").exists() for n in numbers)
+
+
+def test_without_a_nursery_workers_start_alone_and_its_forks_end_with_it(tmp_path: Path) -> None:
+    own = Nursery(tmp_path)
+    worker = Worker(nursery=own, compiled=tmp_path)
+    exam(worker, tmp_path)
+    assert own._process is not None
+    own._process.kill()
+    own._process.wait()
+    with pytest.raises(WorkerLost):
+        exam(worker, tmp_path)
+    alone = Worker(nursery=own, compiled=tmp_path)
+    assert not isinstance(alone._process, Fork)
+    exam(alone, tmp_path)
+    alone.kill()
+    own.close()
+
+
+def test_nobody_waits_for_a_nursery_that_still_imports(tmp_path: Path) -> None:
+    own = Nursery(tmp_path)
+    workers = [Worker(nursery=own, compiled=tmp_path) for _ in range(3)]
+    begin = time.monotonic()
+    own.give_up_young()
+    for worker in workers:
+        worker.kill()
+        assert not worker.alive
+    own.close()
+    assert time.monotonic() - begin < 1.0
