@@ -1,7 +1,7 @@
 """The first look at where speed is: real models' regions, every teacher strategy, against aten and Inductor.
 
     python -m benchmarks.regions --regions trainer/data/regions.jsonl --out OUT [--seconds 480]
-    python -m benchmarks.regions --regions trainer/data/families.jsonl --families scan,pool --out OUT
+    python -m benchmarks.regions --regions trainer/data/families.jsonl --families scan,pool --cold --out OUT
 
 For each distinct region: up to --variants teacher variants (all strategies), built, checked, and timed beside aten
 and Inductor (that region alone, dynamic=False), GPU-busy. OUT/regions.rows.jsonl grows while it runs; OUT/
@@ -160,6 +160,7 @@ def _program_detail(regions: Sequence[dict[str, Any]], row: Row) -> dict[str, An
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Teacher variants of real regions against aten and Inductor.")
     parser.add_argument("--regions", type=Path, required=True, help="JSON lines of benchmarks.extract_regions")
+    parser.add_argument("--cold", action="store_true", help="L2 flushed before every call, as in families.py")
     parser.add_argument("--families", default="", help="of families.jsonl, those to take: scan,pool")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--variants", type=int, default=16, help="of one region, at most")
@@ -175,7 +176,7 @@ def main(argv: list[str] | None = None) -> None:
     regions = read_regions(arguments.regions, arguments.limit, list(filter(None, arguments.families.split(","))))
     jobs, refused = make_jobs(regions, arguments.variants)
     print(f"{len(jobs)} of {len(regions)} regions, {sum(len(j.codes) for j in jobs)} variants", flush=True)
-    config = Config(arguments.workers, distributions=("normal", "offset"), dry=arguments.dry)
+    config = Config(arguments.workers, distributions=("normal", "offset"), dry=arguments.dry, cold=arguments.cold)
     rows = duel_into(arguments.out / "regions.rows.jsonl", jobs, config, start, start + arguments.seconds)
     summary, detail = summarise(regions, rows)
     detail["refused"] = refused
