@@ -46,12 +46,6 @@ PROGRAMS = {
         "t1 f16[d0,d1,d5,d6,d7] = add(t0, in2)\nt2 f16[d0,d1,d5,d6,d7] = relu(t1)\n"
         "out0 f16[d0,d1,d5,d6,d7] = t2",
     ),
-    "depthwise, strided along an axis without a window": (
-        "d0=2 d1=4 d2=9 d3=7 d4=12 d5=5 d6=7 d7=10 k0=3 k1=3",
-        "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d1,k0,k1]",
-        "t0 f32[d0,d1,d5,d6,d7] = dot_tf32(in0[d2=2*d5, d3=d6+k0-1, d4=d7+k1], in1) over k0,k1\n"
-        "out0 f32[d0,d1,d5,d6,d7] = t0",
-    ),
     "transposed": (
         "d0=2 d1=6 d2=5 d3=12 d4=9 k0=3",
         "in0 f32[d0,d1,d2]\nin1 f32[d1,d3,k0]",
@@ -109,6 +103,12 @@ PROGRAMS = {
         "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]",
         "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
         "t1 f32[d0,d4] = mean(t0) over d5,d6\nt2 f32[d0,d4,d5,d6] = sub(t0, t1)\nout0 f32[d0,d4,d5,d6] = t2",
+    ),
+    "depthwise, strided along an axis without a window": (
+        "d0=2 d1=4 d2=9 d3=7 d4=12 d5=5 d6=7 d7=10 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d1,k0,k1]",
+        "t0 f32[d0,d1,d5,d6,d7] = dot_tf32(in0[d2=2*d5, d3=d6+k0-1, d4=d7+k1], in1) over k0,k1\n"
+        "out0 f32[d0,d1,d5,d6,d7] = t0",
     ),
 }
 # of few channels: where a term lies is looked up
