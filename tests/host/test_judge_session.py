@@ -55,10 +55,19 @@ def test_accepts_honest_kernels_with_a_quick_time(session: DeviceSession, honest
     assert not verdict.proof.timing.final
 
 
+ELSEWHERE = {  # what the judge reads in the text, and distances that only the host target varies (open on a GPU)
+    "asks a literal whether it is rounded",
+    "asks a number of a name whether it is rounded",
+    "asks a macro whether it is rounded",
+    "zeros where an input lies a third of itself behind another",
+}
 HARMLESS = [
     a
     for a in ATTACKS
-    if a.stages == ("verify",) and a.where != "host" and a.hack not in ("C18", "C20", "C21", "C27")
+    if a.stages == ("verify",)
+    and a.where != "host"
+    and a.hack not in ("C18", "C20", "C21", "C27")
+    and a.name not in ELSEWHERE
 ]
 
 

@@ -93,5 +93,6 @@ CONTEXT: tuple[Attack, ...] = (
                 "if (t == ld(out1 + blockIdx.x)) return;\n  if (threadIdx.x == 0) st(out1",
             ),
         ),
+        where="host",  # it reads what nobody wrote; its results are right
     ),
 )
