@@ -417,7 +417,8 @@ def _product(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: 
     count = "cumsum" if op.fn == "cumprod" else "sum"
     terms = _with(trace, op, values, name, torch.ones_like(size), count)
     unit = trace.accumulator(op.dtype)
-    return _distance(moved, plain) + plain * (unit * growth(terms, True) + trace.unit(op.dtype))
+    flushed = (plain != 0) * (TINY.get(op.dtype, 0.0) * trace.magnify)
+    return _distance(moved, plain) + plain * (unit * growth(terms, True) + trace.unit(op.dtype)) + flushed
 
 
 def _variance(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:

@@ -37,8 +37,13 @@ def judge() -> Iterator[Judge]:
 
 @pytest.fixture(scope="session")
 def attack_verdicts(judge: Judge) -> dict[str, Verdict]:
-    verdicts = judge.judge_tasks([(region(a.region), a.code) for a in ATTACKS])
-    return {a.name: v for a, v in zip(ATTACKS, verdicts, strict=True)}
+    """Some attacks are seen by the host's memory check alone, which only finalists get."""
+    tasks = [(region(a.region), a.code) for a in ATTACKS]
+    verdicts = judge.judge_tasks(tasks)
+    passed = [i for i, v in enumerate(verdicts) if isinstance(v, Accepted)]
+    finals = judge.finalists_of([(tasks[i][0], [tasks[i][1]]) for i in passed])
+    found = dict(enumerate(verdicts)) | {i: v for i, (v,) in zip(passed, finals, strict=True)}
+    return {a.name: found[i] for i, a in enumerate(ATTACKS)}
 
 
 @pytest.fixture(scope="session")

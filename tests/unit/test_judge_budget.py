@@ -10,7 +10,7 @@ from cudal1_compile.judge import exam as exam_module
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.bounds import bounded_outputs
 from cudal1_compile.judge.cases import Case, parallel_axis
-from cudal1_compile.judge.compare import measure, read, refusal
+from cudal1_compile.judge.compare import expect, measure, read, refusal
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.extremes import SCALARS
 from cudal1_compile.judge.inputs import DISTRIBUTIONS, make_inputs
@@ -440,6 +440,28 @@ def test_what_saturates_upwards_still_falls() -> None:
     )
     (found,) = bounded_outputs(program, [torch.tensor([1e4]), torch.ones(1), torch.tensor([1e8 - 8.0])])
     assert found.error is not None and found.error.item() > 1.9
+
+
+def test_a_running_product_may_be_formed_in_any_order_below_the_least_normal_number() -> None:
+    """A tree of 120 factors and a loop over them differ by a denormal's whole precision."""
+    program = parse_program(
+        "region v1\ndims d0=64 d1=120\nin0 f32[d0,d1]\n"
+        "t0 f32[d0,d1] = cumprod(in0) along d1\nout0 f32[d0,d1] = t0\n"
+    )
+    x = torch.rand(64, 120, generator=torch.Generator().manual_seed(3)) * 0.9
+    x[0, 5] = 0.0
+    halves = x.view(64, 8, 15).cumprod(2)
+    before = halves[:, :, -1].cumprod(1).roll(1, 1)
+    before[:, 0] = 1.0
+    found = (halves * before[:, :, None]).view(64, 120)
+    (want,) = expect(program, [x])
+    tiny = 2.0**-126
+    assert bool(((found != x.cumprod(1)) & (found.abs() < tiny)).any())
+    assert refusal(read(measure(found, want), want), found, want) is None
+    late = torch.where(found.abs() < tiny, found, found * (1.0 + 2.0**-10))
+    assert refusal(read(measure(late, want), want), late, want)
+    late = torch.where(x.cumprod(1) == 0.0, 1e-30, found)  # behind a factor of zero
+    assert refusal(read(measure(late, want), want), late, want)
 
 
 def test_an_argmax_may_keep_what_eager_rounds_and_no_less() -> None:
