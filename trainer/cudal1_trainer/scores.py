@@ -30,6 +30,7 @@ import torch
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.corpus import STRUCTURES
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.measure import Mark, Measurement, build_all, context_kept, measure
 from cudal1_trainer.product_sizes import MEASURED
@@ -79,9 +80,10 @@ class Setup:
         torch.set_num_threads(1)
         device = torch.device("cuda", 0)
         data = self.heldout.parent
-        texts = (read_structures(data / name) for name in ("structures.jsonl.gz", "products.jsonl.gz"))
+        structures, products, hard = (read_structures(data / name) for name in STRUCTURES)
         torch.zeros(1, device=device)
-        return Worker(device, detect_target(device), read_heldout(self.heldout), Exclusive(self.lock), *texts)
+        heldout, lock = read_heldout(self.heldout), Exclusive(self.lock)
+        return Worker(device, detect_target(device), heldout, lock, structures + hard, products)
 
 
 @dataclass(frozen=True)
