@@ -162,7 +162,7 @@ def _integers(
     x = torch.randint(lo, hi + 1, shape, generator=generator, device=generator.device)
     if distribution == COINCIDENT:
         return lo + torch.arange(x.numel(), device=x.device).reshape(shape) % (hi - lo + 1)
-    if distribution in ("edges", "heavy") and (found := markers(program, item.name)) and x.numel():
+    if distribution in ("edges", "heavy", MIXED) and (found := markers(program, item.name)) and x.numel():
         marked = torch.rand(shape, generator=generator, device=generator.device) < 0.3
         marked.view(-1)[0] = True
         return torch.where(marked, found[0], x)

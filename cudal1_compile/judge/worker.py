@@ -8,7 +8,9 @@ fatal, and ends without cleaning up, since its CUDA context no longer works.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import sys
 import time
@@ -19,6 +21,15 @@ from typing import Any
 from cudal1_compile.judge.isolation import give_up_privileges, take_over_pipes
 from cudal1_compile.judge.turns import Turns
 
+IMPORTED = (
+    "cudal1_compile.judge.ahead",
+    "cudal1_compile.judge.exam_file",
+    "cudal1_compile.judge.session",
+    "torch._inductor.compile_fx",
+    *("torch._inductor.select_algorithm", "torch._inductor.codegen.cuda_combined_scheduling"),
+    *("torch._inductor.runtime.triton_heuristics", "torch._inductor.fx_passes.post_grad"),
+    *("functorch.compile", "networkx", "jinja2", "triton", "triton.backends"),  # with Inductor's first compile
+)
 BACKGROUND = 10  # nice value of a process that compiles ahead
 
 
@@ -41,11 +52,10 @@ def main() -> None:
 
 
 def import_all() -> None:
-    """What requests need; seconds, which a spare worker has to spare."""
-
-    import cudal1_compile.judge.ahead
-    import cudal1_compile.judge.exam_file
-    import cudal1_compile.judge.session  # noqa: F401
+    """What requests need, as far as this torch has it; seconds, which a spare worker has to spare."""
+    for name in IMPORTED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 class _Server:

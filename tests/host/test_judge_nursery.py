@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.nursery import Fork, Nursery
 from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_compile.judge.worker import IMPORTED
 
 ANSWER_S = 60.0
 
@@ -59,6 +61,17 @@ def test_forks_answer_and_give_up_what_others_do(nursery: Nursery, tmp_path: Pat
         assert not worker.alive
     assert not Path(f"/proc/{one}").exists()  # not even as one that nobody has waited for
     assert time.monotonic() - begin < ANSWER_S
+
+
+def test_the_nursery_has_one_thread_and_imports_what_there_is(nursery: Nursery, tmp_path: Path) -> None:
+    worker = Worker(nursery=nursery, compiled=tmp_path)
+    exam(worker, tmp_path)
+    assert nursery._process is not None
+    assert len(os.listdir(f"/proc/{nursery._process.pid}/task")) == 1
+    worker.kill()
+    torchs_own = [name for name in IMPORTED if not name.startswith("triton")]
+    assert "torch._inductor.compile_fx" in torchs_own
+    assert all(importlib.util.find_spec(name) for name in torchs_own)
 
 
 def test_a_fork_that_dies_is_noticed(nursery: Nursery, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from cudal1_compile.judge.cases import Case, parallel_axis
 from cudal1_compile.judge.compare import expect, measure, read, refusal
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.extremes import SCALARS
-from cudal1_compile.judge.inputs import DISTRIBUTIONS, make_inputs
+from cudal1_compile.judge.inputs import DISTRIBUTIONS, HUGE, make_inputs
 from cudal1_compile.judge.sizes import tensor_bytes
 from cudal1_fx_passes.evaluate import evaluate, round_to_tf32
 from cudal1_fx_passes.program import Program
@@ -462,6 +462,30 @@ def test_a_running_product_may_be_formed_in_any_order_below_the_least_normal_num
     assert refusal(read(measure(late, want), want), late, want)
     late = torch.where(x.cumprod(1) == 0.0, 1e-30, found)  # behind a factor of zero
     assert refusal(read(measure(late, want), want), late, want)
+
+
+LABELS = """region v1
+dims d0=4 d1=16 d2=50
+in0 i64[d0,d1]
+in1 f32[d0,d1,d2]
+t0 bool[d0,d1] = ne(in0, -100)
+t1 f32[d0,d1] = logsumexp(in1) over d2
+t2 f32[d0,d1,d2] = sub(in1, t1)
+t3 i64[d0,d1] = where(t0, in0, 0)
+t4 f32[d0,d1] = neg(t2[d2=t3])
+t5 f32[d0,d1] = where(t0, t4, 0.0)
+t6 f32[] = sum(t5) over d0,d1
+t7 i64[d0,d1] = cast(t0)
+t8 i64[] = sum(t7) over d0,d1
+out0 f32[] = t6
+out1 i64[] = t8
+"""
+
+
+def test_few_cases_of_labels_hold_the_one_that_is_left_out() -> None:
+    """Else the count of the others is the same for all inputs, and the task cannot be told from a stand-in."""
+    exam = prepare_exam(parse_program(LABELS), SEED, CPU, 1 << 30, HUGE)
+    assert isinstance(exam, Exam), exam
 
 
 def test_an_argmax_may_keep_what_eager_rounds_and_no_less() -> None:
