@@ -154,7 +154,7 @@ class DeviceBench:
         """aten as the candidate, Inductor as the baseline."""
         self._prefetch.wait(program)
         request = wire.baselines_request(program, derive_seed(seed, "finalists"))
-        return self._finals.ask_alone(request)[0]
+        return self._finals.ask(request).verdicts[0]
 
     def close(self) -> None:
         self._nursery.give_up_young()

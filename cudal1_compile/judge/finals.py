@@ -1,26 +1,25 @@
-"""Finalists of several programs on a device: each program's together by one worker, programs side by side.
+"""Finalists of several programs on a device: built and checked side by side, measured by one worker in turn.
 
     Heat(program, candidates, builds) -> host's memory check beside the worker's measurement
-    -> once more by the first worker alone, where others may have been in the way
     -> above SECOND_LOOK once more in a process that never saw the program
 
-Only the taking of times waits for the other workers (turns.py). Finalists that do not end in time are put off: it
-may be Inductor's compile that is slow.
+Several workers at it were no faster: whoever takes times waits until the others have come to a stop. Finalists
+that do not end in time are put off: it may be Inductor's compile that is slow.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge import wire
-from cudal1_compile.judge.crew import Crew, Lane
+from cudal1_compile.judge.crew import Answer, Crew
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.lanes import Lanes
 from cudal1_compile.judge.limits import Limits
@@ -47,7 +46,6 @@ class Heat:
     seed: int
     looks: dict[int, Future[Look]] = field(default_factory=dict)  # the host's
     verdicts: Verdicts = field(default_factory=dict)
-    again: bool = False  # others may hold the memory that it needs
 
     def ready(self) -> Entrants:
         """Those that are built; waits for it."""
@@ -73,53 +71,35 @@ class Finals:
                 i: self._pool.submit(find_fault, heat.program, c, heat.seed, self._limits.host_s)
                 for i, c in enumerate(heat.candidates)
             }
-        waiting = deque(heats)
-        jobs = [self._lanes.help(lane, lambda own: self._serve(own, waiting)) for lane in self._helpers(heats)]
-        try:
-            self._serve(self._lanes.first, waiting)
-            for job in jobs:
-                job.result()
-        finally:
-            waiting.clear()
         for heat in heats:
-            if heat.again and self._lanes.clear_others():
-                self._measure(self._lanes.first, heat)
+            self._measure(heat)
             self._second_look(heat)
 
-    def ask_alone(self, request: wire.Message) -> list[Verdict]:
-        """By the first worker, once more where the others hold the memory that it needs."""
+    def ask(self, request: wire.Message) -> Answer:
+        """The first worker, once more where the others hold the memory that it needs."""
         answer = self._lanes.first.ask(request, self._limits.finalists_s)
-        if answer.again and isinstance(answer.verdicts[0], Deferred) and self._lanes.clear_others():
+        if answer.again and not answer.lost and self._lanes.clear_others():
             answer = self._lanes.first.ask(request, self._limits.finalists_s)
-        return _put_off(answer.verdicts) if answer.again else answer.verdicts
+        if not answer.again:
+            return answer
+        put_off: list[Verdict] = [Deferred(v.reason) if isinstance(v, Rejected) else v for v in answer.verdicts]
+        return replace(answer, verdicts=put_off)
 
-    def _helpers(self, heats: Sequence[Heat]) -> list[Lane]:
-        """None where another tool runs on the device beside the measurements."""
-        return [] if self._limits.sanitize else self._lanes.helpers(len(heats))
-
-    def _serve(self, lane: Lane, waiting: deque[Heat]) -> None:
-        while True:
-            try:
-                heat = waiting.popleft()
-            except IndexError:
-                return
-            self._measure(lane, heat)
-
-    def _measure(self, lane: Lane, heat: Heat) -> None:
+    def _measure(self, heat: Heat) -> None:
         ready = heat.ready()
         seen = {i: self._sanitize(heat, entrant) for i, entrant in ready.items()}
         sound = {i: entrant for i, entrant in ready.items() if seen[i].fault is None}
         begin = time.monotonic()
         self._baselines.wait(heat.program)
         self._crew.add("waited for Inductor", time.monotonic() - begin)
-        found = self._together_or_alone(lane, heat, sound)
+        found = self._together_or_alone(heat, sound)
         begin = time.monotonic()
         checked = {i: heat.looks[i].result() for i in ready}
         self._crew.add("waited for memory checks", time.monotonic() - begin)
         if any(checked[i].fault for i in sound):
-            lane.retire()  # nothing is believed that a process measured beside a kernel that breaks rules
+            self._lanes.first.retire()  # nothing that it measured beside a kernel that breaks rules is believed
             sound = {i: entrant for i, entrant in sound.items() if checked[i].fault is None}
-            found = self._together_or_alone(lane, heat, sound)
+            found = self._together_or_alone(heat, sound)
         heat.verdicts |= {i: _together(found.get(i), checked[i], seen[i]) for i in ready}
 
     def _sanitize(self, heat: Heat, entrant: tuple[Candidate, Binary]) -> Look:
@@ -132,28 +112,25 @@ class Finals:
         self._crew.add("compute-sanitizer", time.monotonic() - begin)
         return found
 
-    def _together_or_alone(self, lane: Lane, heat: Heat, entrants: Entrants) -> Verdicts:
+    def _together_or_alone(self, heat: Heat, entrants: Entrants) -> Verdicts:
         """All together; where one of several spoils the context, each is tried alone first."""
-        found, lost = self._ask(lane, heat, entrants)
+        found, lost = self._ask_together(heat, entrants)
         if not lost or len(entrants) == 1:
             return found
         sound: Entrants = {}
         for i, (candidate, binary) in entrants.items():
             request = wire.judge_request(heat.program, candidate, binary, heat.seed, timed=False)
-            found[i] = lane.ask(request, self._limits.request_s).verdicts[0]
+            found[i] = self._lanes.first.ask(request, self._limits.request_s).verdicts[0]
             if isinstance(found[i], Accepted):
                 sound[i] = (candidate, binary)
-        return found | self._ask(lane, heat, sound)[0]
+        return found | self._ask_together(heat, sound)[0]
 
-    def _ask(self, lane: Lane, heat: Heat, entrants: Entrants) -> tuple[Verdicts, bool]:
+    def _ask_together(self, heat: Heat, entrants: Entrants) -> tuple[Verdicts, bool]:
         """Verdicts, and whether the worker was lost over them."""
         if not entrants:
             return {}, False
-        request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed)
-        answer = lane.ask(request, self._limits.finalists_s)
-        heat.again = answer.again and not answer.lost
-        verdicts = _put_off(answer.verdicts) if answer.again else answer.verdicts
-        return dict(zip(entrants, verdicts, strict=True)), answer.lost
+        answer = self.ask(wire.finalists_request(heat.program, list(entrants.values()), heat.seed))
+        return dict(zip(entrants, answer.verdicts, strict=True)), answer.lost
 
     # a speedup that is hard to believe
 
@@ -174,33 +151,23 @@ class Finals:
 
     def _by_a_stranger(self, heat: Heat, entrants: Entrants) -> Verdicts | None:
         """By a worker that is up and never saw the program; None where there is none, or it was lost or short."""
-        lanes = (self._lanes.first, *self._lanes.others)
-        strangers = [lane for lane in lanes if lane.up and not lane.knows(heat.program)]
+        strangers = [lane for lane in self._lanes.others if lane.up and not lane.knows(heat.program)]
         if not strangers or _twin(self._crew.index) != self._crew.index:
             return None
-        lane = strangers[0]
-        if lane is self._lanes.first:
-            found, lost = self._ask(lane, heat, entrants)
-        else:
-            found, lost = self._lanes.beside(lane, lambda: self._ask(lane, heat, entrants)).result()
-        return None if lost or heat.again else found
+        request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed)
+        ask = partial(strangers[0].ask, request, self._limits.finalists_s)
+        answer = self._lanes.beside(strangers[0], ask).result()
+        return None if answer.again or answer.lost else dict(zip(entrants, answer.verdicts, strict=True))
 
     def _by_a_new_process(self, heat: Heat, entrants: Entrants) -> Verdicts:
         """On another GPU of the same model where there is one."""
         home, self._crew.index = self._crew.index, _twin(self._crew.index)
-        first = self._lanes.first
-        first.retire()
-        found = self._together_or_alone(first, heat, entrants)
-        if heat.again and self._lanes.clear_others():
-            found = self._together_or_alone(first, heat, entrants)
+        self._lanes.first.retire()
+        found = self._together_or_alone(heat, entrants)
         if self._crew.index != home:
-            first.retire()
+            self._lanes.first.retire()
             self._crew.index = home
         return found
-
-
-def _put_off(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    return [Deferred(v.reason) if isinstance(v, Rejected) else v for v in verdicts]
 
 
 def _confirmed(first: Accepted, second: Verdict) -> Verdict:

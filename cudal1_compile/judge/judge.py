@@ -140,7 +140,7 @@ class Judge:
         return self.finalists_of([(program, codes)])[0]
 
     def finalists_of(self, tasks: Sequence[tuple[Program, Sequence[str]]]) -> list[list[Verdict]]:
-        """`finalists` of several programs, as many side by side as the device has workers."""
+        """`finalists` of several programs: built and checked side by side, measured in turn."""
         checked = [[_read(program, code) for code in codes] for program, codes in tasks]
         ready = [(p, c) for (p, _), cs in zip(tasks, checked, strict=True) for c in cs if isinstance(c, Candidate)]
         refused = iter(self._try_twins(ready))
