@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 JUDGED_AT_ONCE = 48  # candidates between two looks at the clock; they are built side by side
 JUDGED_AT_FIRST = 8  # then by the time that they took: products may need seconds each
-SETTLED_AT_ONCE = 6  # regions that are judged before their finalists are measured, by up to three workers
+SETTLED_AT_ONCE = 6  # regions that are judged before their finalists are measured
 TIME_OVER = "the time budget ended"
 
 
