@@ -25,6 +25,8 @@ from pathlib import Path
 
 from cudal1_compile.judge.isolation import worker_environment
 
+POLL_S = 0.05  # that one thread may keep others from hearing
+
 
 class Fork:
     """A worker's process, as its starter sees it."""
@@ -35,6 +37,7 @@ class Fork:
         self._nursery, self._life = nursery, life
         self._said = b""
         self._gone = False
+        self._lock = threading.Lock()  # of what is heard: several threads may ask
 
     @property
     def alive(self) -> bool:
@@ -53,26 +56,28 @@ class Fork:
         if self._life < 0:
             return
         while not self._gone and self._pid is None:
-            self._listen(None)
+            self._listen(POLL_S)
         if self._pid is not None:
             with contextlib.suppress(ProcessLookupError):  # not reaped yet, so the number is still its own
                 os.killpg(self._pid, signal.SIGKILL)
             self._nursery.reap(self._pid)
         while not self._gone:
-            self._listen(None)
-        for descriptor in (self.requests, self.replies, self._life):
-            os.close(descriptor)
-        self._life = -1
+            self._listen(POLL_S)
+        with self._lock:
+            for descriptor in (self.requests, self.replies, self._life):
+                os.close(descriptor)
+            self._life = -1
 
     @property
     def _pid(self) -> int | None:
         return int(self._said) if self._said.endswith(b"\n") else None
 
-    def _listen(self, limit_s: float | None) -> None:
-        if not self._gone and select.select([self._life], [], [], limit_s)[0]:
-            said = os.read(self._life, 64)
-            self._said += said
-            self._gone = not said
+    def _listen(self, limit_s: float) -> None:
+        with self._lock:
+            if not self._gone and select.select([self._life], [], [], limit_s)[0]:
+                said = os.read(self._life, 64)
+                self._said += said
+                self._gone = not said
 
 
 class Nursery:

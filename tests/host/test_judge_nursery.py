@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +90,25 @@ def test_a_stop_ends_what_another_thread_waits_for(nursery: Nursery, tmp_path: P
     worker.stop()
     with pytest.raises(WorkerLost):
         worker.receive(ANSWER_S)
+
+
+def test_several_threads_may_ask_whether_a_fork_lives(nursery: Nursery, tmp_path: Path) -> None:
+    for _ in range(10):
+        worker = Worker(nursery=nursery, compiled=tmp_path)
+        ended = threading.Event()
+
+        def look(worker: Worker = worker, ended: threading.Event = ended) -> None:
+            while worker.alive and not ended.is_set():
+                pass
+
+        threads = [threading.Thread(target=look) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        worker.kill()
+        ended.set()
+        for thread in threads:
+            thread.join(10.0)
+            assert not thread.is_alive()
 
 
 def test_many_forks_leave_no_descriptor_and_no_process(nursery: Nursery, tmp_path: Path) -> None:
