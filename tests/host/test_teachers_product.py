@@ -130,6 +130,11 @@ TABLED = {
         "in0 f32[d0,d3,d1,d2]\nin1 f32[d1,d4,d2,k0]",
         "t0 f32[d0,d1,d4,d5] = dot(in0[d3=2*d5+k0-2], in1) over d2,k0\nout0 f32[d0,d1,d4,d5] = t0",
     ),
+    "a window is all that is summed": (
+        "d0=2 d1=33 d2=4 d3=43 d4=128 k0=9",
+        "in0 f32[d0,d2,d4]\nin1 f32[d1,k0]",
+        "t0 f32[d0,d1,d2,d3] = dot_tf32(in0[d4=3*d3+k0-4], in1) over k0\nout0 f32[d0,d1,d2,d3] = t0",
+    ),
 }
 # whose operands can be copied ahead of the tensor cores
 COPIED = {
@@ -233,6 +238,11 @@ COPIED = {
         "t0 bf16[d0,d1] = cast(in0)\nt1 bf16[d0,d2] = dot(t0, in1) over d1\nt2 bf16[d0,d2] = add(t1, in2)\n"
         "out0 bf16[d0,d2] = t2",
     ),
+    "transposed along one axis, spread apart along another without a window": (
+        "d0=33 d1=16 d2=10 d3=9 d4=29 d5=26 k0=3",
+        "in0 f32[d1,d2,d3]\nin1 f32[d1,d0,k0]",
+        "t0 f32[d0,d4,d5] = dot_tf32(in0[d2=(d4-k0+1)/3, d3=(d5)/3], in1) over d1,k0\nout0 f32[d0,d4,d5] = t0",
+    ),
 }
 PROGRAMS |= TABLED | COPIED
 
@@ -254,7 +264,7 @@ def copying_variants(program: Program) -> list[Variant]:
 
 def test_operands_of_every_layout_meet_warp_groups() -> None:
     found = {n for n in COPIED if any(WIDE in v.name for v in copying_variants(program_of(n)))}
-    assert len(found) == 12
+    assert len(found) == 13
 
 
 def variants_to_test(name: str, program: Program) -> list[Variant]:

@@ -58,9 +58,9 @@ class TableWriter(ProductWriter):
         with lines.block(f"for (int k = threadIdx.x; k < {total}; k += {self.threads})"):
             space = Space(self.program, (Var("k", sides.over),))
             lines.add(*[x for a in sides.over if (x := space.index_line(a))])
-            windows = {x: axis_index(w) for x, w in self._windows()}
+            windows = {x: space.index(w) for x, w in self._windows()}
             lines.add(f"places[k] = {self._offset(windows, sides.over)};")
-            bits = [f"1 << {_sum(axes, axis_index(w))}" for w, axes in self._shifts()]
+            bits = [f"1 << {_sum(axes, space.index(w))}" for w, axes in self._shifts()]
             lines.add(f"windows[k] = {' | '.join(bits)};")
         lines.add("__syncthreads();")
 
