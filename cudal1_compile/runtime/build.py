@@ -62,7 +62,7 @@ def build(
     names = tuple(dict.fromkeys(launch.kernel for launch in candidate.launches))
     if target.kind == "host":
         image = hostbuild.compile_host(source, names, check)
-        shared_bytes = read_elf(image).tls_bytes  # of all kernels of the object together
+        shared_bytes = -(-read_elf(image).tls_bytes // len(names))  # one has this at least: known is what all have
         kernels = {name: Resources(0, shared_bytes, 0, 1024, hostbuild.entry_symbol(name)) for name in names}
         _check_resources(program, candidate, target, kernels)
         return Binary("host", target.arch, image, kernels, check)

@@ -321,6 +321,21 @@ def test_a_planted_fault_is_found(case: Planted) -> None:
         assert found.line == lines[0], found
 
 
+def test_static_shared_memory_is_limited_by_the_kernel() -> None:
+    """Two kernels of 30,000 bytes each are no kernel of 60,000, alone or beside what is dynamic."""
+    kernel = (
+        "__global__ void {}(const f32* in0, const f32* in1, f32* out0 DIMS) {{\n__shared__ f32 s[{}];\n"
+        "s[threadIdx.x] = in0[threadIdx.x];\n__syncthreads();\n"
+        "out0[threadIdx.x] = s[threadIdx.x] + in1[threadIdx.x];\n}}\n"
+    )
+    launches = "// launch: {}<<<1, 256, 200000>>>(in0, in1, out0)\n"
+    head = launches.format("k") + launches.format("l")
+    candidate = parse_candidate(head + kernel.format("k", 7500) + kernel.format("l", 7500), PROGRAM)
+    build(PROGRAM, candidate, HOST, check=True)
+    with pytest.raises(BuildError, match="static shared memory in 2 kernels"):
+        build(PROGRAM, parse_candidate(head + kernel.format("k", 7500) + kernel.format("l", 20000), PROGRAM), HOST)
+
+
 @pytest.mark.parametrize("case", RIGHT, ids=lambda c: c.name)
 def test_a_right_kernel_passes_in_every_order_at_one_cost(case: Planted) -> None:
     costs = set()

@@ -240,7 +240,7 @@ class ProductWriter:
         for axis, index in x.access:
             text = own.affine(Index(index.terms, index.offset))
             if index.divisor > 1:
-                met = any(a in self.steps for _, a in index.terms)  # by the phase; an axis without a window has none
+                met = any(a in self.steps for _, a in index.terms)  # by the phase, which needs a window
                 outside += [] if met else [f"({text}) % {index.divisor} != 0"]
                 text = f"({text}) / {index.divisor}"
             name = axis_index(axis)
