@@ -19,6 +19,7 @@ from torch import Tensor, fx
 from torch._dynamo.exc import RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis
 
 from cudal1_compile import hook
+from cudal1_compile.errors import describe
 from cudal1_compile.graph_key import copy_graph
 from cudal1_compile.options import InvalidOption, Options, parse_options
 from cudal1_compile.summary import say
@@ -26,6 +27,9 @@ from cudal1_compile.summary import say
 log = logging.getLogger(__name__)
 
 Compiled = Callable[..., Any]
+
+# the user's to mend, or Dynamo's way of starting anew
+NO_FAULTS = (InvalidOption, RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis)
 
 
 def cudal1(
@@ -47,12 +51,14 @@ def cudal1(
         return compile_plain(gm, example_inputs, settings)
     try:
         return _compile(gm, example_inputs, settings, device)
-    except (InvalidOption, RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis):
-        raise  # the user's to mend, or Dynamo's way of starting anew
+    except NO_FAULTS:
+        raise
     except Exception as error:  # noqa: BLE001  a bug of this backend must not stop the user's job
-        log.warning("plain inductor, because of %s: %s", type(error).__name__, error)
+        why = describe(error)
         log.debug("the error", exc_info=error)
-        return compile_plain(gm, example_inputs, settings)
+    compiled = compile_plain(gm, example_inputs, settings)  # what this raises is the user's
+    log.warning("plain inductor, because of %s", why)
+    return compiled
 
 
 def compile_plain(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options) -> Compiled:
@@ -101,11 +107,16 @@ def _compile(
     job = Job(gm, example_inputs, settings, Place(device, detect_target(device)))
     pipeline = Pipeline(job, SESSION)
     plan = pipeline.plan()
-    if plan.is_open and settings.on_miss == "background":
-        return Background(pipeline, plan)
     if plan.is_open and settings.on_miss == "synthesize":
         plan = pipeline.synthesize(plan)
-    return pipeline.finish(plan)
+    is_later = plan.is_open and settings.on_miss == "background"
+    try:
+        return Background(pipeline, plan) if is_later else pipeline.finish(plan)
+    except NO_FAULTS:
+        raise
+    except Exception as error:
+        pipeline.note_fault(plan, f"the graph, because of {describe(error)}")
+        raise
 
 
 def _reset() -> None:

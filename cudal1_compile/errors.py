@@ -17,3 +17,8 @@ class LaunchError(RuntimeError):
 
 class OptionError(ValueError):
     """An option of the backend is unknown or has a bad value."""
+
+
+def describe(error: Exception) -> str:
+    """Its kind and the first line of its words; Inductor's go on with whole graphs."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

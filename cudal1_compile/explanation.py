@@ -19,6 +19,7 @@ from torch import fx
 
 from cudal1_compile import hook
 from cudal1_compile.backend import find_device, no_device
+from cudal1_compile.errors import describe as describe_error
 from cudal1_compile.options import Options, parse_options
 from cudal1_compile.plan import GraphPlanned, Phase
 from cudal1_compile.runtime.target import detect_target
@@ -69,6 +70,7 @@ class GraphExplanation:
         if self.why_plain:
             return f"plain inductor: {self.why_plain}"
         lines = [summary_line(self.plan, self.kind)]
+        lines += [f"  without kernels in the last compile: {self.plan.fault}"] if self.plan.fault else []
         lines += [f"  {region_line(r, self.kind)}" for r in self.plan.regions]
         reasons = Counter((n.operation, n.reason) for n in self.plan.refused)
         lines += [f"  outside: {operation} x{count}: {why}" for (operation, why), count in reasons.items()]
@@ -109,7 +111,10 @@ def explain(
     found: list[GraphExplanation] = []
 
     def look(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        found.append(explain_graph(gm, example_inputs, settings))
+        try:
+            found.append(explain_graph(gm, example_inputs, settings))
+        except Exception as error:  # noqa: BLE001  the backend leaves such a graph to Inductor
+            found.append(GraphExplanation(GraphPlanned(()), "host", why_plain=describe_error(error)))
         return gm.forward
 
     torch._dynamo.reset()
@@ -136,7 +141,7 @@ def explain_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: O
     if stored is not None and stored.chosen("all") == plan.chosen("all"):
         plan = replace(plan, choice=stored.choice, ratio=stored.ratio)
     if stored is not None:
-        plan = _with_reasons(plan, stored)
+        plan = replace(_with_reasons(plan, stored), fault=stored.fault)
     drawings = tuple(Drawing(g.phase, region_graph(g.partition)) for g in graphs)
     aten = _describe_aten(pipeline.why_not_aten(plan)) if is_timed(place.target) else ""
     return GraphExplanation(plan, place.target.kind, drawings, aten=aten)

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -25,6 +26,7 @@ from torch._inductor.compile_fx import compile_fx
 from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import PlanChoice
 from cudal1_compile.aten import free_memory, has_cuda_graphs, run_by_aten, why_not
+from cudal1_compile.backward import Backward
 from cudal1_compile.choice import (
     GRAPH_MAX_RIVALS,
     GRAPH_WARMUP_CALLS,
@@ -69,6 +71,7 @@ class Pipeline:
         self.planner = Planner(session, job.options, job.place)
         self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, job.options.products)
         self.previous = _user_pass(job.options)
+        self.fault = ""  # of this compile; stored with the plan
 
     def plan(self) -> GraphPlanned:
         """The regions with the cache's answers: from the stored plan where there is one, else collected."""
@@ -170,7 +173,10 @@ class Pipeline:
             dump(SOURCES, f"kernel {kernel.entry_id[:12]}", f"{kernel.text}{kernel.candidate.code}")
         with timed(f"compile, variant {choice}"):
             compiled: Any = compile_fx(
-                copy_graph(self.job.gm), list(self.job.example_inputs), config_patches=patches
+                copy_graph(self.job.gm),
+                list(self.job.example_inputs),
+                inner_compile=Backward(splice, partial(self._backward_gave_way, plan)),
+                config_patches=patches,
             )
         log.debug("variant %s: %d regions in %d places", choice, len(plan.chosen(choice)), len(splice.replaced))
         return cast(Compiled, compiled)
@@ -212,9 +218,20 @@ class Pipeline:
 
     def save(self, plan: GraphPlanned) -> None:
         try:
-            self.planner.store.put_plan(to_row(plan, self.key, self.job.place.target.key))
+            row = to_row(replace(plan, fault=self.fault), self.key, self.job.place.target.key)
+            self.planner.store.put_plan(row)
         except CacheError as error:
             log.warning("the plan of this graph was not stored: %s", error)
+
+    def note_fault(self, plan: GraphPlanned, fault: str) -> None:
+        """For `explain`: what is compiled without the kernels that were chosen for it, and why."""
+        self.fault = fault
+        self.save(self.stored() or plan)  # a trial may have decided since
+
+    def _backward_gave_way(self, plan: GraphPlanned, why: str) -> None:
+        if not self.fault:  # of several variants
+            log.warning("plain inductor for the backward, because of %s", why)
+        self.note_fault(plan, f"the backward, because of {why}")
 
     def stored(self) -> GraphPlanned | None:
         try:

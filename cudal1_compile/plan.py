@@ -106,6 +106,7 @@ class GraphPlanned:
     anchors: tuple[AnchorSeen, ...] = ()
     choice: PlanChoice = "deciding"
     ratio: float | None = None
+    fault: str = ""  # for which the last compile did without kernels where they were chosen
 
     @property
     def is_open(self) -> bool:
@@ -158,6 +159,7 @@ def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
         "refused": [asdict(n) for n in plan.refused],
         "is_channels_last": plan.is_channels_last,
         "anchors": [[a.whole, a.apart] for a in plan.anchors],
+        "fault": plan.fault,
     }
     return GraphPlan(graph_key, target, json.dumps(decisions), json.dumps(table), plan.choice, plan.ratio)
 
@@ -168,7 +170,8 @@ def from_row(row: GraphPlan) -> GraphPlanned:
     regions = tuple(PlannedRegion(**r) for r in table["regions"])
     refused = tuple(RefusedNode(**n) for n in table["refused"])
     anchors = tuple(AnchorSeen(tuple(whole), tuple(apart)) for whole, apart in table["anchors"])
-    return GraphPlanned(regions, refused, bool(table["is_channels_last"]), anchors, row.choice, row.ratio)
+    is_last, fault = bool(table["is_channels_last"]), str(table["fault"])
+    return GraphPlanned(regions, refused, is_last, anchors, row.choice, row.ratio, fault)
 
 
 def with_regions(plan: GraphPlanned, regions: Iterable[PlannedRegion]) -> GraphPlanned:

@@ -78,10 +78,14 @@ class Splice(CustomGraphPass):
         self.replaced: list[str] = []  # fingerprints, one a use
         self._digest = decisions_digest(kernels, by_aten)
 
+    @property
+    def has_work(self) -> bool:
+        return bool(self.kernels or self.by_aten)
+
     def __call__(self, graph: fx.Graph) -> None:
         if self.previous is not None:
             self.previous(graph)
-        if not (self.kernels or self.by_aten) or inductor_config.cpp_wrapper:
+        if not self.has_work or inductor_config.cpp_wrapper:
             return
         was_channels_last = is_channels_last(graph)
         with assumed_layouts(graph):
