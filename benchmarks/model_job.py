@@ -194,11 +194,11 @@ def _make_step(job: Job) -> Step:
 
 
 def _prime(job: Job) -> None:
-    """Imports and self-tests that a process pays once stay out of the compile times."""
+    """Imports and self-tests that a process pays once stay out of the compile times, in no arm's folder."""
     from cudal1_compile import hook
 
     x = torch.ones(8, 8, device=job.device)
-    with cache_folder(job.caches("prime")), both_directions():
+    with both_directions():
         torch.compile(lambda t: t.sin() + 1, backend="inductor")(x)
         hook.self_test()
     torch._dynamo.reset()
