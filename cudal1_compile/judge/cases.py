@@ -68,7 +68,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`expected` is None for a large case, which computes it slice by slice along `axis`.
+    """`expected` is None for a large case, which computes it slice by slice along `axis`, or keeps those slices.
 
     `wide`: the program as kernels compute it that keep float32 within half types, where it is one of those cases.
     """
@@ -81,10 +81,11 @@ class Case:
     axis: str | None = None
     step: int = 0
     wide: Program | None = None
+    parts: tuple[list[Expected], ...] = ()  # the slices' expectations, where they may be kept
 
     def kept(self, wide: Program, expected: list[Expected] | None = None) -> Case:
         """The same case for kernels that keep float32. expected: where it is known already."""
-        case = replace(self, wide=wide)
+        case = replace(self, wide=wide, parts=())
         if self.expected is None:
             return case
         return replace(case, expected=expected or case._expect(self.inputs, self.sizes))
@@ -93,7 +94,7 @@ class Case:
         """A case of the same shapes."""
         image = Arena(self.image.specs, self.image.device, guard_gaps=False)
         image.load(inputs)
-        case = replace(self, name=name, image=image)
+        case = replace(self, name=name, image=image, parts=())
         return case if self.expected is None else replace(case, expected=case._expect(case.inputs, self.sizes))
 
     def _expect(self, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Expected]:
@@ -123,9 +124,14 @@ class Case:
     def check(self, outputs: Sequence[Tensor]) -> CaseResult:
         return next(check_together([(self, outputs)]))
 
+    def held(self) -> Iterator[Expected]:
+        """All that is kept of what outputs are held against."""
+        for several in (self.expected or (), *self.parts):
+            yield from several
+
     @property
     def expected_bytes(self) -> int:
-        return sum(e.size_bytes for e in self.expected or [])
+        return sum(e.size_bytes for e in self.held())
 
     def _large_verdict(self, outputs: Sequence[Tensor]) -> CaseResult:
         totals: dict[str, Measured] = {}
@@ -155,14 +161,21 @@ class Case:
     ) -> Iterator[tuple[Tensor, Expected]]:
         """(what was got, what must be) of each output within one slice."""
         assert self.axis is not None
-        sizes = {**self.sizes, self.axis: stop - start}
+        wanted = self.parts[start // self.step] if self.parts else self._expect_slice(start, stop)
+        for got, want, out in zip(outputs, wanted, self.program.outputs, strict=True):
+            yield _narrow(got, out.axes, self.axis, start, stop), want
+
+    def with_parts(self) -> Case:
+        """A large case that keeps its slices' expectations."""
+        return replace(self, parts=tuple(self._expect_slice(*bounds) for bounds in self.slices()))
+
+    def _expect_slice(self, start: int, stop: int) -> list[Expected]:
+        assert self.axis is not None
         cut = [
             _narrow(x, i.axes, self.axis, start, stop)
             for x, i in zip(self.inputs, self.program.inputs, strict=True)
         ]
-        wanted = self._expect(cut, sizes)
-        for got, want, out in zip(outputs, wanted, self.program.outputs, strict=True):
-            yield _narrow(got, out.axes, self.axis, start, stop), want
+        return self._expect(cut, {**self.sizes, self.axis: stop - start})
 
 
 def check_together(results: Sequence[tuple[Case, Sequence[Tensor]]]) -> Iterator[CaseResult]:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge import cases as cases_module
 from cudal1_compile.judge import exam as exam_module
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.bounds import bounded_outputs
@@ -267,6 +268,25 @@ def test_a_large_case_is_compared_slice_by_slice_and_finds_one_wrong_element() -
     refusal = case.check(got).refusal
     assert refusal is not None
     assert "1 of" in refusal
+
+
+def test_a_large_case_that_may_be_kept_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = parse_program(SOFTMAX)
+    for module in (cases_module, exam_module):
+        monkeypatch.setattr(module, "oracle_bytes", lambda *_: 1 << 32)
+    exam = prepare_exam(program, SEED, CPU, 1 << 30, ("normal", "offset"))
+    assert isinstance(exam, Exam)
+    case = exam.cases[0]
+    assert case.expected is None and len(case.parts) > 1
+    assert case.expected_bytes == 16 * program.size(program.outputs[0].axes)
+    assert {id(t) for t in exam.tensors()} >= {id(e.want) for part in case.parts for e in part}  # they are sealed
+    monkeypatch.setattr(cases_module, "expect", None)
+    got = evaluate(program, case.inputs)
+    assert case.check(got).refusal is None
+    got[0][39, 299] += 1e-3
+    assert "1 of" in (case.check(got).refusal or "")
+    other = exam.cases[1]
+    assert not case.with_inputs("normal", other.inputs).parts  # what was kept is of other inputs
 
 
 @pytest.mark.parametrize("order", [("t1", "t0"), ("t0", "t1")])
