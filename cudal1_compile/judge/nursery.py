@@ -93,17 +93,19 @@ class Nursery:
 
     def start(
         self,
+        module: str,
         arguments: Sequence[str],
         environment: Mapping[str, str],
         folder: Path,
         errors: int,
         kept: Sequence[int],
     ) -> Fork:
-        """A fork that runs the judge's worker. kept: descriptors that it has under the same numbers.
+        """A fork that runs `main` of a module. kept: descriptors that it has under the same numbers.
 
         Raises OSError where there is no nursery.
         """
-        wanted = {"arguments": arguments, "environment": environment, "folder": str(folder), "kept": kept}
+        wanted: dict[str, object] = {"module": module, "arguments": arguments}
+        wanted |= {"environment": environment, "folder": str(folder), "kept": kept}
         (requests, ours_in), (ours_out, replies), (life, theirs) = os.pipe(), os.pipe(), os.pipe()
         try:
             self._send(wanted, [requests, replies, errors, theirs, *kept])

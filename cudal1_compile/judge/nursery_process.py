@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gc
+import importlib
 import json
 import os
 import random
@@ -74,8 +75,8 @@ def _become_worker(request: dict[str, Any], descriptors: Sequence[int]) -> None:
         os.chdir(request["folder"])
         tempfile.tempdir = None
         random.seed()
-        sys.argv = [worker.__name__, *request["arguments"]]
-        worker.main()
+        sys.argv = [request["module"], *request["arguments"]]
+        importlib.import_module(request["module"]).main()
         status = 0
     except BaseException:  # noqa: BLE001  nothing may come back into the nursery's loop
         os.write(2, traceback.format_exc().encode())

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from cudal1_compile.judge.isolation import worker_environment
@@ -99,7 +98,7 @@ class Worker:
 
         read_only: it may change files in its own folder and in `compiled` only.
         turn_files: of a device that it shares with other workers.
-        nursery: whose fork it is to be, if that can be had; then `module` is the judge's worker.
+        nursery: whose fork it is to be, if that can be had.
         """
         self.given_up: Message = {}  # what it gave up, by name, once it has said hello
         self._folder = Path(tempfile.mkdtemp(prefix="cudal1-worker-"))
@@ -107,13 +106,13 @@ class Worker:
         self.turns = turn_files.descriptors() if turn_files else ()
         self._errors = (self._folder / "stderr").open("wb")
         environment = worker_environment(self._folder, compiled)
-        start = partial(_Alone, module) if nursery is None else nursery.start
-        wanted = (writable, environment, self._folder, self._errors.fileno(), self.turns)
+        start = _Alone if nursery is None else nursery.start
+        wanted = (module, writable, environment, self._folder, self._errors.fileno(), self.turns)
         try:
             self._process: _Alone | Fork = start(*wanted)
         except OSError as error:
             log.info("a worker imports by itself: %s", error)
-            self._process = _Alone(module, *wanted)
+            self._process = _Alone(*wanted)
         self._buffer = self._unsent = b""
         os.set_blocking(self._process.requests, False)  # a worker that hangs takes none
 
