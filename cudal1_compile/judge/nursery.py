@@ -21,11 +21,30 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cudal1_compile.judge.isolation import worker_environment
 
 POLL_S = 0.05  # that one thread may keep others from hearing
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a process is started with. errors: a descriptor; kept: those that it has under the same numbers."""
+
+    module: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    folder: str
+    errors: int
+    kept: Sequence[int]
+
+
+def kill_group(pid: int) -> None:
+    """A process that leads a session, and everything that it started there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 class Fork:
@@ -48,8 +67,7 @@ class Fork:
     def stop(self) -> None:
         """Ends it and everything that it started, without waiting for that."""
         if self.alive and self._pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._pid, signal.SIGKILL)
+            kill_group(self._pid)
 
     def end(self) -> None:
         """`stop`, and it is gone then, with its CUDA context. May be called twice."""
@@ -58,8 +76,7 @@ class Fork:
         while not self._gone and self._pid is None:
             self._listen(POLL_S)
         if self._pid is not None:
-            with contextlib.suppress(ProcessLookupError):  # not reaped yet, so the number is still its own
-                os.killpg(self._pid, signal.SIGKILL)
+            kill_group(self._pid)  # not reaped yet, so the number is still its own
             self._nursery.reap(self._pid)
         while not self._gone:
             self._listen(POLL_S)
@@ -91,24 +108,11 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         self._ours: socket.socket | None = None
 
-    def start(
-        self,
-        module: str,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        folder: Path,
-        errors: int,
-        kept: Sequence[int],
-    ) -> Fork:
-        """A fork that runs `main` of a module. kept: descriptors that it has under the same numbers.
-
-        Raises OSError where there is no nursery.
-        """
-        wanted: dict[str, object] = {"module": module, "arguments": arguments}
-        wanted |= {"environment": environment, "folder": str(folder), "kept": kept}
+    def start(self, wanted: Start) -> Fork:
+        """A fork that runs `main` of the module. Raises OSError where there is no nursery."""
         (requests, ours_in), (ours_out, replies), (life, theirs) = os.pipe(), os.pipe(), os.pipe()
         try:
-            self._send(wanted, [requests, replies, errors, theirs, *kept])
+            self._send(asdict(wanted), [requests, replies, wanted.errors, theirs, *wanted.kept])
         except OSError:
             for descriptor in (ours_in, ours_out, life):
                 os.close(descriptor)

@@ -13,16 +13,14 @@ import logging
 import os
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cudal1_compile.judge.isolation import worker_environment
-from cudal1_compile.judge.nursery import Fork, Nursery
+from cudal1_compile.judge.nursery import Fork, Nursery, Start, kill_group
 from cudal1_compile.judge.turns import TurnFiles, let_go
 from cudal1_compile.judge.wire import Message, decode, encode
 
@@ -42,24 +40,16 @@ class WorkerLate(WorkerLost):
 class _Alone:
     """A process that imports what it needs by itself. Like a Fork."""
 
-    def __init__(
-        self,
-        module: str,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        folder: Path,
-        errors: int,
-        kept: Sequence[int],
-    ) -> None:
+    def __init__(self, wanted: Start) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [sys.executable, "-m", wanted.module, *wanted.arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=errors,
-            cwd=folder,
-            env=dict(environment),
+            stderr=wanted.errors,
+            cwd=wanted.folder,
+            env=dict(wanted.environment),
             start_new_session=True,
-            pass_fds=tuple(kept),
+            pass_fds=tuple(wanted.kept),
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self.requests, self.replies = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -70,12 +60,10 @@ class _Alone:
 
     def stop(self) -> None:
         if self.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            kill_group(self._process.pid)
 
     def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        kill_group(self._process.pid)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -106,13 +94,13 @@ class Worker:
         self.turns = turn_files.descriptors() if turn_files else ()
         self._errors = (self._folder / "stderr").open("wb")
         environment = worker_environment(self._folder, compiled)
+        wanted = Start(module, writable, environment, str(self._folder), self._errors.fileno(), self.turns)
         start = _Alone if nursery is None else nursery.start
-        wanted = (module, writable, environment, self._folder, self._errors.fileno(), self.turns)
         try:
-            self._process: _Alone | Fork = start(*wanted)
+            self._process: _Alone | Fork = start(wanted)
         except OSError as error:
             log.info("a worker imports by itself: %s", error)
-            self._process = _Alone(*wanted)
+            self._process = _Alone(wanted)
         self._buffer = self._unsent = b""
         os.set_blocking(self._process.requests, False)  # a worker that hangs takes none
 
