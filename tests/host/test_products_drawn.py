@@ -6,10 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-import torch
+from teacher_checks import run_on_host
 
-from cudal1_compile.runtime.target import HOST
-from cudal1_trainer.measure import _check_all, build_all
 from cudal1_trainer.product_sizes import Most
 from cudal1_trainer.products import draw_product
 from cudal1_trainer.quickcheck import Unusable
@@ -25,10 +23,8 @@ def test_teachers_are_right_on_drawn_products(seed: int) -> None:
     rng = random.Random(seed)
     drawn = (draw_product(TEXTS, rng, 0.6, SMALL) for _ in range(3))  # one in fifty has no teacher
     program, variants = next((p, found) for p in drawn if (found := write_variants(p, 4)))
-    built = build_all(program, {v.name: v.candidate for v in variants}, HOST, lambda _: None)
-    failures = {b.name: b.failure for b in built if b.failure is not None}
     try:
-        kernels, _ = _check_all(program, built, torch.device("cpu"), lambda _: None, ("normal",), failures)
+        kernels, failures = run_on_host(program, {v.name: v.candidate for v in variants})
     except Unusable:
         return  # its values overflow: a lesson in form only
     assert failures == {} and kernels

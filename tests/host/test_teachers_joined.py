@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import pytest
-import torch
+from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
-from cudal1_compile.judge.memcheck import find_fault
-from cudal1_compile.runtime.build import build
-from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.measure import _check_all, build_all
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.variants import Variant, write_variant
 
 pytestmark = pytest.mark.host
 
-CPU = torch.device("cpu")
 PROGRAMS = {
     "softmax": (
         "d0=2 d1=8193",
@@ -98,10 +93,7 @@ def test_each_is_right(name: str) -> None:
     candidates = {v.name: v.candidate for v in joined(p)}
     assert candidates
     assert all("wait_for_blocks(" in c.code for c in candidates.values())
-    built = build_all(p, candidates, HOST, lambda _: None)
-    failures = {b.name: b.failure for b in built if b.failure is not None}
-    kernels, _ = _check_all(p, built, CPU, lambda _: None, ("normal",), failures)
-    assert failures == {} and set(kernels) == set(candidates)
+    assert run_on_host(p, candidates) == (set(candidates), {})
 
 
 def test_a_mean_and_its_variance_are_one_wait() -> None:
@@ -115,19 +107,13 @@ def test_a_mean_and_its_variance_are_one_wait() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_rule_of_memory_is_broken(name: str) -> None:
     p = program(name)
-    for variant in joined(p)[:1]:
-        look = find_fault(p, variant.candidate, 3, 20.0)
-        assert look.fault is None
-        assert dict(look.said) == {"host check build": "clean"}
+    assert_no_rule_is_broken(p, joined(p)[:1])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_registers_hold_a_part(name: str) -> None:
-    target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
     p = program(name)
-    for variant in joined(p):
-        for resources in build(p, variant.candidate, target).kernels.values():
-            assert resources.local_bytes <= 48  # ptxas parks a few registers now and then
+    assert_registers_hold_all(p, joined(p))
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import pytest
-import torch
+from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
-from cudal1_compile.judge.memcheck import find_fault
-from cudal1_compile.runtime.build import build
-from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.measure import _check_all, build_all
 from cudal1_trainer.teachers import Schedule, variants
 from cudal1_trainer.variants import Variant, write_variant
 
 pytestmark = pytest.mark.host
 
-CPU = torch.device("cpu")
 # dims, inputs, body, the mappings that must be among the schedules
 PROGRAMS = {
     "weights along a ray": (
@@ -121,28 +116,19 @@ def test_each_is_right(name: str) -> None:
     p = program(name)
     assert PROGRAMS[name][3] <= set().union(*map(mappings, variants(p)))
     candidates = {v.name: v.candidate for v in one_of_each(p)}
-    built = build_all(p, candidates, HOST, lambda _: None)
-    failures = {b.name: b.failure for b in built if b.failure is not None}
-    kernels, _ = _check_all(p, built, CPU, lambda _: None, ("normal",), failures)
-    assert failures == {} and set(kernels) == set(candidates)
+    assert run_on_host(p, candidates) == (set(candidates), {})
 
 
 @pytest.mark.parametrize("name", ["a long row", "positions without what is masked", "columns", "long columns"])
 def test_no_rule_of_memory_is_broken(name: str) -> None:
     p = program(name)
-    for variant in one_of_each(p):
-        look = find_fault(p, variant.candidate, 3, 20.0)
-        assert look.fault is None, variant.candidate.code
-        assert dict(look.said) == {"host check build": "clean"}
+    assert_no_rule_is_broken(p, one_of_each(p))
 
 
 @pytest.mark.parametrize("name", ["a long row", "long columns"])
 def test_registers_hold_what_they_are_meant_to(name: str) -> None:
-    target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
     p = program(name)
-    for variant in one_of_each(p):
-        for resources in build(p, variant.candidate, target).kernels.values():
-            assert resources.local_bytes <= 48, variant.candidate.code
+    assert_registers_hold_all(p, one_of_each(p))
 
 
 def test_a_design_tells_each_stage_with_its_kernel() -> None:
