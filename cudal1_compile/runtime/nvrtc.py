@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cudal1_compile.config import environment_path
 from cudal1_compile.errors import BuildError
+from cudal1_compile.runtime.sass import mend_waits
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def compile_cubin(source: str, arch: str, kernels: tuple[str, ...], name: str = 
         symbols = {kernel: _lowered(nvrtc, program, kernel) for kernel in kernels}
         infos = _kernel_infos(_log_text(nvrtc, program))
         _refuse_data(_image(nvrtc, program, "PTX").decode())
-        cubin = _image(nvrtc, program, "CUBIN")
+        cubin = mend_waits(_image(nvrtc, program, "CUBIN"))
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
     return Compiled(cubin, {kernel: infos[symbol] for kernel, symbol in symbols.items()})
