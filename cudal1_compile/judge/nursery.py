@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -22,6 +21,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from cudal1_compile.judge.isolation import worker_environment
@@ -91,7 +91,7 @@ class Fork:
 
     def _listen(self, limit_s: float) -> None:
         with self._lock:
-            if not self._gone and select.select([self._life], [], [], limit_s)[0]:
+            if not self._gone and wait([self._life], limit_s):
                 said = os.read(self._life, 64)
                 self._said += said
                 self._gone = not said
@@ -136,7 +136,7 @@ class Nursery:
     def give_up_young(self) -> None:
         """Ends it while it still imports, so that nobody has to wait for the forks that it was asked for."""
         with self._lock:
-            if self._ours is not None and not select.select([self._ours], [], [], 0.0)[0]:
+            if self._ours is not None and not wait([self._ours], 0.0):
                 self._kill()
 
     def close(self) -> None:

@@ -14,12 +14,12 @@ import importlib
 import json
 import os
 import random
-import select
 import socket
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from multiprocessing.connection import wait
 from typing import Any
 
 from cudal1_compile.judge import worker
@@ -39,7 +39,7 @@ def main() -> None:
     server.send(b"ready")
     reaped: dict[int, int] = {}  # who is waited for: the number, and the descriptor that says when
     while True:
-        if select.select([server], [], [], POLL_S if reaped else None)[0]:
+        if wait([server], POLL_S if reaped else None):
             message, descriptors, _, _ = socket.recv_fds(server, MESSAGE_BYTES, DESCRIPTORS)
             if not message:
                 return

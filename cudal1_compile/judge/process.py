@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
+import selectors
 import shutil
 import subprocess
 import sys
@@ -155,13 +155,17 @@ class Worker:
         requests, replies = self._process.requests, self._process.replies
         while b"\n" not in self._buffer:
             left = max(0.0, end - time.monotonic())
-            readable, writable, _ = select.select([replies], [requests] * bool(self._unsent), [], left)
-            if left == 0.0 or not (readable or writable):
+            with selectors.PollSelector() as ends:  # descriptors over 1,023 too
+                ends.register(replies, selectors.EVENT_READ)
+                if self._unsent:
+                    ends.register(requests, selectors.EVENT_WRITE)
+                ready = {key.fd for key, _ in ends.select(left)}
+            if left == 0.0 or not ready:
                 self.kill()
                 raise WorkerLate("the worker process did not answer in time and was killed")
-            if writable:
+            if requests in ready:
                 self._write()
-            if readable:
+            if replies in ready:
                 chunk = os.read(replies, 1 << 16)
                 if not chunk:
                     raise OSError("it closed its pipe")

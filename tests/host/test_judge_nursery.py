@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import signal
 import threading
 import time
@@ -43,6 +44,33 @@ def pid_of(worker: Worker) -> int:
     while fork._pid is None:
         fork._listen(1.0)
     return fork._pid
+
+
+@pytest.fixture()
+def descriptors() -> Iterator[None]:
+    """More open ones than select() takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1200:
+        pytest.skip(f"at most {hard} descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    yield
+    for descriptor in taken:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_process_with_many_open_files_has_workers(descriptors: None, forked: bool, tmp_path: Path) -> None:
+    nursery = Nursery(tmp_path) if forked else None
+    worker = Worker(nursery=nursery, compiled=tmp_path)
+    try:
+        assert worker._process.replies > 1023
+        assert exam(worker, tmp_path).is_file()
+    finally:
+        worker.kill()
+        if nursery:
+            nursery.close()
 
 
 def test_forks_answer_and_give_up_what_others_do(nursery: Nursery, tmp_path: Path) -> None:
