@@ -36,7 +36,8 @@ def short_waits(cubin: bytes) -> Iterator[tuple[int, int]]:
     """Offsets of the CS2R whose registers are read too early, and the cycles that are lacking."""
     for start, size in _code_sections(cubin):
         code = [
-            int.from_bytes(cubin[at : at + INSTRUCTION], "little") for at in range(start, start + size, INSTRUCTION)
+            int.from_bytes(cubin[at : at + INSTRUCTION], "little")
+            for at in range(start, start + size, INSTRUCTION)
         ]
         for i, word in enumerate(code):
             if word & 0x7FFF == ALWAYS << 12 | CS2R and (lacking := _lacking(code, i)):

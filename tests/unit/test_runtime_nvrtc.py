@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from product_kernels import NULL_ROWS, NULL_ROWS_REGION
 
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError
@@ -158,47 +159,17 @@ def test_constants_that_are_folded_and_the_librarys_own_tables_are_not() -> None
     try_build(code)
 
 
-# the weight gradient of a convolution along a row: rows of b that are not there have a null pointer
-NULL_ROWS = """
-__global__ void __launch_bounds__(128) f(const f32* __restrict__ in0, const f32* __restrict__ in1, f32* __restrict__ out0) {
-  const int m0 = blockIdx.x * 64, n0 = blockIdx.y * 64, g = blockIdx.z;
-  product_pipe<tf32, 64, 64, 32, 32, 32, 3, 1, 0, 4, 1>(8, 100,
-    [&](int m) {
-      const int i = m0 + m;
-      return [=](int tap) {
-        return [=](int k) {
-          const int i6 = k + 2 * i - 1;
-          return i >= 2 || i6 < 0 || i6 >= 100 ? nullptr : in1 + (tap * 80 + g) * 100 + i6;
-        };
-      };
-    },
-    [&](int n) {
-      const int j = n0 + n;
-      return [=](int tap) {
-        return j >= 160 ? nullptr : in0 + ((tap * 80 + g) * 160 + j) * 100;
-      };
-    },
-    [&](int m) {
-      const int i = m0 + m;
-      return [=](int n, float t1) {
-        const int j = n0 + n;
-        if (i >= 2 || j >= 160) return;
-        st(out0 + (g * 160 + j) * 2 + i, t1);
-      };
-    });
-}
-"""
-
-
 def test_zeroed_pointers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """ptxas 13.0 reads them a cycle too early; the cubin of this kernel ended in illegal accesses on an H100."""
-    headers = ("cudal1.cuh", "product.cuh", "product_pipe.cuh")
-    source = "".join(map(header_text, headers)).replace("#pragma once", "") + NULL_ROWS
-    mended = nvrtc.compile_cubin(source, "sm_90a", ("f",)).cubin
+    program = parse_program(NULL_ROWS_REGION)
+    candidate = parse_candidate(NULL_ROWS, program)
+    mended = build(program, candidate, gpu()).image
     assert list(short_waits(mended)) == []
     monkeypatch.setattr(nvrtc, "mend_waits", lambda cubin: cubin)
-    plain = nvrtc.compile_cubin(source, "sm_90a", ("f",)).cubin
+    plain = build(program, candidate, gpu()).image
     lacking = list(short_waits(plain))
     if nvrtc.version() == "13.0":
         assert lacking
-    assert mended == mend_waits(plain) and sum(a != b for a, b in zip(mended, plain, strict=True)) <= 2 * len(lacking)
+    assert mended == mend_waits(plain) and sum(a != b for a, b in zip(mended, plain, strict=True)) <= 2 * len(
+        lacking
+    )
