@@ -2,16 +2,14 @@
 
     inputs (exact) -> per operation: value in float64, error = its operands' errors carried on + its own rounding
 
-Errors are first-order bounds per element. A pointwise operation is probed: run again with each operand moved
-by its error, so that every row of the operator table is covered, discontinuities included (a comparison whose
-sides lie closer than their errors becomes AMBIGUOUS: error 1 of a bool). Reductions use their own rule with the
-growth of budget.py. Scales are upper bounds: correlated errors that cancel are not seen to cancel.
+What one operation adds is told by error_rules.py. Beside the values stand those that decisions in half types lead
+to, and where anything is right.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import c_float
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,46 +17,14 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.budget import (
-    ACCUMULATOR,
-    TF32_SPREAD,
-    TF32_UNIT,
-    TINY,
-    UNIT,
-    Rule,
-    growth,
-    of_cases,
-    roundings,
-)
+from cudal1_compile.judge.budget import Rule
+from cudal1_compile.judge.error_rules import Trace, error_of, move, operands_of
 from cudal1_compile.judge.turns import give_way
-from cudal1_fx_passes.evaluate import TORCH_DTYPE, read_terms, run_op
-from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Literal, Op, Operand, Program, Ref
+from cudal1_fx_passes.evaluate import TORCH_DTYPE
+from cudal1_fx_passes.program import FLOAT_DTYPES, INT_DTYPES, Literal, Op, Operand, Program
 
 _MAGNIFY = 2.0**20  # float64 programs: their errors lie at the float64 probe's own resolution
-_STEPS = {"floor", "ceil", "round", "trunc", "sign"}
-_INTEGER_SAFE = {"add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "sum", "amax", "amin", "where"}
-_CORRECTLY_ROUNDED = {"add", "sub", "mul"}
-_JUMPS = {"floor", "ceil", "round", "trunc", "sign", "remainder", "fmod", "where", "cast", "isnan", "abs"}
-_TWO_SIDED = _JUMPS | {
-    "maximum",
-    "minimum",
-    "relu",
-    "div",
-    "reciprocal",
-    "rsqrt",
-    "sqrt",
-    "log",
-    "log2",
-    "log1p",
-    "pow",
-    *("tanh", "sigmoid", "erf"),  # saturated upwards, they still fall
-}
-_GRAIN = 4.0  # multiples of its inverse are summed exactly in any order, as long as they are not too many
-_TOGETHER = {"mul", "fma", "where"}  # 0 * 0, or the choice not taken: no operand moved alone shows the error
-_POLES = {"div", "reciprocal"}  # between the ends of a divisor's error, where no other probe looks
 _DOMAINS = {"sqrt", "rsqrt", "log", "log2", "log1p", "pow"}  # numbers for some operands, NaN for those beside
-_PERIODIC = {"sin", "cos"}  # a large error may span whole periods, which no probe sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +43,6 @@ class Bounded:
         return Bounded(self.value[None], error, decided, free)
 
 
-@dataclass(frozen=True, slots=True)
-class _Trace:
-    program: Program
-    sizes: Mapping[str, int]
-    device: torch.device
-    coherent: Rule
-    integral: Rule
-    magnify: float
-
-    def unit(self, dtype: str) -> float:
-        return UNIT[dtype] * self.magnify if dtype in UNIT else 0.0
-
-    def accumulator(self, dtype: str) -> float:
-        return ACCUMULATOR[dtype] * self.magnify if dtype in ACCUMULATOR else 0.0
-
-    def run(self, op: Op, values: Mapping[str, Tensor]) -> Tensor:
-        return run_op(self.program, op, values, self.device, self.sizes, float64=True)
-
-    def terms(self, op: Op, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None, tuple[int, ...]]:
-        return read_terms(self.program, op, values, self.device, self.sizes)
-
-
 def bounded_outputs(
     program: Program,
     inputs: Sequence[Tensor],
@@ -115,7 +59,7 @@ def bounded_outputs(
     floats = {d for d in program.value_dtype.values() if d in FLOAT_DTYPES}
     magnify = _MAGNIFY if floats == {"f64"} else 1.0
     device = inputs[0].device if inputs else torch.device("cpu")
-    trace = _Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
+    trace = Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
     values, errors, decided, free = _run_all(trace, inputs)
     found = []
     for out in program.outputs:
@@ -131,7 +75,7 @@ def bounded_outputs(
 
 
 def _run_all(
-    trace: _Trace, inputs: Sequence[Tensor]
+    trace: Trace, inputs: Sequence[Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor | None], dict[str, Tensor], dict[str, Tensor]]:
     """Values, their errors, values again that decisions in half types lead to, and where anything is right."""
     p = trace.program
@@ -149,7 +93,7 @@ def _run_all(
     for i, op in enumerate(p.ops):
         give_way()
         values[op.name] = trace.run(op, values)
-        error = _error(trace, op, values, errors)
+        error = error_of(trace, op, values, errors)
         errors[op.name] = None if error is None else _tidy(error, values[op.name])
         if discrete and (found := _decide(trace, op, values, decided)) is not None:
             decided[op.name] = found
@@ -163,7 +107,7 @@ def _run_all(
 
 
 def _free(
-    trace: _Trace,
+    trace: Trace,
     op: Op,
     values: Mapping[str, Tensor],
     errors: Mapping[str, Tensor | None],
@@ -171,7 +115,7 @@ def _free(
 ) -> Tensor | None:
     """Where anything is right: it is so of operands that show, or begins here. None where nowhere."""
     found: list[Tensor] = []
-    if seen := {name: free[name] for name in _operands(op) if name in free}:
+    if seen := {name: free[name] for name in operands_of(op) if name in free}:
         ends = (
             {
                 n: values[n].masked_fill(m, torch.nan if end and values[n].is_floating_point() else end)
@@ -181,10 +125,10 @@ def _free(
         )
         first, second = (trace.run(op, {**values, **end}) for end in ends)
         found.append((first != second) & ~(first.isnan() & second.isnan()))
-    source = values[name] if (name := _operands(op)[0] if op.operands else "") else None
+    source = values[name] if (name := operands_of(op)[0] if op.operands else "") else None
     if op.fn in _DOMAINS and (error := errors[name]) is not None:
         up, down = (
-            trace.run(op, {**values, name: _move(values[name], error, sign)}).isnan() for sign in (1.0, -1.0)
+            trace.run(op, {**values, name: move(values[name], error, sign)}).isnan() for sign in (1.0, -1.0)
         )
         found.append(up ^ down)
     if op.fn == "cast" and op.dtype in INT_DTYPES and source is not None and source.is_floating_point():
@@ -194,11 +138,11 @@ def _free(
     return mask if mask is not None and bool(mask.any()) else None
 
 
-def _decide(trace: _Trace, op: Op, values: Mapping[str, Tensor], decided: Mapping[str, Tensor]) -> Tensor | None:
+def _decide(trace: Trace, op: Op, values: Mapping[str, Tensor], decided: Mapping[str, Tensor]) -> Tensor | None:
     """The result where operands in half types are rounded once, before they decide; None where none did."""
-    seen = {name: decided[name] for name in _operands(op) if name in decided}
+    seen = {name: decided[name] for name in operands_of(op) if name in decided}
     if op.dtype not in FLOAT_DTYPES:
-        for name in _operands(op):
+        for name in operands_of(op):
             if (dtype := trace.program.value_dtype[name]) in ("bf16", "f16"):
                 seen[name] = seen.get(name, values[name]).to(TORCH_DTYPE[dtype]).double()
     return trace.run(op, {**values, **seen}) if seen else None
@@ -208,7 +152,7 @@ def _as_compared(program: Program) -> Program:
     """With literals that decide as kernels hold them: no float32 is above the 0.1 that it is nearest to."""
 
     def held(op: Op, x: Operand) -> Operand:
-        wide = op.dtype in FLOAT_DTYPES or "f64" in (program.value_dtype[name] for name in _operands(op))
+        wide = op.dtype in FLOAT_DTYPES or "f64" in (program.value_dtype[name] for name in operands_of(op))
         if wide or not isinstance(x, Literal) or not isinstance(x.value, float):
             return x
         return Literal(c_float(x.value).value)
@@ -221,7 +165,7 @@ def last_uses(p: Program) -> dict[int, list[str]]:
     """Values that may be freed after each operation, by the operation's place."""
     last: dict[str, int] = {}
     for i, op in enumerate(p.ops):
-        for name in (*_operands(op), op.name):
+        for name in (*operands_of(op), op.name):
             last[name] = i
     kept = {o.value for o in p.outputs}
     found: dict[int, list[str]] = {}
@@ -231,283 +175,6 @@ def last_uses(p: Program) -> dict[int, list[str]]:
     return found
 
 
-def _operands(op: Op) -> list[str]:
-    """Names of the values that an operation reads, index values included, each once."""
-    names: dict[str, None] = {}
-    for x in op.operands:
-        if isinstance(x, Ref):
-            names[x.name] = None
-            names |= {index.value: None for _, index in x.access if index.value is not None}
-    return list(names)
-
-
 def _tidy(error: Tensor, value: Tensor) -> Tensor:
     """NaN errors mean that nothing is known; an error of a value that is itself not finite is not used."""
     return error.nan_to_num(nan=torch.inf, posinf=torch.inf).expand(value.shape)
-
-
-def _error(
-    trace: _Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None]
-) -> Tensor | None:
-    kind = OPS[op.fn].kind
-    if op.dtype not in FLOAT_DTYPES or op.fn in _STEPS:
-        errors = {name: _unless_exact(trace, name, values[name], errors[name]) for name in _operands(op)}
-    if kind is Kind.IOTA:
-        return None
-    if kind is Kind.POINTWISE:
-        return _pointwise(trace, op, values, errors)
-    if all(errors[n] is None for n in _operands(op)) and op.dtype not in FLOAT_DTYPES:
-        return None
-    name = op.operands[0].name if isinstance(op.operands[0], Ref) else ""
-    if kind is Kind.DOT:
-        return _dot(trace, op, values, errors)
-    rule = _REDUCTIONS.get(op.fn)
-    if rule is None or not name:
-        raise ValueError(f"{op.name}: no error rule for {op.fn}")
-    x = values[name]
-    error = errors[name]
-    return rule(trace, op, values, name, x, torch.zeros_like(x, dtype=torch.float64) if error is None else error)
-
-
-def _unless_exact(trace: _Trace, name: str, value: Tensor, error: Tensor | None) -> Tensor | None:
-    """The error of an operand of a decision: none where every order of work hits the same value."""
-    producer = trace.program.op.get(name)
-    if error is None or producer is None or producer.dtype not in FLOAT_DTYPES:
-        return error
-    exact: Tensor | None = None
-    if producer.fn in _CORRECTLY_ROUNDED and all(_is_given(trace.program, x) for x in producer.operands):
-        exact = _is_representable(value, producer.dtype)
-    if trace.integral is not False and producer.fn in _INTEGER_SAFE:
-        whole = (value == value.round()) & (value.abs() * trace.unit(producer.dtype) < 1.0)
-        integral = of_cases(trace.integral, value)
-        exact = torch.where(integral, whole, integral & False if exact is None else exact)
-    return error if exact is None else error.masked_fill(exact, 0.0)
-
-
-def _is_representable(value: Tensor, dtype: str) -> Tensor:
-    return value == value.to(TORCH_DTYPE[dtype]).double()
-
-
-def _has_short_literals(op: Op) -> bool:
-    """Whether every order of work with its literals gives the same."""
-    return all(_is_short(x) for x in op.operands if isinstance(x, Literal))
-
-
-def _is_short(x: Literal) -> bool:
-    return float(x.value) == float(torch.tensor(float(x.value), dtype=torch.bfloat16))
-
-
-def _is_given(program: Program, operand: Ref | Literal) -> bool:
-    """Whether an operand is the same number in the program's dtype and in float64."""
-    if isinstance(operand, Ref):
-        return operand.name not in program.op
-    return _is_short(operand)
-
-
-# pointwise operations
-
-
-def _pointwise(
-    trace: _Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None]
-) -> Tensor | None:
-    total: Tensor | None = None
-    result = values[op.name]
-    for name in _operands(op):
-        error = errors[name]
-        if error is None:
-            continue
-        if op.fn in _PERIODIC:
-            total = error.clamp(max=2.0)
-            continue
-        for sign in (1.0, -1.0) if op.fn in _TWO_SIDED or op.dtype not in FLOAT_DTYPES else (1.0,):
-            moved = trace.run(op, {**values, name: _move(values[name], error, sign)})
-            step = _distance(moved, result)
-            total = step if total is None else torch.maximum(total, step) if sign < 0 else total + step
-        divisor = op.operands[-1]
-        if op.fn in _POLES and isinstance(divisor, Ref) and divisor.name == name:
-            at_pole = trace.run(op, {**values, name: torch.where(values[name].abs() <= error, 0.0, values[name])})
-            total = torch.maximum(total, _distance(at_pole, result)) if total is not None else None
-    erring = {name: e for name in _operands(op) if (e := errors[name]) is not None}
-    if op.fn in _TOGETHER and total is not None and len(erring) > 1:
-        for sign in (1.0, -1.0):
-            together = {name: _move(values[name], e, sign) for name, e in erring.items()}
-            total = torch.maximum(total, _distance(trace.run(op, {**values, **together}), result))
-    if op.dtype not in FLOAT_DTYPES:
-        return total
-    rounding = _rounding(trace, op)
-    if rounding == 0.0:
-        return total
-    own = result.abs()
-    own.masked_fill_(own == torch.inf, 0.0).mul_(rounding)  # infinity is never rounded
-    own.add_(result != 0, alpha=TINY[op.dtype] * trace.magnify)  # may be flushed; an exact zero stays one
-    if trace.integral is not False and op.fn in _CORRECTLY_ROUNDED and _has_short_literals(op):
-        exact = _is_representable(result, op.dtype) & of_cases(trace.integral, result)
-        own.masked_fill_(exact if total is None else exact & (total == 0), 0.0)
-    return own if total is None else own + total
-
-
-def _rounding(trace: _Trace, op: Op) -> float:
-    if op.fn == "cast":
-        source = op.operands[0]
-        found = trace.program.value_dtype[source.name] if isinstance(source, Ref) else op.dtype
-        if found == op.dtype or (found in UNIT and UNIT[found] >= UNIT[op.dtype] and op.dtype in ("f32", "f64")):
-            return 0.0
-    return roundings(op.fn) * trace.unit(op.dtype)
-
-
-def _move(value: Tensor, error: Tensor, sign: float) -> Tensor:
-    if value.dtype == torch.bool:
-        return value ^ (error > 0)
-    if value.is_floating_point():
-        return torch.add(value, error, alpha=sign)
-    step = error.clamp(0, 2.0**30).ceil().to(value.dtype)
-    return value + step if sign > 0 else value - step
-
-
-def _distance(a: Tensor, b: Tensor) -> Tensor:
-    """|a - b| in float64; 0 where both are the same infinity, NaN where either is. A new tensor."""
-    if a.dtype == torch.bool:
-        return (a ^ b).double()
-    if not a.is_floating_point():
-        return (a - b).abs().double()
-    return (a - b).abs_().masked_fill_(a == b, 0.0)
-
-
-# reductions and scans: (trace, op, values, name of the operand, its value, its error) -> error of the result
-
-_Rule = Callable[[_Trace, Op, Mapping[str, Tensor], str, Tensor, Tensor], Tensor]
-
-
-def _with(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, fn: str = "") -> Tensor:
-    """The operation, or another one over the same axes, run on other values of its operand."""
-    if fn:
-        op = replace(op, fn=fn, operands=op.operands[:1], dtype="f64")
-    return trace.run(op, {**values, name: x})
-
-
-def _sum(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
-    """sum, mean, cumsum: operand errors add up; roundings grow with the number of nonzero terms."""
-    count = "cumsum" if op.fn == "cumsum" else "sum"
-    terms = _with(trace, op, values, name, (x != 0).double(), count)
-    magnitude = _with(trace, op, values, name, x.double().abs(), op.fn)
-    carried = _with(trace, op, values, name, error, op.fn)
-    unit = trace.accumulator(op.dtype)
-    result = values[op.name]
-    own = result.abs() * trace.unit(op.dtype)
-    summing = unit * growth(terms, trace.coherent) * magnitude
-    if trace.integral is not False and op.fn != "mean":
-        split = _with(trace, op, values, name, (_GRAIN * x != (_GRAIN * x).round()).double(), op.fn)
-        exact = (split + carried == 0) & (_GRAIN * unit * magnitude < 1.0) & of_cases(trace.integral, carried)
-        summing = summing.masked_fill(exact, 0.0)
-        own = own.masked_fill(exact & _is_representable(result, op.dtype), 0.0)
-    return carried + summing + own
-
-
-def _extreme(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
-    """Between the extremes of both ends: the error of a masked element, however large, is not the maximum's."""
-    found = values[op.name]
-    ends = (_with(trace, op, values, name, x.double() + sign * error) for sign in (1.0, -1.0))
-    return torch.maximum(*(_distance(end, found) for end in ends))
-
-
-def _product(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
-    size = x.double().abs()
-    plain = _with(trace, op, values, name, size, op.fn)
-    moved = _with(trace, op, values, name, size + error, op.fn)
-    count = "cumsum" if op.fn == "cumprod" else "sum"
-    terms = _with(trace, op, values, name, torch.ones_like(size), count)
-    unit = trace.accumulator(op.dtype)
-    flushed = (plain != 0) * (TINY.get(op.dtype, 0.0) * trace.magnify)
-    return _distance(moved, plain) + plain * (unit * growth(terms, True) + trace.unit(op.dtype)) + flushed
-
-
-def _variance(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
-    """Deviations err by their operand's error, by one rounding and by the mean's error; then Cauchy-Schwarz."""
-    size = x.double().abs()
-    unit = trace.accumulator(op.dtype)
-    terms = _with(trace, op, values, name, torch.ones_like(size), "sum")
-    grown = unit * growth(terms, trace.coherent)
-    mean_error = _with(trace, op, values, name, error, "mean") + grown * _with(
-        trace, op, values, name, size, "mean"
-    )
-    local = _with(trace, op, values, name, (error + unit * size).square(), "mean").sqrt()
-    deviation = local + mean_error
-    found = values[op.name].abs()
-    correction = op.operands[1].value if isinstance(op.operands[1], Literal) else 1
-    ratio = terms / (terms - float(correction)).clamp_min(1.0)
-    return ratio * (2.0 * found.sqrt() * deviation + deviation.square()) + found * (grown + trace.unit(op.dtype))
-
-
-def _logsumexp(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
-    moved = _with(trace, op, values, name, x + error)
-    terms = _with(trace, op, values, name, torch.ones_like(error), "sum")
-    own = trace.accumulator(op.dtype) * (growth(terms, trace.coherent) + 4.0)
-    return (
-        _distance(moved, values[op.name]) + own + values[op.name].abs() * roundings(op.fn) * trace.unit(op.dtype)
-    )
-
-
-def _position(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
-    """argmax, argmin: ambiguous (any place) where the errors of the best and of another one meet."""
-    terms, inside, dims = trace.terms(op, values)
-    reach, _, _ = trace.terms(op, {**values, name: error})
-    terms = terms.double() if op.fn == "argmax" else -terms.double()
-    reach = reach.masked_fill(terms.isinf(), 0.0)
-    least = terms - reach if inside is None else torch.where(inside, terms - reach, -torch.inf)
-    rivals = terms + reach >= least.amax(dims, keepdim=True)
-    rivals = rivals if inside is None else rivals & inside
-    unsure = (rivals.sum(dims) > 1) & (rivals & (reach > 0)).any(dims)
-    return torch.where(unsure, 2.0**62, 0.0)
-
-
-def _decision(trace: _Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
-    """any, all: ambiguous where the ambiguous operands decide."""
-    unsure = error > 0
-    lowest = _with(trace, op, values, name, x.bool() & ~unsure)
-    highest = _with(trace, op, values, name, x.bool() | unsure)
-    return (lowest ^ highest).double()
-
-
-_REDUCTIONS: dict[str, _Rule] = {
-    "sum": _sum,
-    "mean": _sum,
-    "cumsum": _sum,
-    "amax": _extreme,
-    "amin": _extreme,
-    "prod": _product,
-    "cumprod": _product,
-    "var": _variance,
-    "logsumexp": _logsumexp,
-    "argmax": _position,
-    "argmin": _position,
-    "any": _decision,
-    "all": _decision,
-}
-
-
-def _dot(trace: _Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None]) -> Tensor:
-    names = [x.name for x in op.operands if isinstance(x, Ref)]
-    size = {n: values[n].double().abs() for n in names}
-    plain = trace.run(op, {**values, **size})
-    moved = {n: size[n] if (e := errors[n]) is None else size[n] + e for n in names}
-    carried = trace.run(op, {**values, **moved}) - plain
-    count = float(trace.program.size(op.over))
-    terms = torch.full([1] * plain.dim(), count, device=trace.device, dtype=torch.float64)
-    unit = trace.accumulator(op.dtype)
-    result = values[op.name]
-    own = result.abs() * trace.unit(op.dtype)
-    summing = unit * growth(terms, trace.coherent) * plain
-    if op.fn == "dot_tf32":  # both factors of each term are rounded; unlike terms average it out
-        unlike = min(1.0, TF32_SPREAD / count**0.5)
-        spread = torch.where(of_cases(trace.coherent, plain), 1.0, unlike)
-        own = own + 2.0 * TF32_UNIT * spread * plain
-    if trace.integral is not False and all(_holds_integers(trace.program, n) for n in names):
-        exact = (unit * plain < 1.0) & of_cases(trace.integral, plain)
-        summing = summing.masked_fill(exact, 0.0)
-        own = own.masked_fill(exact & _is_representable(result, op.dtype), 0.0)
-    return carried + summing + own
-
-
-def _holds_integers(program: Program, name: str) -> bool:
-    """Whether a value is an input of which small integers are among the tests."""
-    return any(i.name == name and i.domain == ANY and i.dtype in FLOAT_DTYPES for i in program.inputs)
