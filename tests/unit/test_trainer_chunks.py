@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import lzma
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from cudal1_trainer.corpus import CorpusMaker, texts_for_tokenizer
 from cudal1_trainer.heldout import build_heldout, write_heldout
 from cudal1_trainer.loader import Batch
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, TokenizerRecipe, TrainRecipe
+from cudal1_trainer.scored import SCORED
 from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
 
 RECIPE = Recipe(
@@ -88,3 +91,14 @@ def test_stage_1_trains_on_them(data: Path, folder: Path, tmp_path: Path) -> Non
     assert report["steps"] == 5
     with pytest.raises(ValueError, match="tokenizer"):
         sft.train(RECIPE, data, tmp_path, model=tmp_path / "model", chunks=folder)
+
+
+def test_measured_programs_beside_chunks_are_not_written_again(
+    data: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sft, "write_scored", lambda *_: pytest.fail("written again"))
+    chunks = tmp_path / "chunks"
+    shutil.copytree(folder, chunks)
+    with lzma.open(chunks / SCORED, "wt") as stream:
+        stream.write('"H100 sm_90a"\n')
+    assert sft.train(RECIPE, data, tmp_path / "out", chunks=chunks)["steps"] == 5

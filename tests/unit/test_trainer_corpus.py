@@ -248,7 +248,7 @@ def test_measured_programs_are_written_out_once(book: ScoreBook, data: Path, tmp
     shutil.copytree(data, folder)
     lines = [json.dumps({"facts": book.facts}), *(print_score(t) for t in book.tasks)]
     (folder / "scores.test.jsonl").write_text("\n".join(lines) + "\n")
-    path = write_scored(folder, tmp_path / "scored.jsonl", 2)
+    path = write_scored(folder, tmp_path / "scored.jsonl.xz", 2)
     assert path is not None
     found = read_scored(path)
     assert found is not None and found == scored_of(book, read_heldout(folder / "heldout.json"))
@@ -259,7 +259,7 @@ def test_measured_programs_are_written_out_once(book: ScoreBook, data: Path, tmp
 
 
 def test_without_scores_nothing_is_written(data: Path, tmp_path: Path) -> None:
-    assert write_scored(data, tmp_path / "scored.jsonl", 1) is None
+    assert write_scored(data, tmp_path / "scored.jsonl.xz", 1) is None
     assert read_scored(None) is None
 
 

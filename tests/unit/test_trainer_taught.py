@@ -50,15 +50,15 @@ def test_right_kernels_of_a_server_are_taught_and_held_out_programs_are_not(tmp_
         assert {code.strip() for _, _, code, _ in line["replies"]} == {FIRST, SECOND}
         assert all(cost < line["aten_us"] for *_, cost in line["replies"])
 
-    scored = read_scored(write_scored(tmp_path, tmp_path / "scored.jsonl", 1))
+    scored = read_scored(write_scored(tmp_path, tmp_path / "scored.jsonl.xz", 1))
     assert scored is not None and len(scored) == 2
     source = Source(DataRecipe(contrastive=0.0, scored_plain=1.0), hold_out([]), scored)
     assert source.draw(random.Random(1))[0][1].reply.count("__global__") == 1
 
     held = [HeldOutProgram("task", "", "", lines[0]["text"], seed=1)]
     write_heldout(hold_out(held), tmp_path / "heldout.json")
-    assert write_scored(tmp_path, tmp_path / "scored.jsonl", 1) is not None
-    assert len(read_scored(tmp_path / "scored.jsonl") or ()) == 0  # both have the structure that is held out
+    assert write_scored(tmp_path, tmp_path / "scored.jsonl.xz", 1) is not None
+    assert len(read_scored(tmp_path / "scored.jsonl.xz") or ()) == 0  # both have the structure that is held out
 
 
 def test_measurements_of_two_kinds_of_gpu_do_not_mix(tmp_path: Path) -> None:
@@ -66,4 +66,4 @@ def test_measurements_of_two_kinds_of_gpu_do_not_mix(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"taught.{name}.jsonl").write_text(json.dumps({"facts": name}) + "\n")
     with pytest.raises(ValueError, match="2 kinds of GPU: a, b"):
-        write_scored(tmp_path, tmp_path / "scored.jsonl", 1)
+        write_scored(tmp_path, tmp_path / "scored.jsonl.xz", 1)

@@ -7,9 +7,9 @@ But so a core makes 65,000 tokens a second, and one GPU takes 1.5 million.
     python -m cudal1_trainer.sft --chunks FOLDER ...
 
 Chunk c is a function of (recipe, data folder, c): training reads those that the folder has, and its producers make
-the others meanwhile. They are made in an order that spreads any number of them over the run. Interrupted, the same
-command goes on. The folder says in stamp.json what it was made from, and is refused where recipe or data differ;
-teachers that were changed since are not noticed.
+the others meanwhile, from the measured programs that are written out beside them. They are made in an order that
+spreads any number of them over the run. Interrupted, the same command goes on. The folder says in stamp.json what it
+was made from, and is refused where recipe or data differ; teachers that were changed since are not noticed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import logging
 import lzma
 import math
 import os
-import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -36,7 +35,7 @@ from cudal1_trainer.corpus import CorpusMaker
 from cudal1_trainer.loader import Batch, ChunkMaker, producers
 from cudal1_trainer.prior import build_prior, is_current
 from cudal1_trainer.recipe import Recipe, load_recipe
-from cudal1_trainer.scored import write_scored
+from cudal1_trainer.scored import SCORED, write_scored
 
 log = logging.getLogger(__name__)
 
@@ -124,10 +123,10 @@ def make_chunks(
     check_stamp(folder, recipe, data)
     missing = [i for i in spread(count) if not chunk_path(folder, i).is_file()]
     end = time.time() + seconds
-    with tempfile.TemporaryDirectory() as scratch:
-        maker = CorpusMaker(recipe, data, write_scored(data, Path(scratch) / "scored.jsonl", workers))
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            made = sum(pool.map(partial(_make, maker, folder, end), missing))
+    scored = folder / SCORED if (folder / SCORED).is_file() else write_scored(data, folder / SCORED, workers)
+    maker = CorpusMaker(recipe, data, scored)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        made = sum(pool.map(partial(_make, maker, folder, end), missing))
     log.info("%d chunks made, %d of %d there", made, count - len(missing) + made, count)
     return made
 

@@ -48,7 +48,7 @@ from cudal1_trainer.pairs import (
 from cudal1_trainer.prior import Prior, load_prior
 from cudal1_trainer.products import draw_product
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
-from cudal1_trainer.scored import ScoredPrograms, read_scored, write_scored
+from cudal1_trainer.scored import SCORED, ScoredPrograms, read_scored, write_scored
 from cudal1_trainer.structures import read_structures, resize, with_sizes
 from cudal1_trainer.tasks import generate_task
 from cudal1_trainer.teachers import Schedule, variants
@@ -256,7 +256,7 @@ def texts_for_tokenizer(recipe: Recipe, data: Path) -> Iterator[str]:
 def describe(recipe: Recipe, data: Path, pairs: int) -> dict[str, object]:
     """What the stream holds: kinds, operations a region, tokens, what is too long, pairs a second."""
     with tempfile.TemporaryDirectory() as folder:
-        source, language = _load(recipe, data, write_scored(data, Path(folder) / "scored.jsonl", 2), None)
+        source, language = _load(recipe, data, write_scored(data, Path(folder) / SCORED, 2), None)
     rng = random.Random(f"{recipe.seed} describe")
     kinds: Counter[str] = Counter()
     lengths: Counter[int] = Counter()

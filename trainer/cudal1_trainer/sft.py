@@ -36,7 +36,7 @@ from cudal1_trainer.loader import producers
 from cudal1_trainer.plots import plot
 from cudal1_trainer.prior import build_prior, is_current
 from cudal1_trainer.recipe import Recipe, load_recipe
-from cudal1_trainer.scored import write_scored
+from cudal1_trainer.scored import SCORED, write_scored
 from cudal1_trainer.training import Training
 
 log = logging.getLogger(__name__)
@@ -76,11 +76,11 @@ def train(
     base = load_base(model, recipe.model.lora) if model is not None else None
     training = Training(recipe, data / "tokenizer", out, base)
     accelerator = training.accelerator
-    if accelerator.is_local_main_process:
-        write_scored(data, out / "scored.jsonl", recipe.data.workers)
+    scored = chunks / SCORED if chunks is not None and (chunks / SCORED).is_file() else out / SCORED
+    if accelerator.is_local_main_process and scored.parent == out:
+        write_scored(data, scored, recipe.data.workers)
     accelerator.wait_for_everyone()
-    scored = out / "scored.jsonl" if (out / "scored.jsonl").is_file() else None
-    live = CorpusMaker(recipe, data, scored, model)
+    live = CorpusMaker(recipe, data, scored if scored.is_file() else None, model)
     maker = Stored(live, chunks) if chunks is not None else live
     report = training.run(maker, partial(heldout_batches, recipe, data, model))
     if accelerator.is_main_process:
