@@ -7,7 +7,7 @@ where they fit (so that memory is read once), no block larger than its group has
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 
 from cudal1_fx_passes.program import ITEM_BYTES
 from cudal1_trainer.teachers import turned
@@ -64,6 +64,7 @@ def _lanes(s: StageSchedule) -> int:
     return rows.get(kind, s.block) * s.splits
 
 
+@lru_cache(maxsize=64)  # every schedule of a stage asks again
 def pass_count(stage: Stage, online: bool = False) -> int:
     found, levels = phases(stage.program, stage.ops, online)
     stored = [levels.get(b.value, 0) for b in stage.writes if not set(b.span) <= set(stage.kept)]

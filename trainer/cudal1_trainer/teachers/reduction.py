@@ -95,6 +95,8 @@ def _name(operand: Operand) -> str:
 
 def _means_first(ops: tuple[Op, ...]) -> list[Op]:
     """The operations in order, but a mean before the variance of the same value."""
+    if all(op.fn != "var" for op in ops):
+        return list(ops)
     ordered: list[Op] = []
     for op in ops:
         if op.fn == "var":

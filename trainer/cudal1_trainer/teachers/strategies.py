@@ -14,6 +14,7 @@ Variants come likely best first; a teacher draws among them, tests enumerate the
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import islice
 
 from cudal1_fx_passes.program import Program
@@ -35,7 +36,8 @@ MAX_FUSED = 12
 STRATEGIES = ("pointwise", "grouped", "split", "staged", "fused", "window", "scan", "product")
 
 
-def stage_schedules(stage: Stage) -> list[StageSchedule]:
+@lru_cache(maxsize=32)  # plans of a program share stages
+def stage_schedules(stage: Stage) -> tuple[StageSchedule, ...]:
     rules = {
         "pointwise": lambda s: transposed.schedules(s) + pointwise.schedules(s),
         "reduce": grouped_schedules.schedules,
@@ -43,7 +45,7 @@ def stage_schedules(stage: Stage) -> list[StageSchedule]:
         "scan": scan_schedules.schedules,
         "product": product_schedules.schedules,
     }
-    return rules[stage.kind](stage)
+    return tuple(rules[stage.kind](stage))
 
 
 def variants(program: Program) -> list[Schedule]:
