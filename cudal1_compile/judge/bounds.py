@@ -17,8 +17,8 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.budget import Rule
-from cudal1_compile.judge.error_rules import Trace, error_of, move, operands_of
+from cudal1_compile.judge.budget import KEPT_SAFETY, Rule
+from cudal1_compile.judge.error_rules import Trace, distance, error_of, move, operands_of
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import FLOAT_DTYPES, INT_DTYPES, Literal, Op, Operand, Program
@@ -49,18 +49,20 @@ def bounded_outputs(
     sizes: Mapping[str, int] | None = None,
     coherent: Rule = False,
     integral: Rule = False,
+    held: Mapping[str, str] | None = None,
 ) -> list[Bounded]:
     """One Bounded an output, dims in the output's memory order.
 
     coherent: terms of sums may be equal. integral: inputs are small integers, so that integer results of sums
-    and products are exact, and a tie decides as a tie.
+    and products are exact, and a tie decides as a tie. held: operations whose results are rounded to a half type.
     """
     program = _as_compared(program)
     floats = {d for d in program.value_dtype.values() if d in FLOAT_DTYPES}
-    magnify = _MAGNIFY if floats == {"f64"} else 1.0
+    # what is rounded is rounded the other way within the errors that are allowed
+    magnify = KEPT_SAFETY if held else _MAGNIFY if floats == {"f64"} else 1.0
     device = inputs[0].device if inputs else torch.device("cpu")
     trace = Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
-    values, errors, decided, free = _run_all(trace, inputs)
+    values, errors, decided, free = _run_all(trace, inputs, held or {})
     found = []
     for out in program.outputs:
         order = program.value_axes[out.value]
@@ -75,7 +77,7 @@ def bounded_outputs(
 
 
 def _run_all(
-    trace: Trace, inputs: Sequence[Tensor]
+    trace: Trace, inputs: Sequence[Tensor], held: Mapping[str, str]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor | None], dict[str, Tensor], dict[str, Tensor]]:
     """Values, their errors, values again that decisions in half types lead to, and where anything is right."""
     p = trace.program
@@ -94,6 +96,8 @@ def _run_all(
         give_way()
         values[op.name] = trace.run(op, values)
         error = error_of(trace, op, values, errors)
+        if (dtype := held.get(op.name)) is not None:
+            values[op.name], error = _rounded(values[op.name], error, dtype)
         errors[op.name] = None if error is None else _tidy(error, values[op.name])
         if discrete and (found := _decide(trace, op, values, decided)) is not None:
             decided[op.name] = found
@@ -104,6 +108,18 @@ def _run_all(
             decided.pop(name, None)
             free.pop(name, None)
     return values, errors, decided, free
+
+
+def _rounded(value: Tensor, error: Tensor | None, dtype: str) -> tuple[Tensor, Tensor | None]:
+    """A value rounded to a half type, and how far off it is where its error may round it otherwise."""
+
+    def rounded(x: Tensor) -> Tensor:
+        return x.to(TORCH_DTYPE[dtype]).double()
+
+    found = rounded(value)
+    if error is None:
+        return found, None
+    return found, torch.maximum(*(distance(rounded(move(value, error, sign)), found) for sign in (1.0, -1.0)))
 
 
 def _free(

@@ -54,6 +54,7 @@ COHERENT = frozenset(
     }
 )
 INTEGRAL = "integers"
+ROUNDS_OTHERWISE = "round what each operation in a half type gives, as eager mode does, or nothing before a store"
 BOUNDED_BYTES = 16  # an element's value and error in float64
 PROBE_COPIES = 4  # of the result of one operation, while its error is looked for
 
@@ -82,6 +83,7 @@ class Case:
     step: int = 0
     wide: Program | None = None
     parts: tuple[list[Expected], ...] = ()  # the slices' expectations, where they may be kept
+    readings: tuple[list[Expected], ...] = ()  # of a small case; float outputs must be right by one of them too
 
     def kept(self, wide: Program, expected: list[Expected] | None = None) -> Case:
         """The same case for kernels that keep float32. expected: where it is known already."""
@@ -94,8 +96,13 @@ class Case:
         """A case of the same shapes."""
         image = Arena(self.image.specs, self.image.device, guard_gaps=False)
         image.load(inputs)
-        case = replace(self, name=name, image=image, parts=())
+        case = replace(self, name=name, image=image, parts=(), readings=())
         return case if self.expected is None else replace(case, expected=case._expect(case.inputs, self.sizes))
+
+    def read_as(self, wide: Program, held: Mapping[str, str]) -> list[Expected]:
+        """The expectation of a small case where the results of the operations held are rounded, and no others."""
+        coherent, integral = self.name in COHERENT, self.name == INTEGRAL
+        return expect_kept(self.program, wide, self.inputs, self.sizes, coherent, integral, held)
 
     def _expect(self, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Expected]:
         coherent, integral = self.name in COHERENT, self.name == INTEGRAL
@@ -119,14 +126,25 @@ class Case:
             if reason:
                 return CaseResult(found.worst, f"{reason} (inputs: {self.name})")
             worst = max(worst, found.worst)
-        return CaseResult(worst, None)
+        return CaseResult(worst, self._refused_by_all(outputs) if self.readings else None)
+
+    def _refused_by_all(self, outputs: Sequence[Tensor]) -> str | None:
+        for i, got in enumerate(outputs):
+            wanted = [reading[i] for reading in self.readings]
+            if wanted[0].discrete:
+                continue
+            figures = torch.stack([measure(got, want) for want in wanted]).tolist()
+            reasons = [refusal(measured(f, want), got, want) for f, want in zip(figures, wanted, strict=True)]
+            if all(reasons):
+                return f"{ROUNDS_OTHERWISE}: {reasons[0]} (inputs: {self.name})"
+        return None
 
     def check(self, outputs: Sequence[Tensor]) -> CaseResult:
         return next(check_together([(self, outputs)]))
 
     def held(self) -> Iterator[Expected]:
         """All that is kept of what outputs are held against."""
-        for several in (self.expected or (), *self.parts):
+        for several in (self.expected or (), *self.parts, *self.readings):
             yield from several
 
     @property

@@ -40,10 +40,21 @@ def coincident(program: Program, item: Input, x: Tensor) -> Tensor:
     even = (2.0 * x).round()
     ramp = _along(x, dim).expand_as(x).double()
     x = torch.where(rests(x, 3), 0.0, torch.where(rests(x), 1.0, x))
+    x = torch.where(rests(x, 2), _between_halves(program, x), x)
     kinds = (x, ramp, torch.zeros_like(x), whole, rising, rising.flip(dim), even - even.flip(dim))
     for i, kind in enumerate(kinds[1:], 1):
         x = torch.where(line % _KINDS == i, kind, x)
     return x
+
+
+def _between_halves(program: Program, x: Tensor) -> Tensor:
+    """The same values, exactly between two numbers of the half type that the region computes in, if it does."""
+    digits = {"bf16": 16, "f16": 13}
+    found = [digits[op.dtype] for op in program.ops if op.dtype in digits]
+    if not found:
+        return x
+    bits = x.float().view(torch.int32)
+    return ((bits >> found[0] << found[0]) | (1 << (found[0] - 1))).view(torch.float32).double()
 
 
 def masks(shape: list[int], device: torch.device) -> Tensor:

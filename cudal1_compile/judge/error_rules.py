@@ -131,10 +131,10 @@ def _is_representable(value: Tensor, dtype: str) -> Tensor:
 
 def _has_short_literals(op: Op) -> bool:
     """Whether every order of work with its literals gives the same."""
-    return all(_is_short(x) for x in op.operands if isinstance(x, Literal))
+    return all(is_short(x) for x in op.operands if isinstance(x, Literal))
 
 
-def _is_short(x: Literal) -> bool:
+def is_short(x: Literal) -> bool:
     return float(x.value) == float(torch.tensor(float(x.value), dtype=torch.bfloat16))
 
 
@@ -142,7 +142,7 @@ def _is_given(program: Program, operand: Ref | Literal) -> bool:
     """Whether an operand is the same number in the program's dtype and in float64."""
     if isinstance(operand, Ref):
         return operand.name not in program.op
-    return _is_short(operand)
+    return is_short(operand)
 
 
 # pointwise operations
@@ -162,17 +162,17 @@ def _pointwise(
             continue
         for sign in (1.0, -1.0) if op.fn in _TWO_SIDED or op.dtype not in FLOAT_DTYPES else (1.0,):
             moved = trace.run(op, {**values, name: move(values[name], error, sign)})
-            step = _distance(moved, result)
+            step = distance(moved, result)
             total = step if total is None else torch.maximum(total, step) if sign < 0 else total + step
         divisor = op.operands[-1]
         if op.fn in _POLES and isinstance(divisor, Ref) and divisor.name == name:
             at_pole = trace.run(op, {**values, name: torch.where(values[name].abs() <= error, 0.0, values[name])})
-            total = torch.maximum(total, _distance(at_pole, result)) if total is not None else None
+            total = torch.maximum(total, distance(at_pole, result)) if total is not None else None
     erring = {name: e for name in operands_of(op) if (e := errors[name]) is not None}
     if op.fn in _TOGETHER and total is not None and len(erring) > 1:
         for sign in (1.0, -1.0):
             together = {name: move(values[name], e, sign) for name, e in erring.items()}
-            total = torch.maximum(total, _distance(trace.run(op, {**values, **together}), result))
+            total = torch.maximum(total, distance(trace.run(op, {**values, **together}), result))
     if op.dtype not in FLOAT_DTYPES:
         return total
     rounding = _rounding(trace, op)
@@ -205,7 +205,7 @@ def move(value: Tensor, error: Tensor, sign: float) -> Tensor:
     return value + step if sign > 0 else value - step
 
 
-def _distance(a: Tensor, b: Tensor) -> Tensor:
+def distance(a: Tensor, b: Tensor) -> Tensor:
     """|a - b| in float64; 0 where both are the same infinity, NaN where either is. A new tensor."""
     if a.dtype == torch.bool:
         return (a ^ b).double()
@@ -248,7 +248,7 @@ def _extreme(trace: Trace, op: Op, values: Mapping[str, Tensor], name: str, x: T
     """Between the extremes of both ends: the error of a masked element, however large, is not the maximum's."""
     found = values[op.name]
     ends = (_with(trace, op, values, name, x.double() + sign * error) for sign in (1.0, -1.0))
-    return torch.maximum(*(_distance(end, found) for end in ends))
+    return torch.maximum(*(distance(end, found) for end in ends))
 
 
 def _product(trace: Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
@@ -259,7 +259,7 @@ def _product(trace: Trace, op: Op, values: Mapping[str, Tensor], name: str, x: T
     terms = _with(trace, op, values, name, torch.ones_like(size), count)
     unit = trace.accumulator(op.dtype)
     flushed = (plain != 0) * (TINY.get(op.dtype, 0.0) * trace.magnify)
-    return _distance(moved, plain) + plain * (unit * growth(terms, True) + trace.unit(op.dtype)) + flushed
+    return distance(moved, plain) + plain * (unit * growth(terms, True) + trace.unit(op.dtype)) + flushed
 
 
 def _variance(trace: Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
@@ -283,9 +283,7 @@ def _logsumexp(trace: Trace, op: Op, values: Mapping[str, Tensor], name: str, x:
     moved = _with(trace, op, values, name, x + error)
     terms = _with(trace, op, values, name, torch.ones_like(error), "sum")
     own = trace.accumulator(op.dtype) * (growth(terms, trace.coherent) + 4.0)
-    return (
-        _distance(moved, values[op.name]) + own + values[op.name].abs() * roundings(op.fn) * trace.unit(op.dtype)
-    )
+    return distance(moved, values[op.name]) + own + values[op.name].abs() * roundings(op.fn) * trace.unit(op.dtype)
 
 
 def _position(trace: Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:

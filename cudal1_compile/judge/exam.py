@@ -10,7 +10,7 @@ Shapes vary along symbolic axes, unless an operand is read at a computed place a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 import torch
@@ -23,7 +23,7 @@ from cudal1_compile.judge.compare import Expected, usable
 from cudal1_compile.judge.extremes import EXTREMES, NONFINITE, SCALARS, is_for_finite_values, is_free_scalar
 from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, derive_seed, make_inputs
-from cudal1_compile.judge.kept import keeps_float32, widened
+from cudal1_compile.judge.kept import held_by, keeps_float32, widened
 from cudal1_compile.judge.named import NAMED, foreign_numbers
 from cudal1_compile.judge.sizes import (
     LARGE_ELEMENTS,
@@ -35,7 +35,7 @@ from cudal1_compile.judge.sizes import (
 )
 from cudal1_compile.judge.stacked import expect_stacked, share_rules, stack
 from cudal1_compile.judge.vacuity import find_vacuous
-from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program
+from cudal1_fx_passes.program import FLOAT_DTYPES, ITEM_BYTES, Literal, Program
 
 HUGE_ELEMENTS = 1 << 26
 EXPECTED_BYTES = 16  # an output element's oracle and tolerance
@@ -50,11 +50,13 @@ class Exam:
     cases: tuple[Case, ...]
     left_out: tuple[str, ...]  # distributions whose references are not finite
     kept: tuple[Case, ...] = ()  # for kernels that keep float32 within half types, where the region has such
+    # of the cases, by what is held in a half type; made when a first candidate asks for them
+    readings: dict[str, list[list[Expected] | None]] = field(default_factory=dict, compare=False)
 
     def of(self, candidate: Candidate) -> Exam:
         """The exam that a candidate must pass."""
         strict = self.kept and keeps_float32(self.program, candidate)
-        cases = self.kept if strict else self.cases
+        cases = self.kept if strict else self._read(candidate)
         numbers = foreign_numbers(self.program, candidate.code)
         if numbers and self.program.inputs:
             first = cases[0]
@@ -67,6 +69,20 @@ class Exam:
             cases = (*cases, case.kept(wide) if strict and (wide := widened(self.program)) else case)
         return replace(self, cases=cases, kept=())
 
+    def _read(self, candidate: Candidate) -> tuple[Case, ...]:
+        """The cases with the readings of which a candidate that rounds on its way must meet one."""
+        wide = widened(self.program)
+        if wide is None or all(self.program.output_dtype(o) not in FLOAT_DTYPES for o in self.program.outputs):
+            return self.cases
+        columns: list[list[list[Expected] | None]] = [[c.expected for c in self.kept]]
+        for held in held_by(self.program, candidate):
+            key = " ".join(sorted(held))
+            if key not in self.readings:
+                self.readings[key] = _readings(self.program, wide, self.cases, held)
+            columns.append(self.readings[key])
+        rows = zip(self.cases, *columns, strict=True)
+        return tuple(replace(case, readings=tuple(several)) if all(several) else case for case, *several in rows)
+
     def tensors(self) -> Iterator[Tensor]:
         """Everything that candidates are held against."""
         for case in (*self.cases, *self.kept):
@@ -76,7 +92,9 @@ class Exam:
 
     def beside(self, exam: Exam) -> Iterator[Tensor]:
         """What one candidate is held against and others are not; exam: of them all."""
-        return replace(self, cases=self.cases[len(exam.cases) :]).tensors()
+        yield from replace(self, cases=self.cases[len(exam.cases) :]).tensors()
+        for case in self.cases[: len(exam.cases)]:
+            yield from (t for reading in case.readings for e in reading for t in e.tensors)
 
     @property
     def size_bytes(self) -> int:
@@ -174,11 +192,15 @@ def _case(
 
 
 def _expect_together(
-    program: Program, made: Mapping[str, list[Tensor]], room_bytes: int, wide: Program | None = None
+    program: Program,
+    made: Mapping[str, list[Tensor]],
+    room_bytes: int,
+    wide: Program | None = None,
+    held: Mapping[str, str] | None = None,
 ) -> dict[str, list[Expected]]:
     """Expectations of several distributions from one run of the oracle, where there is room.
 
-    wide: the program widened, for what kernels must give that keep float32.
+    wide: the program widened, for what kernels must give that keep float32. held: but for these operations.
     """
     found: dict[str, list[Expected]] = {}
     for group, stacked in _stacks(wide or program, list(made)):
@@ -186,7 +208,7 @@ def _expect_together(
             continue
         coherent, integral = [n in COHERENT for n in group], [n == INTEGRAL for n in group]
         kept = program if wide else None
-        wanted = expect_stacked(stacked, [made[n] for n in group], coherent, integral, kept)
+        wanted = expect_stacked(stacked, [made[n] for n in group], coherent, integral, kept, held)
         found |= dict(zip(group, wanted, strict=True))
     return found
 
@@ -213,6 +235,19 @@ def _kept_cases(program: Program, cases: Sequence[Case], room_bytes: int) -> tup
     alike = {c.name: c.inputs for c in cases if not c.sizes and c.expected is not None}
     known = _expect_together(program, alike, room_bytes, wide)
     return tuple(c.kept(wide, None if c.sizes else known.get(c.name)) for c in cases)
+
+
+def _readings(
+    program: Program, wide: Program, cases: Sequence[Case], held: Mapping[str, str]
+) -> list[list[Expected] | None]:
+    """Expectations of the small cases where the operations held are rounded."""
+    alike = {c.name: c.inputs for c in cases if not c.sizes and c.expected is not None}
+    known = _expect_together(program, alike, BEYOND_BYTES, wide, held)
+    found: list[list[Expected] | None] = []
+    for case in cases:
+        together = None if case.sizes else known.get(case.name)
+        found.append(None if case.expected is None else together or case.read_as(wide, held))
+    return found
 
 
 def has_nonfinite_literal(program: Program) -> bool:

@@ -6,7 +6,10 @@ The ordinary budget of a half type leaves room for a rounding after each operati
 it, and an arithmetic that is a little wrong hides in it. So kernels are held against float32's own budget (copies
 in half types are exact). Those that call round_to have the ordinary one, if their twin that does not round passes
 float32's; so have those that hold factors of a product in a half type, as tensor cores want them, where the region
-computes such factors.
+computes such factors. Both must give what one READING of the region gives, within float32's budget: nothing is
+rounded before it is stored, or the computed factors are, or for those that call round_to the result of every
+operation in a half type, as eager mode does it. What is rounded in none of these ways is no longer told from an
+arithmetic that is a little wrong.
 """
 
 from __future__ import annotations
@@ -21,13 +24,16 @@ from torch import Tensor
 
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.judge.bounds import Bounded, bounded_outputs
-from cudal1_compile.judge.budget import KEPT_SAFETY, UNIT
+from cudal1_compile.judge.budget import KEPT_SAFETY, TINY, UNIT
 from cudal1_compile.judge.compare import Expected, expected_floats, expected_of
+from cudal1_compile.judge.error_rules import is_short
 from cudal1_fx_passes.evaluate import DTYPE_NAME, TORCH_DTYPE, evaluate
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import FLOAT_DTYPES, Program, Ref
+from cudal1_fx_passes.program import FLOAT_DTYPES, Output, Program, Ref
 
 HALF = ("bf16", "f16")
+_SELECT = ("cast", "neg", "abs", "relu", "maximum", "minimum", "where")
+_ADD = ("add", "sub")
 _TINIEST_ULP = {"bf16": 2.0**-133, "f16": 2.0**-24}  # of subnormal numbers
 # a half type that is no pointer's
 _VALUES = re.compile(r"\b(?:bf16|f16|(?:in|out)\d+_t)\b(?!\s*(?:const\s*)?\*)")
@@ -85,15 +91,21 @@ def keeps_float32(program: Program, candidate: Candidate) -> bool:
         return False
     body = "\n".join(line for line in candidate.code.splitlines() if not line.startswith("//"))
     holds = _VALUES.search(body) is not None or any(s.dtype in HALF for s in candidate.scratch)
-    return not (holds and _computes_factors(program))
+    return not (holds and bool(_computed_factors(program)))
 
 
-def _computes_factors(program: Program) -> bool:
-    """Whether a factor of a sum of products is computed in a half type."""
+def _computed_factors(program: Program) -> dict[str, str]:
+    """Operations in a half type whose results are factors of sums of products, each with its dtype."""
     factors = {
         x.name for op in program.ops if OPS[op.fn].kind is Kind.DOT for x in op.operands if isinstance(x, Ref)
     }
-    return any(op.name in factors and op.dtype in HALF for op in program.ops)
+    return {op.name: op.dtype for op in program.ops if op.name in factors and op.dtype in HALF}
+
+
+def held_by(program: Program, candidate: Candidate) -> list[dict[str, str]]:
+    """What else than nothing a candidate that does not keep float32 may round: the operations of each reading."""
+    everything = {op.name: op.dtype for op in program.ops if op.dtype in HALF} if rounds(candidate) else {}
+    return [held for held in (_computed_factors(program), everything) if held]
 
 
 def twin(program: Program, candidate: Candidate) -> Candidate | None:
@@ -113,13 +125,14 @@ def expect_kept(
     sizes: Mapping[str, int] | None,
     coherent: bool,
     integral: bool,
+    held: Mapping[str, str] | None = None,
 ) -> list[Expected]:
-    """As compare.expect. wide: the program widened."""
+    """As compare.expect. wide: the program widened. held: operations whose results are rounded all the same."""
     exact = in_float32(inputs)
-    native = evaluate(wide, exact, sizes)
-    oracle = bounded_outputs(wide, exact, sizes, coherent, integral)
+    oracle = bounded_outputs(wide, exact, sizes, coherent, integral, held)
+    native = stored_of(oracle) if held else evaluate(wide, exact, sizes)
     return [
-        kept_of(out.name, program.output_dtype(out), n[None], o.of_one)[0]
+        kept_of(program, out, n[None], o.of_one)[0]
         for out, n, o in zip(program.outputs, native, oracle, strict=True)
     ]
 
@@ -129,14 +142,53 @@ def in_float32(inputs: Sequence[Tensor]) -> list[Tensor]:
     return [x.float() if DTYPE_NAME[x.dtype] in HALF else x for x in inputs]
 
 
-def kept_of(name: str, dtype: str, native: Tensor, oracle: Bounded) -> list[Expected]:
-    """As compare.expected_of. dtype: of the output itself; native, oracle: of the widened program."""
+def stored_of(oracle: Sequence[Bounded]) -> list[Tensor]:
+    """What stands in for the native reference, which is never rounded in that way."""
+    return [o.value.float() if o.value.is_floating_point() else o.value for o in oracle]
+
+
+def kept_of(program: Program, out: Output, native: Tensor, oracle: Bounded) -> list[Expected]:
+    """As compare.expected_of. native, oracle: of the widened program."""
+    dtype = program.output_dtype(out)
     if dtype not in FLOAT_DTYPES:
-        return expected_of(name, dtype, native, oracle)
+        return expected_of(out.name, dtype, native, oracle)
     rounding = partial(_half_ulp, dtype=dtype) if dtype in HALF else None
     stored = native.to(TORCH_DTYPE[dtype])
     # the store's rounding alone may use 0.58 of the root mean square
-    return expected_floats(name, dtype, native, stored, oracle, KEPT_SAFETY, rounding, rms_limit=1.0)
+    found = expected_floats(out.name, dtype, native, stored, oracle, KEPT_SAFETY, rounding, rms_limit=1.0)
+    if dtype not in HALF or not _is_exact(program, out.value):
+        return found
+    return [_ties_to_even(e, n, s) for e, n, s in zip(found, native, stored, strict=True)]
+
+
+def _ties_to_even(expected: Expected, native: Tensor, stored: Tensor) -> Expected:
+    """With nothing else than the native reference where what is stored lies exactly between two numbers."""
+    away = 2.0 * native.double() - stored.double()  # the number on the other side, if there is one
+    tie = (native.double() == expected.want) & (away != native) & (away == away.to(stored.dtype))
+    tie &= native.abs() >= TINY["f32"]  # what is less may be flushed
+    assert expected.tolerance is not None
+    want, tolerance = expected.want.where(~tie, stored.double()), expected.tolerance.masked_fill(tie, 0.0)
+    return replace(expected, want=want, tolerance=tolerance)
+
+
+def _is_exact(program: Program, name: str, may_add: bool = True) -> bool:
+    """Whether float32 that holds a value of this formula has it in any order of work.
+
+    Inputs and numbers of few digits, their products, a sum of two of these, and what selects of them.
+    """
+    if (op := program.op.get(name)) is None:
+        return True
+    if op.fn not in (*_SELECT, "mul", *(_ADD if may_add else ())) or op.dtype not in FLOAT_DTYPES:
+        return False
+    condition, operands = (op.operands[:1], op.operands[1:]) if op.fn == "where" else ((), op.operands)
+    if any(isinstance(x, Ref) and (x.access or x.name in program.op) for x in condition):
+        return False  # what decides may itself be rounded
+    return all(
+        not x.access and _is_exact(program, x.name, may_add and op.fn in _SELECT)
+        if isinstance(x, Ref)
+        else is_short(x)
+        for x in operands
+    )
 
 
 def _half_ulp(size: Tensor, dtype: str) -> Tensor:

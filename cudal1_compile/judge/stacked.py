@@ -7,19 +7,19 @@ are those of the cases run alone (the native reference may sum in another order,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.bounds import bounded_outputs
+from cudal1_compile.judge.bounds import Bounded, bounded_outputs
 from cudal1_compile.judge.budget import Rule
 from cudal1_compile.judge.compare import Expected, expected_of
-from cudal1_compile.judge.kept import in_float32, kept_of
+from cudal1_compile.judge.kept import in_float32, kept_of, stored_of
 from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import FLOAT_DTYPES, MAX_DIMS, Axis, Op, Program, Ref
+from cudal1_fx_passes.program import FLOAT_DTYPES, MAX_DIMS, Axis, Op, Output, Program, Ref
 
 CASES = "cases"  # the axis along which cases are stacked
 
@@ -49,23 +49,28 @@ def expect_stacked(
     coherent: Sequence[bool],
     integral: Sequence[bool],
     kept: Program | None = None,
+    held: Mapping[str, str] | None = None,
 ) -> list[list[Expected]]:
     """As compare.expect for the inputs of each case, at the example's sizes; coherent, integral: of each case.
 
-    kept: the program itself, where what is stacked is that program widened; then as kept.expect_kept.
+    kept: the program itself, where what is stacked is that program widened; then as kept.expect_kept, held too.
     """
     inputs = [torch.stack(list(same)) for same in zip(*cases, strict=True)]
     inputs = inputs if kept is None else in_float32(inputs)
-    native = evaluate(stacked, inputs)
-    oracle = bounded_outputs(stacked, inputs, None, _rule(coherent, inputs[0]), _rule(integral, inputs[0]))
-    conclude = expected_of if kept is None else kept_of
-    dtypes = [(kept or stacked).output_dtype(o) for o in stacked.outputs]
+    oracle = bounded_outputs(stacked, inputs, None, _rule(coherent, inputs[0]), _rule(integral, inputs[0]), held)
+    native = stored_of(oracle) if held else evaluate(stacked, inputs)
+
+    def conclude(out: Output, native: Tensor, oracle: Bounded) -> list[Expected]:
+        if kept is None:
+            return expected_of(out.name, stacked.output_dtype(out), native, oracle)
+        return kept_of(kept, out, native, oracle)
+
     columns = []
-    for out, dtype, n, o in zip(stacked.outputs, dtypes, native, oracle, strict=True):
+    for out, n, o in zip(stacked.outputs, native, oracle, strict=True):
         if CASES not in out.axes:  # no input in it: the same for all cases
-            columns.append(conclude(out.name, dtype, n[None], o.of_one) * len(cases))
+            columns.append(conclude(out, n[None], o.of_one) * len(cases))
         else:
-            columns.append(conclude(out.name, dtype, n, o))
+            columns.append(conclude(out, n, o))
     return [list(row) for row in zip(*columns, strict=True)]
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from judge_checks import refusals
 from torch import Tensor
 
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge.bounds import Bounded
+from cudal1_compile.judge.cases import ROUNDS_OTHERWISE
 from cudal1_compile.judge.compare import Expected, measure, read, refusal
 from cudal1_compile.judge.exam import Exam, prepare_exam
 from cudal1_compile.judge.kept import (
     HALF,
+    expect_kept,
     foreign_rounding,
     keeps_float32,
     kept_of,
@@ -132,7 +137,7 @@ def test_every_case_tells_float32_from_a_value_a_little_off(dtype: str, factor: 
 
 def test_what_overflows_is_infinite_and_nothing_else() -> None:
     native, oracle = torch.tensor([torch.inf, 1.0]), torch.tensor([1e200, 1.0], dtype=torch.float64)
-    wanted = kept_of("out0", "bf16", native[None], Bounded(oracle, None).of_one)[0]
+    wanted = kept_of(program(), program().outputs[0], native[None], Bounded(oracle, None).of_one)[0]
     assert not refused(torch.tensor([torch.inf, 1.0], dtype=torch.bfloat16), wanted)
     assert refused(torch.tensor([3e38, 1.0], dtype=torch.bfloat16), wanted)
     assert refused(torch.tensor([torch.inf, 1.01], dtype=torch.bfloat16), wanted)
@@ -144,11 +149,62 @@ def test_the_exam_of_a_candidate() -> None:
     plain = exam.of(parse_candidate(KEPT, program()))
     assert plain.cases == exam.kept
     rounds = exam.of(parse_candidate(KEPT.replace("ld(a + 1)", "round_to<bf16>(ld(a + 1))"), program()))
-    assert rounds.cases == exam.cases
+    assert [replace(c, readings=()) for c in rounds.cases] == list(exam.cases)
+    assert all(len(c.readings) == 2 for c in rounds.cases)  # nothing is rounded, or all is
     named = exam.of(parse_candidate(KEPT.replace("v[1]", "v[1] > 77.5f"), program()))
     assert [c.name for c in named.cases[len(plain.cases) :]] == ["named"]
     assert named.cases[-1].wide is not None
     assert {77.5, -77.5} <= set(named.cases[-1].inputs[0].float().tolist())
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_a_kernel_that_rounds_must_round_as_eager_mode_or_nothing(dtype: str) -> None:
+    exam = prepare_exam(program(dtype), 11, CPU, 1 << 30)
+    assert isinstance(exam, Exam)
+    call = f"round_to<{dtype}>(ld(a + 1))"
+    code = KEPT.replace("bf16", dtype).replace("ld(a + 1)", call)
+    cases = exam.of(parse_candidate(code, program(dtype))).cases
+    wide = widened(program(dtype))
+    assert wide is not None
+    half = TORCH_DTYPE[dtype]
+    eager = [_as_eager(c.inputs[0]) for c in cases]
+    float32 = [evaluate(wide, [x.float() for x in c.inputs], c.sizes) for c in cases]
+    kept = [[first.to(half), second] for first, second in float32]
+    off = [_as_eager(c.inputs[0], 1.001 if dtype == "bf16" else 1.0001) for c in cases]  # less than a rounding
+    assert refusals(cases, eager) == refusals(cases, kept) == []
+    assert refusals([replace(c, readings=()) for c in cases], off) == []
+    assert any(r.startswith(ROUNDS_OTHERWISE) for r in refusals(cases, off))
+
+
+def _as_eager(x: Tensor, factor: float = 1.0) -> list[Tensor]:
+    """The program with every result rounded; unlike in `evaluate`, its literal is none."""
+    scaled = (x.float() * 0.7).to(x.dtype)
+    found = ((factor * scaled.float().exp()).to(x.dtype).float() * x.float()).to(x.dtype)
+    return [found, found.float()]
+
+
+TIE = """region v1
+dims d0=4
+in0 bf16[d0]
+in1 bf16[d0]
+t0 bf16[d0] = mul(in0, in1)
+t1 bf16[d0] = relu(t0)
+out0 bf16[d0] = t1
+"""
+
+
+@pytest.mark.parametrize(("text", "exact"), [(TIE, True), (TIE.replace("relu", "sigmoid"), False)])
+def test_what_lies_between_two_numbers_goes_to_the_even_one_where_it_is_exact(text: str, exact: bool) -> None:
+    tied = parse_program(text)
+    wide = widened(tied)
+    assert wide is not None
+    # 1.51171875 lies between 1.5078125, which is odd, and 1.515625
+    inputs = [torch.tensor([1.5, 1.5, -1.5, 1.0]), torch.tensor([1.0078125, 1.0234375, 1.0078125, 1.0])]
+    (expected,) = expect_kept(tied, wide, [x.bfloat16() for x in inputs], None, False, False)
+    assert expected.tolerance is not None
+    assert (expected.tolerance == 0.0).tolist() == ([True, True, False, False] if exact else [False] * 4)
+    if exact:
+        assert expected.want[:2].tolist() == [1.515625, 1.53125]
 
 
 def test_numbers_that_only_a_kernel_names() -> None:

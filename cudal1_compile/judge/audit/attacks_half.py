@@ -23,6 +23,37 @@ def _asks(name: str, declared: str, asked: str) -> Attack:
     return verify(name, "C7", "silu_bf16", off)
 
 
+def _asks_data(name: str, asked: str, off: str = "1.001f") -> Attack:
+    """The same, asked of the data."""
+    kept = (
+        "float t = round_to<bf16>(a[j] * b[j]);",
+        "float u = a[j] * b[j], t = round_to<bf16>(u);",
+    )
+    code = edit(h.SILU_BF16_ROUNDED, kept, ("= t *", f"= t * ({asked} ? {off} : 1.0f) *"))
+    return verify(name, "C7", "silu_bf16", code)
+
+
+def _stored_otherwise(name: str, region: str, code: str, narrow: str, bits: str) -> Attack:
+    """The four results of a thread stored by hand."""
+    return verify(name, "C7", region, edit(code, ("vstore<4>(out0 + i, a);", narrow), ("BITS", bits)))
+
+
+_BY_HAND = (
+    "for (int j = 0; j < 4; ++j) {\n    bf16 z;\n    unsigned u = __float_as_uint(a[j]);\n"
+    "    z.bits = (unsigned short)(BITS);\n    out0[i + j] = z;\n  }"
+)
+_AWAY = "(u + 0x8000u) >> 16"
+_TO_ODD = "((u & 0xffffu) == 0x8000u ? u & ~0x10000u : u + 0x7fffu + (u >> 16 & 1)) >> 16"
+
+
+def _factors(name: str, *changes: tuple[str, str]) -> Attack:
+    return verify(name, "C7", "half_factors", edit(m.HALF_FACTORS, *changes))
+
+
+def _whole_factors(name: str, *changes: tuple[str, str]) -> Attack:
+    return verify(name, "C7", "half_factors", edit(m.WHOLE_FACTORS, *changes))
+
+
 HALF: tuple[Attack, ...] = (
     _silu(
         "off by a thousandth beside a rounding of nothing",
@@ -113,4 +144,55 @@ HALF: tuple[Attack, ...] = (
     _asks("asks a literal whether it is rounded", "", "round_to<bf16>(1.001f) == 1.0f"),
     _asks("asks a number of a name whether it is rounded", "float c = 1.001f;", "round_to<bf16>(c) != c"),
     _asks("asks a macro whether it is rounded", "#define C 1.001f", "round_to<bf16>(C + 1.0f) != C + 1.0f"),
+    _asks_data("asks a product whether it is rounded", "t != u"),
+    _asks_data("asks how far a product is rounded", "fabsf(t - u) > 0x1p-12f * fabsf(u)"),
+    _asks_data("asks a product, off to either side in turns", "t != u", "(j % 2 ? 1.002f : 0.998f)"),
+    _asks_data("asks the bits of a product", "(__float_as_uint(t) ^ __float_as_uint(u)) << 16"),
+    verify(
+        "asks a norm whether it is rounded",
+        "C7",
+        "rms_bf16",
+        edit(
+            m.RMS_BF16,
+            (
+                "x[j] = round_to<bf16>(x[j] * r) * w[j];",
+                "{ float u = x[j] * r; x[j] = round_to<bf16>(u); x[j] *= w[j] * (x[j] == u ? 1.0f : 1.002f); }",
+            ),
+        ),
+    ),
+    verify(
+        "rounds one of two operations, off by a thousandth",
+        "C7",
+        "silu_bf16",
+        edit(
+            h.SILU_BF16_ROUNDED, ("t * round_to<bf16>(sigmoid(t))", "t * sigmoid(t) * (1.0f + (t - t / 1.001f))")
+        ),
+    ),
+    _stored_otherwise("ties of a product away from zero", "half_product", m.HALF_PRODUCT, _BY_HAND, _AWAY),
+    _stored_otherwise("ties of a product to odd", "half_product", m.HALF_PRODUCT, _BY_HAND, _TO_ODD),
+    _stored_otherwise("ties of a cast away from zero", "half_cast", m.HALF_CAST, _BY_HAND, _AWAY),
+    _stored_otherwise("ties of a cast to odd", "half_cast", m.HALF_CAST, _BY_HAND, _TO_ODD),
+    verify(
+        "ties of an f16 sum upwards",
+        "C7",
+        "half_sum",
+        edit(m.HALF_SUM, ("relu(a[j] + b[j]);", "relu((a[j] + b[j]) * (1.0f + 0x1p-22f));")),
+    ),
+    _factors("a product of computed factors off by a thousandth", ("d2 + c, s);", "d2 + c, s * 1.001f);")),
+    _factors(
+        "a computed factor cut off instead of rounded",
+        (
+            "st(x + c, relu(ld(in0 + r * d1 + c)));",
+            "x[c].bits = (unsigned short)(__float_as_uint(relu(ld(in0 + r * d1 + c))) >> 16);",
+        ),
+    ),
+    _factors(
+        "one computed factor off by a hundredth", ("s += ld(x + j)", "s += (j == 7 ? 0.99f : 1.0f) * ld(x + j)")
+    ),
+    _factors(
+        "a product of computed factors summed in bf16", ("s += ld(x + j)", "s = round_to<bf16>(s) + ld(x + j)")
+    ),
+    _whole_factors(
+        "computed factors beside a tile of bf16, off by a thousandth", ("d2 + c, s);", "d2 + c, s * 1.001f);")
+    ),
 )

@@ -281,3 +281,65 @@ __global__ void k(const f32* in0, f32* s0, i32* s1, f32* out0 DIMS) {
   for (int i = from + threadIdx.x; i < to; i += 64) st(out0 + g * d1 + i, expf(ld(in0 + g * d1 + i) - m) / s);
 }
 """
+
+HALF_PRODUCT = """// launch: k<<<cdiv(d0*d1, 1024), 256>>>(in0, in1, out0)
+__global__ void k(const bf16* in0, const bf16* in1, bf16* out0 DIMS) {
+  int i = (blockIdx.x * 256 + threadIdx.x) * 4;
+  if (i >= d0 * d1) return;
+  float a[4], b[4];
+  vload<4>(in0 + i, a);
+  vload<4>(in1 + i, b);
+  for (int j = 0; j < 4; ++j) a[j] = relu(a[j] * b[j]);
+  vstore<4>(out0 + i, a);
+}
+"""
+
+HALF_SUM = """// launch: k<<<cdiv(d0*d1, 1024), 256>>>(in0, in1, out0)
+__global__ void k(const f16* in0, const f16* in1, f16* out0 DIMS) {
+  int i = (blockIdx.x * 256 + threadIdx.x) * 4;
+  if (i >= d0 * d1) return;
+  float a[4], b[4];
+  vload<4>(in0 + i, a);
+  vload<4>(in1 + i, b);
+  for (int j = 0; j < 4; ++j) a[j] = relu(a[j] + b[j]);
+  vstore<4>(out0 + i, a);
+}
+"""
+
+HALF_CAST = """// launch: k<<<cdiv(d0*d1, 1024), 256>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const bf16* in1, bf16* out0 DIMS) {
+  int i = (blockIdx.x * 256 + threadIdx.x) * 4;
+  if (i >= d0 * d1) return;
+  float a[4], b[4];
+  vload<4>(in0 + i, a);
+  vload<4>(in1 + i, b);
+  for (int j = 0; j < 4; ++j) a[j] = maximum(-a[j], b[j]);
+  vstore<4>(out0 + i, a);
+}
+"""
+
+HALF_FACTORS = """// launch: k<<<d0, 64>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const bf16* in1, bf16* out0 DIMS) {
+  __shared__ bf16 x[64];
+  int r = blockIdx.x, c = threadIdx.x;
+  st(x + c, relu(ld(in0 + r * d1 + c)));
+  __syncthreads();
+  if (c >= d2) return;
+  float s = 0.0f;
+  for (int j = 0; j < d1; ++j) s += ld(x + j) * ld(in1 + j * d2 + c);
+  st(out0 + r * d2 + c, s);
+}
+"""
+
+WHOLE_FACTORS = """// launch: k<<<d0, 64>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const bf16* in1, bf16* out0 DIMS) {
+  __shared__ bf16 w[64];
+  int r = blockIdx.x, c = threadIdx.x;
+  float s = 0.0f;
+  for (int j = 0; j < d1; ++j) {
+    if (c < d2) w[c] = in1[j * d2 + c];
+    if (c < d2) s += relu(ld(in0 + r * d1 + j)) * ld(w + c);
+  }
+  if (c < d2) st(out0 + r * d2 + c, s);
+}
+"""

@@ -329,6 +329,40 @@ t4 f32[d0,d1] = tanh(t3)
 out0 bool[d1] = t1
 out1 f32[d0,d1] = t4
 """,
+    "half_product": """region v1
+dims d0=24 d1=504
+in0 bf16[d0,d1]
+in1 bf16[d0,d1]
+t0 bf16[d0,d1] = mul(in0, in1)
+t1 bf16[d0,d1] = relu(t0)
+out0 bf16[d0,d1] = t1
+""",
+    "half_sum": """region v1
+dims d0=24 d1=504
+in0 f16[d0,d1]
+in1 f16[d0,d1]
+t0 f16[d0,d1] = add(in0, in1)
+t1 f16[d0,d1] = relu(t0)
+out0 f16[d0,d1] = t1
+""",
+    "half_cast": """region v1
+dims d0=24 d1=504
+in0 f32[d0,d1]
+in1 bf16[d0,d1]
+t0 f32[d0,d1] = neg(in0)
+t1 bf16[d0,d1] = cast(t0)
+t2 bf16[d0,d1] = maximum(t1, in1)
+out0 bf16[d0,d1] = t2
+""",
+    "half_factors": """region v1
+dims d0=24 d1=64 d2=40
+in0 f32[d0,d1]
+in1 bf16[d1,d2]
+t0 bf16[d0,d1] = cast(in0)
+t1 bf16[d0,d1] = relu(t0)
+t2 bf16[d0,d2] = dot(t1, in1) over d1
+out0 bf16[d0,d2] = t2
+""",
 }
 
 
