@@ -10,11 +10,12 @@ import pytest
 from cudal1_compile.judge.sizes import tensor_bytes, tensor_elements
 from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import read_heldout
+from cudal1_trainer.heldout import hold_out, read_heldout
 from cudal1_trainer.pairs import H100
-from cudal1_trainer.practice import DEVICE_BYTES, HOST_ELEMENTS, PRODUCTS, order, training_tasks
+from cudal1_trainer.practice import DEVICE_BYTES, HOST_ELEMENTS, PRODUCTS, order, read_tasks, training_tasks
 from cudal1_trainer.product_sizes import multiplications
 from cudal1_trainer.recipe import DataRecipe, Recipe, StageRecipe
+from cudal1_trainer.tokenizer import load_tokenizer
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 RECIPE = Recipe("test", data=DataRecipe(products=0.4))
@@ -40,6 +41,32 @@ def test_a_recipe_without_products_or_of_one_family_has_none() -> None:
     for data in (DataRecipe(), replace(RECIPE.data, family="pointwise", pool=4)):
         texts = training_tasks(replace(RECIPE, data=data), StageRecipe(tasks=10), DATA, H100)
         assert not any(parse_program(t).has_product for t in texts)
+
+
+@pytest.mark.parametrize(
+    ("lines", "word"),
+    [
+        (None, "export-misses"),
+        ("no json\n", "tasks.jsonl, line 1: JSONDecodeError"),
+        ('{"text": 3}\n', "line 1: .*expected JSON with a region's `text`"),
+        ('{"fingerprint": "a"}\n', "line 1: KeyError"),
+        ('{"text": "region v1\\nnonsense"}\n', "line 1: ProgramError"),
+        ("", "0 programs"),
+    ],
+)
+def test_a_file_of_tasks_that_cannot_be_used_is_told(tmp_path: Path, lines: str | None, word: str) -> None:
+    path = tmp_path / "tasks.jsonl"
+    if lines is not None:
+        path.write_text(lines)
+    with pytest.raises(ValueError, match=word):
+        read_tasks(path, hold_out([]))
+
+
+def test_a_data_folder_without_held_out_programs_or_tokenizer_says_how_to_write_them(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cudal1 train --steps heldout"):
+        read_heldout(tmp_path / "heldout.json")
+    with pytest.raises(ValueError, match="cudal1 train --steps tokenizer"):
+        load_tokenizer(tmp_path / "tokenizer")
 
 
 def test_every_task_comes_once_before_one_comes_again() -> None:

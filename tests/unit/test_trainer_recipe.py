@@ -25,6 +25,16 @@ def test_built_in_recipes_load(name: str) -> None:
         ("train: {minutes: long}\n", "float"),
         ("model: {hidden: 1.5}\n", "int"),
         ("- 1\n", "keys and values"),
+        ("train: [1]\n", "keys and values"),
+        ("1: 2\n", "unknown key 1"),
+        ("train: {\n", "no YAML"),
+        ("contrastive: {lr: 1e-4}\n", "1.0e-4"),
+        ("contrastive: {arm: bucket}\n", "contrastive.arm='bucket'"),
+        ("contrastive: {baseline: none}\n", "contrastive.baseline"),
+        ("self_supervised: {temperature: 0.0}\n", "self_supervised.temperature"),
+        ("contrastive: {group: 0}\n", "contrastive.group"),
+        ("contrastive: {ratio_clip: 0.0}\n", "contrastive.ratio_clip"),  # would be plain likelihood
+        ("contrastive: {minutes: 0.0}\n", "contrastive.steps=0, minutes=0.0"),
     ],
 )
 def test_mistakes_are_told(tmp_path: Path, text: str, word: str) -> None:

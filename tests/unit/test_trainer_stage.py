@@ -27,6 +27,7 @@ from cudal1_trainer.book import Book
 from cudal1_trainer.contrastive import Contrastive
 from cudal1_trainer.learner import Learner
 from cudal1_trainer.model import build_model
+from cudal1_trainer.outcome import Outcome
 from cudal1_trainer.policy import Objective, Rollout
 from cudal1_trainer.recipe import ModelRecipe, StageRecipe
 from cudal1_trainer.referee import Referee
@@ -165,6 +166,42 @@ def test_another_recipe_or_arm_does_not_go_on_from_this_checkpoint(bundle: Path,
     make_stage(bundle, tmp_path, Contrastive(STAGE)).save()
     with pytest.raises(ValueError, match="another recipe, arm"):
         make_stage(bundle, tmp_path, Contrastive(BUCKETS))
+    with pytest.raises(ValueError, match="other tasks"):  # the book's places would mean other programs
+        Stage(
+            Setup(RECIPE, STAGE, bundle, tmp_path, TASKS[::-1], PROBES),
+            Contrastive(STAGE),
+            start_accelerator(),
+            ToyReferee(),
+        )  # type: ignore[arg-type]
+
+
+SECOND = """
+import sys
+from pathlib import Path
+from test_trainer_stage import STAGE, make_stage
+from cudal1_trainer.contrastive import Contrastive
+make_stage(Path(sys.argv[1]), Path(sys.argv[2]), Contrastive(STAGE))
+"""
+
+
+def test_two_runs_do_not_write_in_one_folder(bundle: Path, tmp_path: Path) -> None:
+    stage = make_stage(bundle, tmp_path, Contrastive(STAGE))
+    command = [sys.executable, "-c", SECOND, str(bundle), str(tmp_path)]
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
+    assert done.returncode == 1 and "another run writes in" in done.stderr, done.stderr[-3000:]
+    stage.run()
+
+
+def test_hacks_that_come_again_stand_there_once(bundle: Path, tmp_path: Path) -> None:
+    stage = make_stage(bundle, tmp_path, Contrastive(STAGE))
+    batch = stage._sample()
+    outcomes = [[Outcome("forbidden", reason="x") for _ in item.rollouts] for item in batch.items]
+    stage._record_hacks(batch, outcomes)
+    cases = (tmp_path / "hacks.0.jsonl").read_text()
+    assert {json.loads(line)["kind"] for line in cases.splitlines()} == {"forbidden"}
+    again = make_stage(bundle, tmp_path, Contrastive(STAGE))
+    again._record_hacks(batch, outcomes)
+    assert (tmp_path / "hacks.0.jsonl").read_text() == cases
 
 
 def test_nan_ends_the_run_with_the_last_good_state(bundle: Path, tmp_path: Path) -> None:
@@ -193,6 +230,18 @@ except OSError as error:
     print(error)
 import torch
 print("kept", torch.load(out / "state.pt", weights_only=True)["step"], "learnt", stage.standing.step)
+give_back()
+stage = make_stage(Path(sys.argv[1]), out, Contrastive(STAGE))
+report = stage._report
+def full():
+    global give_back
+    give_back = fill(out)
+    report()
+stage._report = full
+try:
+    stage.run()
+except OSError as error:
+    print(error)
 give_back()
 print(make_stage(Path(sys.argv[1]), out, Contrastive(STAGE)).run()["steps"])
 """
@@ -247,7 +296,8 @@ def test_a_full_disk_costs_checkpoints_not_the_run(bundle: Path, tmp_path: Path)
     done = run_on_tmpfs(
         tmp_path / "out", "4m", FULL, str(bundle), str(tmp_path / "out"), environment=_environment()
     )
-    assert "make room" in done.stdout and "kept 0 learnt 8" in done.stdout
+    assert "no room for the last checkpoint" in done.stdout and "kept 0 learnt 8" in done.stdout
+    assert "no room for the model or its report" in done.stdout
     assert done.stdout.strip().endswith("8") and "no checkpoint was written" in done.stderr
 
 

@@ -2,16 +2,21 @@
 
 rank0.40.pt  rank1.40.pt     what each process knows by itself, written first
 state.pt                     what all share; it names the step, and so commits the files above
+rank0.lock   rank1.lock      held as long as a run writes here
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
+from safetensors import SafetensorError
 from torch import nn
 
 from cudal1_trainer.ranks import all_agree
@@ -23,10 +28,15 @@ NO_ROOM = (OSError, RuntimeError)  # torch's own writer raises the second where 
 
 
 class Checkpoints:
-    """Those of one process in one folder."""
+    """Those of one process in one folder. Raises ValueError where another run writes there."""
 
     def __init__(self, folder: Path, accelerator: Accelerator) -> None:
         self.folder, self.rank, self._accelerator = folder, accelerator.process_index, accelerator
+        self._lock = (folder / f"rank{self.rank}.lock").open("w")
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process, not of its children
+        except OSError:
+            raise ValueError(f"another run writes in {folder}: wait for its end, or give another --out") from None
 
     def save(self, step: int, shared: State | None, own: State) -> bool:
         """`shared` on rank 0. A disk without room leaves the last state as it is and is told."""
@@ -70,6 +80,19 @@ def load_trained(module: nn.Module, state: State) -> None:
     likes = module.state_dict()
     parts = {name: place(value, likes[name]) for name, value in state.items()}
     module.load_state_dict(parts, strict=not _frozen(module))
+
+
+def no_room(what: str, folder: Path) -> str:
+    return f"no room for the {what} in {folder}: make room, give the same command again"
+
+
+@contextmanager
+def room_for_the_end(folder: Path) -> Iterator[None]:
+    """Around what is written when all is learnt and saved: where that fails, the same command only writes it."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise OSError(f"{no_room('model or its report', folder)} ({error})") from error
 
 
 def _frozen(module: nn.Module) -> set[str]:

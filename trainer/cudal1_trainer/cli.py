@@ -128,7 +128,7 @@ def run_steps(
     data: Annotated[Path, typer.Option(help="folder of held-out programs, tokenizer and scores")] = DATA,
     out: Annotated[Path | None, typer.Option(help="folder of this run; runs/RECIPE by default")] = None,
     steps: Annotated[str, typer.Option(help="which steps, in order")] = ",".join(STEPS),
-    minutes: Annotated[float | None, typer.Option(help="of training, instead of the recipe's")] = None,
+    minutes: Annotated[float | None, typer.Option(help="of stage 1, instead of the recipe's")] = None,
     fresh: Annotated[bool, typer.Option(help="write anew what exists already")] = False,
     context: typer.Context = None,  # type: ignore[assignment]
 ) -> None:
@@ -144,7 +144,7 @@ def run_steps(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--recipe") from None
     if minutes is not None:
-        loaded = replace(loaded, train=replace(loaded.train, minutes=minutes))
+        loaded = replace(loaded, train=replace(loaded.train, minutes=minutes, steps=0))
     data.mkdir(parents=True, exist_ok=True)
     for step in steps.split(","):
         _RUN[step](loaded, data, out or Path("runs") / loaded.name, fresh)

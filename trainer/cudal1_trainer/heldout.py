@@ -90,7 +90,9 @@ def pattern(program: Program) -> str | None:
 
 
 def read_heldout(path: Path) -> HeldOut:
-    """With what families.jsonl in the same folder holds, where there is one."""
+    """With what families.jsonl beside it holds, where there is one. Raises ValueError without the file."""
+    if not path.is_file():
+        raise ValueError(f"no {path}: `cudal1 train --steps heldout --data {path.parent}` writes one")
     raw = json.loads(path.read_text())
     found = hold_out(HeldOutProgram(**item) for item in raw["programs"])
     families = path.with_name("families.jsonl")

@@ -52,12 +52,23 @@ def probe_tasks(recipe: Recipe, stage: StageRecipe, data: Path, target: Target) 
 
 
 def read_tasks(path: Path, heldout: HeldOut) -> list[str]:
-    """A user's own programs, JSON lines with `text`. Raises ValueError where none is left."""
-    programs = [canonicalise(parse_program(json.loads(line)["text"])) for line in path.read_text().splitlines()]
+    """A user's own programs, JSON lines with `text`. Raises ValueError where one cannot be read, or none stays."""
+    if not path.is_file():
+        raise ValueError(f"no {path}: `cudal1 train export-misses {path}` writes one")
+    programs = [_own(line, f"{path}, line {i}") for i, line in enumerate(path.read_text().splitlines(), 1)]
     texts = list(dict.fromkeys(print_program(p) for p in programs if not heldout.holds(p)))
     if not texts:
         raise ValueError(f"{path}: {len(programs)} programs, none that is not held out; export more misses")
     return texts
+
+
+def _own(line: str, where: str) -> Program:
+    try:
+        return canonicalise(parse_program(str(json.loads(line)["text"])))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{where}: {error!r}; expected JSON with a region's `text`, as `cudal1 train export-misses` writes"
+        ) from None
 
 
 def order(seed: int, step: int, prompts: int, count: int) -> list[int]:

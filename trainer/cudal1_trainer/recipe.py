@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 import yaml
 
 RECIPES = Path(__file__).parent / "recipes"
+ARMS = ("buckets", "random", "plain")
+BASELINES = ("group", "leave_one_out")
 T = TypeVar("T")
 
 
@@ -117,6 +119,29 @@ class StageRecipe:
     probe_samples: int = 4  # of each
     server: str = ""  # command that serves a foreign model for rollouts (served.py)
 
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        for name, known in (("arm", ARMS), ("baseline", BASELINES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(known)}")
+        for name in (
+            "tasks",
+            "prompts",
+            "group",
+            "max_new",
+            "updates",
+            "warmup_steps",
+            "islands",
+            "migrate_steps",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+        for name in ("temperature", "code_temperature", "lr", "grad_clip", "ratio_clip", "width", "tau"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)}: must be over 0")
+        if self.steps < 0 or (self.steps == 0 and self.minutes <= 0):
+            raise ValueError(f"steps={self.steps}, minutes={self.minutes}: one of them must be over 0")
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -155,7 +180,10 @@ def load_recipe(name: str) -> Recipe:
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in RECIPES.glob("*.yaml")))
         raise ValueError(f"recipe {name!r}: no such file; the built-in recipes are {known}")
-    raw = yaml.safe_load(path.read_text())
+    try:
+        raw = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"recipe {path.name} is no YAML: {error}") from None
     if not isinstance(raw, dict):
         raise ValueError(f"recipe {path.name}: expected keys and values at the top level")
     parts = {key: _part(cls, raw.pop(key, None) or {}, f"{path.name}: {key}") for key, cls in _PARTS.items()}
@@ -163,15 +191,33 @@ def load_recipe(name: str) -> Recipe:
 
 
 def _part(cls: type[T], raw: Mapping[str, Any], where: str) -> T:
+    if not isinstance(raw, dict):
+        raise ValueError(f"{where}: got {raw!r}, expected keys and values")
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
-    unknown = sorted(set(raw) - set(known))
+    unknown = sorted(str(key) for key in raw if key not in known)
     if unknown:
         raise ValueError(f"{where}: unknown key {', '.join(unknown)}; known are {', '.join(known)}")
     for key, value in raw.items():
         default = known[key].default
         if default is not MISSING and not _fits(value, default):
-            raise ValueError(f"{where}.{key}={value!r}: expected a {type(default).__name__}")
-    return cls(**raw)
+            raise ValueError(f"{where}.{key}={value!r}: expected a {type(default).__name__}{_hint(value)}")
+    try:
+        return cls(**raw)
+    except ValueError as error:
+        raise ValueError(f"{where}.{error}") from None
+
+
+def _hint(value: object) -> str:
+    """For 1e-4, a number everywhere else."""
+    return "; YAML's numbers need a point: 1.0e-4" if isinstance(value, str) and _is_number(value) else ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _fits(value: Any, default: Any) -> bool:

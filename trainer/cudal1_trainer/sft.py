@@ -49,7 +49,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder of this run; an interrupted one goes on")
     parser.add_argument("--model", type=Path, help="checkpoint to begin with, of any architecture")
     parser.add_argument("--chunks", type=Path, help="folder of chunks made before (chunks.py)")
-    parser.add_argument("--minutes", type=float, help="instead of the recipe's")
+    parser.add_argument("--minutes", type=float, help="instead of the recipe's minutes or steps")
     return parser.parse_args(argv)
 
 
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
     recipe = load_recipe(arguments.recipe)
     if arguments.minutes is not None:
-        recipe = replace(recipe, train=replace(recipe.train, minutes=arguments.minutes))
+        recipe = replace(recipe, train=replace(recipe.train, minutes=arguments.minutes, steps=0))
     train(recipe, arguments.data, arguments.out, arguments.model, arguments.chunks)
 
 

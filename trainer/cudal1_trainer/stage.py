@@ -32,11 +32,11 @@ from accelerate import Accelerator
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_trainer.base import Base, load_base
 from cudal1_trainer.book import Book
-from cudal1_trainer.checkpoint import Checkpoints
+from cudal1_trainer.checkpoint import Checkpoints, no_room, room_for_the_end
 from cudal1_trainer.examine import Marks, examine, summary
 from cudal1_trainer.gate import decidable
 from cudal1_trainer.learner import Learner
-from cudal1_trainer.metrics import Metrics
+from cudal1_trainer.metrics import Metrics, append, forget_after, write_report
 from cudal1_trainer.outcome import HACKS, Code, Outcome
 from cudal1_trainer.plots import plot
 from cudal1_trainer.policy import Objective
@@ -134,7 +134,7 @@ class Stage:
         """Until the recipe's minutes or steps are over; returns and writes the report."""
         self._loop()
         if not self.save():
-            raise OSError(f"no room for the last checkpoint in {self.out}: make room, give the same command again")
+            raise OSError(no_room("last checkpoint", self.out))
         report = self._report()
         self.accelerator.wait_for_everyone()
         return report
@@ -209,16 +209,16 @@ class Stage:
                 if outcome.kind in HACKS:
                     case = {"program": self.setup.tasks[item.task], "kind": outcome.kind, "reason": outcome.reason}
                     code = read.code if isinstance(read, Code) else rollout.text
-                    lines.append(json.dumps(case | {"step": batch.number, "code": code}) + "\n")
-        self._append(f"hacks.{self.rank}.jsonl", "".join(lines))
-
-    def _append(self, name: str, text: str) -> None:
+                    lines.append(json.dumps(case | {"step": self.standing.step + 1, "code": code}) + "\n")
         try:
-            if text:
-                with (self.out / name).open("a") as stream:
-                    stream.write(text)
+            if lines:
+                append(self._hacks, "".join(lines))
         except OSError as error:
-            log.warning("%s is not written: %s", name, error)
+            log.warning("%s is not written: %s", self._hacks.name, error)
+
+    @property
+    def _hacks(self) -> Path:
+        return self.out / f"hacks.{self.rank}.jsonl"
 
     def _done(self) -> float:
         if self.stage.steps:
@@ -229,7 +229,7 @@ class Stage:
 
     def _begin(self) -> None:
         """Tasks that this process owns and that the judge can decide; a look at the model as it comes."""
-        self._forget_metrics_after(-1)
+        self._forget_after(-1)
         self.book.suspect(self.setup.hacks)
         self.tasks = decidable(self.desk, range(self.rank, len(self.setup.tasks), self.ranks))
         if not self.tasks:
@@ -245,7 +245,8 @@ class Stage:
 
     def _identity(self) -> str:
         kind = f"{self.ranks}{' in parts' if self.learner.in_parts else ''}"
-        return f"{self.setup.recipe.digest} {self.method.name} {self.base.digest} {kind}"
+        tasks = number_of(*self.setup.tasks)
+        return f"{self.setup.recipe.digest} {self.method.name} {self.base.digest} {tasks} {kind}"
 
     def save(self) -> bool:
         shared = self.learner.state() | {"run": self._identity(), "elapsed_s": self.standing.elapsed_s}
@@ -267,7 +268,8 @@ class Stage:
         shared, own = found
         if shared["run"] != self._identity():
             raise ValueError(
-                f"{self.out} holds a run of another recipe, arm, model or process count: give another --out"
+                f"{self.out} holds a run of another recipe, arm, model, process count or other tasks: "
+                "give another --out"
             )
         self.learner.load(shared)
         self.standing = Standing(**own["standing"])
@@ -275,17 +277,15 @@ class Stage:
         self.before = None if own["before"] is None else Marks(**own["before"])
         self.book.load(own["book"])
         self.under_way = deque(restore_batch(b) for b in own["under_way"])
-        self._forget_metrics_after(self.standing.step)
+        self._forget_after(self.standing.step)
         self.desk.sampler.synchronise(self.learner.gather())
         log.info("goes on at step %d, %.0f s", self.standing.step, self.standing.elapsed_s)
         return True
 
-    def _forget_metrics_after(self, step: int) -> None:
-        """Lines that a killed run wrote behind its last checkpoint come again."""
-        path = self.out / "metrics.jsonl"
-        if self.accelerator.is_main_process and path.is_file():
-            lines = [x for x in path.read_text().splitlines(keepends=True) if json.loads(x)["step"] <= step]
-            path.write_text("".join(lines))
+    def _forget_after(self, step: int) -> None:
+        forget_after(self._hacks, step)
+        if self.accelerator.is_main_process:
+            forget_after(self.out / "metrics.jsonl", step)
 
     def _report(self) -> dict[str, Any]:
         after = self._examine()
@@ -305,7 +305,8 @@ class Stage:
         }
         self.metrics.close()
         if self.accelerator.is_main_process:
-            replace(self.base, lm=self.learner.lm).save(self.out / "model")
-            (self.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-            plot(self.out)
+            with room_for_the_end(self.out):
+                replace(self.base, lm=self.learner.lm).save(self.out / "model")
+                write_report(self.out, report)
+                plot(self.out)
         return report

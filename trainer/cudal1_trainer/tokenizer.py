@@ -54,6 +54,9 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 
 
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerFast:
+    """Raises ValueError where there is none."""
+    if not (directory / "tokenizer.json").is_file():
+        raise ValueError(f"no tokenizer in {directory}: `cudal1 train --steps tokenizer --data ...` writes one")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(str(directory))
     assert isinstance(tokenizer, PreTrainedTokenizerFast)
     return tokenizer

@@ -9,7 +9,6 @@ A loss that is not finite stops the run and keeps the last good state. A full di
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import queue
@@ -27,9 +26,9 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from cudal1_trainer.base import Base, fresh_base
-from cudal1_trainer.checkpoint import Checkpoints, load_trained, trained_state
+from cudal1_trainer.checkpoint import Checkpoints, load_trained, no_room, room_for_the_end, trained_state
 from cudal1_trainer.loader import Batch, ChunkMaker, Cursor, Feed, targets
-from cudal1_trainer.metrics import Metrics
+from cudal1_trainer.metrics import Metrics, forget_after, write_report
 from cudal1_trainer.model import ReplyLoss, compile_blocks, count_parameters
 from cudal1_trainer.muon import Muon
 from cudal1_trainer.ranks import SharedClock
@@ -113,6 +112,8 @@ class Training:
             compile_blocks(self.loss)
         self.step_module, *self.steppers = self.accelerator.prepare(self.loss, *self.optimizers)
         self.progress = self._resume()
+        if self.accelerator.is_main_process:
+            forget_after(out / "metrics.jsonl", self.progress.step)
         self.metrics = Metrics(out, self.accelerator.is_main_process)
 
     def run(self, maker: ChunkMaker, heldout_maker: Callable[[], list[Batch]]) -> dict[str, Any]:
@@ -123,9 +124,7 @@ class Training:
                 self._warm_up()
                 self._loop(self._prefetched(feed))
             if not self.save():
-                raise OSError(
-                    f"no room for the last checkpoint in {self.out}: make room, give the same command again"
-                )
+                raise OSError(no_room("last checkpoint", self.out))
             report = self._report(self.heldout_loss(heldout.result()))
         self.accelerator.wait_for_everyone()
         self.metrics.close()
@@ -281,8 +280,9 @@ class Training:
         }
         plain = replace(self.base, lm=in_one_piece(self.base.lm))
         if self.accelerator.is_main_process:
-            plain.save(self.out / "model")
-            (self.out / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+            with room_for_the_end(self.out):
+                plain.save(self.out / "model")
+                write_report(self.out, report)
         return report
 
 
