@@ -76,7 +76,7 @@ def _largest(program: Program, item: Input) -> float:
 
 def _mixed(program: Program, item: Input, shape: list[int], generator: torch.Generator) -> Tensor:
     """Each line (each run of elements, where there are no lines) of another distribution, alike in all inputs."""
-    kinds: tuple[str, ...] = (*_ORDINARY, MAGNITUDES, NONFINITE)
+    kinds: tuple[str, ...] = (*_ORDINARY, MAGNITUDES, COINCIDENT, NONFINITE)
     found = float_values(program, item, shape, kinds[0], generator)
     line = lines(program, item, found)
     turn = line % len(kinds)

@@ -33,7 +33,8 @@ DISTRIBUTIONS = (
     *("edges", "coherent", "uniform_rows", "near_rows", *EXTREMES, COINCIDENT),
 )
 ALONG_ROWS = ("uniform_rows", "near_rows")  # like "normal" where nothing is reduced
-FULL_SIZE = ("normal", "coherent", MIXED, MAGNITUDES)  # for regions so large that a dozen full runs cost too much
+# for regions so large that a dozen full runs cost too much; the first and the third are of the example's sizes
+FULL_SIZE = ("coherent", MAGNITUDES, MIXED, COINCIDENT)
 HUGE = ("coherent", MIXED)  # for regions so large that memory is short
 OPEN_MARGIN = 1e-3  # from an open bound of a domain; float16 can hold it
 TINIEST = {"f16": 6.2e-5}  # normal numbers; of other formats far smaller ones
@@ -144,6 +145,8 @@ def _booleans(shape: list[int], distribution: str, generator: torch.Generator) -
     if distribution in ("edges", MIXED) and len(shape) > 1:
         rows = x.view(-1, shape[-1])
         rows[:1], rows[1:2] = False, True  # a mask may be all that or all this
+    if distribution == MIXED and len(shape) > 1:
+        rows[2::3] = masks(shape, generator.device).view(rows.shape)[2::3]
     return x
 
 

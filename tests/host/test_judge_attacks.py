@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from cudal1_compile.judge.audit.attacks import Attack, attacks_for, by_hack
+from cudal1_compile.judge.audit.attacks_coincidence import COINCIDENCE
 from cudal1_compile.judge.audit.attacks_values import VALUES
 from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR, SILU_VECTOR, SOFTMAX_WARP, Honest
 from cudal1_compile.judge.audit.regions import region
@@ -111,6 +112,18 @@ def test_the_few_cases_of_large_regions_refuse_as_well() -> None:
     with Judge(HOST, Limits(host_s=2.0, distributions=HUGE), seed=11) as judge:
         verdicts = judge.judge_tasks([(_taller(region(a.region)), a.code) for a in AT_ANY_SIZE])
     for attack, verdict in zip(AT_ANY_SIZE, verdicts, strict=True):
+        assert isinstance(verdict, Rejected), attack.name
+        assert verdict.stage in attack.stages, (attack.name, verdict)
+
+
+# eight values meet their bound only in one of a dozen cases
+IN_FULL_SIZE = [a for a in COINCIDENCE if a.region != "eight_masks"]
+
+
+def test_large_regions_get_inputs_that_coincide() -> None:
+    with Judge(HOST, Limits(host_s=2.0, distributions=FULL_SIZE), seed=11) as judge:
+        verdicts = judge.judge_tasks([(_taller(region(a.region)), a.code) for a in IN_FULL_SIZE])
+    for attack, verdict in zip(IN_FULL_SIZE, verdicts, strict=True):
         assert isinstance(verdict, Rejected), attack.name
         assert verdict.stage in attack.stages, (attack.name, verdict)
 
