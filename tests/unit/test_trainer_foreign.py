@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from stage_toys import FAST, HOST, PROBES, RECIPE, STAGE, TASKS, ToyReferee, imitate, make_tokenizer
+from stage_toys import FAST, HOST, PROBES, RECIPE, SLOW, STAGE, TASKS, ToyReferee, imitate, make_tokenizer
 from test_generate_serve import serve
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
@@ -18,13 +19,14 @@ from cudal1_compile.candidate import parse_reply
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.instructions import instruction_block
 from cudal1_compile.generate.openai_client import OpenAIConfig, OpenAIGenerator
-from cudal1_compile.generate.prompt import build_prompt
+from cudal1_compile.generate.prompt import Exemplar, build_prompt
 from cudal1_compile.generate.transformers_local import TransformersGenerator
 from cudal1_trainer import sft
 from cudal1_trainer.base import load_base, load_language
 from cudal1_trainer.contrastive import Contrastive
 from cudal1_trainer.corpus import row_of
 from cudal1_trainer.heldout import hold_out, write_heldout
+from cudal1_trainer.outcome import agrees
 from cudal1_trainer.pairs import Pair
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, StageRecipe, TrainRecipe
 from cudal1_trainer.self_supervised import SelfSupervised
@@ -86,6 +88,18 @@ def test_stages_2_and_3_learn_and_the_result_is_a_generator(checkpoint: Path, tm
     assert third["before"]["reward"] < 1.4 and third["after"]["reward"] > 2.0
     found = [parse_reply(text).code.strip() for text in _replies(tmp_path / "3" / "model")]
     assert found.count(FAST) > 5
+
+
+def test_a_model_without_stage_1_is_told_how_to_compare(checkpoint: Path, tmp_path: Path) -> None:
+    """Else every reply to a prompt with variants would contradict them."""
+    desk = make_stage(checkpoint, tmp_path, Contrastive(LONG)).desk
+    shown = [Exemplar(SLOW, 0.94), Exemplar(FAST, 1.2)]
+    prompts = [desk.codec.decode(desk.prompt_ids(TASKS[0], variants)[0]) for variants in (shown, [])]
+    told = [re.findall(r"^Fastest so far: .*$", prompt, re.M) for prompt in prompts]
+    assert len(told[0]) == 1 and not told[1] and agrees(told[0][0], shown)
+    region = desk.codec.count(build_prompt(HOST.facts(), TASKS[0], (), 1000, desk.codec.count))
+    tight = replace(desk, budget=region + 1)  # without room for variants
+    assert tight.prompt_ids(TASKS[0], shown)[1] == [] and tight.fits(TASKS[0])
 
 
 @pytest.mark.slow

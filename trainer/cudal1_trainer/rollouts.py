@@ -23,6 +23,12 @@ from cudal1_trainer.policy import Rollout
 from cudal1_trainer.referee import Group, Referee, Rulings
 from cudal1_trainer.sampler import Sampling
 
+# bundled models know it from stage 1, where the teachers' comparisons begin so; outcome.py holds replies to it
+OPENING = """
+Open the performance analysis with one line that names the measured speed of every variant above, fastest first:
+Fastest so far: 1.20x with (what it does). Slower: 0.94x with (what it does).
+"""
+
 
 @dataclass(slots=True)
 class Item:
@@ -59,6 +65,7 @@ class Desk:
     book: Book
     budget: int
     max_new: int
+    opening: str = ""  # behind a prompt that shows variants
 
     @property
     def target(self) -> Target:
@@ -67,8 +74,11 @@ class Desk:
     def prompt_ids(self, text: str, shown: Sequence[Exemplar]) -> tuple[list[int], list[Exemplar]]:
         """Ids of the prompt, and the exemplars that found room in it."""
         count, facts = self.codec.count, self.target.facts()
-        prompt = build_prompt(facts, text, shown, self.budget, count)
+        plain = build_prompt(facts, text, (), self.budget, count)
+        left = self.budget - count(self.opening)
+        prompt = build_prompt(facts, text, shown, left, count) if count(plain) <= left else plain
         kept = prompt.count("\nvariant ")
+        prompt += self.opening if kept else ""
         return self.codec.encode_prompt(prompt), sorted(shown, key=lambda e: e.speedup)[len(shown) - kept :]
 
     def fits(self, text: str) -> bool:
@@ -129,7 +139,8 @@ def open_desk(
     sampler.synchronise(base.lm)
     positions = base.lm.config.max_position_embeddings
     room = min(max_new, positions // 2)
-    return Desk(texts, base.language.codec, sampler, referee, book, positions - room - 2, room)
+    opening = OPENING if base.foreign else ""
+    return Desk(texts, base.language.codec, sampler, referee, book, positions - room - 2, room, opening)
 
 
 def restore_batch(state: dict[str, Any]) -> Batch:
