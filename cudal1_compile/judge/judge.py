@@ -25,7 +25,7 @@ from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.host_bench import HostBench
 from cudal1_compile.judge.kept import foreign_rounding, rounds_literals, twin
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.sizes import tensor_bytes
+from cudal1_compile.judge.sizes import counts_in_floats, tensor_bytes
 from cudal1_compile.judge.textgate import RefusedText, check_text
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 from cudal1_compile.runtime.target import Target
@@ -178,12 +178,14 @@ class Judge:
 
 
 def _ruled(program: Program, candidate: Candidate, verdict: Verdict) -> Verdict:
-    """Refuses what is right by a budget that its own roundings do not belong to."""
+    """Refuses what is right by a budget that its own roundings do not belong to, or at small sizes only."""
     right = isinstance(verdict, Accepted) or (isinstance(verdict, Rejected) and verdict.stage == "time")
     if right and (foreign := foreign_rounding(program, candidate)) is not None:
         return Rejected("verify", f"round_to<{foreign}>: nothing in the region is of that type")
     if right and rounds_literals(candidate):
         return Rejected("verify", "round_to of a literal: write down the number that it gives")
+    if right and counts_in_floats(program, candidate):
+        return Rejected("verify", "whole numbers made of floats: count in int, a float has those up to 2^24 only")
     return verdict
 
 

@@ -12,6 +12,8 @@ from itertools import cycle, repeat
 from math import prod
 
 from cudal1_compile.candidate import Candidate
+from cudal1_compile.judge.extremes import reaches_integers
+from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ITEM_BYTES, Axis, Program, Ref
 
 LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer distributions run
@@ -29,6 +31,14 @@ _LEFT = re.compile(r"(\w+)[\s)]*(%|&)[\s(]*(\d{1,9})[\s)]*[=!]=[\s(]*(\d{1,9})")
 _SHIFTED = re.compile(r">>=?[\s(]*(\d{1,2})\b")
 _NARROW = re.compile(r"\b(?:short|[iu]16|u?int16_t|65535|65536|0xffff|1\s*<<\s*16)\b", re.I)
 _BEYOND_16_BITS = 65541
+_TO_WHOLE = re.compile(
+    r"(?:\(\s*|static_cast<\s*|\b)(?:int|unsigned|unsigned int|long|long long|[iu]32|[iu]64)(?:\s*\)|>)?\s*"
+    r"(?P<operand>\w+\b(?!\s*\()|\w*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))"
+)
+_ROUNDED = re.compile(r"\b(?:__(?:float|double)2u?(?:int|ll)_\w+|l?l(?:rint|round)f?)\b")
+_FLOATS = re.compile(r"\b(?:float|double)\s+(\w+)\b(?!\s*[\[(])")
+_FLOAT = r"\d\.\d*|\.\d+f|\d[eE][-+]?\d|\(\s*(?:float|double)\s*\)|\b(?:float|double)\s*\("
+_FLOAT_BOUND = re.compile(r"\(float\)[^;{}?]*[<>]=?\s*\(float\)|\(float\)[^;{}?]*[<>]=?[^;{}?]*\(float\)\s*d\d")
 # sizes of blocks, tiles, warps and their masks
 USUAL = {*range(65), *range(0, 4097, 32), *(2**k - 1 for k in range(33))}
 
@@ -121,6 +131,23 @@ def _beyond_16_bits(program: Program, candidate: Candidate) -> Iterator[Mapping[
         sizes = {axis.name: _BEYOND_16_BITS}
         if tensor_elements(_resized(program, sizes)) <= LARGE_ELEMENTS:
             yield sizes
+
+
+def counts_in_floats(program: Program, candidate: Candidate) -> bool:
+    """Whether code makes whole numbers of floats where its region does not: indices so made are right up to 2^24.
+
+    No trial has so many elements where sizes may grow: they would take a CPU minutes.
+    """
+    if not any(a.symbolic for a in program.axes) or reaches_integers(program):
+        return False
+    if any(OPS[op.fn].kind is Kind.IOTA or op.fn in ("floor", "ceil", "round", "trunc") for op in program.ops):
+        return False
+    body = _body(candidate.code)
+    floats = "|".join(rf"\b{name}\b(?!\s*\[)" for name in set(_FLOATS.findall(body)))
+    made = re.compile(f"{_FLOAT}|{floats}" if floats else _FLOAT)
+    operands = (found["operand"] for found in _TO_WHOLE.finditer(body))
+    whole = (o for o in operands if not o.startswith("ld(") and not re.search("[<>=!]", o))
+    return bool(_ROUNDED.search(body) or _FLOAT_BOUND.search(body)) or any(made.search(o) for o in whole)
 
 
 def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, int]]:

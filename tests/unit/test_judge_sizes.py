@@ -12,6 +12,7 @@ from cudal1_compile.judge.sizes import (
     GRID_ELEMENTS,
     beyond_grids,
     compared_sizes,
+    counts_in_floats,
     size_variants,
     tensor_elements,
 )
@@ -94,3 +95,29 @@ def test_sizes_beside_numbers_that_a_size_is_compared_with_are_tried(line: str, 
     program = region("any_rows")
     code = ANY_ROWS.replace("float x =", f"{line}\n  float x =")
     assert [s["d0"] for s in compared_sizes(program, parse_candidate(code, program))] == sizes
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("int r = (int)(i * 0.5f);", True),
+        ("float place = i; int r = (int)place;", True),
+        ("float place = i; int r = int(place);", True),
+        ("int r = static_cast<int>((float)i / d1);", True),
+        ("int r = __float2int_rz(y);", True),
+        ("if ((float)i >= (float)d0 * (float)d1) return;", True),
+        ("int r = (int)ld(in0 + i), q = (int)(i / 2 * 3), n = (int)blockIdx.x;", False),
+        ("float mean = y / (float)d1; int above = (int)(y > 0.5f);", False),
+        ("for (int j = 0; j < 4; ++j) y += 1.0f;", False),
+        ("float v[4]; int j = (int)threadIdx.x; float w = (float)d0;", False),
+    ],
+)
+def test_whole_numbers_made_of_floats(line: str, found: bool) -> None:
+    def counts(name: str) -> bool:
+        program = region(name)
+        return counts_in_floats(
+            program, parse_candidate(ANY_ROWS.replace("float x =", f"{line}\n  float x ="), program)
+        )
+
+    assert counts("any_rows") == found
+    assert not counts("silu_f64")  # of one size, and all of it is compared

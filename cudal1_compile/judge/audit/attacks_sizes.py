@@ -78,4 +78,27 @@ SIZES: tuple[Attack, ...] = (
         "expanded",
         edit(m.EXPANDED, ("i / d1 * in0_d0 + i % d1 * in0_d1", "i")),
     ),
+    _rows(
+        "an index counted in float32",
+        (
+            "int i = blockIdx.x * 128 + threadIdx.x;",
+            "int i = (int)((float)blockIdx.x * 128.0f + (float)threadIdx.x);",
+        ),
+    ),
+    _rows(
+        "an index counted in a float32 of a name",
+        (
+            "int i = blockIdx.x * 128 + threadIdx.x;",
+            "float place = blockIdx.x * 128 + threadIdx.x;\n  int i = (int)place;",
+        ),
+    ),
+    _rows("a bound in float32", ("if (i >= d0 * d1)", "if ((float)i >= (float)d0 * (float)d1)")),
+    _rows(
+        "a row by a product with a reciprocal",
+        ("float x =", "int r = __float2int_rd((float)i * 0.015625f);\n  i = r * d1 + (i - r * d1);\n  float x ="),
+    ),
+    _indices(
+        "an index rounded to float32",
+        ("int row = (int)ld(in1 + blockIdx.x)", "int row = static_cast<int>((float)ld(in1 + blockIdx.x))"),
+    ),
 )
