@@ -6,8 +6,9 @@
 
 The codes of all runs for one program go to the judge together: gates 1 to 5 and a quick timing for each, then for
 every run the first reply's code and the quickest of the others through the finalists' gates, measured side by
-side with Inductor. What is refused there is no right reply. A program counts where somebody, teachers included,
-has a right kernel (else the judge has no finite reference for it) and Inductor was measured.
+side with Inductor. What is refused there is no right reply. A program that nobody gets right, teachers included,
+counts against all (detail.nobody names them; for some the judge has no finite reference); one is left out where
+the judge had no verdict, or none of its right kernels was measured against Inductor.
 
 Speedups are over Inductor compiling the program alone, 1 where nothing is right (over aten: detail.over_aten);
 on the host target, which knows no times, baseline over candidate by declared costs. A winner is a best reply
@@ -218,6 +219,7 @@ def summarise(
             for a, b in PAIRS
             if a in runs and b in runs
         },
+        "nobody": [r["fingerprint"] for r in kept if not _anybody(r["runs"])],
         "left_out": left_out,
         "programs": kept,
     }
@@ -268,12 +270,12 @@ def why_left_out(runs: Mapping[str, Sequence[Sequence[Any]]]) -> str | None:
     """Of a program that says nothing about any stage."""
     if any(samples and not _decided(samples) for samples in runs.values()):
         return "undecided"
-    every = [_read(sample) for samples in runs.values() for sample in samples]
-    if not any(s.kind in RIGHT for s in every):
-        return "nobody is right, not even a teacher"
-    if all(s.speed is None for s in every):
-        return "Inductor was not measured"
-    return None
+    measured = any(_read(sample).speed is not None for samples in runs.values() for sample in samples)
+    return "Inductor was not measured" if _anybody(runs) and not measured else None
+
+
+def _anybody(runs: Mapping[str, Sequence[Sequence[Any]]]) -> bool:
+    return any(_read(sample).kind in RIGHT for samples in runs.values() for sample in samples)
 
 
 def _decided(samples: Sequence[Sequence[Any]]) -> list[Sample]:

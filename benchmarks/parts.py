@@ -17,18 +17,22 @@ PART_BYTES = 15 << 20
 
 
 def pack(folder: Path, files: Iterable[Path], parts: Path, size_bytes: int = PART_BYTES) -> list[Path]:
-    """`files` lie in `folder`; returns the parts. A kill leaves the old or the new ones."""
+    """`files` lie in `folder`, and come out in this order; returns the parts. A kill leaves old or new ones."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=6) as archive:
-        for path in sorted(files):
+        for path in files:
             archive.add(path, path.relative_to(folder))
     body, fresh = stream.getvalue(), parts.with_name(parts.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     for i, start in enumerate(range(0, len(body), size_bytes)):
         (fresh / f"part.{i:02}").write_bytes(body[start : start + size_bytes])
-    shutil.rmtree(parts, ignore_errors=True)
+    old = parts.with_name(parts.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if parts.is_dir():
+        os.replace(parts, old)
     os.replace(fresh, parts)
+    shutil.rmtree(old, ignore_errors=True)
     return _parts(parts)
 
 

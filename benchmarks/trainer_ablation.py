@@ -1,7 +1,7 @@
 """What does each stage of training gain? Six stages, the same held-out programs, one judge.
 
-    python -m benchmarks.trainer_ablation --model cudal1_compile/generate/model --recipe h100 \\
-        --data trainer/data --out runs/ablation --seconds 570
+    python -m benchmarks.trainer_ablation --model cudal1_compile/generate/model --recipe ablation \\
+        --data trainer/data --out build/ablation --seconds 545 --machine-s 1380
 
     sft                    --model as it is
     self_supervised        stage 2 from sft, once: every arm of stage 3 begins with it
@@ -15,11 +15,12 @@ then every model writes 8 replies a program at temperature 0.8 from the prompt w
 a program are judged and timed together with Inductor. Programs are those of held-out patterns (heldout.py: 419).
 `--seeds 1,2,3` trains the arms of stage 3 again, contrastive_random for the first two only; figures are means.
 
-Give the same command again until it says that all is done: what is finished is kept, a stage that was cut goes
-on from its checkpoint in --out, and a stage that cannot end within --seconds is not begun, as far as that is known
-(steps are expected to take as long as the slowest stage's so far). --out/carry holds what another machine needs to
-go on, in parts of 15 MiB at most (replies, rows, figures, and the models that stages begin with, not the
-checkpoint within a stage), renewed after every stage: `--carry FOLDER` takes such parts up.
+Give the same command again until it says that all is done: what is finished is kept, and a stage that was cut goes
+on from its checkpoint in --out. --out/carry holds what another machine needs to go on, in parts of 15 MiB at most,
+renewed after every stage: whole files of replies, rows, figures, and the models that stages begin with. A new
+--out takes up what its `carry` holds, or another folder by --carry. Not carried are a stage's checkpoint and a
+model that has not written its replies: a stage that cannot do both before the machine is given back (--machine-s
+from now) is not begun, as far as that is known (steps are expected to take as long as the slowest stage's so far).
 
     summary.stages    rows of stage, right_1, right_8, speedup_1, speedup_best8 (over Inductor alone, clamped at 1
                       a program), hack_rate, interval (95%, of speedup_best8); without the clamp in detail.raw
@@ -64,7 +65,8 @@ from cudal1_trainer.variants import canonical_key
 
 log = logging.getLogger(__name__)
 
-START_S = 75.0  # of a stage beside its loop: imports, the judge, tasks that can be decided
+START_S = 60.0  # of a stage beside its loop: imports, the judge, tasks that can be decided
+SAMPLE_S = 60.0  # of its model's replies
 SILENCE_S = 300.0  # of the judge over a chunk of codes, or over a program's finalists with Inductor's compile
 # stage -> (the stage whose model it begins with, script, options)
 TRAINED = {
@@ -111,7 +113,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """What was asked for. `deadline`: monotonic seconds."""
+    """What was asked for. Times are monotonic seconds."""
 
     recipe: Recipe
     model: Path
@@ -121,7 +123,8 @@ class Ablation:
     seeds: tuple[int, ...]
     samples: int
     limit: int  # programs; 0 is all
-    deadline: float
+    deadline: float  # of this command
+    given_back: float  # the machine, with what is not carried
     dry: bool
 
     @property
@@ -134,14 +137,16 @@ class Ablation:
 
     @property
     def runs(self) -> list[Run]:
-        """In an order in which every model is there before a stage begins with it."""
+        """What needs no training, then in an order in which every model is there before a stage begins with it."""
         wanted = [(stage, seed) for seed in self.seeds for stage in self.stages]
-        return [Run(stage, seed) for stage, seed in wanted if seed in self.seeds[: SEEDS.get(stage, 1)]]
+        runs = [Run(stage, seed) for stage, seed in wanted if seed in self.seeds[: SEEDS.get(stage, 1)]]
+        return sorted(runs, key=lambda run: run.stage in TRAINED)
 
     def folder(self, run: Run) -> Path:
         return self.out / run.name
 
     def replies(self, run: Run) -> Path:
+        """Those of all programs."""
         return self.out / f"replies.{run.name}.jsonl"
 
     def model_of(self, run: Run) -> Path:
@@ -175,21 +180,22 @@ def begin(ablation: Ablation) -> None:
 
 
 def expected_s(ablation: Ablation, run: Run) -> float:
-    """Of a stage from its command to its report; 0 where nothing tells how long its steps take."""
+    """Of a stage from its command to its model's last reply; 0 where nothing tells how long its steps take."""
     stage = getattr(ablation.recipe, TRAINED[run.stage][1])
     if not stage.steps:
-        return float(stage.minutes * 60 + START_S)
+        return float(stage.minutes * 60 + START_S + SAMPLE_S)
     done = [_report(ablation.folder(r)) for r in ablation.runs if r.stage in TRAINED and ablation.is_trained(r)]
     slowest_s = max((r["seconds"] / r["steps"] for r in done), default=0.0)
-    return stage.steps * slowest_s + START_S if done else 0.0
+    return stage.steps * slowest_s + START_S + SAMPLE_S if done else 0.0
 
 
 def train(ablation: Ablation, run: Run) -> None:
     """By the stage's own command. Raises OutOfTime; what was learnt until then is in its checkpoint."""
     _, script, options = TRAINED[run.stage]
     out, needed_s = ablation.folder(run), expected_s(ablation, run)
-    if not (out / "state.pt").is_file() and ablation.left_s < needed_s:
-        raise OutOfTime(f"{run.name} needs {needed_s:.0f} s, {ablation.left_s:.0f} s are left")
+    left_s = ablation.given_back - time.monotonic()
+    if not (out / "state.pt").is_file() and left_s < needed_s:
+        raise OutOfTime(f"{run.name} needs {needed_s:.0f} s, the machine is here for {left_s:.0f} s")
     command = [sys.executable, "-m", f"cudal1_trainer.{script}", "--recipe", str(ablation.out / "recipe.yaml")]
     command += ["--model", str(ablation.first_model(run)), "--data", str(ablation.data), "--out", str(out)]
     command += ["--seed", str(run.seed), *options]
@@ -223,13 +229,20 @@ def read_replies(path: Path) -> dict[str, list[str]]:
 
 
 def sample(ablation: Ablation, run: Run, programs: list[HeldOutProgram]) -> None:
-    """Replies that are there already are kept."""
-    path = ablation.replies(run)
-    if set(read_replies(path)) >= {p.fingerprint for p in programs}:
-        return
-    generator = load_generator(ablation.model_of(run), "cpu" if ablation.dry else "cuda")
-    sample_all(generator, programs, ablation.target.facts(), ablation.samples, path, run.seed)
-    del generator
+    """Replies that are there already are kept. Raises SystemExit where the model was not carried."""
+    path, begun = ablation.replies(run), ablation.out / f"sampling.{run.name}.jsonl"
+    if lacking := {p.fingerprint for p in programs} - set(read_replies(path)):
+        if run.stage in TRAINED and not ablation.model_of(run).is_dir():
+            raise SystemExit(
+                f"{run.name}: {len(lacking)} programs without replies, and its model is on another "
+                "machine: give the --limit that it was sampled with"
+            )
+        if path.is_file():
+            os.replace(path, begun)
+        generator = load_generator(ablation.model_of(run), "cpu" if ablation.dry else "cuda")
+        sample_all(generator, programs, ablation.target.facts(), ablation.samples, begun, run.seed)
+        os.replace(begun, path)
+        del generator
     if not ablation.dry:
         torch.cuda.empty_cache()
 
@@ -265,15 +278,17 @@ def _report(folder: Path) -> dict[str, Any]:
 
 
 def to_carry(ablation: Ablation) -> Iterator[Path]:
-    """Files that another machine needs to go on."""
-    yield from (p for p in ablation.out.iterdir() if p.suffix in (".json", ".jsonl"))
-    for run in (r for r in ablation.runs if r.stage in TRAINED):
-        yield from (p for p in ablation.folder(run).glob("*.json*") if ablation.is_trained(run))
+    """Files that another machine needs to go on, that which says that all of them are there last."""
+    trained = [run for run in ablation.runs if run.stage in TRAINED and ablation.is_trained(run)]
     begun_with = {ablation.first_model(run) for run in ablation.runs if run.stage in TRAINED}  # by more seeds too
-    unsampled = {ablation.model_of(run) for run in ablation.runs if not ablation.replies(run).is_file()}
-    for model in begun_with | unsampled - {Path(TEACHER)}:
-        if ablation.out in model.parents and model.is_dir():
-            yield from model.iterdir()
+    yield from (path for run in ablation.runs if (path := ablation.replies(run)).is_file())
+    for run in trained:
+        first = ablation.model_of(run) in begun_with
+        if first or ablation.replies(run).is_file():  # else it is trained again
+            yield ablation.folder(run) / "report.json"
+        if first:
+            yield from ablation.model_of(run).iterdir()
+    yield from (path for name in ("rows.jsonl", "asked.json") if (path := ablation.out / name).is_file())
 
 
 def work(ablation: Ablation) -> None:
@@ -289,7 +304,8 @@ def work(ablation: Ablation) -> None:
 
 
 def save_parts(ablation: Ablation) -> None:
-    pack(ablation.out, to_carry(ablation), ablation.out / "carry")
+    parts = pack(ablation.out, to_carry(ablation), ablation.out / "carry")
+    log.info("carry: %d parts, %.1f MiB", len(parts), sum(p.stat().st_size for p in parts) / 2**20)
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -298,12 +314,13 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--recipe", default="h100", help="name of a built-in recipe, or a YAML file")
     parser.add_argument("--data", type=Path, default=Path("trainer/data"), help="folder with heldout.json")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--carry", type=Path, help="parts from another machine's --out/carry")
+    parser.add_argument("--carry", type=Path, help="parts of another machine; OUT/carry by default")
     parser.add_argument("--stages", default=",".join(STAGES), help="wanted; carry holds what these need")
     parser.add_argument("--seeds", default="1", help="of stage 3, three at most; the first is of stage 2 too")
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--limit", type=int, default=340, help="held-out programs; 0 is all")
     parser.add_argument("--seconds", type=float, default=570.0, help="until this command ends")
+    parser.add_argument("--machine-s", type=float, help="until the machine is given back; --seconds by default")
     parser.add_argument("--dry", action="store_true", help="on the host target: proves the script, no result")
     return parser.parse_args(argv)
 
@@ -316,13 +333,17 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(f"--stages: no {', '.join(unknown)}; the stages are {', '.join(STAGES)}")
     if lacking := {TRAINED[s][0] for s in stages if s in TRAINED} - stages:
         raise SystemExit(f"--stages: others begin with the model of {', '.join(lacking)}: name it too")
-    deadline = time.monotonic() + a.seconds
+    begin_s = time.monotonic()
+    deadline, given_back = begin_s + a.seconds, begin_s + max(a.seconds, a.machine_s or 0.0)
     recipe = load_recipe(a.recipe)
     in_order = tuple(s for s in STAGES if s in stages)
-    ablation = Ablation(recipe, a.model, a.data, a.out, in_order, seeds, a.samples, a.limit, deadline, a.dry)
+    times = (deadline, given_back)
+    ablation = Ablation(recipe, a.model, a.data, a.out, in_order, seeds, a.samples, a.limit, *times, a.dry)
+    if a.carry is not None and not any(a.carry.glob("part.*")):
+        raise SystemExit(f"--carry {a.carry}: no parts there; leave it out to begin anew")
     ablation.out.mkdir(parents=True, exist_ok=True)
-    if a.carry is not None and not (ablation.out / "asked.json").is_file():
-        unpack(a.carry, ablation.out)
+    if not (ablation.out / "asked.json").is_file():
+        unpack(a.carry or ablation.out / "carry", ablation.out)
     begin(ablation)
     try:
         with ends_at(ablation.deadline):
