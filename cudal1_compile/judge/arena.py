@@ -158,8 +158,11 @@ class Arena:
 
     def differs_from_image(self, other: Arena) -> Tensor:
         """A bool scalar on the device: whether anything, canaries included, differs from such an arena."""
-        differs = [(mine != theirs).any() for mine, theirs in self._beside(other)]
-        return differs[0] if len(differs) == 1 else torch.stack([self.damaged(), *differs]).any()
+        differs = [mine != theirs for mine, theirs in self._beside(other)]
+        if len(differs) == 1:
+            return differs[0].any()
+        places, expected = self._guards
+        return torch.cat([self._bytes[places] != expected, *differs]).any()
 
     def _beside(self, image: Arena) -> list[tuple[Tensor, Tensor]]:
         """Bytes here, and those of an image that belong there: all less missing guards, or buffer by buffer."""

@@ -134,9 +134,10 @@ class Case:
             if wanted[0].discrete:
                 continue
             figures = torch.stack([measure(got, want) for want in wanted]).tolist()
-            reasons = [refusal(measured(f, want), got, want) for f, want in zip(figures, wanted, strict=True)]
-            if all(reasons):
-                return f"{ROUNDS_OTHERWISE}: {reasons[0]} (inputs: {self.name})"
+            found = [(measured(f, want), got, want) for f, want in zip(figures, wanted, strict=True)]
+            # the likeliest at last; to say why one is not met takes several operations
+            if all(refusal(*one) for one in reversed(found)):
+                return f"{ROUNDS_OTHERWISE}: {refusal(*found[0])} (inputs: {self.name})"
         return None
 
     def check(self, outputs: Sequence[Tensor]) -> CaseResult:

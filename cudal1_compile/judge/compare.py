@@ -33,6 +33,7 @@ from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.program import FLOAT_DTYPES, Program
 
 _FINITE = 1e308  # the largest tolerance that is one
+_NAN, _INF = 1e250, 1e300  # for what float32 and half types do not have
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +163,12 @@ def measure_all(got: Tensor, expected: Expected) -> Tensor:
     if expected.discrete:
         return _measure_discrete(got, expected)
     assert expected.tolerance is not None
-    share = (got.double() - expected.want).abs_().div_(expected.tolerance)
+    wide = got.double()
+    share = (wide - expected.want).abs_().div_(expected.tolerance)
     # 0 / 0 is an exact element that is right; a NaN in what was got stays NaN and counts as wrong
-    share.masked_fill_(got == expected.want, 0.0)
+    share.masked_fill_(wide == expected.want, 0.0)
     if expected.other is not None:
-        share.masked_fill_(_same_special(got, expected), 0.0)
+        share.masked_fill_(_same_special(wide, got.dtype, expected), 0.0)
     share = share.reshape(len(got), -1)
     right = (share <= 1.0).sum(1, dtype=torch.float64)
     return torch.stack([right, share.amax(1), torch.linalg.vector_norm(share, dim=1), right], 1)
@@ -189,14 +191,21 @@ def stack_expected(wanted: Sequence[Expected]) -> Expected | None:
     return replace(first, want=torch.stack([e.want for e in wanted]), tolerance=tolerance, other=other)
 
 
-def _same_special(got: Tensor, expected: Expected) -> Tensor:
-    """True where the reference or oracle is not finite and the candidate is like either, or anything is right."""
+def _same_special(got: Tensor, dtype: torch.dtype, expected: Expected) -> Tensor:
+    """True where the reference or oracle is not finite and the candidate is like either, or anything is right.
+
+    got: in float64. dtype: of the output. What is not a number becomes one that is far from all others.
+    """
     assert expected.other is not None and expected.tolerance is not None
-    rights = (expected.other.double(), expected.want.to(got.dtype).double())
-    either = torch.stack([x.expand_as(got) for x in rights])
+    either = torch.stack([expected.other, expected.want.to(dtype)]).double()
+    if dtype == torch.float64:
+        alike = torch.isclose(got.expand_as(either), either, SPECIAL_RTOL, 0.0, equal_nan=True)
+    else:
+        got, rights = (x.nan_to_num(_NAN, _INF, -_INF) for x in (got, either))
+        alike = (got - rights).abs_() <= rights.abs_().mul_(SPECIAL_RTOL)
     # the same where that is not finite, close where only the other one is not
-    alike = torch.isclose(got.double().expand_as(either), either, SPECIAL_RTOL, 0.0, equal_nan=True).any(0)
-    return alike.logical_and_(either.isfinite().all(0).logical_not_()).logical_or_(expected.tolerance == inf)
+    special = (either - either).isnan().any(0)
+    return alike.any(0).logical_and_(special).logical_or_(expected.tolerance == inf)
 
 
 def _differs(got: Tensor, expected: Expected) -> Tensor:
@@ -262,7 +271,7 @@ def _first_wrong(measured: Measured, got: Tensor, expected: Expected) -> str:
         share = (got.double() - expected.want).abs() / expected.tolerance
         differs = ~((share <= 1.0) | (got == expected.want))
         if expected.other is not None:
-            differs &= ~_same_special(got, expected)
+            differs &= ~_same_special(got.double(), got.dtype, expected)
     place = torch.nonzero(differs)[0].tolist() if got.dim() else []
     at = tuple(place)
     if not expected.discrete:
