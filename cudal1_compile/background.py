@@ -45,6 +45,7 @@ class Background:
             plan = pipeline.synthesize(self._plan)
         except Exception as error:  # noqa: BLE001  a thread has nobody to raise to
             log.warning("the background synthesis failed: %s", error)
+            self._pipeline = None
             return
         pipeline.save(plan)
         if plan.chosen("all") != self._plan.chosen("all") and self._can_swap:

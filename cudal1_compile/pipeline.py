@@ -71,7 +71,7 @@ class Pipeline:
         self.planner = Planner(session, job.options, job.place)
         self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, job.options.products)
         self.previous = _user_pass(job.options)
-        self.fault = ""  # of this compile; stored with the plan
+        self.faults: list[str] = []  # of this compile, one list for its copies too; the last is stored
 
     def plan(self) -> GraphPlanned:
         """The regions with the cache's answers: from the stored plan where there is one, else collected."""
@@ -130,6 +130,10 @@ class Pipeline:
         other.job = replace(self.job, example_inputs=example_inputs)
         return other
 
+    def without_inputs(self) -> Pipeline:
+        """For what is called after the compile: the example's tensors must not live as long as the graph."""
+        return self.with_inputs(())
+
     def synthesize(self, plan: GraphPlanned) -> GraphPlanned:
         end = time.monotonic() + self.job.options.budget_s
         with timed("synthesis"):
@@ -175,7 +179,7 @@ class Pipeline:
             compiled: Any = compile_fx(
                 copy_graph(self.job.gm),
                 list(self.job.example_inputs),
-                inner_compile=Backward(splice, partial(self._backward_gave_way, plan)),
+                inner_compile=Backward(splice, partial(self.without_inputs()._backward_gave_way, plan)),
                 config_patches=patches,
             )
         log.debug("variant %s: %d regions in %d places", choice, len(plan.chosen(choice)), len(splice.replaced))
@@ -201,7 +205,7 @@ class Pipeline:
             log.warning("no call of this graph is checked: %s: %s", type(error).__name__, error)
             return plain
         is_symbolic = any(isinstance(x, torch.SymInt) for x in self.job.example_inputs)
-        later = self.with_inputs(())  # the example's tensors must not live as long as the graph
+        later = self.without_inputs()
 
         def without_kernels(args: Sequence[Any]) -> Compiled:
             return later.with_inputs(args).build(plan, "none")
@@ -218,18 +222,19 @@ class Pipeline:
 
     def save(self, plan: GraphPlanned) -> None:
         try:
-            row = to_row(replace(plan, fault=self.fault), self.key, self.job.place.target.key)
+            fault = self.faults[-1] if self.faults else ""
+            row = to_row(replace(plan, fault=fault), self.key, self.job.place.target.key)
             self.planner.store.put_plan(row)
         except CacheError as error:
             log.warning("the plan of this graph was not stored: %s", error)
 
     def note_fault(self, plan: GraphPlanned, fault: str) -> None:
         """For `explain`: what is compiled without the kernels that were chosen for it, and why."""
-        self.fault = fault
+        self.faults.append(fault)
         self.save(self.stored() or plan)  # a trial may have decided since
 
     def _backward_gave_way(self, plan: GraphPlanned, why: str) -> None:
-        if not self.fault:  # of several variants
+        if not self.faults:  # of several variants
             log.warning("plain inductor for the backward, because of %s", why)
         self.note_fault(plan, f"the backward, because of {why}")
 
@@ -274,10 +279,12 @@ class Pipeline:
             except Exception as error:  # noqa: BLE001  then the kernel-free variant runs
                 log.warning("variant %s does not compile: %s: %s", choice, type(error).__name__, error)
 
+        later = self.without_inputs()
+
         def decided(choice: PlanChoice, ratio: float) -> None:
             final = replace(plan, choice=choice, ratio=ratio)
-            self.save(final)
-            report(final, self.job.place.target.kind)
+            later.save(final)
+            report(final, later.job.place.target.kind)
 
         warmup_calls = GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS
         return Trial(variants, CudaClock(self.job.place.device), decided, warmup_calls)

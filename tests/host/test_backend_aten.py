@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -192,6 +194,16 @@ def test_a_graph_without_kernels_is_tried_and_found_again(
     call_often(compiled(model), model, 3)
     assert costs == ["aten"] * 3
     assert lines(capsys) == [last]
+
+
+def test_a_trial_keeps_no_input(costs: list[str]) -> None:
+    fast = compiled(model)
+    x = randn(32, 64)
+    fast(x)
+    alive = weakref.ref(x)
+    del x
+    gc.collect()
+    assert costs and alive() is None
 
 
 def test_inductor_stays_where_aten_is_slower(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import itertools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -237,6 +239,22 @@ def test_regions_follow_convolutions_into_channels_last(every_region: Calls) -> 
     assert {r.phase for r in plan.regions} == {"forward", "backward"}
     chosen = plan.chosen("all")
     assert len(every_region) == sum(r.count for r in plan.regions if r.fingerprint in chosen), "given back"
+
+
+def test_the_examples_tensors_do_not_live_on(every_region: Calls) -> None:  # noqa: F811
+    fast = compiled(lambda x: torch.softmax(x * 2, -1))
+    x = randn(16, 32, grad=True)
+    out = fast(x)
+    alive = weakref.ref(x)
+    del x, out
+    gc.collect()
+    assert alive() is None, "before the backward was compiled"
+    x = randn(16, 32, grad=True)
+    fast(x).sum().backward()
+    alive = weakref.ref(x)
+    del x
+    gc.collect()
+    assert alive() is None and len(every_region) >= 3
 
 
 def _copy(t: Tensor) -> Tensor:
