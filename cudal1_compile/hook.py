@@ -25,6 +25,7 @@ t1 f32[d0,d1] = add(t0, 1.0)
 out0 f32[d0,d1] = t1
 """
 _ENTRY = "selftest"
+_lock = threading.Lock()  # the stand-in has one name
 
 
 def why_not(inductor: Mapping[str, Any]) -> str | None:
@@ -44,7 +45,8 @@ def why_not(inductor: Mapping[str, Any]) -> str | None:
 def self_test() -> str | None:
     """What is wrong with the hook in this torch, once a process; None where it works.
 
-    It runs in a thread of its own: the caller is in the middle of tracing, and tracing state is per thread.
+    It runs in a thread of its own: the caller is in the middle of tracing, and tracing state is per thread. Who is
+    interrupted while it waits leaves a test behind, whose end the next one waits for.
     """
     found: list[str] = []
     thread = threading.Thread(target=_report_fault, args=(found,), name="cudal1-selftest")
@@ -55,7 +57,8 @@ def self_test() -> str | None:
 
 def _report_fault(found: list[str]) -> None:
     try:
-        _run()
+        with _lock:
+            _run()
     except Exception as error:  # noqa: BLE001  any error at all means that the hook does not fit
         log.debug("the hook's self-test failed", exc_info=error)
         found.append(f"{type(error).__name__}: {error}")

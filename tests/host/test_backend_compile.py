@@ -484,6 +484,15 @@ def test_a_broken_hook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert "the hook does not fit torch" in summary(capsys)
 
 
+def test_a_self_test_that_an_interrupt_left_behind() -> None:
+    left: list[str] = []
+    thread = threading.Thread(target=hook._report_fault, args=(left,))
+    thread.start()  # Ctrl-C ends the compile that waits for it, not the thread
+    assert hook.self_test.__wrapped__() is None
+    thread.join()
+    assert left == []
+
+
 def test_an_error_of_our_own(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*args: Any) -> Any:
         raise RuntimeError("planted")
