@@ -40,6 +40,12 @@ def test_a_better_one_takes_its_place(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "old.before" / "config.json").read_text() == "old"
 
 
+def test_what_cannot_be_compared_is_told_without_a_traceback(tmp_path: Path) -> None:
+    for options, word in ((["--recipe", "huge"], "the built-in recipes are"), ([], "no model in")):
+        done = CliRunner().invoke(train, ["compare", str(tmp_path / "old"), str(tmp_path / "new"), *options])
+        assert done.exit_code == 2 and word in done.output
+
+
 def test_force_installs_what_is_worse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _run(tmp_path, monkeypatch, replace(OLD, right_1=0.1), "--install", "--force").exit_code == 0
     assert (tmp_path / "old" / "config.json").read_text() == "new"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import hold_out, read_heldout
 from cudal1_trainer.pairs import H100
-from cudal1_trainer.practice import DEVICE_BYTES, HOST_ELEMENTS, PRODUCTS, order, read_tasks, training_tasks
+from cudal1_trainer.practice import DEVICE_BYTES, HOST_ELEMENTS, PRODUCTS, _take, order, read_tasks, training_tasks
 from cudal1_trainer.product_sizes import multiplications
 from cudal1_trainer.recipe import DataRecipe, Recipe, StageRecipe
 from cudal1_trainer.tokenizer import load_tokenizer
@@ -67,6 +68,12 @@ def test_a_data_folder_without_held_out_programs_or_tokenizer_says_how_to_write_
         read_heldout(tmp_path / "heldout.json")
     with pytest.raises(ValueError, match="cudal1 train --steps tokenizer"):
         load_tokenizer(tmp_path / "tokenizer")
+
+
+def test_more_tasks_than_there_are_is_told_and_not_waited_for() -> None:
+    assert _take(iter("abcab"), 2, "a") == ["b", "c"]
+    with pytest.raises(ValueError, match="3 tasks are wanted, after 2 only known ones came"):
+        _take(cycle("abc"), 3, "a")
 
 
 def test_every_task_comes_once_before_one_comes_again() -> None:

@@ -175,9 +175,13 @@ def compare(
     force: Annotated[bool, typer.Option(help="install also what is worse")] = False,
 ) -> None:
     """Try two bundles on the same held-out programs."""
+    from cudal1_compile.generate.errors import ModelMissing
     from cudal1_trainer.contest import contest, install, is_worse, table
 
-    before, after = contest(load_recipe(recipe), data, old, new)
+    try:
+        before, after = contest(load_recipe(recipe), data, old, new)
+    except (ValueError, ModelMissing) as error:
+        raise typer.BadParameter(str(error)) from None
     typer.echo(table(before, after))
     if put and is_worse(after, before) and not force:
         raise typer.BadParameter(f"{new} is worse than {old}, which stays; --force installs it all the same")

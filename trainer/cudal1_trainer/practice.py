@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from cudal1_compile.judge.sizes import tensor_bytes, tensor_elements
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 HOST_ELEMENTS = 1 << 16  # of inputs and outputs together: larger programs take the host target seconds a candidate
 DEVICE_BYTES = 1 << 26  # larger ones push each other out of the judge's exams, which are then made again and again
+REPEATED = 200  # draws in a row; of a family's few programs at a few sizes there are not endlessly many
 # of programs with products, by kind of target: half a second to two a candidate on the host target; on a GPU some
 # 0.1 ms a call, and an exam (178 MiB in the mean) hardly larger than that of the other tasks (131 MiB)
 PRODUCTS = {"host": Most(1 << 20, 1 << 15, 1 << 18), "cuda": Most(1 << 32, 1 << 23, 1 << 25)}
@@ -46,7 +47,7 @@ def probe_tasks(recipe: Recipe, stage: StageRecipe, data: Path, target: Target) 
     """Held-out programs; for a recipe of one family, programs of it that `training_tasks` does not hold."""
     if recipe.data.family:
         known = set(training_tasks(recipe, stage, data, target))
-        return _take((t for t in _draws(recipe, data, target, "probe") if t not in known), stage.probe_tasks)
+        return _take(_draws(recipe, data, target, "probe"), stage.probe_tasks, known)
     texts = [p.text for p in read_heldout(data / "heldout.json").programs if _fits(p.program, target)]
     return random.Random(f"{recipe.seed} probe").sample(texts, min(stage.probe_tasks, len(texts)))
 
@@ -83,10 +84,20 @@ def _shuffled(seed: int, epoch: int, count: int) -> list[int]:
     return found
 
 
-def _take(texts: Iterator[str], count: int) -> list[str]:
+def _take(texts: Iterator[str], count: int, known: Collection[str] = ()) -> list[str]:
+    """`count` distinct ones that are not `known`. Raises ValueError where no new one comes any more."""
     found: dict[str, None] = {}
+    since = 0
     while len(found) < count:
-        found.setdefault(next(texts))
+        text = next(texts)
+        since = since + 1 if text in found or text in known else 0
+        if since == REPEATED:
+            raise ValueError(
+                f"{count} tasks are wanted, after {len(found)} only known ones came: lower the recipe's tasks and "
+                "probe_tasks, or raise data.pool"
+            )
+        if since == 0:
+            found[text] = None
     return list(found)
 
 
