@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(1024) k(const f32* __restrict__ in0, f32* __re
     most = next;
   }
   const float all = block_max(most), at = finite_or_zero(all);
-  sum = block_sum(sum * expf(finite_or_zero(most) - at));
+  sum = block_sum(sum * expf(most - at));
   if (threadIdx.x == 0) st(out0 + blockIdx.x, logf(sum) + at);
 }
 """
@@ -526,25 +526,35 @@ __global__ void __launch_bounds__(256) add_up(const f32* __restrict__ s0, $T* __
 }
 """
 MEMORY = {"tf32": "f32", "f32_split": "f32"}  # what lies in memory; else the arithmetic itself
-# by block and bytes of an element
+WIDTH = {"f16": "half", "bf16": "half"}  # what tiles are chosen by; else the arithmetic itself
 MATRIX_TILES = {
-    ("product_tile", 4): Tile(128, 128, 16),
-    ("product_tile", 2): Tile(128, 128, 32),
-    ("product_pipe", 4): Tile(128, 128, 32, (64, 32)),
-    ("product_pipe", 2): Tile(256, 128, 64, (64, 64)),
-    ("product_wide", 4): Tile(256, 128, 32, stages=4),
-    ("product_wide", 2): Tile(256, 128, 64, stages=4),
+    ("product_tile", "f32"): Tile(128, 128, 16),
+    ("product_tile", "f32_split"): Tile(128, 128, 16),
+    ("product_tile", "tf32"): Tile(128, 128, 16),
+    ("product_tile", "half"): Tile(128, 128, 32),
+    ("product_pipe", "f32_split"): Tile(128, 128, 32, (64, 32)),
+    ("product_pipe", "tf32"): Tile(128, 128, 32, (64, 64)),
+    ("product_pipe", "half"): Tile(256, 128, 64, (64, 64)),
+    ("product_wide", "tf32"): Tile(256, 128, 32, stages=4),
+    ("product_wide", "half"): Tile(256, 128, 64, stages=4),
 }
-IMAGE_TILES = {
-    ("product_taps", 4): Tile(128, 128, 16),
-    ("product_taps", 2): Tile(128, 128, 32),
-    ("product_pipe", 4): Tile(128, 128, 32, (64, 32)),
-    ("product_pipe", 2): Tile(128, 128, 32, (64, 64)),
-    ("product_patch", 4): Tile(128, 128, 32, (64, 32)),
-    ("product_patch", 2): Tile(128, 128, 32, (64, 64)),
-    ("product_wide", 4): Tile(192, 128, 32, stages=5),
-    ("product_wide", 2): Tile(192, 128, 64, stages=5),
+CONVOLUTION_TILES = {
+    ("product_taps", "f32_split"): Tile(128, 128, 16),
+    ("product_taps", "tf32"): Tile(128, 128, 16),
+    ("product_taps", "half"): Tile(128, 128, 32),
+    ("product_pipe", "f32_split"): Tile(128, 128, 32, (64, 32)),
+    ("product_pipe", "tf32"): Tile(128, 128, 32, (64, 64)),
+    ("product_pipe", "half"): Tile(128, 128, 32, (64, 64)),
+    ("product_patch", "f32_split"): Tile(128, 128, 32, (64, 32)),
+    ("product_patch", "tf32"): Tile(128, 128, 32, (64, 64)),
+    ("product_patch", "half"): Tile(128, 128, 32, (64, 64)),
+    ("product_wide", "tf32"): Tile(192, 128, 32, stages=5),
+    ("product_wide", "half"): Tile(192, 128, 64, stages=5),
 }
+TRANSPOSED_TILES = {
+    at: tile for at, tile in CONVOLUTION_TILES.items() if at[0] in ("product_taps", "product_pipe")
+}
+TRANSPOSED_TILES |= {at: tile for at, tile in MATRIX_TILES.items() if at[0] == "product_wide"}
 
 
 def _threads(name: str, tile: Tile) -> int:
@@ -594,7 +604,7 @@ def _matrix_work(arithmetic: str, sizes: Mapping[str, int]) -> Work:
 
 
 def _matrix(name: str, arithmetic: str, work: Work, launch: str, **more: object) -> Block:
-    tile = MATRIX_TILES[name, ITEM_BYTES[MEMORY.get(arithmetic, arithmetic)]]
+    tile = MATRIX_TILES[name, WIDTH.get(arithmetic, arithmetic)]
     words = _words(name, arithmetic, tile, a_along=True) | {"TAPS": 1, "DEPTH": "d1"}
     words |= {"SUM": words["T"]} | more
     code = _fill(launch, **words) + _fill(MATRIX, CALL=_fill(CALLS[name], **words), **words)
@@ -603,15 +613,15 @@ def _matrix(name: str, arithmetic: str, work: Work, launch: str, **more: object)
 
 def _matrices(small: bool) -> Iterator[Block]:
     for m, k, n in ((136, 72, 24),) if small else ((4096, 4096, 4096), (2048, 1024, 2048)):
-        sizes = {"d0": m, "d1": k, "d2": n}
         for arithmetic in ("f32", "f32_split", "tf32", "f16", "bf16"):
-            work = _matrix_work(arithmetic, sizes)
-            yield _matrix("product_tile", arithmetic, work, MATRIX_LAUNCH)
-            if arithmetic != "f32":
-                yield _matrix("product_pipe", arithmetic, work, MATRIX_LAUNCH)
-            if arithmetic in ("tf32", "f16", "bf16"):
-                launch = ROUNDED_LAUNCH if arithmetic == "tf32" else MATRIX_LAUNCH
-                yield _matrix("product_wide", arithmetic, work, launch)
+            work = _matrix_work(arithmetic, {"d0": m, "d1": k, "d2": n})
+            for name in _named(MATRIX_TILES, arithmetic):
+                packed = (name, arithmetic) == ("product_wide", "tf32")
+                yield _matrix(name, arithmetic, work, ROUNDED_LAUNCH if packed else MATRIX_LAUNCH)
+
+
+def _named(tiles: Mapping[tuple[str, str], Tile], arithmetic: str) -> list[str]:
+    return [name for name, width in tiles if width == WIDTH.get(arithmetic, arithmetic)]
 
 
 def _split_sums(small: bool) -> Iterator[Block]:
@@ -714,6 +724,7 @@ TRANSPOSED = {
 
 
 def _image(name: str, arithmetic: str, work: Work, kind: Mapping[str, str], tile: Tile, width: int) -> Block:
+    """width: of the image, by which the patch is large enough."""
     wide = name == "product_wide"
     words = _words(name, arithmetic, tile, a_along=wide, places=tile.m + 2 * width + 2)
     words |= {"DEPTH": "d1", "ROUND": "round_to<tf32>" if arithmetic == "tf32" else ""}
@@ -738,9 +749,9 @@ def _convolutions(small: bool) -> Iterator[Block]:
             f"out0 {t}[d0,d4,d5,d6] = t0",
             size=f"{batch}x{channels}x{n}x{n}, 3x3 to {outputs}",
         )
-        for (name, item), tile in IMAGE_TILES.items():
-            if item == ITEM_BYTES[t] and (name, arithmetic) != ("product_wide", "f32_split"):
-                yield _image(name, arithmetic, work, CONVOLUTION, tile, n)
+        for name in _named(CONVOLUTION_TILES, arithmetic):
+            tile = CONVOLUTION_TILES[name, WIDTH.get(arithmetic, arithmetic)]
+            yield _image(name, arithmetic, work, CONVOLUTION, tile, n)
 
 
 def _transposed(small: bool) -> Iterator[Block]:
@@ -758,7 +769,6 @@ def _transposed(small: bool) -> Iterator[Block]:
             f"out0 {t}[d0,d4,d5,d6] = t0",
             size=f"{batch}x{channels}x{n}x{n}, 4x4 at stride 2 to {outputs}",
         )
-        for name in ("product_taps", "product_pipe", "product_wide"):
-            if (name, arithmetic) != ("product_wide", "f32_split"):
-                tiles = MATRIX_TILES if name == "product_wide" else IMAGE_TILES
-                yield _image(name, arithmetic, work, TRANSPOSED, tiles[name, ITEM_BYTES[t]], n)
+        for name in _named(TRANSPOSED_TILES, arithmetic):
+            tile = TRANSPOSED_TILES[name, WIDTH.get(arithmetic, arithmetic)]
+            yield _image(name, arithmetic, work, TRANSPOSED, tile, n)

@@ -4,8 +4,10 @@
 
 A short kernel over each block (block_kernels.py) is checked against the float64 oracle on several distributions; a
 wrong one is reported and never timed. Right ones are timed beside aten by benchmarks/duel.py: GPU-busy, L2 flushed
-before every call, packing of operands included. The floor (floor.py) is that of the work, not of the block: f32
-products at the rate of three TF32 products, which `f32` on the plain units cannot reach.
+before every call, packing of operands included. The floor (floor.py) is that of the work, not of the block: bytes
+at the bandwidth of a copy, which reads alone may pass, and multiplications at the published peak, those of f32 at
+the rate of three TF32 products, which `f32` on the plain units cannot reach. aten's matrix products beside `tf32`
+are without TF32, as torch's default is.
 
     share_of_floor    the floor over the kernel's time
     bound             what the floor is made of: bytes (memory) or multiplications (arithmetic)

@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.block_kernels import Block, blocks
-from benchmarks.blocks import NOT_REACHED, Figure, main, make_jobs, read_row, run, summarise
-from benchmarks.duel import Config, Row
+from benchmarks.blocks import NOT_REACHED, Figure, main, make_jobs, read_row, summarise
+from benchmarks.duel import Row
 from benchmarks.floor import HOPPER, Floor
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge.builders import Builders
 from cudal1_compile.judge.cases import oracle_bytes
+from cudal1_compile.judge.textgate import CleanText, check_text
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.text import parse_program
-from tests.teacher_checks import LOCAL_BYTES
+from tests.teacher_checks import LOCAL_BYTES, run_on_host
 
 H100 = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
 FLOOR = Floor(3e6, HOPPER)
@@ -48,6 +49,7 @@ def test_every_block_and_every_arithmetic_has_a_kernel() -> None:
         if b.name.startswith("product_"):
             assert f"{b.name}<" in b.code, b.ident
         assert oracle_bytes(parse_program(b.work.region), {}) < 10 << 30, b.work
+        assert isinstance(check_text(b.code), CleanText), b.ident
 
 
 def test_what_runs_side_by_side_has_names_of_its_own() -> None:
@@ -77,25 +79,42 @@ def test_every_kernel_builds_for_an_h100_without_spills() -> None:
 
 
 @pytest.mark.host
-def test_a_dry_run_finds_every_kernel_right(tmp_path: Path) -> None:
-    main(["--out", str(tmp_path), "--dry", "--seconds", "280", "--workers", str(WORKERS)])
-    written = json.loads((tmp_path / "blocks.dry.json").read_text())
-    rows = written["detail"]["blocks"]
-    assert [r["reason"] for r in rows if not r["right"]] == []
-    assert len(rows) == written["n"] == written["summary"]["right"] == len(list(blocks(small=True)))
-    assert {(r["us"], r["floor_us"], r["share_of_floor"]) for r in rows} == {(None, None, None)}, (
-        "no times of a host"
-    )
+def test_every_kernel_is_right_on_the_host_target() -> None:
+    for text, (_, same) in make_jobs(list(blocks(small=True))).items():
+        program = parse_program(text)
+        right, failures = run_on_host(program, {b.ident: parse_candidate(b.code, program) for b in same})
+        assert failures == {} and right == {b.ident for b in same}
 
 
 @pytest.mark.host
-def test_a_wrong_kernel_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    right = next(blocks(small=True))
-    assert "relu(v[j])" in right.code
-    wrong = replace(right, code=right.code.replace("relu(v[j])", "v[j]"))
-    (figure,) = run([wrong], Config(1, inductor=False, dry=True), None, float("inf"))
-    assert figure.right is False and figure.us is None and "wrong" in (figure.reason or "")
-    assert "WRONG" in capsys.readouterr().out
+@pytest.mark.slow
+def test_no_kernel_breaks_a_rule_in_a_dry_run(tmp_path: Path) -> None:
+    """In the host's check build, through the script."""
+    rows = _dry_rows(tmp_path, WORKERS)
+    assert len(rows) == len(list(blocks(small=True)))
+    assert [r["reason"] for r in rows if not r["right"]] == []
+
+
+@pytest.mark.host
+def test_a_dry_run_tells_right_from_wrong_and_no_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right, other = list(blocks(small=True))[:2]
+    assert "relu(v[j])" in other.code
+    wrong = replace(other, code=other.code.replace("relu(v[j])", "v[j]"))
+    monkeypatch.setattr("benchmarks.blocks.blocks", lambda small: [right, wrong])
+    rows = _dry_rows(tmp_path, 1)
+    assert [r["right"] for r in rows] == [True, False] and str(rows[1]["reason"]).startswith("wrong: ")
+    assert {(r["us"], r["floor_us"], r["share_of_floor"], r["aten_us"]) for r in rows} == {(None,) * 4}
+    assert "relu bf16 4096: WRONG" in capsys.readouterr().out
+
+
+def _dry_rows(folder: Path, workers: int) -> list[dict[str, object]]:
+    main(["--out", str(folder), "--dry", "--seconds", "280", "--workers", str(workers)])
+    written = json.loads((folder / "blocks.dry.json").read_text())
+    rows: list[dict[str, object]] = written["detail"]["blocks"]
+    assert len(rows) == written["n"] and written["summary"]["right"] == sum(r["right"] is True for r in rows)
+    return rows
 
 
 def test_figures_follow_from_rows() -> None:
