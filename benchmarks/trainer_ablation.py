@@ -65,8 +65,8 @@ from cudal1_trainer.variants import canonical_key
 
 log = logging.getLogger(__name__)
 
-START_S = 60.0  # of a stage beside its loop: imports, the judge, tasks that can be decided
-SAMPLE_S = 60.0  # of its model's replies
+START_S = 50.0  # of a stage beside its loop: imports, the judge, tasks that can be decided
+SAMPLE_S = 50.0  # of its model's replies
 SILENCE_S = 300.0  # of the judge over a chunk of codes, or over a program's finalists with Inductor's compile
 # stage -> (the stage whose model it begins with, script, options)
 TRAINED = {
@@ -137,10 +137,22 @@ class Ablation:
 
     @property
     def runs(self) -> list[Run]:
-        """What needs no training, then in an order in which every model is there before a stage begins with it."""
+        """What needs no training, stage 2, one arm that fills its session, then arms of one seed side by side.
+
+        Two arms of ten minutes fit into a session, and plain_grpo and contrastive_buckets shall share a machine.
+        """
         wanted = [(stage, seed) for seed in self.seeds for stage in self.stages]
         runs = [Run(stage, seed) for stage, seed in wanted if seed in self.seeds[: SEEDS.get(stage, 1)]]
-        return sorted(runs, key=lambda run: run.stage in TRAINED)
+        first = ("sft", "best_teacher", "self_supervised")
+
+        def order(run: Run) -> tuple[int, int]:
+            if run.stage in first:
+                return 0, first.index(run.stage)
+            if run.stage == "contrastive_random":
+                return (1, 0) if run.seed == self.seeds[0] else (3, run.seed)
+            return 2, self.seeds.index(run.seed)
+
+        return sorted(runs, key=order)
 
     def folder(self, run: Run) -> Path:
         return self.out / run.name
