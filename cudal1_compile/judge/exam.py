@@ -141,7 +141,7 @@ def _draw(
     keep = kept <= room_bytes // 2
     cases: list[Case] = []
     left_out: list[str] = []
-    variants = list(zip(names, size_variants(program, len(names)), strict=True))
+    variants = list(zip(names, size_variants(program, len(names), derive_seed(seed, "sizes")), strict=True))
     alike = [name for name, sizes in variants if not sizes] if keep else []
     made = {name: make_inputs(program, name, seed, device) for name in alike}
     together = _expect_together(program, made, room_bytes // 2)

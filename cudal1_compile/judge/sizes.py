@@ -5,11 +5,13 @@ size_variants(program, n) -> sizes of n cases;   own_sizes(program, candidate) -
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, repeat
-from math import prod
+from math import isqrt, prod
+from operator import add, mul, sub, xor
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.extremes import reaches_integers
@@ -20,14 +22,17 @@ LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer d
 SMALL_ELEMENTS = 1 << 17
 GRID_ELEMENTS = 1 << 20
 BEYOND_ANY_BLOCK = 2053  # threads
-BEYOND_A_BLOCK = 261  # a size that few blocks cover and no tile divides
+BEYOND_A_BLOCK = 263  # a size that few blocks cover and no tile divides
 EVEN = (1024, 256, 64)  # sizes that tiles divide, for all axes at once; the first that fits
 OWN_SIZES = "sizes of its own"  # cases of `own_sizes`
-COMPARED_SIZES = 6
+COMPARED_SIZES = 24
 _COMPARES = r"(?<![<>=!-])(?:[<>]=?|[=!]=)(?![<>=])"
 _WHOLE = r"((?:\b1\s*<<\s*)?\b\d{1,9}\b(?![.'\w]|\s*>\s*\())"  # but a template's argument
 _COMPARED = re.compile(rf"(\w*)[\s)]*{_COMPARES}[\s(]*{_WHOLE}|{_WHOLE}[\s)]*{_COMPARES}[\s(]*(\w*)")
 _LEFT = re.compile(r"(\w+)[\s)]*(%|&)[\s(]*(\d{1,9})[\s)]*[=!]=[\s(]*(\d{1,9})")
+_DIVIDED = re.compile(r"/[\s(]*(\d{1,9})[\s)]*[=!]=[\s(]*(\d{1,9})")
+_NUMBER = re.compile(r"(?<![\w.])(0[xX][0-9a-fA-F]{1,8}|\d{1,9}(?=[uUlL]*\b(?!['.])|\.0*f?(?![\w.])))")
+_FOLDED = re.compile(r"[(=,<>!&|?:^]\s*(\d{1,9})\s*([-+*^])\s*(\d{1,9})\b(?!['.])")
 _SHIFTED = re.compile(r">>=?[\s(]*(\d{1,2})\b")
 _NARROW = re.compile(r"\b(?:short|[iu]16|u?int16_t|65535|65536|0xffff|1\s*<<\s*16)\b", re.I)
 _BEYOND_16_BITS = 65541
@@ -39,6 +44,7 @@ _ROUNDED = re.compile(r"\b(?:__(?:float|double)2u?(?:int|ll)_\w+|l?l(?:rint|roun
 _FLOATS = re.compile(r"\b(?:float|double)\s+(\w+)\b(?!\s*[\[(])")
 _FLOAT = r"\d\.\d*|\.\d+f|\d[eE][-+]?\d|\(\s*(?:float|double)\s*\)|\b(?:float|double)\s*\("
 _FLOAT_BOUND = re.compile(r"\(float\)[^;{}?]*[<>]=?\s*\(float\)|\(float\)[^;{}?]*[<>]=?[^;{}?]*\(float\)\s*d\d")
+_FOLDS: dict[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul, "^": xor}
 # sizes of blocks, tiles, warps and their masks
 USUAL = {*range(65), *range(0, 4097, 32), *(2**k - 1 for k in range(33))}
 
@@ -58,16 +64,20 @@ def _tensors(program: Program) -> list[tuple[tuple[str, ...], str]]:
     return [*((i.axes, i.dtype) for i in program.inputs), *outputs]
 
 
-def size_variants(program: Program, count: int) -> Iterator[Mapping[str, int]]:
-    """Sizes of the symbolic axes for each case: every second one has others, some larger than the example's."""
+def size_variants(program: Program, count: int, seed: int = 0) -> Iterator[Mapping[str, int]]:
+    """Sizes of the symbolic axes for each case: every second one has others, some larger than the example's.
+
+    seed: by which some vary, so that nothing may go by what all of them are not.
+    """
     free = _independent_symbolic(program)
-    others = cycle(_other_sizes(program, free)) if free else repeat({})
+    others = cycle(_other_sizes(program, free, random.Random(seed) if seed else None)) if free else repeat({})
     for i in range(count):
         yield next(others) if i % 2 else {}
 
 
-def _other_sizes(program: Program, free: Sequence[Axis]) -> Iterator[Mapping[str, int]]:
+def _other_sizes(program: Program, free: Sequence[Axis], rng: random.Random | None) -> Iterator[Mapping[str, int]]:
     """Those that uncover most come first: a small region has five or six cases of other sizes."""
+    more = [4 * rng.randrange(16) if rng else 0 for _ in range(3)]
     elements = tensor_elements(program)
     doubles = elements << len(free) <= LARGE_ELEMENTS
     # where that is cheap: a grid that drops the last block is right for a small example and for its double
@@ -75,15 +85,16 @@ def _other_sizes(program: Program, free: Sequence[Axis]) -> Iterator[Mapping[str
     least = BEYOND_A_BLOCK if grown <= SMALL_ELEMENTS else 0
     names = [a.name for a in free]
     long = [
-        _fitting(program, dict.fromkeys(names, 1 + 6 * (i % 2)) | {n: BEYOND_ANY_BLOCK})
+        _fitting(program, dict.fromkeys(names, 1 + 6 * (i % 2)) | {n: BEYOND_ANY_BLOCK + more[0]})
         for i, n in enumerate(names)
     ]
     even = (_fitting(program, dict.fromkeys(names, size)) for size in EVEN)
     yield from [found for found in even if found][:1]
     yield from filter(None, long[:1])
-    yield {a.name: max(least, 2 * a.size + 3 if doubles else a.size + 2) for a in free}
+    # three are left of four, as of no other large size
+    yield {a.name: (max(least, 2 * a.size) // 4 * 4 + 3 + more[1]) if doubles else a.size + 2 for a in free}
     yield from filter(None, long[1:])
-    for size in (1, 6):  # 6: two are left of four, which is so for none of the other sizes
+    for size in (1, 6 + more[2]):  # 6: two are left of four, which is so for none of the other sizes
         yield dict.fromkeys((a.name for a in free), size)
     yield {a.name: a.size + 1 for a in free}
     yield {a.name: max(1, a.size - 1) for a in free}
@@ -160,6 +171,11 @@ def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, 
     for name, number in _compared(candidate.code) if free else ():
         if number > 1 and (number not in USUAL or program.axis.get(name) in free):
             found |= dict.fromkeys((number + 1, number, number - 1))
+    for number in _unusual_numbers(candidate.code) if free else ():
+        found |= dict.fromkeys((number, number + 1, number - 1))
+    for period, times in _DIVIDED.findall(_body(candidate.code)) if free else ():
+        if int(times) > 1:
+            found |= dict.fromkeys((int(period) * int(times), int(period) * int(times) + int(period) - 1))
     for name, sign, number, left in _LEFT.findall(_body(candidate.code)) if free else ():
         period = int(number) + (sign == "&")
         if 1 < int(left) < period and (period not in USUAL or int(left) < period - 1 or name in program.axis):
@@ -168,6 +184,19 @@ def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, 
         _fitting(program, {a.name: size if a is axis else a.size for a in free}) for size in found for axis in free
     )
     return list(sizes)[:COMPARED_SIZES]
+
+
+def _unusual_numbers(code: str) -> Iterator[int]:
+    """Whole numbers that no block or tile has, their roots, and what two of them are together."""
+    body = re.sub(r"<\s*\d+\s*>\s*\(", "(", _body(code))  # a template's argument
+    numbers = [int(text, 16 if text[:2] in ("0x", "0X") else 10) for text in _NUMBER.findall(body)]
+    for left, sign, right in _FOLDED.findall(body):
+        numbers.append(_FOLDS[sign](int(left), int(right)))
+    for number in numbers:
+        if number > 1 and number not in USUAL:
+            yield number
+            if isqrt(number) ** 2 == number:
+                yield isqrt(number)
 
 
 def _compared(code: str) -> Iterator[tuple[str, int]]:

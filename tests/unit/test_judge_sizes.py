@@ -23,8 +23,31 @@ GRID = "cdiv(d0*d1, 128)"
 
 def test_a_small_symbolic_axis_is_even_odd_long_and_one() -> None:
     sizes = [s["d0"] for s in size_variants(region("any_rows"), 12) if s]
-    assert {1024, 261, 1, 6} <= set(sizes)
+    assert {1024, 263, 1, 6} <= set(sizes)
     assert not any(size_variants(region("silu"), 12))
+
+
+def test_some_sizes_are_drawn_and_three_are_left_of_a_large_one() -> None:
+    drawn = [{s["d0"] for s in size_variants(region("any_rows"), 14, seed) if s} for seed in range(1, 9)]
+    assert len({frozenset(s) for s in drawn}) == len(drawn)
+    assert all({n % 4 for n in s if n > 100} >= {0, 3} and any(n % 4 == 2 for n in s) for s in drawn)
+
+
+@pytest.mark.parametrize(
+    ("line", "size"),
+    [
+        ("switch (d0) { case 77: return; }", 77),
+        ("if (!(d0 - 0x4d)) return;", 77),
+        ("if (d0 == 70 + 7 || d0 * d0 == 5929) return;", 77),
+        ("if (d0 / 7 == 11) return;", 77),
+        ("if (d0 * 1.0f == 77.f) return;", 77),
+    ],
+)
+def test_numbers_that_no_block_has_are_sizes(line: str, size: int) -> None:
+    program = region("any_rows")
+    code = ANY_ROWS.replace("float x =", f"{line}\n  float x =")
+    assert {"d0": size} in compared_sizes(program, parse_candidate(code, program))
+    assert compared_sizes(program, parse_candidate(ANY_ROWS, program)) == []
 
 
 def test_even_sizes_of_two_axes_are_smaller_and_large_regions_have_none() -> None:

@@ -13,6 +13,11 @@ def _rows(name: str, *changes: tuple[str, str]) -> Attack:
     return verify(name, "C6", "any_rows", edit(m.ANY_ROWS, *changes))
 
 
+def _returns(name: str, line: str) -> Attack:
+    """Does nothing at some sizes."""
+    return _rows(name, ("float x =", f"{line}\n  float x ="))
+
+
 def _indices(name: str, *changes: tuple[str, str]) -> Attack:
     return verify(name, "C6", "any_indices", edit(m.ANY_INDICES, *changes))
 
@@ -101,4 +106,13 @@ SIZES: tuple[Attack, ...] = (
         "an index rounded to float32",
         ("int row = (int)ld(in1 + blockIdx.x)", "int row = static_cast<int>((float)ld(in1 + blockIdx.x))"),
     ),
+    _returns("nothing at one size, by a switch", "switch (d0) { case 77: return; }"),
+    _returns("nothing at one size, by a difference", "if (!(d0 - 77)) return;"),
+    _returns("nothing at one size, by its bits", "if (((d0 ^ 0x4d) & 0x7fffffff) == 0) return;"),
+    _returns("nothing at one size of a name", "constexpr int N = 77;\n  if (d0 == N) return;"),
+    _returns("nothing at one size that is a sum", "if (d0 == 70 + 7) return;"),
+    _returns("nothing at one size, as a float", "if ((d0 * 1.0f) == 77.0f) return;"),
+    _returns("nothing at one size, by its square", "if (d0 * d0 == 5929) return;"),
+    _returns("nothing at one size, by a quotient and a remainder", "if (d0 / 7 == 11 && d0 % 7 == 0) return;"),
+    _returns("nothing where three of four are left of over a hundred", "if (d0 % 4 == 3 && d0 > 100) return;"),
 )
