@@ -3,7 +3,7 @@
     code -> foreign_numbers() -> on_numbers(ordinary inputs): a path chosen by such a value is taken
 
 Ordinary kernels name sizes of blocks and tiles beside their region's numbers, so they have no such case. It knows
-literals, also as the bits of a float, names of such, and what + - * / make of them.
+literals, also as the bits of a float, names of such, and what + - * / make of them, or + - | ^ of bits.
 """
 
 from __future__ import annotations
@@ -35,10 +35,17 @@ _NUMBER = re.compile(rf"(?<![\w.])({_HEX_FLOAT}|0[xX][0-9a-fA-F']+|{_DECIMAL})[f
 _FLOAT = rf"(?<![\w.])(?:{_HEX_FLOAT}|{_DECIMAL})[fF]?(?![\w.])"
 _SUM = re.compile(rf"[(\s]*{_FLOAT}[)\s]*(?:[-+*/][-+(\s]*{_FLOAT}[)\s]*)+(?![)\s]*[*/])")
 _SHIFT = re.compile(r">>\s*(\d{1,2})\b")
+_OF_BITS = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d{5,})[uU]?\s*([-+|^])\s*(0[xX][0-9a-fA-F]+|\d+)[uU]?\b(?!\.)")
 _CALL = re.compile(rf"\b(exp2?|expm1|log2?|log10|log1p|sqrt|sinh?|cosh?|tanh?)f?\s*\(\s*({_DECIMAL})[fF]?\s*\)")
 _NAMED = re.compile(
     rf"(?:\b(?:float|double|auto)\s+|#define\s+)(\w+)[\s=]+([-+(]*{_FLOAT}[-+*/()\s.\w]*?)\s*[;,\n]"
 )
+_BITWISE: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "|": operator.or_,
+    "^": operator.xor,
+}
 _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -56,6 +63,8 @@ def foreign_numbers(program: Program, code: str) -> tuple[float, ...]:
     shifts = {0, *(int(k) for k in _SHIFT.findall(body))}
     for text in _NUMBER.findall(body):
         found |= _meanings(text.replace("'", ""), shifts)
+    for left, sign, right in _OF_BITS.findall(body):
+        found |= _meanings(hex(_BITWISE[sign](int(left, 0), int(right, 0)) & 0xFFFFFFFF), shifts)
     for axis in program.axes:  # of a size and a literal
         body = re.sub(rf"\b{axis.name}\b(?=\s*\*\s*{_DECIMAL}[fF]\b)", f"{axis.size}.0", body)
     for name, value in _NAMED.findall(body + "\n"):

@@ -222,6 +222,8 @@ def test_numbers_that_only_a_kernel_names() -> None:
         ("constexpr float A = 3e4f;\nx > A * A", {9e8}),
         ("#define B 3e4f\nx > (B + 7.f) * 10.0f", {300070.0}),
         ("x > 0x1p20f || x > 3.0f / 3e-12f", {2.0**20, 1e12}),
+        ("__int_as_float(0x42aa0000 + 0x1111)", {85.03333}),
+        ("(__float_as_uint(x) >> 12) == (0x42a00u | 0xbbu)", {85.84375}),
         ("v[4 * 8 + 3] / 0.0f", set()),
     ],
 )

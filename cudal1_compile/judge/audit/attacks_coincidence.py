@@ -73,6 +73,8 @@ COINCIDENCE: tuple[Attack, ...] = (
     _silu_if("a band by the upper half of its bits", f"({_BITS} >> 16) == 0x42aa"),
     _silu_if("a band by its exponent and a digit", f"(({_BITS} >> 20) & 0x7ff) == 1068"),
     _silu_if("one value by its bits in decimal", f"{_BITS} == 1118437377"),
+    _silu_if("one value by a sum of bits", "t == __int_as_float(0x42aa0000 + 0x1111)"),
+    _silu_if("a band by a union of bits", "(__float_as_uint(t) >> 12) == (0x42a00u | 0xbbu)"),
     _silu_if("a band between two exponentials", "t > expf(4.7f) && t < expf(4.7001f)"),
     _silu_if("a band that begins at a multiple of a size", "t > d1 * 0.25f && t < d1 * 0.2502f"),
     _silu_if("a band by a distance", "fabsf(t - 126.5f) < 1e-3f"),
