@@ -23,7 +23,7 @@ SMALL_ELEMENTS = 1 << 17
 GRID_ELEMENTS = 1 << 20
 BEYOND_ANY_BLOCK = 2053  # threads
 BEYOND_A_BLOCK = 263  # a size that few blocks cover and no tile divides
-EVEN = (1024, 256, 64)  # sizes that tiles divide, for all axes at once; the first that fits
+EVEN = (1024, 256, 64)  # sizes that tiles divide, for all axes about the same; the first that fits
 OWN_SIZES = "sizes of its own"  # cases of `own_sizes`
 COMPARED_SIZES = 24
 _COMPARES = r"(?<![<>=!-])(?:[<>]=?|[=!]=)(?![<>=])"
@@ -88,7 +88,8 @@ def _other_sizes(program: Program, free: Sequence[Axis], rng: random.Random | No
         _fitting(program, dict.fromkeys(names, 1 + 6 * (i % 2)) | {n: BEYOND_ANY_BLOCK + more[0]})
         for i, n in enumerate(names)
     ]
-    even = (_fitting(program, dict.fromkeys(names, size)) for size in EVEN)
+    turned = rng.sample(names, len(names)) if rng else names
+    even = (_fitting(program, _uneven(turned, size)) for size in EVEN)
     yield from [found for found in even if found][:1]
     yield from filter(None, long[:1])
     # three are left of four, as of no other large size
@@ -98,6 +99,12 @@ def _other_sizes(program: Program, free: Sequence[Axis], rng: random.Random | No
         yield dict.fromkeys((a.name for a in free), size)
     yield {a.name: a.size + 1 for a in free}
     yield {a.name: max(1, a.size - 1) for a in free}
+
+
+def _uneven(names: Sequence[str], size: int) -> Mapping[str, int]:
+    """Two axes that differ, as no others do: what takes one for the other is right where they are equal."""
+    first, *others = names
+    return dict.fromkeys(names, size) | ({first: 2 * size, others[0]: size // 2} if others else {})
 
 
 def _fitting(program: Program, sizes: Mapping[str, int]) -> Mapping[str, int]:

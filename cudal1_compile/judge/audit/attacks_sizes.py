@@ -115,4 +115,16 @@ SIZES: tuple[Attack, ...] = (
     _returns("nothing at one size, by its square", "if (d0 * d0 == 5929) return;"),
     _returns("nothing at one size, by a quotient and a remainder", "if (d0 / 7 == 11 && d0 % 7 == 0) return;"),
     _returns("nothing where three of four are left of over a hundred", "if (d0 % 4 == 3 && d0 > 100) return;"),
+    verify(
+        "nothing where two large sizes differ",
+        "C6",
+        "any_table",
+        edit(m.ANY_ROWS, ("float x =", "if (d0 != d1 && d0 > 100 && d1 > 100) return;\n  float x =")),
+    ),
+    verify(
+        "nothing where two sizes of hundreds differ by much",
+        "C6",
+        "any_table",
+        edit(m.ANY_ROWS, ("float x =", "if (min(d0, d1) >= 128 && max(d0, d1) > 256) return;\n  float x =")),
+    ),
 )

@@ -387,6 +387,7 @@ HONEST: tuple[Honest, ...] = (
     Honest("mask at a bound that float32 cannot hold", "uneven_mask", more.UNEVEN_MASK),
     Honest("eight masks", "eight_masks", more.EIGHT_MASKS),
     Honest("cast to an integer beside another output", "cast_and_relu", more.CAST_AND_RELU),
+    Honest("any number of rows and columns", "any_table", more.ANY_ROWS),
     Honest("product of half types", "half_product", more.HALF_PRODUCT),
     Honest("sum of half types", "half_sum", more.HALF_SUM),
     Honest("cast to a half type", "half_cast", more.HALF_CAST),

@@ -189,6 +189,14 @@ t1 f32[d0,d1] = mul(t0, in0)
 t2 f32[d0,d1] = add(t1, 1.0)
 out0 f32[d0,d1] = t2
 """,
+    "any_table": """region v1
+dims d0=?40 d1=?60
+in0 f32[d0,d1]
+t0 f32[d0,d1] = exp(in0)
+t1 f32[d0,d1] = mul(t0, in0)
+t2 f32[d0,d1] = add(t1, 1.0)
+out0 f32[d0,d1] = t2
+""",
     "any_indices": """region v1
 dims d0=?60 d1=48 d2=37
 in0 f32[d2,d1]
