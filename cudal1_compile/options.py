@@ -106,7 +106,7 @@ def _checked(name: str, value: Any) -> Any:
     if name == "cache_dir":
         if value is not None and not isinstance(value, str | Path):
             raise InvalidOption(f"option cache_dir={value!r}: expected a path")
-        return None if value is None else Path(value)
+        return None if value is None else Path(value).expanduser()
     assert name == "generator"
     if not isinstance(value, str) and not callable(getattr(value, "propose", None)):
         raise InvalidOption(

@@ -25,6 +25,7 @@ def test_own_options_and_inductors() -> None:
     options = parse_options(None, given)
     assert [parse_options(None, {"products": p}).products for p in (True, False)] == [True, False]
     assert (options.on_miss, options.budget_s, options.cache_dir) == ("fallback", 3.0, Path("/x"))
+    assert parse_options(None, {"cache_dir": "~/x"}).cache_dir == Path.home() / "x"
     assert options.generator is generator
     assert dict(options.inductor) == {"max_fusion_size": 8}
 

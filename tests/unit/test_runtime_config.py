@@ -14,6 +14,9 @@ def test_cache_dir_is_made_where_the_variable_says(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("CUDAL1_CACHE_DIR", str(tmp_path / "a" / "b"))
     assert config.cache_dir() == tmp_path / "a" / "b"
     assert config.cache_dir().is_dir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CUDAL1_CACHE_DIR", "~/c")  # no shell has read this: a job's file, an IDE
+    assert config.cache_dir() == tmp_path / "c"
     monkeypatch.delenv("CUDAL1_CACHE_DIR")
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
     assert config.cache_dir() == tmp_path / "cudal1"
