@@ -106,5 +106,8 @@ def _describe(x: Any) -> list[Any]:
 
 
 def _size(s: int | torch.SymInt) -> int | str:
-    """Symbolic sizes by their expression: Dynamo names the symbols in a fixed order."""
-    return s if isinstance(s, int) else str(s.node.expr)
+    """Symbolic sizes by their expression: Dynamo names the symbols in a fixed order.
+
+    A nested tensor's ragged size has none, only a number that counts such tensors in this process.
+    """
+    return s if isinstance(s, int) else str(getattr(s.node, "expr", "ragged"))

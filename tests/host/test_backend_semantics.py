@@ -241,6 +241,15 @@ def test_regions_follow_convolutions_into_channels_last(every_region: Calls) -> 
     assert len(every_region) == sum(r.count for r in plan.regions if r.fingerprint in chosen), "given back"
 
 
+def test_a_nested_tensor(every_region: Calls) -> None:  # noqa: F811
+    def fn(x: Tensor) -> Tensor:
+        return (torch.sin(x) * 2 + 1).values()
+
+    x = torch.nested.nested_tensor([randn(3, 64), randn(5, 64)], layout=torch.jagged)
+    torch.testing.assert_close(compiled(fn)(x), fn(x))
+    assert len(every_region) == 1
+
+
 def test_the_examples_tensors_do_not_live_on(every_region: Calls) -> None:  # noqa: F811
     fast = compiled(lambda x: torch.softmax(x * 2, -1))
     x = randn(16, 32, grad=True)
