@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 
 from cudal1_compile.errors import BuildError
@@ -145,17 +146,34 @@ def is_checked(facts: ElfFacts) -> bool:
     return any(name.startswith("__tsan_") for name in facts.undefined)
 
 
-@lru_cache(maxsize=2)
 def precompiled_header(check: bool) -> Path:
     """The folder of host.h and its .gch for one form of build."""
+    return _standing(partial(_build_header, check), _build_header.cache_clear)
+
+
+def runtime_folder() -> Path:
+    """The folder with `runner`, `runner_check` (child processes) and `libcudal1_host.so` (in process)."""
+    return _standing(_build_runtime, _build_runtime.cache_clear)
+
+
+def _standing(build: Callable[[], Path], forget: Callable[[], None]) -> Path:
+    """What was built before, unless somebody has removed the cache since; every candidate would be refused for it."""
+    folder = build()
+    if not folder.is_dir():
+        forget()
+        folder = build()
+    return folder
+
+
+@lru_cache(maxsize=2)
+def _build_header(check: bool) -> Path:
     flags = (*_flags(check), "-x", "c++-header", f"-I{HEADER_DIR}", f"-I{NATIVE_DIR}")
     sources = (HEADER_DIR / "host.h",)
     return build_native(f"header-{'check' if check else 'plain'}", (Step("host.h.gch", sources, flags),))
 
 
 @lru_cache(maxsize=1)
-def runtime_folder() -> Path:
-    """The folder with `runner`, `runner_check` (child processes) and `libcudal1_host.so` (in process)."""
+def _build_runtime() -> Path:
     common = ("-std=c++17", "-O2", "-w", "-fno-exceptions", f"-I{NATIVE_DIR}")
     scheduler, runner, memory = (NATIVE_DIR / f"{name}.cpp" for name in ("scheduler", "runner", "memory_check"))
     common_runner = ("-std=c++17", "-O2", "-w", f"-I{NATIVE_DIR}", "-rdynamic", "-ldl", "-lm")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -138,3 +139,12 @@ def test_a_text_that_keeps_the_compiler_busy_is_a_build_error(monkeypatch: pytes
     kernel = "__global__ void k(const float* a, float* o) { o[threadIdx.x] = grown(a[threadIdx.x]); }\n"
     with pytest.raises(BuildError, match="CPU time limit"):
         hostbuild.compile_host(BOMB + kernel, ("k",), check=False)
+
+
+def test_what_was_removed_while_the_process_runs_is_built_again() -> None:
+    code = "__global__ void k(float* x) { x[0] = 1.0f; }"
+    hostbuild.compile_host(code, ("k",), True)
+    for folder in (hostbuild.precompiled_header(True), hostbuild.runtime_folder()):
+        shutil.rmtree(folder)
+    hostbuild.compile_host(code, ("k",), True)
+    assert (hostbuild.runtime_folder() / "runner_check").is_file()
