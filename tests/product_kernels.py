@@ -148,8 +148,8 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
 }}
 """
 
-# the weight gradient of a strided convolution along rows: rows of its second operand that are not there have a null
-# pointer, and ptxas 13.0 looks a cycle too early whether they have (runtime/sass.py)
+# the weight gradient of a strided convolution along rows: rows of its second operand that are not there have a
+# null pointer, and ptxas 13.0 looks a cycle too early whether they have (runtime/sass.py)
 NULL_ROWS_REGION = """region v1
 dims d0=8 d1=80 d2=160 d3=100 d6=100 k1=2
 in0 f32[d0,d1,d2,d3]
@@ -158,7 +158,8 @@ t0 f32[d1,d2,k1] = dot_tf32(in0, in1[d6=d3+2*k1-1]) over d0,d3
 out0 f32[d1,d2,k1] = t0
 """
 NULL_ROWS = """// launch: f<<<dim3(1, 3, d1), 128, 3 * (64 * (32 * 4 + 16) + 64 * (32 * 4 + 16))>>>(in0, in1, out0)
-__global__ void __launch_bounds__(128) f(const f32* __restrict__ in0, const f32* __restrict__ in1, f32* __restrict__ out0 DIMS) {
+__global__ void __launch_bounds__(128)
+f(const f32* __restrict__ in0, const f32* __restrict__ in1, f32* __restrict__ out0 DIMS) {
   const int m0 = blockIdx.x * 64, n0 = blockIdx.y * 64, g = blockIdx.z;
   product_pipe<tf32, 64, 64, 32, 32, 32, 3, 1, 0, 4, 1>(d0, d3,
     [&](int m) {

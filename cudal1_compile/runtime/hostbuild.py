@@ -157,7 +157,7 @@ def runtime_folder() -> Path:
 
 
 def _standing(build: Callable[[], Path], forget: Callable[[], None]) -> Path:
-    """What was built before, unless somebody has removed the cache since; every candidate would be refused for it."""
+    """What was built before, unless somebody has removed the cache since."""
     folder = build()
     if not folder.is_dir():
         forget()

@@ -1,14 +1,14 @@
 """Mends machine code of GPUs: one wait that ptxas leaves too short.
 
-A zero of 64 bits is written by CS2R, and it is there some 6 cycles later. Where a predicated instruction writes the
-same registers in between (a pointer that is null or not), ptxas of CUDA 13.0 lets the next instruction read them 5
-cycles after CS2R. Where the predicate is false that instruction finds what the register held before, unless other
-warps came in between: a null pointer passed for an address, in some runs and not in others (H100; 14 of 5,694
-kernels ended so). ptxas 13.5 keeps 7 cycles. A longer wait is right anywhere.
+A zero of 64 bits is written by CS2R, and it is there some 6 cycles later. Where a predicated instruction writes
+the same registers in between (a pointer that is null or not), ptxas of CUDA 13.0 lets the next instruction read
+them 5 cycles after CS2R. Where the predicate is false that instruction finds what the register held before, unless
+other warps came in between: a null pointer passed for an address, in some runs and not in others (H100; 14 of
+5,694 kernels ended so). ptxas 13.5 keeps 7 cycles. A longer wait is right anywhere.
 
-Instructions are of 16 bytes (sm_70 to sm_120). Of their bits, lowest first: 0-11 the operation, 12-14 the predicate
-(15: its negation), 16-23 the register that is written, 24-31, 32-39 and 64-71 those that are read, 105-108 the cycles
-until the next instruction may start.
+Instructions are of 16 bytes (sm_70 to sm_120). Of their bits, lowest first: 0-11 the operation, 12-14 the
+predicate (15: its negation), 16-23 the register that is written, 24-31, 32-39 and 64-71 those that are read,
+105-108 the cycles until the next instruction may start.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def short_waits(cubin: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _lacking(code: list[int], i: int) -> int:
-    """Cycles until an instruction that reads what instruction i has zeroed and a predicated one perhaps written."""
+    """Cycles lacking until what instruction i zeroed, and a predicated one perhaps wrote over, is read."""
     zeroed = (_target(code[i]), _target(code[i]) + 1)
     passed, written = _wait(code[i]), False
     for word in code[i + 1 :]:
