@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from cudal1_compile.candidate import MAX_BLOCK, MAX_GRID, Candidate, Launch
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.runtime.preamble import symbolic_axes
-from cudal1_fx_passes.program import ITEM_BYTES, Input, Output, Program
-
-MAX_ELEMENTS = 2**31 - 2**20  # the last block of any kernel counts past the end, in int
+from cudal1_fx_passes.program import ITEM_BYTES, MAX_ELEMENTS, Input, Output, Program
 
 Dim3 = tuple[int, int, int]
 

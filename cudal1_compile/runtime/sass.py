@@ -13,8 +13,9 @@ predicate (15: its negation), 16-23 the register that is written, 24-31, 32-39 a
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
+
+from cudal1_compile.runtime.elf import code_sections
 
 CS2R = 0x805
 ALWAYS = 7  # the predicate that is true
@@ -34,7 +35,7 @@ def mend_waits(cubin: bytes) -> bytes:
 
 def short_waits(cubin: bytes) -> Iterator[tuple[int, int]]:
     """Offsets of the CS2R whose registers are read too early, and the cycles that are lacking."""
-    for start, size in _code_sections(cubin):
+    for start, size in code_sections(cubin):
         code = [
             int.from_bytes(cubin[at : at + INSTRUCTION], "little")
             for at in range(start, start + size, INSTRUCTION)
@@ -64,14 +65,3 @@ def _target(word: int) -> int:
 
 def _wait(word: int) -> int:
     return word >> 105 & 0xF
-
-
-def _code_sections(cubin: bytes) -> Iterator[tuple[int, int]]:
-    """Offset and bytes of each .text section of a 64-bit ELF object."""
-    (table,) = struct.unpack_from("<Q", cubin, 40)
-    entry, count, names = struct.unpack_from("<HHH", cubin, 58)
-    headers = [struct.unpack_from("<IIQQQQ", cubin, table + i * entry) for i in range(count)]
-    strings = headers[names][4]
-    for name, _, _, _, offset, size in headers:
-        if cubin.startswith(b".text.", strings + name):
-            yield offset, size

@@ -31,10 +31,9 @@ from cudal1_fx_passes.emit import Emitted, LayoutConflict, Tensor, TooManyDims, 
 from cudal1_fx_passes.errors import ImportRefused, NodeRefused, ProgramError, RegionTooWide
 from cudal1_fx_passes.layout import input_dims
 from cudal1_fx_passes.lowering import Call, Result, find_overload, hint
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program import MAX_ELEMENTS, Program
 from cudal1_fx_passes.unify import AxisConflict, keep_apart, leaves
 
-MAX_ELEMENTS = 2**31 - 2**20  # the last block of any kernel counts past the end, in int
 CHUNKED = {find_overload(f"aten.{x}") for x in ("slice.Tensor", "split.Tensor", "split_with_sizes.default")}
 CHUNKED |= {find_overload(f"aten.{x}") for x in ("cat.default", "slice_scatter.default")}
 MAX_DRAFT = 512  # operations before simplification; more is a runaway

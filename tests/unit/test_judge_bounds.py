@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from judge_checks import refusals
+from judge_checks import CPU, SEED, refusals
 
 from cudal1_compile.judge.bounds import bounded_outputs
 from cudal1_compile.judge.compare import expect, measure, read, refusal
@@ -13,20 +13,6 @@ from cudal1_compile.judge.inputs import make_inputs
 from cudal1_fx_passes.evaluate import round_to_tf32
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
-
-CPU = torch.device("cpu")
-SEED = 20261121
-
-SOFTMAX = """region v1
-dims d0=40 d1=300
-in0 f32[d0,d1]
-t0 f32[d0] = amax(in0) over d1
-t1 f32[d0,d1] = sub(in0, t0)
-t2 f32[d0,d1] = exp(t1)
-t3 f32[d0] = sum(t2) over d1
-t4 f32[d0,d1] = div(t2, t3)
-out0 f32[d0,d1] = t4
-"""
 
 
 def test_masks_are_exact_where_inputs_are_compared_and_exempt_only_at_rounding_distance() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from judge_checks import refusals
+from judge_checks import CPU, SEED, SOFTMAX, refusals
 from torch import Tensor
 
 from cudal1_compile.judge.audit.regions import region
@@ -15,9 +15,6 @@ from cudal1_compile.judge.inputs import DISTRIBUTIONS
 from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.text import parse_program
 
-CPU = torch.device("cpu")
-SEED = 20261121
-
 POINTWISE = """region v1
 dims d0=40 d1=100
 in0 f32[d0,d1]
@@ -27,16 +24,6 @@ t1 f32[d0,d1] = sigmoid(t0)
 t2 f32[d0,d1] = mul(t0, t1)
 t3 f32[d0,d1] = add(t2, 0.5)
 out0 f32[d0,d1] = t3
-"""
-SOFTMAX = """region v1
-dims d0=40 d1=300
-in0 f32[d0,d1]
-t0 f32[d0] = amax(in0) over d1
-t1 f32[d0,d1] = sub(in0, t0)
-t2 f32[d0,d1] = exp(t1)
-t3 f32[d0] = sum(t2) over d1
-t4 f32[d0,d1] = div(t2, t3)
-out0 f32[d0,d1] = t4
 """
 LAYERNORM = """region v1
 dims d0=40 d1=300
