@@ -34,7 +34,9 @@ from cudal1_fx_passes.lowering import Call, Result, find_overload, hint
 from cudal1_fx_passes.program import MAX_ELEMENTS, Program
 from cudal1_fx_passes.unify import AxisConflict, keep_apart, leaves
 
-CHUNKED = {find_overload(f"aten.{x}") for x in ("slice.Tensor", "split.Tensor", "split_with_sizes.default")}
+CHUNKED = {
+    find_overload(f"aten.{x}") for x in ("slice.Tensor", "split.Tensor", "split_with_sizes.default", "glu.default")
+}
 CHUNKED |= {find_overload(f"aten.{x}") for x in ("cat.default", "slice_scatter.default")}
 MAX_DRAFT = 512  # operations before simplification; more is a runaway
 

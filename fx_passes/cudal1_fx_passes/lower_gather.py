@@ -105,11 +105,11 @@ def _read_at(c: Call, value: Value, dim: int, index: Value, wraps: bool = False)
         place = Place(value=index.source)
         found = leaves(value.dims[dim])
         if len(found) == 1:
-            _bound(c.draft, index.source, found[0], wraps)
+            bound(c.draft, index.source, found[0], wraps)
     return c.draft.access(value, dim, (), place, "gather")
 
 
-def _bound(draft: Draft, source: str, axis: Atom, wraps: bool) -> None:
+def bound(draft: Draft, source: str, axis: Atom, wraps: bool = False) -> None:
     """Notes that the inputs behind an index lie within the axis."""
     if source.startswith("in"):
         if wraps and not axis.symbolic:
@@ -121,4 +121,4 @@ def _bound(draft: Draft, source: str, axis: Atom, wraps: bool) -> None:
     if op.fn in ("where", "cast", "add"):
         for x in op.operands[op.fn == "where" :]:
             if isinstance(x, DraftRef) and not x.access:
-                _bound(draft, x.source, axis, wraps)
+                bound(draft, x.source, axis, wraps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from cudal1_fx_passes.draft import Number, Value
+from cudal1_fx_passes.lower_views import narrow
 from cudal1_fx_passes.lowering import Call, Result, lowers
 from cudal1_fx_passes.program import FLOAT_DTYPES
 from cudal1_fx_passes.unify import AxisConflict, unify
@@ -289,6 +290,16 @@ def lower_gelu(c: Call) -> Result:
 def lower_silu(c: Call) -> Result:
     x = c.value("self")
     return c.draft.pointwise("mul", [x, c.draft.pointwise("sigmoid", [x])])
+
+
+@lowers("aten.glu.default", weight=2)
+def lower_glu(c: Call) -> Result:
+    x, dim = c.value("self"), c.args["dim"] % max(1, len(c.extents))
+    size = c.extents[dim]
+    if not isinstance(size, int):
+        raise AxisConflict("glu over a symbolic dim")
+    halves = [narrow(c, x, dim, start, size) for start in (0, size)]
+    return c.draft.pointwise("mul", [halves[0], c.draft.pointwise("sigmoid", [halves[1]])])
 
 
 @lowers("aten.sigmoid_backward.default aten.tanh_backward.default", weight=3)

@@ -11,6 +11,7 @@ import operator
 from dataclasses import replace
 
 from cudal1_fx_passes.draft import Number, Place, Value
+from cudal1_fx_passes.lower_gather import bound
 from cudal1_fx_passes.lowering import Call, Result, extent, lowers
 from cudal1_fx_passes.unify import Atom, AxisConflict, Dim, Extent, can_regroup, leaves, new_atom, new_dim, regroup
 
@@ -286,6 +287,22 @@ def lower_select_scatter(c: Call) -> Result:
     source = c.value("src")
     source = replace(source, dims=(*source.dims[:dim], (), *source.dims[dim:]))
     return c.draft.pointwise("where", [here, c.draft.cast(source, c.dtype), base])
+
+
+@lowers("aten.scatter.src aten.scatter.value", role="gather", weight=3)
+def lower_scatter(c: Call) -> Result:
+    """One place of a dim, as the gradient of a maximum goes: where(position == index, src, self)."""
+    base, index, dim = c.value("self"), c.value("index"), c.args["dim"] % max(1, len(c.extents))
+    source = c.draft.cast(c.value("src"), c.dtype) if "src" in c.args else c.number("value")
+    single = (*c.extents[:dim], 1, *c.extents[dim + 1 :])
+    read = [n.meta["val"] for n in (c.args["index"], c.args.get("src")) if n is not None]
+    if any(tuple(extent(s) for s in x.shape) != single for x in read):
+        raise AxisConflict("scatter to more than one place of a dim, or to a part of the others")
+    axis = c.draft.whole_axis(base, dim, "scatter")
+    if isinstance(index.source, str):
+        bound(c.draft, index.source, axis)
+    here = c.draft.pointwise("eq", [_along(c.draft.iota(axis), dim, len(c.extents)), c.draft.cast(index, "i64")])
+    return c.draft.pointwise("where", [here, source, base], c.dtype)
 
 
 @lowers("aten.slice_scatter.default", weight=5)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
-from cudal1_fx_passes.draft import DraftRef, Place, Value, window_atom
-from cudal1_fx_passes.lowering import Call, Result, extent, lowers
-from cudal1_fx_passes.program import FLOAT_DTYPES
-from cudal1_fx_passes.unify import Atom, AxisConflict, Dim, find, keep_apart, new_dim
+import torch
+from torch import fx
+
+from cudal1_fx_passes.draft import Draft, DraftRef, Place, Value, window_atom
+from cudal1_fx_passes.lowering import Call, Result, extent, find_overload, lowers
+from cudal1_fx_passes.program import FLOAT_DTYPES, Domain, Literal
+from cudal1_fx_passes.unify import Atom, AxisConflict, Dim, find, keep_apart, new_atom, new_dim, regroup
+
+OFFSETS_TO_INDICES = "prims._low_memory_max_pool_offsets_to_indices.default"
 
 
 class Window:
@@ -159,3 +166,111 @@ def lower_avg_pool_backward(c: Call) -> Result:
     share = c.draft.pointwise("div", [grad, kernel[0] * kernel[1]])
     spread = [(*d, *new_dim(k, k)) for d, k in zip(share.dims[first:], kernel, strict=True)]
     return replace(share, dims=(*share.dims[:first], *spread))
+
+
+@lowers(OFFSETS_TO_INDICES, weight=8)
+def lower_pool_indices(c: Call) -> Result:
+    """Row-major places within what was pooled: each window's corner, and the digits of its offset from there."""
+    d, offset = c.draft, c.draft.cast(_settled(c), "i64")
+    kernel, sizes = c.integers("kernel_size"), c.integers("input_size")
+    stride, padding, dilation = (_pair(c.integers(n), len(kernel)) for n in ("stride", "padding", "dilation"))
+    first = len(offset.dims) - len(kernel)
+    found: Value | int = 0
+    for i, size in enumerate(sizes):
+        digit, offset = _digit(d, offset, kernel[i], math.prod(kernel[i + 1 :]))
+        corner = _scaled(d, _position(c, offset, first + i), stride[i], -padding[i])
+        found = _sum(d, _scaled(d, found, size), _sum(d, corner, _scaled(d, digit, dilation[i])))
+    if not isinstance(found, Value):
+        raise AxisConflict("indices of a pooling to one place")
+    return found
+
+
+def _digit(d: Draft, offset: Value, kernel: int, inner: int) -> tuple[Value | int, Value]:
+    """offset // inner, which is below `kernel`, without a division; and what is left."""
+    digit: Value | int = 0
+    for step in range(1, kernel):
+        digit = _sum(d, digit, d.cast(d.pointwise("ge", [offset, step * inner]), "i64"))
+    return digit, d.pointwise("sub", [offset, _scaled(d, digit, inner)]) if isinstance(digit, Value) else offset
+
+
+def _position(c: Call, value: Value, dim: int) -> Value | int:
+    if not value.dims[dim]:
+        return 0
+    return _along(c.draft.iota(c.draft.whole_axis(value, dim, "pooling")), dim, len(value.dims))
+
+
+def _along(x: Value, dim: int, rank: int) -> Value:
+    return replace(x, dims=tuple(x.dims[0] if i == dim else () for i in range(rank)))
+
+
+def _scaled(d: Draft, x: Value | int, factor: int, offset: int = 0) -> Value | int:
+    if not isinstance(x, Value):
+        return x * factor + offset
+    return _sum(d, d.pointwise("mul", [x, factor]) if factor != 1 else x, offset)
+
+
+def _sum(d: Draft, a: Value | int, b: Value | int) -> Value | int:
+    if isinstance(a, Value) or isinstance(b, Value):
+        return a if b == 0 else b if a == 0 else d.pointwise("add", [a, b])
+    return a + b
+
+
+@lowers("aten.max_pool2d_with_indices_backward.default aten.scatter_add.default", weight=6)
+def lower_max_pool_backward(c: Call) -> Result:
+    """Windows that do not overlap: the gradient goes to the place that the offset names, zeros to the others.
+
+    torch versions write it as the backward of pooling, or as a sum at flat indices into zeros.
+    """
+    is_sum = "indices" not in c.args
+    pooled = _pooled(c.args["index" if is_sum else "indices"])
+    if pooled is None:
+        raise AxisConflict(f"{c.node.target} at computed places")
+    offsets = c.results(pooled.args[0])  # type: ignore[arg-type]
+    kernel, sizes, stride = (list(pooled.args[i]) for i in (1, 2, 3))  # type: ignore[arg-type]
+    moved = any(pooled.args[4]) or any(n != 1 for n in pooled.args[5])  # type: ignore[union-attr, arg-type]
+    shape = [extent(n) for n in pooled.meta["val"].shape]
+    first = len(shape) - len(kernel)
+    if moved or stride != kernel or any(m * k != n for m, k, n in zip(shape[first:], kernel, sizes, strict=True)):
+        raise AxisConflict("the backward of max pooling with overlapping or padded windows, or a rest")
+    assert isinstance(offsets, Value)
+    grad = c.value("src" if is_sum else "grad_output")
+    grad = replace(grad, dims=regroup(grad.dims, shape))
+    spread = _spread(c.draft, grad, c.draft.settle(offsets), kernel)
+    pairs = [spread.dims[at] + spread.dims[at + 1] for at in range(first, len(spread.dims), 2)]
+    if not is_sum:
+        return replace(spread, dims=(*spread.dims[:first], *pairs))
+    base, dim = c.value("self"), c.args["dim"]
+    if base.source != Literal(0.0) or (len(base.dims), dim) != (2, 1):
+        raise AxisConflict("a sum at places of a tensor that is not zero")
+    return replace(spread, dims=(_joined(spread.dims[:first]), _joined(pairs)))
+
+
+def _joined(dims: Sequence[Dim]) -> Dim:
+    return tuple(atom for dim in dims for atom in dim)
+
+
+def _pooled(index: fx.Node) -> fx.Node | None:
+    """The node that made flat indices of a pooling's offsets, behind reshapes."""
+    while index.target is torch.ops.aten.reshape.default or index.target is torch.ops.aten.view.default:
+        (index, _) = index.args  # type: ignore[assignment]
+    return index if index.target is find_overload(OFFSETS_TO_INDICES) else None
+
+
+def _spread(d: Draft, grad: Value, offsets: Value, kernel: list[int]) -> Value:
+    """The gradient where an offset is its place in the window, in dims (..., out, window, out, window)."""
+    if isinstance(offsets.source, str) and offsets.source.startswith("in"):
+        d.domains[offsets.source] = Domain(0, math.prod(kernel) - 1)
+    first = len(grad.dims) - len(kernel)
+    rank = first + 2 * len(kernel)
+
+    def apart(x: Value) -> Value:
+        return replace(x, dims=(*x.dims[:first], *(y for dim in x.dims[first:] for y in (dim, ()))))
+
+    place: Value | int = 0
+    for i, size in enumerate(kernel):
+        if size > 1:
+            step = _along(d.iota(new_atom(size, size)), first + 2 * i + 1, rank)
+            place = _sum(d, place, _scaled(d, step, math.prod(kernel[i + 1 :])))
+    if not isinstance(place, Value):
+        raise AxisConflict("pooling with a window of 1")
+    return d.pointwise("where", [d.pointwise("eq", [d.cast(apart(offsets), "i64"), place]), apart(grad), 0])

@@ -11,6 +11,7 @@ no users left. Constants (full, iota, masks made of them) belong to every region
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -161,7 +162,7 @@ class _Cutter:
 
     def _retry(self, nodes: list[fx.Node], refusal: ImportRefused) -> set[int]:
         """First the node starts a region of its own; where that fails too, it stays outside."""
-        at = self.grower.index[next(n for n in nodes if n.name == refusal.node)]
+        at = self.grower.index[_maker(next(n for n in nodes if n.name == refusal.node), nodes)]
         allowed = {self.grower.index[n] for n in nodes} - self.grower.constant
         curable = not isinstance(refusal, NodeRefused)
         if curable and at not in self.cuts and self.grower.before[at] & allowed:
@@ -212,6 +213,12 @@ class _Cutter:
         for node in nodes:
             if self.grower.index[node] not in self.grower.constant:
                 self.reasons[node] = why
+
+
+def _maker(node: fx.Node, nodes: Sequence[fx.Node]) -> fx.Node:
+    """The node itself; of one result of a node with several, that node: its results stay with it."""
+    source = node.args[0] if node.target is operator.getitem else None
+    return source if isinstance(source, fx.Node) and source in nodes and not is_view(node) else node
 
 
 @lru_cache(maxsize=1024)

@@ -169,6 +169,10 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "rotate halves": lambda x: torch.cat([-x[:, 3:], x[:, :3]], 1) * x,
     "pad": lambda x: F.pad(x, (1, 2, 0, 1), value=0.5) * 2,
     "negative pad": lambda x: F.pad(x, (-1, 2)) + 1,
+    "glu": lambda x: aten.glu.default(x.exp(), 1),
+    "glu of a dim that is needed whole": lambda x: (
+        aten.glu.default(x.exp(), -1).sum(0) + x.exp().flip(1)[:, 0].sum()
+    ),
     "select_scatter": lambda x: aten.select_scatter.default(x * 2, x[1], 0, 2) + 1,
     "slice_scatter": lambda x: aten.slice_scatter.default(x * 2, x[:2], 0, 1, 3) + 1,
     "slice_scatter of a half": lambda x: aten.slice_scatter.default(x * 2, x[:2], 0, 2, 4) + 1,
@@ -256,6 +260,46 @@ def test_the_gradient_of_average_pooling_is_spread() -> None:
     check_import(backward, IMAGE[:, :, :4, :4].contiguous(), IMAGE)
 
 
+POOLS: dict[str, tuple[tuple[int, ...], list[int], list[int]]] = {
+    "2d": ((2, 3, 8, 6), [2, 3], [0, 0]),
+    "1d": ((4, 3, 1, 12), [1, 4], [0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("is_sum", [False, True], ids=["backward of pooling", "sum at flat indices"])
+def test_the_gradient_of_max_pooling_goes_where_the_offset_says(name: str, is_sum: bool) -> None:
+    shape, kernel, padding = POOLS[name]
+    image, ones, places = tensor(*shape), [1, 1], math.prod(shape[2:])
+    best, offsets = prims._low_memory_max_pool_with_offsets.default(image, kernel, kernel, padding, ones, False)
+
+    def backward(grad: Tensor, image: Tensor, offsets: Tensor) -> Tensor:
+        to_indices = prims._low_memory_max_pool_offsets_to_indices.default
+        index = to_indices(offsets, kernel, shape[2:], kernel, padding, ones)
+        if not is_sum:
+            back = aten.max_pool2d_with_indices_backward.default
+            return back(grad, image, kernel, kernel, padding, ones, False, index) * 2
+        flat = [t.reshape(shape[0] * shape[1], -1) for t in (index, grad)]
+        made = aten.scatter_add.default(torch.zeros(shape[0] * shape[1], places), 1, *flat)
+        return made.reshape(shape) * 2
+
+    imported = check_import(backward, tensor(*best.shape, seed=1), image, offsets)
+    (read,) = [i for i in imported.program.inputs if i.dtype == "i8"]
+    assert read.domain == Domain(0, math.prod(kernel) - 1)
+
+
+@pytest.mark.parametrize(("stride", "padding"), [(2, 0), (1, 0), (2, 1)])
+def test_the_indices_of_max_pooling(stride: int, padding: int) -> None:
+    settings = [2, 2], [stride, stride], [padding, padding], [1, 1]
+
+    def pool(x: Tensor) -> tuple[Tensor, Tensor]:
+        best, offsets = prims._low_memory_max_pool_with_offsets.default(x, *settings, False)
+        kernel, *rest = settings
+        return best, prims._low_memory_max_pool_offsets_to_indices.default(offsets, kernel, [8, 8], *rest)
+
+    check_import(pool, IMAGE)
+
+
 GATHERS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "gather": (lambda x, i: x.exp().gather(1, i[:, None]), (X, IDS)),
     "gather of a matrix": (lambda x, i: x.gather(1, i.view(4, 1).repeat(1, 2)[:, :1]) * 2, (X, IDS)),
@@ -265,6 +309,9 @@ GATHERS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "negative index": (lambda x, i: x[i - 4] + 1, (tensor(9, 3), IDS)),
     "index of two dims": (lambda x, i, j: x[i[:, None] % 4, j[None, :]] + 1, (X, IDS, IDS[:3])),
     "index of the second dim": (lambda x, i: x[:, i] * 2, (X, IDS)),
+    "scatter": (lambda x, i: aten.scatter.src(x * 2, 1, i[:, None], x[:, :1]), (X, IDS)),
+    "scatter into zeros": (lambda x, i: aten.scatter.src(torch.zeros(4, 6), 1, i[:, None], x[:, 1:2]), (X, IDS)),
+    "scatter of a number": (lambda x, i: aten.scatter.value(x.exp(), 1, i[:, None], 3), (X, IDS)),
 }
 
 
@@ -276,6 +323,13 @@ def test_gathers(name: str) -> None:
 
 def test_indices_are_bounded_by_what_they_index() -> None:
     program = import_all(lambda i, w: F.embedding(i, w) + 1, IDS, tensor(6, 5)).program
+    (index,) = [i for i in program.inputs if i.dtype == "i64"]
+    assert index.domain.below is not None and program.axis[index.domain.below].size == 6
+
+
+def test_places_that_are_scattered_to_are_bounded() -> None:
+    """Or no test would ever write one."""
+    program = import_all(lambda x, i: aten.scatter.value(x.exp(), 1, i[:, None], 3), X, IDS).program
     (index,) = [i for i in program.inputs if i.dtype == "i64"]
     assert index.domain.below is not None and program.axis[index.domain.below].size == 6
 
@@ -417,6 +471,17 @@ REFUSALS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], str]] = {
     ),
     "padding counted by ceil_mode": (
         lambda x: F.avg_pool2d(x, 3, 2, 0, ceil_mode=True), (tensor(1, 1, 8, 8),), "ceil_mode"
+    ),
+    "scatter to several places": (
+        lambda x, i: aten.scatter.src(x.exp(), 1, i.view(4, 1).repeat(1, 2), x), (X, IDS), "more than one place"
+    ),
+    "a sum at computed places": (lambda x, i: x.exp().scatter_add(1, i[:, None], x), (X, IDS), "computed places"),
+    "max pooling that overlaps": (
+        lambda g, x, o: aten.max_pool2d_with_indices_backward.default(
+            g, x, [3, 3], [2, 2], [1, 1], [1, 1], False,
+            prims._low_memory_max_pool_offsets_to_indices.default(o, [3, 3], [8, 8], [2, 2], [1, 1], [1, 1]),
+        ),
+        (IMAGE[:, :, ::2, ::2], IMAGE, torch.zeros(2, 3, 4, 4, dtype=torch.int8)), "overlapping",
     ),
     "a copy of an expanded value": (lambda x: x.exp()[:, None].expand(4, 3, 6).clone(), (X,), "expanded"),
 }  # fmt: skip

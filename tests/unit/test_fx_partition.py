@@ -62,6 +62,19 @@ def test_training_statistics_of_a_batch_norm_and_their_use_are_one_region() -> N
     assert len(cut(norm, tensor(4, 8, 6, 6)).regions) == 1
 
 
+def test_a_norm_that_would_make_a_region_too_wide_is_cut_before_its_statistics() -> None:
+    """And not between them and their use."""
+
+    def run(x: Tensor, w: Tensor) -> Tensor:
+        return F.group_norm(F.conv3d(x, w), 4) * 2
+
+    gm = trace(run, tensor(2, 3, 6, 6, 6), tensor(8, 3, 3, 3, 3))
+    found = partition(gm.graph, PartitionConfig(products=True))
+    check_convex(gm.graph, found)
+    first, norm = functions(found)
+    assert first == ["dot"] and {"var", "mean", "rsqrt"} <= set(norm)
+
+
 def test_a_loss_reduces_rows_and_then_the_batch() -> None:
     found = cut(lambda x, t: F.nll_loss(x.log_softmax(1), t), X, torch.arange(32))
     kinds = [fn for fns in functions(found) for fn in fns]
