@@ -45,6 +45,7 @@ def worker_environment(scratch: Path, compiled: Path | None = None) -> Mapping[s
         "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path),
         "OMP_NUM_THREADS": "1",  # several workers' threads would wait for each other's cores
         "CUDA_MODULE_LOADING": "LAZY",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # by CUDA, no fork could use the device then
         # no client of an MPS daemon, where a fault ends the others' contexts too
         "CUDA_MPS_PIPE_DIRECTORY": str(scratch),
     }

@@ -1,8 +1,10 @@
 """The nursery's own process: imports what workers need, then forks one for each request. Started by nursery.py.
 
-    python -m cudal1_compile.judge.nursery_process DESCRIPTOR OF A SOCKET
+    python -m cudal1_compile.judge.nursery_process DESCRIPTOR OF A SOCKET [NEEDED]
 
-It opens no CUDA context and starts no thread, so that a fork is as good as a new process.
+It opens no CUDA context and starts no thread, so that a fork is as good as a new process. Where an import has
+asked CUDA for something all the same, as Inductor's does in torch 2.11, no fork could use the device: the nursery
+then begins again, and leaves Inductor out.
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
+import torch
+
 from cudal1_compile.judge import worker
 from cudal1_compile.judge.isolation import die_with_parent
 
+NEEDED = "needed"
 MESSAGE_BYTES = 1 << 18
 DESCRIPTORS = 16  # of a message
 POLL_S = 2e-3  # between two looks at what is to be reaped
@@ -33,8 +38,15 @@ POLL_S = 2e-3  # between two looks at what is to be reaped
 def main() -> None:
     """Serves until the socket closes."""
     die_with_parent()
-    server = socket.socket(fileno=int(sys.argv[1]))
-    worker.import_all()
+    descriptor, few = sys.argv[1], sys.argv[2:] == [NEEDED]
+    worker.import_all(worker.NEEDED if few else (*worker.NEEDED, *worker.INDUCTOR))
+    if _has_asked_cuda():
+        if few:
+            return  # workers import by themselves
+        os.execv(
+            sys.executable, [sys.executable, "-m", "cudal1_compile.judge.nursery_process", descriptor, NEEDED]
+        )
+    server = socket.socket(fileno=int(descriptor))
     gc.freeze()  # so that collections in forks do not copy what was imported
     server.send(b"ready")
     reaped: dict[int, int] = {}  # who is waited for: the number, and the descriptor that says when
@@ -50,6 +62,14 @@ def main() -> None:
                 _fork(request, descriptors, (server.fileno(), *reaped.values()))
         for pid in [pid for pid in reaped if _is_gone(pid)]:
             os.close(reaped.pop(pid))
+
+
+def _has_asked_cuda() -> bool:
+    """Whether torch would refuse the device to a fork of this process."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(int(torch.cuda._is_in_bad_fork()))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0
 
 
 def _fork(request: dict[str, Any], descriptors: Sequence[int], own: Sequence[int]) -> None:

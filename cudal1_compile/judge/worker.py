@@ -14,6 +14,7 @@ import importlib
 import os
 import sys
 import time
+from collections.abc import Iterable
 import traceback
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,8 @@ from typing import Any
 from cudal1_compile.judge.isolation import give_up_privileges, take_over_pipes
 from cudal1_compile.judge.turns import Turns
 
-IMPORTED = (
-    "cudal1_compile.judge.ahead",
-    "cudal1_compile.judge.exam_file",
-    "cudal1_compile.judge.session",
+NEEDED = ("cudal1_compile.judge.ahead", "cudal1_compile.judge.exam_file", "cudal1_compile.judge.session")
+INDUCTOR = (
     "torch._inductor.compile_fx",
     *("torch._inductor.select_algorithm", "torch._inductor.codegen.cuda_combined_scheduling"),
     *("torch._inductor.runtime.triton_heuristics", "torch._inductor.fx_passes.post_grad"),
@@ -51,9 +50,9 @@ def main() -> None:
                 os._exit(3)
 
 
-def import_all() -> None:
+def import_all(modules: Iterable[str] = (*NEEDED, *INDUCTOR)) -> None:
     """What requests need, as far as this torch has it; seconds, which a spare worker has to spare."""
-    for name in IMPORTED:
+    for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 

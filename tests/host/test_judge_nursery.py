@@ -18,9 +18,20 @@ from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.nursery import Fork, Nursery
 from cudal1_compile.judge.process import Worker, WorkerLost
-from cudal1_compile.judge.worker import IMPORTED
+from cudal1_compile.judge.worker import INDUCTOR, NEEDED
 
 ANSWER_S = 60.0
+ASKS_CUDA = """
+import sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == {name!r}:
+            import torch
+            torch.cuda._is_in_bad_fork = lambda: True
+
+sys.meta_path.insert(0, Finder())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +109,7 @@ def test_the_nursery_has_one_thread_and_imports_what_there_is(nursery: Nursery, 
     assert nursery._process is not None
     assert len(os.listdir(f"/proc/{nursery._process.pid}/task")) == 1
     worker.kill()
-    torchs_own = [name for name in IMPORTED if not name.startswith("triton")]
+    torchs_own = [name for name in (*NEEDED, *INDUCTOR) if not name.startswith("triton")]
     assert "torch._inductor.compile_fx" in torchs_own
     assert all(importlib.util.find_spec(name) for name in torchs_own)
 
@@ -168,6 +179,26 @@ def test_without_a_nursery_workers_start_alone_and_its_forks_end_with_it(tmp_pat
     exam(alone, tmp_path)
     alone.kill()
     own.close()
+
+
+@pytest.mark.parametrize("name", [INDUCTOR[0], NEEDED[0]])
+def test_forks_can_use_cuda_or_there_are_none(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch 2.11's Inductor asked CUDA on import, and each kernel on a GPU "faulted" in its worker."""
+    (tmp_path / "sitecustomize.py").write_text(ASKS_CUDA.format(name=name))
+    monkeypatch.syspath_prepend(tmp_path)  # processes that this one starts have its path
+    own = Nursery(tmp_path)
+    worker = Worker(nursery=own, compiled=tmp_path)
+    try:
+        if name in INDUCTOR:
+            exam(worker, tmp_path)
+            pid_of(worker)
+        else:
+            with pytest.raises(WorkerLost):
+                exam(worker, tmp_path)
+            assert not isinstance(Worker(nursery=own, compiled=tmp_path)._process, Fork)
+    finally:
+        worker.kill()
+        own.close()
 
 
 def test_nobody_waits_for_a_nursery_that_still_imports(tmp_path: Path) -> None:
