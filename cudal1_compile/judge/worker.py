@@ -14,8 +14,8 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Iterable
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
