@@ -91,8 +91,11 @@ def serve_warm(job: Job, pipe: Connection) -> None:
 class _Worker:
     def __init__(self, job: Job) -> None:
         self.job = job
+        start = time.monotonic()
         self.step = _make_step(job)
+        built = time.monotonic()
         _prime(job)
+        self.start_s = {"build": built - start, "prime": time.monotonic() - built}
         self.arms = {"eager": Arm("eager", self.step.module)}
         self.origins: list[Origins] = []  # of Inductor's kernels, by graph
         self.failures: dict[str, str] = {}  # of what a row can do without
@@ -115,6 +118,7 @@ class _Worker:
             "regions": [asdict(r) for p in plans for r in p.regions],
             "refused": [asdict(n) for p in plans for n in p.refused],
             "graphs": len(plans),
+            "seconds": self.start_s | {"plan": self.plan_s},
         }
 
     def compile_inductor(self) -> None:

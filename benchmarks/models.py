@@ -223,7 +223,8 @@ def plan(run: Run, processes: list[Process]) -> None:
     for said in listen(run, processes, "plans", run.arguments.plan_s):
         run.plans[said.job] = said.body
         counts = f"{len(said.body['regions'])} regions in {said.body['graphs']} graphs"
-        run.say(f"{said.job} planned: {counts}, {len(said.body['refused'])} nodes outside")
+        took = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in said.body["seconds"].items())
+        run.say(f"{said.job} planned: {counts}, {len(said.body['refused'])} nodes outside; {took}")
         _move(processes, said.job, "waits for kernels")
     for process in processes:
         if process.state == "plans":
