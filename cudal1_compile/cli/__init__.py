@@ -1,10 +1,14 @@
 """The command `cudal1`: looks a subcommand up in the entry-point group `cudal1.commands`, and loads only that one.
 
 An entry point is a typer app or a plain function with typer's annotations. `cudal1 --help` loads none of them.
+Exit status: 0 done; 1 not done, one sentence says why; 2 a wrong option or command. Ctrl-C ends the process by
+SIGINT, as shells expect of it.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
@@ -12,29 +16,49 @@ from importlib.metadata import EntryPoint, entry_points, version
 import typer
 
 from cudal1_cache import BundleError, CacheError
+from cudal1_compile.cli.errors import CommandFailed, WorkloadFailed
+from cudal1_compile.config import debug_level
 from cudal1_compile.errors import OptionError
 
 GROUP = "cudal1.commands"
 
 # one line a command, here so that the list needs no import; a command of another package is listed without one
 SUMMARIES = {
-    "demo": "run the main job on this machine",
-    "warm": "do the work of a miss ahead of time",
-    "plan": "show what would be compiled, without compiling",
-    "explain": "print each region, its decision and why",
+    "demo": "compile small models on this machine and compare each with eager mode",
+    "warm": "write kernels for a workload ahead of time",
+    "plan": "list the regions of a workload, the most valuable first",
+    "explain": "print each region, its decision and why, and what stays outside",
     "cache": "look into the kernel cache; export and import kernels",
     "doctor": "say what is found on this machine and what to do about what is not",
     "replay": "repeat the proof of one stored kernel",
     "audit": "measure the judge: attacks accepted, right kernels refused, mutants that survive",
-    "bench": "measure",
     "train": "rebuild the bundled model",
 }
-USAGE_ERROR = 2
+FAILED, USAGE_ERROR = 1, 2
+INTERRUPTED = 130  # typer's answer to Ctrl-C
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the process's exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = answer(given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+        return FAILED
+    except OSError as error:  # of print itself: a full disk behind stdout
+        print(f"cudal1: {error}", file=sys.stderr)
+        _drop_output()
+        return FAILED
+    except KeyboardInterrupt:
+        _end_interrupted()
+        return INTERRUPTED
+    return status
+
+
+def answer(given: Sequence[str]) -> int:
+    """The exit status of one command line."""
     commands = find_commands()
     if not given or given[0] in ("-h", "--help"):
         print(usage(commands))
@@ -64,18 +88,44 @@ def usage(commands: dict[str, EntryPoint]) -> str:
 def run(command: EntryPoint, arguments: Sequence[str]) -> int:
     """Loads a command and calls it. A user's mistake ends in one sentence, a bug in its traceback."""
     try:
+        debug_level()
+    except ValueError as error:
+        print(f"cudal1: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    try:
         loaded = command.load()
     except ImportError as error:
         print(f"cudal1 {command.name} cannot be loaded: {error}", file=sys.stderr)
-        return 1
+        return FAILED
     try:
         _app(loaded)(list(arguments), prog_name=f"cudal1 {command.name}")
     except SystemExit as end:
+        if end.code == INTERRUPTED:
+            raise KeyboardInterrupt from None
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except (BundleError, CacheError, OptionError, OSError) as error:
+    except WorkloadFailed as error:
+        from cudal1_compile.cli.workload import theirs  # loads torch, as the command has done
+
+        assert error.__cause__ is not None
+        print(f"{theirs(error.__cause__)}\ncudal1 {command.name}: {error}", file=sys.stderr)
+        return FAILED
+    except (BundleError, CacheError, CommandFailed, OptionError, OSError) as error:
         print(f"cudal1 {command.name}: {error}", file=sys.stderr)
-        return 1
+        return FAILED
     return 0
+
+
+def _drop_output() -> None:
+    """Nobody reads on; what is left in the buffer would be written once more when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end_interrupted() -> None:
+    """Ends the process at once: a generator's thread may still be inside torch, which aborts at a normal end."""
+    print("cudal1: interrupted; what was finished before is kept", file=sys.stderr)
+    sys.stderr.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _app(loaded: typer.Typer | Callable[..., object]) -> typer.Typer:

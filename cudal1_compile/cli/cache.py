@@ -58,7 +58,7 @@ def stats() -> None:
 
 @app.command()
 def show(
-    entry: Annotated[str, typer.Argument(help="the entry's id, or its first digits")],
+    entry: Annotated[str, typer.Argument(metavar="ENTRY", help="the entry's id, or its first digits")],
     attempts: Annotated[bool, typer.Option(help="also list every attempt for its region")] = False,
 ) -> None:
     """One entry: its region, its verdict and proof, its source."""
@@ -72,22 +72,26 @@ def show(
 
 @app.command("export")
 def export(
-    file: Annotated[Path, typer.Argument(help="the bundle to write")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="the bundle to write")],
     target: Annotated[str | None, typer.Option(help="only this target, see `cudal1 cache stats`")] = None,
 ) -> None:
     """Writes every usable kernel's region, source and proof to one file."""
     with Store.open(cache_dir()) as store:
-        bundle = export_bundle(store, file, _target(store, target))
+        only = _target(store, target)
+        if store.stats(only).kernels == 0:
+            raise CacheError(f"no usable kernel in {cache_dir()}: nothing to export; `cudal1 warm` makes kernels")
+        bundle = export_bundle(store, file, only)
     print(f"{file}: {len(bundle.entries)} kernels of {len(bundle.regions)} regions")
 
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="a bundle that `cudal1 cache export` wrote")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="a bundle that `cudal1 cache export` wrote")],
     verify: Annotated[bool, typer.Option(help="build, verify and time each kernel now")] = True,
 ) -> None:
     """Reads a bundle. No kernel of it is used before this machine's judge has accepted it."""
     with Store.open(cache_dir()) as store:
+        must_keep(store)
         bundle = read_bundle(file)
         with _judges() if verify else nullcontext(_later) as judge:
             outcomes = import_bundle(store, bundle, file.name, judge)
@@ -98,10 +102,19 @@ def import_(
 def verify_() -> None:
     """Judges the imported kernels that still wait for it."""
     with Store.open(cache_dir()) as store:
+        must_keep(store)
         waiting = unverified(store)
         with _judges() if waiting else nullcontext(_later) as judge:
             outcomes = verify_entries(store, waiting, judge)
     _report(outcomes)
+
+
+def must_keep(store: Store) -> None:
+    """Raises CacheError where the store would lose what is written to it."""
+    if store.path is None:
+        raise CacheError(
+            f"{cache_dir()} cannot be written; set CUDAL1_CACHE_DIR to a directory that you may write"
+        )
 
 
 def describe(entry: Entry, region: Region | None) -> str:

@@ -29,7 +29,7 @@ def demo(
     budget_s: Annotated[float, typer.Option(help="seconds of synthesis for each graph")] = 300.0,
     target: Annotated[str, typer.Option(help="auto, host or cuda")] = "auto",
 ) -> None:
-    """Runs the main job on this machine."""
+    """Compiles small models and compares each with eager mode; without a GPU on the host target."""
     if generator == "bundled":
         try:
             check_model_dir(MODEL_DIR)

@@ -9,13 +9,20 @@ import typer
 
 from cudal1_compile.cli.workload import load_workload
 from cudal1_compile.explanation import Explanation
-from cudal1_compile.explanation import explain as explain_call
 from cudal1_compile.plan import PlannedRegion
 
-Name = Annotated[str, typer.Argument(metavar="MODULE:FACTORY", help="a function giving (callable, inputs)")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:FACTORY",
+        help="models.bert:make is make() in models/bert.py; it returns (callable, inputs)",
+    ),
+]
 Target = Annotated[str, typer.Option(help="auto, host or cuda; auto takes host for CPU tensors")]
 
-Products = Annotated[bool, typer.Option("--products", help="products may become kernels, as with the option")]
+Products = Annotated[
+    bool, typer.Option("--products", help="as options={'products': True}: products may become kernels")
+]
 
 
 def explain(
@@ -24,7 +31,7 @@ def explain(
     products: Products = False,
     dot: Annotated[Path | None, typer.Option(help="write the drawing for graphviz here")] = None,
 ) -> None:
-    """Prints each region, its decision and why, and every operator that stays outside."""
+    """Prints each region, its decision and why, and what stays outside; compiles nothing."""
     found = _explain(workload, target, products)
     print(found)
     if dot is not None:
@@ -37,7 +44,7 @@ def plan(
     products: Products = False,
     text: Annotated[bool, typer.Option("--text", help="print each region's text")] = False,
 ) -> None:
-    """Prints what would be compiled: every distinct region, the most valuable first."""
+    """Prints each distinct region, the most valuable first; compiles nothing."""
     found = _explain(workload, target, products)
     for graph in found.graphs:
         if graph.why_plain:
@@ -59,6 +66,4 @@ def distinct_regions(found: Explanation) -> list[PlannedRegion]:
 
 def _explain(name: str, target: str, products: bool) -> Explanation:
     loaded = load_workload(name)
-    wanted = loaded.default_target if target == "auto" else target
-    options = {"target": wanted, "products": products}
-    return explain_call(loaded.fn, *loaded.args, options=options, **loaded.kwargs)
+    return loaded.explain(None, {"target": loaded.target(target), "products": products})

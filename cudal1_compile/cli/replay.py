@@ -24,8 +24,10 @@ from cudal1_compile.config import cache_dir
 NO_VERDICT = 2
 
 
-def replay(entry: Annotated[str, typer.Argument(help="the entry's id, or its first digits")]) -> None:
-    """Build and verify a cached kernel again; exit status 1 if its proof no longer holds."""
+def replay(
+    entry: Annotated[str, typer.Argument(metavar="ENTRY", help="the entry's id, or its first digits")],
+) -> None:
+    """Builds and verifies a cached kernel again; exit status 1: its proof no longer holds, 2: no verdict."""
     with Store.open(cache_dir()) as store:
         old = find_entry(store, entry)
         region = store.get_region(old.fingerprint)
@@ -37,12 +39,14 @@ def replay(entry: Annotated[str, typer.Argument(help="the entry's id, or its fir
             found = verify(region, old)
         if isinstance(found, Refused):
             store.quarantine(old.entry_id, f"refused: {found.reason}")
+        is_kept = store.path is not None
     match found:
         case Verified(new):
             Console().print(side_by_side(old, new))
             print(f"{old.entry_id[:SHORT_ID]}: the proof holds")
         case Refused(reason):
-            print(f"{old.entry_id[:SHORT_ID]}: the proof no longer holds, the kernel is out of use now: {reason}")
+            state = "is out of use now" if is_kept else "stays in use, since the cache cannot be written"
+            print(f"{old.entry_id[:SHORT_ID]}: the proof no longer holds, the kernel {state}: {reason}")
             raise typer.Exit(1)
         case Postponed(reason):
             print(f"{old.entry_id[:SHORT_ID]}: no verdict now, nothing is changed: {reason}")

@@ -15,6 +15,7 @@ import torch
 
 from cudal1_cache import Entry, Region
 from cudal1_cache.bundle import Postponed, Verification, Verify
+from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis.reverify import verify_entry
@@ -32,7 +33,10 @@ def judges() -> Iterator[Verify]:
             if target is None:
                 return Postponed("it was made for another GPU; import it on a machine that has one")
             if target.key not in open_judges:
-                open_judges[target.key] = stack.enter_context(Judge(target))
+                try:
+                    open_judges[target.key] = stack.enter_context(Judge(target))
+                except BuildError as error:
+                    return Postponed(f"nothing can be built here: {error}")
             return verify_entry(region, entry, target, open_judges[target.key])
 
         yield verify

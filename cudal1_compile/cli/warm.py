@@ -3,21 +3,25 @@
     collect every graph -> regions without a kernel, most valuable first -> synthesis, --budget-s in all
     -> compile and run until the choice is made
 
-What is done stays in the kernel cache: a second call goes on where the first one ended.
+What is done stays in the kernel cache: a second call goes on where the first one ended. Exit status 1 where
+nothing could be done (no generator, no compiler, no time, no cache that can be written, no graph for kernels).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import torch
 import typer
 
 from cudal1_compile.choice import MAX_CALLS
+from cudal1_compile.cli.cache import must_keep
+from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.explain import Name, Products, Target, distinct_regions
 from cudal1_compile.cli.workload import Workload, load_workload
-from cudal1_compile.explanation import explain
 from cudal1_compile.options import parse_options
+from cudal1_compile.plan import PlannedRegion
 from cudal1_compile.planner import Place, Planner
 from cudal1_compile.runtime.target import detect_target
 from cudal1_compile.session import SESSION
@@ -32,33 +36,49 @@ def warm(
     mode: Annotated[str | None, typer.Option(help="as torch.compile's")] = None,
     products: Products = False,
 ) -> None:
-    """Writes kernels for a workload ahead of time, most valuable region first; resumable."""
+    """Writes kernels for a workload ahead of time, the most valuable region first; goes on when run again."""
+    must_keep(SESSION.store(None))
     loaded = load_workload(workload)
-    wanted = loaded.default_target if target == "auto" else target
-    open_regions = write_kernels(loaded, wanted, generator, budget_s, mode, products)
+    wanted = loaded.target(target)
+    before, after = write_kernels(loaded, wanted, generator, budget_s, mode, products)
     if products:  # with kernels in the forward the backward's regions may be others; what is left of the budget
-        open_regions = write_kernels(loaded, wanted, generator, budget_s, mode, products)
+        _, after = write_kernels(loaded, wanted, generator, budget_s, mode, products)
     compile_and_run(loaded, wanted, mode, products)
+    report(before, after)
+
+
+def report(before: Sequence[PlannedRegion], after: Sequence[PlannedRegion]) -> None:
+    """Says what is open. Raises CommandFailed where that is all that was, and the generator said nothing."""
+    still_open = [r for r in after if r.outcome == "missed"]
+    for region in still_open:
+        print(f"{region.fingerprint[:12]} open: {region.reason}")
     print(total_line(SESSION.totals))
-    if open_regions:
-        print(f"{open_regions} regions are still open; run the command again to go on")
+    if not still_open:
+        return
+    answered = {r.fingerprint for r in before if r.outcome == "missed"} - {r.fingerprint for r in still_open}
+    if SESSION.replies == 0 and not answered:
+        raise CommandFailed(
+            f"nothing was done for {len(still_open)} open regions: {still_open[0].reason}. Expected a generator "
+            "that answers and a judge that runs here: see --generator, --budget-s and `cudal1 doctor`"
+        )
+    print(f"{len(still_open)} regions are still open; run the command again to go on")
 
 
 def write_kernels(
     loaded: Workload, target: str, generator: str, budget_s: float, mode: str | None, products: bool
-) -> int:
-    """Returns how many regions have neither a kernel nor a verdict afterwards."""
+) -> tuple[Sequence[PlannedRegion], Sequence[PlannedRegion]]:
+    """Returns the workload's regions as they were before, and as they are afterwards."""
     options = {"target": target, "generator": generator, "budget_s": budget_s, "process_budget_s": budget_s}
     options["products"] = products
-    found = explain(loaded.fn, *loaded.args, mode=mode, options=options, **loaded.kwargs)
+    found = loaded.explain(mode, options)
+    if found.graphs and all(g.why_plain for g in found.graphs):
+        raise CommandFailed(f"no kernel can be used here: {found.graphs[0].why_plain}")
     regions = distinct_regions(found)
+    if not regions:
+        return [], []
     device = torch.device("cpu") if target == "host" else torch.device("cuda", torch.cuda.current_device())
     planner = Planner(SESSION, parse_options(None, options), Place(device, detect_target(device)))
-    done = planner.synthesize(regions)
-    for region in done:
-        if region.outcome == "missed":
-            print(f"{region.fingerprint[:12]} open: {region.reason}")
-    return sum(r.outcome == "missed" for r in done)
+    return regions, planner.synthesize(regions)
 
 
 def compile_and_run(loaded: Workload, target: str, mode: str | None, products: bool) -> None:

@@ -11,7 +11,7 @@ import torch
 from test_backend_compile import OneReply, fresh  # noqa: F401  a fixture for every test here
 
 import cudal1_compile
-from cudal1_compile import explanation, session
+from cudal1_compile import cli, explanation, session
 from cudal1_compile.cli import demo, explain, warm
 from cudal1_compile.cli.demo_models import DEMOS
 from cudal1_compile.cli.workload import load_workload
@@ -30,6 +30,15 @@ def make():
 
 def bad():
     return 3
+
+def raises():
+    return open("/nowhere/weights")
+
+def stops():
+    raise SystemExit(0)
+
+def first_call_raises():
+    return torch.nn.Linear(3, 4), torch.randn(5, 7)
 """
 
 
@@ -105,6 +114,37 @@ def test_warm_plan_explain(
 def test_bad_workloads(name: str, workload: str) -> None:
     with pytest.raises(OptionError):
         load_workload(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "says"),
+    [
+        ("backend_workload:raises", 'open("/nowhere/weights")', "the factory backend_workload:raises raised File"),
+        ("backend_workload:stops", "raise SystemExit(0)", "the factory backend_workload:stops raised SystemExit"),
+        ("backend_workload:first_call_raises", "[5, 7] X [3, 4]", "the callable of backend_workload:first_call"),
+        ("backend_broken:make", "import no_such_module", "backend_broken raised ModuleNotFoundError when it was"),
+    ],
+)
+def test_what_the_users_code_raises_is_shown_as_theirs(
+    name: str, theirs: str, says: str, workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "backend_broken.py").write_text("import no_such_module\n")
+    assert cli.main(["explain", name]) == 1
+    err = capsys.readouterr().err
+    assert theirs in err and f"cudal1 explain: {'the module ' if 'broken' in name else ''}{says}" in err
+    assert str(Path(cli.__file__).parent.parent) not in err, "no frame of ours"
+
+
+def test_warm_without_a_generator_fails(workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["warm", workload, "--generator", str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert said.out.count(f"open: {tmp_path} holds no config.json") == 3
+    assert "nothing was done for 3 open regions" in said.err and "see --generator" in said.err
+
+
+def test_warm_without_a_graph_for_kernels_fails(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["warm", workload, "--target", "cuda"]) == 1
+    assert "no kernel can be used here: target='cuda', but the graph has no" in capsys.readouterr().err
 
 
 def test_explain_from_python() -> None:

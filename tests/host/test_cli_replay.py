@@ -10,8 +10,10 @@ import pytest
 from cudal1_cache import Entry, Region, Store
 from cudal1_cache.bundle import Verified
 from cudal1_compile import cli
+from cudal1_compile.cli import reverify
 from cudal1_compile.cli.replay import figures
 from cudal1_compile.cli.reverify import judges
+from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
 from cudal1_fx_passes.text import parse_program, print_program
@@ -82,6 +84,28 @@ def test_no_verdict_is_no_refusal(
     _stored(cudal1_cache_dir, replace(proven, target="another GPU's"))
     assert cli.main(["replay", proven.entry_id]) == 2
     assert "another GPU" in capsys.readouterr().out
+
+
+def test_a_cache_that_cannot_be_written_is_said(
+    proven: Entry, cudal1_cache_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stored(cudal1_cache_dir, replace(proven, code=CODE.replace("+ ld(in1 + i)", "- ld(in1 + i)")))
+    monkeypatch.setattr(Store, "path", None)
+    assert cli.main(["replay", proven.entry_id]) == 1
+    assert "stays in use, since the cache cannot be written" in capsys.readouterr().out
+
+
+def test_without_a_compiler_there_is_no_verdict(
+    proven: Entry, cudal1_cache_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_judge(target: object) -> None:
+        raise BuildError("no g++ on PATH")
+
+    monkeypatch.setattr(reverify, "Judge", no_judge)
+    _stored(cudal1_cache_dir, proven)
+    assert cli.main(["replay", proven.entry_id]) == 2
+    assert "nothing can be built here: no g++ on PATH" in capsys.readouterr().out
+    assert _usable(cudal1_cache_dir) is not None
 
 
 def test_what_has_no_proof_is_named(cudal1_cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

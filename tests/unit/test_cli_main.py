@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -70,6 +73,49 @@ def test_a_command_that_cannot_be_loaded_says_why(capsys: pytest.CaptureFixture[
     assert "no_such_module" in capsys.readouterr().err
 
 
+def test_a_wrong_debug_level_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDAL1_DEBUG", "9")
+    assert cli.main(["cache", "stats"]) == 2
+    assert "CUDAL1_DEBUG='9': expected 0 to 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["cache", "--help"], ["cache", "stats"]])
+def test_a_closed_pipe_ends_a_command_quietly(arguments: list[str], cudal1_cache_dir: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command(arguments), stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_ctrl_c_ends_the_process_by_sigint(tmp_path: Path) -> None:
+    """Also where a thread is still at work, as a generator's is."""
+    (tmp_path / "slow.py").write_text(
+        "import threading, time\n"
+        "def make():\n"
+        "    threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "    print('here', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    child = subprocess.Popen(
+        command(["explain", "slow:make"]), cwd=tmp_path, stdout=-1, stderr=-1, text=True, start_new_session=True
+    )
+    late = threading.Timer(60, child.kill)
+    late.start()
+    assert child.stdout is not None and child.stdout.readline() == "here\n"
+    child.send_signal(signal.SIGINT)
+    err = child.communicate()[1]
+    late.cancel()
+    assert (child.returncode, err) == (-signal.SIGINT, "cudal1: interrupted; what was finished before is kept\n")
+
+
+def command(arguments: list[str]) -> list[str]:
+    code = f"import sys; from cudal1_compile import cli; sys.exit(cli.main({arguments}))"
+    return [sys.executable, "-c", code]
+
+
 def test_wrong_options_end_in_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--nonsense"]) == 2
 
@@ -105,6 +151,24 @@ def test_export_and_import_without_a_judge(
     assert "verified 0, refused 0, still unverified 1" in capsys.readouterr().out
     with Store.open(tmp_path / "elsewhere") as other:
         assert other.find_entry("f1", "target1") is None
+
+
+@pytest.mark.parametrize("arguments", [["import", "b"], ["verify"]])
+def test_nothing_is_imported_into_a_cache_that_keeps_nothing(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CUDAL1_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert cli.main(["cache", *arguments]) == 1
+    assert "cannot be written; set CUDAL1_CACHE_DIR" in capsys.readouterr().err
+
+
+def test_an_empty_cache_is_not_exported(
+    cudal1_cache_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["cache", "export", str(tmp_path / "b")]) == 1
+    assert "nothing to export" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
 
 
 @pytest.mark.parametrize("command", ["import", "export"])
