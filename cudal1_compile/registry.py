@@ -236,13 +236,10 @@ def _guarded(entry_id: str, program: Program, launch: KernelFunction, device: to
 def while_tf32_is_allowed(launch: KernelFunction, reference: KernelFunction) -> KernelFunction:
     """Runs the reference where a flag that allowed TF32 when the kernel was loaded no longer does."""
 
-    def flags() -> tuple[bool, bool]:
-        return convolutions_may_use_tf32(), products_may_use_tf32()
-
-    loaded_under = flags()
+    convolutions, products = convolutions_may_use_tf32(), products_may_use_tf32()
 
     def call(*args: Any) -> None:
-        taken_back = any(then and not now for then, now in zip(loaded_under, flags(), strict=True))
+        taken_back = convolutions and not convolutions_may_use_tf32() or products and not products_may_use_tf32()
         (reference if taken_back else launch)(*args)
 
     return call

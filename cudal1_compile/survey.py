@@ -18,11 +18,11 @@ from cudal1_fx_passes.anchors import free_regions
 from cudal1_fx_passes.border import is_view
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.partition import Region
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program import Op, Program
 from cudal1_fx_passes.text import print_program
 
 BYTES_PER_US = 2e6  # of a large GPU; only ranks regions by what they may save
-PRODUCTS_PER_US = 5e7  # multiplications of a library's convolution in float32, likewise
+PRODUCTS_PER_US = {"dot_tf32": 1e8, "f32": 2e7, "f16": 2e8, "bf16": 2e8}  # multiplications, likewise
 
 
 def survey(graphs: Iterable[SeenGraph], device: torch.device) -> tuple[list[SeenRegion], list[RefusedNode]]:
@@ -78,14 +78,24 @@ def _add(known: SeenRegion | None, region: Region, graph: SeenGraph) -> SeenRegi
         phase=phase,
         is_fusible=is_fusible,
         has_library=has_library,
-        value_us=count * max(region.bytes_moved / BYTES_PER_US, multiplications(region.program) / PRODUCTS_PER_US),
+        value_us=count * max(region.bytes_moved / BYTES_PER_US, _arithmetic_us(region.program)),
     )
+
+
+def _arithmetic_us(program: Program) -> float:
+    """Of its sums of products, at the rate of the units that take them."""
+    dots = [op for op in program.ops if OPS[op.fn].kind is Kind.DOT]
+    rates = [PRODUCTS_PER_US.get(op.fn) or PRODUCTS_PER_US.get(op.dtype, PRODUCTS_PER_US["f32"]) for op in dots]
+    return sum(_count(program, op) / rate for op, rate in zip(dots, rates, strict=True))
 
 
 def multiplications(program: Program) -> int:
     """Of its sums of products, at the example's sizes."""
-    dots = [op for op in program.ops if OPS[op.fn].kind is Kind.DOT]
-    return sum(program.size((*op.axes, *op.over)) for op in dots)
+    return sum(_count(program, op) for op in program.ops if OPS[op.fn].kind is Kind.DOT)
+
+
+def _count(program: Program, op: Op) -> int:
+    return program.size((*op.axes, *op.over))
 
 
 def _refused(node: fx.Node, why: str) -> RefusedNode:

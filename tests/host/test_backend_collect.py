@@ -12,10 +12,12 @@ from torch import Tensor, fx, nn
 from torch._inductor.compile_fx import compile_fx
 
 from cudal1_compile.cli.demo_models import Cnn
-from cudal1_compile.collect import collect
+from cudal1_compile.collect import SeenGraph, collect
 from cudal1_compile.graph_key import copy_graph
 from cudal1_compile.splice import HOOK, Observe
-from cudal1_compile.survey import survey
+from cudal1_compile.survey import PRODUCTS_PER_US, survey
+from cudal1_fx_passes.anchors import partition_with_products
+from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
 from cudal1_fx_passes.partition import Partition
 
 pytestmark = pytest.mark.host
@@ -92,3 +94,24 @@ def test_survey_counts_uses_and_names_what_stays_outside() -> None:
     assert [r.count for r in seen] == [3]
     assert not seen[0].is_fusible, "its neighbours are products, which Inductor does not fuse with"
     assert "a sum of products, which is left to the library" in {n.reason for n in refused}
+
+
+def test_products_are_valued_by_the_units_that_take_them() -> None:
+    """The budget goes to what spends the most time: half types and TF32 are not as slow as float32."""
+
+    def value_us(dtype: torch.dtype, tf32: bool = False) -> float:
+        inputs = (torch.randn(512, 512, dtype=dtype), torch.randn(512, 512, dtype=dtype))
+        (graph,) = capture_graphs(torch.mm, inputs)
+        take_for_cuda(graph.gm.graph)
+        before = torch.backends.cuda.matmul.fp32_precision
+        torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
+        try:
+            found = partition_with_products(graph.gm.graph)
+        finally:
+            torch.backends.cuda.matmul.fp32_precision = before
+        seen, _ = survey([SeenGraph("inference", found, "", False)], torch.device("cuda", 0))
+        return seen[0].value_us
+
+    plain, tf32, half = value_us(torch.float32), value_us(torch.float32, True), value_us(torch.bfloat16)
+    assert plain > tf32 > half > 0
+    assert plain == 512**3 / PRODUCTS_PER_US["f32"]
