@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import sympy
 import torch
@@ -42,9 +44,9 @@ class ScratchSpec:
     count: sympy.Expr  # elements
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class FusedCall:
-    """What one use of a kernel in a graph needs beyond its operands."""
+    """What one use of a kernel in a graph needs beyond its operands. Lives as long as the node that carries it."""
 
     entry_id: str
     text: str  # the region, printed into the generated module: the kernel's last resort
@@ -66,18 +68,27 @@ _SCHEMA = "fused(str name, Tensor[] ins, SymInt[] sizes) -> Tensor[]"
 _library = torch.library.Library("cudal1", "DEF")  # type: ignore[no-untyped-call]
 _library.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
 FUSED = torch.ops.cudal1.fused.default
-_calls: dict[str, FusedCall] = {}  # by name, the latest use
+_calls: dict[str, WeakSet[FusedCall]] = {}  # by name; uses with one name compute the same
+_calls_lock = threading.Lock()
 
 
 def remember_shapes(call: FusedCall) -> None:
     """Lets fake tensors run through the operation; only the process that splices needs it."""
-    _calls[call.name] = call
+    with _calls_lock:
+        for name in [name for name, uses in _calls.items() if not uses]:
+            del _calls[name]
+        _calls.setdefault(call.name, WeakSet()).add(call)
+
+
+def _living(name: str) -> FusedCall:
+    with _calls_lock:
+        return next(iter(_calls[name]))
 
 
 @torch.library.register_fake("cudal1::fused", lib=_library)  # type: ignore[untyped-decorator]
 def _fused_fake(name: str, ins: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
     """The results as the kernel lays them out: Inductor reads their order in memory again after the pass."""
-    call = _calls[name]
+    call = _living(name)
     made = call.subgraph(*ins, *sizes)
     return [_as_written(x, value) for x, value in zip(made, call.outputs, strict=True)]
 
@@ -90,7 +101,7 @@ def _as_written(x: Tensor, value: Tensor) -> Tensor:
 
 def _fused_eager(name: str, ins: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
     """Only a graph that is run without being lowered (a repro script, constant folding) comes here."""
-    return list(_calls[name].subgraph(*ins, *sizes))
+    return list(_living(name).subgraph(*ins, *sizes))
 
 
 _library.impl("fused", _fused_eager, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]

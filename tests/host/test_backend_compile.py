@@ -6,6 +6,7 @@ candidate that crashes, a broken hook. Each falls back, with a sentence that say
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import subprocess
@@ -27,7 +28,7 @@ from torch import Tensor
 import cudal1_compile
 from cudal1_cache.schema import FILE_NAME
 from cudal1_cache.store import Store
-from cudal1_compile import backend, hook, pipeline, registry, session
+from cudal1_compile import backend, hook, lowering, pipeline, registry, session
 from cudal1_compile.background import Background
 from cudal1_compile.generate import bundled
 from cudal1_compile.runtime import hostrun, nvrtc, target, toolchain
@@ -161,6 +162,8 @@ def test_the_backward_has_kernels_too(capsys: pytest.CaptureFixture[str]) -> Non
     model(y).square().sum().backward()
     torch.testing.assert_close(x.grad, y.grad)
     assert summary(capsys) == "cudal1: regions: 2, hit 0, new 2, no win 0"
+    gc.collect()
+    assert not any(lowering._calls.values()), "the graphs of a compile end with it"
 
 
 def test_cpu_tensors_are_inductors_by_default(capsys: pytest.CaptureFixture[str]) -> None:

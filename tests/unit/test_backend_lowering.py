@@ -1,0 +1,54 @@
+"""The operation `cudal1::fused` under fake tensors: what it keeps of a use, and for how long."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from cudal1_compile import lowering
+from cudal1_compile.lowering import FUSED, FusedCall, remember_shapes
+
+
+class Double(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return (x * 2,)
+
+
+def use(entry_id: str, columns: int) -> FusedCall:
+    with FakeTensorMode():
+        x, out = torch.empty(4, columns), torch.empty_strided((4, columns), (1, 4))
+    call = FusedCall(entry_id, "", (), (), (x,), (out,), fx.symbolic_trace(Double()))
+    remember_shapes(call)
+    return call
+
+
+def kept() -> int:
+    gc.collect()
+    return sum(map(len, lowering._calls.values()))
+
+
+def test_a_use_is_kept_as_long_as_its_node() -> None:
+    before = kept()
+    uses = [use("long", columns) for columns in range(1, 20)]
+    assert kept() == before + len(uses)
+    uses.clear()
+    assert kept() == before
+    last = use("last", 1)
+    assert len(lowering._calls) <= before + 1, "names without a use are forgotten too"
+    assert last.name in lowering._calls
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_of_two_uses_with_one_name_either_may_end_first(gone: int) -> None:
+    uses = [use("twice", 3), use("twice", 3)]
+    (name,) = {call.name for call in uses}
+    del uses[gone]
+    gc.collect()
+    with FakeTensorMode():
+        (made,) = FUSED(name, [torch.empty(4, 3)], [])
+    assert made.shape == (4, 3) and made.stride() == (1, 4)
+    torch.testing.assert_close(FUSED(name, [torch.ones(4, 3)], [])[0], torch.full((4, 3), 2.0))
