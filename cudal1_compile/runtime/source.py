@@ -7,6 +7,7 @@ the compiler's own safety net; the judge's text gate is stricter and words its r
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,13 +18,22 @@ from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
 
 HEADER_DIR = Path(__file__).parent / "header"
-# parts of the header, in order, and the words of a candidate that need them
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of the header beside cudal1.cuh: it comes with a candidate that holds one of its words."""
+
+    words: tuple[str, ...]  # each name that it declares holds one of them
+    stands_on: str | None = None  # another part, which comes before it
+
+
 PARTS = {
-    "scan.cuh": ("_scan_", "_before_", "tile_"),
-    "product.cuh": ("product_", "turn_tile"),
-    "product_pipe.cuh": ("product_pipe", "product_patch", "product_wide", "turn_tile"),
-    "product_patch.cuh": ("product_patch",),
-    "product_wide.cuh": ("product_wide", "turn_tile"),
+    "scan.cuh": Part(("_scan_", "_before_", "tile_")),
+    "product.cuh": Part(("product_t", "window_bits", "tf32")),
+    "product_pipe.cuh": Part(("product_pipe",), "product.cuh"),
+    "product_patch.cuh": Part(("product_patch", "larger("), "product_pipe.cuh"),
+    "product_wide.cuh": Part(("product_wide", "turn_tile"), "product_pipe.cuh"),
 }
 CANDIDATE_NAME = "candidate.cu"  # what compilers and checks call the candidate's lines
 
@@ -60,8 +70,16 @@ def assemble(program: Program, candidate: Candidate, target: Target) -> str:
     if target.kind == "host":
         return body
     # a fifth of a small kernel's build time, for those only that need it
-    wanted = [name for name, words in PARTS.items() if any(w in candidate.code for w in words)]
-    return "\n".join(header_text(name) for name in ("cudal1.cuh", *wanted)) + f"\n{body}"
+    return "\n".join(header_text(name) for name in ("cudal1.cuh", *needed(candidate.code))) + f"\n{body}"
+
+
+def needed(code: str) -> list[str]:
+    """The parts of the header whose names the code holds, and those that these stand on, in order."""
+    found: set[str | None] = set()
+    for name, part in reversed(PARTS.items()):
+        if name in found or any(word in code for word in part.words):
+            found |= {name, part.stands_on}
+    return [name for name in PARTS if name in found]
 
 
 def _assertions(program: Program, candidate: Candidate) -> str:
