@@ -29,7 +29,8 @@ from typing import Any, Literal
 
 import torch
 
-from benchmarks.block_kernels import Block, blocks
+from benchmarks.block import Block
+from benchmarks.block_kernels import blocks
 from benchmarks.duel import Config, Job, Row, duel
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.result_file import bootstrap, geomean, write_result

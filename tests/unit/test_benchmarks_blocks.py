@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.block_kernels import Block, blocks
+from benchmarks.block import Block
+from benchmarks.block_kernels import blocks
 from benchmarks.blocks import NOT_REACHED, Figure, main, make_jobs, read_row, summarise
 from benchmarks.duel import Row
 from benchmarks.floor import HOPPER, Floor
