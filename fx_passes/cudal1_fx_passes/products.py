@@ -1,9 +1,11 @@
-"""Which library call a `dot` is: a convolution, a transposed one, or a plain contraction.
+"""Which library call a `dot` is: a convolution, a transposed one, a weight's gradient, or a plain contraction.
 
     t0 f32[d0,d4,d5] = dot(in0[d2=2*d5+k0-1], in1) over d1,k0    ->    conv1d(in0, in1, stride=2, padding=1)
+    t0 f32[d4,d1,k0] = dot(in0[d2=2*d5+k0-1], in1) over d0,d5    ->    convolution_backward, of the weight
 
 Axes sort themselves: in both operands and kept is a group, in both and summed an input channel, only in the
-weight an output channel, only in what is read a batch. `run_convolution` calls it, on tensors or on fx proxies.
+weight an output channel, only in what is read a batch; of a weight's gradient batch and input channels change
+places. `run_convolution` calls it, on tensors or on fx proxies.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from cudal1_fx_passes.precision import products_may_use_tf32
 from cudal1_fx_passes.program import Index, Op, Program, Ref, operand_axes
 
 MAX_SPATIAL = 3
+MANY = 4  # times as many places are summed as are kept: rather a weight's gradient than a convolution
+Match = Callable[[Program, Op, str, Index], "Spatial | None"]
 _CONVOLUTION: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _TRANSPOSED: dict[int, Callable[..., Tensor]] = {
     1: F.conv_transpose1d,
@@ -33,7 +37,7 @@ _TRANSPOSED: dict[int, Callable[..., Tensor]] = {
 class Spatial:
     """One convolved axis: read at (stride * out + dilation * window - padding), or divided where transposed.
 
-    `window` is empty where it is one element wide.
+    `window` is empty where it is one element wide. Of a weight's gradient `out` is summed and `window` kept.
     """
 
     read: str
@@ -47,10 +51,14 @@ class Spatial:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """Operand 0 is what is read where `swapped` is False. All axis lists in the program's order."""
+    """Operand 0 is what is read where `swapped` is False. All axis lists in the program's order.
+
+    of_weight: the gradient of a convolution's weight, from what that reads and the gradient of its result.
+    """
 
     swapped: bool
     transposed: bool
+    of_weight: bool
     batch: tuple[str, ...]
     groups: tuple[str, ...]
     inputs: tuple[str, ...]
@@ -66,12 +74,22 @@ def match_convolution(program: Program, op: Op) -> Convolution | None:
     if bool(a.access) == bool(b.access):
         return None
     read, weight = (a, b) if a.access else (b, a)
-    for match in (_forward, _transposed):
+    matches = (_forward, _transposed, _of_weight)
+    for match in matches[::-1] if _sums_most_places(program, op, read) else matches:
         spatial = [match(program, op, axis, index) for axis, index in read.access]
         found = [s for s in spatial if s is not None]
         if len(found) == len(spatial) <= MAX_SPATIAL:
-            return _sort_axes(program, op, read, weight, tuple(found), a is not read, match is _transposed)
+            made = _sort_axes(program, op, read, weight, tuple(found), a is not read, match)
+            if made is not None:
+                return made
     return None
+
+
+def _sums_most_places(program: Program, op: Op, read: Ref) -> bool:
+    """A stride of one makes a weight's gradient a convolution with a huge window, for which no library is made."""
+    axes = {a for _, index in read.access for _, a in index.terms}
+    summed = axes & set(op.over)
+    return program.size(tuple(summed)) >= MANY * program.size(tuple(axes - summed))
 
 
 def contracts(program: Program, op: Op) -> bool:
@@ -87,14 +105,29 @@ def library_convolution(program: Program, op: Op) -> Convolution | None:
     if op.fn != "dot_tf32" or products_may_use_tf32():
         return None
     a, b = (x for x in op.operands if isinstance(x, Ref))
-    held, other = program.value_axes[a.name], program.value_axes[b.name]
-    swapped = len(other) > len(held)
-    read, weight = ((b, other), (a, held)) if swapped else ((a, held), (b, other))
-    channels = min(read[1].index(axis) for axis in op.over)
-    spatial = tuple(Spatial(x, x, "", 1, 1, 0) for x in read[1][channels:] if x not in weight[1])
-    if not 0 < len(spatial) <= MAX_SPATIAL:
+    swapped = len(program.value_axes[b.name]) > len(program.value_axes[a.name])
+    for turned in (swapped, not swapped):
+        found = _of_size_1(program, op, *((b, a) if turned else (a, b)), turned)
+        if found is not None:
+            return found
+    return None
+
+
+def _of_size_1(program: Program, op: Op, read: Ref, weight: Ref, swapped: bool) -> Convolution | None:
+    """Over the innermost axis in memory that only what is read has, or for a weight's gradient that is summed."""
+    held, others = _in_memory(program, read.name), program.value_axes[weight.name]
+    alone, outputs = [a for a in held if a not in others], [a for a in others if a not in held]
+    kept = max(program.size(tuple(alone)), program.size(tuple(outputs)))
+    of_weight = len(op.over) > 1 or program.size(op.over) >= MANY * kept
+    places = [a for a in held if a in op.over] if of_weight else alone
+    if not places:
         return None
-    return _sort_axes(program, op, read[0], weight[0], spatial, swapped, False)
+    spatial = Spatial(places[-1], places[-1], "", 1, 1, 0)
+    return _sort_axes(program, op, read, weight, (spatial,), swapped, _of_weight if of_weight else _forward)
+
+
+def _in_memory(program: Program, name: str) -> tuple[str, ...]:
+    return next((i.axes for i in program.inputs if i.name == name), program.value_axes[name])
 
 
 def run_convolution(program: Program, op: Op, c: Convolution, operands: tuple[Any, Any]) -> Any:
@@ -112,11 +145,21 @@ def run_convolution(program: Program, op: Op, c: Convolution, operands: tuple[An
         turned = _permuted(value, program.value_axes[name], wanted)
         return torch.reshape(turned, [*(program.size(axes) for axes in merged), *sizes(rest)])
 
-    x = grouped(x, read, (c.batch, (*c.groups, *c.inputs)), tuple(s.read for s in c.spatial))
-    inner = ((*c.groups, *c.inputs), c.outputs) if c.transposed else ((*c.groups, *c.outputs), c.inputs)
-    w = grouped(w, weight, inner, tuple(s.window for s in c.spatial))
     stride, padding = [s.stride for s in c.spatial], [s.padding for s in c.spatial]
     dilation, groups = [s.dilation for s in c.spatial], program.size(c.groups)
+    x = grouped(x, read, (c.batch, (*c.groups, *c.inputs)), tuple(s.read for s in c.spatial))
+    if c.of_weight:
+        grad = grouped(w, weight, (c.batch, (*c.groups, *c.outputs)), tuple(s.out for s in c.spatial))
+        shape = [
+            program.size((*c.groups, *c.outputs)),
+            program.size(c.inputs),
+            *sizes(tuple(s.window for s in c.spatial)),
+        ]
+        made = _weight_gradient(x, grad, shape, stride, padding, dilation, groups)
+        axes = (*c.groups, *c.outputs, *c.inputs, *(s.window for s in c.spatial if s.window))
+        return _permuted(torch.reshape(made, sizes(axes)), axes, op.axes)
+    inner = ((*c.groups, *c.inputs), c.outputs) if c.transposed else ((*c.groups, *c.outputs), c.inputs)
+    w = grouped(w, weight, inner, tuple(s.window for s in c.spatial))
     if c.transposed:
         extra = [s.output_padding for s in c.spatial]
         made = _TRANSPOSED[len(c.spatial)](x, w, None, stride, padding, extra, groups, dilation)
@@ -126,28 +169,41 @@ def run_convolution(program: Program, op: Op, c: Convolution, operands: tuple[An
     return _permuted(torch.reshape(made, sizes(axes)), axes, op.axes)
 
 
+def _weight_gradient(
+    x: Any, grad: Any, shape: list[int], stride: list[int], padding: list[int], dilation: list[int], groups: int
+) -> Any:
+    weight = grad.new_empty(shape)  # of which only the shape is read
+    back = torch.ops.aten.convolution_backward.default
+    still = [0] * len(stride)
+    return back(grad, x, weight, None, stride, padding, dilation, False, still, groups, [False, True, False])[1]
+
+
 def _permuted(x: Any, held: tuple[str, ...], wanted: tuple[str, ...]) -> Any:
     return x if held == wanted else torch.permute(x, [held.index(a) for a in wanted])
 
 
 def _sort_axes(
-    program: Program, op: Op, read: Ref, weight: Ref, spatial: tuple[Spatial, ...], swapped: bool, transposed: bool
+    program: Program, op: Op, read: Ref, weight: Ref, spatial: tuple[Spatial, ...], swapped: bool, match: Match
 ) -> Convolution | None:
     windows, outs = {s.window for s in spatial if s.window}, {s.out for s in spatial}
+    of_weight = match is _of_weight
     held, weights = operand_axes(program.value_axes, read), set(program.value_axes[weight.name])
     plain = [a.name for a in program.axes if a.name in (held | weights) - windows - outs]
-    if outs & weights or not windows <= weights or not windows <= set(op.over):
+    beside, apart = (outs, windows) if of_weight else (windows, outs)
+    if apart & weights or not beside <= weights or not beside <= set(op.over):
         return None
     both = [a for a in plain if a in held and a in weights]
-    summed = [a for a in plain if a in op.over]
+    summed = tuple(a for a in plain if a in op.over)
     if any(a not in both for a in summed):
         return None
+    alone = tuple(a for a in plain if a not in weights)
     return Convolution(
         swapped=swapped,
-        transposed=transposed,
-        batch=tuple(a for a in plain if a not in weights),
+        transposed=match is _transposed,
+        of_weight=of_weight,
+        batch=summed if of_weight else alone,
         groups=tuple(a for a in both if a not in op.over),
-        inputs=tuple(summed),
+        inputs=alone if of_weight else summed,
         outputs=tuple(a for a in plain if a not in held),
         spatial=spatial,
     )
@@ -165,10 +221,14 @@ def _terms(index: Index, op: Op) -> tuple[int, str, int, str] | None:
 
 def _forward(program: Program, op: Op, axis: str, index: Index) -> Spatial | None:
     terms = _terms(index, op)
-    if terms is None or index.divisor != 1 or index.offset > 0:
-        return None
-    stride, out, dilation, window = terms
-    if stride < 1 or dilation < 1:
+    return None if terms is None else _moved(program, axis, index, *terms)
+
+
+def _moved(
+    program: Program, axis: str, index: Index, stride: int, out: str, dilation: int, window: str
+) -> Spatial | None:
+    """stride * out + dilation * window - padding, for as many places as a convolution gives."""
+    if index.divisor != 1 or index.offset > 0 or stride < 1 or dilation < 1:
         return None
     reach = dilation * (program.axis[window].size - 1) if window else 0
     span = program.axis[axis].size - 2 * index.offset - reach - 1
@@ -179,14 +239,21 @@ def _forward(program: Program, op: Op, axis: str, index: Index) -> Spatial | Non
 
 def _transposed(program: Program, op: Op, axis: str, index: Index) -> Spatial | None:
     terms = _terms(index, op)
-    if terms is None or terms[0] != 1 or terms[2] > -1 or index.offset < 0 or not terms[3]:
+    if terms is None or terms[0] != 1 or index.offset < 0 or (terms[2] > -1 if terms[3] else index.divisor == 1):
         return None
     _, out, dilation, window = terms
-    dilation, stride = -dilation, index.divisor
-    made = (
-        (program.axis[axis].size - 1) * stride - 2 * index.offset + dilation * (program.axis[window].size - 1) + 1
-    )
+    dilation, stride = abs(dilation), index.divisor
+    reach = dilation * (program.axis[window].size - 1) if window else 0
+    made = (program.axis[axis].size - 1) * stride - 2 * index.offset + reach + 1
     rest = program.axis[out].size - made
     if not 0 <= rest < max(stride, dilation):
         return None
     return Spatial(axis, out, window, stride, dilation, index.offset, rest)
+
+
+def _of_weight(program: Program, op: Op, axis: str, index: Index) -> Spatial | None:
+    summed = [term for term in index.terms if term[1] in op.over]
+    kept = [term for term in index.terms if term[1] not in op.over] or [(1, "")]
+    if index.value is not None or len(summed) != 1 or len(kept) != 1:
+        return None
+    return _moved(program, axis, index, *summed[0], *kept[0])

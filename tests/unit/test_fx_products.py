@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 from unittest import mock
 
 import pytest
 import torch
+from fx_trace import trace
 from torch import Tensor
 from torch.nn import functional as F
 
 from cudal1_compile.judge.cases import oracle_bytes
+from cudal1_fx_passes.capture import take_for_cuda
 from cudal1_fx_passes.evaluate import evaluate, round_to_tf32
+from cudal1_fx_passes.layout import memory_view
+from cudal1_fx_passes.partition import PartitionConfig, partition
 from cudal1_fx_passes.products import match_convolution
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
@@ -76,6 +83,86 @@ def test_transposed_convolutions(stride: int, extra: int) -> None:
     assert "conv_transpose1d" in check(program, x, w)
     wanted = F.conv_transpose1d(x, w, stride=stride, padding=1, output_padding=extra)
     torch.testing.assert_close(to_aten(program)(x, w)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution of an image and a weight."""
+
+    run: Callable[..., Tensor]
+    image: tuple[int, ...]
+    weight: tuple[int, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, x: Tensor, w: Tensor) -> Tensor:
+        return self.run(x, w, **self.settings)
+
+    def backward(self, x: Tensor, w: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(self(x, w), (x, w), grad)
+
+
+def check_on_gpu(run: Callable[..., Any], *inputs: Tensor) -> str:
+    """Asserts that the one product of a function is computed right by its aten code; returns what that calls.
+
+    The region is as on a GPU. It is held against the function: `evaluate` would call the same library.
+    """
+    gm = trace(run, *inputs)
+    gm.graph.eliminate_dead_code()
+    take_for_cuda(gm.graph)
+    (region,) = partition(gm.graph, PartitionConfig(products=True)).regions
+    values = dict(zip((n for n in gm.graph.nodes if n.op == "placeholder"), inputs, strict=True))
+    made = run(*inputs)
+    wanted = dict(zip(gm.graph.output_node().args[0], made, strict=True)) if isinstance(made, tuple) else {}
+    module = to_aten(region.program)
+    given = [v.detach() for v in (values[n] for n in region.inputs)]
+    got = module(*(memory_view(region.program, *pair) for pair in zip(region.program.inputs, given, strict=True)))
+    for spec, node, found in zip(region.program.outputs, region.outputs, got, strict=True):
+        value = node.meta["val"]
+        laid = torch.empty_strided(value.shape, value.stride()).copy_(wanted.get(node, made))
+        torch.testing.assert_close(found, memory_view(region.program, spec, laid), rtol=1e-4, atol=1e-4)
+    assert all(op.fn == "dot_tf32" for op in region.program.ops)
+    return " ".join(str(n.target) for n in module.graph.nodes)
+
+
+LAYERS = {
+    "plain": Layer(F.conv2d, (2, 3, 13, 12), (4, 3, 3, 3), {"padding": 1}),
+    "stride": Layer(F.conv2d, (2, 3, 13, 12), (4, 3, 3, 3), {"stride": 2, "padding": 1}),
+    "stride and dilation": Layer(F.conv1d, (2, 3, 40), (4, 3, 3), {"stride": 2, "dilation": 3}),
+    "groups": Layer(F.conv2d, (2, 4, 14, 14), (6, 2, 3, 3), {"groups": 2, "padding": 1}),
+    "depthwise": Layer(F.conv2d, (2, 4, 14, 14), (4, 1, 3, 3), {"groups": 4, "stride": 2}),
+    "a window of one row": Layer(F.conv2d, (2, 3, 8, 20), (4, 3, 1, 5), {"padding": (0, 2)}),
+    "3d": Layer(F.conv3d, (2, 2, 8, 8, 8), (3, 2, 2, 2, 2), {"stride": 2}),
+    "transposed": Layer(F.conv_transpose2d, (2, 3, 10, 10), (3, 4, 3, 3), {"stride": 2, "padding": 1}),
+    "size 1": Layer(F.conv2d, (2, 16, 9, 9), (24, 16, 1, 1)),
+    "size 1, stride": Layer(F.conv2d, (2, 6, 9, 9), (5, 6, 1, 1), {"stride": 2}),
+}
+
+
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_are_what_the_library_has_for_them(name: str, layout: str) -> None:
+    """Or a kernel would win by far over what nobody runs."""
+    layer, form = LAYERS[name], LAYOUTS[layout]
+    if layout == "channels last" and len(layer.image) != 4:
+        pytest.skip("channels-last is a layout of images")
+    x, w = (
+        tensor(*layer.image).to(memory_format=form).requires_grad_(),
+        tensor(*layer.weight, seed=1).requires_grad_(),
+    )
+    grad = tensor(*layer(x, w).shape, seed=2).to(memory_format=form)
+    called = check_on_gpu(lambda x, w, grad: layer.backward(x, w, grad), x, w, grad)
+    assert called.count("convolution_backward") == 1, "of the weight"
+    assert called.count("conv") == 2 and "mm" not in called and "mul" not in called
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_convolution_of_size_1_is_one_in_every_layout(layout: str) -> None:
+    """On a GPU torch's flags allow TF32 for it, but not for the matrix product that it could be."""
+    x, w = tensor(2, 16, 9, 9).to(memory_format=LAYOUTS[layout]), tensor(24, 16, 1, 1, seed=1)
+    assert "conv1d" in check_on_gpu(F.conv2d, x, w)
 
 
 def test_matrix_and_batched_products_are_contractions() -> None:
