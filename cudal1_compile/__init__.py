@@ -1,4 +1,9 @@
-"""The compiler behind torch.compile(model, backend="cudal1")."""
+"""The compiler behind torch.compile(model, backend="cudal1").
+
+    print(cudal1_compile.explain(model, x, options={"target": "host"}))     # each region, its decision and why
+
+torch.compile finds the backend by its name, nothing has to be imported. Its options are in options.py.
+"""
 
 from __future__ import annotations
 

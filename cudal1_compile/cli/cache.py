@@ -31,6 +31,8 @@ from cudal1_compile import fallback
 from cudal1_compile.config import cache_dir
 
 SHORT_ID = 12  # digits of an id that are shown
+MOST_NAMED = 8  # entries in a sentence
+ENTRY = "the first digits of an entry's id, or of a region's as `cudal1 explain` prints it"
 
 app = typer.Typer(
     help="Look into the kernel cache; export and import kernels.",
@@ -58,7 +60,7 @@ def stats() -> None:
 
 @app.command()
 def show(
-    entry: Annotated[str, typer.Argument(metavar="ENTRY", help="the entry's id, or its first digits")],
+    entry: Annotated[str, typer.Argument(metavar="ENTRY", help=ENTRY)],
     attempts: Annotated[bool, typer.Option(help="also list every attempt for its region")] = False,
 ) -> None:
     """One entry: its region, its verdict and proof, its source."""
@@ -148,13 +150,17 @@ def _attempt_lines(store: Store, entry: Entry) -> list[str]:
 
 
 def find_entry(store: Store, prefix: str) -> Entry:
-    """The entry whose id begins so. Raises CacheError where there is none, or more than one."""
-    found = store.match_entries(prefix)
+    """The entry whose id, or else whose region, begins so. Raises CacheError for none or more than one."""
+    found = store.match_entries(prefix) or [e for e in store.entries() if e.fingerprint.startswith(prefix)]
     if len(found) == 1:
         return found[0]
     if not found:
-        raise CacheError(f"no entry begins with {prefix!r}; `cudal1 cache stats` says what there is")
-    raise CacheError(f"{len(found)} entries begin with {prefix!r}; give more digits")
+        raise CacheError(f"no entry or region begins with {prefix!r}; `cudal1 explain` and `plan` print regions")
+    named = [
+        f"{e.entry_id[:SHORT_ID]} {e.status.replace('_', ' ')} of target {e.target[:SHORT_ID]}" for e in found
+    ]
+    more = f", and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    raise CacheError(f"{len(found)} entries begin with {prefix!r}: {', '.join(named[:MOST_NAMED])}{more}")
 
 
 def _target(store: Store, prefix: str | None) -> str | None:

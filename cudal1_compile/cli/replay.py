@@ -17,7 +17,7 @@ from rich.table import Table
 
 from cudal1_cache import CacheError, Entry, Store
 from cudal1_cache.bundle import Postponed, Refused, Verified
-from cudal1_compile.cli.cache import SHORT_ID, find_entry
+from cudal1_compile.cli.cache import ENTRY, SHORT_ID, find_entry
 from cudal1_compile.cli.reverify import judges
 from cudal1_compile.config import cache_dir
 
@@ -25,7 +25,7 @@ NO_VERDICT = 2
 
 
 def replay(
-    entry: Annotated[str, typer.Argument(metavar="ENTRY", help="the entry's id, or its first digits")],
+    entry: Annotated[str, typer.Argument(metavar="ENTRY", help=ENTRY)],
 ) -> None:
     """Builds and verifies a cached kernel again; exit status 1: its proof no longer holds, 2: no verdict."""
     with Store.open(cache_dir()) as store:

@@ -134,7 +134,21 @@ def test_show_prints_all_that_is_known(store: Path, capsys: pytest.CaptureFixtur
         assert part in shown
 
 
-@pytest.mark.parametrize(("prefix", "says"), [("zz", "no entry begins with 'zz'"), ("ab", "2 entries begin")])
+def test_show_finds_an_entry_by_its_region(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store.open(store) as opened:
+        opened.put_entry(Entry("fff", "0123", "target1", "no_win"))
+    assert cli.main(["cache", "show", "012"]) == 0
+    assert "entry     fff" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("prefix", "says"),
+    [
+        ("zz", "no entry or region begins with 'zz'"),
+        ("ab", "2 entries begin with 'ab': abc123 kernel of target target1, abd456 no win of target target2"),
+        ("f", "2 entries begin with 'f': "),
+    ],
+)
 def test_show_needs_one_entry(store: Path, capsys: pytest.CaptureFixture[str], prefix: str, says: str) -> None:
     assert cli.main(["cache", "show", prefix]) == 1
     assert says in capsys.readouterr().err
