@@ -21,7 +21,7 @@ from cudal1_compile import hook
 from cudal1_compile.backend import find_device, no_device
 from cudal1_compile.errors import describe as describe_error
 from cudal1_compile.options import Options, parse_options
-from cudal1_compile.plan import GraphPlanned, Phase
+from cudal1_compile.plan import AnchorSeen, GraphPlanned, Phase
 from cudal1_compile.runtime.target import detect_target
 from cudal1_compile.summary import region_line, summary_line
 from cudal1_compile.synthesis.progress import TargetKind
@@ -72,6 +72,7 @@ class GraphExplanation:
         lines = [summary_line(self.plan, self.kind)]
         lines += [f"  without kernels in the last compile: {self.plan.fault}"] if self.plan.fault else []
         lines += [f"  {region_line(r, self.kind)}" for r in self.plan.regions]
+        lines += [f"  {_cuts_line(a, self.plan)}" for a in self.plan.anchors if set(a.whole) != set(a.apart)]
         reasons = Counter((n.operation, n.reason) for n in self.plan.refused)
         lines += [f"  outside: {operation} x{count}: {why}" for (operation, why), count in reasons.items()]
         lines += [f"  aten in inductor's place: {self.aten}"] if self.aten else []
@@ -159,6 +160,15 @@ def _with_reasons(plan: GraphPlanned, stored: GraphPlanned) -> GraphPlanned:
         for r in plan.regions
     )
     return replace(plan, regions=tuple(regions))
+
+
+def _cuts_line(anchor: AnchorSeen, plan: GraphPlanned) -> str:
+    """The two cuts around a product, and which of them the kernels' figures speak for; as in anchors.cut."""
+    chosen = plan.chosen("all").keys()
+    is_whole = bool(chosen & (set(anchor.whole) - set(anchor.apart)))
+    is_apart = not is_whole and bool(chosen & set(anchor.apart))
+    whole, apart = (" + ".join(f[:12] for f in side) for side in (anchor.whole, anchor.apart))
+    return f"either {whole}{' (saves more)' * is_whole} or {apart}{' (saves more)' * is_apart}"
 
 
 def _describe_aten(why_not: str | None) -> str:

@@ -69,7 +69,8 @@ class Pipeline:
     def __init__(self, job: Job, session: Session) -> None:
         self.job, self.session = job, session
         self.planner = Planner(session, job.options, job.place)
-        self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, job.options.products)
+        self.products = job.options.products  # whether they begin regions here
+        self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, self.products)
         self.previous = _user_pass(job.options)
         self.faults: list[str] = []  # of this compile, one list for its copies too; the last is stored
 
@@ -112,7 +113,7 @@ class Pipeline:
         job, options = self.job, self.job.options
         splice = self._splice(plan, "all", None) if plan is not None else None
         with timed("collect"):
-            graphs = collect(job.gm, job.example_inputs, options.inductor, self.previous, options.products, splice)
+            graphs = collect(job.gm, job.example_inputs, options.inductor, self.previous, self.products, splice)
         for graph in graphs:
             dump(GRAPHS, f"{graph.phase} graph at the hook", graph.code)
         return graphs
@@ -190,7 +191,7 @@ class Pipeline:
     ) -> Splice:
         kernels = self.planner.kernels(plan.kernels(choice), plan)
         kernels = {f: replace(k, is_checked=is_checked) for f, k in kernels.items()}
-        return Splice(previous, kernels, self._by_aten(plan, choice), self.job.options.products)
+        return Splice(previous, kernels, self._by_aten(plan, choice), self.products)
 
     def _by_aten(self, plan: GraphPlanned, choice: PlanChoice) -> Set[str]:
         """Fingerprints. Deterministic algorithms are Inductor's: aten refuses some operations then."""

@@ -14,6 +14,7 @@ from torch import fx
 from cudal1_cache.rows import PlanChoice
 from cudal1_cache.store import Store
 from cudal1_compile.candidate import Candidate
+from cudal1_compile.explanation import GraphExplanation
 from cudal1_compile.fallback import saved
 from cudal1_compile.graph_key import copy_graph, graph_key
 from cudal1_compile.plan import (
@@ -100,6 +101,18 @@ def test_of_two_cuts_the_one_that_saves_more_is_taken() -> None:
     free = replace(plan, anchors=(*plan.anchors, AnchorSeen(("o",), ("o",))))
     assert free.chosen("all").keys() == {"w", "o", "e"}
     assert from_row(to_row(free, "key", "target")) == free
+
+
+def test_an_explanation_names_both_cuts_of_a_product() -> None:
+    regions = tuple(replace(region(n), saved=s) for n, s in zip("wco", (5.0, 3.0, 1.0), strict=True))
+    plan = GraphPlanned(regions, anchors=(AnchorSeen(("w",), ("c", "o")), AnchorSeen(("o",), ("o",))))
+    text = str(GraphExplanation(replace(plan, anchors=plan.anchors[:1]), "host"))
+    assert "  either w (saves more) or c + o\n" in f"{text}\n"
+    assert "either w (saves more) or c + o" in str(GraphExplanation(plan, "host")), "o is chosen for elsewhere"
+    fewer = with_regions(plan, (region("w", "missed"), *regions[1:]))
+    assert "either w or c + o (saves more)" in str(GraphExplanation(fewer, "host"))
+    missed = with_regions(plan, (region("w", "missed"), region("c", "missed"), region("o", "missed")))
+    assert "either w or c + o" in (text := str(GraphExplanation(missed, "host"))) and "saves" not in text
 
 
 def test_some_is_what_there_is_without_products() -> None:
