@@ -7,6 +7,7 @@ SIGINT, as shells expect of it.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -124,6 +125,8 @@ def _end_interrupted() -> None:
     """Ends the process at once: a generator's thread may still be inside torch, which aborts at a normal end."""
     print("cudal1: interrupted; what was finished before is kept", file=sys.stderr)
     sys.stderr.flush()
+    for child in multiprocessing.active_children():  # producers and pools, which a normal end would stop
+        child.terminate()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
 
