@@ -58,10 +58,10 @@ def report(before: Sequence[PlannedRegion], after: Sequence[PlannedRegion]) -> N
     answered = {r.fingerprint for r in before if r.outcome == "missed"} - {r.fingerprint for r in still_open}
     if SESSION.replies == 0 and not answered:
         raise CommandFailed(
-            f"nothing was done for {len(still_open)} open regions: {still_open[0].reason}. Expected a generator "
-            "that answers and a judge that runs here: see --generator, --budget-s and `cudal1 doctor`"
+            f"open regions: {len(still_open)}, nothing was done for them: {still_open[0].reason}. Expected a "
+            "generator that answers and a judge that runs here: see --generator, --budget-s and `cudal1 doctor`"
         )
-    print(f"{len(still_open)} regions are still open; run the command again to go on")
+    print(f"open regions: {len(still_open)}; run the command again to go on")
 
 
 def write_kernels(
