@@ -18,6 +18,9 @@ _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 _INDUCTOR_DIR = Path(tempfile.gettempdir()) / f"cudal1-tests-{_RUN}"
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_INDUCTOR_DIR)
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+# scalar code from Inductor: a graph costs a compiler 0.5 s instead of 1.4, and a process no 15 s of trials with
+# this CPU's vectors first. Tested is which graphs Inductor gets, not its own loops; "" gives Inductor's default
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
 # a shared machine is slow by turns: no deadline. By default few examples, the same in every run, so that a change
 # is blamed for its own faults only; HYPOTHESIS_PROFILE=long looks for new ones and prints how to repeat them

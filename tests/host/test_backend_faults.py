@@ -29,7 +29,9 @@ def model(x: Tensor, w: Tensor) -> Tensor:
 
 
 def inputs() -> tuple[Tensor, Tensor]:
-    return torch.randn(16, 32, requires_grad=True), torch.randn(32, requires_grad=True)
+    """In float64, where the order of a sum decides nothing."""
+    x, w = torch.randn(16, 32, dtype=torch.float64), torch.randn(32, dtype=torch.float64)
+    return x.requires_grad_(), w.requires_grad_()
 
 
 def step(fn: Callable[..., Tensor]) -> list[Tensor]:

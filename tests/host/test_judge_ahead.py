@@ -8,9 +8,10 @@ import threading
 from pathlib import Path
 from typing import cast
 
+import pytest
 import torch
 
-from cudal1_compile.judge import wire
+from cudal1_compile.judge import isolation, wire
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.isolation import worker_environment
 from cudal1_compile.judge.prefetch import Prefetch, can_compile_ahead
@@ -53,6 +54,15 @@ print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_c
 """
 
 
+@pytest.fixture
+def scalar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are told what conftest.py says, scalar code; a compiled header does not pay for one graph."""
+    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+    cheap = ("TORCHINDUCTOR_VEC_ISA_OK", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS")
+    monkeypatch.setattr(isolation, "_PASSED_ON", (*isolation._PASSED_ON, *cheap))
+
+
+@pytest.mark.usefixtures("scalar")
 def test_the_workers_compile_is_a_hit_where_the_region_was_compiled_ahead(tmp_path: Path) -> None:
     ahead = Worker(compiled=tmp_path)
     known = [region("softmax"), parse_program(STRIDED)]
@@ -128,6 +138,7 @@ def test_closing_ends_a_compile_in_its_middle() -> None:
     assert len(worker.asked) == 1
 
 
+@pytest.mark.usefixtures("scalar")
 def test_a_region_that_does_not_compile_costs_the_process_nothing(tmp_path: Path) -> None:
     ahead = Worker(compiled=tmp_path)
     reply = ahead.ask(wire.compile_request(region("silu"), "cuda:0" if NO_GPU else "xla"), 120.0)
