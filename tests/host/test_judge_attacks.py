@@ -18,7 +18,7 @@ from cudal1_compile.judge.exam import Exam, prepare_exam
 from cudal1_compile.judge.inputs import FULL_SIZE, HUGE
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict, from_json, to_json
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, from_json, to_json
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.program import Program
@@ -33,18 +33,6 @@ ATTACKS = attacks_for("host")
 def judge() -> Iterator[Judge]:
     with Judge(HOST, Limits(host_s=2.0), seed=11) as made:  # other seeds: cudal1 audit
         yield made
-
-
-@pytest.fixture(scope="session")
-def attack_verdicts(judge: Judge) -> dict[str, Verdict]:
-    verdicts = judge.judge_tasks([(region(a.region), a.code) for a in ATTACKS])
-    return {a.name: v for a, v in zip(ATTACKS, verdicts, strict=True)}
-
-
-@pytest.fixture(scope="session")
-def honest_verdicts(judge: Judge) -> dict[str, Verdict]:
-    verdicts = judge.judge_tasks([(region(h.region), h.code) for h in HONEST])
-    return {h.name: v for h, v in zip(HONEST, verdicts, strict=True)}
 
 
 # rows of the catalogue that device code can try; the others are by design, or about clocks and training
@@ -84,16 +72,16 @@ def test_every_row_of_the_catalogue_is_tried_in_two_forms(row: str) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda a: a.name)
-def test_rejects(attack: Attack, attack_verdicts: dict[str, Verdict]) -> None:
-    verdict = attack_verdicts[attack.name]
+def test_rejects(attack: Attack, judge: Judge) -> None:
+    verdict = judge.judge(region(attack.region), attack.code)
     assert isinstance(verdict, Rejected), verdict
     assert verdict.stage in attack.stages, verdict
     assert verdict.reason
 
 
 @pytest.mark.parametrize("honest", HONEST, ids=lambda h: h.name)
-def test_does_not_refuse(honest: Honest, honest_verdicts: dict[str, Verdict]) -> None:
-    verdict = honest_verdicts[honest.name]
+def test_does_not_refuse(honest: Honest, judge: Judge) -> None:
+    verdict = judge.judge(region(honest.region), honest.code)
     if isinstance(verdict, Rejected):  # right, but no cheaper than one operation at a time
         assert verdict.stage == "time"
         assert verdict.reason.startswith("cost")
@@ -170,8 +158,8 @@ def test_a_verdict_is_not_passed_on_to_code_that_only_looks_alike(judge: Judge) 
     assert isinstance(second, Rejected)
 
 
-def test_an_accepted_proof_tells_the_cost_and_no_speedup(honest_verdicts: dict[str, Verdict]) -> None:
-    verdict = honest_verdicts["pointwise vector"]
+def test_an_accepted_proof_tells_the_cost_and_no_speedup(judge: Judge) -> None:
+    verdict = judge.judge(region("silu"), SILU_VECTOR)
     assert isinstance(verdict, Accepted)
     proof = verdict.proof
     assert proof.host_cost is not None
