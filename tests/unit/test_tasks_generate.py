@@ -49,8 +49,11 @@ def test_small_tasks_are_finite_and_not_constant(family: str) -> None:
 
 
 def test_every_length_occurs() -> None:
-    lengths = Counter(len(draw(seed).ops) for seed in range(1500))
-    missing = [n for n in range(1, MAX_OPS - 3) if not lengths[n]]
+    missing = set(range(1, MAX_OPS - 3))
+    for seed in range(1500):  # 320 are enough today
+        missing.discard(len(draw(seed).ops))
+        if len(missing) <= 3:
+            break
     assert len(missing) <= 3, missing
 
 

@@ -229,8 +229,12 @@ def test_pairs_read_back_as_prompt_and_reply(book: ScoreBook) -> None:
 
 
 def test_every_length_up_to_64_is_drawn() -> None:
-    lengths = Counter(len(make_task(seed).ops) for seed in range(2500))
-    assert [n for n in range(1, 65) if not lengths[n]] == []
+    missing = set(range(1, 65))
+    for seed in range(2500):  # 830 are enough today
+        missing.discard(len(make_task(seed).ops))
+        if not missing:
+            break
+    assert not missing
 
 
 def test_the_held_out_loss_has_batches(data: Path) -> None:

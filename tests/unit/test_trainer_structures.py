@@ -49,10 +49,9 @@ def test_models_give_distinct_wide_structures(texts: list[str]) -> None:
 
 
 def test_held_out_structures_are_left_out(texts: list[str]) -> None:
-    held = frozenset(relative(parse_program(t)) for t in texts[:30])
-    rest = list(collect(range(4), HeldOut((), frozenset(), held, frozenset())))
-    assert rest and not held & {relative(parse_program(t)) for t in rest}
-    assert len(rest) == len(texts) - 30
+    held = frozenset(relative(parse_program(t)) for t in texts[::2])
+    rest = list(collect(range(1), HeldOut((), frozenset(), held, frozenset())))
+    assert len(rest) >= 5 and rest == texts[1::2][: len(rest)]
 
 
 def test_resizing_keeps_the_structure_and_changes_the_sizes(texts: list[str]) -> None:
