@@ -61,7 +61,7 @@ def stats() -> None:
 @app.command()
 def show(
     entry: Annotated[str, typer.Argument(metavar="ENTRY", help=ENTRY)],
-    attempts: Annotated[bool, typer.Option(help="also list every attempt for its region")] = False,
+    attempts: Annotated[bool, typer.Option("--attempts", help="also list every attempt for its region")] = False,
 ) -> None:
     """One entry: its region, its verdict and proof, its source."""
     with Store.open(cache_dir()) as store:

@@ -15,9 +15,12 @@ from torch import Tensor, nn
 
 from cudal1_compile.choice import MAX_CALLS
 from cudal1_compile.cli.demo_models import DEMOS, Demo
+from cudal1_compile.cli.errors import CommandFailed
+from cudal1_compile.errors import OptionError
 from cudal1_compile.generate.bundled import MODEL_DIR, check_model_dir
-from cudal1_compile.generate.errors import ModelMissing
+from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.protocol import Generator
+from cudal1_compile.options import parse_options
 from cudal1_compile.session import SESSION
 from cudal1_compile.summary import total_line
 
@@ -30,15 +33,27 @@ def demo(
     target: Annotated[str, typer.Option(help="auto, host or cuda")] = "auto",
 ) -> None:
     """Compiles small models and compares each with eager mode; without a GPU on the host target."""
-    if generator == "bundled":
-        try:
-            check_model_dir(MODEL_DIR)
-        except ModelMissing as error:
-            print(f"cudal1 demo: {error}")
-            raise typer.Exit(1) from None
     chosen = target if target != "auto" else "cuda" if torch.cuda.is_available() else "host"
+    check(chosen, generator, budget_s)
     if not run(chosen, generator, budget_s):
         raise typer.Exit(1)
+
+
+def check(target: str, generator: str, budget_s: float) -> None:
+    """Raises OptionError or CommandFailed where no kernel could be written or run."""
+    parse_options(None, {"target": target, "budget_s": budget_s})
+    if target == "cuda" and not torch.cuda.is_available():
+        raise CommandFailed("target cuda, but torch finds no CUDA device; --target host needs none")
+    try:
+        if generator == "bundled":  # loaded when something is missing
+            check_model_dir(MODEL_DIR)
+        else:
+            device = torch.device("cpu") if target == "host" else torch.device("cuda", torch.cuda.current_device())
+            SESSION.generator(generator, device)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+    except GeneratorError as error:
+        raise CommandFailed(str(error)) from None
 
 
 def run(target: str, generator: str | Generator, budget_s: float, demos: Sequence[Demo] = DEMOS) -> bool:
@@ -53,6 +68,10 @@ def run(target: str, generator: str | Generator, budget_s: float, demos: Sequenc
         print(f"{item.name}: {'equal to eager' if equal else 'WRONG'} (largest difference {difference:.1e})")
     print(f"replies from the generator: {SESSION.replies}")
     print(total_line(SESSION.totals))
+    if SESSION.totals.missed and SESSION.replies == 0:
+        raise CommandFailed(
+            "no kernel was written, the warnings above say why: expected replies from the generator"
+        )
     return all_equal
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import cudal1_compile
 from cudal1_compile import cli, explanation, session
 from cudal1_compile.cli import demo, explain, warm
 from cudal1_compile.cli.demo_models import DEMOS
+from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.workload import load_workload
 from cudal1_compile.errors import OptionError
 
@@ -74,13 +76,38 @@ def test_demo_twice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 def test_demo_without_a_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    import typer
-
     monkeypatch.setattr(demo, "MODEL_DIR", tmp_path)
-    with pytest.raises(typer.Exit) as end:
-        demo.demo(generator="bundled", budget_s=1, target="host")
-    assert end.value.exit_code == 1
-    assert "no model in" in capsys.readouterr().out
+    assert cli.main(["demo", "--target", "host"]) == 1
+    assert "cudal1 demo: no model in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--target", "gpu"], "option target='gpu': expected one of auto, host, cuda"),
+        (["--budget-s", "-1"], "option budget_s=-1.0: expected seconds"),
+        (
+            ["--target", "host", "--generator", "/nowhere"],
+            "generator='/nowhere': expected 'bundled', the directory",
+        ),
+        (["--target", "host", "--generator", "/"], "/ holds no config.json"),
+    ],
+)
+def test_demo_with_what_it_cannot_use(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", *arguments]) == 1
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1
+
+
+class Silent(OneReply):
+    def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        raise RuntimeError("out of order")
+
+
+def test_demo_with_a_generator_that_never_answers() -> None:
+    demos = [d for d in DEMOS if d.name == "GroupNorm and SiLU"]
+    with pytest.raises(CommandFailed, match="no kernel was written"):
+        demo.run("host", Silent(), 60, demos)
 
 
 @pytest.fixture
@@ -135,7 +162,10 @@ def test_what_the_users_code_raises_is_shown_as_theirs(
     assert str(Path(cli.__file__).parent.parent) not in err, "no frame of ours"
 
 
-def test_warm_without_a_generator_fails(workload: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warm_without_a_generator_fails(
+    workload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(warm, "compile_and_run", lambda *given: None)  # as Inductor does it, for seconds
     assert cli.main(["warm", workload, "--generator", str(tmp_path)]) == 1
     said = capsys.readouterr()
     assert said.out.count(f"open: {tmp_path} holds no config.json") == 3
