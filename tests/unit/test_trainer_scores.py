@@ -50,8 +50,8 @@ def _work(state: None, job: Job, mark: Any) -> TaskScore | None:
     return TaskScore(job.seed, print_program(program), 10.0, tuple(scores))
 
 
-def _collect(data: Path, out: Path, programs: int) -> dict[str, Any]:
-    return collect(data, out, Budget(60.0, programs, 4, 2), H100, _setup, _work)
+def _collect(data: Path, out: Path, programs: int, workers: int = 1) -> dict[str, Any]:
+    return collect(data, out, Budget(60.0, programs, 4, workers), H100, _setup, _work)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_a_run_is_written_and_read_back_as_training_data(data: Path, tmp_path: Path) -> None:
-    summary = _collect(data, tmp_path / "out", 8)
+    summary = _collect(data, tmp_path / "out", 8, workers=2)
     assert (summary["tasks"], summary["lost"]) == (8, 1)
     book = read_scores(score_files(tmp_path / "out"))
     assert book is not None and book.facts == H100.facts()

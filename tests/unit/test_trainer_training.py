@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from copied_batches import Copies
 from tmpfs import run_on_tmpfs
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from cudal1_trainer.loader import Batch, Row, pack
+from cudal1_trainer.loader import Batch
 from cudal1_trainer.metrics import Metrics
 from cudal1_trainer.model import build_model, save_bundle
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
@@ -30,19 +30,6 @@ RECIPE = Recipe(
     data=DataRecipe(workers=1),
     train=TRAIN,
 )
-
-
-@dataclass(frozen=True)
-class Copies:
-    """Replies that repeat their prompt: learnable, and never the same chunk twice."""
-
-    def __call__(self, index: int) -> list[Batch]:
-        rng = random.Random(index)
-        rows = []
-        for _ in range(64):
-            word = [rng.randrange(10, 20) for _ in range(4)]
-            rows.append(Row([1, *word, 2, *word, *word, 3], 6))
-        return pack(rows, 512, rng)
 
 
 def _heldout() -> list[Batch]:
