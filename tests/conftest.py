@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent
 # before torch is imported: artifacts of an earlier run must not answer for the code under test, and one
 # directory a run lets the workers of pytest-xdist share what Inductor has compiled
 _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-_INDUCTOR_DIR = Path(tempfile.gettempdir()) / f"cudal1-tests-{_RUN}"
-os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_INDUCTOR_DIR)
+_RUN_DIR = Path(tempfile.gettempdir()) / f"cudal1-tests-{_RUN}"
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_RUN_DIR / "inductor")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # scalar code from Inductor: a graph costs a compiler 0.5 s instead of 1.4, and a process no 15 s of trials with
 # this CPU's vectors first. Tested is which graphs Inductor gets, not its own loops; "" gives Inductor's default
@@ -37,6 +37,14 @@ def cudal1_cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+@pytest.fixture
+def shared_runtime(cudal1_cache_dir: Path) -> None:
+    """The package's own C++ is built once a run: for tests whose processes would each build it (5 s of CPU)."""
+    (_RUN_DIR / "native").mkdir(parents=True, exist_ok=True)
+    cudal1_cache_dir.mkdir(mode=0o700)
+    (cudal1_cache_dir / "native").symlink_to(_RUN_DIR / "native")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for folder in ("host", "gpu"):
@@ -48,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the controller of pytest-xdist, or a run without it
-        shutil.rmtree(_INDUCTOR_DIR, ignore_errors=True)
+        shutil.rmtree(_RUN_DIR, ignore_errors=True)
 
 
 def _skip_without(items: list[pytest.Item], marker: str, present: bool, reason: str) -> None:
