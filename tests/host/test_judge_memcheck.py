@@ -14,9 +14,12 @@ from cudal1_fx_passes.text import parse_program
 pytestmark = pytest.mark.host
 
 HIDDEN = [a for a in ATTACKS if a.where == "host" and a.name != "depends on the order of blocks"]
-HIDDEN += [
-    a for a in ATTACKS if a.name in ("a race between blocks", "writes behind its output", "writes its input")
-]
+OTHERS = (
+    *("a race between blocks", "writes behind its output", "writes its input"),
+    "a read behind the input where a value is large",
+)
+HIDDEN += [a for a in ATTACKS if a.name in OTHERS]
+ELSEWHERE = [a for a in ATTACKS if a.name == "zeros where an input lies a third of itself behind another"]
 
 
 @pytest.mark.parametrize("attack", HIDDEN, ids=lambda a: a.name)
@@ -25,6 +28,14 @@ def test_finds_what_a_gpu_may_let_pass(attack: Attack) -> None:
     fault = find_fault(program, parse_candidate(attack.code, program), seed=3, seconds=5.0).fault
     assert fault is not None
     assert "line" in fault
+
+
+@pytest.mark.parametrize("attack", ELSEWHERE, ids=lambda a: a.name)
+def test_finds_answers_by_where_buffers_lie(attack: Attack) -> None:
+    program = region(attack.region)
+    fault = find_fault(program, parse_candidate(attack.code, program), seed=3, seconds=5.0).fault
+    assert fault is not None
+    assert "where buffers lie otherwise" in fault
 
 
 @pytest.mark.parametrize("honest", HONEST, ids=lambda h: h.name)

@@ -56,7 +56,7 @@ def test_accepts_honest_kernels_with_a_quick_time(session: DeviceSession, honest
     assert not verdict.proof.timing.final
 
 
-ELSEWHERE = {  # what the judge reads in the text, and distances that only the host target varies (open on a GPU)
+ELSEWHERE = {  # what the judge reads in the text, and distances, which only the host target varies
     "asks a literal whether it is rounded",
     "asks a number of a name whether it is rounded",
     "asks a macro whether it is rounded",

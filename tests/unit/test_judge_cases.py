@@ -10,7 +10,7 @@ from torch import Tensor
 from cudal1_compile.judge import cases as cases_module
 from cudal1_compile.judge import exam as exam_module
 from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.cases import Case, parallel_axis
+from cudal1_compile.judge.cases import Case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.inputs import HUGE
 from cudal1_compile.judge.sizes import tensor_bytes
@@ -81,6 +81,17 @@ def _all_but_out_of_tolerance(case: Case, place: int) -> Tensor:
         assert want.tolerance is not None
         found.append(want.want + 0.84 * want.tolerance)
     return torch.cat(found, dim=["d0", "d1"].index(case.axis or "")).float()
+
+
+def test_a_sum_over_everything_needs_room_for_one_oracle_run() -> None:
+    rows = "t0 f32[d0] = sum(in0) over d1\nt1 f32[] = sum(t0) over d0\nout0 f32[] = t1\n"
+    program = parse_program(f"region v1\ndims d0=40 d1=300\nin0 f32[d0,d1]\n{rows}")
+    oracle = oracle_bytes(program, {})
+    assert parallel_axis(program, {}) is None
+    assert oracle > 20 * tensor_bytes(program)  # most of what a trial needs
+    room = int(1.4 * oracle)
+    assert isinstance(prepare_exam(program, SEED, CPU, room, ("normal", "offset")), Exam)
+    assert isinstance(prepare_exam(program, SEED, CPU, oracle, ("normal", "offset")), NoRoom)
 
 
 def test_no_room_is_said_and_not_tried() -> None:
