@@ -41,6 +41,9 @@ from cudal1_compile.runtime.launch_table import ALIGNMENT as SKEW
 from cudal1_fx_passes.program import Program
 
 PLACES = 256  # at which a set of buffers may begin
+PAGE = 4096 // ALIGNMENT  # places
+MOVES = (7, 11)  # turns of a trial
+MOVED_BYTES = 1 << 20  # of a set that is moved during a trial, since chance alone may not meet an odd page
 
 
 class TrialStopped(Exception):
@@ -85,15 +88,25 @@ class BufferSet:
     """Inputs, outputs and scratch of one call, each kind with guards of its own or both side by side."""
 
     def __init__(
-        self, program: Program, candidate: Candidate, case: Case, take: Callable[[int], Tensor], layout: Layout
+        self,
+        program: Program,
+        candidate: Candidate,
+        case: Case,
+        take: Callable[[int], Tensor],
+        layout: Layout,
+        last_place: int | None,
     ) -> None:
+        """last_place: of the set that lay in the same memory, if this one is to lie on other pages."""
         outputs = output_specs(program, case.sizes)
         given, written = case.image.specs, [*outputs, *scratch_specs(program, candidate, case.sizes)]
         self.layout = layout
         touching, ragged = layout in ("inputs first", "outputs first"), layout == "ragged"
         # anywhere, so that no answer may go by addresses; side by side at the start of a huge page
         skew = SKEW if layout == "skewed" else 0
-        start = 0 if touching else ALIGNMENT * random.randrange(PLACES) + skew
+        self.place = random.randrange(PLACES)
+        if last_place is not None:
+            self.place = (last_place + PAGE * random.randrange(1, 16, 2)) % PLACES
+        start = 0 if touching else ALIGNMENT * self.place + skew
         memory = take(start + arena_bytes(given, ragged) + arena_bytes(written, ragged))[start:]
         if layout == "outputs first":
             self.written, self.inputs = neighbours(written, given, memory, (True, False), touching)
@@ -101,6 +114,10 @@ class BufferSet:
             self.inputs, self.written = neighbours(given, written, memory, (False, True), touching, ragged)
         self.outputs = self.written.views[: len(outputs)]
         self.scratch = self.written.views[len(outputs) :]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.inputs.size_bytes + self.written.size_bytes
 
     def fits(self, case: Case, layout: Layout) -> bool:
         """Whether a case has the shapes that these buffers were made for."""
@@ -182,7 +199,8 @@ class Trial:
         return found
 
     def _launch(self, case: Case, turn: int, layout: Layout) -> BufferSet:
-        buffers = self._buffers(case, turn % 2, layout)
+        # of one set what it holds stays: a counter in it goes on
+        buffers = self._buffers(case, turn % 2, layout, moves=turn in MOVES)
         buffers.inputs.copy_image(case.image)
         if turn < 2:
             buffers.written.poison(POISONS[turn % 2])
@@ -200,14 +218,18 @@ class Trial:
         """Memory for calls of this candidate; what the berth held before is given up."""
         return self._take((self, berth), size)
 
-    def _buffers(self, case: Case, turn: int, layout: Layout) -> BufferSet:
-        buffers = self._sets[turn]
-        if buffers is None or not buffers.fits(case, layout):
-            self._sets[turn] = buffers = None  # its memory serves the next one
-            buffers = self._sets[turn] = BufferSet(
-                self.exam.program, self.candidate, case, partial(self.take, turn), layout
-            )
-        return buffers
+    def _buffers(self, case: Case, turn: int, layout: Layout, moves: bool = False) -> BufferSet:
+        """moves: small ones to other pages."""
+        last = self._sets[turn]
+        moves = moves and last is not None and last.size_bytes <= MOVED_BYTES
+        if last is not None and last.fits(case, layout) and not moves:
+            return last
+        place = last.place if last is not None and moves else None
+        self._sets[turn] = last = None  # its memory serves the next one
+        take = partial(self.take, turn)
+        found = BufferSet(self.exam.program, self.candidate, case, take, layout, place)
+        self._sets[turn] = found
+        return found
 
 
 def _layout(turn: int, turns: int) -> Layout:

@@ -391,3 +391,10 @@ def test_pointwise_regions_and_the_host_target_have_no_baselines_to_compare() ->
     with Judge(HOST) as judge:
         assert "pointwise" in str(judge.baselines(region("silu")))
         assert "no clock" in str(judge.baselines(region("softmax")))
+
+
+def test_an_answer_by_the_page_of_a_buffer_is_refused_whatever_places_are_drawn(session: DeviceSession) -> None:
+    attack = next(a for a in ATTACKS if a.name == "zeros on odd pages")
+    program = region(attack.region)
+    entrant = _entrant(program, attack.code)
+    assert not [seed for seed in range(30) if isinstance(session.judge(program, entrant, seed), Accepted)]
