@@ -256,7 +256,8 @@ def texts_for_tokenizer(recipe: Recipe, data: Path) -> Iterator[str]:
 def describe(recipe: Recipe, data: Path, pairs: int) -> dict[str, object]:
     """What the stream holds: kinds, operations a region, tokens, what is too long, pairs a second."""
     with tempfile.TemporaryDirectory() as folder:
-        source, language = _load(recipe, data, write_scored(data, Path(folder) / SCORED, 2), None)
+        scored = write_scored(data, Path(folder) / SCORED, 2) if recipe.data.draws_measured else None
+        source, language = _load(recipe, data, scored, None)
     rng = random.Random(f"{recipe.seed} describe")
     kinds: Counter[str] = Counter()
     lengths: Counter[int] = Counter()

@@ -63,6 +63,11 @@ class DataRecipe:
     ahead: int = 0  # chunks that are made before training (chunks.py); where 0, producers make them meanwhile
     workers: int = 14  # at most; fewer where there are fewer cores. Nothing that is learned depends on it
 
+    @property
+    def draws_measured(self) -> bool:
+        """Whether measured programs are drawn, which take minutes to write out."""
+        return self.contrastive > 0 or self.scored_plain > 0
+
 
 @dataclass(frozen=True, slots=True)
 class TrainRecipe:

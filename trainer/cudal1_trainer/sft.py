@@ -77,7 +77,7 @@ def train(
     training = Training(recipe, data / "tokenizer", out, base)
     accelerator = training.accelerator
     scored = chunks / SCORED if chunks is not None and (chunks / SCORED).is_file() else out / SCORED
-    if accelerator.is_local_main_process and scored.parent == out:
+    if accelerator.is_local_main_process and recipe.data.draws_measured and not scored.is_file():
         write_scored(data, scored, recipe.data.workers)
     accelerator.wait_for_everyone()
     live = CorpusMaker(recipe, data, scored if scored.is_file() else None, model)
