@@ -488,6 +488,15 @@ def test_a_broken_hook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert "the hook does not fit torch" in summary(capsys)
 
 
+def test_the_self_test_needs_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor's first C++ takes 20 s in a fresh cache, also where all that is compiled runs on a GPU."""
+    from torch._inductor import config
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    with config.patch({"cpp.cxx": (None, str(tmp_path / "none"))}):
+        hook._run()
+
+
 def test_a_self_test_that_an_interrupt_left_behind() -> None:
     left: list[str] = []
     thread = threading.Thread(target=hook._report_fault, args=(left,))
