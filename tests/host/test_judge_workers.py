@@ -37,7 +37,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceBench]:
 
     monkeypatch.setattr(device_bench, "build", built)
     host_load.functions()  # built here: a request's time is for the request
-    limits = Limits(workers=2, build_threads=2, request_s=5.0, inductor=False)
+    limits = Limits(workers=2, build_threads=2, request_s=10.0, inductor=False)
     made = DeviceBench(HOST, limits, 0, partial(Worker, "tests.host_worker"))
     yield made
     made.close()

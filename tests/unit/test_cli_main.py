@@ -99,8 +99,10 @@ def test_ctrl_c_ends_the_process_by_sigint(tmp_path: Path) -> None:
         "    print('here', flush=True)\n"
         "    time.sleep(60)\n"
     )
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell's `&` ignores it
+    python, _, code = command(["explain", "slow:make"])
     child = subprocess.Popen(
-        command(["explain", "slow:make"]), cwd=tmp_path, stdout=-1, stderr=-1, text=True, start_new_session=True
+        [python, "-c", f"{heard}; {code}"], cwd=tmp_path, stdout=-1, stderr=-1, text=True, start_new_session=True
     )
     late = threading.Timer(60, child.kill)
     late.start()
