@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from cudal1_compile.choice import MAX_CALLS
 from cudal1_compile.cli.demo_models import DEMOS, Demo
 from cudal1_compile.cli.errors import CommandFailed
+from cudal1_compile.cli.workload import device_of
 from cudal1_compile.errors import OptionError
 from cudal1_compile.generate.bundled import MODEL_DIR, check_model_dir
 from cudal1_compile.generate.errors import GeneratorError
@@ -48,8 +49,7 @@ def check(target: str, generator: str, budget_s: float) -> None:
         if generator == "bundled":  # loaded when something is missing
             check_model_dir(MODEL_DIR)
         else:
-            device = torch.device("cpu") if target == "host" else torch.device("cuda", torch.cuda.current_device())
-            SESSION.generator(generator, device)
+            SESSION.generator(generator, device_of(target))
     except ValueError as error:
         raise OptionError(str(error)) from None
     except GeneratorError as error:

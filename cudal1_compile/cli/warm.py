@@ -19,7 +19,7 @@ from cudal1_compile.choice import MAX_CALLS
 from cudal1_compile.cli.cache import must_keep
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.explain import Name, Products, Target, distinct_regions
-from cudal1_compile.cli.workload import Workload, load_workload
+from cudal1_compile.cli.workload import Workload, device_of, load_workload
 from cudal1_compile.options import parse_options
 from cudal1_compile.plan import PlannedRegion
 from cudal1_compile.planner import Place, Planner
@@ -76,7 +76,7 @@ def write_kernels(
     regions = distinct_regions(found)
     if not regions:
         return [], []
-    device = torch.device("cpu") if target == "host" else torch.device("cuda", torch.cuda.current_device())
+    device = device_of(target)
     planner = Planner(SESSION, parse_options(None, options), Place(device, detect_target(device)))
     return regions, planner.synthesize(regions)
 

@@ -95,6 +95,11 @@ def load_workload(name: str) -> Workload:
     return Workload(name, made[0], tuple(args), dict(made[2]) if len(made) == 3 else {})
 
 
+def device_of(target: str) -> torch.device:
+    """target: host or cuda; the current device then."""
+    return torch.device("cpu") if target == "host" else torch.device("cuda", torch.cuda.current_device())
+
+
 def _import(module: str) -> object:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

@@ -242,6 +242,11 @@ def measured(figures: Sequence[float], expected: Expected) -> Measured:
     return Measured(wrong, inf if isnan(worst) else worst, norm / sqrt(max(1, count)), 0, count)
 
 
+def why_wrong(got: Tensor, expected: Expected) -> str | None:
+    """Why an output is not accepted; None where it is right. Synchronises."""
+    return refusal(read(measure(got, expected), expected), got, expected)
+
+
 def refusal(measured: Measured, got: Tensor, expected: Expected) -> str | None:
     """Why an output is not accepted, naming the first wrong element; None where it is right."""
     if measured.wrong:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.cases import COHERENT
-from cudal1_compile.judge.compare import Expected, expect, measure, read, refusal, usable
+from cudal1_compile.judge.compare import Expected, expect, usable, why_wrong
 from cudal1_compile.judge.exam import has_nonfinite_literal
 from cudal1_compile.judge.inputs import make_inputs
 from cudal1_compile.judge.seal import Seal
@@ -112,8 +112,7 @@ def check(subject: Subject, candidate: Candidate, run: Run) -> str | None:
 def compare(subject: Subject, outputs: Sequence[Tensor]) -> str | None:
     for output, expected in zip(outputs, subject.expected, strict=True):
         got = output.to(expected.want.device)  # a program without inputs has its reference on the CPU
-        reason = refusal(read(measure(got, expected), expected), got, expected)
-        if reason:
+        if reason := why_wrong(got, expected):
             return reason
     return None
 
