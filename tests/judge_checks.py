@@ -1,4 +1,4 @@
-"""What the tests of the judge's budget share."""
+"""What tests of the judge share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from cudal1_compile.judge.cases import Case
 CPU = torch.device("cpu")
 SEED = 20261121
 
-SOFTMAX = """region v1
-dims d0=40 d1=300
+
+def softmax(rows: int, length: int) -> str:
+    return f"""region v1
+dims d0={rows} d1={length}
 in0 f32[d0,d1]
 t0 f32[d0] = amax(in0) over d1
 t1 f32[d0,d1] = sub(in0, t0)
@@ -22,6 +24,9 @@ t3 f32[d0] = sum(t2) over d1
 t4 f32[d0,d1] = div(t2, t3)
 out0 f32[d0,d1] = t4
 """
+
+
+SOFTMAX = softmax(40, 300)
 
 
 def refusals(cases: Sequence[Case], results: Sequence[Sequence[Tensor]]) -> list[str]:

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.errors import BuildError
-from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.source import PARTS, header_text, needed
 from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.text import parse_program
+from tests.toolchain import has_nvrtc
 
 H100 = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
 PROGRAM = parse_program("region v1\ndims d0=64\nin0 f32[d0]\nt0 f32[d0] = relu(in0)\nout0 f32[d0] = t0\n")
@@ -95,14 +94,6 @@ def candidate(*bodies: str) -> Candidate:
     lines += [f"// launch: k{at}<<<1, 64, 65536>>>(in0, out0, s0, s1)" for at in range(min(len(bodies), 8))]
     lines += [KERNEL.format(kernel=f"k{at}", body=body) for at, body in enumerate(bodies)]
     return parse_candidate("\n".join(lines), PROGRAM)
-
-
-def has_nvrtc() -> bool:
-    try:
-        nvrtc.library()
-    except BuildError:
-        return False
-    return True
 
 
 @pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC")

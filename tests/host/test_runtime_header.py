@@ -6,21 +6,12 @@ import pytest
 import torch
 from runtime_kernels import Case, cases
 
-from cudal1_compile.errors import BuildError
-from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
 from cudal1_compile.runtime.target import GPU_ARCHES, HOST, Target
+from tests.toolchain import has_nvrtc
 
 CASES = list(cases())
-
-
-def has_nvrtc() -> bool:
-    try:
-        nvrtc.library()
-    except BuildError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)

@@ -16,6 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from generate_models import make_checkpoint
+from judge_checks import softmax
 from synthesis_doubles import ScriptedGenerator
 
 from cudal1_cache import Store
@@ -30,16 +31,7 @@ from cudal1_fx_passes.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 
-TEXT = """region v1
-dims d0=6 d1=96
-in0 f32[d0,d1]
-t0 f32[d0] = amax(in0) over d1
-t1 f32[d0,d1] = sub(in0, t0)
-t2 f32[d0,d1] = exp(t1)
-t3 f32[d0] = sum(t2) over d1
-t4 f32[d0,d1] = div(t2, t3)
-out0 f32[d0,d1] = t4
-"""
+TEXT = softmax(6, 96)
 KERNEL = """// launch: softmax<<<d0, {block}>>>(in0, out0)
 __global__ void softmax(const f32* in0, f32* out0 DIMS) {{
     const f32* row = in0 + blockIdx.x * d1;

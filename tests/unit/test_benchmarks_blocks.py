@@ -18,23 +18,15 @@ from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge.builders import Builders
 from cudal1_compile.judge.cases import oracle_bytes
 from cudal1_compile.judge.textgate import CleanText, check_text
-from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.text import parse_program
 from tests.teacher_checks import LOCAL_BYTES, run_on_host
+from tests.toolchain import has_nvrtc
 
 H100 = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
 FLOOR = Floor(3e6, HOPPER)
 WORKERS = 3
-
-
-def has_nvrtc() -> bool:
-    try:
-        nvrtc.library()
-    except RuntimeError:
-        return False
-    return True
 
 
 def test_every_block_and_every_arithmetic_has_a_kernel() -> None:

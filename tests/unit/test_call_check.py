@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from judge_checks import softmax
 from torch import Tensor
 
 from cudal1_compile import call_check
@@ -15,16 +16,7 @@ from cudal1_compile.registry import load_reference
 from cudal1_fx_passes.text import parse_program
 
 CPU = torch.device("cpu")
-SOFTMAX = """region v1
-dims d0=32 d1=64
-in0 f32[d0,d1]
-t0 f32[d0] = amax(in0) over d1
-t1 f32[d0,d1] = sub(in0, t0)
-t2 f32[d0,d1] = exp(t1)
-t3 f32[d0] = sum(t2) over d1
-t4 f32[d0,d1] = div(t2, t3)
-out0 f32[d0,d1] = t4
-"""
+SOFTMAX = softmax(32, 64)
 ARGMAX = """region v1
 dims d0=32 d1=64
 in0 f32[d0,d1]

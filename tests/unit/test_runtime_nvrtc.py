@@ -13,15 +13,7 @@ from cudal1_compile.runtime.sass import mend_waits, short_waits
 from cudal1_compile.runtime.source import header_text
 from cudal1_compile.runtime.target import GPU_ARCHES, Target
 from cudal1_fx_passes.text import parse_program
-
-
-def has_nvrtc() -> bool:
-    try:
-        nvrtc.library()
-    except BuildError:
-        return False
-    return True
-
+from tests.toolchain import has_nvrtc
 
 pytestmark = pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC")
 
