@@ -95,7 +95,7 @@ def start_accelerator() -> Accelerator:
     cuda = torch.cuda.is_available()
     accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
     if cuda:  # what the allocator keeps for later passes is no room for the judge, which then decides nothing
-        torch.cuda.set_per_process_memory_fraction(SHARE, accelerator.device)
+        torch.cuda.set_per_process_memory_fraction(SHARE)  # of the current device; one process's has no index
     return accelerator
 
 
