@@ -122,19 +122,19 @@ class _Worker:
         }
 
     def compile_inductor(self) -> None:
-        if not self.job.lean:
-            with may_fail(self.arms, self.failures, "provenance"):
-                self.origins = self._find_origins()
-            torch._dynamo.reset()
         for name, mode in MODES.items():
             folder = self.job.caches("inductor")  # both modes share what Triton compiles
             with may_fail(self.arms, self.failures, name):
                 self.arms[name] = compile_arm(name, self.step, inductor_backend(mode), folder)
+        if not self.job.lean:
+            with may_fail(self.arms, self.failures, "provenance"):
+                self.origins = self._find_origins()
 
     def _find_origins(self) -> list[Origins]:
         seen = Provenance()
         with _provenance(seen) as backend:
-            compile_arm("provenance", self.step, backend, self.job.caches("provenance"))
+            # what Inductor timed for its arm, as whether to pad a product, decides here too: the same kernels, and names
+            compile_arm("provenance", self.step, backend, self.job.caches("inductor"))
         if not seen.found or len(seen.code) != len(seen.found):
             raise ProfileError(f"Inductor wrote {len(seen.code)} modules for {len(seen.found)} graphs")
         return [

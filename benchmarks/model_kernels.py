@@ -29,9 +29,11 @@ Origins = tuple[dict[str, Operations], Operations]  # of one graph: by kernel of
 OUTSIDE = ""
 MARKER = "spin_kernel"  # of torch.cuda._sleep
 MARKER_CYCLES = 2000
+ONLINE_SOFTMAX = "prepare_softmax_online"
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 
 _FRAGMENT_LINE = re.compile(r"#\s+%(\w+)\s*:.* = call_function\[target=([\w.]+)\]")
+_NAME = re.compile(r"%(\w+)")
 _DEFINITION = re.compile(r"(\w+) = async_compile\.\w+\(")
 _FREE = {  # they compute nothing by themselves
     *("view", "reshape", "_unsafe_view", "expand", "permute", "unsqueeze", "squeeze", "transpose", "t", "alias"),
@@ -115,12 +117,18 @@ def own_us(times: Mapping[str, float], kernels: Collection[str]) -> float:
 
 
 def regions_by_node(found: Partition) -> dict[str, str]:
-    """Node name -> fingerprint of the region that takes it."""
-    return {node.name: region.fingerprint for region in found.regions for node in region.nodes}
+    """Node name -> fingerprint of the region that takes it, OUTSIDE for the graph's other nodes."""
+    names = {node.name: OUTSIDE for node in found.graph.nodes}
+    return names | {node.name: region.fingerprint for region in found.regions for node in region.nodes}
 
 
 def read_origins(code: str, regions: Mapping[str, str]) -> dict[str, Operations]:
-    """From a module that Inductor generated: the operations of each kernel by region, views not counted."""
+    """From a module that Inductor generated: the operations of each kernel by region, views not counted.
+
+    Online softmax, which a later pass of Inductor's puts in the place of a maximum, a difference, an exponential
+    and a sum, counts for the region of what reads its results.
+    """
+    regions = _with_rewritten(code, regions)
     found: dict[str, Operations] = {}
     fragment: Counter[str] = Counter()
     for line in code.splitlines():
@@ -132,6 +140,20 @@ def read_origins(code: str, regions: Mapping[str, str]) -> dict[str, Operations]
         elif (definition := _DEFINITION.match(line)) is not None:
             found[definition[1]] = dict(fragment)
             fragment = Counter()
+    return found
+
+
+def _with_rewritten(code: str, regions: Mapping[str, str]) -> dict[str, str]:
+    """`regions`, and those of the nodes of online softmax, found by what reads them."""
+    lines = [(o, line[o.end() :]) for line in code.splitlines() if (o := _FRAGMENT_LINE.match(line))]
+    operands = {origin[1]: _NAME.findall(rest) for origin, rest in lines}
+    new = {origin[1] for origin, _ in lines if ONLINE_SOFTMAX in origin[2] and origin[1] not in regions}
+    found = dict(regions)
+    for _ in range(3):  # its results, the difference, the exponential
+        new |= {name for name, read in operands.items() if name not in regions and new & set(read)}
+    for _ in range(4):
+        for name, read in operands.items():
+            found |= {n: found[name] for n in new & set(read) if found.get(name)}
     return found
 
 

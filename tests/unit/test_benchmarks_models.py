@@ -70,12 +70,36 @@ triton_red_fused_sum_1 = async_compile.triton('triton_red_fused_sum_1', '''
 
 
 def test_origins_count_operations_by_region_and_no_views() -> None:
-    found = kernels.read_origins(CODE, {"add": "aa", "view_3": "aa", "mul_7": "aa", "sum_1": "bb"})
+    regions = {"add": "aa", "view_3": "aa", "mul_7": "aa", "other": "", "sum_1": "bb"}
+    found = kernels.read_origins(CODE, regions)
     assert found == {"triton_poi_fused_add_0": {"aa": 2, "": 1}, "triton_red_fused_sum_1": {"bb": 1}}
 
 
-def test_origins_of_graph_that_names_nothing() -> None:
-    assert kernels.read_origins("cpp_fused_0 = async_compile.cpp_pybinding([], '''\n", {}) == {"cpp_fused_0": {}}
+NODE = (
+    '#   %{} : Tensor "f32[4, 9][9, 1]cuda:0"[num_users=1] = call_function[target={}](args = ({}), kwargs = {{}})'
+)
+ONLINE = "\n".join(
+    [
+        "# Graph fragment:",
+        NODE.format("add_tensor", "torch.ops.aten.add.Tensor", "%mm, %bias"),
+        NODE.format("prepare", "torch.ops.prims.prepare_softmax_online.default", "%add_tensor, 1"),
+        NODE.format("getitem_9", "operator.getitem", "%prepare, 0"),
+        NODE.format("sub_tensor", "torch.ops.aten.sub.Tensor", "%add_tensor, %getitem_9"),
+        "triton_red_0 = async_compile.triton('triton_red_0', ...)",
+        "# Graph fragment:",
+        NODE.format("getitem_8", "operator.getitem", "%prepare, 1"),
+        NODE.format("log", "torch.ops.aten.log.default", "%getitem_8"),
+        NODE.format("sub_1", "torch.ops.aten.sub.Tensor", "%sub_tensor, %log"),
+        "triton_poi_1 = async_compile.triton('triton_poi_1', ...)",
+    ]
+)
+
+
+def test_online_softmax_counts_for_the_region_whose_operations_it_replaced() -> None:
+    found = kernels.read_origins(ONLINE, {"log": "aa", "sub_1": "aa"})
+    assert found == {"triton_red_0": {"aa": 2, "": 1}, "triton_poi_1": {"aa": 2}}  # the bias is no part of it
+    outside = kernels.read_origins(ONLINE, {"log": "", "sub_1": ""})
+    assert outside == {"triton_red_0": {"": 3}, "triton_poi_1": {"": 2}}
 
 
 def trace(*events: tuple[str, str, float, float]) -> str:
