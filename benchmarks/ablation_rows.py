@@ -18,6 +18,7 @@ programs, all stages on the same draws, so that a difference of two stages is pa
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -112,11 +113,11 @@ def judge_rows(programs: Sequence[HeldOutProgram], replies: Replies, referee: Re
     """Judges what has no row yet. Runs that come later are measured by themselves, against Inductor too."""
     known = {r["fingerprint"]: r["runs"] for r in read_rows(path)}
     todo = [p for p in programs if set(replies) - set(known.get(p.fingerprint, ()))]
-    with path.open("a") as stream:
-        for start in range(0, len(todo), TOGETHER):
-            for row in _judge(todo[start : start + TOGETHER], replies, referee, start, known):
-                stream.write(json.dumps(row) + "\n")
-            stream.flush()
+    for start in range(0, len(todo), TOGETHER):
+        rows = list(_judge(todo[start : start + TOGETHER], replies, referee, start, known))
+        with path.open("a") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)  # several processes judge: whole lines, one after the other
+            stream.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 def known_rows(programs: Sequence[HeldOutProgram], replies: Replies, path: Path) -> list[dict[str, Any]]:

@@ -10,10 +10,15 @@
     contrastive_buckets    exemplars of two score buckets
     best_teacher           the teachers' replies behind the same protocol, as a ceiling
 
-The recipe's stages are trained one after another by the same commands that a user would give (they are printed),
-then every model writes 8 replies a program at temperature 0.8 from the prompt without exemplars, and all codes of
-a program are judged and timed together with Inductor. Programs are those of held-out patterns (heldout.py: 419).
+The recipe's stages are trained by the same commands that a user would give (they are printed), then every model
+writes 8 replies a program at temperature 0.8 from the prompt without exemplars, and all codes of a program are
+judged and timed together with Inductor. Programs are those of held-out patterns (heldout.py: 419).
 `--seeds 1,2,3` trains the arms of stage 3 again, contrastive_random for the first two only; figures are means.
+
+Every run (a stage with a seed) is trained and sampled in a process of its own, which this command starts (with
+--only) as soon as a GPU is free and the model that the run begins with is there: `--gpus 4` does four at a time.
+Each sees one GPU, and has its share of the cores and compiler caches of its own; the judge then works in as many
+processes, each with its share of the programs. Where this command ends, or is killed, they end too.
 
 Give the same command again until it says that all is done: what is finished is kept, and a stage that was cut goes
 on from its checkpoint in --out. --out/carry holds what another machine needs to go on, in parts of 15 MiB at most,
@@ -40,8 +45,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -54,7 +58,17 @@ from benchmarks.ablation_rows import CONTEST, judge_contest, judge_rows, known_r
 from benchmarks.generator import TEACHER, load_generator, sample_all
 from benchmarks.parts import pack, unpack
 from benchmarks.result_file import write_result
+from benchmarks.side_by_side import (
+    OUT_OF_TIME,
+    OutOfTime,
+    Place,
+    ends_at,
+    ends_with_parent,
+    run_side_by_side,
+    share_cores,
+)
 from cudal1_compile.generate.bundled import check_model_dir, model_digest
+from cudal1_compile.judge.isolation import die_with_parent
 from cudal1_compile.runtime.target import HOST, Target, detect_target
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOutProgram, pattern, read_heldout
@@ -65,8 +79,9 @@ from cudal1_trainer.variants import canonical_key
 
 log = logging.getLogger(__name__)
 
-START_S = 50.0  # of a stage beside its loop: imports, the judge, tasks that can be decided
+START_S = 60.0  # of a run beside its loop: imports of two processes, the judge, tasks that can be decided
 SAMPLE_S = 50.0  # of its model's replies
+END_S = 8.0  # before this command's end the processes that it started are ended, and what they made is saved
 SILENCE_S = 300.0  # of the judge over a chunk of codes, or over a program's finalists with Inductor's compile
 # stage -> (the stage whose model it begins with, script, options)
 TRAINED = {
@@ -77,26 +92,7 @@ TRAINED = {
 }
 STAGES = ("sft", *TRAINED, "best_teacher")
 SEEDS = {"plain_grpo": 3, "contrastive_random": 2, "contrastive_buckets": 3}  # at most; 1 of the others
-
-
-class OutOfTime(Exception):
-    """What is left needs another call."""
-
-
-@contextmanager
-def ends_at(deadline: float) -> Iterator[None]:
-    """Raises OutOfTime in the body, whatever it is doing, at `deadline` (monotonic). For the main thread."""
-
-    def ring(number: int, frame: object) -> None:
-        raise OutOfTime("the time is over")
-
-    handler = signal.signal(signal.SIGALRM, ring)
-    timer = signal.setitimer(signal.ITIMER_REAL, max(1e-3, deadline - time.monotonic()))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, handler)
+JUDGE = "judge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +122,7 @@ class Ablation:
     deadline: float  # of this command
     given_back: float  # the machine, with what is not carried
     dry: bool
+    gpus: int = 1
 
     @property
     def left_s(self) -> float:
@@ -137,10 +134,7 @@ class Ablation:
 
     @property
     def runs(self) -> list[Run]:
-        """What needs no training, stage 2, one arm that fills its session, then arms of one seed side by side.
-
-        Two arms of ten minutes fit into a session, and plain_grpo and contrastive_buckets shall share a machine.
-        """
+        """What needs no training, stage 2, then the main comparison first: two seeds of it, the third last."""
         wanted = [(stage, seed) for seed in self.seeds for stage in self.stages]
         runs = [Run(stage, seed) for stage, seed in wanted if seed in self.seeds[: SEEDS.get(stage, 1)]]
         first = ("sft", "best_teacher", "self_supervised")
@@ -148,9 +142,10 @@ class Ablation:
         def order(run: Run) -> tuple[int, int]:
             if run.stage in first:
                 return 0, first.index(run.stage)
+            at = self.seeds.index(run.seed)
             if run.stage == "contrastive_random":
-                return (1, 0) if run.seed == self.seeds[0] else (3, run.seed)
-            return 2, self.seeds.index(run.seed)
+                return 2, at
+            return (1, at) if at < SEEDS["contrastive_random"] else (3, at)
 
         return sorted(runs, key=order)
 
@@ -169,9 +164,12 @@ class Ablation:
     def is_trained(self, run: Run) -> bool:
         return run.stage not in TRAINED or (self.folder(run) / "report.json").is_file()
 
+    def begins_with(self, run: Run) -> Run:
+        """Whose model its training begins with."""
+        return Run(TRAINED[run.stage][0], self.seeds[0])
+
     def first_model(self, run: Run) -> Path:
-        """That its training begins with."""
-        return self.model_of(Run(TRAINED[run.stage][0], self.seeds[0]))
+        return self.model_of(self.begins_with(run))
 
 
 def begin(ablation: Ablation) -> None:
@@ -201,24 +199,35 @@ def expected_s(ablation: Ablation, run: Run) -> float:
     return stage.steps * slowest_s + START_S + SAMPLE_S if done else 0.0
 
 
+def refusal(ablation: Ablation, run: Run) -> str | None:
+    """Why a run is not begun: the machine is given back before it could end."""
+    if ablation.is_trained(run) or (ablation.folder(run) / "state.pt").is_file():
+        return None
+    needed_s, left_s = expected_s(ablation, run), ablation.given_back - time.monotonic()
+    if left_s >= needed_s:
+        return None
+    return f"{run.name} needs {needed_s:.0f} s, the machine is here for {left_s:.0f} s"
+
+
 def train(ablation: Ablation, run: Run) -> None:
     """By the stage's own command. Raises OutOfTime; what was learnt until then is in its checkpoint."""
     _, script, options = TRAINED[run.stage]
-    out, needed_s = ablation.folder(run), expected_s(ablation, run)
-    left_s = ablation.given_back - time.monotonic()
-    if not (out / "state.pt").is_file() and left_s < needed_s:
-        raise OutOfTime(f"{run.name} needs {needed_s:.0f} s, the machine is here for {left_s:.0f} s")
+    out = ablation.folder(run)
     command = [sys.executable, "-m", f"cudal1_trainer.{script}", "--recipe", str(ablation.out / "recipe.yaml")]
     command += ["--model", str(ablation.first_model(run)), "--data", str(ablation.data), "--out", str(out)]
     command += ["--seed", str(run.seed), *options]
     print(shlex.join(["python", *command[1:]]), flush=True)
-    process = subprocess.Popen(command, start_new_session=True)
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent
+    )
     try:
         code = process.wait()
     except OutOfTime:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
         raise OutOfTime(f"{run.name} was cut, its checkpoint stays") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     if code != 0:
         raise RuntimeError(f"{run.name} ended with code {code}; what it printed says why")
 
@@ -254,22 +263,18 @@ def sample(ablation: Ablation, run: Run, programs: list[HeldOutProgram]) -> None
         generator = load_generator(ablation.model_of(run), "cpu" if ablation.dry else "cuda")
         sample_all(generator, programs, ablation.target.facts(), ablation.samples, begun, run.seed)
         os.replace(begun, path)
-        del generator
-    if not ablation.dry:
-        torch.cuda.empty_cache()
 
 
-def measure(ablation: Ablation, programs: list[HeldOutProgram]) -> None:
-    """Judges, and writes the figures of all programs that were reached, also where the time ends it."""
-    replies = {run.name: read_replies(ablation.replies(run)) for run in ablation.runs}
+def judge(ablation: Ablation, share: int, programs: list[HeldOutProgram]) -> None:
+    """One process's share of the programs, on the one GPU that it sees."""
+    replies = read_all_replies(ablation)
     setup = partial(open_judge, None if ablation.dry else 0, None, CONTEST)
-    path = ablation.out / "rows.jsonl"
-    try:
-        with Referee(ablation.target, setup, SILENCE_S, judge_contest) as referee:
-            judge_rows(programs, replies, referee, path)
-    finally:
-        if rows := known_rows(programs, replies, path):
-            print(write(ablation, rows, len(programs)), flush=True)
+    with Referee(ablation.target, setup, SILENCE_S, judge_contest) as referee:
+        judge_rows(programs[share :: ablation.gpus], replies, referee, ablation.out / "rows.jsonl")
+
+
+def read_all_replies(ablation: Ablation) -> dict[str, dict[str, list[str]]]:
+    return {run.name: read_replies(ablation.replies(run)) for run in ablation.runs}
 
 
 def write(ablation: Ablation, rows: list[dict[str, Any]], held_out: int) -> Path:
@@ -277,7 +282,7 @@ def write(ablation: Ablation, rows: list[dict[str, Any]], held_out: int) -> Path
     summary, intervals, detail = summarise(rows, names)
     detail |= {"held_out": held_out, "reached": len(rows), "seeds": ablation.seeds, "samples": ablation.samples}
     detail["runs"] = {run.name: _report(ablation.folder(run)) for run in ablation.runs if run.stage in TRAINED}
-    detail["recipe"] = asdict(ablation.recipe)
+    detail |= {"recipe": asdict(ablation.recipe), "gpus": ablation.gpus}
     for row in summary["stages"]:
         print(json.dumps(row))
     n = len(detail["programs"])
@@ -303,16 +308,95 @@ def to_carry(ablation: Ablation) -> Iterator[Path]:
     yield from (path for name in ("rows.jsonl", "asked.json") if (path := ablation.out / name).is_file())
 
 
-def work(ablation: Ablation) -> None:
-    """All that the time allows, in order."""
+def work(ablation: Ablation, words: Sequence[str]) -> None:
+    """All that the time allows, by processes with this command's `words`. Raises OutOfTime where some is left."""
     programs = programs_of(ablation)
-    for run in ablation.runs:
-        if not ablation.is_trained(run):
-            train(ablation, run)
-        sample(ablation, run, programs)
-        print(f"{run.name}: trained and sampled, {ablation.left_s:.0f} s left", flush=True)
-        save_parts(ablation)
-    measure(ablation, programs)
+    waiting = [run for run in ablation.runs if not is_done(ablation, run, programs)]
+
+    def pick() -> str | None:
+        for run in waiting:
+            trained = ablation.is_trained(run)
+            if trained or (ablation.is_trained(ablation.begins_with(run)) and refusal(ablation, run) is None):
+                waiting.remove(run)
+                return run.name
+        return None
+
+    start_all(ablation, words, pick)
+    if left := [run for run in ablation.runs if not is_done(ablation, run, programs)]:
+        raise OutOfTime("; ".join(w for run in left if (w := refusal(ablation, run))) or "the time is over")
+    measure(ablation, words, programs)
+
+
+def is_done(ablation: Ablation, run: Run, programs: list[HeldOutProgram]) -> bool:
+    """Trained and sampled."""
+    lacking = {p.fingerprint for p in programs} - set(read_replies(ablation.replies(run)))
+    return ablation.is_trained(run) and not lacking
+
+
+def measure(ablation: Ablation, words: Sequence[str], programs: list[HeldOutProgram]) -> None:
+    """Judges, and writes the figures of all programs that were reached, also where the time ends it."""
+    replies, path = read_all_replies(ablation), ablation.out / "rows.jsonl"
+    known = {row["fingerprint"] for row in known_rows(programs, replies, path)}
+    lacking = [any(p.fingerprint not in known for p in programs[k :: ablation.gpus]) for k in range(ablation.gpus)]
+    names = iter([f"{JUDGE}.{share}" for share, some in enumerate(lacking) if some])
+    try:
+        start_all(ablation, words, lambda: next(names, None))
+    finally:
+        if rows := known_rows(programs, replies, path):
+            print(write(ablation, rows, len(programs)), flush=True)
+    if len(rows) < len(programs):
+        raise OutOfTime(f"{len(rows)} of {len(programs)} programs are judged")
+
+
+def start_all(ablation: Ablation, words: Sequence[str], pick: Callable[[], str | None]) -> None:
+    """A process for each name that `pick` gives. Raises SystemExit where one has failed, once the others ended."""
+    command = [sys.executable, "-m", "benchmarks.trainer_ablation", *words, "--only"]
+    end = ablation.deadline - END_S
+    failed = run_side_by_side(
+        pick, lambda name: [*command, name], places(ablation), end, lambda: save_parts(ablation)
+    )
+    if failed:
+        raise SystemExit(f"{', '.join(failed)}; what it printed says why, all that is whole is kept")
+
+
+def places(ablation: Ablation) -> list[Place]:
+    """One a GPU. Raises SystemExit where there are too few."""
+    if ablation.gpus == 1:
+        return [Place({})]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
+    gpus = visible.split(",")
+    if not ablation.dry and len(gpus) < ablation.gpus:
+        raise SystemExit(f"--gpus {ablation.gpus}: there are {visible or 'none'}; give as many as there are")
+    found = []
+    for k, cores in enumerate(share_cores(ablation.gpus)):
+        caches = (ablation.out / "caches" / str(k)).resolve()
+        environment = {
+            "CUDAL1_CACHE_DIR": str(caches / "cudal1"),
+            "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+            "TRITON_CACHE_DIR": str(caches / "triton"),
+        }
+        found.append(Place(environment | ({} if ablation.dry else {"CUDA_VISIBLE_DEVICES": gpus[k]}), cores))
+    return found
+
+
+def work_as_child(ablation: Ablation, name: str) -> int:
+    """One run, or one share of the judge's programs; returns the exit code."""
+    stage, _, number = name.rpartition(".")
+    try:
+        with ends_with_parent():
+            programs = programs_of(ablation)
+            if stage == JUDGE:
+                judge(ablation, int(number), programs)
+                return 0
+            run = Run(stage, int(number))
+            if not ablation.is_trained(run):
+                train(ablation, run)
+            sample(ablation, run, programs)
+            print(f"{name}: trained and sampled", flush=True)
+            return 0
+    except OutOfTime as left:
+        print(left, flush=True)
+        return OUT_OF_TIME
 
 
 def save_parts(ablation: Ablation) -> None:
@@ -320,7 +404,7 @@ def save_parts(ablation: Ablation) -> None:
     log.info("carry: %d parts, %.1f MiB", len(parts), sum(p.stat().st_size for p in parts) / 2**20)
 
 
-def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What each stage of training gains.")
     parser.add_argument("--model", type=Path, required=True, help="bundle of stage 1")
     parser.add_argument("--recipe", default="h100", help="name of a built-in recipe, or a YAML file")
@@ -333,13 +417,16 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--limit", type=int, default=340, help="held-out programs; 0 is all")
     parser.add_argument("--seconds", type=float, default=570.0, help="until this command ends")
     parser.add_argument("--machine-s", type=float, help="until the machine is given back; --seconds by default")
+    parser.add_argument("--gpus", type=int, default=1, help="that are used side by side")
+    parser.add_argument("--only", help="given by this command to processes that it starts: a run, as plain_grpo.2")
     parser.add_argument("--dry", action="store_true", help="on the host target: proves the script, no result")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    a = parse_arguments(argv)
+    words = sys.argv[1:] if argv is None else argv
+    a = parse_arguments(words)
     stages, seeds = set(a.stages.split(",")), tuple(int(s) for s in a.seeds.split(","))
     if unknown := sorted(stages - set(STAGES)):
         raise SystemExit(f"--stages: no {', '.join(unknown)}; the stages are {', '.join(STAGES)}")
@@ -350,7 +437,10 @@ def main(argv: list[str] | None = None) -> None:
     recipe = load_recipe(a.recipe)
     in_order = tuple(s for s in STAGES if s in stages)
     times = (deadline, given_back)
-    ablation = Ablation(recipe, a.model, a.data, a.out, in_order, seeds, a.samples, a.limit, *times, a.dry)
+    asked = (a.samples, a.limit, *times, a.dry, a.gpus)
+    ablation = Ablation(recipe, a.model, a.data, a.out, in_order, seeds, *asked)
+    if a.only is not None:
+        raise SystemExit(work_as_child(ablation, a.only))
     if a.carry is not None and not any(a.carry.glob("part.*")):
         raise SystemExit(f"--carry {a.carry}: no parts there; leave it out to begin anew")
     ablation.out.mkdir(parents=True, exist_ok=True)
@@ -359,7 +449,7 @@ def main(argv: list[str] | None = None) -> None:
     begin(ablation)
     try:
         with ends_at(ablation.deadline):
-            work(ablation)
+            work(ablation, words)
         print("all is done")
     except OutOfTime as left:
         print(f"{left}: give the same command again")

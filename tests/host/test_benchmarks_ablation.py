@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import signal
+import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from stage_toys import FAST, RECIPE, SLOW, STAGE, TASKS, WRONG, make_bundle, verdict_on
@@ -115,10 +118,12 @@ def test_every_arm_begins_with_one_stage_2_and_has_its_own_seeds(tmp_path: Path)
     assert list(seeds.values()) == [1, 1, 3, 2, 3, 1]
     arms = [r for r in ablation.runs if trainer_ablation.TRAINED.get(r.stage, ("",))[0] == "self_supervised"]
     assert {ablation.first_model(run) for run in arms} == {tmp_path / "self_supervised.1" / "model"}
-    # what needs no training waits for none; two arms of one seed are on one machine
-    assert names[:4] == ["sft.1", "best_teacher.1", "self_supervised.1", "contrastive_random.1"]
+    # what needs no training waits for none; of eight arms four GPUs train the main comparison with two seeds first
+    assert names[:3] == ["sft.1", "best_teacher.1", "self_supervised.1"]
     pairs = [f"{arm}.{seed}" for seed in (1, 2, 3) for arm in ("plain_grpo", "contrastive_buckets")]
-    assert names[4:] == [*pairs, "contrastive_random.2"]
+    assert names[3:] == [*pairs[:4], "contrastive_random.1", "contrastive_random.2", *pairs[4:]]
+    alone = [run.name for run in _ablation(tmp_path, seeds=(7,)).runs]
+    assert alone == [*(f"{name[:-1]}7" for name in names[:5]), "contrastive_random.7"]
 
 
 def _ablation(out: Path, recipe: Recipe = RECIPE, seeds: tuple[int, ...] = (1,)) -> trainer_ablation.Ablation:
@@ -238,18 +243,18 @@ def test_all_stages_on_the_host_target_over_two_machines(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_bundle(tmp_path / "bundle")
-    real = trainer_ablation.train
+    real = trainer_ablation.refusal
 
-    def ends_early(ablation: Any, run: Any) -> None:
-        if run.stage == "contrastive_buckets":
-            assert list((ablation.out / "carry").iterdir())  # also where what follows is killed
-            raise trainer_ablation.OutOfTime("the machine is given back")
-        real(ablation, run)
+    def ends_early(ablation: Any, run: Any) -> str | None:
+        if run.stage != "contrastive_buckets":
+            return real(ablation, run)
+        assert list((ablation.out / "carry").iterdir())  # also where what follows is killed
+        return "the machine is given back"
 
-    monkeypatch.setattr(trainer_ablation, "train", ends_early)
-    main(_arguments(tmp_path, "first"))
-    assert "give the same command again" in capfd.readouterr().out
-    monkeypatch.setattr(trainer_ablation, "train", real)
+    monkeypatch.setattr(trainer_ablation, "refusal", ends_early)
+    main(_arguments(tmp_path, "first", "--gpus", "3"))
+    assert "the machine is given back: give the same command again" in capfd.readouterr().out
+    monkeypatch.setattr(trainer_ablation, "refusal", real)
     shutil.copytree(tmp_path / "first" / "carry", tmp_path / "second" / "carry")
     main(_arguments(tmp_path, "second"))
     printed = capfd.readouterr().out
@@ -259,7 +264,7 @@ def test_all_stages_on_the_host_target_over_two_machines(
     assert [row["stage"] for row in body["summary"]["stages"]] == list(STAGES) and body["n"] == 2
     teacher = body["summary"]["stages"][-1]
     assert teacher["right_1"] > 0.9 and teacher["speedup_best8"] > 1.0
-    assert body["detail"]["runs"]["plain_grpo.1"]["steps"] == 1
+    assert body["detail"]["runs"]["plain_grpo.1"]["steps"] == 1 and body["detail"]["gpus"] == 1
     with (tmp_path / "second" / "replies.sft.1.jsonl").open("a") as stream:
         stream.write('{"fingerprint": "cut by a ki')
     main(_arguments(tmp_path, "second"))
@@ -268,19 +273,60 @@ def test_all_stages_on_the_host_target_over_two_machines(
         main(_arguments(tmp_path, "second", "--samples", "3"))
 
 
-def test_a_stage_that_cannot_end_in_time_is_not_begun(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_stage_is_not_begun_that_cannot_end_in_time_and_cut_that_outruns_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     make_bundle(tmp_path / "bundle")
     arguments = _arguments(tmp_path, "out", "--seconds", "60", "--stages", "sft,self_supervised")
     recipe = yaml.safe_load((tmp_path / "toy.yaml").read_text())
     recipe["self_supervised"] |= {"steps": 0, "minutes": 5.0}
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(recipe))
     main(arguments)
-    assert "self_supervised.1 needs 400 s" in capfd.readouterr().out
+    assert "self_supervised.1 needs 410 s" in capfd.readouterr().out
     assert not (tmp_path / "out" / "self_supervised.1").exists()
-    main([*arguments, "--seconds", "1", "--machine-s", "600"])  # longer than a command, not than the machine
-    assert "self_supervised.1 was cut" in capfd.readouterr().out
+    assert "replies.sft.1.jsonl" in _names(tmp_path / "out" / "carry", tmp_path / "there")
+
+    def ring() -> None:
+        while not (tmp_path / "out" / "self_supervised.1").is_dir():
+            time.sleep(0.1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
+    threading.Thread(target=ring, daemon=True).start()
+    main([*arguments, "--seconds", "250", "--machine-s", "600"])  # longer than a command, not than the machine
+    printed = capfd.readouterr().out
+    assert "self_supervised.1 was cut" in printed and "the time is over: give the same command again" in printed
+    assert not (tmp_path / "out" / "trainer-ablation.dry.json").exists()
+    assert _left_over(tmp_path) == []
     with pytest.raises(SystemExit, match="begin with the model of self_supervised"):
         main(_arguments(tmp_path, "out", "--stages", "sft,plain_grpo"))
+
+
+def _left_over(tmp_path: Path) -> list[int]:
+    """Processes that came of this test's commands, by the cache directory in their environment."""
+    end = time.monotonic() + 10
+    while True:
+        every = psutil.process_iter(["environ"])
+        found = [p.pid for p in every if str(tmp_path) in (p.info["environ"] or {}).get("CUDAL1_CACHE_DIR", "")]
+        if not found or time.monotonic() > end:
+            return found
+        time.sleep(0.2)
+
+
+def _names(carry: Path, folder: Path) -> set[str]:
+    unpack(carry, folder)
+    return {p.name for p in folder.iterdir()}
+
+
+def test_a_stage_may_be_longer_than_a_command_not_than_the_machine(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, contrastive=replace(STAGE, steps=0, minutes=5.0))
+    ablation = replace(_ablation(tmp_path, recipe), given_back=time.monotonic() + 500)
+    arm = next(run for run in ablation.runs if run.stage == "plain_grpo")
+    assert ablation.left_s < 0 and trainer_ablation.refusal(ablation, arm) is None
+    late = replace(ablation, given_back=time.monotonic() + 300)
+    assert "plain_grpo.1 needs 410 s" in (trainer_ablation.refusal(late, arm) or "")
+    ablation.folder(arm).mkdir()
+    (ablation.folder(arm) / "state.pt").touch()
+    assert trainer_ablation.refusal(late, arm) is None  # it was begun, and a kill costs it nothing
 
 
 def test_the_end_comes_whatever_is_under_way() -> None:
@@ -298,11 +344,4 @@ def test_steps_are_expected_to_take_what_the_slowest_took(tmp_path: Path) -> Non
     assert trainer_ablation.expected_s(ablation, second) == 0.0  # nothing is known
     ablation.folder(first).mkdir()
     (ablation.folder(first) / "report.json").write_text('{"seconds": 60.0, "steps": 5}')
-    assert trainer_ablation.expected_s(ablation, second) == 120.0 + 50.0 + 50.0
-
-
-def test_a_stage_that_outruns_the_time_is_cut(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    make_bundle(tmp_path / "bundle")
-    main(_arguments(tmp_path, "out", "--seconds", "3", "--stages", "sft,self_supervised"))
-    assert "self_supervised.1 was cut" in capfd.readouterr().out
-    assert not (tmp_path / "out" / "trainer-ablation.dry.json").exists()
+    assert trainer_ablation.expected_s(ablation, second) == 120.0 + 60.0 + 50.0
