@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import time
 from collections import Counter
@@ -32,6 +31,7 @@ import cudal1_trainer.audit
 from benchmarks.result_file import command, commit, device_stem, write_result
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.runtime.cores import usable_cores
 from cudal1_compile.runtime.target import detect_target
 from cudal1_trainer.audit.corpus import subjects
 from cudal1_trainer.audit.rates import (
@@ -68,7 +68,7 @@ def audit(
     honest, mutants = (0, 0) if attacks_only else (honest, mutants)
     end = time.monotonic() + (seconds or float("inf"))
     target = detect_target(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    threads = usable_cores()
     structures = read_structures(STRUCTURES)
     parts: dict[str, Part] = {}
     with Judge(target, Limits(build_threads=threads, inductor=False, sanitize=True)) as judge:

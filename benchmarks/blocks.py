@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -35,6 +34,7 @@ from benchmarks.duel import Config, Job, Row, duel
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.result_file import bootstrap, geomean, write_result
 from cudal1_compile.judge.moved import bytes_moved
+from cudal1_compile.runtime.cores import usable_cores
 from cudal1_fx_passes.text import parse_program
 
 Bound = Literal["memory", "arithmetic"]
@@ -136,7 +136,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Roofline figures of the device header's building blocks.")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=120.0, help="of the whole run")
-    parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1), help="processes that build")
+    parser.add_argument("--workers", type=int, default=min(8, usable_cores()), help="processes that build")
     parser.add_argument("--dry", action="store_true", help="small sizes on the host target, no times")
     arguments = parser.parse_args(argv)
     start = time.monotonic()

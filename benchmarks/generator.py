@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import re
 import time
@@ -39,6 +38,7 @@ from cudal1_compile.candidate import parse_reply
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
+from cudal1_compile.runtime.cores import usable_cores
 from cudal1_compile.runtime.target import detect_target
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.heldout import HeldOutProgram, read_heldout
@@ -262,7 +262,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, required=True, help="folder of the bundled model, or `teacher`")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--workers", type=int, default=usable_cores())
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--dry", action="store_true", help="on the CPU's host target: proves the script, no result"

@@ -47,6 +47,7 @@ from benchmarks.zoo import ZOO
 from benchmarks.zoo_cnn import CNNS, SPECS
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.protocol import Generator
+from cudal1_compile.runtime.cores import usable_cores
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class Run:
             "synthesis": self.written.describe(),
             "nodes_outside": {job: count_refused(plan["refused"]) for job, plan in sorted(self.plans.items())},
             "processes": len(self.plans),
-            "cores": os.cpu_count(),
+            "cores": usable_cores(),
             "seconds": round(time.monotonic() - self.start, 1),
         }
         return write_result(
@@ -173,7 +174,7 @@ def main(argv: list[str] | None = None) -> int:
     store.mkdir(parents=True, exist_ok=True)
     jobs = [job for job in _jobs(arguments, store, work) if job.name not in run.rows]
     # the processes are the parallelism, and where they are few each gets more threads
-    threads = 1 if arguments.dry else max(1, (os.cpu_count() or 1) // max(1, len(jobs)))
+    threads = 1 if arguments.dry else max(1, usable_cores() // max(1, len(jobs)))
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
     processes = [start(job, serve) for job in jobs]
     signal.signal(signal.SIGALRM, _out_of_time)

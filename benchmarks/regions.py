@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from typing import Any
 
 from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.result_file import bootstrap, geomean, write_result
+from cudal1_compile.runtime.cores import usable_cores
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.variants import write_variants
@@ -166,7 +166,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--variants", type=int, default=16, help="of one region, at most")
     parser.add_argument("--limit", type=int, default=0, help="regions, from the front; 0 is all")
     parser.add_argument("--seconds", type=float, default=480.0)
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--workers", type=int, default=usable_cores())
     parser.add_argument(
         "--dry", action="store_true", help="on the CPU's host target: proves the script, no result"
     )

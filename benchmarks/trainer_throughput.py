@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -32,6 +31,7 @@ import psutil
 import yaml
 
 from benchmarks.result_file import write_result
+from cudal1_compile.runtime.cores import usable_cores
 from cudal1_trainer.recipe import Recipe, load_recipe
 
 CHUNK_TOKENS = 200_000  # at most: a run's first chunk must not take a tenth of its time
@@ -133,7 +133,7 @@ def main(argv: list[str] | None = None) -> None:
     summary = {"runs": runs, "speedup": runs[-1]["tokens_per_s"] / runs[0]["tokens_per_s"]}
     for row in runs:
         print(json.dumps(row))
-    detail = {"recipe": asdict(recipe), "cores": os.cpu_count()}
+    detail = {"recipe": asdict(recipe), "cores": usable_cores()}
     print(write_result(a.out, "trainer-throughput", summary, len(runs), {}, detail, a.dry))
 
 

@@ -14,7 +14,6 @@ Restarts are counted.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 import time
@@ -44,6 +43,7 @@ from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
 from cudal1_compile.judge.work import Built, Task, Work
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.cores import usable_cores
 from cudal1_compile.runtime.launch_table import load_extension
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
@@ -80,7 +80,7 @@ class DeviceBench:
         self._prefetch = Prefetch(spawn, COMPILERS)  # of baselines
         self._exams = Prefetch(spawn, EXAMINERS)
         self._exam_numbers = count()
-        threads = limits.build_threads or os.cpu_count() or 1
+        threads = limits.build_threads or usable_cores()
         self._pool = ThreadPoolExecutor(threads, "cudal1-build")
         self._builders = Builders(threads)
         self._finals = Finals(self._crew, self._lanes, self._pool, self._prefetch, limits)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+
+from cudal1_compile.runtime.cores import usable_cores
 
 GIB = 1 << 30
 OWN_BYTES = 2 * GIB  # flush buffer, baselines and the allocator's slack
@@ -34,7 +35,7 @@ class Limits:
 
     @property
     def worker_count(self) -> int:
-        return self.workers or max(1, min(MAX_WORKERS, (os.cpu_count() or 1) // CORES_A_WORKER))
+        return self.workers or max(1, min(MAX_WORKERS, usable_cores() // CORES_A_WORKER))
 
     @property
     def worker_bytes(self) -> int:

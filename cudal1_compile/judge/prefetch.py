@@ -8,7 +8,6 @@ It only saves time: what fails here, or has not begun when it is needed, the wor
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +15,7 @@ from queue import SimpleQueue
 
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.wire import Message
+from cudal1_compile.runtime.cores import usable_cores
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
@@ -38,7 +38,7 @@ class Prefetch:
     def __init__(self, spawn: Callable[[], Worker], processes: int) -> None:
         """processes: at most; fewer where there are few cores."""
         self._spawn = spawn
-        count = max(1, min(processes, (os.cpu_count() or 1) // CORES_A_PROCESS))
+        count = max(1, min(processes, usable_cores() // CORES_A_PROCESS))
         self._pool = ThreadPoolExecutor(count, "cudal1-ahead")
         self._idle: SimpleQueue[int] = SimpleQueue()
         for slot in range(count):

@@ -1,4 +1,4 @@
-"""The cores that this process may use, which are fewer than the machine's where it was pinned (taskset, a container)."""
+"""How many cores this process may use: fewer than there are where it was pinned (taskset, containers)."""
 
 from __future__ import annotations
 

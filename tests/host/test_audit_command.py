@@ -62,9 +62,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(rates, "suite", few)
     monkeypatch.setattr(rates, "MUTANTS", 3)
-    monkeypatch.setattr(
-        command.os, "sched_getaffinity", lambda _: {0}, raising=False
-    )  # nothing is prepared in vain
+    monkeypatch.setattr(command, "usable_cores", lambda: 1)  # nothing is prepared in vain
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 

@@ -25,6 +25,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cudal1_compile.runtime.cores import usable_cores
+
 LENGTH_STEP = 64  # rows of a batch are padded to a multiple of this
 AHEAD = 3  # chunks that a producer may have finished before they are asked for
 _POLL_S = 1.0
@@ -69,8 +71,7 @@ class DataError(RuntimeError):
 
 def producers(wanted: int) -> int:
     """As many as there are cores for, beside this process and the others of its launch on this machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(wanted, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
+    return max(1, min(wanted, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1))
 
 
 def pack(rows: Sequence[Row], tokens_per_step: int, rng: random.Random) -> list[Batch]:

@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from cudal1_compile.runtime.cores import usable_cores
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
@@ -196,7 +197,7 @@ def collect(
         if stream.tell() == 0:
             stream.write(json.dumps(_head(target)) + "\n")
         jobs = jobs_left(done, budget)
-        workers = budget.workers or os.cpu_count() or 2
+        workers = budget.workers or usable_cores()
         for outcome in run_jobs(work, setup, jobs, workers, LIMIT_S, start + budget.seconds, blame):
             tally.add(outcome)
             if isinstance(outcome, Finished) and outcome.result is not None:

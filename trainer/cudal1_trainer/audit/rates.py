@@ -12,7 +12,6 @@ implementation, builds, isolated runs) while the judge is busy with those before
 from __future__ import annotations
 
 import logging
-import os
 import random
 import time
 from collections import deque
@@ -28,6 +27,7 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.audit.suite import suite
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.runtime.cores import usable_cores
 from cudal1_fx_passes.text import print_program
 from cudal1_trainer.audit.classify import Different, Original, Same, Stillborn, Undecided, classify, examine
 from cudal1_trainer.audit.corpus import Subject
@@ -257,7 +257,7 @@ def _mutant_row(
 
 
 def _threads(judge: Judge) -> int:
-    return judge.limits.build_threads or os.cpu_count() or 1
+    return judge.limits.build_threads or usable_cores()
 
 
 def _ahead(pool: ThreadPoolExecutor, work: Callable[[T], R], items: Iterable[T], depth: int) -> Iterator[R]:
