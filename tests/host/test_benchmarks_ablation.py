@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import shutil
@@ -211,6 +212,33 @@ def test_replies_are_judged_once_a_program_and_rows_are_kept(tmp_path: Path) -> 
     assert [row["runs"] for row in later] == [r["runs"] | {"sft.2": [["wrong", None, None, None]]} for r in rows]
 
 
+def test_rows_of_several_processes_are_written_one_after_the_other(tmp_path: Path) -> None:
+    class Nothing:  # in place of the referee: the only reply has no code
+        def __init__(self) -> None:
+            self.asked = threading.Event()
+
+        def submit(self, key: int, groups: Any) -> None:
+            pass
+
+        def result(self, key: int) -> Any:
+            self.asked.set()
+            return {}
+
+    programs = [HeldOutProgram("task", "x", "", TASKS[2])]
+    referee, path = Nothing(), tmp_path / "rows.jsonl"
+    arguments = (programs, {"sft.1": {"x": ["no reply"]}}, referee, path)
+    writer = threading.Thread(target=judge_rows, args=arguments, daemon=True)
+    with path.open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        writer.start()
+        assert referee.asked.wait(30)
+        writer.join(0.3)
+        assert writer.is_alive() and path.read_text() == ""
+        other.write('{"fingerprint": "of another", "runs": {}}\n')
+    writer.join(30)
+    assert [row["fingerprint"] for row in read_rows(path)] == ["of another", "x"]
+
+
 def _judge() -> Any:
     return open_judge(None, 1)
 
@@ -315,6 +343,18 @@ def _left_over(tmp_path: Path) -> list[int]:
 def _names(carry: Path, folder: Path) -> set[str]:
     unpack(carry, folder)
     return {p.name for p in folder.iterdir()}
+
+
+def test_each_process_sees_one_gpu_and_has_its_own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5,7")
+    ablation = replace(_ablation(tmp_path), dry=False, gpus=3)
+    found = trainer_ablation.places(ablation)
+    assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in found] == ["4", "GPU-5", "7"]
+    for name in ("CUDAL1_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        assert len({place.environment[name] for place in found}) == 3
+    assert trainer_ablation.places(replace(ablation, gpus=1))[0].environment == {}
+    with pytest.raises(SystemExit, match="--gpus 4: there are 4,GPU-5,7"):
+        trainer_ablation.places(replace(ablation, gpus=4))
 
 
 def test_a_stage_may_be_longer_than_a_command_not_than_the_machine(tmp_path: Path) -> None:
