@@ -12,10 +12,25 @@ from hypothesis import settings
 
 ROOT = Path(__file__).parent
 
+
+def _start_run() -> Path:
+    """A folder of this run. Processes that it starts find there a compiler which builds nothing twice."""
+    folder = Path(tempfile.mkdtemp(prefix="cudal1-tests-"))
+    compiler = shutil.which("g++")
+    if compiler is not None:
+        for name in ("bin", "built"):
+            (folder / name).mkdir()
+        found = folder / "bin" / "g++"
+        found.write_text(f'#!/bin/sh\nexec "{ROOT}/built_once.sh" "{compiler}" "{folder}/built" "$@"\n')
+        found.chmod(0o755)
+        os.environ["PATH"] = f"{found.parent}{os.pathsep}{os.environ['PATH']}"
+    os.environ["CUDAL1_TEST_RUN"] = str(folder)
+    return folder
+
+
 # before torch is imported: artifacts of an earlier run must not answer for the code under test, and one
-# directory a run lets the workers of pytest-xdist share what Inductor has compiled
-_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-_RUN_DIR = Path(tempfile.gettempdir()) / f"cudal1-tests-{_RUN}"
+# directory a run lets the workers of pytest-xdist, which inherit its name, share what was compiled
+_RUN_DIR = Path(os.environ["CUDAL1_TEST_RUN"]) if "CUDAL1_TEST_RUN" in os.environ else _start_run()
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_RUN_DIR / "inductor")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # scalar code from Inductor: a graph costs a compiler 0.5 s instead of 1.4, and a process no 15 s of trials with
@@ -35,14 +50,6 @@ def cudal1_cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "cudal1-cache"
     monkeypatch.setenv("CUDAL1_CACHE_DIR", str(directory))
     return directory
-
-
-@pytest.fixture
-def shared_runtime(cudal1_cache_dir: Path) -> None:
-    """The package's own C++ is built once a run: for tests whose processes would each build it (5 s of CPU)."""
-    (_RUN_DIR / "native").mkdir(parents=True, exist_ok=True)
-    cudal1_cache_dir.mkdir(mode=0o700)
-    (cudal1_cache_dir / "native").symlink_to(_RUN_DIR / "native")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

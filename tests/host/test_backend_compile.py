@@ -226,7 +226,6 @@ def child_environment(**folders: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path} | {name: str(folder) for name, folder in folders.items()}
 
 
-@pytest.mark.usefixtures("shared_runtime")
 def test_a_second_process_hits_every_cache(tmp_path: Path) -> None:
     environment = child_environment(TORCHINDUCTOR_CACHE_DIR=tmp_path / "inductor") | {"CUDAL1_DEBUG": "1"}
     runs = [

@@ -184,7 +184,6 @@ def test_finalists_are_each_runs_first_and_quickest() -> None:
     assert finalists(Contest("", (), None, runs=((WRONG, ""),)), quick) == []
 
 
-@pytest.mark.usefixtures("shared_runtime")
 def test_replies_are_judged_once_a_program_and_rows_are_kept(tmp_path: Path) -> None:
     programs = [HeldOutProgram("task", str(i), "", text) for i, text in enumerate(TASKS[2:])]
     fence = "## Performance Analysis\nx\n\n## Algorithm Design\ny\n\n## Code\n```cuda\n{}\n```\n"

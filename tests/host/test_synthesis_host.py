@@ -167,7 +167,6 @@ CHILD = """
 """
 
 
-@pytest.mark.usefixtures("shared_runtime")
 def test_kill_in_the_middle_and_go_on(judge: Judge, tmp_path: Path) -> None:
     paths = [str(Path(__file__).parent), *(p for p in sys.path if p)]
     child = subprocess.run(

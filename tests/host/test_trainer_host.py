@@ -36,7 +36,6 @@ out0 f32[d0,d1] = t1
 """
 
 
-@pytest.mark.usefixtures("shared_runtime")
 def test_stage_3_learns_from_declared_costs(tmp_path: Path) -> None:
     stage = replace(STAGE, steps=24)
     bundle = make_bundle(tmp_path / "bundle")
@@ -50,7 +49,6 @@ def test_stage_3_learns_from_declared_costs(tmp_path: Path) -> None:
     assert report["kinds"]["wrong"] > 0 and report["judge_lost"] == 0
 
 
-@pytest.mark.usefixtures("shared_runtime")
 def test_stage_2_keeps_right_kernels_of_a_product_that_cost_more_than_the_baseline(tmp_path: Path) -> None:
     """The baseline there reads operands once, which no product does: a teacher's cost is the bar."""
     right = write_variants(parse_program(PRODUCT), 1)[0].reply

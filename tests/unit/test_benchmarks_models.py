@@ -402,7 +402,6 @@ sys.exit(models.main())
 
 
 @pytest.mark.host
-@pytest.mark.usefixtures("shared_runtime")
 def test_a_dry_run_from_end_to_end(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--dry", "--out", str(out), "--work", str(tmp_path / "work"), "--generator", "teacher"]
