@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 OUT_OF_TIME = 75  # a child's exit code: not done, and no failure
 STOP_S = 6.0
-POLL_S = 0.1
+POLL_S = 0.2
 
 
 class OutOfTime(Exception):

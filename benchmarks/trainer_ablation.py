@@ -368,6 +368,7 @@ def places(ablation: Ablation) -> list[Place]:
     if not ablation.dry and len(gpus) < ablation.gpus:
         raise SystemExit(f"--gpus {ablation.gpus}: there are {visible or 'none'}; give as many as there are")
     found = []
+    # by the environment: a judge that sees another GPU of its model measures some gains there a second time
     for k, cores in enumerate(share_cores(ablation.gpus)):
         caches = (ablation.out / "caches" / str(k)).resolve()
         environment = {
