@@ -19,7 +19,7 @@ from cudal1_compile.candidate import Reply, print_reply
 from cudal1_compile.generate.tokens import SPECIAL_TOKENS, Codec
 from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Verdict
 from cudal1_compile.runtime.target import HOST
-from cudal1_trainer.base import Coder
+from cudal1_trainer.language import Coder
 from cudal1_trainer.loader import Row, make_batch, padded_length, targets
 from cudal1_trainer.model import ReplyLoss, build_model, save_bundle
 from cudal1_trainer.recipe import ModelRecipe, Recipe, StageRecipe

@@ -22,10 +22,11 @@ from cudal1_compile.generate.openai_client import OpenAIConfig, OpenAIGenerator
 from cudal1_compile.generate.prompt import Exemplar, build_prompt
 from cudal1_compile.generate.transformers_local import TransformersGenerator
 from cudal1_trainer import sft
-from cudal1_trainer.base import load_base, load_language
+from cudal1_trainer.base import load_base
 from cudal1_trainer.contrastive import Contrastive
 from cudal1_trainer.corpus import row_of
 from cudal1_trainer.heldout import hold_out, write_heldout
+from cudal1_trainer.language import load_language
 from cudal1_trainer.outcome import agrees
 from cudal1_trainer.pairs import Pair
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, StageRecipe, TrainRecipe

@@ -31,11 +31,12 @@ from itertools import accumulate
 from pathlib import Path
 
 from cudal1_compile.candidate import Reply
+from cudal1_compile.generate.tokens import load_codec
 from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.base import Language, load_language
 from cudal1_trainer.heldout import HeldOut, read_heldout
+from cudal1_trainer.language import Language, load_language
 from cudal1_trainer.loader import Batch, Row, pack
 from cudal1_trainer.pairs import (
     Pair,
@@ -49,10 +50,10 @@ from cudal1_trainer.prior import Prior, load_prior
 from cudal1_trainer.products import draw_product
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scored import SCORED, ScoredPrograms, read_scored, write_scored
-from cudal1_trainer.structures import read_structures, resize, with_sizes
+from cudal1_trainer.structures import STRUCTURES, read_structures, resize, with_sizes
 from cudal1_trainer.tasks import generate_task
 from cudal1_trainer.teachers import Schedule, variants
-from cudal1_trainer.tokenizer import codec_of, load_tokenizer
+from cudal1_trainer.tokenizer import tokenizer_file
 from cudal1_trainer.variants import STUMBLES, WIDE_SEED, make_task, try_reply, write_variants
 from cudal1_trainer.vary import vary
 
@@ -60,7 +61,6 @@ log = logging.getLogger(__name__)
 
 NARROW_STEP = 16  # sizes of narrow tasks are multiples of it: every vector width fits
 RARE = re.compile(r"= cum(?:sum|prod)\(|\[(?=[^]]*k\d)[^]]*=d\d+[],]")
-STRUCTURES = ("structures.jsonl.gz", "products.jsonl.gz", "hard.jsonl.gz")
 SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
 
 
@@ -222,8 +222,7 @@ def _load(recipe: Recipe, data: Path, written: Path | None, model: Path | None) 
 def _language(data: Path, model: Path | None) -> Language:
     if model is not None:
         return load_language(model)
-    tokenizer = load_tokenizer(data / "tokenizer")
-    return Language(tokenizer, codec_of(tokenizer))
+    return Language(load_codec(str(tokenizer_file(data / "tokenizer"))))
 
 
 def heldout_batches(recipe: Recipe, data: Path, model: Path | None = None, limit: int = 200) -> list[Batch]:

@@ -16,16 +16,11 @@ import random
 from collections.abc import Iterator, Sequence
 
 from cudal1_fx_passes.canonical import canonicalise
-from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.partition import PartitionConfig, partition
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.architectures import make_model
 from cudal1_trainer.heldout import HeldOut
-from cudal1_trainer.product_models import make_product_model
 from cudal1_trainer.product_sizes import TRAINED, Most, resize_product
-from cudal1_trainer.published import make_published
 from cudal1_trainer.structures import PUBLISHED, can_be_resized, collect, collect_into
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.vary import vary
@@ -39,6 +34,13 @@ REDRAWS = 8
 
 def product_regions(seed: int) -> Iterator[Program]:
     """Forward, backward and inference regions of one model that have a product."""
+    # here, as in structures.py
+    from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
+    from cudal1_fx_passes.partition import PartitionConfig, partition
+    from cudal1_trainer.architectures import make_model
+    from cudal1_trainer.product_models import make_product_model
+    from cudal1_trainer.published import make_published
+
     if seed < OTHERS:
         module, inputs = make_product_model(seed)
     else:

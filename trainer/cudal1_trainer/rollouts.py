@@ -16,8 +16,9 @@ import torch
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.prompt import Exemplar, build_prompt
 from cudal1_compile.runtime.target import Target
-from cudal1_trainer.base import Base, Coder
+from cudal1_trainer.base import Base
 from cudal1_trainer.book import Book
+from cudal1_trainer.language import Coder
 from cudal1_trainer.outcome import Code, Outcome, classify, conclude
 from cudal1_trainer.policy import Rollout
 from cudal1_trainer.referee import Group, Referee, Rulings

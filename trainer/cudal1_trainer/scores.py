@@ -31,7 +31,6 @@ from cudal1_compile.runtime.cores import usable_cores
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.corpus import STRUCTURES
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.measure import Mark, Measurement, build_all, context_kept, measure
 from cudal1_trainer.product_sizes import MEASURED
@@ -47,7 +46,7 @@ from cudal1_trainer.scorebook import (
     read_scores,
     score_files,
 )
-from cudal1_trainer.structures import read_structures, resize
+from cudal1_trainer.structures import STRUCTURES, read_structures, resize
 from cudal1_trainer.variants import WIDE_SEED, Variant, make_task, write_variants
 from cudal1_trainer.workers import Exclusive, Finished, Lost, Outcome, run_jobs
 

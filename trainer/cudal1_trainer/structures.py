@@ -21,20 +21,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from cudal1_fx_passes.canonical import canonicalise, relative
-from cudal1_fx_passes.capture import capture_graphs
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.partition import partition
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Input, Literal, Op, Operand, Program, Ref
 from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.architectures import make_model
-from cudal1_trainer.hard_models import make_hard_model
 from cudal1_trainer.heldout import HeldOut, read_heldout
-from cudal1_trainer.place_models import make_place_model
-from cudal1_trainer.published import make_published
 from cudal1_trainer.single import without_single
 
 log = logging.getLogger(__name__)
@@ -49,10 +41,19 @@ PAIR = 4  # an axis read at constant places keeps its size up to this: halves, r
 PLACES = 2**19
 PUBLISHED = 2**20
 HARD = 2**21
+STRUCTURES = ("structures.jsonl.gz", "products.jsonl.gz", "hard.jsonl.gz")  # in the data folder
 
 
 def regions_of(seed: int) -> Iterator[Program]:
     """Forward, backward and inference regions of one model: random, from PLACES, PUBLISHED, HARD on of those."""
+    # here, because the processes that draw from a file of structures need neither the models nor torch's compiler
+    from cudal1_fx_passes.capture import capture_graphs
+    from cudal1_fx_passes.partition import partition
+    from cudal1_trainer.architectures import make_model
+    from cudal1_trainer.hard_models import make_hard_model
+    from cudal1_trainer.place_models import make_place_model
+    from cudal1_trainer.published import make_published
+
     makers = ((HARD, make_hard_model), (PUBLISHED, make_published), (PLACES, make_place_model), (0, make_model))
     first, make = next((first, make) for first, make in makers if seed >= first)
     module, inputs = make(seed - first)
@@ -285,6 +286,8 @@ def collect_into(
     argv: list[str] | None,
 ) -> None:
     """The command line of a collection; what is found is written at every hundredth structure. kinds: of seeds."""
+    import torch
+
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     parser = argparse.ArgumentParser(description=f"Collects {what} from random small models.")
     parser.add_argument("--models", type=int, default=models)

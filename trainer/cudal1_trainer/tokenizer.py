@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 
 from cudal1_compile.generate.tokens import BOS, EOS, PAD, SEP, SPECIAL_TOKENS, Codec
 from cudal1_fx_passes.program import DTYPES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 _SIZED = "|".join(sorted((d for d in DTYPES if d != "bool"), key=len, reverse=True))
 _COPIED = "|".join(
@@ -53,10 +56,19 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     return _wrap(tokenizer)
 
 
+def tokenizer_file(directory: Path) -> Path:
+    """Raises ValueError where there is none."""
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        raise ValueError(f"no tokenizer in {directory}: `cudal1 train --steps tokenizer --data ...` writes one")
+    return path
+
+
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerFast:
     """Raises ValueError where there is none."""
-    if not (directory / "tokenizer.json").is_file():
-        raise ValueError(f"no tokenizer in {directory}: `cudal1 train --steps tokenizer --data ...` writes one")
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer_file(directory)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(str(directory))
     assert isinstance(tokenizer, PreTrainedTokenizerFast)
     return tokenizer
@@ -75,6 +87,8 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
 
 
 def _wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         pad_token=PAD,
