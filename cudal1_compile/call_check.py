@@ -44,7 +44,7 @@ def checked(
     read = ArgumentReader(program)
 
     def call(*args: Any) -> None:
-        with torch.no_grad():
+        with torch.no_grad(), device:  # what is compared lies there, whatever the user's default device is
             exam = None if is_capturing(device) else _try(lambda: _prepare(read(args), device))
             run(*args)
             if exam is None:

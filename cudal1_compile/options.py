@@ -14,7 +14,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from torch._dynamo.exc import ShortenTraceback
 
@@ -74,7 +74,7 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Option
         if plain in OWN_NAMES:
             own[plain] = _checked(plain, value)
         elif plain in known:
-            inductor[plain] = value
+            inductor[plain] = _checked_inductor(name, plain, value)
         else:
             raise InvalidOption(_unknown(name, known))
     return Options(**own, inductor=inductor)
@@ -113,6 +113,16 @@ def _checked(name: str, value: Any) -> Any:
             f"option generator={value!r}: expected 'bundled', a checkpoint's path, a server's URL, "
             "or an object with propose(prompts, n, seed)"
         )
+    return value
+
+
+def _checked_inductor(given: str, name: str, value: Any) -> Any:
+    """As torch.compile checks the options of backend="inductor"."""
+    from torch._inductor import config
+
+    kind: Any = config.get_type(name)  # type: ignore[attr-defined]
+    if get_origin(kind) is None and not isinstance(value, kind):
+        raise InvalidOption(f"option {given}={value!r}: expected {kind.__name__}, it is Inductor's")
     return value
 
 

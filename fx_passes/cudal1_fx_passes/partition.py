@@ -105,6 +105,11 @@ class _Cutter:
         self.found: list[Region] = []
 
     def run(self) -> list[Region]:
+        sparse = next((n for n in self.grower.nodes if _is_sparse(n)), None)
+        if sparse is not None:
+            why = f"{sparse} is sparse, and Inductor cannot infer a sparse tensor's metadata again after a change"
+            self._refuse(self.grower.nodes, why)
+            return []
         every = {
             i for i, n in enumerate(self.grower.nodes) if self.grower.role[i] is not None and holds_tensors(n)
         }
@@ -213,6 +218,11 @@ class _Cutter:
         for node in nodes:
             if self.grower.index[node] not in self.grower.constant:
                 self.reasons[node] = why
+
+
+def _is_sparse(node: fx.Node) -> bool:
+    val = node.meta.get("val")
+    return node.op == "call_function" and isinstance(val, torch.Tensor) and val.layout is not torch.strided
 
 
 def _maker(node: fx.Node, nodes: Sequence[fx.Node]) -> fx.Node:

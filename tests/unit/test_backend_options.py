@@ -49,6 +49,7 @@ def test_a_mode_becomes_its_options() -> None:
         ({"numerics": "fast"}, "exact, reassociates, f32_split, assumes_finite"),
         ({"generator": 3}, "propose"),
         ({"cache_dir": 3}, "path"),
+        ({"epilogue-fusion": "yes"}, "epilogue-fusion='yes': expected bool"),
     ],
 )
 def test_refusals_name_what_is_valid(given: dict[str, Any], says: str) -> None:

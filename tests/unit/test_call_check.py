@@ -73,6 +73,14 @@ def test_a_right_call() -> None:
     assert not call.said
 
 
+def test_a_default_device_of_the_users_is_not_the_kernels() -> None:
+    call = Call(SOFTMAX, at(30, 5, 7.5))
+    x, out = torch.randn(32, 64), torch.empty(32, 64)
+    with torch.device("meta"):
+        call.gives(x, out)
+    assert len(call.said) == 1
+
+
 @pytest.mark.parametrize("room", [1 << 30, 1 << 16])
 def test_a_wrong_element_is_named(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole, and slice by slice."""
