@@ -23,6 +23,14 @@ in0 f32[d0,d1]
 t0 i64[d0] = argmax(in0) over d1
 out0 i64[d0] = t0
 """
+DECIDED = """region v1
+dims d0=32 d1=64
+in0 f32[d0,d1]
+t0 f32[d0,d1] = mul(in0, 2.0)
+t1 bool[d0,d1] = gt(t0, 1.0)
+t2 f32[d0,d1] = where(t1, t0, in0)
+out0 f32[d0,d1] = t2
+"""
 TOTAL = """region v1
 dims d0=4096
 in0 f32[d0]
@@ -74,7 +82,7 @@ def test_a_right_call() -> None:
 
 
 def test_a_default_device_of_the_users_is_not_the_kernels() -> None:
-    call = Call(SOFTMAX, at(30, 5, 7.5))
+    call = Call(DECIDED, at(30, 5, 7.5))
     x, out = torch.randn(32, 64), torch.empty(32, 64)
     with torch.device("meta"):
         call.gives(x, out)
