@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,12 +46,19 @@ def book() -> ScoreBook:
     return _book(MIN_TASKS + 50)
 
 
-def test_the_fast_schedules_of_unseen_programs_are_found(book: ScoreBook, tmp_path: Path) -> None:
-    _write(book, tmp_path)
-    found = build_prior(tmp_path)
+@pytest.fixture(scope="module")
+def built(book: ScoreBook, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A data folder with a prior, and what was said of it."""
+    folder = tmp_path_factory.mktemp("data")
+    _write(book, folder)
+    return folder, build_prior(folder)
+
+
+def test_the_fast_schedules_of_unseen_programs_are_found(built: tuple[Path, dict[str, Any]]) -> None:
+    folder, found = built
     assert found["regret"] < 1.12 < found["regret_of_first"]
-    prior = load_prior(tmp_path / "prior.npz")
-    assert prior is not None and is_current(tmp_path)
+    prior = load_prior(folder / "prior.npz")
+    assert prior is not None and is_current(folder)
     hits = 0
     for seed in range(5000, 5020):
         program = make_task(seed)
@@ -59,11 +68,13 @@ def test_the_fast_schedules_of_unseen_programs_are_found(book: ScoreBook, tmp_pa
     assert hits >= 16
 
 
-def test_new_scores_make_a_prior_stale(book: ScoreBook, tmp_path: Path) -> None:
-    _write(book, tmp_path)
-    build_prior(tmp_path)
-    _write(ScoreBook(book.facts, book.tasks[:-1]), tmp_path)
-    assert not is_current(tmp_path)
+def test_new_scores_make_a_prior_stale(
+    book: ScoreBook, built: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    data = shutil.copytree(built[0], tmp_path / "data")
+    assert is_current(data)
+    _write(ScoreBook(book.facts, book.tasks[:-1]), data)
+    assert not is_current(data)
 
 
 def test_a_design_never_measured_is_taken_for_fast_in_the_teachers_order(book: ScoreBook) -> None:
