@@ -32,6 +32,23 @@ class Finder:
 
 sys.meta_path.insert(0, Finder())
 """
+WITHOUT = """
+import sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name in {names!r}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.fixture
+def without_inductor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that this one starts import no Inductor, 3 s each, where none is needed."""
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT.format(names=INDUCTOR))
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +88,7 @@ def descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.usefixtures("without_inductor")
 @pytest.mark.parametrize("forked", [True, False])
 def test_a_process_with_many_open_files_has_workers(descriptors: None, forked: bool, tmp_path: Path) -> None:
     nursery = Nursery(tmp_path) if forked else None
@@ -165,6 +183,7 @@ def test_many_forks_leave_no_descriptor_and_no_process(nursery: Nursery, tmp_pat
     assert not any(Path(f"/proc/{n}").exists() for n in numbers)
 
 
+@pytest.mark.usefixtures("without_inductor")
 def test_without_a_nursery_workers_start_alone_and_its_forks_end_with_it(tmp_path: Path) -> None:
     own = Nursery(tmp_path)
     worker = Worker(nursery=own, compiled=tmp_path)
