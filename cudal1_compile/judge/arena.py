@@ -28,7 +28,8 @@ SLOT = 16  # bytes, the least that a caller's tensors are aligned to
 GUARD = 256  # bytes of canary on each side of a buffer, at least
 HUGE_PAGE = 2 << 20  # bytes
 REMEMBERED_BYTES = 1 << 20  # of an arena; positions of canaries take eight times as much where most of it is gaps
-POISONS = (0xFF, 0x7B)
+FINITE_POISON = 0x7B
+POISONS = (0xFF, FINITE_POISON)
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 CANARIES = int.from_bytes(CANARY, sys.byteorder, signed=True)  # as an i64
 

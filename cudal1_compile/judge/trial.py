@@ -25,6 +25,7 @@ from torch import Tensor
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.arena import (
     ALIGNMENT,
+    FINITE_POISON,
     POISONS,
     arena_bytes,
     invalid_bools,
@@ -205,7 +206,7 @@ class Trial:
         if turn < 2:
             buffers.written.poison(POISONS[turn % 2])
         elif (turn // 2) % 2 == 0:  # what scratch holds stays: a flag or a counter in it goes on
-            buffers.written.poison(POISONS[turn % 2], len(buffers.outputs))
+            buffers.written.poison(FINITE_POISON, len(buffers.outputs))
         if turn == 1:  # what no kernel can know, so that it cannot look out for poison
             for scratch in buffers.scratch:
                 scratch.view(torch.uint8).random_(0, 256)
@@ -228,6 +229,7 @@ class Trial:
         self._sets[turn] = last = None  # its memory serves the next one
         take = partial(self.take, turn)
         found = BufferSet(self.exam.program, self.candidate, case, take, layout, place)
+        found.written.poison(FINITE_POISON, len(found.outputs))  # a NaN may be what must be written
         self._sets[turn] = found
         return found
 
