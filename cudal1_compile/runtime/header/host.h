@@ -97,9 +97,9 @@ template <class T> inline T from_word(unsigned long long word) {
   return v;
 }
 }  // namespace cudal1_host
-#define CUDAL1_ENTRY(kernel)                                                              \
-  extern "C" __attribute__((visibility("default"))) void cudal1_entry_##kernel(void** a) { \
-    cudal1_host::Invoke<&kernel>::run(a);                                                 \
+#define CUDAL1_ENTRY(kernel)                                                                          \
+  extern "C" __attribute__((visibility("default"))) void cudal1_entry_##kernel(void** cudal1_words) { \
+    cudal1_host::Invoke<&kernel>::run(cudal1_words);                                                  \
   }
 // Makes the calling thread's copy of the TLS segment, so that the runner can find and poison it.
 #define CUDAL1_TOUCH_SHARED                                                         \
