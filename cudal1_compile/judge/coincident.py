@@ -41,10 +41,17 @@ def coincident(program: Program, item: Input, x: Tensor) -> Tensor:
     ramp = _along(x, dim).expand_as(x).double()
     x = torch.where(rests(x, 3), 0.0, torch.where(rests(x), 1.0, x))
     x = torch.where(rests(x, 2), _between_halves(program, x), x)
-    kinds = (x, ramp, torch.zeros_like(x), whole, rising, rising.flip(dim), even - even.flip(dim))
+    kinds = (x, ramp, _zeros(program, x, dim, line), whole, rising, rising.flip(dim), even - even.flip(dim))
     for i, kind in enumerate(kinds[1:], 1):
         x = torch.where(line % _KINDS == i, kind, x)
     return x
+
+
+def _zeros(program: Program, x: Tensor, dim: int, line: Tensor) -> Tensor:
+    """Of both signs where the first of equals is asked for: they are equal."""
+    if not any(op.fn in ("argmax", "argmin") for op in program.ops):
+        return torch.zeros_like(x)
+    return torch.where((_along(x, dim) + line // _KINDS) % 2 == 0, -0.0, torch.zeros_like(x))
 
 
 def _between_halves(program: Program, x: Tensor) -> Tensor:
@@ -83,8 +90,12 @@ def rests(x: Tensor, first: int = 1) -> Tensor:
 
 
 def at_rest(program: Program, item: Input, x: Tensor) -> Tensor:
-    """Zeros or ones, as its first reader asks for, at the places at rest of all but the largest float input."""
-    return x if _is_largest(program, item) else torch.where(rests(x), _neutral(program, item.name), x)
+    """Zeros or ones, as its first reader asks for, at the places at rest of all but the largest float input.
+
+    Also at the first place: what begins with the numbers that change nothing need not go on so.
+    """
+    still = rests(x) | (_along(x, x.dim() - 1) == 0) if x.dim() else rests(x)
+    return x if _is_largest(program, item) else torch.where(still, _neutral(program, item.name), x)
 
 
 def together(program: Program, item: Input, x: Tensor, numbers: Sequence[float]) -> Tensor:

@@ -20,7 +20,14 @@ from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.cases import COHERENT, INTEGRAL, Case, make_case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.coincident import COINCIDENT
 from cudal1_compile.judge.compare import Expected, usable
-from cudal1_compile.judge.extremes import EXTREMES, NONFINITE, SCALARS, is_for_finite_values, is_free_scalar
+from cudal1_compile.judge.extremes import (
+    EXTREMES,
+    NONFINITE,
+    SCALARS,
+    is_for_finite_values,
+    is_free_scalar,
+    products_in_windows,
+)
 from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, derive_seed, make_inputs
 from cudal1_compile.judge.kept import held_by, keeps_float32, widened
@@ -266,7 +273,7 @@ def _distributions(program: Program) -> Sequence[str]:
     skipped = () if reduces else ALONG_ROWS
     if is_for_finite_values(program):
         skipped = (*skipped, NONFINITE, SCALARS)
-    if not any(is_free_scalar(i) for i in program.inputs):
+    if any(products_in_windows(program)) or not any(is_free_scalar(i) for i in program.inputs):
         skipped = (*skipped, SCALARS)
     return [name for name in DISTRIBUTIONS if name not in skipped]
 

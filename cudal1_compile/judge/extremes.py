@@ -26,6 +26,7 @@ _LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)
 # torch gives a mean of infinities; Welford's formula gives NaN
 _OWN_INFINITIES = ("mean", "var")
 _SHORT = 8  # operations
+_IN_WINDOWS = 8  # elements that are not finite: each spoils all windows that hold it
 _DENORMAL = {"f16": 3e-7, "f64": 1e-310}
 _DIVIDES = 1e-12  # whatever is divided by it may be squared and summed up
 # bits of large integers: beyond the exact ones of f64 and f32
@@ -78,7 +79,7 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     """One NaN or infinity in some lines; others are -inf all along, at first or at last, as masks are, or zero.
 
     Where nothing is reduced: every kind of odd value, also zeros of both signs, denormals and huge ones. Within a
-    domain: the values at its ends.
+    domain: the values at its ends. What convolutions read in windows: a few NaN and infinities, at corners too.
     """
     if x.dim() == 0:
         return x
@@ -86,6 +87,14 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     order = torch.randperm(line.numel(), generator=generator, device=x.device)[line]
     if item.domain != ANY:
         return _at_ends(program, item, x, order)
+    images, weights = products_in_windows(program)
+    if item.name in weights:
+        return x.masked_fill(torch.rand(x.shape, generator=generator, device=x.device) < 0.25, 0.0)
+    if item.name in images:
+        places = torch.randint(x.numel(), [_IN_WINDOWS], generator=generator, device=x.device)
+        flat = x.flatten().index_fill(0, places[::2], torch.nan).index_fill(0, places[1::2], torch.inf)
+        flat[:1], flat[-1:] = torch.inf, torch.nan
+        return flat.reshape(x.shape)
     if line.numel() == x.numel():
         kinds = _odd_values(program, item, x)
         x = torch.where(order % 4 == 0, kinds[order // 4 % len(kinds)], x)
@@ -107,6 +116,17 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     # what is skipped once a product is zero, or for a factor that is: 0 * NaN is NaN
     spoilt = (along == along.max()) & (order % 16 == 6)
     return torch.where(kind == 6, torch.where(spoilt, torch.nan, 0.0), x)
+
+
+def nan_of_all_kinds(x: Tensor) -> Tensor:
+    """NaN in turns as it is, negative as CPUs make it, and with all bits set as GPUs do."""
+    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.dtype.itemsize]
+    bits = x.contiguous().view(integer)
+    ones = torch.full([], torch.inf, dtype=x.dtype, device=x.device).view(integer).bitwise_not()
+    turn = torch.arange(x.numel(), device=x.device).reshape(x.shape) % 3
+    negative, full = bits | torch.iinfo(integer).min, bits | (ones & torch.iinfo(integer).max)
+    kinds = torch.where(turn == 1, negative, torch.where(turn == 2, full, bits))
+    return torch.where(x.isnan(), kinds, bits).view(x.dtype)
 
 
 def _at_ends(program: Program, item: Input, x: Tensor, order: Tensor) -> Tensor:
@@ -131,11 +151,28 @@ def wide_integers(dtype: str, shape: list[int], generator: torch.Generator) -> T
 
 
 def is_for_finite_values(program: Program) -> bool:
-    """Where a NaN may become anything: cast to an index, or as a weight at the border of a convolution."""
-    refs = [(op, x) for op in program.ops for x in op.operands if isinstance(x, Ref) and x.access]
-    at_border = any(OPS[op.fn].kind is Kind.DOT for op, _ in refs)
-    gathers = any(index.value is not None for _, x in refs for _, index in x.access)
-    return at_border or (gathers and reaches_integers(program))
+    """Where a NaN may become anything: cast to an index."""
+    refs = [x for op in program.ops for x in op.operands if isinstance(x, Ref) and x.access]
+    gathers = any(index.value is not None for x in refs for _, index in x.access)
+    return gathers and reaches_integers(program)
+
+
+def products_in_windows(program: Program) -> tuple[set[str], set[str]]:
+    """Inputs of products that read at other places: what is read so, and what it is multiplied by.
+
+    The latter stay finite: at a border a library may add up what is outside, which is 0, times NaN. Some are 0.
+    """
+    sources: dict[str, set[str]] = {i.name: {i.name} for i in program.inputs}
+    images: set[str] = set()
+    weights: set[str] = set()
+    for op in program.ops:
+        refs = [x for x in op.operands if isinstance(x, Ref)]
+        sources[op.name] = set().union(*(sources[x.name] for x in refs))
+        if OPS[op.fn].kind is Kind.DOT and any(x.access for x in refs):
+            for x in refs:
+                alone = x.access and not all(y.access for y in refs)
+                (images if alone else weights).update(sources[x.name])
+    return images - weights, weights
 
 
 def is_free_scalar(item: Input) -> bool:

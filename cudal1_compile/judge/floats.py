@@ -29,6 +29,7 @@ MIXED = "mixed"
 NEAR = 1e-4  # relative deviation within a row of `near_rows`
 SMALL = 3e-3  # deviation of its rows about zero: a variance of about 1e-5
 FAR = 150.0  # below zero
+HIGH = 1000.0  # times a normal number: where all of a row lies
 _ORDINARY = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges", "uniform_rows", "near_rows")
 _RUN = 64  # elements
 _LARGE = 1 << 24  # elements; only regions that get few distributions have such tensors
@@ -193,8 +194,9 @@ def _along_reductions(program: Program, item: Input, x: Tensor, generator: torch
 def _near_rows(program: Program, item: Input, x: Tensor) -> Tensor:
     """Rows that hardly vary, in turn about a value, a large one and zero, where a norm's epsilon decides.
 
-    Where a maximum is taken every fourth row is far below zero, in turns all of it, less its first element, less
-    its last one: a maximum that starts at zero, or leaves out an end, is not its own.
+    Where a maximum is taken, to which exponents may be relative, the large value is far larger and every fourth
+    row is far below zero, in turns all of it, less its first element, less its last one: a maximum that starts at
+    zero, or leaves out an end, is not its own.
     """
     base = _first_along_reductions(program, item, x)
     near = base * (1.0 + NEAR * x)
@@ -202,6 +204,7 @@ def _near_rows(program: Program, item: Input, x: Tensor) -> Tensor:
     line = lines(program, item, x)
     turn = line % len(kinds)
     if _takes_maximum(program):
+        kinds[1] = HIGH * near
         kinds.append(torch.where(_at_end(program, item, x, line // 4 % 3), x, x - FAR))
         turn = (line + max(0, len(kinds) - line.numel())) % len(kinds)  # of few rows one is such
     for i, kind in enumerate(kinds[1:], 1):

@@ -20,13 +20,20 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.coincident import COINCIDENT, at_rest, masks, together
-from cudal1_compile.judge.extremes import EXTREMES, MAGNITUDES, wide_integers
-from cudal1_compile.judge.floats import MIXED, block_mask, coherent_mantissa, float_values
+from cudal1_compile.judge.extremes import (
+    EXTREMES,
+    MAGNITUDES,
+    NONFINITE,
+    SCALARS,
+    nan_of_all_kinds,
+    wide_integers,
+)
+from cudal1_compile.judge.floats import MIXED, NEAR, block_mask, coherent_mantissa, float_values
 from cudal1_compile.judge.indices import indexed_axes, markers
 from cudal1_compile.judge.named import on_numbers
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Domain, Input, Program
+from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Domain, Input, Program, Ref
 
 DISTRIBUTIONS = (
     *("normal", "offset", "scaled", "heavy", "blocks", "integers"),
@@ -65,9 +72,39 @@ def make_inputs(
         if numbers and item.dtype != "bool":
             dense = _at_numbers(program, item, dense, extent, numbers)
         made.append(_with_strides(dense, item.strides))
+    if distribution == "near_rows":
+        return _near_each_other(program, made, seed)
     if distribution != COINCIDENT:
         return made
     return [_clone(x) for x in as_one(program, made, sizes or {})]
+
+
+def _near_each_other(program: Program, inputs: Sequence[Tensor], seed: int) -> list[Tensor]:
+    """Of two inputs whose difference is taken the smaller one lies next to the other.
+
+    So do predictions and labels, or values and their mean: what a square or a product of the two loses then is
+    more than what is left.
+    """
+    found = list(inputs)
+    free = (n for n, item in enumerate(program.inputs) if item.domain == ANY and item.dtype in FLOAT_DTYPES)
+    numbers = {program.inputs[n].name: n for n in free}
+    for op in program.ops:
+        names = [x.name for x in op.operands if isinstance(x, Ref) and not x.access]
+        if op.fn == "cast" and names and names[0] in numbers:
+            numbers[op.name] = numbers[names[0]]
+        if op.fn != "sub" or len(names) < 2 or not all(name in numbers for name in names):
+            continue
+        first, second = sorted((numbers[name] for name in names), key=lambda n: -inputs[n].numel())
+        larger, smaller = program.inputs[first], program.inputs[second]
+        if first == second or larger.dtype != smaller.dtype or not set(smaller.axes) <= set(larger.axes):
+            continue
+        base = found[first][tuple(slice(None) if a in smaller.axes else 0 for a in larger.axes)]
+        order = [a for a in larger.axes if a in smaller.axes]
+        base = base.permute([order.index(a) for a in smaller.axes])
+        generator = torch.Generator(base.device).manual_seed(derive_seed(seed, "near", smaller.name))
+        noise = torch.randn(base.shape, generator=generator, device=base.device, dtype=torch.float64)
+        found[second] = _with_strides((base * (1.0 + NEAR * noise)).to(base.dtype), smaller.strides)
+    return found
 
 
 def as_one(program: Program, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
@@ -134,7 +171,8 @@ def _values(
     if distribution == "coherent":
         x = _clip(coherent_mantissa(x), item.domain)
     margin = TINIEST.get(item.dtype, 1e-30) if distribution == MAGNITUDES and item.domain.lo == 0 else OPEN_MARGIN
-    return _clip(x.to(dtype), item.domain, margin)
+    x = _clip(x.to(dtype), item.domain, margin)
+    return nan_of_all_kinds(x) if distribution in (NONFINITE, SCALARS, MIXED) else x
 
 
 def _booleans(shape: list[int], distribution: str, generator: torch.Generator) -> Tensor:
@@ -175,6 +213,9 @@ def _integers(
         return torch.where(torch.rand(shape, generator=generator, device=generator.device) < 0.3, ends[pick], x)
     if distribution in (MAGNITUDES, MIXED) and lo < 0 < hi:
         return wide_integers(item.dtype, shape, generator)
+    unbounded = item.domain.lo is not None and item.domain.hi is None and item.dtype != "u8"
+    if distribution in (MAGNITUDES, MIXED) and unbounded and not indexed_axes(program, item.name):
+        return lo + wide_integers(item.dtype, shape, generator).abs()
     if distribution == "blocks" and shape:
         first = torch.randint(lo, hi + 1, [1] * len(shape), generator=generator, device=generator.device)
         return torch.where(block_mask(shape, generator), x, first)

@@ -13,7 +13,8 @@ from itertools import cycle, repeat
 from math import isqrt, prod
 from operator import add, mul, sub, xor
 
-from cudal1_compile.candidate import Candidate
+from cudal1_compile.candidate import MAX_BLOCK, MAX_GRID, Candidate, Launch
+from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.extremes import reaches_integers
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ITEM_BYTES, Axis, Program, Ref
@@ -36,6 +37,11 @@ _FOLDED = re.compile(r"[(=,<>!&|?:^]\s*(\d{1,9})\s*([-+*^])\s*(\d{1,9})\b(?!['.]
 _SHIFTED = re.compile(r">>=?[\s(]*(\d{1,2})\b")
 _NARROW = re.compile(r"\b(?:short|[iu]16|u?int16_t|65535|65536|0xffff|1\s*<<\s*16)\b", re.I)
 _BEYOND_16_BITS = 65541
+_FAR_ALONG = 20011  # of one axis: what lies there no block holds in its registers
+_BESIDE = 3  # the other symbolic axes' sizes then
+_SHARED_BYTES = 40_000  # a launch that asks for more may be refused, and its call is aten's
+_TILES = (4, 8, 16)
+_MOST_THREADS = 9_000_000  # of a launch, for a single case: a CPU takes them one by one
 _TO_WHOLE = re.compile(
     r"(?:\(\s*|static_cast<\s*|\b)(?:int|unsigned|unsigned int|long|long long|[iu]32|[iu]64)(?:\s*\)|>)?\s*"
     r"(?P<operand>\w+\b(?!\s*\()|\w*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))"
@@ -123,6 +129,8 @@ def own_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, int]]
         beyond_grids(program, candidate),
         *compared_sizes(program, candidate),
         *_beyond_16_bits(program, candidate),
+        *_far_along(program, candidate),
+        *_half_tiles(program, candidate),
     ]
     return [sizes for sizes in found if sizes]
 
@@ -146,9 +154,53 @@ def beyond_grids(program: Program, candidate: Candidate) -> Mapping[str, int]:
 def _beyond_16_bits(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
     """Sizes that no short integer holds, one axis at a time, where the code has such integers and they fit."""
     for axis in _independent_symbolic(program) if _NARROW.search(_body(candidate.code)) else ():
-        sizes = {axis.name: _BEYOND_16_BITS}
-        if tensor_elements(_resized(program, sizes)) <= LARGE_ELEMENTS:
+        for sizes in ({axis.name: _BEYOND_16_BITS}, _one_long(program, axis, _BEYOND_16_BITS)):
+            fits = tensor_elements(_resized(program, sizes)) <= LARGE_ELEMENTS
+            if fits and _launches(program, candidate, sizes):
+                yield sizes
+                break
+
+
+def _far_along(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
+    """Sizes far along one axis where a launch has no more threads for it: loops of fixed length end before."""
+    for axis in _independent_symbolic(program):
+        least = tensor_elements(_resized(program, _one_long(program, axis, 1)))
+        long = min(_FAR_ALONG, GRID_ELEMENTS // max(1, least))
+        sizes, tried = _one_long(program, axis, long), _one_long(program, axis, BEYOND_ANY_BLOCK)
+        if long < 2 * BEYOND_ANY_BLOCK or not all(_launches(program, candidate, s) for s in (tried, sizes)):
+            continue
+        counts = zip(*(_threads(_resized(program, s), candidate) for s in (tried, sizes)), strict=True)
+        if any(before == after for before, after in counts):
             yield sizes
+
+
+def _half_tiles(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
+    """Sizes of which half a tile is left, one axis at a time, for small tiles and vectors that the code names."""
+    named = {int(n) for n in re.findall(r"(?<![\w.])\d{1,2}\b(?![.'])", candidate.code)}
+    for tile in (t for t in _TILES if t in named):
+        for axis in _independent_symbolic(program):
+            yield _one_long(program, axis, tile + tile // 2)
+
+
+def _one_long(program: Program, axis: Axis, size: int) -> Mapping[str, int]:
+    return {a.name: size if a is axis else min(a.size, _BESIDE) for a in _independent_symbolic(program)}
+
+
+def _launches(program: Program, candidate: Candidate, sizes: Mapping[str, int]) -> bool:
+    """Whether any GPU takes the launches at these sizes: a call that none does is aten's."""
+    resized = _resized(program, sizes)
+    dims = {a.name: a.size for a in resized.axes}
+
+    def fits(launch: Launch) -> bool:
+        grid = zip(launch.grid, MAX_GRID, strict=True)
+        block = prod(e.evaluate(dims) for e in launch.block)
+        shared = launch.shared.evaluate(dims)
+        return all(e.evaluate(dims) <= n for e, n in grid) and block <= MAX_BLOCK and shared <= _SHARED_BYTES
+
+    try:
+        return all(map(fits, candidate.launches)) and max(_threads(resized, candidate)) <= _MOST_THREADS
+    except CandidateError:  # a division by zero
+        return False
 
 
 def counts_in_floats(program: Program, candidate: Candidate) -> bool:
@@ -227,10 +279,14 @@ def _body(code: str) -> str:
 
 def _elements_a_thread(program: Program, candidate: Candidate) -> list[float]:
     """Of each launch."""
-    dims = {a.name: a.size for a in program.axes}
     elements = tensor_elements(program)
-    threads = (prod(e.evaluate(dims) for e in (*launch.grid, *launch.block)) for launch in candidate.launches)
-    return [elements / max(1, n) for n in threads]
+    return [elements / max(1, n) for n in _threads(program, candidate)]
+
+
+def _threads(program: Program, candidate: Candidate) -> list[int]:
+    """Of each launch."""
+    dims = {a.name: a.size for a in program.axes}
+    return [prod(e.evaluate(dims) for e in (*launch.grid, *launch.block)) for launch in candidate.launches]
 
 
 def _independent_symbolic(program: Program) -> list[Axis]:

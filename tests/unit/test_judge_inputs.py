@@ -7,8 +7,9 @@ import torch
 
 from cudal1_compile.judge import floats
 from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.coincident import COINCIDENT
 from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.extremes import MAGNITUDES, NONFINITE, summed_degree, with_magnitudes
+from cudal1_compile.judge.extremes import MAGNITUDES, NONFINITE, nan_of_all_kinds, summed_degree, with_magnitudes
 from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.indices import indexed_axes, markers
 from cudal1_compile.judge.inputs import DISTRIBUTIONS, make_inputs
@@ -350,3 +351,49 @@ def test_the_degree_that_is_summed_up_sets_how_large_magnitudes_are() -> None:
         assert summed_degree(program) == degree
         drawn = with_magnitudes(program, program.inputs[0], torch.ones(4, 8).double(), torch.Generator())
         assert float(drawn.max()) ** max(1, degree) * 8 < 3e38
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_nan_comes_as_cpus_and_as_gpus_make_it(dtype: torch.dtype) -> None:
+    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    x = nan_of_all_kinds(torch.tensor([torch.nan, torch.nan, torch.nan, -0.0, torch.inf, 1.5], dtype=dtype))
+    bits = x.view(integer).tolist()
+    assert x[:3].isnan().all() and len(set(bits[:3])) == 3
+    assert bits[1] < 0 and bits[2] == torch.iinfo(integer).max
+    assert torch.equal(x[3:], torch.tensor([-0.0, torch.inf, 1.5], dtype=dtype))
+    assert nan_of_all_kinds(torch.tensor(torch.nan, dtype=dtype)).shape == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_image_has_a_few_odd_values_and_weights_are_finite(seed: int) -> None:
+    weights, image = make_inputs(parse_program(CONVOLUTION_AND_NORM), NONFINITE, seed, CPU)
+    assert weights.isfinite().all() and (weights == 0).any()
+    assert 3 <= int((~image.isfinite()).sum()) <= 10
+    assert image.isnan().any() and image.isinf().any()
+    assert not image[0, 0, 0, 0].isfinite() and not image[-1, -1, -1, -1].isfinite()
+
+
+@pytest.mark.parametrize("name", ["squared_error", "norm_gradient"])
+def test_two_inputs_whose_difference_is_taken_are_near_each_other_in_one_case(name: str) -> None:
+    program = region(name)
+    values = make_inputs(program, "near_rows", 3, CPU)
+    x, y = (values[0], values[1]) if name == "squared_error" else (values[1][0, :, 0], values[2])
+    assert not torch.equal(x, y) and torch.allclose(x, y, rtol=1e-3)
+    assert not torch.allclose(*make_inputs(program, "normal", 3, CPU)[:2], rtol=1e-3)
+
+
+def test_zeros_of_both_signs_tie_where_the_first_of_equals_is_asked_for() -> None:
+    (x,) = make_inputs(region("both_ends"), COINCIDENT, 3, CPU)
+    zeros = x[(x == 0).all(1)]
+    assert len(zeros) >= 2 and set(zeros[:, 0].signbit().tolist()) == {True, False}
+    assert (zeros[:, 0].signbit() != zeros[:, 1].signbit()).all()
+
+
+def test_weights_may_begin_with_what_changes_nothing() -> None:
+    _, weight, bias = make_inputs(region("affine_relu"), "edges", 3, CPU)
+    assert weight[0] == 1 and bias[0] == 0 and (weight != 1).any() and (bias != 0).any()
+
+
+def test_integers_that_are_only_bounded_below_may_be_large() -> None:
+    _, divisor = make_inputs(region("wrapped_products"), MAGNITUDES, 3, CPU)
+    assert divisor.min() >= 1 and divisor.max() > 1 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.judge.audit.honest_corners import ANY_NORM, ANY_PRODUCTS, ANY_WIDE_ROWS
 from cudal1_compile.judge.audit.honest_more import ANY_ROWS
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.sizes import (
@@ -13,6 +14,7 @@ from cudal1_compile.judge.sizes import (
     beyond_grids,
     compared_sizes,
     counts_in_floats,
+    own_sizes,
     size_variants,
     tensor_elements,
 )
@@ -146,3 +148,29 @@ def test_whole_numbers_made_of_floats(line: str, found: bool) -> None:
 
     assert counts("any_rows") == found
     assert not counts("silu_f64")  # of one size, and all of it is compared
+
+
+def test_a_row_that_a_fixed_number_of_threads_share_is_tried_far_along() -> None:
+    program = region("any_norm")
+    assert {"d0": 3, "d1": 20011} in own_sizes(program, parse_candidate(ANY_NORM, program))
+    assert not any(s["d0"] > 3000 for s in own_sizes(program, parse_candidate(ANY_NORM, program)))
+
+
+def test_a_row_in_shared_memory_is_not_tried_where_no_launch_holds_it() -> None:
+    program = region("any_norm")
+    shared = ANY_NORM.replace("<<<d0, 128>>>", "<<<d0, 128, 4 * d1>>>")
+    assert not any(s["d1"] > 3000 for s in own_sizes(program, parse_candidate(shared, program)))
+    assert own_sizes(program, parse_candidate(ANY_NORM.replace("<<<d0,", "<<<d0 / (d0 - 3),"), program))
+
+
+def test_half_of_a_small_tile_is_left_along_each_axis() -> None:
+    program = region("any_products")
+    sizes = own_sizes(program, parse_candidate(ANY_PRODUCTS, program))
+    assert {"d0": 12, "d1": 3} in sizes and {"d0": 3, "d1": 12} in sizes
+    assert {"d0": 24, "d1": 3} not in sizes
+
+
+def test_a_short_number_of_a_row_is_tried_beside_few_columns() -> None:
+    program = region("any_wide_rows")
+    short = ANY_WIDE_ROWS.replace("int r = blockIdx.x", "int r = (short)blockIdx.x")
+    assert {"d0": 65541, "d1": 3} in own_sizes(program, parse_candidate(short, program))

@@ -12,6 +12,7 @@ from cudal1_compile.judge.audit.attack import Attack
 from cudal1_compile.judge.audit.attacks_coincidence import COINCIDENCE
 from cudal1_compile.judge.audit.attacks_conduct import CONDUCT
 from cudal1_compile.judge.audit.attacks_context import CONTEXT
+from cudal1_compile.judge.audit.attacks_corners import CORNERS
 from cudal1_compile.judge.audit.attacks_half import HALF
 from cudal1_compile.judge.audit.attacks_memory import MEMORY
 from cudal1_compile.judge.audit.attacks_precision import PRECISION
@@ -42,6 +43,7 @@ ATTACKS: tuple[Attack, ...] = (
     *CONDUCT,
     *CONTEXT,
     *COINCIDENCE,
+    *CORNERS,
     *TEXTUAL,
 )
 

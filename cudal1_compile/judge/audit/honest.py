@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cudal1_compile.judge.audit import honest_corners as corners
 from cudal1_compile.judge.audit import honest_more as more
 
 
@@ -393,4 +394,17 @@ HONEST: tuple[Honest, ...] = (
     Honest("cast to a half type", "half_cast", more.HALF_CAST),
     Honest("factors held in a half type", "half_factors", more.HALF_FACTORS),
     Honest("computed factors in float32, others in a half type", "half_factors", more.WHOLE_FACTORS),
+    Honest("quotients that may be NaN", "quotient", corners.QUOTIENT),
+    Honest("log softmax, thread a row", "log_softmax", corners.LOG_SOFTMAX),
+    Honest("affine map and relu", "affine_relu", corners.AFFINE_RELU),
+    Honest("vectors of eight over any number", "any_products", corners.ANY_PRODUCTS),
+    Honest("eight rows a block, any number of them", "any_products", corners.ANY_PRODUCT_ROWS),
+    Honest("norm of rows of any length", "any_norm", corners.ANY_NORM),
+    Honest("sums of rows of any length", "any_wide_rows", corners.ANY_WIDE_ROWS),
+    Honest("convolution and a clamp, by a kernel named a", "convolution_relu6", corners.CONVOLUTION_RELU6),
+    Honest("where the largest and the smallest are", "both_ends", corners.BOTH_ENDS),
+    Honest("squared error of rows", "squared_error", corners.SQUARED_ERROR),
+    Honest("gradient of a norm", "norm_gradient", corners.NORM_GRADIENT),
+    Honest("missing values replaced", "missing_values", corners.MISSING_VALUES),
+    Honest("products of i32 that wrap", "wrapped_products", corners.WRAPPED_PRODUCTS),
 )

@@ -371,10 +371,128 @@ t1 bf16[d0,d1] = relu(t0)
 t2 bf16[d0,d2] = dot(t1, in1) over d1
 out0 bf16[d0,d2] = t2
 """,
+    "quotient": """region v1
+dims d0=24 d1=300
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+t0 f32[d0,d1] = div(in0, in1)
+t1 f32[d0,d1] = sub(in0, in1)
+t2 f32[d0,d1] = mul(t0, t1)
+out0 f32[d0,d1] = t2
+""",
+    "log_softmax": """region v1
+dims d0=200 d1=10
+in0 f32[d0,d1]
+t0 f32[d0] = amax(in0) over d1
+t1 f32[d0,d1] = sub(in0, t0)
+t2 f32[d0,d1] = exp(t1)
+t3 f32[d0] = sum(t2) over d1
+t4 f32[d0] = log(t3)
+t5 f32[d0,d1] = sub(t1, t4)
+out0 f32[d0,d1] = t5
+""",
+    "affine_relu": """region v1
+dims d0=64 d1=300
+in0 f32[d0,d1]
+in1 f32[d1]
+in2 f32[d1]
+t0 f32[d0,d1] = mul(in0, in1)
+t1 f32[d0,d1] = add(t0, in2)
+t2 f32[d0,d1] = relu(t1)
+out0 f32[d0,d1] = t2
+""",
+    "any_products": """region v1
+dims d0=?104 d1=?64
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+t0 f32[d0,d1] = mul(in0, in1)
+t1 f32[d0,d1] = add(t0, 2.0)
+t2 f32[d0,d1] = relu(t1)
+out0 f32[d0,d1] = t2
+""",
+    "any_norm": """region v1
+dims d0=?30 d1=?104
+in0 f32[d0,d1]
+t0 f32[d0] = mean(in0) over d1
+t1 f32[d0,d1] = sub(in0, t0)
+t2 f32[d0,d1] = mul(t1, t1)
+t3 f32[d0] = mean(t2) over d1
+t4 f32[d0] = add(t3, 1e-05)
+t5 f32[d0] = rsqrt(t4)
+t6 f32[d0,d1] = mul(t1, t5)
+out0 f32[d0,d1] = t6
+""",
+    "any_wide_rows": """region v1
+dims d0=?30 d1=?500
+in0 f32[d0,d1]
+t0 f32[d0] = sum(in0) over d1
+out0 f32[d0] = t0
+""",
+    "convolution_relu6": """region v1
+dims d0=2 d1=8 d2=5 d3=12 d4=13 d5=12 d6=13 k0=3 k1=3
+in0 f32[d0,d2,d3,d4]
+in1 f32[d1,d2,k0,k1]
+in2 f32[d1]
+t0 f32[d0,d1,d5,d6] = dot(in0[d3=d5+k0-1, d4=d6+k1-1], in1) over d2,k0,k1
+t1 f32[d0,d1,d5,d6] = add(t0, in2)
+t2 f32[d0,d1,d5,d6] = relu(t1)
+t3 f32[d0,d1,d5,d6] = minimum(t2, 6.0)
+out0 f32[d0,d1,d5,d6] = t3
+""",
+    "both_ends": """region v1
+dims d0=40 d1=130
+in0 f32[d0,d1]
+t0 i64[d0] = argmax(in0) over d1
+t1 i64[d0] = argmin(in0) over d1
+out0 i64[d0] = t0
+out1 i64[d0] = t1
+""",
+    "squared_error": """region v1
+dims d0=100 d1=130
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+t0 f32[d0,d1] = sub(in0, in1)
+t1 f32[d0,d1] = mul(t0, t0)
+t2 f32[d0] = mean(t1) over d1
+out0 f32[d0] = t2
+""",
+    "norm_gradient": """region v1
+dims d0=8 d1=12 d2=100
+in0 f32[d0,d1,d2]
+in1 f32[d0,d1,d2]
+in2 f32[d1]
+t0 f32[d0,d1,d2] = sub(in1, in2)
+t1 f32[d0,d1,d2] = mul(in0, t0)
+t2 f32[d1] = sum(t1) over d0,d2
+t3 f32[d1] = sum(in0) over d0,d2
+out0 f32[d1] = t2
+out1 f32[d1] = t3
+""",
+    "missing_values": """region v1
+dims d0=5000
+in0 f32[d0]
+in1 f32[d0]
+t0 bool[d0] = isnan(in1)
+t1 f32[d0] = where(t0, 0.0, in1)
+t2 f32[d0] = mul(in0, t1)
+out0 f32[d0] = t2
+out1 bool[d0] = t0
+""",
+    "wrapped_products": """region v1
+dims d0=3000
+in0 i32[d0]
+in1 i32[d0] >0
+t0 i32[d0] = remainder(in0, in1)
+t1 i32[d0] = mul(t0, in0)
+t2 bool[d0] = lt(t1, in1)
+t3 i32[d0] = where(t2, t1, in1)
+out0 i32[d0] = t3
+out1 bool[d0] = t2
+""",
 }
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)
 def region(name: str) -> Program:
     """Raises KeyError for an unknown name."""
     return parse_program(_TEXTS[name])
