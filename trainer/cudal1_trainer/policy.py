@@ -3,13 +3,18 @@
     likelihood   -sum(A * logp)                                stage 2: A is 1 for a reply that is kept, else 0
     clipped      -sum(min(A * r, A * clip(r, 1 +- e))) + b * KL     stage 3: r = p / p when it was sampled
 
-KL is against the checkpoint that the stage began with, by the estimator exp(q - p) - (q - p) - 1 of each token.
+KL is against the checkpoint that the stage began with, by half the square of each token's difference of
+log-probabilities: on policy its gradient is the KL's own, and it grows with the difference. With its exponential
+one token of 180,000, 13 nats away (code is sampled at a tenth of the temperature, which makes ten nats of one),
+made a gradient a million times the usual one, clipped or not the next twenty steps' only direction (measured). For
+the same reason nothing is learnt from a ratio over MOST_RATIO, which only a negative advantage leaves unclipped.
 Sums are over the tokens of a whole batch of replies and divided by their number: the tokens of a short reply weigh
 no more than others. Legend: B rows, T padded length, N tokens of replies in the order of `targets` (loader.py).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cudal1_trainer.loader import Batch, Row, make_batch, padded_length, targets
+
+MOST_RATIO = 4.0
 
 
 @dataclass(slots=True)
@@ -74,11 +81,10 @@ def loss_of(
     """(loss summed over tokens, [KL sum, tokens whose ratio was clipped])."""
     if objective.ratio_clip == 0:
         return -(advantage_N * logp_N).sum(), logp_N.new_zeros(2)
-    ratio_N = (logp_N - behaviour_N).exp()
+    ratio_N = (logp_N - behaviour_N).clamp(max=math.log(MOST_RATIO)).exp()
     clipped_N = ratio_N.clamp(1 - objective.ratio_clip, 1 + objective.ratio_clip)
     gain_N = torch.minimum(ratio_N * advantage_N, clipped_N * advantage_N)
-    away_N = reference_N - logp_N
-    kl_N = away_N.exp() - away_N - 1
+    kl_N = (logp_N - reference_N).square() / 2
     loss = (objective.kl * kl_N - gain_N).sum()
     return loss, torch.stack([kl_N.sum(), (clipped_N != ratio_N).sum()]).detach()
 
