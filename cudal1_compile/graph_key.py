@@ -23,6 +23,7 @@ from cudal1_fx_passes.precision import convolutions_may_use_tf32, products_may_u
 KEY_VERSION = 5  # 2: aten among the variants; 3: regions by aten; 4: products; 5: some is without them
 _SOURCES = (
     "collect.py",
+    "index_bounds.py",
     "layouts.py",
     "library.py",
     "lowering.py",

@@ -28,6 +28,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.pattern_matcher import stable_topological_sort
 
 from cudal1_compile.graph_key import code_version
+from cudal1_compile.index_bounds import assert_bounds
 from cudal1_compile.layouts import assumed_layouts, is_channels_last, keep_decision
 from cudal1_compile.library import run_by_library
 from cudal1_compile.lowering import FUSED, META, FusedCall, remember_shapes
@@ -127,6 +128,7 @@ def decisions_digest(kernels: Mapping[str, Kernel], by_aten: Iterable[str] = ())
 def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, fx.Node]:
     """Returns what stands in place of each output."""
     moved: dict[fx.Node, fx.Node] = {}
+    assert_bounds(graph, region)
     unread, sizes = _other_operands(region)
     call = FusedCall(
         entry_id=kernel.entry_id,

@@ -7,7 +7,8 @@ import logging
 import pytest
 import torch
 from backend_reference import Calls, compiled, every_region  # noqa: F401  a fixture
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 pytestmark = pytest.mark.host
 
@@ -24,3 +25,27 @@ def test_a_sparse_gradient(every_region: Calls, caplog: pytest.LogCaptureFixture
     torch.testing.assert_close(gradients[1], gradients[0])
     assert len(every_region) == 1 and not [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert any("is sparse" in r.reason for r in every_region.plans[0].refused)
+
+
+def read_at(w: Tensor, i: Tensor, j: Tensor, x: Tensor, t: Tensor) -> tuple[Tensor, ...]:
+    return F.embedding(i, w).sin().exp(), w[j].cos().exp(), F.cross_entropy(x, t)
+
+
+def test_an_index_out_of_bounds_is_an_error(every_region: Calls) -> None:  # noqa: F811
+    """A kernel would read whatever lies there; Inductor's own code asserts, and so does the graph for a kernel."""
+    # one thread: what Inductor's code throws within an OpenMP region ends the process
+    options = {"target": "host", "cpp.threads": 1}
+    fast = torch.compile(read_at, backend="cudal1", options=options)
+
+    def inputs(name: str, value: int) -> list[Tensor]:
+        given = {"w": torch.randn(20, 16), "x": torch.randn(8, 32)} | {n: torch.arange(8) for n in "ijt"}
+        given[name][3] = value
+        return [given[n] for n in "wijxt"]
+
+    for name, value in (("i", 19), ("j", -20), ("t", -100), ("t", 31)):
+        given = inputs(name, value)
+        torch.testing.assert_close(fast(*given), read_at(*given))
+    assert len(every_region) == 12
+    for name, value in (("i", 20), ("i", -1), ("j", 20), ("j", -21), ("t", 32), ("t", -1)):
+        with pytest.raises(RuntimeError, match="index out of bounds"):
+            fast(*inputs(name, value))  # aten, which stands for kernels here, would raise an IndexError
