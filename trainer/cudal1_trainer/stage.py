@@ -121,6 +121,7 @@ class Stage:
         self.tasks: list[int] = []  # this process's own
         self.before: Marks | None = None
         self.kinds: Counter[str] = Counter()
+        self.sample_s = 0.0  # of the last batch
         if not self._resume():
             self._begin()
         self.metrics = Metrics(self.out, accelerator.is_main_process)
@@ -158,7 +159,9 @@ class Stage:
         """The next batch, on its way to the judge."""
         step = self.standing.sampled
         seed = number_of(self.setup.recipe.seed, "replies", step, self.rank)
+        begin = time.monotonic()
         batch = self.desk.sample(step, self._items(step), self.stage.group, self.stage.temperature, seed)
+        self.sample_s = time.monotonic() - begin
         self.desk.submit(batch)
         self.learner.measure(batch.rollouts)
         self.standing = replace(self.standing, sampled=step + 1)
@@ -196,7 +199,7 @@ class Stage:
             self.book.migrate()
         every = [o for row in outcomes for o in row]
         self.kinds.update(o.kind for o in every)
-        seconds = {"judge_wait_s": judged - begin, "learn_s": time.monotonic() - judged}
+        seconds = {"judge_wait_s": judged - begin, "learn_s": time.monotonic() - judged, "sample_s": self.sample_s}
         shown = fmean([float(len(i.shown)) for i in batch.items])
         extra = {"lr": rate, "shown": shown, "elapsed_s": self.standing.elapsed_s}
         self.metrics.write(step, summary(every) | values | seconds | extra)
