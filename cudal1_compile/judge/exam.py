@@ -4,7 +4,8 @@
 
 A distribution whose reference is not finite in over 1% of the elements gets smaller inputs or is left out,
 unless it is there for such values.
-Shapes vary along symbolic axes, unless an operand is read at a computed place along them.
+Shapes vary along symbolic axes; where an operand is read at a computed place along one, they could not, and the
+region gets no kernel.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from cudal1_compile.judge.named import NAMED, foreign_numbers
 from cudal1_compile.judge.sizes import (
     LARGE_ELEMENTS,
     OWN_SIZES,
+    fixed_symbolic,
     own_sizes,
     size_variants,
     tensor_bytes,
@@ -139,6 +141,8 @@ def prepare_exam(
 def _draw(
     program: Program, seed: int, device: torch.device, room_bytes: int, distributions: Sequence[str] | None
 ) -> Exam | Unverifiable | NoRoom:
+    if fixed := fixed_symbolic(program):
+        return Unverifiable(f"no other size of {', '.join(fixed)} can be tried: it is read at a computed place")
     names = distributions or _distributions(program)
     if (reason := _too_large(program, len(names), room_bytes)) is not None:
         return NoRoom(reason)

@@ -31,6 +31,7 @@ from cudal1_compile.judge.extremes import (
 from cudal1_compile.judge.floats import MIXED, NEAR, block_mask, coherent_mantissa, float_values
 from cudal1_compile.judge.indices import indexed_axes, markers
 from cudal1_compile.judge.named import on_numbers
+from cudal1_compile.judge.sizes import OWN_SIZES
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Domain, Input, Program, Ref
@@ -201,6 +202,8 @@ def _integers(
         lo = max(lo, min(0, hi))
         hi = min(hi, lo + 4)
     x = torch.randint(lo, hi + 1, shape, generator=generator, device=generator.device)
+    if distribution == OWN_SIZES and x.numel():
+        x.view(-1)[0] = hi  # of a long axis few others are that large
     if distribution == COINCIDENT:
         return lo + torch.arange(x.numel(), device=x.device).reshape(shape) % (hi - lo + 1)
     if distribution in ("edges", "heavy", MIXED) and (found := markers(program, item.name)) and x.numel():

@@ -164,8 +164,8 @@ def _beyond_16_bits(program: Program, candidate: Candidate) -> Iterator[Mapping[
 def _far_along(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
     """Sizes far along one axis where a launch has no more threads for it: loops of fixed length end before."""
     for axis in _independent_symbolic(program):
-        least = tensor_elements(_resized(program, _one_long(program, axis, 1)))
-        long = min(_FAR_ALONG, GRID_ELEMENTS // max(1, least))
+        one, two = (tensor_elements(_resized(program, _one_long(program, axis, n))) for n in (1, 2))
+        long = min(_FAR_ALONG, GRID_ELEMENTS // max(1, two - one))
         sizes, tried = _one_long(program, axis, long), _one_long(program, axis, BEYOND_ANY_BLOCK)
         if long < 2 * BEYOND_ANY_BLOCK or not all(_launches(program, candidate, s) for s in (tried, sizes)):
             continue
@@ -287,6 +287,12 @@ def _threads(program: Program, candidate: Candidate) -> list[int]:
     """Of each launch."""
     dims = {a.name: a.size for a in program.axes}
     return [prod(e.evaluate(dims) for e in (*launch.grid, *launch.block)) for launch in candidate.launches]
+
+
+def fixed_symbolic(program: Program) -> list[str]:
+    """Symbolic axes of which no other size can be tried."""
+    free = _independent_symbolic(program)
+    return [a.name for a in program.axes if a.symbolic and a not in free]
 
 
 def _independent_symbolic(program: Program) -> list[Axis]:

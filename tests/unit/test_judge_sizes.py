@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge.audit.honest_corners import ANY_NORM, ANY_PRODUCTS, ANY_WIDE_ROWS
 from cudal1_compile.judge.audit.honest_more import ANY_ROWS
 from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.exam import Unverifiable, prepare_exam
 from cudal1_compile.judge.sizes import (
     BEYOND_ANY_BLOCK,
     GRID_ELEMENTS,
     beyond_grids,
     compared_sizes,
     counts_in_floats,
+    fixed_symbolic,
     own_sizes,
     size_variants,
     tensor_elements,
@@ -174,3 +177,13 @@ def test_a_short_number_of_a_row_is_tried_beside_few_columns() -> None:
     program = region("any_wide_rows")
     short = ANY_WIDE_ROWS.replace("int r = blockIdx.x", "int r = (short)blockIdx.x")
     assert {"d0": 65541, "d1": 3} in own_sizes(program, parse_candidate(short, program))
+
+
+def test_a_symbolic_size_that_no_trial_could_vary_gets_no_kernel() -> None:
+    program = parse_program(
+        "region v1\ndims d0=?4 d1=?17 d2=?9 k0=3\nin0 f32[d0,d1]\n"
+        "t0 f32[d0,d2] = amax(in0[d1=2*d2+k0-1]) over k0\nout0 f32[d0,d2] = t0\n"
+    )
+    assert fixed_symbolic(program) == ["d1", "d2"] and fixed_symbolic(region("any_embedding")) == []
+    found = prepare_exam(program, 5, torch.device("cpu"), 1 << 30)
+    assert isinstance(found, Unverifiable) and "d1, d2" in found.reason

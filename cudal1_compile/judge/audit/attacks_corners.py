@@ -60,6 +60,18 @@ CORNERS: tuple[Attack, ...] = (
         "any_wide_rows",
         edit(c.ANY_WIDE_ROWS, ("int r = blockIdx.x", "int r = (unsigned short)blockIdx.x")),
     ),
+    verify(
+        "an index cut to twelve bits",
+        "C12",
+        "any_embedding",
+        edit(c.ANY_EMBEDDING, ("row = (int)in0[i / d2]", "row = (int)in0[i / d2] & 4095")),
+    ),
+    verify(
+        "an index cut to 16 bits",
+        "C12",
+        "any_embedding",
+        edit(c.ANY_EMBEDDING, ("row = (int)in0[i / d2]", "row = (unsigned short)in0[i / d2]")),
+    ),
     _image("a NaN of an image lost in a clamp", "C9", ("minimum(relu(s), 6.0f)", "fminf(fmaxf(s, 0.0f), 6.0f)")),
     _image(
         "what lies outside an image as its border times zero",

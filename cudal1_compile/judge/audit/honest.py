@@ -401,6 +401,7 @@ HONEST: tuple[Honest, ...] = (
     Honest("eight rows a block, any number of them", "any_products", corners.ANY_PRODUCT_ROWS),
     Honest("norm of rows of any length", "any_norm", corners.ANY_NORM),
     Honest("sums of rows of any length", "any_wide_rows", corners.ANY_WIDE_ROWS),
+    Honest("rows of any table", "any_embedding", corners.ANY_EMBEDDING),
     Honest("convolution and a clamp, by a kernel named a", "convolution_relu6", corners.CONVOLUTION_RELU6),
     Honest("where the largest and the smallest are", "both_ends", corners.BOTH_ENDS),
     Honest("squared error of rows", "squared_error", corners.SQUARED_ERROR),

@@ -80,6 +80,15 @@ __global__ void k(const f32* in0, f32* out0 DIMS) {
 }
 """
 
+ANY_EMBEDDING = """// launch: k<<<cdiv(d0*d2, 128), 128>>>(in0, in1, out0)
+__global__ void k(const i64* in0, const f32* in1, f32* out0 DIMS) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= d0 * d2) return;
+  int row = (int)in0[i / d2];
+  out0[i] = expf(in1[row * d2 + i % d2] * 1.5f);
+}
+"""
+
 CONVOLUTION_RELU6 = """// launch: a<<<cdiv(d0*d1*d5*d6, 128), 128>>>(in0, in1, in2, out0)
 __global__ void a(const f32* in0, const f32* in1, const f32* in2, f32* out0 DIMS) {
   int i = blockIdx.x * 128 + threadIdx.x;

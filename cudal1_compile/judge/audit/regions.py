@@ -428,6 +428,14 @@ in0 f32[d0,d1]
 t0 f32[d0] = sum(in0) over d1
 out0 f32[d0] = t0
 """,
+    "any_embedding": """region v1
+dims d0=?60 d1=?200 d2=48
+in0 i64[d0] in [0,d1)
+in1 f32[d1,d2]
+t0 f32[d0,d2] = mul(in1[d1=in0], 1.5)
+t1 f32[d0,d2] = exp(t0)
+out0 f32[d0,d2] = t1
+""",
     "convolution_relu6": """region v1
 dims d0=2 d1=8 d2=5 d3=12 d4=13 d5=12 d6=13 k0=3 k1=3
 in0 f32[d0,d2,d3,d4]
