@@ -133,7 +133,7 @@ class _Worker:
     def _find_origins(self) -> list[Origins]:
         seen = Provenance()
         with _provenance(seen) as backend:
-            # what Inductor timed for its arm, as whether to pad a product, decides here too: the same kernels, and names
+            # what Inductor timed for its arm, as whether to pad a product, decides here too: the same kernels
             compile_arm("provenance", self.step, backend, self.job.caches("inductor"))
         if not seen.found or len(seen.code) != len(seen.found):
             raise ProfileError(f"Inductor wrote {len(seen.code)} modules for {len(seen.found)} graphs")

@@ -201,7 +201,7 @@ def test_right_in_every_mode(
         torch.testing.assert_close(out, expected, rtol=1e-2, atol=1e-3, msg=lambda text, i=i: f"call {i}: {text}")
         if is_training:
             for p in (*model.parameters(), *twin.parameters()):
-                p.grad = None  # adding to a gradient that lies in CUDA graphs' memory fails with plain Inductor too
+                p.grad = None  # to add to one in a CUDA graph's memory fails with plain Inductor too
             (out * out).sum().backward()
             (expected * expected).sum().backward()
     for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):

@@ -209,7 +209,7 @@ def test_the_first_call_within_a_capture(kernels: Kernels, said: Callable[[], li
 
 
 def test_a_full_device(kernels: Kernels, said: Callable[[], list[str]]) -> None:
-    """What a call leaves free is enough for a comparison, in slices of it; the stand-in's own steps take 512 MiB."""
+    """What a call leaves free is enough for a comparison, in slices; the stand-in's own steps take 512 MiB."""
     rows, columns = 1 << 13, 1 << 12  # 128 MiB
     x = rand(rows, columns)
     with torch.no_grad():
