@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch._functorch.config as functorch_config
 from torch import Tensor, fx
 from torch._inductor import config
 from torch._ops import HigherOrderOperator
@@ -47,6 +48,8 @@ def why_not(
 
     inductor: the user's Inductor options. refused: of the graph's plan; they name Inductor's random numbers.
     """
+    if is_packaged():
+        return "the compiled graph is written to a file"
     if has_cuda_graphs(inductor):
         return "the mode asks for CUDA graphs"
     if any(inductor.get(name, getattr(config, name, None)) is not None for name in PASSES):
@@ -58,6 +61,11 @@ def why_not(
     if any(isinstance(node.target, HigherOrderOperator) for node in gm.graph.nodes):
         return "it has an operator that is made to be compiled"
     return _why_no_room(gm, free_bytes)
+
+
+def is_packaged() -> bool:
+    """Whether torch writes what the backend returns to a file (aot_compile): it must be Inductor's own then."""
+    return bool(functorch_config.bundled_autograd_cache)
 
 
 def has_cuda_graphs(inductor: Mapping[str, Any]) -> bool:

@@ -98,6 +98,7 @@ def _compile(
     gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options, device: torch.device
 ) -> Compiled:
     # imported here: these need Inductor's private classes, which hook.py has tested by now
+    from cudal1_compile.aten import is_packaged
     from cudal1_compile.background import Background
     from cudal1_compile.pipeline import Job, Pipeline
     from cudal1_compile.planner import Place
@@ -109,7 +110,7 @@ def _compile(
     plan = pipeline.plan()
     if plan.is_open and settings.on_miss == "synthesize":
         plan = pipeline.synthesize(plan)
-    is_later = plan.is_open and settings.on_miss == "background"
+    is_later = plan.is_open and settings.on_miss == "background" and not is_packaged()
     try:
         return Background(pipeline, plan) if is_later else pipeline.finish(plan)
     except NO_FAULTS:

@@ -25,7 +25,7 @@ from torch._inductor.compile_fx import compile_fx
 
 from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import PlanChoice
-from cudal1_compile.aten import free_memory, has_cuda_graphs, run_by_aten, why_not
+from cudal1_compile.aten import free_memory, has_cuda_graphs, is_packaged, run_by_aten, why_not
 from cudal1_compile.backward import Backward
 from cudal1_compile.choice import (
     GRAPH_MAX_RIVALS,
@@ -156,7 +156,7 @@ class Pipeline:
         self.planner.record_misses(plan.regions)
         choice = "all" if rivals else self._now(plan)
         compiled = self._trial(plan, rivals) if rivals else self.build(plan, choice)
-        if self.job.options.shadow and plan.kernels(choice):
+        if self.job.options.shadow and plan.kernels(choice) and not is_packaged():
             compiled = self._with_shadow(compiled, plan, choice)
         self.save(plan)
         self.session.count(plan)
@@ -297,8 +297,11 @@ def is_timed(target: Target) -> bool:
 
 
 def may_try() -> bool:
-    """Whether calls may differ from each other: not under deterministic algorithms, nor among several ranks."""
-    return not has_several_ranks() and not torch.are_deterministic_algorithms_enabled()
+    """Whether calls may differ from each other.
+
+    Not under deterministic algorithms, among several ranks, or in a package, which holds one graph.
+    """
+    return not (has_several_ranks() or torch.are_deterministic_algorithms_enabled() or is_packaged())
 
 
 def has_several_ranks() -> bool:

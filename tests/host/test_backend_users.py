@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from backend_reference import Calls, compiled, every_region  # noqa: F401  a fixture
 from torch import Tensor, nn
 from torch.nn import functional as F
+from trials import Junk
 
 pytestmark = pytest.mark.host
 
@@ -49,3 +52,25 @@ def test_an_index_out_of_bounds_is_an_error(every_region: Calls) -> None:  # noq
     for name, value in (("i", 20), ("i", -1), ("j", 20), ("j", -21), ("t", 32), ("t", -1)):
         with pytest.raises(RuntimeError, match="index out of bounds"):
             fast(*inputs(name, value))  # aten, which stands for kernels here, would raise an IndexError
+
+
+@pytest.mark.parametrize(
+    "options", [{"shadow": 1.0}, {"on_miss": "background", "generator": Junk()}], ids=["shadow", "background"]
+)
+def test_a_package(options: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """aot_compile writes what the backend returns, and can write nothing but Inductor's own."""
+    torch._dynamo.reset()
+    if "shadow" in options:
+        request.getfixturevalue("every_region")
+    x, path = torch.randn(16, 32), tmp_path / "package"
+    fast = torch.compile(
+        lambda x: torch.softmax(x * 2, -1) + 1,
+        fullgraph=True,
+        backend="cudal1",
+        options={"target": "host"} | options,
+    )
+    with torch._inductor.config.patch(force_disable_caches=False):
+        fast.aot_compile(((x,), {})).save_compiled_function(str(path))
+    with path.open("rb") as file:
+        again = torch.compiler.load_compiled_function(file)
+    torch.testing.assert_close(again(x), torch.softmax(x * 2, -1) + 1)
