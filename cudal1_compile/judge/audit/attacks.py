@@ -9,6 +9,7 @@ from collections import defaultdict
 from typing import Literal
 
 from cudal1_compile.judge.audit.attack import Attack
+from cudal1_compile.judge.audit.attacks_builds import BUILDS
 from cudal1_compile.judge.audit.attacks_coincidence import COINCIDENCE
 from cudal1_compile.judge.audit.attacks_conduct import CONDUCT
 from cudal1_compile.judge.audit.attacks_context import CONTEXT
@@ -44,6 +45,7 @@ ATTACKS: tuple[Attack, ...] = (
     *CONTEXT,
     *COINCIDENCE,
     *CORNERS,
+    *BUILDS,
     *TEXTUAL,
 )
 
