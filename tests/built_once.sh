@@ -20,11 +20,13 @@ for word in "$@"; do
     fi
     before=$word
 done
-[ -n "$output" ] && [ ${#sources[@]} -gt 0 ] || exec "$compiler" "$@"
+# linking one object takes less than looking for what was linked
+[ -n "$output" ] && [ ${#sources[@]} -gt 0 ] && [[ ${sources[0]} != *.o ]] || exec "$compiler" "$@"
 
-key=$({ printf '%s\0' "$compiler" "${words[@]}"; cat "${sources[@]}"; } | sha256sum)
-kept=$folder/${key%% *}
+found=$(sha256sum - "${sources[@]}" <<<"$compiler ${words[*]@Q}")
+kept=$folder/
+while read -r hash _; do kept+=${hash:0:32}; done <<<"$found"
 [ -f "$kept" ] && exec cp "$kept" "$output"
 "$compiler" "$@" || exit
-cp "$output" "$kept.$$" 2>/dev/null && mv "$kept.$$" "$kept" 2>/dev/null
+cp "$output" "$kept.$$" 2>/dev/null && exec mv "$kept.$$" "$kept" 2>/dev/null
 exit 0

@@ -21,7 +21,8 @@ def _start_run() -> Path:
         for name in ("bin", "built"):
             (folder / name).mkdir()
         found = folder / "bin" / "g++"
-        found.write_text(f'#!/bin/sh\nexec "{ROOT}/built_once.sh" "{compiler}" "{folder}/built" "$@"\n')
+        call = f'set -- "{compiler}" "{folder}/built" "$@"\n. "{ROOT}/built_once.sh"\n'
+        found.write_text(f"#!{shutil.which('bash')}\n{call}")
         found.chmod(0o755)
         os.environ["PATH"] = f"{found.parent}{os.pathsep}{os.environ['PATH']}"
     os.environ["CUDAL1_TEST_RUN"] = str(folder)
