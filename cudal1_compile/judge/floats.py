@@ -23,7 +23,8 @@ from cudal1_compile.judge.extremes import (
     with_magnitudes,
     with_nonfinite,
 )
-from cudal1_fx_passes.program import Input, Literal, Program
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import Input, Literal, Program, Ref
 
 MIXED = "mixed"
 NEAR = 1e-4  # relative deviation within a row of `near_rows`
@@ -55,6 +56,8 @@ def float_values(
         x = _along_reductions(program, item, x, generator)
     if distribution == "near_rows":
         x = _near_rows(program, item, x)
+    if distribution == "coherent" and _takes_maximum(program):
+        x = _of_both_signs(program, item, x)
     if distribution == MAGNITUDES:
         x = with_magnitudes(program, item, x, generator)
     if distribution == COINCIDENT:
@@ -214,6 +217,24 @@ def _near_rows(program: Program, item: Input, x: Tensor) -> Tensor:
 
 def _takes_maximum(program: Program) -> bool:
     return any(op.fn in ("amax", "logsumexp") for op in program.ops)
+
+
+def _of_both_signs(program: Program, item: Input, x: Tensor) -> Tensor:
+    """A factor of a sum of products is below zero in every second row, and with it all of the row's sums.
+
+    Of many sums of random sign hardly all are below zero, so that a maximum over them that starts there is seen.
+    """
+    reduced = {a for op in program.ops for a in op.over}
+    for op in program.ops:
+        for factor in op.operands if OPS[op.fn].kind is Kind.DOT else ():
+            if not isinstance(factor, Ref) or factor.name != item.name:
+                continue
+            plain = set(op.axes) - reduced - {axis for axis, _ in factor.access}
+            for d, axis in enumerate(item.axes):
+                if axis in plain and x.shape[d] > 1:
+                    row = torch.arange(x.shape[d], device=x.device).reshape([-1] + [1] * (x.dim() - d - 1))
+                    return torch.where(row % 2 == 1, -x, x)
+    return x
 
 
 def _far_above(program: Program, item: Input, x: Tensor) -> Tensor:

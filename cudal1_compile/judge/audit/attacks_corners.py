@@ -116,6 +116,12 @@ CORNERS: tuple[Attack, ...] = (
         edit(c.NORM_GRADIENT, ("(in1[i] - mean)", "in1[i]"), ("out0[c] = s;", "out0[c] = s - mean * g;")),
     ),
     verify(
+        "a maximum over sums of products that starts at zero",
+        "C9",
+        "convolution_maximum",
+        edit(c.CONVOLUTION_MAXIMUM, ("-INFINITY", "0.0f")),
+    ),
+    verify(
         "NaN known by one of its patterns",
         "C9",
         "missing_values",

@@ -408,4 +408,5 @@ HONEST: tuple[Honest, ...] = (
     Honest("gradient of a norm", "norm_gradient", corners.NORM_GRADIENT),
     Honest("missing values replaced", "missing_values", corners.MISSING_VALUES),
     Honest("products of i32 that wrap", "wrapped_products", corners.WRAPPED_PRODUCTS),
+    Honest("the maximum of a convolution", "convolution_maximum", corners.CONVOLUTION_MAXIMUM),
 )

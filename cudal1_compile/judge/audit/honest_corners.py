@@ -176,3 +176,15 @@ __global__ void k(const i32* in0, const i32* in1, i32* out0, bool* out1 DIMS) {
   out0[i] = less ? (int)p : in1[i];
 }
 """
+
+CONVOLUTION_MAXIMUM = """// launch: k<<<d0 * d1, 64>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const f32* in1, f32* out0 DIMS) {
+  int t = threadIdx.x, n = blockIdx.x / d1, f = blockIdx.x % d1;
+  float s = 0.0f;
+  if (t < d4)
+    for (int c = 0; c < d2; ++c)
+      for (int p = 0; p < k0; ++p) s = fmaf(in0[(n * d2 + c) * d3 + t + 2 * p], in1[(f * d2 + c) * k0 + p], s);
+  float m = block_max(t < d4 ? 0.5f * s : -INFINITY);
+  if (t == 0) out0[blockIdx.x] = m;
+}
+"""

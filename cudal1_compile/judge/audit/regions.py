@@ -447,6 +447,15 @@ t2 f32[d0,d1,d5,d6] = relu(t1)
 t3 f32[d0,d1,d5,d6] = minimum(t2, 6.0)
 out0 f32[d0,d1,d5,d6] = t3
 """,
+    "convolution_maximum": """region v1
+dims d0=3 d1=6 d2=5 d3=60 d4=56 k0=3
+in0 f32[d0,d2,d3]
+in1 f32[d1,d2,k0]
+t0 f32[d0,d1,d4] = dot(in0[d3=d4+2*k0], in1) over d2,k0
+t1 f32[d0,d1,d4] = mul(t0, 0.5)
+t2 f32[d0,d1] = amax(t1) over d4
+out0 f32[d0,d1] = t2
+""",
     "both_ends": """region v1
 dims d0=40 d1=130
 in0 f32[d0,d1]
