@@ -99,7 +99,7 @@ def _opens_function(tokens: list[str]) -> bool:
 
 
 def _initialisers(tokens: list[str]) -> str | None:
-    """Counts commas directly within each pair of braces that initialises a variable."""
+    """Counts commas directly within each pair of braces; statements, whose commas are other things, end in `;`."""
     open_braces: list[int] = []
     for token in tokens:
         if token == "{":
@@ -109,6 +109,8 @@ def _initialisers(tokens: list[str]) -> str | None:
                 return f"a constant table of over {MAX_INITIALISERS} elements is not allowed"
         elif token == "," and open_braces:
             open_braces[-1] += 1
+        elif token == ";" and open_braces:
+            open_braces[-1] = 0
     return None
 
 

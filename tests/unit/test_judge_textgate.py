@@ -34,6 +34,7 @@ def test_passes_honest_kernels_unchanged_but_for_comments(honest: object) -> Non
         'extern "C" ' + KERNEL,
         "constexpr int N = d0;\n__global__ void k(f32* out0 DIMS) { st(out0, (7 & N) + (blockIdx.x & d0)); }\n",
         "__global__ void k(f32* out0 DIMS) { if (out0 && d0) st(out0, 1.0f); }\n",
+        KERNEL.replace("{", f"{{ float {', '.join(f't{i}' for i in range(99))}; t0 = d0;"),
         "__global__ void k(f32* out0 DIMS) { static constexpr int Q = 4; auto f = [&](int i) { return i; }; }\n",
     ],
 )
