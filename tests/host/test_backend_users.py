@@ -26,7 +26,8 @@ def test_a_sparse_gradient(every_region: Calls, caplog: pytest.LogCaptureFixture
         assert table.weight.grad is not None and table.weight.grad.is_sparse
         gradients.append(table.weight.grad.to_dense())
     torch.testing.assert_close(gradients[1], gradients[0])
-    assert len(every_region) == 1 and not [r for r in caplog.records if r.levelno >= logging.WARNING]
+    warnings = [r for r in caplog.records if r.levelno >= logging.WARNING and r.name.startswith("cudal1")]
+    assert len(every_region) == 1 and not warnings
     assert any("is sparse" in r.reason for r in every_region.plans[0].refused)
 
 
@@ -54,6 +55,7 @@ def test_an_index_out_of_bounds_is_an_error(every_region: Calls) -> None:  # noq
             fast(*inputs(name, value))  # aten, which stands for kernels here, would raise an IndexError
 
 
+@pytest.mark.skipif(not hasattr(torch.compile(len), "aot_compile"), reason="this torch has none for functions")
 @pytest.mark.parametrize(
     "options", [{"shadow": 1.0}, {"on_miss": "background", "generator": Junk()}], ids=["shadow", "background"]
 )
