@@ -148,12 +148,13 @@ def _with_rewritten(code: str, regions: Mapping[str, str]) -> dict[str, str]:
     lines = [(o, line[o.end() :]) for line in code.splitlines() if (o := _FRAGMENT_LINE.match(line))]
     operands = {origin[1]: _NAME.findall(rest) for origin, rest in lines}
     new = {origin[1] for origin, _ in lines if ONLINE_SOFTMAX in origin[2] and origin[1] not in regions}
+    for name, read in operands.items():  # what is read stands before its readers
+        if name not in regions and new & set(read):
+            new.add(name)
     found = dict(regions)
-    for _ in range(3):  # its results, the difference, the exponential
-        new |= {name for name, read in operands.items() if name not in regions and new & set(read)}
-    for _ in range(4):
-        for name, read in operands.items():
-            found |= {n: found[name] for n in new & set(read) if found.get(name)}
+    for name, read in reversed(operands.items()):
+        for n in new & set(read):
+            found[n] = found.get(n) or found.get(name, OUTSIDE)
     return found
 
 
