@@ -31,7 +31,6 @@ import cudal1_trainer.audit
 from benchmarks.result_file import command, commit, device_stem, write_result
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.runtime.cores import usable_cores
 from cudal1_compile.runtime.target import detect_target
 from cudal1_trainer.audit.corpus import subjects
 from cudal1_trainer.audit.rates import (
@@ -68,10 +67,9 @@ def audit(
     honest, mutants = (0, 0) if attacks_only else (honest, mutants)
     end = time.monotonic() + (seconds or float("inf"))
     target = detect_target(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    threads = usable_cores()
     structures = read_structures(STRUCTURES)
     parts: dict[str, Part] = {}
-    with Judge(target, Limits(build_threads=threads, inductor=False, sanitize=True)) as judge:
+    with Judge(target, Limits(inductor=False, sanitize=True)) as judge:
         if attacks:
             parts["attacks"] = attack_part(attack_rows(judge))
         if honest:

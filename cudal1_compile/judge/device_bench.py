@@ -43,7 +43,6 @@ from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
 from cudal1_compile.judge.work import Built, Task, Work
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
-from cudal1_compile.runtime.cores import usable_cores
 from cudal1_compile.runtime.launch_table import load_extension
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
@@ -80,9 +79,8 @@ class DeviceBench:
         self._prefetch = Prefetch(spawn, COMPILERS)  # of baselines
         self._exams = Prefetch(spawn, EXAMINERS)
         self._exam_numbers = count()
-        threads = limits.build_threads or usable_cores()
-        self._pool = ThreadPoolExecutor(threads, "cudal1-build")
-        self._builders = Builders(threads)
+        self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-build")
+        self._builders = Builders(limits.build_count)
         self._finals = Finals(self._crew, self._lanes, self._pool, self._prefetch, limits)
 
     @property

@@ -32,7 +32,6 @@ from cudal1_compile.judge.trial import Trial, TrialStopped, Wrong
 from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Verdict
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import build
-from cudal1_compile.runtime.cores import usable_cores
 from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Layout, Order, run_isolated
 from cudal1_compile.runtime.launch_table import ALIGNMENT
@@ -112,7 +111,7 @@ class HostBench:
         self.counts: dict[str, int] = {}
         self.isolation: dict[str, bool] = {}
         self._count_lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(limits.build_threads or usable_cores(), "cudal1-host-judge")
+        self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-host-judge")
 
     def expect(self, programs: Sequence[Program]) -> None:
         """Nothing is compiled by Inductor here."""

@@ -34,6 +34,10 @@ class Limits:
     distributions: tuple[str, ...] = ()  # empty: all that the region's size allows
 
     @property
+    def build_count(self) -> int:
+        return self.build_threads or usable_cores()
+
+    @property
     def worker_count(self) -> int:
         return self.workers or max(1, min(MAX_WORKERS, usable_cores() // CORES_A_WORKER))
 

@@ -14,6 +14,7 @@ import torch
 import typer
 
 import benchmarks.audit as command
+import cudal1_compile.judge.limits as limits
 import cudal1_trainer.audit.rates as rates
 from cudal1_compile.judge.audit.suite import Case, suite
 from cudal1_compile.judge.limits import Limits
@@ -62,7 +63,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(rates, "suite", few)
     monkeypatch.setattr(rates, "MUTANTS", 3)
-    monkeypatch.setattr(command, "usable_cores", lambda: 1)  # nothing is prepared in vain
+    monkeypatch.setattr(limits, "usable_cores", lambda: 1)  # nothing is prepared in vain
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 

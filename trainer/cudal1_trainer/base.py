@@ -4,8 +4,8 @@
     base.sampler(device)          the fast sampler for an own bundle, else transformers' generate
     base.save(directory)          in the form it came in, adapters merged
 
-With `lora` > 0 a foreign model's own weights stay as they are and adapters of that rank are
-trained (peft, extra `lora`). An own bundle is small: all of it is trained.
+With `lora` > 0 a foreign model's own weights stay as they are and adapters of that rank are trained (peft, extra
+`lora`). An own bundle is small: all of it is trained.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How prompts and replies become ids, and back: the bundled model's own codec, or a foreign tokenizer's.
 
 A foreign model is asked as in use (transformers_local.py): through its chat template where it has one, with the
-instruction block where it has room. Nothing of transformers is
-imported before it is needed: processes that make rows for an own bundle do without.
+instruction block where it has room. Nothing of transformers is imported before it is needed: processes that make
+rows for an own bundle do without.
 """
 
 from __future__ import annotations

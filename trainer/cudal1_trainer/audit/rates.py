@@ -27,7 +27,6 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.audit.suite import suite
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
-from cudal1_compile.runtime.cores import usable_cores
 from cudal1_fx_passes.text import print_program
 from cudal1_trainer.audit.classify import Different, Original, Same, Stillborn, Undecided, classify, examine
 from cudal1_trainer.audit.corpus import Subject
@@ -122,8 +121,8 @@ def honest_rows(
 
     rows: list[HonestRow] = []
     ready: list[tuple[Subject, str]] = []
-    with ThreadPoolExecutor(_threads(judge), "cudal1-audit") as pool:
-        for found in _ahead(pool, prepare, subjects, 2 * _threads(judge)):
+    with ThreadPoolExecutor(judge.limits.build_count, "cudal1-audit") as pool:
+        for found in _ahead(pool, prepare, subjects, 2 * judge.limits.build_count):
             rows += [_honest_row(s, code, None, why) for s, code, why in found if why]
             ready += [(s, code) for s, code, why in found if not why]
             done = sum(r.ruling is not None for r in rows)
@@ -188,8 +187,8 @@ def mutant_rows(
 
     rows: list[MutantRow] = []
     kernels = 0
-    with ThreadPoolExecutor(_threads(judge), "cudal1-audit") as pool:
-        for brood in _ahead(pool, prepare, _jobs(subjects), 2 * _threads(judge)):
+    with ThreadPoolExecutor(judge.limits.build_count, "cudal1-audit") as pool:
+        for brood in _ahead(pool, prepare, _jobs(subjects), 2 * judge.limits.build_count):
             found = _judge_brood(judge, brood)
             rows += found
             kernels += bool(found)
@@ -254,10 +253,6 @@ def _mutant_row(
     return MutantRow(
         brood.subject.family, text, mutant.category, mutant.before, mutant.after, digest, kind, evidence, ruling
     )
-
-
-def _threads(judge: Judge) -> int:
-    return judge.limits.build_threads or usable_cores()
 
 
 def _ahead(pool: ThreadPoolExecutor, work: Callable[[T], R], items: Iterable[T], depth: int) -> Iterator[R]:
