@@ -44,7 +44,7 @@ class SeenRegion:
     phase: Phase  # of its first use
     is_fusible: bool  # at some use Inductor would have fused it with a neighbour
     has_library: bool  # at some use aten's library has an operator for a part of it
-    value_us: float  # estimated time of all its uses, at full memory bandwidth
+    value_us: float  # estimate of the time that kernels may win in all its uses; ranks regions
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from cudal1_fx_passes.partition import Region
 from cudal1_fx_passes.program import Op, Program
 from cudal1_fx_passes.text import print_program
 
-BYTES_PER_US = 2e6  # of a large GPU; only ranks regions by what they may save
-PRODUCTS_PER_US = {"dot_tf32": 1e8, "f32": 2e7, "f16": 2e8, "bf16": 2e8}  # multiplications, likewise
+# of a large GPU; they only rank regions by the time that kernels may win
+BYTES_PER_US = 2e6
+SPLIT_PER_US = 1e8  # multiplications of float32, by three TF32 products each, that win 1 us over the plain units
 
 
 def survey(graphs: Iterable[SeenGraph], device: torch.device) -> tuple[list[SeenRegion], list[RefusedNode]]:
@@ -78,15 +79,19 @@ def _add(known: SeenRegion | None, region: Region, graph: SeenGraph) -> SeenRegi
         phase=phase,
         is_fusible=is_fusible,
         has_library=has_library,
-        value_us=count * max(region.bytes_moved / BYTES_PER_US, _arithmetic_us(region.program)),
+        value_us=count * _winnable_us(region),
     )
 
 
-def _arithmetic_us(program: Program) -> float:
-    """Of its sums of products, at the rate of the units that take them."""
-    dots = [op for op in program.ops if OPS[op.fn].kind is Kind.DOT]
-    rates = [PRODUCTS_PER_US.get(op.fn) or PRODUCTS_PER_US.get(op.dtype, PRODUCTS_PER_US["f32"]) for op in dots]
-    return sum(_count(program, op) / rate for op, rate in zip(dots, rates, strict=True))
+def _winnable_us(region: Region) -> float:
+    """The time that its bytes take, which is where the library leaves most.
+
+    Half-type and TF32 arithmetic does not count: where it is the limit the library is at its own. Float32's does,
+    as long as the library may not use TF32 and a kernel may split.
+    """
+    dots = [op for op in region.program.ops if OPS[op.fn].kind is Kind.DOT]
+    plain = sum(_count(region.program, op) for op in dots if op.fn != "dot_tf32" and op.dtype == "f32")
+    return region.bytes_moved / BYTES_PER_US + plain / SPLIT_PER_US
 
 
 def multiplications(program: Program) -> int:

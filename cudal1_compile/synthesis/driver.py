@@ -67,7 +67,7 @@ def synthesize_all(
 ) -> list[Outcome]:
     """Several regions under one budget, the most valuable first; outcomes in the order of `programs`.
 
-    `values`: what a call spends in each region, in any one unit; by default the bytes it moves.
+    `values`: what kernels may win in each region, in any one unit; by default the bytes it moves.
     """
     budget = budget or Budget()
     config = exemplars or ExemplarConfig()
