@@ -1,7 +1,7 @@
 """The entry point: torch.compile(model, backend="cudal1").
 
     Dynamo's graph -> a stored plan, or: collect -> look up -> synthesize -> plan
-                   -> compile_fx with the plan's kernels spliced in (on a GPU up to four variants, choice.py)
+                   -> compile_fx with the plan's kernels spliced in (on a GPU up to five variants, choice.py)
 
 compile_fx runs on a fresh copy each time, because it owns and changes what it gets. Whatever goes wrong on the
 way, the graph is compiled by plain Inductor, with a warning that says why; only a wrong option is the user's to

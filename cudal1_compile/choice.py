@@ -1,7 +1,7 @@
 """Never slower: which variant of a graph runs is measured on the user's own first calls.
 
-    warm-up of each, then rounds in ABBA order: none aten all some | some all aten none | ...   at most 28 calls
-    after two rounds the hopeless ones drop out: at most two go on against `none`
+    warm-up of each, then rounds in ABBA order: none aten all some | some all aten none | ...   at most 28 calls,
+    with products 40; after two rounds the hopeless ones drop out: at most two go on against `none`
     -> the fastest variant that is proven not to be slower than the best kernel-free one, else that one
 
 `none` is Inductor without kernels, `layouts` the same with convolutions in the layout that they are given, not in
@@ -33,10 +33,11 @@ from cudal1_compile.plan import KERNEL_FREE
 
 log = logging.getLogger(__name__)
 
-MAX_CALLS = 28
+USUAL_CALLS = 28
+MAX_CALLS = 40  # with one rival more than usual
 WARMUP_CALLS = 2  # of a variant of Inductor: lazy backward compile, first launches; aten needs 1
 GRAPH_WARMUP_CALLS = 3  # with CUDA graphs: warm-up, recording, first replay
-MAX_RIVALS = 3  # of `none`: more could not all be proven within MAX_CALLS,
+MAX_RIVALS = 3  # of `none`: more could not all be proven within USUAL_CALLS,
 GRAPH_MAX_RIVALS = 2  # nor more than these after the longer warm-up
 NARROW_TO = 2  # rivals of `none` after two rounds, so that the rest get enough calls for a proof
 CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together
@@ -110,8 +111,10 @@ class Trial:
         clock: Clock,
         decided: Callable[[PlanChoice, float], None],
         warmup_calls: int = WARMUP_CALLS,
+        most_calls: int = USUAL_CALLS,
     ) -> None:
         self.variants = dict(variants)
+        self.most_calls = most_calls
         self.clock, self.decided = clock, decided
         self.is_decided = False
         self._current: Compiled = self._try  # afterwards the winner itself: a call then costs no test
@@ -155,7 +158,7 @@ class Trial:
             self.variants = {name: run for name, run in self.variants.items() if name in kept}
             self._timed = {name: self._timed[name] for name in self.variants}
         names = list(self.variants)
-        if len(names) > 1 and self._calls + len(names) <= MAX_CALLS:
+        if len(names) > 1 and self._calls + len(names) <= self.most_calls:
             self._queue.extend((name, True) for name in (names if self._rounds % 2 == 0 else reversed(names)))
             self._rounds += 1
 

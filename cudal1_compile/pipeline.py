@@ -30,7 +30,9 @@ from cudal1_compile.backward import Backward
 from cudal1_compile.choice import (
     GRAPH_MAX_RIVALS,
     GRAPH_WARMUP_CALLS,
+    MAX_CALLS,
     MAX_RIVALS,
+    USUAL_CALLS,
     WARMUP_CALLS,
     CudaClock,
     Trial,
@@ -248,7 +250,10 @@ class Pipeline:
             return None
 
     def _rivals(self, plan: GraphPlanned) -> tuple[PlanChoice, ...]:
-        """What may be faster than Inductor without kernels; what has products comes before what has none."""
+        """What may be faster than Inductor without kernels; what has products comes before what has none.
+
+        One more with products, so that they push out nothing that could run without them.
+        """
         chosen = plan.chosen("all")
         free: list[PlanChoice] = ["aten"] if self.why_not_aten(plan) is None else []
         if plan.is_channels_last:
@@ -257,9 +262,12 @@ class Pipeline:
         if plan.chosen("some") and plan.chosen("some") != chosen:
             ours.append("some")
         has_product = any(r.has_product for r in plan.regions if r.fingerprint in chosen)
-        rivals = [*ours, *free] if has_product else [*free, *ours]
-        has_graphs = has_cuda_graphs(self.job.options.inductor)
-        return tuple(rivals[: GRAPH_MAX_RIVALS if has_graphs else MAX_RIVALS])
+        rivals = [*ours, *reversed(free)] if has_product else [*free, *ours]
+        return tuple(rivals[: self._usual_rivals + has_product])
+
+    @property
+    def _usual_rivals(self) -> int:
+        return GRAPH_MAX_RIVALS if has_cuda_graphs(self.job.options.inductor) else MAX_RIVALS
 
     def why_not_aten(self, plan: GraphPlanned) -> str | None:
         """The reason for which aten may not run this graph instead of Inductor; None: it may."""
@@ -288,7 +296,8 @@ class Pipeline:
             report(final, later.job.place.target.kind)
 
         warmup_calls = GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS
-        return Trial(variants, CudaClock(self.job.place.device), decided, warmup_calls)
+        most_calls = MAX_CALLS if len(rivals) > self._usual_rivals else USUAL_CALLS
+        return Trial(variants, CudaClock(self.job.place.device), decided, warmup_calls, most_calls)
 
 
 def is_timed(target: Target) -> bool:

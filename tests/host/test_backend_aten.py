@@ -301,7 +301,9 @@ def test_no_trial_under_deterministic_algorithms(costs: list[str]) -> None:
         ("hit, hit fusible channels-last", None, ("aten", "layouts", "all")),
         ("hit, hit fusible channels-last", "no room", ("layouts", "all", "some")),
         ("hit, hit fusible channels-last", "CUDA graphs", ("layouts", "all")),
-        ("hit = dot, hit channels-last", None, ("all", "some", "aten")),
+        ("hit = dot, hit", None, ("all", "some", "aten")),
+        ("hit = dot, hit channels-last", None, ("all", "some", "layouts", "aten")),
+        ("hit = dot, hit channels-last", "CUDA graphs", ("all", "some", "layouts")),
         ("hit = dot channels-last", "no room", ("all", "layouts")),
     ],
 )
@@ -311,7 +313,8 @@ def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...
         for o in outcomes.split(", ")
     ]
     options = SimpleNamespace(inductor={"triton.cudagraphs": reason == "CUDA graphs"})
-    self: Any = SimpleNamespace(why_not_aten=lambda plan: reason, job=SimpleNamespace(options=options))
+    self: Any = pipeline.Pipeline.__new__(pipeline.Pipeline)
+    self.why_not_aten, self.job = lambda plan: reason, SimpleNamespace(options=options)
     plan = GraphPlanned(tuple(regions), is_channels_last="channels-last" in outcomes)
     assert pipeline.Pipeline._rivals(self, plan) == rivals
 

@@ -14,6 +14,7 @@ from cudal1_compile.choice import (
     GRAPH_WARMUP_CALLS,
     MAX_CALLS,
     MAX_RIVALS,
+    USUAL_CALLS,
     WARMUP_CALLS,
     Trial,
     decide,
@@ -74,11 +75,11 @@ class Bench:
 def test_schedule(names: tuple[str, ...]) -> None:
     """Warm-up, ABBA, at most two rivals after that, and enough rounds for a proof."""
     bench = Bench(dict.fromkeys(names, 100.0), noise=0.02)
-    bench.call(MAX_CALLS + 1)
+    bench.call(USUAL_CALLS + 1)
     assert len(bench.decided) == 1
     warm = [n for n in names for _ in range(1 if n == "aten" else WARMUP_CALLS)]
     assert bench.ran[: len(warm)] == warm
-    timed = bench.ran[len(warm) : MAX_CALLS]
+    timed = bench.ran[len(warm) : USUAL_CALLS]
     assert timed[: 2 * len(names)] == [*names, *reversed(names)]
     # rounds until the rivals that are left can all be proven at the confidence of all that began
     assert len(set(timed[2 * len(names) :])) <= 3
@@ -93,11 +94,23 @@ def test_as_many_rivals_as_can_be_proven(rivals: int, warmup: int) -> None:
     names = ("none", "layouts", "all", "some")[: rivals + 1]
     costs = {n: 100.0 - i for i, n in enumerate(names)}
     bench = Bench(costs, warmup_calls=warmup)
-    bench.call(MAX_CALLS + 1)
+    bench.call(USUAL_CALLS + 1)
     assert bench.decided[0][0] == names[-1]
     bench = Bench({"none": 100.0} | {str(i): 99.0 - i for i in range(rivals + 1)}, warmup_calls=warmup)
-    bench.call(MAX_CALLS + 1)
+    bench.call(USUAL_CALLS + 1)
     assert bench.decided[0][0] == "none", "one more is too many"
+
+
+@pytest.mark.parametrize("warmup", [WARMUP_CALLS, GRAPH_WARMUP_CALLS])
+def test_one_rival_more_is_proven_by_more_calls(warmup: int) -> None:
+    """Products: a graph with them, one without, and both kernel-free plans."""
+    names = ("none", "all", "some", "layouts", "aten")[: 5 if warmup == WARMUP_CALLS else 4]
+    for fastest in names[1:]:
+        costs = {n: 100.0 if n != fastest else 98.0 for n in names}
+        bench = Bench(costs, noise=0.005, warmup_calls=warmup, most_calls=MAX_CALLS)
+        bench.call(MAX_CALLS + 1)
+        assert [choice for choice, _ in bench.decided] == [fastest]
+        assert bench.trial._rounds >= 8
 
 
 def test_cuda_graphs_need_more_warm_up() -> None:
@@ -109,21 +122,21 @@ def test_cuda_graphs_need_more_warm_up() -> None:
 def test_what_is_slower_each_time_gets_no_more_calls() -> None:
     """Eager may be ten times slower: the user pays for three calls of it, not for half of the trial."""
     bench = Bench({"none": 100.0, "aten": 1000.0})
-    bench.call(MAX_CALLS)
+    bench.call(USUAL_CALLS)
     assert bench.ran.count("aten") == 3
     assert bench.decided == [("none", 1.0)] and list(bench.trial.variants) == ["none"]
     bench = Bench({"none": 100.0, "aten": 1000.0, "all": 90.0, "some": 120.0})
-    bench.call(MAX_CALLS + 1)
+    bench.call(USUAL_CALLS + 1)
     assert (bench.ran.count("aten"), bench.ran.count("some")) == (3, WARMUP_CALLS + 2)
     assert bench.decided[0][0] == "all"
 
 
 def test_aten_may_win() -> None:
     bench = Bench({"none": 100.0, "aten": 60.0, "all": 80.0, "some": 90.0}, noise=0.02)
-    bench.call(MAX_CALLS + 1)
+    bench.call(USUAL_CALLS + 1)
     assert bench.decided[0] == ("aten", pytest.approx(100 / 60, rel=0.03))
     bench = Bench({"none": 100.0, "aten": 80.0, "all": 60.0, "some": 90.0}, noise=0.02)
-    bench.call(MAX_CALLS + 1)
+    bench.call(USUAL_CALLS + 1)
     assert bench.decided[0][0] == "all"
 
 
@@ -160,11 +173,11 @@ def test_what_gets_more_calls() -> None:
 
 def test_the_fastest_wins_and_the_losers_are_dropped() -> None:
     bench = Bench(COST_US, noise=0.02)
-    bench.call(MAX_CALLS + 1)
+    bench.call(USUAL_CALLS + 1)
     assert [c for c, _ in bench.decided] == ["all"]
     assert bench.decided[0][1] == pytest.approx(1.25, rel=0.03)
     assert list(bench.trial.variants) == ["all"]
-    assert len(bench.ran) == MAX_CALLS + 1
+    assert len(bench.ran) == USUAL_CALLS + 1
     bench.ran.clear()
     bench.call(5)
     assert bench.ran == ["all"] * 5
@@ -172,7 +185,7 @@ def test_the_fastest_wins_and_the_losers_are_dropped() -> None:
 
 def test_a_slower_kernel_never_runs_on() -> None:
     bench = Bench({"none": 100.0, "all": 103.0, "some": 101.0})
-    bench.call(MAX_CALLS + 2)
+    bench.call(USUAL_CALLS + 2)
     assert bench.decided == [("none", 1.0)]
     assert bench.ran[-1] == "none"
 
@@ -201,7 +214,7 @@ def test_a_whole_trial_seldom_takes_what_is_not_faster(slower: float) -> None:
     for seed in range(500):
         cost = 100 * (1 + slower)
         bench = Bench({"none": 100.0, "aten": cost, "all": cost, "some": cost}, noise=0.1, seed=seed)
-        bench.call(MAX_CALLS + 1)
+        bench.call(USUAL_CALLS + 1)
         wrong += bench.decided[0][0] != "none"
     assert wrong <= 500 * (1 - CONFIDENCE)
 
@@ -209,7 +222,7 @@ def test_a_whole_trial_seldom_takes_what_is_not_faster(slower: float) -> None:
 def test_unread_events_are_no_evidence() -> None:
     bench = Bench(COST_US)
     bench.clock.blind = True
-    bench.call(MAX_CALLS + 1)
+    bench.call(USUAL_CALLS + 1)
     assert bench.decided == [("none", 1.0)]
 
 
@@ -219,7 +232,7 @@ def test_nothing_is_tried_during_a_capture() -> None:
     bench.call(10)
     assert bench.ran == ["none"] * 10
     bench.clock.capturing = False
-    bench.call(MAX_CALLS + 1)
+    bench.call(USUAL_CALLS + 1)
     assert bench.decided[0][0] == "all"
 
 
@@ -244,12 +257,12 @@ def test_the_backward_counts() -> None:
     variants = {n: (lambda x, n=n: CompiledFunction.apply(x, n)) for n in cost}
     trial = Trial(variants, clock, lambda c, r: decided.append(c))  # type: ignore[arg-type]
     x = torch.ones(3, requires_grad=True)
-    for _ in range(MAX_CALLS + 1):
+    for _ in range(USUAL_CALLS + 1):
         trial(x).sum().backward()
     assert decided == ["none"]
     cost.update(none=80.0, all=50.0)
     trial = Trial(variants, clock, lambda c, r: decided.append(c))  # type: ignore[arg-type]
-    for _ in range(MAX_CALLS + 1):
+    for _ in range(USUAL_CALLS + 1):
         trial(x).sum().backward()
     assert decided == ["none", "all"]
 
@@ -283,7 +296,7 @@ def test_the_backward_of_aten_counts() -> None:
         decided: list[Any] = []
         trial = Trial({n: variant(n) for n in cost}, clock, lambda c, r: decided.append((c, r)))
         weight = torch.ones(3, requires_grad=True)
-        for i in range(MAX_CALLS + 1):
+        for i in range(USUAL_CALLS + 1):
             before = [Costly.apply(torch.ones(3, requires_grad=True), 1000.0 * i) for _ in range(2)]
             out = trial(before[0], weight, before[1])
             Costly.apply(out[i % 2] + out[3], 1000.0 * i).sum().backward()
@@ -307,7 +320,7 @@ def test_a_call_without_its_backward_is_no_evidence() -> None:
 
     variants: Any = {"none": variant("none", 100.0), "aten": variant("aten", 50.0)}
     trial = Trial(variants, clock, lambda c, r: decided.append((c, r)))
-    for _ in range(MAX_CALLS + 1):
+    for _ in range(USUAL_CALLS + 1):
         out = trial(torch.ones(3, requires_grad=True))
         if out.requires_grad:
             out.sum().backward()
