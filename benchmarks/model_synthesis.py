@@ -32,11 +32,12 @@ SAYS_EVERY_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A region, and what one call of every model spends in it (an estimate, in microseconds)."""
+    """A region, and what kernels may win in one call of every model (an estimate, in microseconds)."""
 
     fingerprint: str
     text: str
     value_us: float
+    may_change: bool = False  # in every model that has it: `PlannedRegion.may_change`
 
 
 @dataclass

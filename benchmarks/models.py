@@ -47,6 +47,7 @@ from benchmarks.zoo import ZOO
 from benchmarks.zoo_cnn import CNNS, SPECS
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.protocol import Generator
+from cudal1_compile.plan import PlannedRegion
 from cudal1_compile.runtime.cores import usable_cores
 
 log = logging.getLogger(__name__)
@@ -182,10 +183,13 @@ def main(argv: list[str] | None = None) -> int:
     run.say(f"{len(processes)} processes, work in {work}, generator {generator.name}")
     try:
         plan(run, processes)
-        synthesise(run, generator, store, arguments.synthesis_s * (FIRST_SHARE if arguments.products else 1.0))
         if arguments.products:
+            lasting = [w for w in _wanted(run) if not w.may_change]
+            synthesise(run, lasting, generator, store, arguments.synthesis_s * FIRST_SHARE)
             plan_again(run, processes)
-            synthesise(run, generator, store, arguments.synthesis_s * (1 - FIRST_SHARE))
+            synthesise(run, _wanted(run), generator, store, arguments.synthesis_s * (1 - FIRST_SHARE))
+        else:
+            synthesise(run, _wanted(run), generator, store, arguments.synthesis_s)
         right = find_right(store, _wanted(run), generator.name, arguments.dry)
         run.right |= right
         run.say(f"{len(right)} of {len(_wanted(run))} regions have a right kernel")
@@ -241,10 +245,9 @@ def plan_again(run: Run, processes: list[Process]) -> None:
     plan(run, processes)
 
 
-def synthesise(run: Run, generator: Generator, store: Path, limit_s: float) -> None:
-    """Kernels for the regions of all plans as they are now."""
+def synthesise(run: Run, wanted: list[Wanted], generator: Generator, store: Path, limit_s: float) -> None:
     seconds = min(limit_s, max(0.0, run.left_s - run.reserve_s))
-    run.written.add(write_kernels(_wanted(run), generator, store, run.arguments.dry, seconds, run.say))
+    run.written.add(write_kernels(wanted, generator, store, run.arguments.dry, seconds, run.say))
 
 
 def measure(run: Run, processes: list[Process]) -> None:
@@ -353,7 +356,8 @@ def _wanted(run: Run) -> list[Wanted]:
         for region in plan_["regions"]:
             known = found.get(region["fingerprint"])
             value = region["value_us"] + (known.value_us if known else 0.0)
-            found[region["fingerprint"]] = Wanted(region["fingerprint"], region["text"], value)
+            changes = PlannedRegion(**region).may_change and (known is None or known.may_change)
+            found[region["fingerprint"]] = Wanted(region["fingerprint"], region["text"], value, changes)
     return list(found.values())
 
 

@@ -42,7 +42,7 @@ from cudal1_compile.graph_key import copy_graph, graph_key
 from cudal1_compile.layouts import LAYOUT_SETTINGS
 from cudal1_compile.options import Options
 from cudal1_compile.plan import GraphPlanned, from_row, to_row, with_regions
-from cudal1_compile.planner import Place, Planner
+from cudal1_compile.planner import FORWARD_SHARE, Place, Planner
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.session import Session
 from cudal1_compile.shadow import Shadow
@@ -81,8 +81,7 @@ class Pipeline:
         stored = self.stored()
         if stored is None:
             return self.survey()[1]
-        plan = with_regions(stored, self.planner.look_up_all(stored.regions))
-        return plan if plan.chosen("all") == stored.chosen("all") else self.settle(plan)
+        return self.settle(with_regions(stored, self.planner.look_up_all(stored.regions)), stored)
 
     def survey(self) -> tuple[list[SeenGraph], GraphPlanned]:
         """The graphs and their plan, both as they are with the cache's kernels in place."""
@@ -93,9 +92,12 @@ class Pipeline:
             plan = self.plan_for(graphs)
         return graphs, plan
 
-    def settle(self, plan: GraphPlanned) -> GraphPlanned:
-        """The plan for the graphs as they are with its kernels in place; what it has decided stays."""
-        if not self._moves_layouts(plan):
+    def settle(self, plan: GraphPlanned, traced: GraphPlanned) -> GraphPlanned:
+        """The plan for the graphs as they are with its kernels in place; what it has decided stays.
+
+        traced: the plan whose kernels were in place when they were collected last.
+        """
+        if not self._moves_layouts(plan) or _forward_products(plan) == _forward_products(traced):
             return plan
         known = {r.fingerprint: r for r in plan.regions}
         settled = self.plan_for(self.collect(plan))
@@ -106,9 +108,7 @@ class Pipeline:
 
         Inductor saves for it the copies that convolutions needed; a kernel reads weights and inputs as they are.
         """
-        chosen = plan.chosen("all")
-        products = (r for r in plan.regions if r.has_product and r.fingerprint in chosen)
-        return any(r.phase == "forward" for r in products) and any(r.phase == "backward" for r in plan.regions)
+        return bool(_forward_products(plan)) and any(r.phase == "backward" for r in plan.regions)
 
     def collect(self, plan: GraphPlanned | None = None) -> list[SeenGraph]:
         """Every graph at the hook, as the compile will see it; the backward as after a forward with a plan."""
@@ -138,14 +138,18 @@ class Pipeline:
         return self.with_inputs(())
 
     def synthesize(self, plan: GraphPlanned) -> GraphPlanned:
+        """Products of the backward come last, when it is known which kernels its forward has."""
         end = time.monotonic() + self.job.options.budget_s
         with timed("synthesis"):
-            plan = with_regions(plan, self.planner.synthesize(plan.regions))
-            settled = self.settle(plan)
-            if settled is plan:
-                return plan
+            first = [r for r in plan.regions if not r.may_change]
+            if any(r.has_product for r in first) and len(first) < len(plan.regions):
+                found = self.planner.synthesize(first, FORWARD_SHARE * self.job.options.budget_s)
+                answers = {r.fingerprint: r for r in found}
+                answered = with_regions(plan, [answers.get(r.fingerprint, r) for r in plan.regions])
+                plan = self.settle(answered, plan)
             left_s = max(0.0, end - time.monotonic())
-            return with_regions(settled, self.planner.synthesize(settled.regions, left_s))
+            done = with_regions(plan, self.planner.synthesize(plan.regions, left_s))
+            return self.settle(done, plan)
 
     def finish(self, plan: GraphPlanned) -> Compiled:
         """Compiles with the plan's kernels, stores the plan, and says what was done."""
@@ -298,6 +302,12 @@ class Pipeline:
         warmup_calls = GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS
         most_calls = MAX_CALLS if len(rivals) > self._usual_rivals else USUAL_CALLS
         return Trial(variants, CudaClock(self.job.place.device), decided, warmup_calls, most_calls)
+
+
+def _forward_products(plan: GraphPlanned) -> set[str]:
+    """Fingerprints of those that run by a kernel."""
+    chosen = plan.chosen("all")
+    return {r.fingerprint for r in plan.regions if r.phase == "forward" and r.has_product} & chosen.keys()
 
 
 def is_timed(target: Target) -> bool:

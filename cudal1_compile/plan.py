@@ -91,6 +91,11 @@ class PlannedRegion:
         return " = dot" in self.text  # as every sum of products is written
 
     @property
+    def may_change(self) -> bool:
+        """Whether it reads what a forward with kernels of products lays out otherwise."""
+        return self.phase == "backward" and self.has_product
+
+    @property
     def is_replaced(self) -> bool:
         """Whether anything but Inductor is proposed for it."""
         return self.has_kernel or self.outcome == "aten"

@@ -48,6 +48,7 @@ from cudal1_fx_passes.text import parse_program
 log = logging.getLogger(__name__)
 
 NO_KERNEL = "no kernel yet"
+FORWARD_SHARE = 0.6  # of a budget, before products of the backward are asked for
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from cudal1_compile.cli.explain import Name, Products, Target, distinct_regions
 from cudal1_compile.cli.workload import Workload, device_of, load_workload
 from cudal1_compile.options import parse_options
 from cudal1_compile.plan import PlannedRegion
-from cudal1_compile.planner import Place, Planner
+from cudal1_compile.planner import FORWARD_SHARE, Place, Planner
 from cudal1_compile.runtime.target import detect_target
 from cudal1_compile.session import SESSION
 from cudal1_compile.summary import total_line
@@ -40,7 +40,7 @@ def warm(
     must_keep(SESSION.store(None))
     loaded = load_workload(workload)
     wanted = loaded.target(target)
-    before, after = write_kernels(loaded, wanted, generator, budget_s, mode, products)
+    before, after = write_kernels(loaded, wanted, generator, budget_s, mode, products, products)
     if products:  # with kernels in the forward the backward's regions may be others; what is left of the budget
         _, after = write_kernels(loaded, wanted, generator, budget_s, mode, products)
     compile_and_run(loaded, wanted, mode, products)
@@ -65,9 +65,18 @@ def report(before: Sequence[PlannedRegion], after: Sequence[PlannedRegion]) -> N
 
 
 def write_kernels(
-    loaded: Workload, target: str, generator: str, budget_s: float, mode: str | None, products: bool
+    loaded: Workload,
+    target: str,
+    generator: str,
+    budget_s: float,
+    mode: str | None,
+    products: bool,
+    is_first: bool = False,
 ) -> tuple[Sequence[PlannedRegion], Sequence[PlannedRegion]]:
-    """Returns the workload's regions as they were before, and as they are afterwards."""
+    """Returns the workload's regions as they were before, and as they are afterwards.
+
+    is_first: nothing is written for those that may change once the forward has kernels.
+    """
     options = {"target": target, "generator": generator, "budget_s": budget_s, "process_budget_s": budget_s}
     options["products"] = products
     found = loaded.explain(mode, options)
@@ -78,6 +87,9 @@ def write_kernels(
         return [], []
     device = device_of(target)
     planner = Planner(SESSION, parse_options(None, options), Place(device, detect_target(device)))
+    if is_first:
+        lasting = [r for r in regions if not r.may_change]
+        return regions, planner.synthesize(lasting, FORWARD_SHARE * budget_s)
     return regions, planner.synthesize(regions)
 
 

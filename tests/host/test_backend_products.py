@@ -10,6 +10,8 @@ import copy
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from trials import new_process, time_variants
 from cudal1_compile import layouts, pipeline, planner, registry
 from cudal1_compile.choice import MAX_CALLS
 from cudal1_compile.judge import host_bench
+from cudal1_compile.options import Options
 from cudal1_compile.plan import GraphPlanned, PlannedRegion, SeenRegion
 from cudal1_compile.runtime.host_cost import LINE_BYTES
 from cudal1_compile.splice import Splice
@@ -267,6 +270,42 @@ def test_only_products_by_kernels_have_the_backward_collected_again(text: str, o
     self: Any = None
     assert pipeline.Pipeline._moves_layouts(self, GraphPlanned(regions)) == again
     assert not pipeline.Pipeline._moves_layouts(self, GraphPlanned(regions[:1]))
+
+
+@pytest.mark.parametrize("forward_wins", [True, False])
+def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What kernels of their forward change is not written twice; what they do not is asked for all the same."""
+
+    def region(name: str, phase: Any, text: str = " = dot") -> PlannedRegion:
+        return PlannedRegion(name, text, 3, 1, phase, False, True, 1.0, "missed", "")
+
+    plan = GraphPlanned((region("c", "forward"), region("g", "backward"), region("p", "backward", "")))
+    asked: list[tuple[set[str], float]] = []
+
+    def synthesize(regions: Any, limit_s: float) -> tuple[PlannedRegion, ...]:
+        missed = [r for r in regions if r.outcome == "missed"]
+        asked.append(({r.fingerprint for r in missed}, limit_s))
+        wins: Any = {"outcome": "new" if forward_wins else "no win", "entry_id": "entry" * forward_wins}
+        return tuple(replace(r, **wins) if r in missed else r for r in regions)
+
+    self: Any = pipeline.Pipeline.__new__(pipeline.Pipeline)
+    self.planner, self.job = (
+        SimpleNamespace(synthesize=synthesize),
+        SimpleNamespace(options=Options(budget_s=10.0)),
+    )
+    collected = replace(plan, regions=(plan.regions[0], region("h", "backward"), plan.regions[2]))
+    traced: list[GraphPlanned] = []
+    monkeypatch.setattr(pipeline.Pipeline, "collect", lambda self, plan: traced.append(plan) or [])
+    monkeypatch.setattr(pipeline.Pipeline, "plan_for", lambda self, graphs: collected)
+    found = self.synthesize(plan)
+    assert [names for names, _ in asked] == [{"c", "p"}, {"h" if forward_wins else "g"}]
+    assert asked[0][1] == pytest.approx(6.0) and asked[1][1] == pytest.approx(10.0, abs=1.0)
+    assert not found.is_open and len(traced) == forward_wins
+    opened = replace(found, regions=(*found.regions, region("n", "backward")))
+    assert not self.synthesize(opened).is_open and len(traced) == forward_wins, "the same forward, traced again"
+    opened = replace(found, regions=(*found.regions, region("n", "forward")))
+    self.synthesize(opened)
+    assert len(traced) == 2 * forward_wins, "another forward, not traced again"
 
 
 def test_the_option_is_part_of_what_caches_know() -> None:
