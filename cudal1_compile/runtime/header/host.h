@@ -5,9 +5,10 @@
 // object is exactly the block's static shared memory. `extern __shared__ T s[];` cannot be said by a macro:
 // hostbuild.py rewrites that one line. Maths is exact (libm), atomics are plain because fibers never run at
 // the same time; the check build sees them as atomics all the same.
+//
+// It includes no header of the C++ library, which would cost every candidate 0.05 s and bring names, overloads and
+// conversions that NVRTC does not know: what compiles here should compile there, with the same types.
 #pragma once
-#include <math.h>
-#include <string.h>
 #include "host_abi.h"
 
 #define CUDAL1_HOST 1
@@ -27,11 +28,32 @@
 #define __shared__ static __thread
 #define CUDAL1_DYNAMIC_SHARED(T, name) static T* const name = (T*)cudal1_dynamic
 
+// ---------------------------------------------------------------- names of C that NVRTC knows without an include
+typedef __SIZE_TYPE__ size_t;
+typedef __PTRDIFF_TYPE__ ptrdiff_t;
+#define NULL __null
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fc00000)
+extern "C" void* memcpy(void* to, const void* from, size_t bytes);
+extern "C" void* memset(void* to, int value, size_t bytes);
+
 // ---------------------------------------------------------------- vector types
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
+namespace cudal1_host {
+template <bool YES, class T = void> struct If {};
+template <class T> struct If<true, T> {
+  typedef T type;
+};
+template <class T> struct Cached {};  // has a type where __ldg and its like take T: no bool, no other struct
+}  // namespace cudal1_host
+#define CUDAL1_CACHED(T) \
+  template <> struct cudal1_host::Cached<T> : If<sizeof(T) <= 16, T> {};
+CUDAL1_CACHED(char)
+CUDAL1_CACHED(long)
+CUDAL1_CACHED(unsigned long)
 #define CUDAL1_VECTOR(T, NAME)                                                                   \
   struct NAME##1 {                                                                               \
     T x;                                                                                         \
@@ -48,7 +70,10 @@ struct dim3 {
   static inline NAME##1 make_##NAME##1(T x) { return {x}; }                                      \
   static inline NAME##2 make_##NAME##2(T x, T y) { return {x, y}; }                              \
   static inline NAME##3 make_##NAME##3(T x, T y, T z) { return {x, y, z}; }                      \
-  static inline NAME##4 make_##NAME##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+  static inline NAME##4 make_##NAME##4(T x, T y, T z, T w) { return {x, y, z, w}; }              \
+  CUDAL1_CACHED(T)                                                                               \
+  CUDAL1_CACHED(NAME##2)                                                                         \
+  CUDAL1_CACHED(NAME##4)
 CUDAL1_VECTOR(unsigned, uint)
 CUDAL1_VECTOR(signed char, char)
 CUDAL1_VECTOR(unsigned char, uchar)
@@ -123,43 +148,44 @@ static inline unsigned __ballot_sync(unsigned mask, int p, CUDAL1_LINE) {
 }
 static inline int __any_sync(unsigned mask, int p, CUDAL1_LINE) { return __ballot_sync(mask, p, line) != 0; }
 static inline int __all_sync(unsigned mask, int p, CUDAL1_LINE) { return __ballot_sync(mask, !p, line) == 0; }
-template <class T> inline unsigned __match_any_sync(unsigned mask, T v, CUDAL1_LINE) {
+template <class T, class = decltype(1 * T())> inline unsigned __match_any_sync(unsigned mask, T v, CUDAL1_LINE) {
   return (unsigned)cudal1_collective(CUDAL1_MATCH, mask, cudal1_host::to_word(v), 0, line);
 }
 namespace cudal1_host {
-template <class T> inline T shuffle(unsigned mask, T v, int source, int line) {
-  return from_word<T>(cudal1_collective(CUDAL1_SHUFFLE, mask, to_word(v), source, line));
+template <class T> using Promoted = decltype(1 * T());  // short to int; none of a struct
+template <class T> inline Promoted<T> shuffle(unsigned mask, T v, int source, int line) {
+  return from_word<Promoted<T>>(cudal1_collective(CUDAL1_SHUFFLE, mask, to_word<Promoted<T>>(v), source, line));
 }
 static inline int segment(int width) { return cudal1_state.lane & ~(width - 1); }
 }  // namespace cudal1_host
-template <class T> inline T __shfl_sync(unsigned mask, T v, int source, int width = 32, CUDAL1_LINE) {
+template <class T> inline cudal1_host::Promoted<T> __shfl_sync(unsigned mask, T v, int source, int width = 32, CUDAL1_LINE) {
   return cudal1_host::shuffle(mask, v, cudal1_host::segment(width) + (source & (width - 1)), line);
 }
-template <class T> inline T __shfl_down_sync(unsigned mask, T v, unsigned d, int width = 32, CUDAL1_LINE) {
+template <class T> inline cudal1_host::Promoted<T> __shfl_down_sync(unsigned mask, T v, unsigned d, int width = 32, CUDAL1_LINE) {
   int lane = cudal1_state.lane, within = lane & (width - 1);
   return cudal1_host::shuffle(mask, v, within + (int)d < width ? lane + (int)d : lane, line);
 }
-template <class T> inline T __shfl_up_sync(unsigned mask, T v, unsigned d, int width = 32, CUDAL1_LINE) {
+template <class T> inline cudal1_host::Promoted<T> __shfl_up_sync(unsigned mask, T v, unsigned d, int width = 32, CUDAL1_LINE) {
   int lane = cudal1_state.lane, within = lane & (width - 1);
   return cudal1_host::shuffle(mask, v, within >= (int)d ? lane - (int)d : lane, line);
 }
-template <class T> inline T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, CUDAL1_LINE) {
+template <class T> inline cudal1_host::Promoted<T> __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, CUDAL1_LINE) {
   int lane = cudal1_state.lane, source = lane ^ bits;
   return cudal1_host::shuffle(mask, v, source < cudal1_host::segment(width) + width ? source : lane, line);
 }
-#define CUDAL1_WARP_REDUCE(NAME, SIGNED, UNSIGNED)                                                     \
-  static inline int __reduce_##NAME##_sync(unsigned mask, int v, CUDAL1_LINE) {                        \
-    return (int)cudal1_collective(SIGNED, mask, (unsigned long long)(long long)v, 0, line);            \
-  }                                                                                                    \
-  static inline unsigned __reduce_##NAME##_sync(unsigned mask, unsigned v, CUDAL1_LINE) {              \
-    return (unsigned)cudal1_collective(UNSIGNED, mask, v, 0, line);                                    \
+#define CUDAL1_WARP_REDUCE(NAME, T, KIND)                                                  \
+  static inline T __reduce_##NAME##_sync(unsigned mask, T v, CUDAL1_LINE) {                \
+    return (T)cudal1_collective(KIND, mask, (unsigned long long)(long long)v, 0, line);    \
   }
-CUDAL1_WARP_REDUCE(add, CUDAL1_REDUCE_ADD, CUDAL1_REDUCE_ADD)
-CUDAL1_WARP_REDUCE(min, CUDAL1_REDUCE_MIN, CUDAL1_REDUCE_UMIN)
-CUDAL1_WARP_REDUCE(max, CUDAL1_REDUCE_MAX, CUDAL1_REDUCE_UMAX)
-CUDAL1_WARP_REDUCE(and, CUDAL1_REDUCE_AND, CUDAL1_REDUCE_AND)
-CUDAL1_WARP_REDUCE(or, CUDAL1_REDUCE_OR, CUDAL1_REDUCE_OR)
-CUDAL1_WARP_REDUCE(xor, CUDAL1_REDUCE_XOR, CUDAL1_REDUCE_XOR)
+CUDAL1_WARP_REDUCE(add, int, CUDAL1_REDUCE_ADD)
+CUDAL1_WARP_REDUCE(add, unsigned, CUDAL1_REDUCE_ADD)
+CUDAL1_WARP_REDUCE(min, int, CUDAL1_REDUCE_MIN)
+CUDAL1_WARP_REDUCE(min, unsigned, CUDAL1_REDUCE_UMIN)
+CUDAL1_WARP_REDUCE(max, int, CUDAL1_REDUCE_MAX)
+CUDAL1_WARP_REDUCE(max, unsigned, CUDAL1_REDUCE_UMAX)
+CUDAL1_WARP_REDUCE(and, unsigned, CUDAL1_REDUCE_AND)
+CUDAL1_WARP_REDUCE(or, unsigned, CUDAL1_REDUCE_OR)
+CUDAL1_WARP_REDUCE(xor, unsigned, CUDAL1_REDUCE_XOR)
 
 // ---------------------------------------------------------------- atomics, fences, cached accesses
 namespace cudal1_host {
@@ -173,6 +199,7 @@ template <> struct Bits<4> {
 template <> struct Bits<8> {
   typedef unsigned long long type;
 };
+template <class T, class... OF> using Among = typename If<(__is_same(T, OF) || ...)>::type;
 template <class T, class F> inline T update(T* p, F change) {
   typedef typename Bits<sizeof(T)>::type Word;
   Word seen = __atomic_load_n((Word*)p, __ATOMIC_RELAXED), next;
@@ -185,22 +212,25 @@ template <class T, class F> inline T update(T* p, F change) {
   return old;
 }
 }  // namespace cudal1_host
-#define CUDAL1_ATOMIC(NAME, VALUE)                                                                  \
-  template <class T> inline T NAME(T* p, typename cudal1_host::Plain<T>::type v) {                  \
-    return cudal1_host::update(p, [&](T old) -> T { return VALUE; });                               \
-  }                                                                                                 \
-  template <class T> inline T NAME##_block(T* p, typename cudal1_host::Plain<T>::type v) { return NAME(p, v); }
-CUDAL1_ATOMIC(atomicAdd, (T)(old + v))
-CUDAL1_ATOMIC(atomicSub, (T)(old - v))
-CUDAL1_ATOMIC(atomicMin, v < old ? v : old)
-CUDAL1_ATOMIC(atomicMax, old < v ? v : old)
-CUDAL1_ATOMIC(atomicExch, ((void)old, v))
-CUDAL1_ATOMIC(atomicAnd, (T)(old & v))
-CUDAL1_ATOMIC(atomicOr, (T)(old | v))
-CUDAL1_ATOMIC(atomicXor, (T)(old ^ v))
-CUDAL1_ATOMIC(atomicInc, (T)(old >= v ? 0 : old + 1))
-CUDAL1_ATOMIC(atomicDec, (T)(old == 0 || old > v ? v : old - 1))
-template <class T>
+#define CUDAL1_ATOMIC(NAME, VALUE, ...)                                                                    \
+  template <class T, class = cudal1_host::Among<T, __VA_ARGS__>>                                           \
+  inline T NAME(T* p, typename cudal1_host::Plain<T>::type v) {                                            \
+    return cudal1_host::update(p, [&](T old) -> T { return VALUE; });                                      \
+  }                                                                                                        \
+  template <class T> inline auto NAME##_block(T* p, typename cudal1_host::Plain<T>::type v)->decltype(NAME(p, v)) { \
+    return NAME(p, v);                                                                                     \
+  }
+CUDAL1_ATOMIC(atomicAdd, (T)(old + v), int, unsigned, unsigned long long, float, double)
+CUDAL1_ATOMIC(atomicSub, (T)(old - v), int, unsigned)
+CUDAL1_ATOMIC(atomicMin, v < old ? v : old, int, unsigned, long long, unsigned long long)
+CUDAL1_ATOMIC(atomicMax, old < v ? v : old, int, unsigned, long long, unsigned long long)
+CUDAL1_ATOMIC(atomicExch, ((void)old, v), int, unsigned, unsigned long long, float)
+CUDAL1_ATOMIC(atomicAnd, (T)(old & v), int, unsigned, long long, unsigned long long)
+CUDAL1_ATOMIC(atomicOr, (T)(old | v), int, unsigned, long long, unsigned long long)
+CUDAL1_ATOMIC(atomicXor, (T)(old ^ v), int, unsigned, long long, unsigned long long)
+CUDAL1_ATOMIC(atomicInc, (T)(old >= v ? 0 : old + 1), unsigned)
+CUDAL1_ATOMIC(atomicDec, (T)(old == 0 || old > v ? v : old - 1), unsigned)
+template <class T, class = cudal1_host::Among<T, unsigned short, int, unsigned, unsigned long long>>
 inline T atomicCAS(T* p, typename cudal1_host::Plain<T>::type expected, typename cudal1_host::Plain<T>::type v) {
   return cudal1_host::update(p, [&](T old) -> T { return old == expected ? v : old; });
 }
@@ -210,9 +240,9 @@ static inline void __threadfence_system() { cudal1_fence(); }
 static inline void __trap() { cudal1_trap(); }
 static inline long long clock64() { return cudal1_clock(); }
 #define CUDAL1_LOAD(NAME) \
-  template <class T> inline T NAME(const T* p) { return *p; }
+  template <class T> inline typename cudal1_host::Cached<T>::type NAME(const T* p) { return *p; }
 #define CUDAL1_STORE(NAME) \
-  template <class T> inline void NAME(T* p, typename cudal1_host::Plain<T>::type v) { *p = v; }
+  template <class T> inline void NAME(T* p, typename cudal1_host::Cached<T>::type v) { *p = v; }
 CUDAL1_LOAD(__ldg)
 CUDAL1_LOAD(__ldca)
 CUDAL1_LOAD(__ldcg)
@@ -250,17 +280,120 @@ static inline unsigned __brev(unsigned x) {
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static inline int __mulhi(int a, int b) { return (int)((long long)a * b >> 32); }
 
-// ---------------------------------------------------------------- maths that libm lacks or hides
-// glibc declares __expf and its like without exporting them, hence macros.
-#define __expf(x) expf(x)
-#define __exp10f(x) exp10f(x)
-#define __logf(x) logf(x)
-#define __log2f(x) log2f(x)
-#define __log10f(x) log10f(x)
-#define __powf(x, y) powf(x, y)
-#define __sinf(x) sinf(x)
-#define __cosf(x) cosf(x)
-#define __tanf(x) tanf(x)
+// ---------------------------------------------------------------- maths: libm's functions in CUDA's overloads
+// Of float and double only: a call with an integer alone is ambiguous, as it is to NVRTC.
+#define CUDAL1_MATHS(R, RF, NAME)     \
+  extern "C" R NAME(double);          \
+  extern "C" RF NAME##f(float);       \
+  static inline RF NAME(float x) { return NAME##f(x); }
+#define CUDAL1_MATHS1(NAME) CUDAL1_MATHS(double, float, NAME)
+#define CUDAL1_MATHS2(NAME)                \
+  extern "C" double NAME(double, double);  \
+  extern "C" float NAME##f(float, float);  \
+  static inline float NAME(float x, float y) { return NAME##f(x, y); }
+#define CUDAL1_MATHS2_INT(NAME)         \
+  extern "C" double NAME(double, int);  \
+  extern "C" float NAME##f(float, int); \
+  static inline float NAME(float x, int n) { return NAME##f(x, n); }
+CUDAL1_MATHS1(acos)
+CUDAL1_MATHS1(acosh)
+CUDAL1_MATHS1(asin)
+CUDAL1_MATHS1(asinh)
+CUDAL1_MATHS1(atan)
+CUDAL1_MATHS1(atanh)
+CUDAL1_MATHS1(cbrt)
+CUDAL1_MATHS1(ceil)
+CUDAL1_MATHS1(cos)
+CUDAL1_MATHS1(cosh)
+CUDAL1_MATHS1(erf)
+CUDAL1_MATHS1(erfc)
+CUDAL1_MATHS1(exp)
+CUDAL1_MATHS1(exp10)
+CUDAL1_MATHS1(exp2)
+CUDAL1_MATHS1(expm1)
+CUDAL1_MATHS1(fabs)
+CUDAL1_MATHS1(floor)
+CUDAL1_MATHS1(j0)
+CUDAL1_MATHS1(j1)
+CUDAL1_MATHS1(lgamma)
+CUDAL1_MATHS1(log)
+CUDAL1_MATHS1(log10)
+CUDAL1_MATHS1(log1p)
+CUDAL1_MATHS1(log2)
+CUDAL1_MATHS1(logb)
+CUDAL1_MATHS1(nearbyint)
+CUDAL1_MATHS1(rint)
+CUDAL1_MATHS1(round)
+CUDAL1_MATHS1(sin)
+CUDAL1_MATHS1(sinh)
+CUDAL1_MATHS1(sqrt)
+CUDAL1_MATHS1(tan)
+CUDAL1_MATHS1(tanh)
+CUDAL1_MATHS1(tgamma)
+CUDAL1_MATHS1(trunc)
+CUDAL1_MATHS1(y0)
+CUDAL1_MATHS1(y1)
+CUDAL1_MATHS(int, int, ilogb)
+CUDAL1_MATHS(long, long, lrint)
+CUDAL1_MATHS(long, long, lround)
+CUDAL1_MATHS(long long, long long, llrint)
+CUDAL1_MATHS(long long, long long, llround)
+CUDAL1_MATHS2(atan2)
+CUDAL1_MATHS2(fdim)
+CUDAL1_MATHS2(fmax)
+CUDAL1_MATHS2(fmin)
+CUDAL1_MATHS2(fmod)
+CUDAL1_MATHS2(hypot)
+CUDAL1_MATHS2(nextafter)
+CUDAL1_MATHS2(pow)
+CUDAL1_MATHS2(remainder)
+CUDAL1_MATHS2_INT(ldexp)
+CUDAL1_MATHS2_INT(scalbn)
+static inline float pow(float x, int n) { return powf(x, (float)n); }
+static inline double pow(double x, int n) { return pow(x, (double)n); }
+extern "C" double copysign(double, double);
+extern "C" float copysignf(float, float);
+static inline float copysign(float x, float y) { return copysignf(x, y); }
+static inline double copysign(float x, double y) { return copysign((double)x, y); }
+static inline double copysign(double x, float y) { return copysign(x, (double)y); }
+extern "C" double fma(double, double, double);
+extern "C" float fmaf(float, float, float);
+static inline float fma(float x, float y, float z) { return fmaf(x, y, z); }
+extern "C" int abs(int);
+extern "C" long labs(long);
+extern "C" long long llabs(long long);
+static inline long abs(long x) { return labs(x); }
+static inline long long abs(long long x) { return llabs(x); }
+static inline float abs(float x) { return fabsf(x); }
+static inline double abs(double x) { return fabs(x); }
+// Stored here and not by libm, where no check would see it.
+#define CUDAL1_SINCOS(NAME, T, SIN, COS)             \
+  static inline void NAME(T x, T* sine, T* cosine) { \
+    *sine = SIN(x);                                  \
+    *cosine = COS(x);                                \
+  }
+CUDAL1_SINCOS(sincos, float, sinf, cosf)
+CUDAL1_SINCOS(sincosf, float, sinf, cosf)
+CUDAL1_SINCOS(__sincosf, float, sinf, cosf)
+CUDAL1_SINCOS(sincos, double, sin, cos)
+#define CUDAL1_CLASSIFY(NAME)                                          \
+  static inline int NAME(float x) { return __builtin_##NAME(x) != 0; } \
+  static inline int NAME(double x) { return __builtin_##NAME(x) != 0; }
+CUDAL1_CLASSIFY(isnan)
+CUDAL1_CLASSIFY(isinf)
+CUDAL1_CLASSIFY(isfinite)
+CUDAL1_CLASSIFY(signbit)
+
+// ---------------------------------------------------------------- CUDA's own maths
+static inline float __expf(float x) { return expf(x); }
+static inline float __exp10f(float x) { return exp10f(x); }
+static inline float __logf(float x) { return logf(x); }
+static inline float __log2f(float x) { return log2f(x); }
+static inline float __log10f(float x) { return log10f(x); }
+static inline float __powf(float x, float y) { return powf(x, y); }
+static inline float __sinf(float x) { return sinf(x); }
+static inline float __cosf(float x) { return cosf(x); }
+static inline float __tanf(float x) { return tanf(x); }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline float rsqrt(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
@@ -299,12 +432,12 @@ CUDAL1_MINMAX(double, fmin(a, b), fmax(a, b))
   static inline R max(A a, B b) { return max((R)a, (R)b); }
 CUDAL1_MINMAX_MIXED(int, unsigned, unsigned)
 CUDAL1_MINMAX_MIXED(unsigned, int, unsigned)
-CUDAL1_MINMAX_MIXED(int, long long, long long)
-CUDAL1_MINMAX_MIXED(long long, int, long long)
+CUDAL1_MINMAX_MIXED(long, unsigned long, unsigned long)
+CUDAL1_MINMAX_MIXED(unsigned long, long, unsigned long)
+CUDAL1_MINMAX_MIXED(long long, unsigned long long, unsigned long long)
+CUDAL1_MINMAX_MIXED(unsigned long long, long long, unsigned long long)
 CUDAL1_MINMAX_MIXED(float, double, double)
 CUDAL1_MINMAX_MIXED(double, float, double)
-CUDAL1_MINMAX_MIXED(float, int, float)
-CUDAL1_MINMAX_MIXED(int, float, float)
 
 #include "cudal1.cuh"
 #include "scan.cuh"
