@@ -21,6 +21,7 @@ import logging
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import median
@@ -30,9 +31,12 @@ import torch
 
 from benchmarks.model_arms import Arm, Step, errors, results, time_rounds
 from benchmarks.model_summary import ERROR_MULTIPLE
+from benchmarks.model_synthesis import is_right
 from benchmarks.result_file import bootstrap, commit, geomean, mean, write_result
 from benchmarks.zoo_modules import MODULES, ModuleSpec
+from cudal1_cache.store import Store
 from cudal1_compile.choice import MAX_CALLS
+from cudal1_compile.runtime.target import detect_target
 from cudal1_compile.session import SESSION, Totals
 
 ROUNDS = 60
@@ -125,10 +129,25 @@ def _measured(
             n: getattr(after, n) - getattr(before, n) for n in ("regions", "new", "aten", "no_win", "missed")
         },
         "decided": decisions.found,
+        "kernels": _written(SESSION.store(Path(options["cache_dir"])), step.inputs[0].device),
         "worst_error": worst,
         "ms": {name: median(found) for name, found in ms.items()},
         "rounds": ms,
     }
+
+
+def _written(store: Store, device: torch.device) -> list[dict[str, Any]]:
+    """What the judge said of each region's kernels."""
+    target = detect_target(device).key
+    wanted = {e.fingerprint for e in store.entries(target=target)} | {m.fingerprint for m in store.misses(target)}
+    rows = []
+    for fingerprint in sorted(wanted):
+        attempts, region = store.attempts(fingerprint, target), store.get_region(fingerprint)
+        refused = [f"{a.stage}: {a.reason[:200]}" for a in attempts if not is_right(a)]
+        row: dict[str, Any] = {"text": region.text if region else "", "stages": Counter(a.stage for a in attempts)}
+        row["best_score"] = max((a.speedup for a in attempts if a.speedup is not None), default=None)
+        rows.append(row | {"refusals": list(dict.fromkeys(refused))[:3]})
+    return rows
 
 
 def _make_step(spec: ModuleSpec, dry: bool) -> Step:
