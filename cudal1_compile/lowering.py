@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 META = "cudal1"  # the key of the FusedCall in a node's meta
 ALIGNMENT_BYTES = 16
+COPIED_SHARE = 0.25  # of the bytes that a call reads and writes: up to there an operand is copied into its layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,7 @@ def _lower_fused(name: str, ins: Sequence[Any], sizes: Sequence[Any]) -> list[An
     # what follows the inputs only the region's own nodes take
     given = [_as_said(*each) for each in zip(nodes, ins, call.inputs, strict=False)]
     for at, (x, value) in enumerate(zip(given, call.inputs, strict=True)):
-        if has_other_layout(x, value):
+        if has_other_layout(x, value) and not _is_small(value, call):
             log.info("entry %s: in%d has another layout here, the region is left to Inductor", name[:12], at)
             return list(lowering.process_subgraph_nodes(call.subgraph, [*ins, *sizes]))
     inputs = [_realize(x, value) for x, value in zip(given, call.inputs, strict=True)]
@@ -260,6 +261,14 @@ def has_other_layout(x: Any, value: Tensor) -> bool:
     pairs = zip(value.shape, value.stride(), layout.stride, strict=True)
     known_equal = V.graph.sizevars.statically_known_equals
     return any(size > 1 and not known_equal(is_, said) for size, said, is_ in pairs)
+
+
+def _is_small(value: Tensor, call: FusedCall) -> bool:
+    """Weights, mostly: under autocast Inductor lays their casts out as its own convolutions like them."""
+    tensors = (*call.inputs, *call.outputs)
+    if not all(isinstance(size, int) for x in tensors for size in x.shape):
+        return False
+    return value.nbytes <= COPIED_SHARE * sum(x.nbytes for x in tensors)
 
 
 def _realize(x: Any, value: Tensor) -> Any:

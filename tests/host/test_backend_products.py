@@ -189,6 +189,17 @@ def test_beside_convolutions_that_inductor_runs_in_channels_last(saves: Callable
     assert set(plan.chosen("all").values()) == set(calls.ran), "a region was given back"
 
 
+def test_small_operands_are_copied_into_the_layout_that_a_kernel_reads(saves: Callable[[str], Calls]) -> None:
+    """Under autocast Inductor saves the casts of image and weight channels-last, for its own convolution."""
+    calls = saves("whole")
+    layers = (nn.Conv2d(2, 16, 3, 1, 1), nn.ReLU(), nn.AvgPool2d(16), nn.Conv2d(16, 2, 1))
+    check(nn.Sequential(*layers), torch.randn(2, 2, 16, 16), train=True, autocast=True)
+    plan = calls.plans[0]
+    assert any("too small" in n.reason and "convolution" in n.operation for n in plan.refused)
+    assert any(r.phase == "forward" and has_product(r) for r in plan.regions)
+    assert set(plan.chosen("all").values()) == set(calls.ran), "a region was given back"
+
+
 def test_what_the_caller_gets_is_written_as_eager_lays_it_out(saves: Callable[[str], Calls]) -> None:
     calls = saves("apart")
     convolution = nn.Conv2d(4, 6, 3, 1, 1).requires_grad_(False)
