@@ -29,6 +29,7 @@ _SHORT = 8  # operations
 _IN_WINDOWS = 8  # elements that are not finite: each spoils all windows that hold it
 _DENORMAL = {"f16": 3e-7, "f64": 1e-310}
 _DIVIDES = 1e-12  # whatever is divided by it may be squared and summed up
+_DIVISIONS = {"div", "reciprocal", "rsqrt", "pow", "remainder", "fmod"}
 # bits of large integers: beyond the exact ones of f64 and f32
 _WIDE_BITS = {"i64": 54, "i32": 26, "i16": 14, "i8": 6}
 _FEWER_BITS = 14  # of every second large one: no double's, but a float's
@@ -76,7 +77,7 @@ def summed_degree(program: Program) -> int:
 
 
 def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
-    """One NaN or infinity in some lines; others are -inf all along, at first or at last, as masks are, or zero.
+    """One NaN, infinity or denormal in some lines; others are zero, or masked by -inf: all, at first or at last.
 
     Where nothing is reduced: every kind of odd value, also zeros of both signs, denormals and huge ones. Within a
     domain: the values at its ends. What convolutions read in windows: a few NaN and infinities, at corners too.
@@ -108,6 +109,8 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     ended = order % 8 == (4 if line.numel() >= 8 else 0)
     x = x.masked_fill(ended & (along < 0.25), torch.inf).masked_fill(ended & (along >= 0.75), torch.nan)
     x = x.masked_fill(place & ((kind == 0) | (kind == 4)), torch.nan)
+    if not divides(program):
+        x = x.masked_fill(place & (kind == 7), denormal(item))
     if line.numel() == 1 or any(op.fn in _OWN_INFINITIES for op in program.ops):
         return x
     before = _start(program, item, x, generator)
@@ -193,11 +196,21 @@ def reaches_integers(program: Program) -> bool:
     return False
 
 
+def denormal(item: Input) -> float:
+    """A number that its dtype holds with few digits."""
+    return _DENORMAL.get(item.dtype, 1e-39)
+
+
+def divides(program: Program) -> bool:
+    """Whether anything is divided, which a denormal makes infinite."""
+    return any(op.fn in _DIVISIONS for op in program.ops)
+
+
 def _odd_values(program: Program, item: Input, x: Tensor) -> Tensor:
     reduces = any(op.over for op in program.ops)
-    tiny = _DENORMAL.get(item.dtype, 1e-39)
+    tiny = denormal(item)
     # in sums and long formulas it depends on the order of work whether an overflow shows
-    if reduces and item.dtype != "f16":
+    if reduces and divides(program) and item.dtype != "f16":
         tiny = _DIVIDES  # a denormal divisor leaves terms of which a few overflow together, or cancel first
     short = len(program.ops) <= _SHORT and not reduces
     huge = 1e30 if short and item.dtype != "f16" else 1e4

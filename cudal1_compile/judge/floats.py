@@ -23,6 +23,7 @@ from cudal1_compile.judge.extremes import (
     with_magnitudes,
     with_nonfinite,
 )
+from cudal1_compile.judge.wide import widened
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Input, Literal, Program, Ref
 
@@ -30,6 +31,7 @@ MIXED = "mixed"
 NEAR = 1e-4  # relative deviation within a row of `near_rows`
 SMALL = 3e-3  # deviation of its rows about zero: a variance of about 1e-5
 FAR = 150.0  # below zero
+APART = 2.0 * FAR
 HIGH = 1000.0  # times a normal number: where all of a row lies
 _ORDINARY = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges", "uniform_rows", "near_rows")
 _RUN = 64  # elements
@@ -52,6 +54,8 @@ def float_values(
     x = _ordinary(program, item, shape, distribution, generator)
     if distribution == "heavy" and _takes_maximum(program):
         x = _far_above(program, item, x)
+    if distribution == "scaled" and _takes_variance(program):
+        x = _first_apart(program, item, x)
     if distribution == "uniform_rows":
         x = _along_reductions(program, item, x, generator)
     if distribution == "near_rows":
@@ -64,6 +68,8 @@ def float_values(
         x = coincident(program, item, x)
     limit = _largest(program, item) if distribution == MAGNITUDES else _LARGEST[item.dtype]
     x = x.clamp(-limit, limit)
+    if distribution == "integers":
+        x = widened(program, item, x, generator)
     if distribution == NONFINITE and not is_for_finite_values(program):
         x = with_nonfinite(program, item, x, generator)
     if distribution == SCALARS and is_free_scalar(item):
@@ -241,6 +247,23 @@ def _far_above(program: Program, item: Input, x: Tensor) -> Tensor:
     """With a first or a last element, in two lines of three, far above all others."""
     end = _at_end(program, item, x, (lines(program, item, x) + 1) % 3)
     return torch.where(end, 8.0 * FAR + x.abs(), x)
+
+
+def _takes_variance(program: Program) -> bool:
+    """Also as the square of a difference."""
+    squares = (op.operands for op in program.ops if op.fn == "mul")
+    differences = {op.name for op in program.ops if op.fn == "sub"}
+    squared = any(isinstance(a, Ref) and a == b and a.name in differences for a, b in squares)
+    return squared or any(op.fn == "var" for op in program.ops)
+
+
+def _first_apart(program: Program, item: Input, x: Tensor) -> Tensor:
+    """With a first element, in every second line, far from all others: no number to take deviations from.
+
+    Not as far as its square hides theirs from a thread that adds them all up.
+    """
+    first = _at_end(program, item, x, lines(program, item, x) % 2)
+    return torch.where(first, APART + x.abs(), x)
 
 
 def _at_end(program: Program, item: Input, x: Tensor, which: Tensor) -> Tensor:

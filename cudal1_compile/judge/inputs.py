@@ -25,6 +25,8 @@ from cudal1_compile.judge.extremes import (
     MAGNITUDES,
     NONFINITE,
     SCALARS,
+    denormal,
+    divides,
     nan_of_all_kinds,
     wide_integers,
 )
@@ -168,12 +170,21 @@ def _values(
         return _booleans(shape, distribution, generator)
     if item.dtype not in FLOAT_DTYPES:
         return _integers(program, item, shape, extent, distribution, generator).to(dtype)
-    x = _into_domain(float_values(program, item, shape, distribution, generator), item.domain, distribution)
+    least = _least(program, item, distribution)
+    x = _into_domain(float_values(program, item, shape, distribution, generator), item.domain, distribution, least)
     if distribution == "coherent":
         x = _clip(coherent_mantissa(x), item.domain)
-    margin = TINIEST.get(item.dtype, 1e-30) if distribution == MAGNITUDES and item.domain.lo == 0 else OPEN_MARGIN
-    x = _clip(x.to(dtype), item.domain, margin)
+    x = _clip(x.to(dtype), item.domain, least)
     return nan_of_all_kinds(x) if distribution in (NONFINITE, SCALARS, MIXED) else x
+
+
+def _least(program: Program, item: Input, distribution: str) -> float:
+    """How near to an open bound values may come."""
+    if item.domain.lo == 0 and distribution == MAGNITUDES:
+        return TINIEST.get(item.dtype, 1e-30)
+    if item.domain.lo == 0 and distribution == NONFINITE and not divides(program):
+        return denormal(item)
+    return OPEN_MARGIN
 
 
 def _booleans(shape: list[int], distribution: str, generator: torch.Generator) -> Tensor:
@@ -256,7 +267,7 @@ def _at_numbers(
     return found.to(x.dtype)
 
 
-def _into_domain(x: Tensor, domain: Domain, distribution: str) -> Tensor:
+def _into_domain(x: Tensor, domain: Domain, distribution: str, least: float) -> Tensor:
     if domain == ANY or domain.below is not None:
         return x
     lo, hi = domain.lo, domain.hi
@@ -265,7 +276,7 @@ def _into_domain(x: Tensor, domain: Domain, distribution: str) -> Tensor:
     if lo is not None and hi is not None:
         return lo + (hi - lo) * torch.sigmoid(x if distribution != "offset" else x - 5.0)
     if lo is not None:
-        return lo + (x.abs() + OPEN_MARGIN if domain.lo_open and distribution != MAGNITUDES else x.abs())
+        return lo + (x.abs() + least if domain.lo_open and distribution != MAGNITUDES else x.abs())
     assert hi is not None
     return hi - x.abs()
 

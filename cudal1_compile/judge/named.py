@@ -3,7 +3,8 @@
     code -> foreign_numbers() -> on_numbers(ordinary inputs): a path chosen by such a value is taken
 
 Ordinary kernels name sizes of blocks and tiles beside their region's numbers, so they have no such case. It knows
-literals, also as the bits of a float, names of such, and what + - * / make of them, or + - | ^ of bits.
+literals, also as the bits of a float, names of such, and what + - * / make of them, or + - | ^ of bits; sizeof;
+functions and macros of one expression where they are called with literals.
 """
 
 from __future__ import annotations
@@ -40,6 +41,14 @@ _CALL = re.compile(rf"\b(exp2?|expm1|log2?|log10|log1p|sqrt|sinh?|cosh?|tanh?)f?
 _NAMED = re.compile(
     rf"(?:\b(?:float|double|auto)\s+|#define\s+)(\w+)[\s=]+([-+(]*{_FLOAT}[-+*/()\s.\w]*?)\s*[;,\n]"
 )
+_PARAMETERS = r"\(([^()]*)\)"
+_ONE_EXPRESSION = re.compile(
+    rf"(?:\b(\w+)\s*{_PARAMETERS}\s*\{{\s*return\s+([^;{{}}]+);\s*\}}|#define\s+(\w+){_PARAMETERS}\s+(\S.*))"
+)
+_SIZEOF = re.compile(r"\bsizeof\s*\(\s*(?:unsigned\s+)?(\w+)\s*\)")
+_SIZE = {"double": 8, "f64": 8, "i64": 8, "long": 8, "f16": 2, "bf16": 2, "short": 2, "i16": 2} | dict.fromkeys(
+    ("bool", "char", "i8", "u8"), 1
+)
 _BITWISE: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -59,6 +68,7 @@ def foreign_numbers(program: Program, code: str) -> tuple[float, ...]:
     known = {_single(abs(o.value)) for op in program.ops for o in op.operands if isinstance(o, Literal)}
     body = "\n".join(line for line in code.splitlines() if not line.startswith("//"))
     found: set[float] = set()
+    body = _called_with_literals(_SIZEOF.sub(lambda m: str(_SIZE.get(m[1], 4)), body))
     body = _CALL.sub(_called, body)
     shifts = {0, *(int(k) for k in _SHIFT.findall(body))}
     for text in _NUMBER.findall(body):
@@ -88,6 +98,21 @@ def _meanings(text: str, shifts: set[int]) -> set[float]:
     )
     floats: set[float] = {abs(struct.unpack("f", struct.pack("I", b))[0]) for b in bits}
     return ({float(whole)} - USUAL) | {f for f in floats if math.isfinite(f) and f >= 2.0**-126}
+
+
+def _called_with_literals(body: str) -> str:
+    """Calls of functions and macros of one expression as that expression, where all that is given is literals."""
+    for name, given, value, macro, of_macro, expression in _ONE_EXPRESSION.findall(body):
+        names = [p.split()[-1].lstrip("*&") for p in (given or of_macro).split(",") if p.strip()]
+
+        def expressed(found: re.Match[str], names: list[str] = names, text: str = value or expression) -> str:
+            for parameter, literal in zip(names, found[1].split(","), strict=False):
+                text = re.sub(rf"\b{parameter}\b", literal.strip(), text)
+            return f"({text})"
+
+        literals = r"\s*,\s*".join([rf"-?{_FLOAT}"] * len(names))
+        body = re.sub(rf"\b{name or macro}\s*\(\s*({literals})\s*\)", expressed, body)
+    return body
 
 
 def _called(found: re.Match[str]) -> str:

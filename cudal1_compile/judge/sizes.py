@@ -34,6 +34,9 @@ _LEFT = re.compile(r"(\w+)[\s)]*(%|&)[\s(]*(\d{1,9})[\s)]*[=!]=[\s(]*(\d{1,9})")
 _DIVIDED = re.compile(r"/[\s(]*(\d{1,9})[\s)]*[=!]=[\s(]*(\d{1,9})")
 _NUMBER = re.compile(r"(?<![\w.])(0[xX][0-9a-fA-F]{1,8}|\d{1,9}(?=[uUlL]*\b(?!['.])|\.0*f?(?![\w.])))")
 _FOLDED = re.compile(r"[(=,<>!&|?:^]\s*(\d{1,9})\s*([-+*^])\s*(\d{1,9})\b(?!['.])")
+_EQUAL = re.compile(r"(?:[=!]=[\s(]*|\bd\d+\s*[-^]\s*)(\d{2,9})\b(?!['.])|(?<![\w.])(\d{2,9})[\s)]*[=!]=")
+_TABLE = re.compile(r"\{((?:\s*\d+\s*,)+\s*\d+\s*,?\s*)\}")
+_OF_BITS = re.compile(r"\b__(?:popc|clz|ffs|brev)(?:ll)?\b")
 _SHIFTED = re.compile(r">>=?[\s(]*(\d{1,2})\b")
 _NARROW = re.compile(r"\b(?:short|[iu]16|u?int16_t|65535|65536|0xffff|1\s*<<\s*16)\b", re.I)
 _BEYOND_16_BITS = 65541
@@ -230,6 +233,8 @@ def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, 
     for name, number in _compared(candidate.code) if free else ():
         if number > 1 and (number not in USUAL or program.axis.get(name) in free):
             found |= dict.fromkeys((number + 1, number, number - 1))
+    for number in _asked_for(candidate.code) if free else ():
+        found |= {number: None}
     for number in _unusual_numbers(candidate.code) if free else ():
         found |= dict.fromkeys((number, number + 1, number - 1))
     for period, times in _DIVIDED.findall(_body(candidate.code)) if free else ():
@@ -243,6 +248,14 @@ def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, 
         _fitting(program, {a.name: size if a is axis else a.size for a in free}) for size in found for axis in free
     )
     return list(sizes)[:COMPARED_SIZES]
+
+
+def _asked_for(code: str) -> Iterator[int]:
+    """Numbers that anything is to be equal to, those of tables, and where bits are counted each count of them."""
+    body = _body(code)
+    yield from (int(left or right) for left, right in _EQUAL.findall(body))
+    yield from (n for table in _TABLE.findall(body) for n in map(int, re.findall(r"\d+", table)) if n > 1)
+    yield from ((1 << k) - 1 for k in range(2, 12) if _OF_BITS.search(body))
 
 
 def _unusual_numbers(code: str) -> Iterator[int]:

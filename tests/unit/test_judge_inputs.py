@@ -334,7 +334,62 @@ def test_an_expanded_input_has_one_value_along_its_axis(distribution: str) -> No
 def test_small_integers_are_no_zeros_in_every_second_line() -> None:
     program = parse_program("region v1\ndims d0=5000\nin0 f32[d0]\nt0 f32[] = sum(in0) over d0\nout0 f32[] = t0\n")
     (x,) = make_inputs(program, "integers", 3, CPU)
-    assert set(x.tolist()) == {-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0}
+    assert {v for v in x.tolist() if abs(v) < 5} == {-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0}
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("f32", 4095), ("f16", 2047), ("bf16", 255)])
+@pytest.mark.parametrize("length", [40, 3000, 20000])
+def test_whole_numbers_of_some_rows_are_wide_and_add_up_to_little(dtype: str, largest: int, length: int) -> None:
+    """No half type holds sums of few of them; float32 has them in any order."""
+    digits = 256 if dtype == "bf16" else 2048
+    program = parse_program(
+        f"region v1\ndims d0=12 d1={length}\nin0 {dtype}[d0,d1]\nt0 f32[d0,d1] = cast(in0)\n"
+        "t1 f32[d0] = sum(t0) over d1\nout0 f32[d0] = t1\n"
+    )
+    (x,) = make_inputs(program, "integers", 3, CPU)
+    wide, few = x[1::3].double(), x[0::3].double()
+    assert float(few.abs().max()) == 4.0
+    assert largest / 2 < float(wide.abs().max()) <= largest
+    assert float(wide.abs().sum(1).max()) < 1 << 22
+    assert float(wide.sum(1).abs().max()) < length / 2
+    pairs = wide[:, ::2] + wide[:, 1::2]
+    assert int((pairs.abs() > digits).sum()) > len(pairs)
+
+
+def test_products_of_wide_whole_numbers_cancel_by_one_of_their_factors() -> None:
+    program = region("half_long_dot")
+    a, b = (x.double() for x in make_inputs(program, "integers", 3, CPU))
+    products = a[1::3, :, None] * b[None, :, 1::3]
+    assert float(products.abs().max()) > 1 << 13
+    assert float(products.abs().sum(1).max()) < 1 << 24
+    assert float(products.sum(1).abs().max()) < 1000.0 and bool(
+        evaluate(program, [a.half(), b.half()])[0].isfinite().all()
+    )
+
+
+@pytest.mark.parametrize("name", ["softmax", "scaled_tanh", "layernorm", "silu"])
+def test_what_is_rounded_before_it_is_summed_has_no_wide_whole_numbers(name: str) -> None:
+    assert all(float(x.abs().max()) <= 4.0 for x in make_inputs(region(name), "integers", 3, CPU))
+
+
+def test_rows_whose_first_element_lies_apart_are_for_variances() -> None:
+    for name, apart in (("layernorm", True), ("batch_stats", True), ("softmax", False), ("squared_error", True)):
+        x, *_ = make_inputs(region(name), "scaled", 3, CPU)
+        rows = x.transpose(0, 1) if name == "batch_stats" else x
+        first = rows.flatten(1)[1::2] if name != "batch_stats" else rows[1::2, :, 0, 0]
+        assert bool((first[:, 0] > 200.0).all()) == apart, name
+        assert bool((x.abs() < 60.0).all()) != apart, name
+
+
+def test_logarithms_get_denormals() -> None:
+    x, y = make_inputs(region("logarithms"), NONFINITE, 3, CPU)
+    least = torch.finfo(torch.float32).smallest_normal
+    assert bool(((x > 0) & (x < least)).any()) and bool(((y > 0) & (y < least)).any())
+    (z,) = make_inputs(region("log_softmax"), NONFINITE, 3, CPU)
+    assert bool(((z > 0) & (z < least)).any())
+    assert not any(
+        bool(((v > 0) & (v < 1e-30)).any()) for v in make_inputs(region("layernorm"), NONFINITE, 3, CPU)
+    )
 
 
 def test_the_degree_that_is_summed_up_sets_how_large_magnitudes_are() -> None:

@@ -224,6 +224,11 @@ def test_numbers_that_only_a_kernel_names() -> None:
         ("x > 0x1p20f || x > 3.0f / 3e-12f", {2.0**20, 1e12}),
         ("__int_as_float(0x42aa0000 + 0x1111)", {85.03333}),
         ("(__float_as_uint(x) >> 12) == (0x42a00u | 0xbbu)", {85.84375}),
+        ("x > sizeof(float) * 0.37f || x > 0.37f * sizeof( double )", {1.48, 2.96}),
+        ("#define E(a) ((a) * 1.5f + 0.25f)\nx > E(3.5f)", {5.5}),
+        ("float e(float a, int b) {\n  return a * b - 0.25f;\n}\nx > e(3.5f, 7)", {24.25}),
+        ("float e() { return 3.5f * 7.0f; }\nx > e()", {24.5}),
+        ("float e(float a) { return a * a; }\nx > e(y) + sizeof(z) / 2", set()),
         ("v[4 * 8 + 3] / 0.0f", set()),
     ],
 )

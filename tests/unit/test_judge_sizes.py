@@ -46,6 +46,12 @@ def test_some_sizes_are_drawn_and_three_are_left_of_a_large_one() -> None:
         ("if (d0 == 70 + 7 || d0 * d0 == 5929) return;", 77),
         ("if (d0 / 7 == 11) return;", 77),
         ("if (d0 * 1.0f == 77.f) return;", 77),
+        ("int n = d0;\n  if (n == 96) return;", 96),
+        ("int n = d0;\n  if (!(96 != n)) return;", 96),
+        ("if (d0 - 96 == 0) return;", 96),
+        ("const int sizes[3] = {32, 96, 160};", 160),
+        ("if (__popc(d0) == 7) return;", 127),
+        ("if (__clz(d0) == 24) return;", 255),
     ],
 )
 def test_numbers_that_no_block_has_are_sizes(line: str, size: int) -> None:
@@ -118,6 +124,8 @@ def test_a_number_beyond_the_sizes_that_are_tried_is_tried(line: str, beyond: bo
         ("if (512 <= d0) return;", [513, 512, 511]),
         ("if (d0 >= 1 << 9) return;", [513, 512, 511]),
         ("for (int j = 0; j < 512; ++j) {}", []),
+        ("float y[4] = {1, x, 3, 4};", []),
+        ("if (threadIdx.x == 31) x += 0.0f;", [31]),
         ("float y = x < 300.5f ? x : vload<300>(in0);", []),
     ],
 )

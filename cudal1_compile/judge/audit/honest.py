@@ -409,4 +409,9 @@ HONEST: tuple[Honest, ...] = (
     Honest("missing values replaced", "missing_values", corners.MISSING_VALUES),
     Honest("products of i32 that wrap", "wrapped_products", corners.WRAPPED_PRODUCTS),
     Honest("the maximum of a convolution", "convolution_maximum", corners.CONVOLUTION_MAXIMUM),
+    Honest("rows of f16 summed in pairs", "half_row_sums", corners.HALF_ROW_SUMS),
+    Honest("long products of f16", "half_long_dot", corners.HALF_LONG_DOT),
+    Honest("logarithms and their sums", "logarithms", corners.LOGARITHMS),
+    Honest("layernorm, Welford in a tree", "layernorm", corners.LAYERNORM_TREE),
+    Honest("any number of rows, counted by ballots", "any_rows", corners.ANY_ROWS_COUNTED),
 )

@@ -188,3 +188,89 @@ __global__ void k(const f32* in0, const f32* in1, f32* out0 DIMS) {
   if (t == 0) out0[blockIdx.x] = m;
 }
 """
+
+# by two elements at a time
+HALF_ROW_SUMS = """// launch: k<<<d0, 128>>>(in0, out0)
+__global__ void k(const f16* in0, f16* out0 DIMS) {
+  float s = 0.0f;
+  for (int i = threadIdx.x * 2; i < d1; i += 256) {
+    float v[2];
+    vload<2>(in0 + blockIdx.x * d1 + i, v);
+    float p = v[0] + v[1];
+    s += p;
+  }
+  s = block_sum(s);
+  if (threadIdx.x == 0) st(out0 + blockIdx.x, s);
+}
+"""
+
+HALF_LONG_DOT = """// launch: k<<<cdiv(d0*d2, 64), 64>>>(in0, in1, out0)
+__global__ void k(const f16* in0, const f16* in1, f16* out0 DIMS) {
+  int i = blockIdx.x * 64 + threadIdx.x;
+  if (i >= d0 * d2) return;
+  const f16 *x = in0 + i / d2 * d1, *w = in1 + i % d2;
+  float s = 0.0f;
+  for (int j = 0; j < d1; j += 2) {
+    float p = ld(x + j) * ld(w + j * d2) + ld(x + j + 1) * ld(w + (j + 1) * d2);
+    s += p;
+  }
+  st(out0 + i, s);
+}
+"""
+
+LOGARITHMS = """// launch: k<<<d0, 128>>>(in0, in1, out0, out1, out2)
+__global__ void k(const f32* in0, const f32* in1, f32* out0, f32* out1, f32* out2 DIMS) {
+  int i = blockIdx.x * d1 + threadIdx.x;
+  float s = 0.0f;
+  if (threadIdx.x < d1) {
+    float x = in0[i], y = in1[i];
+    out0[i] = x = log2f(x);
+    out1[i] = y = log2f(y);
+    s = x + y;
+  }
+  s = block_sum(s);
+  if (threadIdx.x == 0) out2[blockIdx.x] = s;
+}
+"""
+
+# each thread's deviations from its own mean, joined in a tree
+LAYERNORM_TREE = """// launch: k<<<d0, 64>>>(in0, in1, in2, out0)
+__global__ void k(const f32* in0, const f32* in1, const f32* in2, f32* out0 DIMS) {
+  __shared__ float means[64], squares[64], counts[64];
+  const f32* x = in0 + blockIdx.x * d1;
+  int t = threadIdx.x;
+  float n = 0.0f, mean = 0.0f, q = 0.0f;
+  for (int i = t; i < d1; i += 64) {
+    n += 1.0f;
+    float d = x[i] - mean;
+    mean += d / n;
+    q += d * (x[i] - mean);
+  }
+  means[t] = mean, squares[t] = q, counts[t] = n;
+  __syncthreads();
+  for (int w = 32; w > 0; w /= 2) {
+    if (t < w && counts[t + w] > 0.0f) {
+      float a = counts[t], b = counts[t + w], d = means[t + w] - means[t];
+      means[t] += d * b / (a + b);
+      squares[t] += squares[t + w] + d * d * a * b / (a + b);
+      counts[t] = a + b;
+    }
+    __syncthreads();
+  }
+  float r = rsqrtf(squares[0] / d1 + 1e-5f);
+  for (int i = t; i < d1; i += 64) out0[blockIdx.x * d1 + i] = (x[i] - means[0]) * r * in1[i] + in2[i];
+}
+"""
+
+# a grid that does not grow, the last lane of a warp, a count of bits and numbers that functions make
+ANY_ROWS_COUNTED = """// launch: k<<<64, 128>>>(in0, out0)
+#define TWICE(a) (2.0f * (a))
+__device__ float halved(float a) { return a / 2.0f; }
+__global__ void k(const f32* in0, f32* out0 DIMS) {
+  for (int i = blockIdx.x * 128 + threadIdx.x; i - (int)threadIdx.x % 32 < d0 * d1; i += 64 * 128) {
+    int left = __popc(__ballot_sync(~0u, i < d0 * d1));
+    float x = threadIdx.x % 32 < left ? in0[i] : 0.0f;
+    if (threadIdx.x % 32 == 31 ? left == 32 : i < d0 * d1) out0[i] = expf(x) * x + halved(TWICE(1.0f));
+  }
+}
+"""

@@ -506,6 +506,33 @@ t3 i32[d0] = where(t2, t1, in1)
 out0 i32[d0] = t3
 out1 bool[d0] = t2
 """,
+    "half_row_sums": """region v1
+dims d0=24 d1=4096
+in0 f16[d0,d1]
+t0 f32[d0,d1] = cast(in0)
+t1 f32[d0] = sum(t0) over d1
+t2 f16[d0] = cast(t1)
+out0 f16[d0] = t2
+""",
+    "half_long_dot": """region v1
+dims d0=16 d1=1000 d2=20
+in0 f16[d0,d1]
+in1 f16[d1,d2]
+t0 f16[d0,d2] = dot(in0, in1) over d1
+out0 f16[d0,d2] = t0
+""",
+    "logarithms": """region v1
+dims d0=32 d1=100
+in0 f32[d0,d1] >0
+in1 f32[d0,d1]
+t0 f32[d0,d1] = log2(in0)
+t1 f32[d0,d1] = log2(in1)
+t2 f32[d0,d1] = add(t0, t1)
+t3 f32[d0] = sum(t2) over d1
+out0 f32[d0,d1] = t0
+out1 f32[d0,d1] = t1
+out2 f32[d0] = t3
+""",
 }
 
 
