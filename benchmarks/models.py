@@ -405,7 +405,11 @@ def parse_arguments(argv: Collection[str] | None) -> argparse.Namespace:
     parser.add_argument("--synthesis-s", type=float, default=200.0, help="for all regions together")
     parser.add_argument("--plan-s", type=float, default=150.0, help="until every process must have planned")
     parser.add_argument("--seconds", type=float, default=520.0, help="of the whole run")
-    parser.add_argument("--products", action="store_true", help="the backend's option: they may begin regions")
+    parser.add_argument(
+        "--products",
+        action=argparse.BooleanOptionalAction,
+        help="as the option; on by default, in --dry off",
+    )
     parser.add_argument("--lean", action="store_true", help="no coverage_time, compile times and second processes")
     parser.add_argument("--rows", type=Path, nargs="*", default=[], help="rows.jsonl of earlier runs to take over")
     parser.add_argument("--rounds", type=int, default=20)
@@ -417,6 +421,7 @@ def parse_arguments(argv: Collection[str] | None) -> argparse.Namespace:
     if parser.parse_known_args(words)[0].suite == "cnn":
         parser.set_defaults(lean=True, reduce_overhead=True, synthesis_s=130.0, plan_s=100.0, measure_s=4.0)
     arguments = parser.parse_args(words)
+    arguments.products = not arguments.dry if arguments.products is None else arguments.products
     arguments.models = arguments.models or list(SUITES[arguments.suite])
     return arguments
 

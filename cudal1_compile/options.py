@@ -49,8 +49,13 @@ class Options:
     shadow: float = 0.0  # share of the calls whose kernels are compared with what they stand for (shadow.py)
     # the widest label that a kernel may carry, in the order of `Numerics`; what "exact" is: judge/numerics.py
     numerics: Numerics = "f32_split"
-    products: bool = False  # whether convolutions and matrix products may become kernels, with what follows them
+    # whether convolutions and matrix products may become kernels, with what follows them; None: on a GPU
+    products: bool | None = None
     inductor: Mapping[str, Any] = field(default_factory=dict)
+
+    def has_products(self, target_kind: str) -> bool:
+        """On the host target none wins by the declared cost."""
+        return target_kind == "cuda" if self.products is None else self.products
 
 
 OWN_NAMES = tuple(f.name for f in fields(Options) if f.name != "inductor")
@@ -100,8 +105,8 @@ def _checked(name: str, value: Any) -> Any:
             raise InvalidOption(f"option shadow={value!r}: expected the share of calls to check, from 0 to 1")
         return float(value)
     if name == "products":
-        if not isinstance(value, bool):
-            raise InvalidOption(f"option products={value!r}: expected True or False")
+        if value is not None and not isinstance(value, bool):
+            raise InvalidOption(f"option products={value!r}: expected True or False, or None: True on a GPU")
         return value
     if name == "cache_dir":
         if value is not None and not isinstance(value, str | Path):

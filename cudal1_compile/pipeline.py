@@ -71,7 +71,7 @@ class Pipeline:
     def __init__(self, job: Job, session: Session) -> None:
         self.job, self.session = job, session
         self.planner = Planner(session, job.options, job.place)
-        self.products = job.options.products  # whether they begin regions here
+        self.products = job.options.has_products(job.place.target.kind)  # whether they begin regions here
         self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, self.products)
         self.previous = _user_pass(job.options)
         self.faults: list[str] = []  # of this compile, one list for its copies too; the last is stored

@@ -21,14 +21,14 @@ Name = Annotated[
 Target = Annotated[str, typer.Option(help="auto, host or cuda; auto takes host for CPU tensors")]
 
 Products = Annotated[
-    bool, typer.Option("--products", help="as options={'products': True}: products may become kernels")
+    bool | None, typer.Option(help="whether products may become kernels, as the option; on a GPU they may")
 ]
 
 
 def explain(
     workload: Name,
     target: Target = "auto",
-    products: Products = False,
+    products: Products = None,
     dot: Annotated[Path | None, typer.Option(help="write the drawing for graphviz here")] = None,
 ) -> None:
     """Prints each region, its decision and why, and what stays outside; compiles nothing."""
@@ -41,7 +41,7 @@ def explain(
 def plan(
     workload: Name,
     target: Target = "auto",
-    products: Products = False,
+    products: Products = None,
     text: Annotated[bool, typer.Option("--text", help="print each region's text")] = False,
 ) -> None:
     """Prints each distinct region, the most valuable first; compiles nothing."""
@@ -64,6 +64,6 @@ def distinct_regions(found: Explanation) -> list[PlannedRegion]:
     return sorted(regions.values(), key=lambda r: -r.value_us)
 
 
-def _explain(name: str, target: str, products: bool) -> Explanation:
+def _explain(name: str, target: str, products: bool | None) -> Explanation:
     loaded = load_workload(name)
     return loaded.explain(None, {"target": loaded.target(target), "products": products})

@@ -20,7 +20,7 @@ from cudal1_compile.cli.cache import must_keep
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.explain import Name, Products, Target, distinct_regions
 from cudal1_compile.cli.workload import Workload, device_of, load_workload
-from cudal1_compile.options import parse_options
+from cudal1_compile.options import Options, parse_options
 from cudal1_compile.plan import PlannedRegion
 from cudal1_compile.planner import FORWARD_SHARE, Place, Planner
 from cudal1_compile.runtime.target import detect_target
@@ -34,16 +34,17 @@ def warm(
     generator: Annotated[str, typer.Option(help="bundled, a checkpoint, a server's URL, vllm:PATH")] = "bundled",
     target: Target = "auto",
     mode: Annotated[str | None, typer.Option(help="as torch.compile's")] = None,
-    products: Products = False,
+    products: Products = None,
 ) -> None:
     """Writes kernels for a workload ahead of time, the most valuable region first; goes on when run again."""
     must_keep(SESSION.store(None))
     loaded = load_workload(workload)
     wanted = loaded.target(target)
-    before, after = write_kernels(loaded, wanted, generator, budget_s, mode, products, products)
-    if products:  # with kernels in the forward the backward's regions may be others; what is left of the budget
-        _, after = write_kernels(loaded, wanted, generator, budget_s, mode, products)
-    compile_and_run(loaded, wanted, mode, products)
+    has_products = Options(products=products).has_products(wanted)
+    before, after = write_kernels(loaded, wanted, generator, budget_s, mode, has_products, has_products)
+    if has_products:  # kernels in the forward may change the backward's regions; what is left of the budget
+        _, after = write_kernels(loaded, wanted, generator, budget_s, mode, has_products)
+    compile_and_run(loaded, wanted, mode, has_products)
     report(before, after)
 
 

@@ -23,7 +23,10 @@ def test_own_options_and_inductors() -> None:
     generator = Writes()
     given = {"on_miss": "fallback", "budget-s": 3, "cache_dir": "/x", "generator": generator, "max_fusion_size": 8}
     options = parse_options(None, given)
-    assert [parse_options(None, {"products": p}).products for p in (True, False)] == [True, False]
+    for given_as, on_a_gpu, on_the_host in ((True, True, True), (False, False, False), (None, True, False)):
+        found = parse_options(None, {"products": given_as})
+        assert (found.has_products("cuda"), found.has_products("host")) == (on_a_gpu, on_the_host)
+    assert parse_options(None, {}).products is None
     assert (options.on_miss, options.budget_s, options.cache_dir) == ("fallback", 3.0, Path("/x"))
     assert parse_options(None, {"cache_dir": "~/x"}).cache_dir == Path.home() / "x"
     assert options.generator is generator
