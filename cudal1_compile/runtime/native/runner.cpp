@@ -161,6 +161,16 @@ Request read_request(const char* path) {
   fclose(file);
   return r;
 }
+// Of a block of any launch.
+int most_threads(const Request& r) {
+  unsigned long most = 1;
+  for (const std::vector<std::string>& w : r.launches) {
+    unsigned long threads = 1;
+    for (size_t d = 5; d < 8; d++) threads *= strtoul(w.at(d).c_str(), nullptr, 10);
+    if (threads > most) most = threads;
+  }
+  return most > (unsigned long)cudal1::MAX_THREADS ? cudal1::MAX_THREADS : (int)most;
+}
 // A part of the file at the start of a huge page, or a page later, with nothing for some GUARD before and behind it.
 char* map_alone(int fd, size_t begin, size_t bytes, const std::string& name) {
   bytes = (bytes + PAGE - 1) / PAGE * PAGE;
@@ -284,7 +294,7 @@ void describe_memory(const Request& r) {
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   Request r = read_request(argv[1]);
-  cudal1::prepare();
+  cudal1::prepare(most_threads(r));
   map_buffers(r);
   limit_resources(r);
   catch_signals();

@@ -324,13 +324,17 @@ Cudal1Index block_at(unsigned long long i, const unsigned* grid) {
 }
 }  // namespace
 
-void prepare() {
-  if (g.stacks) return;
-  size_t bytes = STACK_BYTES * MAX_THREADS;
-  void* found = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (found == MAP_FAILED) return;
-  g.stacks = (char*)found;
-  for (int i = 0; i < MAX_THREADS; i++) mprotect(g.stacks + i * STACK_BYTES, 4096, PROT_NONE);
+void prepare(int threads) {
+  static int guarded = 0;
+  if (!g.stacks) {
+    size_t bytes = STACK_BYTES * MAX_THREADS;
+    void* found = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (found == MAP_FAILED) return;
+    g.stacks = (char*)found;
+  }
+  // and the one above: an array's index may be too large as well
+  for (; guarded < threads + 1 && guarded < MAX_THREADS; guarded++)
+    mprotect(g.stacks + guarded * STACK_BYTES, 4096, PROT_NONE);
 }
 Fiber* current() { return g.running; }
 int number(const Fiber* fiber) { return (int)(fiber - g.fiber); }
@@ -364,10 +368,10 @@ void fail(const char* kind, const char* detail, const void* pc) {
 using namespace cudal1;
 
 extern "C" int cudal1_launch(const Cudal1Launch* launch, Cudal1Fault* fault) {
-  prepare();
   memset(fault, 0, sizeof *fault);
   const unsigned *grid = launch->grid, *block = launch->block;
   unsigned long long threads = (unsigned long long)block[0] * block[1] * block[2];
+  prepare(threads > (unsigned)MAX_THREADS ? 0 : (int)threads);
   unsigned long long blocks = (unsigned long long)grid[0] * grid[1] * grid[2];
   if (!g.stacks || threads < 1 || threads > (unsigned)MAX_THREADS || blocks < 1 ||
       launch->dynamic_bytes > CUDAL1_DYNAMIC_LIMIT) {

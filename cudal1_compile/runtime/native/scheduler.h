@@ -63,7 +63,7 @@ extern volatile bool expired;  // set by a timer's handler: the next barrier, co
 extern unsigned long long barriers_passed;  // by whole blocks, since the process began
 extern bool repeating;  // the block runs again to where it waited for others: what it stores is there already
 
-void prepare();                      // allocates stacks; nothing is allocated after it
+void prepare(int threads);           // stacks with guards; blocks of so many threads need nothing more
 Fiber* current();                    // the running fiber, or null
 int number(const Fiber* fiber);      // its linear index in the block
 bool on_stack(const Fiber* fiber, const void* address);
