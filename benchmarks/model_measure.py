@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -31,6 +32,7 @@ from benchmarks.model_kernels import (
     own_us,
     profile,
 )
+from cudal1_compile import choice
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.plan import GraphPlanned
 from cudal1_fx_passes.text import parse_program
@@ -51,6 +53,27 @@ def may_fail(arms: dict[str, Arm], failures: dict[str, str], what: str) -> Itera
         failures[what] = f"{type(error).__name__}: {error}"[:500]
         arms.pop(what, None)
         traceback.print_exc()
+
+
+@contextmanager
+def watch_trials() -> Iterator[dict[str, float]]:
+    """Filled with the speed of each variant over `none`, of those too that dropped out; of the last graph."""
+    found: dict[str, float] = {}
+    worth_more_calls, decide = choice.worth_more_calls, choice.decide
+
+    def note(figures: choice.Figures) -> None:
+        found.update({name: median(ratios) for name in figures if (ratios := choice.speedups(figures, name))})
+
+    def noted_worth(figures: choice.Figures) -> Any:
+        note(figures)
+        return worth_more_calls(figures)
+
+    def noted_decide(figures: choice.Figures, *rest: Any) -> choice.Decision:
+        note(figures)
+        return decide(figures, *rest)
+
+    with mock.patch.multiple(choice, worth_more_calls=noted_worth, decide=noted_decide):
+        yield found
 
 
 @dataclass
@@ -78,7 +101,9 @@ class Turn:
         settled = self._settle("cudal1")
         for name in self.keys.keys() & self.arms.keys() - {"cudal1"}:
             with may_fail(self.arms, self.failures, name):
-                settled[f"{name}_choice"] = [p["choice"] for p in self._settle(name)["plans"]]
+                found = self._settle(name)
+                settled[f"{name}_choice"] = [p["choice"] for p in found["plans"]]
+                settled[f"{name}_settling"] = found["settling"]
         accuracy = self._accuracy()
         arms = list(self.arms.values())
         times = time_rounds(self.step, arms, self.job.rounds, self.job.limit_s)
@@ -104,14 +129,20 @@ class Turn:
         """Calls of an arm of cudal1 until the trial between variants has decided, and what it decided."""
         plans, calls = self._stored_plans(arm), 0
         start = time.monotonic()
-        while any(p.choice == "deciding" for p in plans) and calls < SETTLING_CALLS:
-            self.step.clear()
-            self.step.run(self.arms[arm].call)
-            calls += 1
-            plans = self._stored_plans(arm)
+        with watch_trials() as gains:
+            while any(p.choice == "deciding" for p in plans) and calls < SETTLING_CALLS:
+                self.step.clear()
+                self.step.run(self.arms[arm].call)
+                calls += 1
+                plans = self._stored_plans(arm)
         chosen = {f: e for p in plans for f, e in p.kernels(_choice(p)).items()}
         return {
-            "settling": {"calls": calls, "seconds": time.monotonic() - start},
+            "settling": {
+                "calls": calls,
+                "seconds": time.monotonic() - start,
+                "gains": gains,
+                "proposed": [_proposed(p) for p in plans],
+            },
             "plans": [
                 {
                     "choice": p.choice,
@@ -240,3 +271,14 @@ def _merged(found: list[dict[str, Operations]]) -> dict[str, Operations]:
             for fingerprint, count in operations.items():
                 into[fingerprint] = into.get(fingerprint, 0) + count
     return merged
+
+
+def _proposed(plan: GraphPlanned) -> dict[str, float]:
+    """What the variant `all` runs, and what it saves in a call if each region saves what it saves alone."""
+    chosen = plan.chosen("all")
+    regions = [r for r in plan.regions if r.fingerprint in chosen]
+    return {
+        "regions": len(regions),
+        "products": sum(r.has_product for r in regions),
+        "saved_us": sum(r.saved * r.count for r in regions),
+    }

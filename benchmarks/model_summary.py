@@ -163,7 +163,7 @@ def describe(row: Row, right: Collection[str], synthesis_s: Mapping[str, float])
         "lean",
         "commit",
     )
-    kept += (f"{GRAPHS}_choice", *(() if row["lean"] else ("cold",)))
+    kept += (f"{GRAPHS}_choice", f"{GRAPHS}_settling", *(() if row["lean"] else ("cold",)))
     found: dict[str, Any] = {key: row[key] for key in kept if key in row}
     found |= figures([row], right)
     found["speedup_over"] = speedups(row)

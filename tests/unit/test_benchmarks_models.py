@@ -15,6 +15,7 @@ import pytest
 import torch
 from synthesis_doubles import ScriptedGenerator, ScriptedJudge, program
 from torch import nn
+from trials import FakeClock
 
 from benchmarks import model_kernels as kernels
 from benchmarks import model_measure
@@ -37,6 +38,7 @@ from benchmarks.zoo import Loss, build
 from benchmarks.zoo_cnn import SPECS
 from cudal1_cache import Store
 from cudal1_cache.rows import Attempt
+from cudal1_compile.choice import USUAL_CALLS, Trial
 from cudal1_compile.judge.verdict import Deferred
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Budget, Unfinished, synthesize_all
@@ -495,3 +497,21 @@ def test_two_rounds_of_synthesis_count_as_one() -> None:
     both.add(Written(1.0, 2, 1, regions=later, seconds_of={"a": 0.5, "c": 0.5}))
     assert (both.seconds, both.replies, both.judged) == (3.0, 10, 5)
     assert both.results == {"Won": 2, "NoWin": 1} and both.seconds_of == {"a": 1.5, "b": 1.0, "c": 0.5}
+
+
+def test_a_trial_is_watched_with_those_that_drop_out() -> None:
+    """Of a graph that runs without kernels it must be seen by how much they lost."""
+    clock = FakeClock()
+
+    def variant(cost_us: float) -> Any:
+        def run() -> None:
+            clock.now += cost_us
+
+        return run
+
+    costs = {"none": 100.0, "all": 125.0, "some": 80.0}
+    trial = Trial({n: variant(c) for n, c in costs.items()}, clock, lambda *_: None)  # type: ignore[misc, arg-type]
+    with model_measure.watch_trials() as gains:
+        for _ in range(USUAL_CALLS + 1):
+            trial()
+    assert trial.is_decided and gains == {"none": 1.0, "all": 0.8, "some": 1.25}
