@@ -9,8 +9,6 @@ in its line once more with the other sign, anywhere, so that a store rounds litt
 
 from __future__ import annotations
 
-from math import isqrt
-
 import torch
 from torch import Tensor
 
@@ -18,33 +16,41 @@ from cudal1_compile.judge.extremes import lines, reduced_dims, summed_degree
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ANY, Input, Program, Ref
 
-_KEEPS_WHOLE = {"cast", "add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "where"}
+_KEEPS_SIGN = {"cast", "add", "sub", "mul", "neg"}
+_KEEPS_WHOLE = _KEEPS_SIGN | {"abs", "relu", "maximum", "minimum", "where"}
 _OVERFLOWS = {"exp", "exp2", "expm1", "pow", "prod", "cumprod"}
 _EXACT = 1 << 22  # of magnitudes, added up: float32 has multiples of a quarter of such sums in any order
 _LARGEST = {"f16": 2047, "bf16": 255}
 _LARGEST_OTHER = 4095
-_PRODUCTS = 512  # terms; of more the factors would be too small
-_SQUARE_F16 = 300  # the largest: so many of them do not overflow
+# of products: how many, and the largest factor; where f16 could overflow, and where sums do not cancel
+_PRODUCTS, _PRODUCTS_F16, _ONE_WAY_F16 = (512, 128), (256, 64), (32, 40)
 
 
 def widened(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
     """`x` with wide numbers in every third line, in the only one where there is one; not in more than is exact."""
-    summed, squares = _summed(program)
+    summed, cancels = _summed(program)
     dims, degree = reduced_dims(program, item), summed_degree(program)
     if item.name not in summed or not dims or degree > 2:
         return x
+    few, largest = _width(program, item, cancels)
     terms = max(program.size(op.over) for op in program.ops if op.over)
-    largest = _LARGEST.get(item.dtype, _LARGEST_OTHER)
-    few = min(terms, _PRODUCTS if degree == 2 else _EXACT * 3 // 2 // largest)
-    if degree == 2:
-        halves = squares and "f16" in program.value_dtype.values()
-        largest = min(largest, isqrt(_SQUARE_F16 if halves else 2 * _EXACT // few))
+    few = min(few, terms)
     wide = torch.randint(-largest, largest, x.shape, generator=generator, device=x.device).double()
     wide = torch.where(wide < 0, wide, wide + 1.0)  # a zero that is left out is not missed
     sign = 1.0 if degree == 2 and item.name != summed[0] else -1.0  # of two factors one changes it
     wide = _in_pairs(wide, dims[-1], max(2, x.shape[dims[-1]] * few // terms), sign)
     line = lines(program, item, x)
     return torch.where(((line % 3 == 1) | (line.numel() == 1)) & (wide != 0), wide, x)
+
+
+def _width(program: Program, item: Input, cancels: bool) -> tuple[int, int]:
+    """How many such numbers a line may have, and the largest."""
+    largest = _LARGEST.get(item.dtype, _LARGEST_OTHER)
+    half = "f16" in program.value_dtype.values()
+    if summed_degree(program) == 2:
+        few, factor = _PRODUCTS if not half else _PRODUCTS_F16 if cancels else _ONE_WAY_F16
+        return few, min(largest, factor)
+    return _EXACT * 3 // 2 // largest if cancels or not half else _ONE_WAY_F16[0], largest
 
 
 def _in_pairs(x: Tensor, dim: int, count: int, sign: float) -> Tensor:
@@ -60,21 +66,23 @@ def _in_pairs(x: Tensor, dim: int, count: int, sign: float) -> Tensor:
 
 
 def _summed(program: Program) -> tuple[list[str], bool]:
-    """Inputs that are summed up before anything is rounded, and whether a product has one of them twice."""
+    """Inputs that are summed up before anything is rounded, and whether sums of both signs stay so."""
     if any(op.fn in _OVERFLOWS for op in program.ops) and not any(op.fn == "amax" for op in program.ops):
-        return [], False
+        return [], True
     sources = {i.name: {i.name: None} for i in program.inputs if i.domain == ANY}
     found: dict[str, None] = {}
-    squares = False
+    cancels = True
     for op in program.ops:
         names = [x.name for x in op.operands if isinstance(x, Ref)]
         if not all(name in sources for name in names):
             continue
         together = {source: None for name in names for source in sources[name]}
         multiplies = op.fn == "mul" or OPS[op.fn].kind is Kind.DOT
-        squares |= multiplies and len(together) < sum(len(sources[name]) for name in names)
-        if op.fn in ("sum", "cumsum") or OPS[op.fn].kind is Kind.DOT:
+        if multiplies and len(together) < sum(len(sources[name]) for name in names):
+            cancels = False  # a square
+        if op.fn == "sum" or OPS[op.fn].kind is Kind.DOT:
             found |= together
         elif op.fn in _KEEPS_WHOLE:
             sources[op.name] = together
-    return list(found), squares
+            cancels &= op.fn in _KEEPS_SIGN
+    return list(found), cancels
