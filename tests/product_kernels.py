@@ -295,6 +295,8 @@ CASES = [
     Product("tf32", (64, 128, 16), matrix=True, warp=(32, 64), rtol=1e-3),
     Product("f32_split", (64, 64, 16), stride=2, warp=(32, 32), rtol=2e-6),
     Product("f32_split", (64, 32, 32), matrix=True, warp=(32, 16), vector=2, rtol=2e-6),
+    Product("f32_split", (128, 64, 32), warp=(32, 32), rtol=2e-6),  # by warp groups on Hopper, as the next
+    Product("f32_split", (128, 128, 32), matrix=True, warp=(64, 32), vector=4, rtol=2e-6),
     Product("bf16", (64, 32, 32), dtype="bf16", warp=(16, 32), rtol=8e-3),
     Product("f16", (64, 64, 32), dtype="f16", matrix=True, warp=(32, 32), vector=8, rtol=1e-3),
     Product("bf16", (32, 32, 16), dtype="bf16", matrix=True, warp=(16, 16), vector=1, rtol=8e-3),

@@ -34,6 +34,7 @@ PARTS = {
     "product_pipe.cuh": Part(("product_pipe",), "product.cuh"),
     "product_patch.cuh": Part(("product_patch", "larger("), "product_pipe.cuh"),
     "product_wide.cuh": Part(("product_wide", "turn_tile"), "product_pipe.cuh"),
+    "product_split.cuh": Part(("f32_split",), "product_wide.cuh"),
 }
 CANDIDATE_NAME = "candidate.cu"  # what compilers and checks call the candidate's lines
 

@@ -46,6 +46,26 @@ def test_products_equal_torch(case: Product) -> None:
     kernel.close()
 
 
+@pytest.mark.parametrize("case", [c for c in CASES if c.arithmetic == "f32_split"], ids=lambda c: c.name)
+def test_split_products_keep_what_is_not_finite(case: Product) -> None:
+    """An infinite factor times the low part of another is of either sign, or NaN."""
+    program = case.program()
+    candidate = case.candidate(program)
+    kernel = load(program, candidate, build(program, candidate, detect_target(torch.device("cuda"))))
+    inputs = case.inputs()
+    inputs[0].view(-1)[::400], inputs[0].view(-1)[7::500] = torch.inf, torch.nan
+    inputs[1].view(-1)[::3] = inputs[1].view(-1)[::3].round()  # has no low part
+    want = case.want(inputs)
+    out = torch.zeros(want.shape, device="cuda")
+    kernel(out, *(x.cuda() for x in inputs), torch.cuda.current_stream().cuda_stream)
+    assert want.isinf().any() and want.isnan().any() and want.isfinite().any()
+    got = out.cpu().double()
+    rest = want.isfinite()
+    assert torch.equal(got[~rest].nan_to_num(1.0), want[~rest].nan_to_num(1.0))
+    assert (got[rest] - want[rest]).abs().max() <= case.rtol * want[rest].abs().max()
+    kernel.close()
+
+
 def test_rows_that_are_not_there_are_not_read() -> None:
     program = parse_program(NULL_ROWS_REGION)
     candidate = parse_candidate(NULL_ROWS, program)

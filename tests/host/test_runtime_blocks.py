@@ -116,7 +116,8 @@ def test_a_part_brings_what_it_stands_on() -> None:
     assert needed("block_scan_sum(q, carry)") == ["scan.cuh"]
     assert needed("window_bits(0, 3, 3)") == ["product.cuh"]
     assert needed("turn_tile<32, 32, 256>") == ["product.cuh", "product_pipe.cuh", "product_wide.cuh"]
-    assert needed("product_patch product_wide tile_sum") == list(PARTS)
+    assert needed("f32_split") == ["product.cuh", "product_pipe.cuh", "product_wide.cuh", "product_split.cuh"]
+    assert needed("product_patch f32_split tile_sum") == list(PARTS)
 
 
 def public_names(text: str) -> Iterator[str]:

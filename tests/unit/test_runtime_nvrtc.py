@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from product_kernels import NULL_ROWS, NULL_ROWS_REGION
+from product_kernels import CASES, NULL_ROWS, NULL_ROWS_REGION
 
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError
@@ -165,3 +165,13 @@ def test_zeroed_pointers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
     assert mended == mend_waits(plain) and sum(a != b for a, b in zip(mended, plain, strict=True)) <= 2 * len(
         lacking
     )
+
+
+def test_split_products_of_whole_groups_use_wgmma_on_hopper_alone() -> None:
+    case = next(c for c in CASES if c.arithmetic == "f32_split" and c.tile == (128, 128, 32))
+    program = case.program()
+    hopper = build(program, case.candidate(program), Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20))
+    ampere = build(program, case.candidate(program), Target("cuda", "test", "sm_80", 108, 163 * 1024, 40 << 20))
+    (there,), (not_there,) = hopper.kernels.values(), ampere.kernels.values()
+    assert there.shared_bytes == 2 * 128 * 128 and not_there.shared_bytes == 0  # a tile cut in two
+    assert there.local_bytes == 0

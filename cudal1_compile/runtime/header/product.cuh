@@ -117,7 +117,8 @@ CUDAL1_MMA(bf16, "m16n8k16.row.col.f32.bf16.bf16.f32")
 CUDAL1_FN unsigned word_of(const f32& x) { return __float_as_uint(x); }
 CUDAL1_FN unsigned word_of(const f16& x) { return *(const unsigned*)&x; }  // with its neighbour along k
 CUDAL1_FN unsigned word_of(const bf16& x) { return *(const unsigned*)&x; }
-// x = high + low, both as tf32: high is cut off, low rounded (where x is NaN or infinite high alone says so).
+// x = high + low, both as tf32: high is cut off, low rounded. An infinite one times the other's low part is of either
+// sign, or NaN: whoever finds NaN among its sums asks for them anew (plain_sum).
 template <int N> CUDAL1_FN void cut(unsigned (&high)[N], unsigned (&low)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) {
@@ -127,6 +128,22 @@ template <int N> CUDAL1_FN void cut(unsigned (&high)[N], unsigned (&low)[N]) {
   }
 }
 #endif
+
+template <int N> CUDAL1_FN bool has_nan(const float (&v)[N]) {
+  bool found = false;
+#pragma unroll
+  for (int p = 0; p < N; p++) found |= v[p] != v[p];
+  return found;
+}
+// A sum of products as float32 has it; a(tap, k) and b(tap, k) are the factors.
+template <class A, class B> CUDAL1_FN float plain_sum(int taps, int depth, const A& a, const B& b) {
+  float sum = 0.0f;
+#pragma unroll 1
+  for (int tap = 0; tap < taps; tap++)
+#pragma unroll 1
+    for (int k = 0; k < depth && sum == sum; k++) sum = fmaf(a(tap, k), b(tap, k), sum);
+  return sum;
+}
 
 // What one of the 8 warps computes: MT x NT pieces of 16 x 8, four results of each in a lane.
 template <class T, int BM, int BN, int BK> struct WarpTile {
@@ -239,8 +256,23 @@ CUDAL1_FN void product_taps(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
     }
     tile.multiply(tile_a, tile_b);
   }
+  enum { results = Tile::MT * Tile::NT * 4 };
+#ifndef CUDAL1_HOST
+  if (cudal1::Arithmetic<T>::split && cudal1::has_nan(*(float(*)[results])tile.sum)) {
+#pragma unroll 1
+    for (int p = 0; p < results; p++) {
+      const int m = Tile::m(p / 4 % Tile::MT, p % 4), n = Tile::n(p / 4 / Tile::MT, p % 4);
+      const auto row_a = a(m);
+      const auto row_b = b(n);
+      const auto of_a = [&](int tap, int k) { return (float)row_a(tap)(k); };
+      const auto of_b = [&](int tap, int k) { return (float)row_b(tap)(k); };
+      c(m, n, cudal1::plain_sum(taps, depth, of_a, of_b));
+    }
+    return;
+  }
+#endif
 #pragma unroll
-  for (int p = 0; p < Tile::MT * Tile::NT * 4; p++) {
+  for (int p = 0; p < results; p++) {
     const int i = p / 4 % Tile::MT, j = p / 4 / Tile::MT, q = p % 4;
     c(Tile::m(i, q), Tile::n(j, q), tile.sum[i][j][q]);
   }

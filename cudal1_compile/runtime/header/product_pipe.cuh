@@ -246,6 +246,39 @@ template <class T, int WM, int WN, int BK, int ACROSS> struct PipeWarp {
   }
 #endif
 };
+// An operand's element at k, as a float; 0 where there is none. A row's places, or where each one lies.
+template <int S, class I> CUDAL1_FN float element(const I* place, int k) { return place ? widen(place[k * S]) : 0.0f; }
+template <int S, class F> CUDAL1_FN float element(const F& place, int k) {
+  const auto at = place(k);
+  return at ? widen(*at) : 0.0f;
+}
+// All results of a thread that found NaN among them: m(p) and n(p) of its p-th.
+template <int SA, int SB, class A, class B, class C, class M, class N>
+CUDAL1_FN void hand_out_plain(int count, int taps, int depth, A& a, B& b, C& c, const M& m, const N& n) {
+#pragma unroll 1
+  for (int p = 0; p < count; p++) {
+    const auto row_a = a(m(p));
+    const auto row_b = b(n(p));
+    const auto of_a = [&](int tap, int k) { return element<SA>(row_a(tap), k); };
+    const auto of_b = [&](int tap, int k) { return element<SB>(row_b(tap), k); };
+    c(m(p))(n(p), plain_sum(taps, depth, of_a, of_b));
+  }
+}
+
+// f32_split by wgmma (product_split.cuh): whole groups of 64 rows, and room for a cut tile of b where a stage was.
+template <class T, int BM, int BN, int BK, int THREADS, int STAGES, int ITEMS> struct ByGroups {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  enum { groups = THREADS / 128, columns = BN * BM / 64 * 128 / (THREADS < 128 ? 128 : THREADS) };
+  enum {
+    value = Arithmetic<T>::split && BK == 32 && STAGES >= 3 && THREADS % 128 == 0 && BM % 64 == 0 && groups % (BM / 64) == 0 &&
+            (columns == 64 || columns == 128) && 2 * BN * 128 + 1024 <= ITEMS * 4  // narrower ones are no faster so
+  };
+#else
+  enum { value = 0 };
+#endif
+};
+template <int BM, int BN, int THREADS, int STAGES, int SA, int SB, class CopierA, class CopierB, class A, class B, class C>
+CUDAL1_FN void split_pipe(int taps, int depth, A& a, B& b, C& c CUDAL1_FROM);
 }  // namespace cudal1
 
 template <class T, int BM, int BN, int BK, int WM, int WN, int STAGES, int VA, int SA, int VB, int SB, class A, class B, class C>
@@ -258,6 +291,8 @@ CUDAL1_FN void product_pipe(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   typedef typename TileA::item item;
   typedef cudal1::PipeWarp<T, WM, WN, BK, across> Warp;
   static_assert(BM % WM == 0 && BN % WN == 0 && STAGES >= 2, "product_pipe: whole warps, and two stages or more");
+  if constexpr (cudal1::ByGroups<T, BM, BN, BK, threads, STAGES, TileA::items + TileB::items>::value)
+    return cudal1::split_pipe<BM, BN, threads, STAGES, SA, SB, CopierA, CopierB>(taps, depth, a, b, c CUDAL1_AT);
   item* const stages_a = (item*)cudal1_dynamic;
   item* const stages_b = stages_a + STAGES * TileA::items;
   CopierA copy_a(a, typename cudal1::CountTo<CopierA::row_steps>::type());
@@ -297,5 +332,14 @@ CUDAL1_FN void product_pipe(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
     stage = stage + 1 == STAGES ? 0 : stage + 1;
     next = next + 1 == STAGES ? 0 : next + 1;
   }
+#ifndef CUDAL1_HOST
+  enum { results = Warp::MT * Warp::NT * 4 };
+  if (cudal1::Arithmetic<T>::split && cudal1::has_nan(*(float(*)[results])warp.sum)) {
+    const auto m = [](int p) { return Warp::m(p / 4 / Warp::NT, p % 4); };
+    const auto n = [](int p) { return Warp::n(p / 4 % Warp::NT, p % 4); };
+    cudal1::hand_out_plain<SA, SB>(results, taps, depth, a, b, c, m, n);
+    return;
+  }
+#endif
   warp.hand_out(c);
 }
