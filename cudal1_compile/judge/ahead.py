@@ -4,7 +4,8 @@
 
 The inputs are fake: Dynamo, AOTAutograd and Inductor see what the worker's compile shows them, so the keys of the
 caches agree, and no memory is taken. Triton compiles for the device's properties; what needs a CUDA context is
-left to the worker: loading kernels, and choosing among a kernel's configurations at its first call.
+left to the worker: loading kernels, choosing among a kernel's configurations at its first call, and regions for
+which Inductor itself measures while it compiles (products whose sizes it might pad).
 """
 
 from __future__ import annotations
@@ -64,14 +65,24 @@ def _compile_only(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> Call
 
 def _stay_off_the_device() -> None:
     """Fake tensors make a CUDA context, Inductor loads each kernel that it compiled: neither is wanted here."""
+    from torch._inductor.fx_passes import pad_mm
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-    parts = (fake_tensor, "init_gpu_context"), (CachingAutotuner, "_make_launchers", "_dynamic_scale_rblock")
-    for owner, *names in parts:
+    parts = (
+        (_nothing, fake_tensor, "init_gpu_context"),
+        (_nothing, CachingAutotuner, "_make_launchers", "_dynamic_scale_rblock"),
+        (_refuse, pad_mm, "get_do_bench"),
+    )
+    for instead, owner, *names in parts:
         for name in names:
             getattr(owner, name)  # a torch that calls them otherwise is left alone
-            setattr(owner, name, _nothing)
+            setattr(owner, name, instead)
 
 
 def _nothing(*_: object) -> None:
     """Instead of what needs a device."""
+
+
+def _refuse() -> None:
+    """Where Inductor is about to measure: before it takes memory of the device."""
+    raise RuntimeError("Inductor would measure this region")

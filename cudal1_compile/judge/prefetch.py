@@ -16,7 +16,8 @@ from queue import SimpleQueue
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.wire import Message
 from cudal1_compile.runtime.cores import usable_cores
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import Program, Ref
 from cudal1_fx_passes.text import print_program
 
 log = logging.getLogger(__name__)
@@ -28,8 +29,12 @@ LIMIT_S = 60.0  # of one region
 
 
 def can_compile_ahead(program: Program) -> bool:
-    """Not where Inductor itself measures while it compiles (the padding of products): it would need the device."""
-    return not program.has_product
+    """Not convolutions: what their layout is, the device says."""
+    products = [op for op in program.ops if OPS[op.fn].kind is Kind.DOT]
+    read = [x for op in products for x in op.operands if isinstance(x, Ref)]
+    return not any(op.fn == "dot_tf32" for op in products) and not any(
+        len(index.terms) > 1 for x in read for _, index in x.access
+    )
 
 
 class Prefetch:

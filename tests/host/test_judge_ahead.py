@@ -25,6 +25,21 @@ in1 f32[d1,d2]
 t0 f32[d0,d2] = dot(in0, in1) over d1
 out0 f32[d0,d2] = t0
 """
+CONVOLUTION = """region v1
+dims d0=8 d1=24 d2=4 d3=22 k0=3
+in0 f32[d0,d1]
+in1 f32[d2,k0]
+t0 f32[d0,d2,d3] = dot(in0[d1=d3+k0], in1) over k0
+out0 f32[d0,d2,d3] = t0
+"""
+# what Inductor asks on a GPU of a product whose sizes no vector divides
+MEASURES = """
+from unittest.mock import Mock
+import torch
+from torch._inductor.fx_passes import pad_mm
+pad_mm.can_pad = lambda *_: True
+pad_mm.should_pad(Mock(), torch.ones(5, 7), torch.ones(7, 9), torch.ops.aten.mm)
+"""
 NO_GPU = not torch.cuda.is_available()
 STRIDED = """region v1
 dims d0=8 d1=24
@@ -65,14 +80,14 @@ def scalar(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("scalar")
 def test_the_workers_compile_is_a_hit_where_the_region_was_compiled_ahead(tmp_path: Path) -> None:
     ahead = Worker(compiled=tmp_path)
-    known = [region("softmax"), parse_program(STRIDED)]
+    known = [region("softmax"), parse_program(STRIDED), parse_program(PRODUCT)]
     for program in known:
         assert "why_not" not in ahead.ask(wire.compile_request(program, "cpu"), 120.0)
     ahead.kill()
     texts = [print_program(program) for program in (*known, region("silu"))]
     environment = dict(worker_environment(tmp_path, tmp_path))
     done = subprocess.run([sys.executable, "-c", WORKER, *texts], env=environment, capture_output=True)
-    assert done.stdout.split() == [b"2", b"1"], done.stderr.decode()
+    assert done.stdout.split() == [b"3", b"1"], done.stderr.decode()
 
 
 class _Slow:
@@ -123,9 +138,16 @@ def test_what_has_begun_is_waited_for_and_what_has_not_is_left_to_the_worker() -
     assert set(worker.asked[1:]) <= {print_program(region("argmax"))}
 
 
-def test_products_are_not_compiled_ahead() -> None:
-    assert not can_compile_ahead(parse_program(PRODUCT))
-    assert can_compile_ahead(region("softmax"))
+def test_convolutions_are_not_compiled_ahead() -> None:
+    assert can_compile_ahead(parse_program(PRODUCT)) and can_compile_ahead(region("softmax"))
+    assert not can_compile_ahead(parse_program(PRODUCT.replace("dot(", "dot_tf32(")))
+    assert not can_compile_ahead(parse_program(CONVOLUTION))
+
+
+def test_where_inductor_would_measure_nothing_is_compiled_ahead() -> None:
+    code = "from cudal1_compile.judge import ahead; ahead._stay_off_the_device(); " + MEASURES
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "RuntimeError: Inductor would measure this region" in done.stderr
 
 
 def test_closing_ends_a_compile_in_its_middle() -> None:

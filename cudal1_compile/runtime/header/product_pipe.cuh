@@ -270,7 +270,7 @@ template <class T, int BM, int BN, int BK, int THREADS, int STAGES, int ITEMS> s
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   enum { groups = THREADS / 128, columns = BN * BM / 64 * 128 / (THREADS < 128 ? 128 : THREADS) };
   enum {
-    value = Arithmetic<T>::split && BK == 32 && STAGES >= 3 && THREADS % 128 == 0 && BM % 64 == 0 && groups % (BM / 64) == 0 &&
+    value = Arithmetic<T>::split && BK == 32 && STAGES >= 3 && THREADS % 128 == 0 && BM % 64 == 0 && groups % (BM / 64) == 0 && BN * 8 % THREADS == 0 &&
             (columns == 64 || columns == 128) && 2 * BN * 128 + 1024 <= ITEMS * 4  // narrower ones are no faster so
   };
 #else
