@@ -66,6 +66,21 @@ def test_split_products_keep_what_is_not_finite(case: Product) -> None:
     kernel.close()
 
 
+@pytest.mark.parametrize("case", [c for c in CASES if c.warp[0] and c.matrix], ids=lambda c: c.name)
+def test_a_sum_of_no_terms_is_zero(case: Product) -> None:
+    """As the last part of a split sum may be."""
+    program = case.program()
+    code = case.candidate(program).code.replace(">(1, d1,", ">(1, 0,")
+    candidate = parse_candidate(code, program)
+    assert ">(1, 0," in code
+    kernel = load(program, candidate, build(program, candidate, detect_target(torch.device("cuda"))))
+    inputs = case.inputs("cuda")
+    out = torch.full(case.want(case.inputs()).shape, torch.nan, dtype=inputs[0].dtype, device="cuda")
+    kernel(out, *inputs, torch.cuda.current_stream().cuda_stream)
+    assert not out.any()
+    kernel.close()
+
+
 def test_rows_that_are_not_there_are_not_read() -> None:
     program = parse_program(NULL_ROWS_REGION)
     candidate = parse_candidate(NULL_ROWS, program)

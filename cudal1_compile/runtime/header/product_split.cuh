@@ -145,7 +145,7 @@ CUDAL1_FN void split_pipe(int taps, int depth, A& a, B& b, C& c CUDAL1_FROM) {
     turn(step, cut_even, high[0], low[0]);
     if (step + 1 < total) turn(step + 1, cut_odd, high[1], low[1]);
   }
-  group.finish();
+  if (total > 0) group.finish();
   if (has_nan(group.sum)) {
     const auto m = [](int p) { return Group::m(p % 4 / 2); };
     const auto n = [](int p) { return Group::n(p); };
