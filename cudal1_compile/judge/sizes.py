@@ -26,7 +26,7 @@ BEYOND_ANY_BLOCK = 2053  # threads
 BEYOND_A_BLOCK = 263  # a size that few blocks cover and no tile divides
 EVEN = (1024, 256, 64)  # sizes that tiles divide, for all axes about the same; the first that fits
 OWN_SIZES = "sizes of its own"  # cases of `own_sizes`
-COMPARED_SIZES = 24
+COMPARED_SIZES = 96  # ordinary kernels have a dozen at most; more shall not hide behind others
 _COMPARES = r"(?<![<>=!-])(?:[<>]=?|[=!]=)(?![<>=])"
 _WHOLE = r"((?:\b1\s*<<\s*)?\b\d{1,9}\b(?![.'\w]|\s*>\s*\())"  # but a template's argument
 _COMPARED = re.compile(rf"(\w*)[\s)]*{_COMPARES}[\s(]*{_WHOLE}|{_WHOLE}[\s)]*{_COMPARES}[\s(]*(\w*)")

@@ -64,6 +64,10 @@ HIDDEN: tuple[Attack, ...] = (
     ),
     _size("nothing at sizes of seven bits", "if (__popc(d0) == 7) return;"),
     _size("nothing at sizes that begin with 24 zeros", "if (__clz(d0) == 24 && d0 % 2) return;"),
+    _size(
+        "nothing at a size behind ten others",
+        "".join(f"if (d0 == {n}) i += 0;\n  " for n in range(3001, 3101, 10)) + "if (d0 > 95 && d0 < 97) return;",
+    ),
     _size("nothing at a tile's size, by another name", "int n = d0;\n  if (n == 96) return;"),
     _size(
         "nothing at the sizes of a table",
