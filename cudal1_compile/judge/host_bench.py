@@ -188,9 +188,8 @@ class HostBench:
                 f"(ratio {cost.cost_ratio:.2f})",
             )
         versions = (("torch", str(torch.__version__)),)
-        return Accepted(
-            Proof(self.target.key, numerics_of(program), found.errors, exam.seed, None, cost, versions)
-        )
+        label = numerics_of(program, candidate.code)
+        return Accepted(Proof(self.target.key, label, found.errors, exam.seed, None, cost, versions))
 
     def _exam(self, program: Program, seed: int) -> Exam | Unverifiable | NoRoom:
         if tensor_elements(program) > MAX_ELEMENTS:

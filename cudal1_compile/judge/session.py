@@ -339,7 +339,7 @@ class DeviceSession:
         return _Final(kernel, runner, trial, found.errors)
 
     def _accept(self, final: _Final, seed: int, timing: Timing | None) -> Accepted:
-        label = numerics_of(final.trial.exam.program)
+        label = numerics_of(final.trial.exam.program, final.trial.candidate.code)
         return Accepted(Proof(self.target.key, label, final.errors, seed, timing, None, self.versions))
 
     def _quick(self, program: Program, region: _Region, final: _Final) -> Timing | Rejected | None:

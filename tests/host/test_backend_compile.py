@@ -154,6 +154,21 @@ def test_exact_kernels_alone_where_nothing_else_is_allowed(capsys: pytest.Captur
     assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, no win 0"
 
 
+def test_split_products_run_only_where_they_are_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    class Split(OneReply):
+        """Its kernels use the header's word for them."""
+
+        def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+            groups = super().propose(prompts, n, seed)
+            return [[text.replace("{\n", "{\n  typedef f32_split Unused;\n", 1) for text in g] for g in groups]
+
+    check(compile_(Split(), numerics="reassociates"))
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, no win 0, missed 1"
+    forget()
+    check(compile_(Split()))
+    assert summary(capsys) == "cudal1: regions: 1, hit 1, new 0, no win 0"
+
+
 def test_the_backward_has_kernels_too(capsys: pytest.CaptureFixture[str]) -> None:
     fast = compile_(OneReply())
     x = torch.randn(32, 64, requires_grad=True)

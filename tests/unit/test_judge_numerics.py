@@ -79,6 +79,18 @@ def test_one_operation(line: str, label: str) -> None:
     assert label == "reassociates" or _tolerance(program, "normal") == 0.0
 
 
+def test_split_products_have_a_label_of_their_own() -> None:
+    product = "dims d0=64 d1=32 d2=64\nin0 {t}[d0,d1]\nin1 {t}[d1,d2]\nt0 {t}[d0,d2] = dot(in0, in1) over d1\n"
+    floats, integers = (
+        parse_program(f"region v1\n{product.format(t=t)}out0 {t}[d0,d2] = t0\n") for t in ("f32", "i64")
+    )
+    code = "product_pipe<f32_split, 64, 64, 32, 32, 16, 3, 4, 1, 4, 1>(1, d1,"
+    assert numerics_of(floats) == numerics_of(floats, "product_tile<f32, 64") == "reassociates"
+    assert numerics_of(floats, code) == "f32_split"
+    assert numerics_of(integers, code) == "exact"
+    assert numerics_of(floats, "float not_f32_split_at_all") == "reassociates"
+
+
 def test_regions_of_models_with_the_label_have_no_tolerance() -> None:
     lines = (Path(__file__).parents[2] / "trainer/data/regions.jsonl").read_text().splitlines()
     programs = [parse_program(json.loads(line)["text"]) for line in lines]
