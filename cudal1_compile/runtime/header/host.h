@@ -158,18 +158,22 @@ template <class T> inline Promoted<T> shuffle(unsigned mask, T v, int source, in
 }
 static inline int segment(int width) { return cudal1_state.lane & ~(width - 1); }
 }  // namespace cudal1_host
-template <class T> inline cudal1_host::Promoted<T> __shfl_sync(unsigned mask, T v, int source, int width = 32, CUDAL1_LINE) {
+template <class T>
+inline cudal1_host::Promoted<T> __shfl_sync(unsigned mask, T v, int source, int width = 32, CUDAL1_LINE) {
   return cudal1_host::shuffle(mask, v, cudal1_host::segment(width) + (source & (width - 1)), line);
 }
-template <class T> inline cudal1_host::Promoted<T> __shfl_down_sync(unsigned mask, T v, unsigned d, int width = 32, CUDAL1_LINE) {
+template <class T>
+inline cudal1_host::Promoted<T> __shfl_down_sync(unsigned mask, T v, unsigned d, int width = 32, CUDAL1_LINE) {
   int lane = cudal1_state.lane, within = lane & (width - 1);
   return cudal1_host::shuffle(mask, v, within + (int)d < width ? lane + (int)d : lane, line);
 }
-template <class T> inline cudal1_host::Promoted<T> __shfl_up_sync(unsigned mask, T v, unsigned d, int width = 32, CUDAL1_LINE) {
+template <class T>
+inline cudal1_host::Promoted<T> __shfl_up_sync(unsigned mask, T v, unsigned d, int width = 32, CUDAL1_LINE) {
   int lane = cudal1_state.lane, within = lane & (width - 1);
   return cudal1_host::shuffle(mask, v, within >= (int)d ? lane - (int)d : lane, line);
 }
-template <class T> inline cudal1_host::Promoted<T> __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, CUDAL1_LINE) {
+template <class T>
+inline cudal1_host::Promoted<T> __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, CUDAL1_LINE) {
   int lane = cudal1_state.lane, source = lane ^ bits;
   return cudal1_host::shuffle(mask, v, source < cudal1_host::segment(width) + width ? source : lane, line);
 }
@@ -199,7 +203,13 @@ template <> struct Bits<4> {
 template <> struct Bits<8> {
   typedef unsigned long long type;
 };
-template <class T, class... OF> using Among = typename If<(__is_same(T, OF) || ...)>::type;
+template <class A, class B> struct Same {
+  enum { yes = 0 };
+};
+template <class A> struct Same<A, A> {
+  enum { yes = 1 };
+};
+template <class T, class... OF> using Among = typename If<(Same<T, OF>::yes || ...)>::type;
 template <class T, class F> inline T update(T* p, F change) {
   typedef typename Bits<sizeof(T)>::type Word;
   Word seen = __atomic_load_n((Word*)p, __ATOMIC_RELAXED), next;
@@ -212,13 +222,14 @@ template <class T, class F> inline T update(T* p, F change) {
   return old;
 }
 }  // namespace cudal1_host
-#define CUDAL1_ATOMIC(NAME, VALUE, ...)                                                                    \
-  template <class T, class = cudal1_host::Among<T, __VA_ARGS__>>                                           \
-  inline T NAME(T* p, typename cudal1_host::Plain<T>::type v) {                                            \
-    return cudal1_host::update(p, [&](T old) -> T { return VALUE; });                                      \
-  }                                                                                                        \
-  template <class T> inline auto NAME##_block(T* p, typename cudal1_host::Plain<T>::type v)->decltype(NAME(p, v)) { \
-    return NAME(p, v);                                                                                     \
+#define CUDAL1_ATOMIC(NAME, VALUE, ...)                                 \
+  template <class T, class = cudal1_host::Among<T, __VA_ARGS__>>        \
+  inline T NAME(T* p, typename cudal1_host::Plain<T>::type v) {         \
+    return cudal1_host::update(p, [&](T old) -> T { return VALUE; });   \
+  }                                                                     \
+  template <class T, class = cudal1_host::Among<T, __VA_ARGS__>>        \
+  inline T NAME##_block(T* p, typename cudal1_host::Plain<T>::type v) { \
+    return NAME(p, v);                                                  \
   }
 CUDAL1_ATOMIC(atomicAdd, (T)(old + v), int, unsigned, unsigned long long, float, double)
 CUDAL1_ATOMIC(atomicSub, (T)(old - v), int, unsigned)
