@@ -81,6 +81,14 @@ def test_scores_are_smoothed_by_the_task_s_history_and_clipped() -> None:
     assert smooth([1.0, None], [1.0, 1.0]) == [0.0, None]
 
 
+def test_the_clock_s_noise_teaches_less_than_a_wrong_reply() -> None:
+    noise, wrong = [1.20, 1.21, 1.19, 1.20], [1.20, 1.21, 0.0, 1.20]
+    quiet, loud = (group_advantages(smooth(scores, scores * 2)) for scores in (noise, wrong))
+    assert max(map(abs, quiet)) < 0.2 < 1.5 < max(map(abs, loud))
+    faster = group_advantages(smooth([1.2, 1.8], [1.2, 1.8] * 4))
+    assert faster == pytest.approx([-1.0, 1.0])
+
+
 def test_group_advantages_have_mean_zero_and_deviation_one() -> None:
     assert group_advantages([1.0, -1.0, None]) == [1.0, -1.0, 0.0]
     assert group_advantages([0.5, 0.5]) == [0.0, 0.0] == group_advantages([0.5, None])
