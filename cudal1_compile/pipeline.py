@@ -39,6 +39,7 @@ from cudal1_compile.choice import (
 )
 from cudal1_compile.collect import SeenGraph, collect
 from cudal1_compile.graph_key import copy_graph, graph_key
+from cudal1_compile.judge import nursery
 from cudal1_compile.layouts import LAYOUT_SETTINGS
 from cudal1_compile.options import Options
 from cudal1_compile.plan import GraphPlanned, from_row, to_row, with_regions
@@ -80,8 +81,17 @@ class Pipeline:
         """The regions with the cache's answers: from the stored plan where there is one, else collected."""
         stored = self.stored()
         if stored is None:
+            if self._may_ask_the_judge:
+                nursery.prepare()
             return self.survey()[1]
         return self.settle(with_regions(stored, self.planner.look_up_all(stored.regions)), stored)
+
+    @property
+    def _may_ask_the_judge(self) -> bool:
+        """Whether kernels may be written for this graph, and measured on a GPU."""
+        options = self.job.options
+        has_time = min(options.budget_s, self.session.budget(options.process_budget_s).left_s) > 0
+        return options.on_miss == "synthesize" and has_time and self.job.place.target.kind == "cuda"
 
     def survey(self) -> tuple[list[SeenGraph], GraphPlanned]:
         """The graphs and their plan, both as they are with the cache's kernels in place."""

@@ -28,7 +28,7 @@ import torch
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
-from cudal1_compile.judge import wire
+from cudal1_compile.judge import nursery, wire
 from cudal1_compile.judge.builders import Builders
 from cudal1_compile.judge.crew import Answer, Crew, Following, Lane
 from cudal1_compile.judge.exam_file import can_make_ahead
@@ -36,7 +36,6 @@ from cudal1_compile.judge.finals import Finals, Heat
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.lanes import Lanes
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.nursery import Nursery
 from cudal1_compile.judge.prefetch import COMPILERS, EXAMINERS, Prefetch, can_compile_ahead
 from cudal1_compile.judge.process import Worker
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
@@ -71,7 +70,7 @@ class DeviceBench:
         self._compiled = Path(
             tempfile.mkdtemp(prefix="cudal1-inductor-")
         )  # code of the baselines, for all workers
-        self._nursery = Nursery(self._compiled)
+        self._nursery = nursery.take()
         spawn = partial(spawn, compiled=self._compiled, nursery=self._nursery)
         self._crew = Crew(index, limits, spawn)
         self._lanes = Lanes(*self._crew.lanes)
@@ -163,7 +162,7 @@ class DeviceBench:
         self._lanes.close()
         self._builders.close()
         self._crew.close()
-        self._nursery.close()
+        nursery.keep(self._nursery)
         shutil.rmtree(self._compiled, ignore_errors=True)
 
     def _build(self, program: Program, candidate: Candidate) -> Built:

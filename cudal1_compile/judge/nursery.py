@@ -1,14 +1,17 @@
 """Worker processes as forks of one process, the nursery, that has imported what they all need.
 
-    Nursery(environment) -> start(...) -> Fork: descriptors, alive, stop, end
+    Nursery() -> start(...) -> Fork: descriptors, alive, stop, end
+    prepare, take, keep: this process's nursery between two judges, who each have it alone
 
 To import torch and Inductor takes 3 to 13 s of a core, a fork milliseconds, and a judge has up to 17 workers. The
 nursery has one thread, no CUDA context and no secret, and runs nothing but `start`; its other side is
-nursery_process.py. It starts with the first fork that is asked for, and what is asked of it waits until it is up.
+nursery_process.py. It starts with the first fork that is asked for, or ahead of it, and what is asked of it waits
+until it is up.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -27,6 +30,7 @@ from pathlib import Path
 from cudal1_compile.judge.isolation import worker_environment
 
 POLL_S = 0.05  # that one thread may keep others from hearing
+KEPT_S = 60.0  # that a nursery without a judge waits for the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +104,22 @@ class Fork:
 class Nursery:
     """For several threads at once."""
 
-    def __init__(self, compiled: Path) -> None:
-        """compiled: a folder for Inductor's code, as the workers have it."""
-        self._compiled = compiled
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._ours: socket.socket | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Also before it has begun."""
+        return self._process is None or self._process.poll() is None
+
+    def begin(self) -> None:
+        """Lets it import now. It goes with the thread that calls this. Raises OSError."""
+        with self._lock:
+            if self._ours is None:
+                self._ours = self._begin()
 
     def start(self, wanted: Start) -> Fork:
         """A fork that runs `main` of the module. Raises OSError where there is no nursery."""
@@ -162,7 +175,7 @@ class Nursery:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd=self._folder,
-                env=dict(worker_environment(self._folder, self._compiled)),
+                env=dict(worker_environment(self._folder)),
                 start_new_session=True,
                 pass_fds=(theirs.fileno(),),
             )
@@ -176,3 +189,70 @@ class Nursery:
             self._ours.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Shelf:
+    """At most one nursery, in the process that put it there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: Nursery | None = None
+        self._owner = 0
+        self._timer: threading.Timer | None = None
+
+    def take(self) -> Nursery:
+        with self._lock:
+            return self._clear() or Nursery()
+
+    def keep(self, nursery: Nursery) -> None:
+        if not nursery.alive:
+            nursery.close()
+            return
+        with self._lock:
+            if (other := self._clear()) is not None:
+                other.close()
+            self._kept, self._owner = nursery, os.getpid()
+            self._timer = threading.Timer(KEPT_S, self.empty)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def empty(self) -> None:
+        if self._owner != os.getpid():  # a fork, in which another thread's lock may be held for ever
+            return
+        with self._lock:
+            if (found := self._clear()) is not None:
+                found.close()
+
+    def _clear(self) -> Nursery | None:
+        """What was there, if it is this process's and alive."""
+        found, self._kept = self._kept, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if found is None or self._owner != os.getpid():  # a fork's parent goes on with it
+            return None
+        if not found.alive:
+            found.close()
+            return None
+        return found
+
+
+_shelf = _Shelf()
+atexit.register(_shelf.empty)
+
+
+def prepare() -> None:
+    """A judge will be there soon: the nursery imports meanwhile."""
+    nursery = _shelf.take()
+    with contextlib.suppress(OSError):  # the judge will say so
+        nursery.begin()
+    _shelf.keep(nursery)
+
+
+def take() -> Nursery:
+    """The one that is kept, or a new one. Whoever takes it gives it to `keep`, or closes it."""
+    return _shelf.take()
+
+
+def keep(nursery: Nursery) -> None:
+    """For the next judge of this process; after its forks have ended."""
+    _shelf.keep(nursery)

@@ -31,6 +31,7 @@ from cudal1_cache.store import Store
 from cudal1_compile import backend, hook, lowering, pipeline, registry, session
 from cudal1_compile.background import Background
 from cudal1_compile.generate import bundled
+from cudal1_compile.options import Options
 from cudal1_compile.runtime import hostrun, nvrtc, target, toolchain
 from cudal1_trainer.teacher_generator import TeacherGenerator
 
@@ -152,6 +153,24 @@ def test_exact_kernels_alone_where_nothing_else_is_allowed(capsys: pytest.Captur
     forget()
     check(compile_(generator))  # what is allowed now
     assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, no win 0"
+
+
+def test_a_judge_is_prepared_where_it_may_be_asked_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def may_ask(kind: str = "cuda", **options: Any) -> bool:
+        made = object.__new__(pipeline.Pipeline)
+        place: Any = SimpleNamespace(target=SimpleNamespace(kind=kind))
+        made.job, made.session = SimpleNamespace(options=Options(**options), place=place), session.Session()
+        return made._may_ask_the_judge
+
+    assert may_ask() and not may_ask("host")
+    assert not may_ask(on_miss="fallback") and not may_ask(budget_s=0.0) and not may_ask(process_budget_s=0.0)
+    prepared: list[int] = []
+    monkeypatch.setattr(pipeline.nursery, "prepare", lambda: prepared.append(1))
+    monkeypatch.setattr(pipeline.Pipeline, "_may_ask_the_judge", True)
+    for _ in range(2):
+        check(compile_(OneReply()))
+        forget()
+    assert len(prepared) == 1  # the second time the plan is stored
 
 
 def test_split_products_run_only_where_they_are_allowed(capsys: pytest.CaptureFixture[str]) -> None:

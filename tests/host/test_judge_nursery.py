@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.judge import landlock, wire
+from cudal1_compile.judge import isolation, landlock, wire
+from cudal1_compile.judge import nursery as nurseries
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.nursery import Fork, Nursery
@@ -52,8 +53,8 @@ def without_inductor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    made = Nursery(tmp_path_factory.mktemp("compiled"))
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
     yield made
     made.close()
 
@@ -91,7 +92,7 @@ def descriptors() -> Iterator[None]:
 @pytest.mark.usefixtures("without_inductor")
 @pytest.mark.parametrize("forked", [True, False])
 def test_a_process_with_many_open_files_has_workers(descriptors: None, forked: bool, tmp_path: Path) -> None:
-    nursery = Nursery(tmp_path) if forked else None
+    nursery = Nursery() if forked else None
     worker = Worker(nursery=nursery, compiled=tmp_path)
     try:
         assert worker._process.replies > 1023
@@ -185,7 +186,7 @@ def test_many_forks_leave_no_descriptor_and_no_process(nursery: Nursery, tmp_pat
 
 @pytest.mark.usefixtures("without_inductor")
 def test_without_a_nursery_workers_start_alone_and_its_forks_end_with_it(tmp_path: Path) -> None:
-    own = Nursery(tmp_path)
+    own = Nursery()
     worker = Worker(nursery=own, compiled=tmp_path)
     exam(worker, tmp_path)
     assert own._process is not None
@@ -205,7 +206,7 @@ def test_forks_can_use_cuda_or_there_are_none(name: str, tmp_path: Path, monkeyp
     """Torch 2.11's Inductor asked CUDA on import, and each kernel on a GPU "faulted" in its worker."""
     (tmp_path / "sitecustomize.py").write_text(ASKS_CUDA.format(name=name))
     monkeypatch.syspath_prepend(tmp_path)  # processes that this one starts have its path
-    own = Nursery(tmp_path)
+    own = Nursery()
     worker = Worker(nursery=own, compiled=tmp_path)
     try:
         if name in INDUCTOR:
@@ -221,7 +222,7 @@ def test_forks_can_use_cuda_or_there_are_none(name: str, tmp_path: Path, monkeyp
 
 
 def test_nobody_waits_for_a_nursery_that_still_imports(tmp_path: Path) -> None:
-    own = Nursery(tmp_path)
+    own = Nursery()
     workers = [Worker(nursery=own, compiled=tmp_path) for _ in range(3)]
     begin = time.monotonic()
     own.give_up_young()
@@ -230,3 +231,81 @@ def test_nobody_waits_for_a_nursery_that_still_imports(tmp_path: Path) -> None:
         assert not worker.alive
     own.close()
     assert time.monotonic() - begin < 1.0
+
+
+@pytest.fixture
+def shelf() -> Iterator[None]:
+    nurseries._shelf.empty()
+    yield
+    nurseries._shelf.empty()
+
+
+@pytest.mark.usefixtures("without_inductor", "shelf")
+def test_the_next_judge_gets_the_nursery_of_the_last_or_the_prepared_one(tmp_path: Path) -> None:
+    nurseries.prepare()
+    first = nurseries.take()
+    assert first._process is not None and first.alive
+    assert nurseries.take() is not first  # each judge has its own
+    worker = Worker(nursery=first, compiled=tmp_path)
+    assert exam(worker, tmp_path).is_file()
+    worker.kill()
+    nurseries.keep(first)
+    assert nurseries.take() is first
+    nurseries.keep(first)
+    nurseries.keep(other := Nursery())  # one is enough
+    assert not first.alive and nurseries.take() is other
+    other.close()
+
+
+@pytest.mark.usefixtures("without_inductor", "shelf")
+def test_a_kept_nursery_ends_unused_and_a_dead_one_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nurseries, "KEPT_S", 0.2)
+    nurseries.prepare()
+    kept = nurseries._shelf._kept
+    assert kept is not None and kept._process is not None and kept._folder is not None
+    end = time.monotonic() + 10.0
+    while kept.alive and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not kept.alive and not kept._folder.exists()
+    monkeypatch.undo()
+    nurseries.prepare()
+    dead = nurseries._shelf._kept
+    assert dead is not None and dead._process is not None
+    dead._process.kill()
+    dead._process.wait()
+    assert nurseries.take() is not dead
+
+
+@pytest.mark.usefixtures("without_inductor", "shelf")
+def test_a_fork_of_this_process_leaves_the_nursery_alone() -> None:
+    nurseries.prepare()
+    kept = nurseries._shelf._kept
+    assert kept is not None
+    pid = os.fork()
+    if pid == 0:
+        is_other = nurseries.take() is not kept
+        nurseries._shelf.empty()
+        os._exit(0 if is_other else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert kept.alive and nurseries.take() is kept
+    kept.close()
+
+
+@pytest.mark.usefixtures("shelf")
+def test_forks_of_an_older_nursery_compile_into_the_folder_of_their_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # precompiled headers, for the CPU alone, lie where Inductor was imported
+    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
+    cheap = ("TORCHINDUCTOR_VEC_ISA_OK", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS")
+    monkeypatch.setattr(isolation, "_PASSED_ON", (*isolation._PASSED_ON, *cheap))
+    nurseries.prepare()
+    own, compiled = nurseries.take(), tmp_path / "compiled"
+    compiled.mkdir()
+    worker = Worker(nursery=own, compiled=compiled)
+    try:
+        assert "why_not" not in worker.ask(wire.compile_request(region("silu"), "cpu"), 120.0)
+        assert any((compiled / "inductor").rglob("*.py"))
+    finally:
+        worker.kill()
+        own.close()
