@@ -37,6 +37,7 @@ MEMORY = 1.7e6  # bytes a microsecond
 COPYING = {PIPE: 1.1e-6, PHASED + PATCH: 2.6e-6, PATCH: 1.5e-6}  # us, by the way of copying
 RATES = COPYING | {TAPS: 2e-6, TABLE: 1.5e-6, "": 2.6e-6}
 ARITHMETICS = {"tf32_long": 1.1, "tf32": 1.0, "f16": 0.63, "bf16": 0.63, "f32_split": 3.0, "f32": 6.0}
+BY_GROUPS = {(128, 128, 32): 0.8}  # of f32_split in pipes by wgmma, over the time by mma
 TERMS = {"direct": 2.4e6, "strip": 9e6}  # a microsecond
 
 
@@ -72,7 +73,10 @@ class Times:
         depth, bk = size(sides.channels if walks else sides.over), schedule.tile[2]
         terms = -(-depth // bk) * bk * (size(sides.taps) if walks else 1) / self.phases
         work = estimate(self.stage, sides, schedule, RESIDENT) * terms
-        us = self.least + work * RATES[how] * ARITHMETICS[arithmetic]
+        rate = RATES[how] * ARITHMETICS[arithmetic]
+        if arithmetic == "f32_split" and how == PIPE:
+            rate *= BY_GROUPS.get(schedule.tile, 1.0)
+        us = self.least + work * rate
         return us + self.packs * copies + KERNEL_US * (schedule.splits > 1)
 
     def _wide(self, schedule: StageSchedule) -> float:
