@@ -7,11 +7,16 @@ import sys
 import threading
 from pathlib import Path
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 import torch
+from torch._inductor.fx_passes import pad_mm
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+from torch._subclasses import fake_tensor
 
 from cudal1_compile.judge import isolation, wire
+from cudal1_compile.judge.ahead import _stay_off_the_device
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.isolation import worker_environment
 from cudal1_compile.judge.prefetch import Prefetch, can_compile_ahead
@@ -31,14 +36,6 @@ in0 f32[d0,d1]
 in1 f32[d2,k0]
 t0 f32[d0,d2,d3] = dot(in0[d1=d3+k0], in1) over k0
 out0 f32[d0,d2,d3] = t0
-"""
-# what Inductor asks on a GPU of a product whose sizes no vector divides
-MEASURES = """
-from unittest.mock import Mock
-import torch
-from torch._inductor.fx_passes import pad_mm
-pad_mm.can_pad = lambda *_: True
-pad_mm.should_pad(Mock(), torch.ones(5, 7), torch.ones(7, 9), torch.ops.aten.mm)
 """
 NO_GPU = not torch.cuda.is_available()
 STRIDED = """region v1
@@ -144,10 +141,19 @@ def test_convolutions_are_not_compiled_ahead() -> None:
     assert not can_compile_ahead(parse_program(CONVOLUTION))
 
 
-def test_where_inductor_would_measure_nothing_is_compiled_ahead() -> None:
-    code = "from cudal1_compile.judge import ahead; ahead._stay_off_the_device(); " + MEASURES
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "RuntimeError: Inductor would measure this region" in done.stderr
+def test_where_inductor_would_measure_nothing_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    patched = (
+        (fake_tensor, "init_gpu_context"),
+        (CachingAutotuner, "_make_launchers"),
+        (CachingAutotuner, "_dynamic_scale_rblock"),
+        (pad_mm, "get_do_bench"),
+    )
+    for owner, name in patched:
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # afterwards as it was
+    _stay_off_the_device()
+    monkeypatch.setattr(pad_mm, "can_pad", lambda *_: True)  # as on a GPU where no vector divides the sizes
+    with pytest.raises(RuntimeError, match="would measure"):
+        pad_mm.should_pad(Mock(), torch.ones(5, 7), torch.ones(7, 9), torch.ops.aten.mm)
 
 
 def test_closing_ends_a_compile_in_its_middle() -> None:
