@@ -12,6 +12,7 @@ must not happen while others use the device. Forward and backward are both compi
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import random
@@ -160,6 +161,13 @@ def results(step: Step, call: Callable[..., Any]) -> dict[str, Tensor]:
             found[f"gradient of {name}"] = parameter.grad.detach().clone()
     step.clear()
     return found
+
+
+def exact_results(step: Step) -> dict[str, Tensor]:
+    """What a call of the same model gives in float64."""
+    inputs = tuple(x.double() if x.is_floating_point() else x for x in step.inputs)
+    exact = Step(copy.deepcopy(step.module).double(), inputs, step.train)
+    return results(exact, exact.module)
 
 
 def errors(found: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str, float]:

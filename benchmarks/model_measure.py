@@ -8,7 +8,6 @@ The row is plain data; model_summary.py makes figures of it. Without a GPU opera
 
 from __future__ import annotations
 
-import copy
 import os
 import time
 import traceback
@@ -21,7 +20,7 @@ from unittest import mock
 
 import torch
 
-from benchmarks.model_arms import Arm, Job, Step, errors, results, run_first, time_rounds
+from benchmarks.model_arms import Arm, Job, Step, errors, exact_results, results, run_first, time_rounds
 from benchmarks.model_kernels import (
     Operations,
     Origins,
@@ -179,13 +178,7 @@ class Turn:
     def _accuracy(self) -> dict[str, Any]:
         """Errors of each arm against the same model in float64."""
         self.step.clear()
-        exact_step = Step(
-            copy.deepcopy(self.step.module).double(),
-            tuple(x.double() if x.is_floating_point() else x for x in self.step.inputs),
-            self.step.train,
-        )
-        exact = results(exact_step, exact_step.module)
-        del exact_step
+        exact = exact_results(self.step)
         found = {name: errors(results(self.step, arm.call), exact) for name, arm in self.arms.items()}
         dtype = next(p.dtype for p in self.step.module.parameters())
         return {"errors": found, "roundoff": torch.finfo(dtype).eps / 2}

@@ -48,6 +48,7 @@ from benchmarks.zoo_cnn import CNNS, SPECS
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.plan import PlannedRegion
+from cudal1_compile.planner import FORWARD_SHARE
 from cudal1_compile.runtime.cores import usable_cores
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,6 @@ SUITES = {
     "cnn": (*(s.name for s in CNNS), "resnet18"),
 }
 DIRECTIONS = ("inference", "train")
-FIRST_SHARE = 0.6  # of the synthesis, before plans are made again (where products may begin regions)
 WARM_S = 60.0  # reserved for the second processes
 LAST_S = 10.0  # reserved for the end: processes are killed, the file is written
 
@@ -185,9 +185,9 @@ def main(argv: list[str] | None = None) -> int:
         plan(run, processes)
         if arguments.products:
             lasting = [w for w in _wanted(run) if not w.may_change]
-            synthesise(run, lasting, generator, store, arguments.synthesis_s * FIRST_SHARE)
+            synthesise(run, lasting, generator, store, arguments.synthesis_s * FORWARD_SHARE)
             plan_again(run, processes)
-            synthesise(run, _wanted(run), generator, store, arguments.synthesis_s * (1 - FIRST_SHARE))
+            synthesise(run, _wanted(run), generator, store, arguments.synthesis_s * (1 - FORWARD_SHARE))
         else:
             synthesise(run, _wanted(run), generator, store, arguments.synthesis_s)
         right = find_right(store, _wanted(run), generator.name, arguments.dry)

@@ -15,7 +15,6 @@ so times are what they are for one user; host time is in them. OUT/modules.rows.
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import logging
 import sys
@@ -29,7 +28,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.model_arms import Arm, Step, errors, results, time_rounds
+from benchmarks.model_arms import Arm, Step, errors, exact_results, results, run_first, time_rounds, timed_ms
 from benchmarks.model_summary import ERROR_MULTIPLE
 from benchmarks.model_synthesis import is_right
 from benchmarks.result_file import bootstrap, commit, geomean, mean, write_result
@@ -111,15 +110,11 @@ def _measured(
     inductor: Any = torch.compile(step.module, dynamic=False)
     compiled: Any = torch.compile(step.module, backend="cudal1", dynamic=False, options=options)
     arms = [Arm("eager", step.module), Arm("inductor", inductor), Arm("cudal1", compiled)]
-    first_s = {arm.name: _call_s(step, arm) for arm in arms}
+    first_s = {arm.name: run_first(step, arm) for arm in arms}
     for _ in range(MAX_CALLS + 2):  # until the choice is settled
-        _call_s(step, arms[-1])
-    exact_step = Step(
-        copy.deepcopy(step.module).double(),
-        tuple(x.double() if x.is_floating_point() else x for x in step.inputs),
-        step.train,
-    )
-    exact = results(exact_step, exact_step.module)
+        step.clear()
+        timed_ms(step, arms[-1])
+    exact = exact_results(step)
     worst = {arm.name: max(errors(results(step, arm.call), exact).values()) for arm in arms}
     ms = time_rounds(step, arms, 3 if dry else ROUNDS, MEASURE_S)
     after = SESSION.totals
@@ -156,15 +151,6 @@ def _make_step(spec: ModuleSpec, dry: bool) -> Step:
     device = "cpu" if dry else "cuda"
     moved = tuple(x.detach().to(device).requires_grad_(x.requires_grad) for x in inputs)
     return Step(module.to(device).train(spec.trains), moved, spec.trains)
-
-
-def _call_s(step: Step, arm: Arm) -> float:
-    step.clear()
-    start = time.monotonic()
-    step.run(arm.call)
-    if step.inputs[0].is_cuda:
-        torch.cuda.synchronize()
-    return time.monotonic() - start
 
 
 def is_sound(row: dict[str, Any]) -> bool:
