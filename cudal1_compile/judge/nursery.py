@@ -200,11 +200,20 @@ class _Shelf:
         self._owner = 0
         self._timer: threading.Timer | None = None
 
+    def prepare(self) -> None:
+        """A judge will be there soon: the nursery imports meanwhile."""
+        nursery = self.take()
+        with contextlib.suppress(OSError):  # the judge will say so
+            nursery.begin()
+        self.keep(nursery)
+
     def take(self) -> Nursery:
+        """The one that is kept, or a new one. Whoever takes it gives it to `keep`, or closes it."""
         with self._lock:
             return self._clear() or Nursery()
 
     def keep(self, nursery: Nursery) -> None:
+        """For the next judge of this process; after its forks have ended."""
         if not nursery.alive:
             nursery.close()
             return
@@ -238,21 +247,4 @@ class _Shelf:
 
 _shelf = _Shelf()
 atexit.register(_shelf.empty)
-
-
-def prepare() -> None:
-    """A judge will be there soon: the nursery imports meanwhile."""
-    nursery = _shelf.take()
-    with contextlib.suppress(OSError):  # the judge will say so
-        nursery.begin()
-    _shelf.keep(nursery)
-
-
-def take() -> Nursery:
-    """The one that is kept, or a new one. Whoever takes it gives it to `keep`, or closes it."""
-    return _shelf.take()
-
-
-def keep(nursery: Nursery) -> None:
-    """For the next judge of this process; after its forks have ended."""
-    _shelf.keep(nursery)
+prepare, take, keep = _shelf.prepare, _shelf.take, _shelf.keep

@@ -15,7 +15,7 @@ from torch._inductor.fx_passes import pad_mm
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._subclasses import fake_tensor
 
-from cudal1_compile.judge import isolation, wire
+from cudal1_compile.judge import wire
 from cudal1_compile.judge.ahead import _stay_off_the_device
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.isolation import worker_environment
@@ -64,14 +64,6 @@ for text in sys.argv[1:]:
     torch.testing.assert_close(got, evaluate(program, inputs)[0], rtol=1e-4, atol=1e-5)
 print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
 """
-
-
-@pytest.fixture
-def scalar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are told what conftest.py says, scalar code; a compiled header does not pay for one graph."""
-    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
-    cheap = ("TORCHINDUCTOR_VEC_ISA_OK", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS")
-    monkeypatch.setattr(isolation, "_PASSED_ON", (*isolation._PASSED_ON, *cheap))
 
 
 @pytest.mark.usefixtures("scalar")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.judge import isolation, landlock, wire
+from cudal1_compile.judge import landlock, wire
 from cudal1_compile.judge import nursery as nurseries
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.limits import Limits
@@ -291,14 +291,8 @@ def test_a_fork_of_this_process_leaves_the_nursery_alone() -> None:
     kept.close()
 
 
-@pytest.mark.usefixtures("shelf")
-def test_forks_of_an_older_nursery_compile_into_the_folder_of_their_judge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # precompiled headers, for the CPU alone, lie where Inductor was imported
-    monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
-    cheap = ("TORCHINDUCTOR_VEC_ISA_OK", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS")
-    monkeypatch.setattr(isolation, "_PASSED_ON", (*isolation._PASSED_ON, *cheap))
+@pytest.mark.usefixtures("shelf", "scalar")  # precompiled headers lie where Inductor was imported
+def test_forks_of_an_older_nursery_compile_into_the_folder_of_their_judge(tmp_path: Path) -> None:
     nurseries.prepare()
     own, compiled = nurseries.take(), tmp_path / "compiled"
     compiled.mkdir()
