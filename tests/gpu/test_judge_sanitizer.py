@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from product_kernels import CASES, Product
 
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge import sanitizer
@@ -40,6 +41,15 @@ CLEAN = tuple((check, "clean") for check in TOOLS)
 @pytest.mark.parametrize("honest", HONEST[::4], ids=lambda h: h.name)
 def test_honest_kernels_are_clean(honest: Honest, target: Target) -> None:
     assert _look(honest.region, honest.code, target) == Look(None, CLEAN)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.warp[0] or c.wide], ids=lambda c: c.name)
+def test_pipelined_products_are_clean(case: Product, target: Target) -> None:
+    """Tiles in flight, and float32 ones that warp groups multiply in place."""
+    program = case.program()
+    candidate = case.candidate(program)
+    found = find_fault_on_device(program, candidate, build(program, candidate, target), 5, 0, 60.0)
+    assert found == Look(None, CLEAN)
 
 
 def _edit(code: str, old: str, new: str) -> str:
