@@ -19,6 +19,7 @@ from cudal1_trainer.structures import (
     merge,
     read_structures,
     resize,
+    stretch_tied,
     tied_axes,
     with_sizes,
     write_structures,
@@ -105,6 +106,60 @@ def test_pairs_read_at_constant_places_stay_pairs() -> None:
         "region v1\ndims d0=8 d1=2 d2=8\nin0 f32[d0,d1]\nt0 f32[d2] = neg(in0[d0=d2, d1=1])\nout0 f32[d2] = t0\n"
     )
     assert "dims d0=32 d1=2 d2=32" in _grown(text) and "d1=1]" in _grown(text)
+
+
+SHIFTED = (
+    "region v1\ndims d0=4 d1=9 d2=10 d3=9\nin0 i64[d0,d3]\nt0 i64[d2] = iota() along d2\n"
+    "t1 bool[d2] = lt(t0, 9)\nt2 i64[d0,d2] = where(t1, in0[d3=d2], -100)\nt3 i64[d1] = iota() along d1\n"
+    "t4 i64[d1] = add(t3, 1)\nt5 bool[d1] = lt(t4, 9)\nt6 i64[d0,d1] = where(t5, in0[d3=d1+1], -100)\n"
+    "out0 i64[d0,d2] = t2\nout1 i64[d0,d1] = t6\n"
+)
+JOINED = (
+    "region v1\ndims d0=17 d1=10 d2=7\nin0 f32[d1]\nin1 f32[d2]\nt0 i64[d0] = iota() along d0\n"
+    "t1 bool[d0] = lt(t0, 10)\nt2 f32[d0] = where(t1, in0[d1=d0], in1[d2=d0-10])\nout0 f32[d0] = t2\n"
+)
+HALVES = (
+    "region v1\ndims d0=8 d1=4\nin0 f32[d0]\nt0 i64[d0] = iota() along d0\nt1 bool[d0] = ge(t0, 4)\n"
+    "t2 f32[d1] = neg(in0[d0=d1])\nt3 f32[d0] = where(t1, t2[d1=d0-4], in0[d0=d0+4])\nout0 f32[d0] = t3\n"
+)
+
+
+def _stretched(text: str, length: int) -> str:
+    program = parse_program(text)
+    found = stretch_tied(program, tied_axes(program), lambda: length)
+    assert found is not None
+    return print_program(found)
+
+
+def test_shifts_by_one_stay_so_at_any_length() -> None:
+    found = _stretched(SHIFTED, 517)
+    assert "dims d0=4 d1=517 d2=518 d3=517" in found and "in0[d3=d1+1]" in found and "add(t3, 1)" in found
+    assert found.count(", 517)") == 2 and "-100" in found
+    drawn = [print_program(resize(parse_program(SHIFTED), random.Random(i))) for i in range(60)]
+    assert sum("+1], -100)" in text for text in drawn) >= 30
+
+
+def test_parts_that_are_joined_grow_alike() -> None:
+    assert "dims d0=728 d1=428 d2=300" in (found := _stretched(JOINED, 300))
+    assert "lt(t0, 428)" in found and "in1[d2=d0-428]" in found
+    halves = _stretched(HALVES, 33)
+    assert "dims d0=66 d1=33" in halves and "ge(t0, 33)" in halves
+    assert "t2[d1=d0-33], in0[d0=d0+33]" in halves
+
+
+def test_an_index_never_leaves_its_bounds_where_it_did_not_before() -> None:
+    uneven = "region v1\ndims d0=12 d1=7\nin0 f32[d0]\nt0 f32[d1] = exp(in0[d0=d1+4])\nout0 f32[d1] = t0\n"
+    for length in range(2, 40):
+        program = parse_program(uneven)
+        found = stretch_tied(program, tied_axes(program), lambda length=length: length)  # type: ignore[misc]
+        index = None if found is None else dict(found.ops[0].operands[0].access)["d0"]  # type: ignore[union-attr]
+        assert found is None or index.offset + found.axis["d1"].size <= found.axis["d0"].size
+
+
+def test_windows_and_pairs_are_not_stretched() -> None:
+    assert stretch_tied(POOL, tied_axes(POOL), lambda: 100) is None
+    pair = parse_program("region v1\ndims d0=2\nin0 f32[d0]\nt0 f32[] = exp(in0[d0=1])\nout0 f32[] = t0\n")
+    assert stretch_tied(pair, tied_axes(pair), lambda: 100) is None
 
 
 def test_strides_follow_the_sizes() -> None:

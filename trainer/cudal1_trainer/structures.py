@@ -4,7 +4,8 @@
     resize(program, rng) -> Program      the same structure at sizes like those of real use
 
 A structure is what a program is without sizes, so one small model teaches regions of every size. Structures that
-are held out are left out. Sizes that an index ties together (windows, slices) grow by a common factor.
+are held out are left out. Sizes that an index ties together (slices, halves) keep their distance at any length: a
+label shifted by one stays so, and which vectors are aligned there is learned. Those of windows grow by a factor.
 
     python -m cudal1_trainer.structures --models 300 --first 0 --data trainer/data --out structures.jsonl.gz
 """
@@ -38,6 +39,8 @@ MAX_BYTES = 1 << 28
 ATTEMPTS = 40
 FACTORS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # of axes that indices tie together
 PAIR = 4  # an axis read at constant places keeps its size up to this: halves, real and imaginary parts
+NEAR = 2  # places: two sizes so close are one and a shift
+STRETCHED = 0.75  # share of draws whose tied axes get any length, where their indices allow it
 PLACES = 2**19
 PUBLISHED = 2**20
 HARD = 2**21
@@ -112,7 +115,9 @@ def resize(program: Program, rng: random.Random) -> Program:
     for _ in range(ATTEMPTS):
         sizes = {name: draw_size(rng) for name in free}
         try:
-            sized = with_sizes(grow_tied(program, tied, rng.choice(FACTORS)), sizes)
+            length = lambda: rng.choice(NICE) if rng.random() < 0.5 else draw_size(rng)  # noqa: E731
+            grown = stretch_tied(program, tied, length) if rng.random() < STRETCHED else None
+            sized = with_sizes(grown or grow_tied(program, tied, rng.choice(FACTORS)), sizes)
             if _fits(sized):  # three of four do not, and a canonical form takes a hundred times as long
                 return canonicalise(without_single(sized))
         except ProgramError:
@@ -204,6 +209,69 @@ def grow_tied(p: Program, tied: set[str], factor: int) -> Program:
     renewed = with_sizes(p, longer)
     ops = (replace(op, operands=tuple(operand(op, x) for x in op.operands)) for op in renewed.ops)
     return replace(renewed, ops=tuple(ops))
+
+
+def stretch_tied(p: Program, tied: set[str], draw: Callable[[], int]) -> Program | None:
+    """Tied axes at any length: what is a few places off the shortest of them, or off a multiple of it, stays so.
+
+    d1=9 d2=10 in0[d2=d1+1]   ->   d1=512 d2=513 in0[d2=d1+1]
+
+    draw: the new length of the shortest axis of those that indices tie together; pairs stay as they are. None for
+    windows, which grow by a factor, and where some index would leave its bounds.
+    """
+    indices = [(axis, index) for op in p.ops for axis, index in _places(op) if index.value is None]
+    size = {a.name: a.size for a in p.axes}
+    kept = {axis for axis, index in indices if not index.terms and size[axis] <= PAIR}
+    grows = {a for a in tied if not a.startswith("k")} - kept
+    steps = all(len(i.terms) <= 1 and _is_plain(axis, i, kept) and not _is_window(i) for axis, i in indices)
+    groups = _tied_together([a.name for a in p.axes if a.name in grows], indices)
+    groups = [group for group in groups if min(size[a] for a in group) > 2]
+    units = {a: min(size[b] for b in group) for group in groups for a in group}
+    if not steps or not units:
+        return None
+    lengths = {a: length for group in groups for length in (draw(),) for a in group}
+    along = _iotas(p)
+
+    def stretched(n: int, axis: str) -> int:
+        unit, length = units[axis], lengths[axis]
+        near = min(NEAR, (unit - 1) // 2)
+        times = (abs(n) + near) // unit
+        rest = abs(n) - times * unit
+        return (times * length + rest if abs(rest) <= near else abs(n) * length // unit) * (-1 if n < 0 else 1)
+
+    def operand(op: Op, x: Operand) -> Operand:
+        if isinstance(x, Ref):
+            access = ((a, replace(i, offset=stretched(i.offset, a)) if a in units else i) for a, i in x.access)
+            return replace(x, access=tuple(access))
+        beside = [a for a in op.axes if a in units]
+        return Literal(stretched(int(x.value), beside[0])) if beside and _is_count(p, op, x, along, grows) else x
+
+    renewed = with_sizes(p, {a: stretched(size[a], a) for a in units})
+    ops = (replace(op, operands=tuple(operand(op, x) for x in op.operands)) for op in renewed.ops)
+    found = replace(renewed, ops=tuple(ops))
+    return found if _leaves_bounds(found) == _leaves_bounds(p) else None
+
+
+def _tied_together(axes: Sequence[str], indices: Sequence[tuple[str, Index]]) -> list[set[str]]:
+    """The axes in groups, in order: those that an index joins are in one."""
+    groups = [{a} for a in axes]
+    for axis, index in indices:
+        joined = [g for g in groups if g & {axis, *(name for _, name in index.terms)}]
+        for other in joined[1:]:
+            joined[0] |= other
+            groups.remove(other)
+    return groups
+
+
+def _leaves_bounds(p: Program) -> list[tuple[bool, bool]]:
+    """Of each affine index, whether it begins before and ends behind what it reads."""
+    last = {a.name: a.size - 1 for a in p.axes}
+    found = []
+    for axis, index in ((axis, index) for op in p.ops for axis, index in _places(op) if index.value is None):
+        low = index.offset + sum(min(0, c * last[a]) for c, a in index.terms)
+        high = index.offset + sum(max(0, c * last[a]) for c, a in index.terms)
+        found.append((low < 0, high > last[axis]))
+    return found
 
 
 def _is_window(index: Index) -> bool:
