@@ -9,7 +9,7 @@ graph is cut and spliced. An assumption that turns out wrong costs the kernel: l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,12 +60,13 @@ def keep_decision(graph: fx.Graph, was_channels_last: bool) -> None:
         inductor_config.layout_optimization = False
 
 
-def assume(graph: fx.Graph) -> dict[fx.Node, Any]:
+def assume(graph: fx.Graph, given: Mapping[fx.Node, Any] | None = None) -> dict[fx.Node, Any]:
     """Convolutions in channels-last, and the fake tensors that follow from them.
 
     What the caller gets has eager's strides, for those too that read it within the graph.
+    given: fake tensors of placeholders that lie otherwise than the graph says.
     """
-    found: dict[fx.Node, Any] = {}
+    found = dict(given or {})
     returned = get_user_visible_output_strides(graph)
     for node in graph.nodes:
         if node.op != "call_function" or "val" not in node.meta or node in returned:
@@ -73,7 +74,7 @@ def assume(graph: fx.Graph) -> dict[fx.Node, Any]:
         if node.target is CONVOLUTION:
             value = node.meta["val"]
             if value.dim() == 4:
-                found[node] = _channels_last(value)
+                found[node] = channels_last(value)
         elif any(a in found for a in node.all_input_nodes):
             value = _run_again(node, found)
             if value is not None:
@@ -81,7 +82,8 @@ def assume(graph: fx.Graph) -> dict[fx.Node, Any]:
     return found
 
 
-def _channels_last(value: Tensor) -> Tensor:
+def channels_last(value: Tensor) -> Tensor:
+    """A fake tensor of four dims as it would lie in channels-last."""
     with V.fake_mode:
         return torch.empty_like(value, memory_format=torch.channels_last)
 

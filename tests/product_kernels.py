@@ -130,7 +130,7 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
 WIDE_MATRIX = """// launch: k<<<dim3(cdiv(d0, {BM}), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, in1, out0)
 __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
-  product_wide<{T}, {BM}, {BN}, {BK}, {stages}, {near}, {at_once}>({taps}, d1 / {taps},
+  product_wide<{T}, {BM}, {BN}, {BK}, {stages}, {near}, {at_once}, {rounds}, {along}>({taps}, d1 / {taps},
     [&](int m) {{
       const int i0 = m0 + m;
       return [=](int tap) {{ return i0 < d0 ? in0 + i0 * d1 + tap * (d1 / {taps}) : nullptr; }};
@@ -205,12 +205,15 @@ class Product:
     patch: int = 0  # places of product_patch
     wide: int = 0  # stages of product_wide
     at_once: int = 1  # of its taps; from 2 on there are two of them, and rows go through the nearest cache
+    rounds: bool = False  # its first operand on the way
+    along: bool = False  # neighbouring threads have neighbouring columns
 
     @property
     def name(self) -> str:
         kind = "matrix" if self.matrix else f"convolution-{self.stride}"
         kind += f"-patch-{self.patch}" if self.patch else f"-pipe-{self.vector}" if self.warp[0] else ""
         kind += f"-wide-{self.wide}-{self.at_once}" if self.wide else ""
+        kind += "-rounds" * self.rounds + "-along" * self.along
         return f"{kind}-{self.arithmetic}-{'x'.join(map(str, self.tile))}"
 
     def inputs(self, device: str = "cpu") -> list[Tensor]:
@@ -220,12 +223,14 @@ class Product:
             shapes = [(70, 328), (328, 72)]  # more steps than stages
         made = [torch.randn(s, generator=g).to(TORCH_DTYPE[self.dtype]) for s in shapes]
         if self.wide:  # the second in columns; what tf32 holds, as the header asks
-            made = [x.bfloat16().to(x.dtype) for x in (made[0], made[1].T.contiguous().T)]
+            held = [x.bfloat16().to(x.dtype) for x in (made[0], made[1].T.contiguous().T)]
+            made = [made[0] if self.rounds else held[0], held[1]]
         return [x.to(device) for x in made]
 
     def want(self, inputs: list[Tensor]) -> Tensor:
         """In float64."""
-        a, b = (x.double() for x in inputs)
+        first = (inputs[0].view(torch.int32) + 0x1000 & -0x2000).view(torch.float32) if self.rounds else inputs[0]
+        a, b = first.double(), inputs[1].double()
         return a @ b if self.matrix else torch.nn.functional.conv2d(a, b, None, self.stride, self.padding)
 
     def program(self) -> Program:
@@ -259,9 +264,13 @@ class Product:
                 "threads": 2 * bm,
                 "near": near,
                 "at_once": self.at_once,
+                "rounds": int(self.rounds),
+                "along": int(self.along),
                 "taps": 1 + near,
             }
-            words["bytes"] = 1024 + max(self.wide * (bm + bn) * bk * ITEM_BYTES[self.dtype], bn * (bm + 4) * 4)
+            words["bytes"] = 1024 + max(
+                self.wide * (bm + bn) * bk * ITEM_BYTES[self.dtype], (bn + 8) * (bm + 4) * 4
+            )
             return parse_candidate(WIDE_MATRIX.format_map(words), program)
         if not self.warp[0]:
             return parse_candidate(plain.format_map(words), program)
@@ -311,4 +320,8 @@ CASES = [
     Product("tf32", (64, 192, 16), matrix=True, wide=3, rtol=1e-5),
     Product("tf32", (192, 16, 32), matrix=True, wide=6, at_once=2, rtol=1e-5),
     Product("tf32_long", (64, 16, 32), matrix=True, wide=4, at_once=4, rtol=1e-6),
+    Product("tf32", (128, 64, 32), matrix=True, wide=4, rounds=True, rtol=1e-5),
+    Product("tf32_long", (64, 128, 16), matrix=True, wide=3, rounds=True, along=True, rtol=1e-6),
+    Product("tf32", (64, 16, 32), matrix=True, wide=5, at_once=2, rounds=True, along=True, rtol=1e-5),
+    Product("f16", (128, 192, 32), dtype="f16", matrix=True, wide=3, along=True, rtol=1e-3),
 ]

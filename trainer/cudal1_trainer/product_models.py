@@ -21,10 +21,10 @@ from cudal1_trainer.architectures import ACTIVATIONS, ChannelNorm, token_norm
 
 Step = Callable[[Tensor], Tensor]
 DTYPES = (torch.float32, torch.float32, torch.float32, torch.bfloat16, torch.float16)
-_CONVOLUTION: tuple[Callable[..., nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_TRANSPOSED: tuple[Callable[..., nn.Module], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+CONVOLUTION: tuple[Callable[..., nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED: tuple[Callable[..., nn.Module], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-_INSTANCE_NORM = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+INSTANCE_NORM = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _PLAIN = ((), (), (), (), (0,), (1,))  # places along which a window is 1 wide, as in 1x7 or 1x3x3
 _MAX_POOL = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
 _AVG_POOL = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
@@ -111,14 +111,14 @@ def _convolution(rng: random.Random) -> tuple[Chain, Tensor]:
     if rng.random() < 0.3:
         extra = rng.randrange(max(stride, dilation)) if rng.random() < 0.3 and not any(plain) else 0
         paddings = tuple(0 if alone else min(padding, dilation * (window - 1) // 2) for alone in plain)
-        layer: nn.Module = _TRANSPOSED[rank - 1](
+        layer: nn.Module = TRANSPOSED[rank - 1](
             channels, outputs, windows, strides, paddings, extra, groups, bias, dilation
         )
     else:
         paddings = tuple(0 if alone else padding for alone in plain)
-        layer = _CONVOLUTION[rank - 1](channels, outputs, windows, strides, paddings, dilation, groups, bias)
+        layer = CONVOLUTION[rank - 1](channels, outputs, windows, strides, paddings, dilation, groups, bias)
     if groups == channels == outputs and rng.random() < 0.3:  # separable
-        layer = nn.Sequential(layer, _CONVOLUTION[rank - 1](outputs, 7, 1, bias=bias))
+        layer = nn.Sequential(layer, CONVOLUTION[rank - 1](outputs, 7, 1, bias=bias))
         outputs = 7
     steps = [s for _ in range(_count(rng)) for s in image_step(outputs, rank, rng)]
     steps += _image_end(outputs, rank, rng)
@@ -174,7 +174,7 @@ def image_step(width: int, rank: int, rng: random.Random) -> list[Step]:
         lambda: BATCH_NORM[rank - 1](width),
         lambda: nn.GroupNorm(2 if width % 2 == 0 else 1, width),
         lambda: nn.GroupNorm(1, width),
-        lambda: _INSTANCE_NORM[rank - 1](width, affine=rng.random() < 0.5),
+        lambda: INSTANCE_NORM[rank - 1](width, affine=rng.random() < 0.5),
         lambda: ChannelNorm(width) if rank == 2 else nn.GroupNorm(width, width),
     )
     return [rng.choice(made)()]

@@ -3,8 +3,9 @@
     collect_products(seeds, heldout)       texts, one a distinct structure that teachers answer at several sizes
     draw_product(texts, rng, ...)          one of them, varied now and then, at new sizes
 
-Models around products (product_models.py) come first, the others of structures.py from OTHERS on. Graphs are taken
-for a GPU's, where convolutions of float32 may use TF32. Held-out structures are left out.
+Models around products (product_models.py) come first, the others of structures.py from OTHERS on, image networks
+(image_models.py) from IMAGES on. Graphs are taken for a GPU's, where convolutions of float32 may use TF32; with seeds
+from LAST on 2D convolutions lie in channels-last, as Inductor lays them there. Held-out structures are left out.
 
     python -m cudal1_trainer.products --models 400 --first 0 --data trainer/data --out products.jsonl.gz
 """
@@ -14,6 +15,8 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator, Sequence
+
+from torch import Tensor, fx
 
 from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.errors import ProgramError
@@ -30,6 +33,8 @@ log = logging.getLogger(__name__)
 OTHERS = 2**18  # seeds from here on are of models without a stress on products
 TRIED = 3  # sizes at which a structure is tried
 REDRAWS = 8
+IMAGES = 2**21  # of image networks
+LAST = 2**22  # seeds from here on are those before it, in channels-last
 
 
 def product_regions(seed: int) -> Iterator[Program]:
@@ -38,18 +43,47 @@ def product_regions(seed: int) -> Iterator[Program]:
     from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
     from cudal1_fx_passes.partition import PartitionConfig, partition
     from cudal1_trainer.architectures import make_model
+    from cudal1_trainer.image_models import make_image_model
     from cudal1_trainer.product_models import make_product_model
     from cudal1_trainer.published import make_published
 
-    if seed < OTHERS:
-        module, inputs = make_product_model(seed)
-    else:
-        module, inputs = make_model(seed - OTHERS) if seed < PUBLISHED else make_published(seed - PUBLISHED)
+    makers = (
+        (IMAGES, make_image_model),
+        (PUBLISHED, make_published),
+        (OTHERS, make_model),
+        (0, make_product_model),
+    )
+    of_model = seed % LAST
+    first, make = next((first, make) for first, make in makers if of_model >= first)
+    module, inputs = make(of_model - first)
     for train in (True, False):
         for graph in capture_graphs(module.train(train), inputs, train=train):
+            if seed >= LAST and not _lay_channels_last(graph.gm.graph):
+                continue
             take_for_cuda(graph.gm.graph)
             regions = partition(graph.gm.graph, PartitionConfig(products=True)).regions
             yield from (r.program for r in regions if r.program.has_product)
+
+
+def _lay_channels_last(graph: fx.Graph) -> bool:
+    """Gives the graph's fake tensors the strides that they have where Inductor runs convolutions channels-last.
+
+    Also to what a forward saved for this backward. Returns whether anything changed.
+    """
+    from torch._guards import detect_fake_mode
+    from torch._inductor.virtualized import V
+
+    from cudal1_compile.layouts import assume, channels_last
+
+    of_user = ("primals", "tangents", "arg")  # inputs, weights and gradients as eager has them
+    given = [n for n in graph.nodes if n.op == "placeholder" and not n.name.startswith(of_user)]
+    saved = {n: n.meta["val"] for n in given if isinstance(n.meta.get("val"), Tensor) and n.meta["val"].dim() == 4}
+    mode = detect_fake_mode([n.meta.get("val") for n in graph.nodes])
+    with V.set_fake_mode(mode):
+        found = assume(graph, {n: channels_last(x) for n, x in saved.items()})
+    for node, value in found.items():
+        node.meta["val"] = value
+    return bool(found)
 
 
 def collect_products(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
@@ -81,7 +115,10 @@ def draw_product(texts: Sequence[str], rng: random.Random, varied: float, most: 
 
 
 def main(argv: list[str] | None = None) -> None:
-    first = f"from {OTHERS} on models of structures.py, from {PUBLISHED} published ones"
+    first = (
+        f"from {OTHERS} on models of structures.py, from {PUBLISHED} published ones, from {IMAGES} image networks; "
+        f"{LAST} more: in channels-last"
+    )
     collect_into(collect_products, "structures with products", 400, first, argv)
 
 

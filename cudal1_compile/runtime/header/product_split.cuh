@@ -8,17 +8,6 @@
 
 namespace cudal1 {
 #ifdef CUDAL1_WGMMA
-// d = a * b, or d += a * b if there is more; runs on until wait_for_groups
-#define CUDAL1_MULTIPLY_ROWS(SHAPE, SUMS, A0, A1, A2, A3, B, MORE)                                                  \
-  CUDAL1_FN void wgmma_rows(float (&d)[SUMS], const unsigned (&a)[4], unsigned long long b, int more) {           \
-    asm volatile("{.reg .pred more; setp.ne.b32 more, %" #MORE ", 0; wgmma.mma_async.sync.aligned." SHAPE         \
-                 ".f32.tf32.tf32 {" CUDAL1_LIST##SUMS "}, {%" #A0 ",%" #A1 ",%" #A2 ",%" #A3 "}, %" #B            \
-                 ", more, 1, 1;}"                                                                                 \
-                 : CUDAL1_IN##SUMS(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));           \
-  }
-CUDAL1_MULTIPLY_ROWS("m64n64k8", 32, 32, 33, 34, 35, 36, 37)
-CUDAL1_MULTIPLY_ROWS("m64n128k8", 64, 64, 65, 66, 67, 68, 69)
-
 template <int ITEMS> CUDAL1_FN float* cut_tiles() {  // the same memory for all of a block's calls
   __shared__ __align__(1024) float tiles[ITEMS];
   return tiles;

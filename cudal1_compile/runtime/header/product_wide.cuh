@@ -1,15 +1,18 @@
 // product_wide.cuh: sums of products by warp groups of 128 threads (wgmma), tiles copied ahead, STAGES deep.
 //
-//   product_wide<T, BM, BN, BK, STAGES, NEAR = 0, TAPS = 1>(taps, depth, a, b, c);     by all 2 * BM threads of a block
+//   product_wide<T, BM, BN, BK, STAGES, NEAR = 0, TAPS = 1, ROUNDS = 0, ALONG = 0>(taps, depth, a, b, c);
+//                                                                                      by all 2 * BM threads of a block
 //     as product_pipe: c(m)(n, v) gets v = sum over tap < taps and k < depth of A(m, tap, k) * B(n, tap, k)
 //     a(m)(tap)  where A(m, tap, 0) lies in memory, the other k behind it; nullptr where all of them are 0
-//     c          neighbouring threads have neighbouring m
 //     T          bf16, f16, tf32, tf32_long: float32 elements hold no more than tf32, as round_to<tf32>(x) gives them
 //     BM, BN     a multiple of 64; 16, 32, 64, 128, 192 or 256
 //     BK         32, 64 or 128 bytes; depth is whole vectors of 16 bytes
 //     NEAR       1: A's rows go through the multiprocessor's own cache, for neighbouring taps that read the same ones
 //     TAPS       side by side in a tile's row, each of BK / TAPS elements (whole vectors): 2 or more if depth is small
-//   Dynamic shared memory: 1024 + STAGES * (BM + BN) * BK * size bytes, but 1024 + BN * (BM + 4) * 4 at least
+//     ROUNDS     1: A's elements are any float32, rounded to TF32 on their way
+//     ALONG      0: neighbouring threads call c with neighbouring m; 1: with neighbouring n
+//   Dynamic shared memory: 1024 + STAGES * (BM + BN) * BK * size bytes, but 1024 + BN * (BM + 4) * 4 at least,
+//   along n 1024 + BM * (BN + 8) * 4
 //
 //   turn_tile<R, C, THREADS>(from, to);                                                by all THREADS threads of a block
 //     to(r, c, from(r, c)) for every r < R, c < C: read with neighbouring c side by side, written with neighbouring r
@@ -27,6 +30,7 @@ namespace cudal1 {
 template <class T, int ROWS, int BK> struct WideTile {
   typedef typename Arithmetic<T>::item item;
   enum { wide = 16 / (int)sizeof(item), pieces = BK / wide, row_bytes = BK * (int)sizeof(item), items = ROWS * BK };
+  enum { along = 1 };
   static_assert(pieces == 2 || pieces == 4 || pieces == 8, "product_wide: BK is 32, 64 or 128 bytes");
   item* at;
   static CUDAL1_FN int place(int row, int piece) { return row * BK + (piece ^ (row * row_bytes / 128 % pieces)) * wide; }
@@ -93,6 +97,20 @@ template <class T, int ROWS, int BK, int THREADS, int NEAR, int TAPS, class OF> 
 CUDAL1_ALL_SIZES(tf32, "k8", "tf32.tf32", "")
 CUDAL1_ALL_SIZES(f16, "k16", "f16.f16", ", 0, 0")
 CUDAL1_ALL_SIZES(bf16, "k16", "bf16.bf16", ", 0, 0")
+// the same of tf32 with a's 16 rows of each warp in registers, or d = a * b if there is no more
+#define CUDAL1_MULTIPLY_ROWS(SHAPE, SUMS, A0, A1, A2, A3, B, MORE)                                                  \
+  CUDAL1_FN void wgmma_rows(float (&d)[SUMS], const unsigned (&a)[4], unsigned long long b, int more) {           \
+    asm volatile("{.reg .pred more; setp.ne.b32 more, %" #MORE ", 0; wgmma.mma_async.sync.aligned." SHAPE         \
+                 "k8.f32.tf32.tf32 {" CUDAL1_LIST##SUMS "}, {%" #A0 ",%" #A1 ",%" #A2 ",%" #A3 "}, %" #B          \
+                 ", more, 1, 1;}"                                                                                 \
+                 : CUDAL1_IN##SUMS(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));           \
+  }
+CUDAL1_MULTIPLY_ROWS("m64n16", 8, 8, 9, 10, 11, 12, 13)
+CUDAL1_MULTIPLY_ROWS("m64n32", 16, 16, 17, 18, 19, 20, 21)
+CUDAL1_MULTIPLY_ROWS("m64n64", 32, 32, 33, 34, 35, 36, 37)
+CUDAL1_MULTIPLY_ROWS("m64n128", 64, 64, 65, 66, 67, 68, 69)
+CUDAL1_MULTIPLY_ROWS("m64n192", 96, 96, 97, 98, 99, 100, 101)
+CUDAL1_MULTIPLY_ROWS("m64n256", 128, 128, 129, 130, 131, 132, 133)
 template <int LEFT> CUDAL1_FN void wait_for_groups() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
@@ -104,10 +122,11 @@ template <int ROW_BYTES> CUDAL1_FN unsigned long long descriptor(const void* til
 #endif
 
 // The sums of 64 x BN results in a warp group: a warp has 16 rows, a thread four of each 8 columns.
-template <class T, int BN, int BK> struct WideGroup {
+template <class T, int BN, int BK, int ROUNDS> struct WideGroup {
   typedef Arithmetic<T> Kind;
   enum { steps = BK / Kind::step, long_sums = Kind::long_sums, between = 256 / BK };  // steps between parts
   static_assert(Kind::tensor && !Kind::split, "product_wide: tf32, tf32_long, f16 or bf16");
+  static_assert(!ROUNDS || Kind::rounds, "product_wide: only tf32 and tf32_long are rounded to");
   float sum[BN / 2], part[Kind::long_sums ? BN / 2 : 1];  // a long sum's parts grow on the tensor cores
 
   CUDAL1_FN WideGroup() {
@@ -126,24 +145,41 @@ template <class T, int BN, int BK> struct WideGroup {
   static CUDAL1_FN int n(int p) { return p / 4 * 8 + lane_id() % 4 * 2 + p % 2; }
 
   // This step's products run on when it returns; those of the last step are done after finish_last.
-  template <class A, class B> CUDAL1_FN void multiply(A a, B b) {
+  // rows: where a's are rounded; the tensor cores read them until then.
+  template <class A, class B> CUDAL1_FN void multiply(A a, B b, unsigned (&rows)[steps][4]) {
     auto& to = growing();
 #ifdef CUDAL1_WGMMA
-    const unsigned long long from_a = descriptor<A::row_bytes>(a.at + warp_id() / 4 * 64 * BK);
     const unsigned long long from_b = descriptor<B::row_bytes>(b.at);
+    if constexpr (ROUNDS) {
+#pragma unroll
+      for (int s = 0; s < steps; s++) {
+        load_fragment<T, 0>(rows[s], a, warp_id() * 16, s * Kind::step);
+        round_fragment(rows[s]);
+      }
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+      for (int s = 0; s < steps; s++) wgmma_rows(to, rows[s], from_b + s * 2, 1);
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      return;
+    }
+    const unsigned long long from_a = descriptor<A::row_bytes>(a.at + warp_id() / 4 * 64 * BK);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
     for (int s = 0; s < steps; s++) wgmma(to, from_a + s * 2, from_b + s * 2, typename Kind::on_tensor_cores());
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");  // 32 bytes of k each
 #elif defined(CUDAL1_HOST)
     for (int k = 0; k < BK; k++)
-      for (int p = 0; p < BN / 2; p++) to[p] = fmaf(widen(a(m(p % 4), k)), widen(b(n(p), k)), to[p]);
+      for (int p = 0; p < BN / 2; p++) {
+        const float x = widen(a(m(p % 4), k));
+        to[p] = fmaf(ROUNDS ? to_tf32(x) : x, widen(b(n(p), k)), to[p]);
+      }
 #else
     const int t = lane_id() % 4 * (Kind::packed + 1), half = Kind::step / 2;
     for (int k = t; k < BK + t; k += Kind::step) {
       unsigned x[4];
 #pragma unroll
       for (int q = 0; q < 4; q++) x[q] = word_of(a(m(q % 2 * 2), k + q / 2 * half));
+      if constexpr (ROUNDS) round_fragment(x);
 #pragma unroll
       for (int j = 0; j < BN / 8; j++) {
         const unsigned y[2] = {word_of(b(j * 8 + lane_id() / 4, k)), word_of(b(j * 8 + lane_id() / 4, k + half))};
@@ -170,22 +206,34 @@ template <class T, int BN, int BK> struct WideGroup {
       clear(part);
     }
   }
-  // Through shared memory, so that neighbouring threads have neighbouring rows.
-  template <int BM, class C> CUDAL1_FN void hand_out(float* staged, C& c CUDAL1_FROM) {
-    enum { pitch = BM + 4 };  // a warp's fragments keep off each other's banks
+  // Through shared memory, so that neighbouring threads have neighbouring rows, or columns.
+  template <int BM, int ALONG, class C> CUDAL1_FN void hand_out(float* staged, C& c CUDAL1_FROM) {
+    enum { pitch = ALONG ? BN + 8 : BM + 4 };  // a warp's fragments keep off each other's banks
     __syncthreads(CUDAL1_LINE_ONLY);
 #pragma unroll
-    for (int p = 0; p < BN / 2; p++) staged[n(p) * pitch + m(p % 4)] = sum[p];
+    for (int p = 0; p < BN / 2; p++) staged[ALONG ? m(p % 4) * pitch + n(p) : n(p) * pitch + m(p % 4)] = sum[p];
     __syncthreads(CUDAL1_LINE_ONLY);
-    const int row = thread_id() % BM, half = thread_id() / BM;
-    const auto store = c(row);
+    if constexpr (ALONG) {
+      enum { lanes = BN < 32 ? BN : 32, rows = 2 * BM / lanes };
+      const int lane = thread_id() % lanes;
+#pragma unroll 2
+      for (int row = thread_id() / lanes; row < BM; row += rows) {
+        const auto store = c(row);
+#pragma unroll
+        for (int p = 0; p < BN / lanes; p++) store(p * lanes + lane, staged[row * pitch + p * lanes + lane]);
+      }
+    } else {
+      const int row = thread_id() % BM, half = thread_id() / BM;
+      const auto store = c(row);
 #pragma unroll 8
-    for (int p = 0; p < BN / 2; p++) store(p * 2 + half, staged[(p * 2 + half) * pitch + row]);
+      for (int p = 0; p < BN / 2; p++) store(p * 2 + half, staged[(p * 2 + half) * pitch + row]);
+    }
   }
 };
 }  // namespace cudal1
 
-template <class T, int BM, int BN, int BK, int STAGES, int NEAR = 0, int TAPS = 1, class A, class B, class C>
+template <class T, int BM, int BN, int BK, int STAGES, int NEAR = 0, int TAPS = 1, int ROUNDS = 0, int ALONG = 0, class A,
+          class B, class C>
 CUDAL1_FN void product_wide(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   typedef cudal1::WideCopier<T, BM, BK, 2 * BM, NEAR, TAPS, A> CopierA;
   typedef cudal1::WideCopier<T, BN, BK, 2 * BM, 0, TAPS, B> CopierB;
@@ -203,7 +251,8 @@ CUDAL1_FN void product_wide(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   item* const stages_b = stages_a + STAGES * TileA::items;
   CopierA copy_a(a, typename cudal1::CountTo<CopierA::steps>::type());
   CopierB copy_b(b, typename cudal1::CountTo<CopierB::steps>::type());
-  cudal1::WideGroup<T, BN, BK> group;
+  typedef cudal1::WideGroup<T, BN, BK, ROUNDS> Group;
+  Group group;
   const int total = cdiv(taps, TAPS) * cdiv(depth, BK / TAPS);
   int tap = 0, k0 = 0;  // of the next tile to be fetched: the window inside, so that its places are still in the cache
   const auto fetch = [&](int step, int stage) {
@@ -221,19 +270,29 @@ CUDAL1_FN void product_wide(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   __syncthreads(CUDAL1_LINE_ONLY);  // an earlier call may still read the stages
 #pragma unroll
   for (int s = 0; s < STAGES - 2; s++) fetch(s, s);
-  for (int step = 0, stage = 0, next = STAGES - 2; step < total; step++) {
+  int stage = 0, next = STAGES - 2;
+  const auto turn = [&](int step, unsigned (&rows)[Group::steps][4]) {
     cudal1::wait_for_stages<STAGES - 3>();
     // no proxy fence: the tensor cores see complete copies, and the fence would wait for those on their way
     __syncthreads(CUDAL1_LINE_ONLY);  // this stage is there, and everybody is done with the one before the last
     if (group.long_sums && step % group.between == 0) group.finish();
-    group.multiply(TileA{stages_a + stage * TileA::items}, TileB{stages_b + stage * TileB::items});
+    group.multiply(TileA{stages_a + stage * TileA::items}, TileB{stages_b + stage * TileB::items}, rows);
     fetch(step + STAGES - 2, next);  // where the one before the last was, while the tensor cores work
     group.finish_last();
     stage = stage + 1 == STAGES ? 0 : stage + 1;
     next = next + 1 == STAGES ? 0 : next + 1;
+  };
+  unsigned rows[2][Group::steps][4];
+  if constexpr (ROUNDS) {
+    for (int step = 0; step < total; step += 2) {
+      turn(step, rows[0]);
+      if (step + 1 < total) turn(step + 1, rows[1]);
+    }
+  } else {
+    for (int step = 0; step < total; step++) turn(step, rows[0]);
   }
   group.finish();
-  group.template hand_out<BM>((float*)base, c CUDAL1_AT);
+  group.template hand_out<BM, ALONG>((float*)base, c CUDAL1_AT);
 }
 
 namespace cudal1 {

@@ -102,10 +102,13 @@ def wants_packing(stage: Stage, sides: Sides) -> bool:
     return bool(windows) and (b is None or b.vector == 1)
 
 
-def ordered(stage: Stage) -> Sides:
-    """The sides with the summed axes in the order of the larger operand, neighbours of the result along m."""
+def ordered(stage: Stage, raw: bool = False) -> Sides:
+    """The sides with the summed axes in the order of the larger operand, neighbours of the result along m.
+
+    raw: the larger operand's rows are m in any case.
+    """
     sides = Sides(stage)
-    if not sides.a.access and memory_order(stage)[-1:] == sides.n[-1:]:
+    if not raw and not sides.a.access and memory_order(stage)[-1:] == sides.n[-1:]:
         sides.a, sides.b, sides.m, sides.n = sides.b, sides.a, sides.n, sides.m
     if any(a in sides.channels for i in dict(sides.a.access).values() for _, a in i.terms):
         _order_gradient(stage, sides)

@@ -25,12 +25,12 @@ ROWS, COLUMNS = (8, 64), 256  # of a tile: at least and at most, at most
 Packed = tuple[Ref, Buffer]  # an operand and where it is packed to
 
 
-def pack_stage(stage: Stage, arithmetic: str, first: int) -> tuple[Stage, list[Packed]] | None:
+def pack_stage(stage: Stage, arithmetic: str, first: int, raw: bool = False) -> tuple[Stage, list[Packed]] | None:
     """The stage over packed operands, and which are packed to where; scratch is numbered from `first`.
 
-    None where one cannot lie k by k, or is needed behind the sum too.
+    raw: the larger one stays as it is, in float32. None where one cannot lie k by k, or is needed behind the sum.
     """
-    sides = ordered(stage)
+    sides = ordered(stage, raw)
     item = ITEMS.get(arithmetic, arithmetic)
     vector = COPY_BYTES // ITEM_BYTES[item]
     moved = {a for i in dict(sides.a.access).values() for _, a in i.terms} | set(dict(sides.a.access))
@@ -44,10 +44,11 @@ def pack_stage(stage: Stage, arithmetic: str, first: int) -> tuple[Stage, list[P
     loads = [b for b in stage.loads if b.value in later]
     for x, rows in ((sides.a, sides.m), (sides.b, sides.n)):
         c = copied(stage, sides, x, rows)
-        if c is not None and (c.step, c.vector, c.buffer.dtype) == (1, vector, item) and item != "f32":
+        as_it_is = raw and x is sides.a if item == "f32" else not raw
+        if as_it_is and c is not None and (c.step, c.vector, c.buffer.dtype) == (1, vector, item):
             loads.append(c.buffer)
             continue
-        if x.name in later:
+        if x.name in later or (raw and x is sides.a):
             return None
         axes = _packed_axes(stage, sides, x)
         name = f"s{first + len(new)}"

@@ -15,10 +15,10 @@ from cudal1_trainer.teachers.stage import Buffer, Stage, closure, read_names
 THREADS = 256
 MAX_WEIGHTS = 64  # in registers
 LONG_SUM = 4096  # terms from which on what tensor cores cut off a sum matters
-# behind the arithmetic, in this order; at most one of the first two
-PHASED, SPREAD, TABLE, TAPS, PIPE, PATCH, WIDE = FORMS = (
+# behind the arithmetic, in this order; at most one of the first two; raw: the larger side is rounded on its way
+PHASED, SPREAD, TABLE, TAPS, RAW, PIPE, PATCH, WIDE = FORMS = (
     *("_phased", "_spread", "_table", "_taps"),
-    *("_pipe", "_patch", "_wide"),
+    *("_raw", "_pipe", "_patch", "_wide"),
 )
 
 

@@ -17,6 +17,7 @@ from cudal1_trainer.teachers.product_sides import (
     PATCH,
     PHASED,
     PIPE,
+    RAW,
     SPREAD,
     TABLE,
     TAPS,
@@ -46,13 +47,14 @@ class Times:
 
     def __init__(self, stage: Stage) -> None:
         program, self.sides, self.ordered = stage.program, Sides(stage), ordered(stage)
+        self.raw = ordered(stage, raw=True)
         self.stage = stage
         self.results = program.size((*self.sides.batch, *self.sides.m, *self.sides.n))
         self.phases = prod(p.step for p in phases_of(self.sides.a))
         moved = sum(program.size(b.axes) * ITEM_BYTES[b.dtype] for b in (*stage.reads, *stage.writes))
         self.least = CALL_US + moved / MEMORY
         self.packs = KERNEL_US * wants_packing(stage, self.ordered)
-        self.packed: dict[str, int] = {}
+        self.packed: dict[tuple[str, bool], int] = {}
         spread = spread_of(stage)
         self.spread = Times(spread) if spread is not None else self
 
@@ -82,7 +84,8 @@ class Times:
     def _wide(self, schedule: StageSchedule) -> float:
         """What limits a step, times the busiest multiprocessor's blocks, and what packs and joins."""
         assert schedule.tile is not None
-        (bm, bn, bk), arithmetic, sides = schedule.tile, arithmetic_of(schedule), self.ordered
+        (bm, bn, bk), arithmetic = schedule.tile, arithmetic_of(schedule)
+        sides = self.raw if RAW in schedule.mapping else self.ordered
         blocks = waiting_for(self.stage, sides, schedule)
         room, stages = shares(schedule, blocks)
         steps = steps_of(self.stage, sides, bk, schedule.splits)
@@ -90,14 +93,14 @@ class Times:
         busiest, late = max(products, stage_bytes(schedule) / 40), 1000 / (stages - 2)
         rounds = [room] * (blocks // room) + [blocks % room] * (blocks % room > 0)
         cycles = sum(1300 + steps * max(n * busiest, late) + n * bm * bn / 6 for n in rounds)
-        us = CALL_US + 2 + cycles / CYCLES + 2 * self._packed(arithmetic) / MEMORY
+        us = CALL_US + 2 + cycles / CYCLES + 2 * self._packed(arithmetic, RAW in schedule.mapping) / MEMORY
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
 
-    def _packed(self, arithmetic: str) -> int:
+    def _packed(self, arithmetic: str, raw: bool) -> int:
         """Bytes."""
-        if arithmetic not in self.packed:
-            made = pack_stage(self.stage, arithmetic, 0)
+        if (arithmetic, raw) not in self.packed:
+            made = pack_stage(self.stage, arithmetic, 0, raw)
             assert made is not None
             elements = sum(self.stage.program.size(to.axes) for _, to in made[1])
-            self.packed[arithmetic] = elements * item_bytes(arithmetic)
-        return self.packed[arithmetic]
+            self.packed[arithmetic, raw] = elements * item_bytes(arithmetic)
+        return self.packed[arithmetic, raw]

@@ -1,7 +1,8 @@
 """Writes product stages for warp groups (product_wide of the device header).
 
 Operands lie k by k in memory, in whole vectors of 16 bytes; those that do not are packed first (product_pack.py).
-Operands of TF32 always are, which rounds them too, so that arithmetic is for windows and for many channels.
+Operands of TF32 are rounded by that, but for the larger one where it lies so: it may be rounded on its way (raw).
+Where both are packed, that arithmetic is for windows and for many channels.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from collections.abc import Iterator
 from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES
+from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_copies import ITEMS, ordered
 from cudal1_trainer.teachers.product_layouts import RESIDENT, blocks_of
 from cudal1_trainer.teachers.product_pack import Packer, pack_stage
 from cudal1_trainer.teachers.product_pipe import PipeWriter
-from cudal1_trainer.teachers.product_sides import LONG_SUM, PHASED, WIDE, Sides, arithmetic_of, phases_of
+from cudal1_trainer.teachers.product_sides import LONG_SUM, PHASED, RAW, WIDE, Sides, arithmetic_of, phases_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel
 from cudal1_trainer.teachers.stage import Stage
@@ -36,13 +38,14 @@ DEEP = 512  # channels, or columns
 
 def wide_schedules(stage: Stage) -> list[StageSchedule]:
     """Every tile that fits; none where an operand cannot lie as it has to."""
-    sides = ordered(stage)
     return [
         s
+        for raw in (False, True)
+        for sides in (ordered(stage, raw),)
         for a in sides.arithmetics
-        if a in ("f16", "bf16") or a.startswith("tf32") and _pays(stage, sides)
-        if pack_stage(stage, a, 0) is not None
-        for s in _tiles(stage, sides, a)
+        if a in ("f16", "bf16") and not raw or a.startswith("tf32") and (raw or _pays(stage, sides))
+        if pack_stage(stage, a, 0, raw) is not None
+        for s in _tiles(stage, sides, a, raw)
     ]
 
 
@@ -52,7 +55,7 @@ def _pays(stage: Stage, sides: Sides) -> bool:
     return size(sides.taps) > 1 or max(size(sides.channels), size(sides.n)) >= DEEP
 
 
-def _tiles(stage: Stage, sides: Sides, arithmetic: str) -> Iterator[StageSchedule]:
+def _tiles(stage: Stage, sides: Sides, arithmetic: str, raw: bool) -> Iterator[StageSchedule]:
     """Each tile with its sums whole and cut; parts of long sums may be short ones.
 
     Cached: rows that neighbouring taps share go through the multiprocessor's own cache.
@@ -61,14 +64,14 @@ def _tiles(stage: Stage, sides: Sides, arithmetic: str) -> Iterator[StageSchedul
     fitting = [k for b in ROW_BYTES if (k := b // size) <= depth or k % depth == 0]
     bk = min(fitting, key=lambda k: steps_of(stage, sides, k) * (k * size + 64))
     terms = stage.program.size(sides.over)
-    phased = PHASED if phases_of(sides.a) else ""
+    form = (PHASED if phases_of(sides.a) else "") + RAW * raw + WIDE
     shared = (False, True) if sides.a.access and stage.program.size(sides.taps) > 1 else (False,)
     for splits in SPLITS:
         short = arithmetic.removesuffix("_long") if terms <= splits * LONG_SUM else arithmetic
         if splits > 1 and splits * bk > depth:
             break
         for bm, bn in TILES:
-            made = [StageSchedule(short + phased + WIDE, 1, 2 * bm, near, splits, (bm, bn, bk)) for near in shared]
+            made = [StageSchedule(short + form, 1, 2 * bm, near, splits, (bm, bn, bk)) for near in shared]
             yield from (s for s in made if shares(s, 1)[0])
 
 
@@ -94,11 +97,11 @@ def shares(schedule: StageSchedule, waiting: int) -> tuple[int, int]:
     """
     assert schedule.tile is not None
     (bm, bn, _), arithmetic = schedule.tile, arithmetic_of(schedule)
-    registers = (bn if arithmetic.endswith("long") else bn // 2) + 48  # of a thread
+    registers = (bn if arithmetic.endswith("long") else bn // 2) + (58 if RAW in schedule.mapping else 48)
     shared = NEAR_SHARED if schedule.cached else MAX_SHARED
     for blocks in range(min(waiting, 65536 // (2 * bm * registers), MAX_BLOCKS) if registers < 255 else 0, 0, -1):
         stages = min((shared // blocks - ALIGNED) // stage_bytes(schedule), MAX_STAGES)
-        if stages >= 3 and ALIGNED + bn * (bm + 4) * 4 <= shared // blocks:
+        if stages >= 3 and ALIGNED + (bn + 8) * (bm + 4) * 4 <= shared // blocks:
             return blocks, stages
     return 0, 0
 
@@ -120,13 +123,14 @@ class WideWriter(PipeWriter):
 
     def __init__(self, stage: Stage, schedule: StageSchedule, first: int, scratch: int) -> None:
         self.arithmetic = arithmetic_of(schedule)
-        made = pack_stage(stage, self.arithmetic, scratch)
+        self.raw = RAW in schedule.mapping
+        made = pack_stage(stage, self.arithmetic, scratch, self.raw)
         assert made is not None
         self.plain, self.first, self.scratch, self.packs = stage, first, scratch, False
         packed, self.packed = made
         ProductWriter.__init__(self, packed, schedule, f"f{first + bool(self.packed)}")
         self.threads = schedule.block
-        self.sides = ordered(packed)
+        self.sides = ordered(packed, self.raw)
 
     def write_all(self) -> list[Kernel]:
         made = []
@@ -142,9 +146,13 @@ class WideWriter(PipeWriter):
         assert self.schedule.tile is not None
         (bm, bn, bk), size = self.schedule.tile, item_bytes(self.arithmetic)
         _, stages = shares(self.schedule, waiting_for(self.stage, self.sides, self.schedule))
-        tiles, sums = f"{stages} * ({bm} + {bn}) * {bk} * {size}", f"{bn} * ({bm} + 4) * 4"
+        along = memory_order(self.stage)[-1:] == self.sides.n[-1:]
+        tiles = f"{stages} * ({bm} + {bn}) * {bk} * {size}"
+        sums = f"{bm} * ({bn} + 8) * 4" if along else f"{bn} * ({bm} + 4) * 4"
         self.shared_bytes = f"{ALIGNED} + max({tiles}, {sums})"
         taps = taps_at_once(self.stage.program.size(self.sides.channels), bk)
-        further = [int(self.schedule.cached), taps] if taps > 1 else [1] * self.schedule.cached
+        further = [int(x) for x in (self.schedule.cached, taps, self.raw, along)]
+        while further and further[-1] == (0, 1, 0, 0)[len(further) - 1]:  # as the header has it anyway
+            further.pop()
         words = (self.arithmetic, bm, bn, bk, stages, *further)
         return f"product_wide<{', '.join(map(str, words))}>({self._size(self.sides.taps)}, {depth},"
