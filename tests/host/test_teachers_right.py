@@ -585,6 +585,23 @@ out0 f32[d1] = t1
 """,
         r"split/split_tile\.1\.\d+\.r\.s",
     ),
+    "norm_of_more_looked_up_rows_than_they_are_long": (
+        """region v1
+dims d0=97 d1=256 d2=4 d3=90
+in0 f32[d0,d1]
+in1 i64[d2,d3] in [0,d0)
+in2 f32[d3,d1]
+t0 f32[d1,d2,d3] = add(in0[d0=in1], in2)
+t1 f32[d2,d3] = mean(t0) over d1
+t2 f32[d1,d2,d3] = sub(t0, t1)
+t3 f32[d2,d3] = var(t0, 0.0) over d1
+t4 f32[d2,d3] = add(t3, 1e-05)
+t5 f32[d1,d2,d3] = mul(t2, t4)
+out0 f32[d2,d3,d1] = t5
+out1 f32[d2,d3] = t1
+""",
+        r"grouped/block\.4\.",
+    ),
 }
 
 

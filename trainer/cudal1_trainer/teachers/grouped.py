@@ -314,9 +314,17 @@ def reduced_order(stage: Stage) -> tuple[str, ...]:
 
 
 def main_buffer(stage: Stage) -> Buffer:
-    """The read buffer with most axes of the stage, the first among equals; a written one where nothing is read."""
-    whole = [b for b in stage.loads if not b.access] or list(stage.loads) or list(stage.writes)
-    return max(whole, key=lambda b: (stage.program.size(b.span), -whole.index(b)))
+    """The read buffer with most axes of the stage, the first among equals; a written one where nothing is read.
+
+    A table whose rows are looked up is as large as what is read of it: not its indices say how memory lies.
+    """
+    whole = [b for b in stage.loads if not b.access or _reads_rows(b)] or list(stage.loads) or list(stage.writes)
+    return max(whole, key=lambda b: (stage.program.size(b.span), not b.access, -whole.index(b)))
+
+
+def _reads_rows(b: Buffer) -> bool:
+    """Whether indices of values say which rows are read."""
+    return all(i.value is not None for _, i in b.access) and b.axes[-1] not in dict(b.access)
 
 
 def _ordered(stage: Stage, axes: tuple[str, ...]) -> tuple[str, ...]:
