@@ -4,8 +4,8 @@
 
 product_models.py has a convolution and what follows it; here a convolution also reads what another one has made,
 as most of a network's do: its layout is the network's, its gradient goes on, and its neighbours are statistics,
-shortcuts, gates, joined channels and resized maps. A model is a stem, one or two blocks of the kinds that published
-networks are built of, each with its own options, and an end. Sizes are small: products.py draws others.
+shortcuts, gates, joined channels and resized maps. A model is a stem, one or two blocks of the kinds that networks
+are built of, each with its own options, and an end. Sizes are small: product_sizes.py draws others.
 """
 
 from __future__ import annotations

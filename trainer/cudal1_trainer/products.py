@@ -4,8 +4,8 @@
     draw_product(texts, rng, ...)          one of them, varied now and then, at new sizes
 
 Models around products (product_models.py) come first, the others of structures.py from OTHERS on, image networks
-(image_models.py) from IMAGES on. Graphs are taken for a GPU's, where convolutions of float32 may use TF32; with seeds
-from LAST on 2D convolutions lie in channels-last, as Inductor lays them there. Held-out structures are left out.
+(image_models.py) from IMAGES on. Graphs are taken for a GPU, where convolutions of float32 may use TF32; from LAST
+on 2D convolutions lie in channels-last, as Inductor lays them there. Held-out structures are left out.
 
     python -m cudal1_trainer.products --models 400 --first 0 --data trainer/data --out products.jsonl.gz
 """
@@ -116,7 +116,7 @@ def draw_product(texts: Sequence[str], rng: random.Random, varied: float, most: 
 
 def main(argv: list[str] | None = None) -> None:
     first = (
-        f"from {OTHERS} on models of structures.py, from {PUBLISHED} published ones, from {IMAGES} image networks; "
+        f"from {OTHERS} on models of structures.py, from {PUBLISHED} published, from {IMAGES} images' networks; "
         f"{LAST} more: in channels-last"
     )
     collect_into(collect_products, "structures with products", 400, first, argv)
