@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 
 from cudal1_fx_passes.canonical import canonicalise, relative
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program import Literal, Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.structures import read_structures, resize
 from cudal1_trainer.teachers import teach
-from cudal1_trainer.vary import cut_values, drop_outputs, swap_functions, vary
+from cudal1_trainer.vary import change_literals, cut_values, drop_outputs, swap_functions, vary
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 ROWS = """region v1
@@ -40,6 +40,29 @@ def test_swapped_functions_keep_operands_and_casts() -> None:
     found = [swap_functions(program, random.Random(i)) for i in range(30)]
     assert all([o.operands for o in p.ops] == [o.operands for o in program.ops] for p in found)
     assert all(p.ops[2].fn == "cast" for p in found) and {p.ops[1].fn for p in found} > {"sum"}
+
+
+NUMBERS = """region v1
+dims d0=64 d1=256
+in0 f32[d0,d1]
+in1 i64[d0]
+t0 f32[d0,d1] = mul(in0, -0.0884)
+t1 f32[d0,d1] = maximum(t0, 0.0)
+t2 f32[d0] = var(t1, 1.0) over d1
+t3 i64[d0] = add(in1, 7)
+t4 bool[d0] = ge(t3, 0)
+t5 f32[d0] = where(t4, t2, -3.4028234663852886e+38)
+out0 f32[d0] = t5
+"""
+
+
+def test_other_literals_keep_their_sign_and_what_is_no_number_stays() -> None:
+    program = parse_program(NUMBERS)
+    found = [change_literals(program, random.Random(i)) for i in range(60)]
+    assert all(p.ops[1:] == program.ops[1:] for p in found)
+    values = {x.value for p in found for x in p.ops[0].operands if isinstance(x, Literal)}
+    assert len(values) > 30 and all(-0.5 < v < -0.01 for v in values)
+    assert min(len(repr(v)) for v in values) <= 5 and max(len(repr(v)) for v in values) >= 18
 
 
 def test_a_cut_value_is_read_from_an_input_of_its_own_and_its_maker_goes() -> None:

@@ -1,10 +1,11 @@
 """Varies structures, so that no draw meets one twice and a kernel is learned from its program, not by heart.
 
-    vary(program, rng)      some of: other functions of the same form, inner values read as inputs, outputs left
-                            out, inner values as outputs
+    vary(program, rng)      some of: other functions of the same form, other literals, inner values read as inputs,
+                            literals as inputs, outputs left out, inner values as outputs
 
 Measured on a model trained without: 92% of replies free of mistakes on structures that it was trained on, 69% on
-new ones from models of the same kinds. Values are never computed here; a varied program may well overflow.
+new ones from models of the same kinds. Literals: 60 were 85% of those drawn, and a model adds a digit to 0.0884.
+Values are never computed here; a varied program may well overflow.
 """
 
 from __future__ import annotations
@@ -13,19 +14,26 @@ import random
 from dataclasses import replace
 
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.program import Domain, Input, Op, Operand, Output, Program, Ref
-from cudal1_trainer.widen import FLOATS, WIDE, add_outputs, attempt
+from cudal1_fx_passes.ops import OPS, Kind
+from cudal1_fx_passes.program import Domain, Input, Literal, Op, Operand, Output, Program, Ref
+from cudal1_trainer.widen import FLOATS, WIDE, add_inputs, add_outputs, attempt
 
 _UNARY = ("exp", "tanh", "sigmoid", "neg", "abs", "relu", "sqrt", "rsqrt", "erf", "reciprocal", "log1p")
 _BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
 _REDUCTIONS = ("sum", "sum", "mean", "amax", "amin")
 _SCANS = ("cumsum", "cumprod")
+LARGEST = 1e30  # of a literal that stands for a number; larger ones stand for no end
+DIGITS = (1, 2, 2, 3, 4, 5, 6, 8, 17)
 _ALIKE = {fn: group for group in (_UNARY, _BINARY, _REDUCTIONS, _SCANS) for fn in group}
 
 
 def vary(program: Program, rng: random.Random) -> Program:
     """The program as it is where nothing can be changed; not in canonical form."""
-    for change, share in ((swap_functions, 0.6), (cut_values, 0.5), (drop_outputs, 0.4), (add_outputs, 0.5)):
+    changes = (
+        *((swap_functions, 0.6), (change_literals, 0.4), (cut_values, 0.5)),
+        *((add_inputs, 0.15), (drop_outputs, 0.4), (add_outputs, 0.5)),
+    )
+    for change, share in changes:
         if rng.random() < share:
             program = attempt(change, program, rng)
     return program
@@ -44,6 +52,20 @@ def swap_functions(p: Program, rng: random.Random) -> Program:
         return replace(op, fn=rng.choice(_ALIKE[op.fn]))
 
     return replace(p, ops=tuple(swapped(op) for op in p.ops))
+
+
+def change_literals(p: Program, rng: random.Random) -> Program:
+    """Some numbers become others of their sign, of few digits or many: digits are copied, not known by heart."""
+    share = rng.uniform(0.2, 1.0)
+
+    def operand(op: Op, x: Operand) -> Operand:
+        plain = isinstance(x, Literal) and isinstance(x.value, float) and 0 < abs(x.value) < LARGEST
+        if not plain or OPS[op.fn].kind is not Kind.POINTWISE or rng.random() > share:
+            return x
+        assert isinstance(x, Literal)
+        return Literal(float(f"{x.value * 10 ** rng.uniform(-0.7, 0.7):.{rng.choice(DIGITS)}g}"))
+
+    return replace(p, ops=tuple(replace(o, operands=tuple(operand(o, x) for x in o.operands)) for o in p.ops))
 
 
 def cut_values(p: Program, rng: random.Random) -> Program:

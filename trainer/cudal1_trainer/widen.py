@@ -108,12 +108,14 @@ FLOATS = ("f32", "f16", "bf16")
 
 
 def _some_axes(axes: tuple[str, ...], rng: random.Random) -> tuple[str, ...]:
-    """All axes, one of them, or a random choice: a residual, a weight, something between."""
+    """All axes, one of them, the last ones, or a random choice: a residual, a weight, a bias of all, any other."""
     kind = rng.random()
-    if kind < 0.4:
+    if kind < 0.35:
         return axes
-    if kind < 0.8:
+    if kind < 0.65:
         return (rng.choice(axes),)
+    if kind < 0.8:
+        return axes[rng.randrange(len(axes)) :]
     return tuple(a for a in axes if rng.random() < 0.6)
 
 
