@@ -5,7 +5,8 @@
 //     c(m)(n, v)     is called for every m < BM, n < BN with v = sum over tap < taps and k < depth of
 //                    A(m, tap, k) * B(n, tap, k)
 //     a(m)(tap)      where A(m, tap, 0) lies in memory; nullptr where it and all of its k are 0
-//     SA             from A(m, tap, k) to A(m, tap, k + 1), in elements; 0: a(m)(tap)(k) is asked where each one lies
+//     SA             from A(m, tap, k) to A(m, tap, k + 1), in elements; 0: a(m)(tap)(k) is asked where each one lies,
+//                    -1: so, and neighbouring m lie side by side there
 //     VA             elements of one copy: along k if SA is 1, else of neighbouring m; whole vectors are inside or
 //                    outside, and aligned to their size (16 bytes at most; a single one of 2 bytes is no copy ahead)
 //     T              tf32, bf16, f16, f32_split, tf32_long: elements in memory are those of T's tiles;

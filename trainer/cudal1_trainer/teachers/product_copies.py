@@ -17,13 +17,14 @@ from cudal1_trainer.teachers.stage import Buffer, Stage
 
 COPY_BYTES = 16
 ASKED = 0  # where an element lies depends on k in no simple way
+ASKED_ROWS = -1  # so, but neighbouring rows lie side by side
 ROWS = 32  # a tile wants at least so many without a gradient's windows
 ITEMS = {"tf32": "f32", "tf32_long": "f32", "f32_split": "f32"}  # what memory holds; else the arithmetic itself
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """An operand as copies see it. step: elements from one k to the next, or ASKED; vector: of one copy."""
+    """An operand as copies see it. step: elements from one k to the next, or one of ASKED; vector: of one copy."""
 
     buffer: Buffer
     step: int
@@ -53,14 +54,13 @@ def copied(stage: Stage, sides: Sides, x: Ref, rows: tuple[str, ...]) -> Copied 
     if buffer is None or not channels:
         return None
     moved = dict(x.access)
-    if any(a in channels for i in moved.values() for _, a in i.terms):
-        return Copied(buffer, ASKED, 1, ())
-    if any(a in moved for a in channels) or not set(channels) <= set(buffer.axes):
+    asked = any(a in channels for i in moved.values() for _, a in i.terms)
+    if not asked and (any(a in moved for a in channels) or not set(channels) <= set(buffer.axes)):
         return None
     strides = strides_of(stage, buffer)
-    if any(strides[a] != strides[b] * axis[b].size for a, b in pairwise(channels)):
+    if not asked and any(strides[a] != strides[b] * axis[b].size for a, b in pairwise(channels)):
         return None
-    step = strides[channels[-1]]
+    step = ASKED if asked else strides[channels[-1]]
     phased = {a for p in phases_of(x) for a in (p.out, p.window)}
     inner = set(channels) if step == 1 else set()
     whole = stage.program.size(channels) if step == 1 else 1
@@ -71,6 +71,8 @@ def copied(stage: Stage, sides: Sides, x: Ref, rows: tuple[str, ...]) -> Copied 
         whole *= axis[a].size
     rest = [s for a, s in strides.items() if a not in inner]
     vector = vector_of(ITEM_BYTES[buffer.dtype], [whole, *rest] if inner else [1])
+    if asked:
+        return Copied(buffer, ASKED_ROWS if inner else ASKED, vector, ())
     return Copied(buffer, step, vector, buffer.axes[buffer.axes.index(channels[-1]) + 1 :])
 
 
@@ -122,13 +124,13 @@ def ordered(stage: Stage, raw: bool = False) -> Sides:
 
 
 def _order_gradient(stage: Stage, sides: Sides) -> None:
-    """A weight's gradient: inside, what lies side by side in the other operand; windows apart from the rows."""
+    """A weight's gradient: inside, what lies in one run in the other operand; windows apart from the rows."""
     held, program = load_of(stage, sides.b), stage.program
     if held is None or not set(sides.over) <= set(held.axes):
         return
     strides = strides_of(stage, held)
     inner: list[str] = []
-    whole = 1
+    whole = min(strides[a] for a in sides.over)
     for a in sorted(sides.over, key=lambda a: strides[a]):
         if strides[a] != whole:
             break

@@ -15,6 +15,7 @@ from cudal1_fx_passes.program import ITEM_BYTES, Ref
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_copies import (
     ASKED,
+    ASKED_ROWS,
     ITEMS,
     Copied,
     copied,
@@ -142,8 +143,8 @@ class PipeWriter(ProductWriter):
         return f"product_pipe<{', '.join(map(str, words))}>({self._size(sides.taps)}, {depth},"
 
     def _step(self, c: Copied) -> str:
-        if c.step == ASKED:
-            return "0"
+        if c.step in (ASKED, ASKED_ROWS):
+            return str(c.step)
         if c.buffer.strides is not None:
             return f"{c.buffer.name}_{self.sides.channels[-1]}"
         return size_of(c.run)
@@ -153,9 +154,10 @@ class PipeWriter(ProductWriter):
         lines, sides = self.lines, self.sides
         c = copied(self.stage, sides, x, axes)
         assert c is not None
-        inner = (Var("k", sides.channels),) if c.step == ASKED else ()
+        asked = c.step in (ASKED, ASKED_ROWS)
+        inner = (Var("k", sides.channels),) if asked else ()
         space = self._space((Var(variable, axes), Var("tap", sides.taps), *inner), x)
-        if c.step != ASKED:
+        if not asked:
             space = replace(space, renamed={**space.renamed, **dict.fromkeys(sides.channels, "0")})
         used = {a for _, i in x.access for _, a in i.terms}
         used |= set(space.needed_axes([c.buffer])) - set(space.renamed)
@@ -164,7 +166,7 @@ class PipeWriter(ProductWriter):
             lines.add(*self._indices(variable, axes, used, space), *self._indices("g", sides.batch, used, space))
             with lines.block(f"return [=](int{' tap' if sides.taps else ''})"):
                 lines.add(*self._tap_lines(used))
-                if c.step == ASKED:
+                if asked:
                     with lines.block("return [=](int k)"):
                         lines.add(*(["k += begin;"] if self.schedule.splits > 1 else []))
                         self._address(x, c, space, used, variable, axes)
@@ -183,17 +185,14 @@ class PipeWriter(ProductWriter):
     ) -> None:
         """Returns where the element lies: the first of its run, or of this k."""
         sides = self.sides
-        self.lines.add(*(self._indices("k", sides.channels, used, space) if c.step == ASKED else []))
+        asked = c.step in (ASKED, ASKED_ROWS)
+        self.lines.add(*(self._indices("k", sides.channels, used, space) if asked else []))
         places, further = self._places(x, space)
         self.lines.add(*places)
         leaves = self._leaves((*axes, *sides.taps))
         outside = " || ".join([f"{variable} >= {self._size(axes)}", *leaves, *further])
         at = f"{c.buffer.name} + {_without_zeros(space.offset(c.buffer))}".removesuffix(" + 0")
-        at += (
-            f" + {product('begin', grouped(self._step(c)))}"
-            if self.schedule.splits > 1 and c.step != ASKED
-            else ""
-        )
+        at += f" + {product('begin', grouped(self._step(c)))}" if self.schedule.splits > 1 and not asked else ""
         self.lines.add(f"return {outside} ? nullptr : {at};")
 
     def _epilogue(self, writes: Sequence[Buffer]) -> None:
@@ -216,4 +215,9 @@ class PipeWriter(ProductWriter):
 
 def _without_zeros(text: str) -> str:
     """An offset without the channels, which count from 0 there."""
-    return re.sub(r"(?<![\w.])0 \* (?:\w+|\([^()]*\)) \+ ", "", text).replace(" + 0)", ")")
+    before = ""
+    while text != before:
+        before = text
+        text = re.sub(r"(?<![\w.])0 \* (?:\w+|\([^()]*\)) \+ ", "", text).replace(" + 0)", ")")
+        text = re.sub(r"\(0(?: \* (?:\w+|\([^()]*\)))?\)", "0", text)
+    return text
