@@ -46,7 +46,7 @@ class Crew:
     """What the lanes of one device share."""
 
     def __init__(self, index: int, limits: Limits, spawn: Callable[..., Worker]) -> None:
-        self.index = index  # of the device that workers are started on
+        self.index = index  # of the device
         self.limits = replace(limits, cached_exams_bytes=limits.cached_exams_bytes // limits.worker_count)
         self.restarts = 0  # workers lost to a candidate
         self.given_up: dict[str, bool] = {}  # what all workers gave up, by name; empty before there was one
@@ -72,10 +72,10 @@ class Crew:
             self._out = [*(w for w in self._out if w.alive), found]
             return found
 
-    def start(self, worker: Worker) -> None:
-        """Gives it the device. Raises WorkerLost; the process is dead then."""
+    def start(self, worker: Worker, index: int) -> None:
+        """Gives it that device. Raises WorkerLost; the process is dead then."""
         begin = time.monotonic()
-        reply = worker.ask(wire.start_request(self.index, self.limits, worker.turns), self.limits.start_s)
+        reply = worker.ask(wire.start_request(index, self.limits, worker.turns), self.limits.start_s)
         if not reply.get("ready"):
             worker.kill()
             raise WorkerLost(str(reply.get("failure", reply)).strip().splitlines()[-1])
@@ -121,6 +121,7 @@ class Lane:
     """One worker, and whoever replaces it. For one thread at a time."""
 
     def __init__(self, crew: Crew) -> None:
+        self.index = crew.index  # of the device that its next worker gets
         self._crew = crew
         self._worker: Worker | None = None
         self._ahead: wire.Message | None = None  # the request that the worker has beside the one it works on
@@ -144,10 +145,10 @@ class Lane:
             self._seen = set()
             worker = self._crew.recruit()
             try:
-                self._crew.start(worker)
+                self._crew.start(worker, self.index)
             except WorkerLost as lost:  # perhaps this driver writes where a worker may not
                 worker = self._crew.recruit(read_only=False)
-                self._crew.start(worker)
+                self._crew.start(worker, self.index)
                 log.warning("the worker starts only where it may write files: %s", lost)
                 self._crew.let_write()
             self._worker = worker

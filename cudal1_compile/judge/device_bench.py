@@ -1,14 +1,14 @@
 """Candidates on a GPU: builds in parallel child processes, everything else in killable worker processes.
 
-    build -> workers, each with whole programs (judge)
-             | finals.py (finalists, beside a memory check on the host) -> verdict
+    submit -> builds, in this order -> workers, each with whole programs (judge) -> verdict
+    submit_finalists, submit_baselines -> the first worker (finals.py) -> verdicts
     hang or fault -> verdict, this worker replaced by a waiting spare; the others go on
     expect(programs) -> Inductor's baselines compiled ahead by background processes (prefetch.py)
-    try_many -> small regions' exams made ahead by others (exam_file.py)
+    small regions' exams made ahead by others (exam_file.py)
 
-Workers take turns on the device (turns.py): exams and trials side by side, times alone. Where the device's memory
-is short for several, there is one; what was put off beside others, or did not end in time, is judged again alone.
-Restarts are counted.
+All of it goes on side by side: what waits for what is said in work.py. On the device workers take turns
+(turns.py): exams and trials side by side, times alone. Where its memory is short for several, there is one; what
+was put off beside others, or did not end in time, is judged again alone. Restarts are counted.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+import threading
 import time
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -36,10 +38,12 @@ from cudal1_compile.judge.finals import Finals, Heat
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.lanes import Lanes
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.memcheck import find_fault
 from cudal1_compile.judge.prefetch import COMPILERS, EXAMINERS, Prefetch, can_compile_ahead
-from cudal1_compile.judge.process import Worker
+from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_compile.judge.ruling import is_right, of_twin, ruled, with_twin
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
-from cudal1_compile.judge.work import Built, Task, Work
+from cudal1_compile.judge.work import Built, Errand, Task, Work
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launch_table import load_extension
@@ -50,10 +54,12 @@ from cudal1_fx_passes.text import print_program
 log = logging.getLogger(__name__)
 
 EXAM_S = 0.15  # that a worker waits for an exam that another process makes
+EXAMS_AHEAD = 8  # programs
+KEPT_BUILDS = 512  # of the last candidates: finalists, and those that were not built in time, come again
 
 
 class DeviceBench:
-    """One device. Not for several threads at once."""
+    """One device. Not for several threads at once; what is submitted is done in threads of its own."""
 
     def __init__(
         self,
@@ -74,13 +80,18 @@ class DeviceBench:
         spawn = partial(spawn, compiled=self._compiled, nursery=self._nursery)
         self._crew = Crew(index, limits, spawn)
         self._lanes = Lanes(*self._crew.lanes)
-        self._homes: dict[str, Lane] = {}  # who has a program's exam
         self._prefetch = Prefetch(spawn, COMPILERS)  # of baselines
         self._exams = Prefetch(spawn, EXAMINERS)
         self._exam_numbers = count()
-        self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-build")
+        self._exam_files: dict[str, str] = {}  # of programs that are being judged
         self._builders = Builders(limits.build_count)
-        self._finals = Finals(self._crew, self._lanes, self._pool, self._prefetch, limits)
+        self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-build")
+        self._checks = ThreadPoolExecutor(limits.build_count, "cudal1-check")  # of finalists, who do not queue
+        self._built: OrderedDict[tuple[str, str], Future[Built]] = OrderedDict()
+        self._put_off_tasks: dict[str, list[tuple[Task, Answer | None]]] = {}  # by program; None: not tried yet
+        self._lock = threading.Lock()
+        self._work = Work(self._begin_build)
+        self._finals = Finals(self._crew, self._lanes, self._work, self._send, self._prefetch, limits)
 
     @property
     def spent_s(self) -> defaultdict[str, float]:
@@ -108,62 +119,81 @@ class DeviceBench:
             device = f"cuda:{self._crew.index}"
             self._prefetch.begin([wire.compile_request(p, device) for p in programs if can_compile_ahead(p)])
 
-    def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]:
-        """Gates 2 to 5 and the quick timing; builds run ahead of the workers."""
-        found = [Task(*task, seed, self._pool.submit(self._build, *task)) for task in tasks]
-        self._exams.begin(self._exam_requests([program for program, _ in tasks], seed))
-        work = Work(found, self._homes)
-        for lane in self._lanes.helpers(len(work)):
-            self._lanes.help(lane, lambda own: self._serve(own, work))
-        try:
-            self._serve(self._lanes.first, work)
-            answers = [task.answer.result() for task in found]
-        finally:
-            work.clear()
-        if any(answer.again for answer in answers):
-            self._ask_again_alone(found, answers)
-        return [answer.verdicts[0] for answer in answers]
+    def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
+        """Gates 2 to 5 and the quick timing, the first ones first."""
+        found = [Task(p, with_twin(p, c), seed) for p, c in tasks]
+        self._work.add(found)
+        if found:
+            self._prepare_exams(seed)
+            self._wake(self._lanes.first)
+        return [task.answer for task in found]
 
-    def _ask_again_alone(self, tasks: Sequence[Task], answers: list[Answer]) -> None:
-        """What others may have caused; of a program that has no room alone one candidate is enough."""
-        had_others = self._lanes.clear_others()
-        too_large: dict[str, Answer] = {}
-        for i, (task, answer) in enumerate(zip(tasks, answers, strict=True)):
-            if not answer.again or (isinstance(answer.verdicts[0], Deferred) and not had_others):
-                continue
-            text = print_program(task.program)
-            answers[i] = too_large.get(text) or self._ask(self._lanes.first, task)
-            if answers[i].again and isinstance(answers[i].verdicts[0], Deferred):
-                too_large[text] = answers[i]
+    def submit_finalists(
+        self, program: Program, candidates: Sequence[Candidate], seed: int
+    ) -> list[Future[Verdict]]:
+        """Gates 5 to 8 on fresh data, all candidates together."""
+        fresh = derive_seed(seed, "finalists")
+        several = [with_twin(program, c) for c in candidates]
+        heat = Heat(
+            program,
+            candidates,
+            [self._build_again(program, c) for c in candidates],
+            {i: (cs[0], self._build_again(program, cs[0])) for i, cs in enumerate(several) if len(cs) > 1},
+            [self._checks.submit(find_fault, program, c, fresh, self.limits.host_s) for c in candidates],
+            seed,
+            fresh,
+            [Future() for _ in candidates],
+        )
+        self._send(self._lanes.first, partial(self._finals.run, heat))
+        return list(heat.answers)
 
-    def try_finalists(
-        self, tasks: Sequence[tuple[Program, Sequence[Candidate]]], seed: int
-    ) -> list[list[Verdict]]:
-        """Gates 5 to 8 on fresh data, the candidates of each program together."""
-        heats = [
-            Heat(p, cs, [self._pool.submit(self._build, p, c) for c in cs], derive_seed(seed, "finalists"))
-            for p, cs in tasks
-        ]
-        self._finals.run(heats)
-        return [[heat.verdicts[i] for i in range(len(heat.candidates))] for heat in heats]
-
-    def baselines(self, program: Program, seed: int) -> Verdict:
+    def submit_baselines(self, program: Program, seed: int) -> Future[Verdict]:
         """aten as the candidate, Inductor as the baseline."""
-        self._prefetch.wait(program)
-        request = wire.baselines_request(program, derive_seed(seed, "finalists"))
-        return self._finals.ask(request).verdicts[0]
+        answer: Future[Verdict] = Future()
+
+        def compare() -> Verdict:
+            self._prefetch.wait(program)
+            request = wire.baselines_request(program, derive_seed(seed, "finalists"))
+            return self._finals.ask(request, self.limits.finalists_s).verdicts[0]
+
+        self._send(self._lanes.first, partial(_answer, answer, compare))
+        return answer
 
     def close(self) -> None:
         self._nursery.give_up_young()
         self._prefetch.close()
         self._exams.close()
         self._crew.stop()
-        self._pool.shutdown(cancel_futures=True)
+        self._builders.stop()
+        for pool in (self._pool, self._checks):
+            pool.shutdown(cancel_futures=True)
+        self._work.close()
         self._lanes.close()
         self._builders.close()
         self._crew.close()
         nursery.keep(self._nursery)
         shutil.rmtree(self._compiled, ignore_errors=True)
+
+    # builds
+
+    def _begin_build(self, program: Program, candidate: Candidate) -> Future[Built]:
+        """Behind those that have begun; one that is known is not built again."""
+        return self._kept_build(program, candidate, self._pool)
+
+    def _build_again(self, program: Program, candidate: Candidate) -> Future[Built]:
+        """Of one that may be known; at once."""
+        return self._kept_build(program, candidate, self._checks)
+
+    def _kept_build(self, program: Program, candidate: Candidate, pool: ThreadPoolExecutor) -> Future[Built]:
+        key = (print_program(program), candidate.digest)
+        with self._lock:
+            found = self._built.get(key)
+            if found is None or found.cancelled() or (found.done() and found.exception() is not None):
+                found = self._built[key] = pool.submit(self._build, program, candidate)
+            self._built.move_to_end(key)
+            while len(self._built) > KEPT_BUILDS:
+                self._built.popitem(last=False)
+            return found
 
     def _build(self, program: Program, candidate: Candidate) -> Built:
         try:
@@ -173,53 +203,171 @@ class DeviceBench:
         except TimeoutError as error:
             return Deferred(str(error))
 
+    # exams made ahead
+
+    def _prepare_exams(self, seed: int) -> None:
+        """Of the programs that come next."""
+        coming = self._work.free_programs(self._lanes.first)[:EXAMS_AHEAD]
+        with self._lock:
+            self._exams.begin(self._exam_requests(coming, seed))
+
     def _exam_requests(self, programs: Sequence[Program], seed: int) -> list[wire.Message]:
         """Of programs that no worker has had."""
         new = {print_program(p): p for p in programs if can_make_ahead(p)}
         return [
             wire.exam_request(p, seed, self.limits, self._compiled / f"{next(self._exam_numbers)}.exam")
             for text, p in new.items()
-            if text not in self._homes
+            if text not in self._work.homes
         ]
 
-    # several workers
+    def _give_exam(self, task: Task) -> None:
+        """Tells a task of the file that holds its program's exam, if it was made ahead."""
+        if task.exam is None:
+            if task.text not in self._exam_files:
+                begin = time.monotonic()
+                self._exam_files[task.text] = str(self._exams.wait(task.program, EXAM_S).get("exam", ""))
+                self._crew.add("waited for exams", time.monotonic() - begin)
+                self._prepare_exams(task.seed)
+            task.exam = self._exam_files.get(task.text, "")
 
-    def _serve(self, lane: Lane, work: Work) -> None:
-        """Takes programs until none is left."""
-        group = work.take(lane)
-        while group:
-            self._wait_for_exam(group)
-            coming: list[Task] = []
-            for task, following in zip(group, [*group[1:], None], strict=True):
-                ahead = following.request_if_built if following else partial(self._next, lane, work, coming)
-                try:
-                    task.answer.set_result(self._ask(lane, task, ahead))
-                except Exception as error:  # noqa: BLE001  whoever waits for the answer raises it
-                    task.answer.set_exception(error)
-            if group[0].exam:
-                Path(group[0].exam).unlink(missing_ok=True)
-            group = coming or work.take(lane)
+    def _drop_exam(self, task: Task) -> None:
+        """Once none of its candidates is left."""
+        if not self._work.has(task.text) and (path := self._exam_files.pop(task.text, "")):
+            Path(path).unlink(missing_ok=True)
 
-    def _next(self, lane: Lane, work: Work, coming: list[Task]) -> wire.Message | None:
-        """Takes the next program while the last of this one is judged; its first request, if it is ready."""
-        coming += work.take(lane)
-        if not coming or not self._exams.done(coming[0].program):
+    # lanes, each in its thread
+
+    def _send(self, lane: Lane, run: Callable[[], None]) -> None:
+        self._work.send(lane, run)
+        self._wake(lane)
+
+    def _wake(self, lane: Lane) -> None:
+        if self._work.enlist(lane):
+            self._lanes.begin(lane, self._serve)
+
+    def _serve(self, lane: Lane) -> None:
+        """Does what there is for this lane, until nothing is left."""
+        try:
+            if lane is not self._lanes.first:
+                lane.start()
+        except WorkerLost as lost:
+            log.info("the judge goes on with fewer workers: %s", lost)
+            self._work.dismiss(lane)
+            return
+        coming: Task | None = None
+        while True:
+            if coming is None and lane is self._lanes.first:
+                self._get_help()
+            job = coming or self._work.take(lane)
+            coming = None
+            match job:
+                case Task():
+                    coming = self._judge(lane, job)
+                case Errand(run):
+                    run()
+                case None:
+                    return
+
+    def _get_help(self) -> None:
+        """Others begin, if there are programs for them."""
+        wanted = len(self._work.free_programs(self._lanes.first)) - 1
+        for lane in self._lanes.helpers() if wanted > 0 else ():
+            if wanted > 0 and self._work.enlist(lane):
+                self._lanes.begin(lane, self._serve)
+                wanted -= 1
+
+    def _judge(self, lane: Lane, task: Task) -> Task | None:
+        """Answers for one candidate. The one that the worker was sent meanwhile, if there is one."""
+        ahead: list[Task] = []
+        try:
+            self._give_exam(task)
+            answer = self._try(lane, task, partial(self._next, lane, ahead))
+        except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
+            task.answer.set_exception(error)
+        else:
+            if answer.lost:
+                self._work.count_fault(task)
+            if answer.again:
+                self._put_off(task, answer)
+            else:
+                task.answer.set_result(answer.verdicts[0])
+        coming = ahead[0] if ahead else None
+        if coming is None or coming.text != task.text:
+            self._drop_exam(task)
+        return coming
+
+    def _next(self, lane: Lane, ahead: list[Task]) -> wire.Message | None:
+        """Takes the next candidate while one is judged; its request, if there is nothing to wait for."""
+        task = self._work.take_ahead(lane)
+        if task is None:
             return None
-        self._wait_for_exam(coming)
-        return coming[0].request_if_built()
+        ahead.append(task)
+        if task.text not in self._exam_files and not self._exams.done(task.program):
+            return None
+        self._give_exam(task)
+        request = task.request(0)
+        return None if isinstance(request, Rejected | Deferred) else request
 
-    def _wait_for_exam(self, group: Sequence[Task]) -> None:
-        """Tells the tasks of a program of the file that holds its exam, if it was made ahead."""
-        begin = time.monotonic()
-        found = str(self._exams.wait(group[0].program, EXAM_S).get("exam", ""))
-        self._crew.add("waited for exams", time.monotonic() - begin)
-        for task in group:
-            task.exam = found
+    def _try(self, lane: Lane, task: Task, following: Following | None = None) -> Answer:
+        """The candidate's verdict, or its twin's, where that one is not right."""
+        program, (*twins, candidate) = task.program, task.candidates
+        for i in range(len(twins)):
+            answer = self._ask(lane, task.request(i))
+            if answer.again or not is_right(answer.verdicts[0]):
+                return replace(answer, verdicts=[of_twin(answer.verdicts[0])])
+        answer = self._ask(lane, task.request(len(twins)), following)
+        return replace(answer, verdicts=[ruled(program, candidate, answer.verdicts[0])])
 
-    def _ask(self, lane: Lane, task: Task, following: Following | None = None) -> Answer:
-        begin = time.monotonic()
-        request = task.request()
-        self._crew.add("waited for builds", time.monotonic() - begin)
+    def _ask(
+        self, lane: Lane, request: wire.Message | Rejected | Deferred, following: Following | None = None
+    ) -> Answer:
         if isinstance(request, Rejected | Deferred):
             return Answer([request])
         return lane.ask(request, self.limits.request_s, following)
+
+    # what others may have caused
+
+    def _put_off(self, task: Task, answer: Answer) -> None:
+        """To be judged again alone; without room no other candidate of the program is tried beside the others."""
+        found: list[tuple[Task, Answer | None]] = [(task, answer)]
+        if _has_no_room(answer):
+            found += [(other, None) for other in self._work.take_others(task)]
+        with self._lock:
+            is_known = task.text in self._put_off_tasks
+            self._put_off_tasks.setdefault(task.text, []).extend(found)
+        if not is_known:
+            self._send(self._lanes.first, partial(self._try_alone, task.text))
+
+    def _try_alone(self, text: str) -> None:
+        """In the first lane. Of a program that has no room alone either one candidate is enough."""
+        with self._work.alone(self._lanes.first):
+            had_others = self._lanes.clear_others()
+            with self._lock:
+                found = self._put_off_tasks.pop(text)
+            full: Answer | None = None
+            for task, answer in found:
+                if answer is None and not task.answer.set_running_or_notify_cancel():
+                    continue
+                if answer is None or not _has_no_room(answer) or had_others:
+                    answer = full or self._ask_alone(task, is_new=answer is None)
+                full = answer if _has_no_room(answer) else full
+                task.answer.set_result(answer.verdicts[0])
+
+    def _ask_alone(self, task: Task, is_new: bool) -> Answer:
+        """What does not end in time has had two tries then."""
+        answer = self._try(self._lanes.first, task)
+        if is_new and answer.again and not _has_no_room(answer):
+            answer = self._try(self._lanes.first, task)
+        return answer
+
+
+def _has_no_room(answer: Answer) -> bool:
+    return answer.again and isinstance(answer.verdicts[0], Deferred)
+
+
+def _answer(answer: Future[Verdict], work: Callable[[], Verdict]) -> None:
+    if answer.set_running_or_notify_cancel():
+        try:
+            answer.set_result(work())
+        except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
+            answer.set_exception(error)

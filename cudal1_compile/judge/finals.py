@@ -1,34 +1,36 @@
-"""Finalists of several programs on a device: built and checked side by side, measured by one worker in turn.
+"""Finalists on a device: each program's built, checked and measured together, one program after the other.
 
-    Heat(program, candidates, builds) -> host's memory check beside the worker's measurement
+    Heat(program, candidates, builds, looks) -> twins -> host's memory check beside the worker's measurement
     -> above SECOND_LOOK once more in a process that never saw the program
 
-Several workers at it were no faster: whoever takes times waits until the others have come to a stop. Finalists
-that do not end in time are put off: it may be Inductor's compile that is slow.
+The first worker measures them, in its lane's thread, while the other workers judge candidates: whoever takes times
+waits until all others have come to a stop, and they wait for it (turns.py). Only where the device's memory is
+short, or compute-sanitizer runs, do the others rest for as long. Several workers at finalists were no faster.
+Finalists that do not end in time are put off: it may be Inductor's compile that is slow.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import torch
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge import wire
-from cudal1_compile.judge.crew import Answer, Crew
+from cudal1_compile.judge.crew import Answer, Crew, Lane
 from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.lanes import Lanes
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.memcheck import Look, find_fault
+from cudal1_compile.judge.memcheck import Look
 from cudal1_compile.judge.prefetch import Prefetch
+from cudal1_compile.judge.ruling import is_right, of_twin, ruled
 from cudal1_compile.judge.sanitizer import find_fault_on_device
 from cudal1_compile.judge.speedup import SECOND_LOOK, agree
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
-from cudal1_compile.judge.work import Built
+from cudal1_compile.judge.work import Built, Work
 from cudal1_compile.runtime.build import Binary
 from cudal1_fx_passes.program import Program
 
@@ -43,47 +45,76 @@ class Heat:
     program: Program
     candidates: Sequence[Candidate]
     builds: Sequence[Future[Built]]
+    twins: Mapping[int, tuple[Candidate, Future[Built]]]  # of those that have one, by place
+    looks: Sequence[Future[Look]]  # the host's
+    twin_seed: int  # as candidates are judged with
     seed: int
-    looks: dict[int, Future[Look]] = field(default_factory=dict)  # the host's
+    answers: Sequence[Future[Verdict]]
     verdicts: Verdicts = field(default_factory=dict)
 
     def ready(self) -> Entrants:
-        """Those that are built; waits for it."""
-        built = [b.result() for b in self.builds]
-        self.verdicts |= {i: b for i, b in enumerate(built) if not isinstance(b, Binary)}
-        return {i: (self.candidates[i], b) for i, b in enumerate(built) if isinstance(b, Binary)}
+        """Those that are built, and not refused yet; waits for it."""
+        refused = {i for i, v in self.verdicts.items() if not isinstance(v, Accepted)}
+        built = {i: b.result() for i, b in enumerate(self.builds) if i not in refused}
+        self.verdicts |= {i: b for i, b in built.items() if not isinstance(b, Binary)}
+        return {i: (self.candidates[i], b) for i, b in built.items() if isinstance(b, Binary)}
 
 
 class Finals:
-    """Gates 5 to 8."""
+    """Gates 5 to 8. For the first lane's thread."""
 
     def __init__(
-        self, crew: Crew, lanes: Lanes, pool: ThreadPoolExecutor, baselines: Prefetch, limits: Limits
+        self,
+        crew: Crew,
+        lanes: Lanes,
+        work: Work,
+        send: Callable[[Lane, Callable[[], None]], None],
+        baselines: Prefetch,
+        limits: Limits,
     ) -> None:
-        """pool: for checks on the host. baselines: compiled ahead."""
-        self._crew, self._lanes, self._pool = crew, lanes, pool
+        """send: an errand to a lane. baselines: compiled ahead."""
+        self._crew, self._lanes, self._work, self._send = crew, lanes, work, send
         self._baselines, self._limits = baselines, limits
 
-    def run(self, heats: Sequence[Heat]) -> None:
-        """Fills in their verdicts. A hang or a fault ends only the candidate that did it."""
-        for heat in heats:
-            heat.looks = {
-                i: self._pool.submit(find_fault, heat.program, c, heat.seed, self._limits.host_s)
-                for i, c in enumerate(heat.candidates)
-            }
-        for heat in heats:
+    def run(self, heat: Heat) -> None:
+        """Answers for each candidate that was not cancelled. A hang or a fault ends only the one that did it."""
+        wanted = [i for i, a in enumerate(heat.answers) if a.set_running_or_notify_cancel()]
+        if not wanted:
+            for look in heat.looks:
+                look.cancel()
+            return
+        try:
+            self._ask_twins(heat)
             self._measure(heat)
             self._second_look(heat)
+        except BaseException as error:  # noqa: BLE001  whoever waits for the answers raises it
+            for i in wanted:
+                heat.answers[i].set_exception(error)
+            return
+        for i in wanted:
+            heat.answers[i].set_result(ruled(heat.program, heat.candidates[i], heat.verdicts[i]))
 
-    def ask(self, request: wire.Message) -> Answer:
+    def ask(self, request: wire.Message, limit_s: float) -> Answer:
         """The first worker, once more where the others hold the memory that it needs."""
-        answer = self._lanes.first.ask(request, self._limits.finalists_s)
-        if answer.again and not answer.lost and self._lanes.clear_others():
-            answer = self._lanes.first.ask(request, self._limits.finalists_s)
+        answer = self._lanes.first.ask(request, limit_s)
+        if answer.again and not answer.lost:
+            with self._work.alone(self._lanes.first):
+                if self._lanes.clear_others():
+                    answer = self._lanes.first.ask(request, limit_s)
         if not answer.again:
             return answer
         put_off: list[Verdict] = [Deferred(v.reason) if isinstance(v, Rejected) else v for v in answer.verdicts]
         return replace(answer, verdicts=put_off)
+
+    def _ask_twins(self, heat: Heat) -> None:
+        """Refuses candidates that are not right without their roundings."""
+        for i, (candidate, build) in heat.twins.items():
+            verdict: Verdict | Binary = build.result()
+            if isinstance(verdict, Binary):
+                request = wire.judge_request(heat.program, candidate, verdict, heat.twin_seed, timed=True)
+                (verdict,) = self.ask(request, self._limits.request_s).verdicts
+            if not is_right(verdict):
+                heat.verdicts[i] = of_twin(verdict)
 
     def _measure(self, heat: Heat) -> None:
         ready = heat.ready()
@@ -108,7 +139,8 @@ class Finals:
             return Look(None, ())
         begin = time.monotonic()
         seconds = self._limits.sanitizer_s
-        found = find_fault_on_device(heat.program, *entrant, heat.seed, self._crew.index, seconds)
+        with self._work.alone(self._lanes.first):
+            found = find_fault_on_device(heat.program, *entrant, heat.seed, self._crew.index, seconds)
         self._crew.add("compute-sanitizer", time.monotonic() - begin)
         return found
 
@@ -129,7 +161,8 @@ class Finals:
         """Verdicts, and whether the worker was lost over them."""
         if not entrants:
             return {}, False
-        answer = self.ask(wire.finalists_request(heat.program, list(entrants.values()), heat.seed))
+        request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed)
+        answer = self.ask(request, self._limits.finalists_s)
         return dict(zip(entrants, answer.verdicts, strict=True)), answer.lost
 
     # a speedup that is hard to believe
@@ -155,18 +188,30 @@ class Finals:
         if not strangers or _twin(self._crew.index) != self._crew.index:
             return None
         request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed)
-        ask = partial(strangers[0].ask, request, self._limits.finalists_s)
-        answer = self._lanes.beside(strangers[0], ask).result()
-        return None if answer.again or answer.lost else dict(zip(entrants, answer.verdicts, strict=True))
+        answer: Future[Answer | None] = Future()
+
+        def ask() -> None:
+            try:
+                known = strangers[0].knows(heat.program)  # what it had in hand may have been a candidate of it
+                answer.set_result(None if known else strangers[0].ask(request, self._limits.finalists_s))
+            except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
+                answer.set_exception(error)
+
+        self._send(strangers[0], ask)
+        found = answer.result()
+        if found is None or found.again or found.lost:
+            return None
+        return dict(zip(entrants, found.verdicts, strict=True))
 
     def _by_a_new_process(self, heat: Heat, entrants: Entrants) -> Verdicts:
         """On another GPU of the same model where there is one."""
-        home, self._crew.index = self._crew.index, _twin(self._crew.index)
-        self._lanes.first.retire()
+        first, home = self._lanes.first, self._crew.index
+        first.index = _twin(home)
+        first.retire()
         found = self._together_or_alone(heat, entrants)
-        if self._crew.index != home:
-            self._lanes.first.retire()
-            self._crew.index = home
+        if first.index != home:
+            first.retire()
+            first.index = home
         return found
 
 

@@ -4,17 +4,18 @@
                   -> cost below that of the region run one operation at a time, or refused
 
 Every run happens in a child process of its own (runtime.hostrun), so that hangs and crashes cost a candidate
-only itself; candidates are tried in parallel threads.
+only itself; candidates are tried in parallel threads, finalists and candidates side by side, finalists first.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.named import NAMED
 from cudal1_compile.judge.numerics import numerics_of
+from cudal1_compile.judge.ruling import is_right, of_twin, ruled, with_twin
 from cudal1_compile.judge.sizes import OWN_SIZES, tensor_elements
 from cudal1_compile.judge.trial import Trial, TrialStopped, Wrong
 from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Verdict
@@ -46,6 +48,7 @@ MAX_ELEMENTS = 1 << 23  # of inputs and outputs: beyond it fibers take minutes
 ROOM_BYTES = 4 << 30  # of main memory, for an exam
 MAX_REGIONS = 256
 CPU = torch.device("cpu")
+_Waiting = deque[tuple[Future[Verdict], Callable[[], Verdict]]]
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
 LAYOUTS: dict[int, Layout] = {2: "inputs first", 3: "outputs first"}  # by launch; otherwise apart
 
@@ -112,30 +115,51 @@ class HostBench:
         self.isolation: dict[str, bool] = {}
         self._count_lock = threading.Lock()
         self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-host-judge")
+        self._urgent: _Waiting = deque()  # finalists: their regions are nearly done
+        self._rest: _Waiting = deque()
 
     def expect(self, programs: Sequence[Program]) -> None:
         """Nothing is compiled by Inductor here."""
 
-    def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]:
+    def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
         """Gates 2 to 6 and the cost of each candidate."""
-        return list(self._pool.map(lambda task: self._try(task[0], task[1], seed, thorough=False), tasks))
+        return [
+            self._later(self._rest, partial(self._try_exact, p, c, seed, seed, thorough=False)) for p, c in tasks
+        ]
 
-    def try_finalists(
-        self, tasks: Sequence[tuple[Program, Sequence[Candidate]]], seed: int
-    ) -> list[list[Verdict]]:
+    def submit_finalists(
+        self, program: Program, candidates: Sequence[Candidate], seed: int
+    ) -> list[Future[Verdict]]:
         """The same on fresh inputs, with the check build over every case."""
         fresh = derive_seed(seed, "finalists")
-        jobs = [
-            [self._pool.submit(self._try, program, c, fresh, thorough=True) for c in candidates]
-            for program, candidates in tasks
+        return [
+            self._later(self._urgent, partial(self._try_exact, program, c, seed, fresh, thorough=True))
+            for c in candidates
         ]
-        return [[job.result() for job in several] for several in jobs]
 
-    def baselines(self, program: Program, seed: int) -> Verdict:
-        return Rejected("time", "the host target has no clock")
+    def submit_baselines(self, program: Program, seed: int) -> Future[Verdict]:
+        return self._later(self._urgent, lambda: Rejected("time", "the host target has no clock"))
 
     def close(self) -> None:
-        self._pool.shutdown()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _later(self, waiting: _Waiting, work: Callable[[], Verdict]) -> Future[Verdict]:
+        answer: Future[Verdict] = Future()
+        waiting.append((answer, work))
+        self._pool.submit(self._do_next)
+        return answer
+
+    def _do_next(self) -> None:
+        """In a thread of the pool; as often as something was submitted."""
+        try:
+            answer, work = self._urgent.popleft()
+        except IndexError:
+            answer, work = self._rest.popleft()
+        if answer.set_running_or_notify_cancel():
+            try:
+                answer.set_result(work())
+            except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
+                answer.set_exception(error)
 
     def _count(self, run: HostRun) -> None:
         with self._count_lock:
@@ -144,6 +168,17 @@ class HostBench:
             else:
                 name = f"runs ended by {run.status}"
                 self.counts[name] = self.counts.get(name, 0) + 1
+
+    def _try_exact(
+        self, program: Program, candidate: Candidate, twin_seed: int, seed: int, thorough: bool
+    ) -> Verdict:
+        """The candidate's verdict, or its twin's, where that one is not right."""
+        *twins, own = with_twin(program, candidate)
+        for other in twins:
+            verdict = self._try(program, other, twin_seed, thorough=False)
+            if not is_right(verdict):
+                return of_twin(verdict)
+        return ruled(program, own, self._try(program, own, seed, thorough))
 
     def _try(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
         try:

@@ -5,9 +5,12 @@
     with Judge(target) as judge:
         verdict = judge.judge(program, code)
         verdicts = judge.finalists(program, codes)
+        futures = judge.submit([(program, code), ...])    # the same without waiting, as synthesis asks
 
-Seeds are secret: drawn when the judge is made, written into proofs only. The process that owns a judge never
-runs an unproven kernel. A candidate that appears twice in one request is judged once.
+All that is submitted goes on side by side, as the target's bench can: builds of what comes later, candidates of
+several programs, finalists of others. Seeds are secret: drawn when the judge is made, written into proofs only.
+The process that owns a judge never runs an unproven kernel. A candidate that appears twice in one request is
+judged once.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
@@ -23,11 +27,10 @@ from typing import Protocol
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.host_bench import HostBench
-from cudal1_compile.judge.kept import foreign_rounding, rounds_literals, twin
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.sizes import counts_in_floats, tensor_bytes
+from cudal1_compile.judge.sizes import tensor_bytes
 from cudal1_compile.judge.textgate import RefusedText, check_text
-from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
+from cudal1_compile.judge.verdict import Rejected, Verdict
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program
@@ -56,13 +59,13 @@ class Bench(Protocol):
 
     def expect(self, programs: Sequence[Program]) -> None: ...
 
-    def try_many(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Verdict]: ...
+    def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]: ...
 
-    def try_finalists(
-        self, tasks: Sequence[tuple[Program, Sequence[Candidate]]], seed: int
-    ) -> list[list[Verdict]]: ...
+    def submit_finalists(
+        self, program: Program, candidates: Sequence[Candidate], seed: int
+    ) -> list[Future[Verdict]]: ...
 
-    def baselines(self, program: Program, seed: int) -> Verdict: ...
+    def submit_baselines(self, program: Program, seed: int) -> Future[Verdict]: ...
 
     def close(self) -> None: ...
 
@@ -122,6 +125,21 @@ class Judge:
 
     def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
         """`judge` for many regions at once. Keep a region's candidates together: its exam is made once."""
+        return _wait_for(self.submit(tasks))
+
+    def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
+        """Gates 5 to 8 on fresh data, all candidates measured together."""
+        return _wait_for(self.submit_finalists(program, codes))
+
+    def baselines(self, program: Program) -> Verdict:
+        """aten as the candidate against Inductor, for a region without a kernel. Rejected: there is no answer."""
+        (verdict,) = _wait_for([self.submit_baselines(program)])
+        return verdict
+
+    # without waiting; a future that is cancelled before its turn costs nothing more
+
+    def submit(self, tasks: Sequence[tuple[Program, str]]) -> list[Future[Verdict]]:
+        """`judge_tasks`. What comes first is built first, and judged first where nothing else is ready earlier."""
         begin = time.monotonic()
         checked = [_read(program, code) for program, code in tasks]
         self._bench.spent_s["text"] += time.monotonic() - begin
@@ -129,72 +147,44 @@ class Judge:
         for (program, _), found in zip(tasks, checked, strict=True):
             if isinstance(found, Candidate):
                 unique.setdefault((print_program(program), found.digest), (program, found))
-        verdicts = dict(zip(unique, self._try_many(list(unique.values())), strict=True))
+        futures = dict(zip(unique, self._bench.submit(list(unique.values()), self._seed), strict=True))
         return [
-            found if isinstance(found, Rejected) else verdicts[print_program(program), found.digest]
+            _decided(found) if isinstance(found, Rejected) else futures[print_program(program), found.digest]
             for (program, _), found in zip(tasks, checked, strict=True)
         ]
 
-    def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
-        """Gates 5 to 8 on fresh data, all candidates measured together."""
-        return self.finalists_of([(program, codes)])[0]
+    def submit_finalists(self, program: Program, codes: Sequence[str]) -> list[Future[Verdict]]:
+        """`finalists`, beside candidates of other regions where the device has several workers."""
+        checked = [_read(program, code) for code in codes]
+        ready = [c for c in checked if isinstance(c, Candidate)]
+        futures = iter(self._bench.submit_finalists(program, ready, self._seed) if ready else ())
+        return [next(futures) if isinstance(c, Candidate) else _decided(c) for c in checked]
 
-    def finalists_of(self, tasks: Sequence[tuple[Program, Sequence[str]]]) -> list[list[Verdict]]:
-        """`finalists` of several programs: built and checked side by side, measured in turn."""
-        checked = [[_read(program, code) for code in codes] for program, codes in tasks]
-        ready = [(p, c) for (p, _), cs in zip(tasks, checked, strict=True) for c in cs if isinstance(c, Candidate)]
-        refused = iter(self._try_twins(ready))
-        exact = [[next(refused) if isinstance(c, Candidate) else c for c in cs] for cs in checked]
-        sound = [
-            [c for c, no in zip(cs, nos, strict=True) if no is None and isinstance(c, Candidate)]
-            for cs, nos in zip(checked, exact, strict=True)
-        ]
-        heats = [(p, cs) for (p, _), cs in zip(tasks, sound, strict=True) if cs]
-        found = iter(
-            _ruled(p, c, v)
-            for (p, cs), verdicts in zip(heats, self._bench.try_finalists(heats, self._seed), strict=True)
-            for c, v in zip(cs, verdicts, strict=True)
-        )
-        return [[no or next(found) for no in nos] for nos in exact]
-
-    def _try_many(self, tasks: Sequence[tuple[Program, Candidate]]) -> list[Verdict]:
-        refused = self._try_twins(tasks)
-        sound = [task for task, found in zip(tasks, refused, strict=True) if found is None]
-        verdicts = iter(self._bench.try_many(sound, self._seed))
-        return [found or _ruled(*task, next(verdicts)) for task, found in zip(tasks, refused, strict=True)]
-
-    def _try_twins(self, tasks: Sequence[tuple[Program, Candidate]]) -> list[Verdict | None]:
-        """Of candidates that round: why they are not right without it, else None. Speed is not asked for."""
-        twins = [twin(program, candidate) for program, candidate in tasks]
-        asked = [(program, other) for (program, _), other in zip(tasks, twins, strict=True) if other]
-        verdicts = iter(self._bench.try_many(asked, self._seed) if asked else [])
-        return [None if other is None else _of_twin(next(verdicts)) for other in twins]
-
-    def baselines(self, program: Program) -> Verdict:
-        """aten as the candidate against Inductor, for a region without a kernel. Rejected: there is no answer."""
+    def submit_baselines(self, program: Program) -> Future[Verdict]:
+        """`baselines`."""
         if not any(OPS[op.fn].kind in LIBRARY_KINDS for op in program.ops):
-            return Rejected("time", "only pointwise operations, which Inductor fuses and aten does not")
-        return self._bench.baselines(program, self._seed)
+            return _decided(Rejected("time", "only pointwise operations, which Inductor fuses and aten does not"))
+        return self._bench.submit_baselines(program, self._seed)
+
+    def wait(self, futures: Sequence[Future[Verdict]], limit_s: float) -> None:
+        """Until one of them is done."""
+        wait(futures, limit_s, FIRST_COMPLETED)
 
 
-def _ruled(program: Program, candidate: Candidate, verdict: Verdict) -> Verdict:
-    """Refuses what is right by a budget that its own roundings do not belong to, or at small sizes only."""
-    right = isinstance(verdict, Accepted) or (isinstance(verdict, Rejected) and verdict.stage == "time")
-    if right and (foreign := foreign_rounding(program, candidate)) is not None:
-        return Rejected("verify", f"round_to<{foreign}>: nothing in the region is of that type")
-    if right and rounds_literals(candidate):
-        return Rejected("verify", "round_to of a literal: write down the number that it gives")
-    if right and counts_in_floats(program, candidate):
-        return Rejected("verify", "whole numbers made of floats: count in int, a float has those up to 2^24 only")
-    return verdict
+def _wait_for(futures: Sequence[Future[Verdict]]) -> list[Verdict]:
+    """What else is under way is given up where one of them raises, or an interrupt comes."""
+    try:
+        return [future.result() for future in futures]
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
 
 
-def _of_twin(verdict: Verdict) -> Verdict | None:
-    if isinstance(verdict, Accepted) or (isinstance(verdict, Rejected) and verdict.stage == "time"):
-        return None
-    if isinstance(verdict, Rejected):
-        return Rejected(verdict.stage, f"without its calls of round_to: {verdict.reason}")
-    return verdict
+def _decided(verdict: Verdict) -> Future[Verdict]:
+    found: Future[Verdict] = Future()
+    found.set_result(verdict)
+    return found
 
 
 def _read(program: Program, code: str) -> Candidate | Rejected:

@@ -1,89 +1,260 @@
-"""Candidates that wait for a worker, program by program.
+"""What the lanes of one device have to do: candidates, program by program, and errands of one lane.
 
-    Work(tasks) -> take(lane) -> all tasks of one program, whose exam is then made once
+    add(tasks) -> builds begin in this order, AHEAD of them before they are judged
+    take(lane) -> an errand of this lane, else a candidate that is built; waits for one; None where nothing is left
+    alone(lane) -> the others have ended what they had in hand, and begin nothing meanwhile
 
-A program goes to the lane that had it last, where there is more than one to choose from.
+What may run beside what: builds beside everything; what one lane has in hand, a candidate or an errand, beside
+what the others have, except where one of them has asked to be alone. A program is with one lane at a time, so
+that its exam is made once; it goes to the lane that had it last, where there is more than one to choose from. A
+candidate that is not built holds up nothing: its lane takes another program meanwhile. Programs of which FAULTS
+candidates cost a worker go last: the next ones may too, and each takes seconds.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge import wire
-from cudal1_compile.judge.crew import Answer, Lane
-from cudal1_compile.judge.verdict import Deferred, Rejected
+from cudal1_compile.judge.crew import Lane
+from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
 from cudal1_compile.runtime.build import Binary
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
 MAX_HOMES = 4096
+AHEAD = 128  # candidates that are built, or about to be, before a lane takes them
+FAULTS = 2
 Built = Binary | Rejected | Deferred
+Build = Callable[[Program, Candidate], Future[Built]]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Task:
-    """One candidate, what it is built to, and what came of it."""
+    """One candidate behind its twin, what they are built to, and what comes of it."""
 
     program: Program
-    candidate: Candidate
+    candidates: Sequence[Candidate]  # the last one is the candidate, others must be right first
     seed: int
-    built: Future[Built]
-    answer: Future[Answer] = field(default_factory=Future)
-    exam: str = ""  # a file that may hold the program's
-    _request: wire.Message | None = None
+    answer: Future[Verdict] = field(default_factory=Future)
+    builds: Sequence[Future[Built]] = ()  # of all candidates, once they have begun
+    exam: str | None = None  # a file that may hold the program's; empty: there is none
+    text: str = ""
+    _requests: dict[int, wire.Message] = field(default_factory=dict)
 
-    def request(self) -> wire.Message | Rejected | Deferred:
-        """What a worker is asked, always the same object. Waits for the build."""
-        binary = self.built.result()
+    def __post_init__(self) -> None:
+        self.text = print_program(self.program)
+
+    @property
+    def is_built(self) -> bool:
+        return bool(self.builds) and all(b.done() for b in self.builds)
+
+    def request(self, i: int) -> wire.Message | Rejected | Deferred:
+        """What a worker is asked about one of the candidates, always the same object. Waits for the build."""
+        try:
+            binary = self.builds[i].result()
+        except CancelledError:
+            return Deferred("the build was given up")
         if not isinstance(binary, Binary):
             return binary
-        if self._request is None:
-            self._request = wire.judge_request(
-                self.program, self.candidate, binary, self.seed, timed=True, exam=self.exam
+        if i not in self._requests:
+            self._requests[i] = wire.judge_request(
+                self.program, self.candidates[i], binary, self.seed, timed=True, exam=self.exam or ""
             )
-        return self._request
+        return self._requests[i]
 
-    def request_if_built(self) -> wire.Message | None:
-        if not self.built.done() or self.built.exception() is not None:
-            return None
-        found = self.request()
-        return None if isinstance(found, Rejected | Deferred) else found
+
+@dataclass(slots=True, eq=False)
+class Errand:
+    """What only one lane can do. `run` says what came of it by itself."""
+
+    run: Callable[[], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """A program's candidates that no lane has taken."""
+
+    program: Program
+    text: str
+    tasks: list[Task] = field(default_factory=list)
+    faults: int = 0
 
 
 class Work:
     """For several threads at once."""
 
-    def __init__(self, tasks: Sequence[Task], homes: dict[str, Lane]) -> None:
-        """homes: the lane of each program; is renewed."""
-        self._lock = threading.Lock()
-        self._homes = homes
-        self._groups: dict[str, list[Task]] = {}
-        for task in tasks:
-            self._groups.setdefault(print_program(task.program), []).append(task)
-        if len(homes) > MAX_HOMES:
-            homes.clear()
+    def __init__(self, build: Build) -> None:
+        self.homes: dict[str, Lane] = {}  # who had a program last, and so has its exam
+        self._build = build
+        self._changed = threading.Condition()
+        self._groups: dict[str, _Group] = {}  # in the order in which they came
+        self._held: dict[Lane, _Group] = {}  # what a lane took last
+        self._errands: dict[Lane, deque[Errand]] = {}
+        self._unbuilt: deque[Task] = deque()
+        self._serving: set[Lane] = set()
+        self._busy: set[Lane] = set()
+        self._alone: Lane | None = None
 
-    def __len__(self) -> int:
-        """Programs that nobody has taken."""
-        return len(self._groups)
+    def add(self, tasks: Sequence[Task]) -> None:
+        with self._changed:
+            if len(self.homes) > MAX_HOMES:
+                self.homes.clear()
+            for task in tasks:
+                self._groups.setdefault(task.text, _Group(task.program, task.text)).tasks.append(task)
+                task.answer.add_done_callback(partial(self._done, task))
+            self._unbuilt.extend(tasks)
+            self._build_ahead()
+            self._changed.notify_all()
 
-    def take(self, lane: Lane) -> list[Task]:
-        """One of this lane's own, or one that is nobody's, or any; empty where none is left."""
-        with self._lock:
-            if not self._groups:
-                return []
-            text = min(self._groups, key=lambda text: self._distance(text, lane))
-            self._homes[text] = lane
-            return self._groups.pop(text)
+    def send(self, lane: Lane, run: Callable[[], None]) -> None:
+        """An errand. It goes before candidates, behind the one that the lane has in hand."""
+        with self._changed:
+            self._errands.setdefault(lane, deque()).append(Errand(run))
+            self._changed.notify_all()
 
-    def _distance(self, text: str, lane: Lane) -> int:
-        home = self._homes.get(text)
-        return 0 if home is lane else 1 if home is None else 2
+    def enlist(self, lane: Lane) -> bool:
+        """Whether this lane serves from now on, and did not before. It counts as busy until it takes something."""
+        with self._changed:
+            if lane in self._serving:
+                return False
+            self._serving.add(lane)
+            self._busy.add(lane)
+            return True
 
-    def clear(self) -> None:
-        with self._lock:
-            self._groups.clear()
+    def dismiss(self, lane: Lane) -> None:
+        """It takes nothing any more, until it is enlisted again."""
+        with self._changed:
+            self._serving.discard(lane)
+            self._rest(lane)
+
+    def free_programs(self, lane: Lane) -> list[Program]:
+        """Of which no other lane has candidates in hand, in order."""
+        with self._changed:
+            held = [g for other, g in self._held.items() if other is not lane]
+            return [g.program for g in self._left() if g not in held]
+
+    def take(self, lane: Lane) -> Task | Errand | None:
+        """What it had in hand is done. None dismisses it."""
+        with self._changed:
+            self._rest(lane)
+            while True:
+                if (found := self._next(lane)) is not None:
+                    self._busy.add(lane)
+                    return found
+                if not self._errands.get(lane) and not self._left():
+                    self.dismiss(lane)
+                    return None
+                self._changed.wait()
+
+    def take_ahead(self, lane: Lane) -> Task | None:
+        """A candidate that the lane may have beside the one in hand; none where an errand waits."""
+        with self._changed:
+            found = None if self._errands.get(lane) else self._next(lane)
+            return found if isinstance(found, Task) else None
+
+    def count_fault(self, task: Task) -> None:
+        with self._changed:
+            if group := self._groups.get(task.text):
+                group.faults += 1
+
+    def has(self, text: str) -> bool:
+        """Whether candidates of this program are left to take."""
+        with self._changed:
+            return any(g.text == text for g in self._left())
+
+    def take_others(self, task: Task) -> list[Task]:
+        """The program's candidates that nobody has taken."""
+        with self._changed:
+            group = self._groups.pop(task.text, None)
+            self._changed.notify_all()
+            return group.tasks if group else []
+
+    def close(self) -> None:
+        """Candidates that nobody has taken are given up."""
+        with self._changed:
+            left = [t for g in self._groups.values() for t in g.tasks]
+        for task in left:
+            task.answer.cancel()
+
+    @contextmanager
+    def alone(self, lane: Lane) -> Iterator[None]:
+        """For one lane, which has something in hand."""
+        with self._changed:
+            self._alone = lane
+            self._changed.wait_for(lambda: not self._busy - {lane})
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alone = None
+                self._changed.notify_all()
+
+    # with the lock
+
+    def _next(self, lane: Lane) -> Task | Errand | None:
+        if self._alone not in (None, lane):
+            return None
+        if errands := self._errands.get(lane):
+            self._held.pop(lane, None)
+            return errands.popleft()
+        held = [g for other, g in self._held.items() if other is not lane]
+        while True:
+            ready = [g for g in self._left() if g not in held and any(t.is_built for t in g.tasks)]
+            if not ready:
+                return None
+            group = min(ready, key=lambda g: (g.faults >= FAULTS, self._distance(g, lane)))
+            task = next(t for t in group.tasks if t.is_built)
+            group.tasks.remove(task)
+            self._held[lane] = group
+            self.homes[task.text] = lane
+            self._build_ahead()
+            if task.answer.set_running_or_notify_cancel():
+                return task
+
+    def _distance(self, group: _Group, lane: Lane) -> int:
+        """What the lane has in hand, what it had last, what is nobody's, what is another's."""
+        if self._held.get(lane) is group:
+            return 0
+        home = self.homes.get(group.text)
+        return 1 if home is lane else 2 if home is None else 3
+
+    def _left(self) -> list[_Group]:
+        for text, group in list(self._groups.items()):
+            group.tasks = [t for t in group.tasks if not t.answer.cancelled()]
+            if not group.tasks:
+                del self._groups[text]
+        return list(self._groups.values())
+
+    def _build_ahead(self) -> None:
+        begun = sum(bool(t.builds) for g in self._groups.values() for t in g.tasks)
+        while self._unbuilt and begun < AHEAD:
+            task = self._unbuilt.popleft()
+            if task.answer.cancelled():
+                continue
+            begun += 1
+            task.builds = [self._build(task.program, c) for c in task.candidates]
+            for build in task.builds:
+                build.add_done_callback(self._notify)
+
+    def _rest(self, lane: Lane) -> None:
+        self._busy.discard(lane)
+        self._changed.notify_all()
+
+    def _done(self, task: Task, answer: Future[Verdict]) -> None:
+        """A cancelled one is neither waited for nor built."""
+        if answer.cancelled():
+            for build in task.builds:
+                build.cancel()
+            self._notify(answer)
+
+    def _notify(self, _: object) -> None:
+        with self._changed:
+            self._changed.notify_all()

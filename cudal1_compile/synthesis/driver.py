@@ -1,7 +1,7 @@
 """From regions without a kernel to entries, within a budget: generator and judge, round after round.
 
-    a round of proposals for all regions at once -> region by region, most valuable first:
-        judge -> finalists measured together -> the best proven kernel is stored as the region's entry
+    a round of proposals for all regions at once -> their verdicts, most valuable first (settling.py):
+        candidates -> finalists of a region measured together -> the best proven kernel is stored as its entry
         (none, and all was tried: aten and Inductor are measured, one of them will run the region)
     first round without exemplars, then contrastive rounds with measured variants, as long as there is time
     -> won | no win | unfinished
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cudal1_cache.store import Store
@@ -24,19 +24,16 @@ from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import Generator, prompts_at_once, propose_within
 from cudal1_compile.judge.moved import bytes_moved
-from cudal1_compile.judge.verdict import Verdict
 from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
-from cudal1_compile.synthesis.progress import Asking, Done, Finals, Judging, Progress, silent
+from cudal1_compile.synthesis.progress import Asking, Done, Progress, silent
+from cudal1_compile.synthesis.settling import Settling
 from cudal1_compile.synthesis.task import Request, Task
 from cudal1_fx_passes.program import Program
 
 log = logging.getLogger(__name__)
 
-JUDGED_AT_ONCE = 48  # candidates between two looks at the clock; they are built side by side
-JUDGED_AT_FIRST = 8  # then by the time that they took: products may need seconds each
-SETTLED_AT_ONCE = 6  # regions that are judged before their finalists are measured
 TIME_OVER = "the time budget ended"
 
 
@@ -98,15 +95,15 @@ class _Run:
         self.tasks, self.generator, self.judge, self.budget = tasks, generator, judge, budget
         self.progress = progress
         self.timer = Timer(budget)
-        self.candidate_s: float | None = None  # what the judge took for each of the last ones
         self.place = {t.region.fingerprint: i + 1 for i, t in enumerate(tasks)}
 
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
-        self._settle(self.tasks)  # what an earlier call left open
+        late = self._settle(self.tasks)  # what an earlier call left open
         while (group := self._next_group()) and self.timer.proposals_left_s > 0:
             self._ask(group)
-            self._settle(group)
+            late += self._settle(group)
+        self._settle([t for t in self.tasks if t in late])
         self.judge.expect([])
         for task in self.tasks:
             task.close(TIME_OVER)
@@ -118,14 +115,10 @@ class _Run:
         size = self.budget.regions_at_once or prompts_at_once(self.generator)
         return [t for t in waiting[:size] if t.rounds_done == waiting[0].rounds_done]
 
-    def _settle(self, group: list[Task]) -> None:
-        """Verdicts for all candidates that wait, and the long measurement of the best."""
-        for start in range(0, len(group), SETTLED_AT_ONCE):
-            few = group[start : start + SETTLED_AT_ONCE]
-            self._judge_waiting(few)
-            self._measure_finalists(few)
-            for task in few:
-                self._compare_baselines(task)
+    def _settle(self, group: Sequence[Task]) -> list[Task]:
+        """Verdicts for all candidates that wait, and entries. Returns the tasks that slow builds hold up."""
+        placed = [(self._at(task), task) for task in group]
+        return Settling(placed, len(self.tasks), self.judge, self.timer, self.progress).run()
 
     def _at(self, task: Task) -> int:
         return self.place[task.region.fingerprint]
@@ -167,70 +160,3 @@ class _Run:
             a.task.take_replies(a.request, replies)
             if len(replies) < n and is_late:
                 a.task.fail(TIME_OVER)  # a round that was cut off counts for nothing
-
-    # verdicts
-
-    def _judge_waiting(self, group: Iterable[Task]) -> None:
-        waiting = [(t, a) for t in group for a in t.to_judge()]
-        start = 0
-        while start < len(waiting) and self.timer.left_s > 0:
-            part = waiting[start : start + self._judged_at_once()]
-            begin = time.monotonic()
-            verdicts = self._verdicts([(t.program, a.code) for t, a in part], [t for t, _ in part])
-            if verdicts is None:
-                return
-            self.candidate_s = (time.monotonic() - begin) / len(part)
-            for i, ((task, attempt), verdict) in enumerate(zip(part, verdicts, strict=True)):
-                task.take_verdicts([attempt], [verdict])
-                number = start + i + 1
-                self.progress(
-                    Judging(self._at(task), len(self.tasks), number, len(waiting), task.best, self.timer.left_s)
-                )
-            start += len(part)
-
-    def _judged_at_once(self) -> int:
-        """As many candidates as the time left is enough for, if they take what the last ones took."""
-        if self.candidate_s is None:
-            return min(JUDGED_AT_FIRST, JUDGED_AT_ONCE)
-        return max(1, int(min(JUDGED_AT_ONCE, self.timer.left_s / max(self.candidate_s, 1e-6))))
-
-    def _verdicts(self, tasks: Sequence[tuple[Program, str]], owners: Iterable[Task]) -> list[Verdict] | None:
-        """None where the judge itself failed; the candidates then wait for a later call."""
-        try:
-            return self.judge.judge_tasks(tasks)
-        except (RuntimeError, OSError, ValueError) as error:
-            self._judge_failed(owners, error)
-            return None
-
-    def _judge_failed(self, owners: Iterable[Task], error: Exception) -> None:
-        log.warning("the judge failed, its candidates are kept for a later call: %s", error)
-        for task in owners:
-            task.fail(f"the judge failed: {error}")
-
-    def _measure_finalists(self, group: Sequence[Task]) -> None:
-        """The best candidates; what the long look leaves of the others may then be among the best."""
-        seen: dict[Task, set[str]] = {task: set() for task in group}
-        while self.timer.left_s > 0:
-            found = [(task, [a for a in task.finalists() if a.code_digest not in seen[task]]) for task in group]
-            heats = [(task, attempts) for task, attempts in found if attempts]
-            if not heats:
-                return
-            for task, attempts in heats:
-                seen[task] |= {a.code_digest for a in attempts}
-                left_s = self.timer.left_s
-                self.progress(Finals(self._at(task), len(self.tasks), len(attempts), task.best, left_s))
-            try:
-                codes = [(task.program, [a.code for a in attempts]) for task, attempts in heats]
-                verdicts = self.judge.finalists_of(codes)
-            except (RuntimeError, OSError, ValueError) as error:
-                self._judge_failed([task for task, _ in heats], error)
-                return
-            for (task, attempts), of_task in zip(heats, verdicts, strict=True):
-                task.take_finals(attempts, of_task)
-
-    def _compare_baselines(self, task: Task) -> None:
-        if task.wants_baselines and self.timer.left_s > 0:
-            try:
-                task.take_baselines(self.judge.baselines(task.program))
-            except (RuntimeError, OSError, ValueError) as error:
-                self._judge_failed([task], error)

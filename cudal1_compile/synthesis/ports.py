@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 from cudal1_compile.judge.verdict import Verdict
@@ -11,15 +12,17 @@ from cudal1_fx_passes.program import Program
 
 
 class JudgePort(Protocol):
+    """What is submitted goes on by itself; a future that is cancelled before its turn costs nothing more."""
+
     @property
     def target(self) -> Target: ...
 
     def expect(self, programs: Sequence[Program]) -> None: ...
 
-    def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]: ...
+    def submit(self, tasks: Sequence[tuple[Program, str]]) -> list[Future[Verdict]]: ...
 
-    def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]: ...
+    def submit_finalists(self, program: Program, codes: Sequence[str]) -> list[Future[Verdict]]: ...
 
-    def finalists_of(self, tasks: Sequence[tuple[Program, Sequence[str]]]) -> list[list[Verdict]]: ...
+    def submit_baselines(self, program: Program) -> Future[Verdict]: ...
 
-    def baselines(self, program: Program) -> Verdict: ...
+    def wait(self, futures: Sequence[Future[Verdict]], limit_s: float) -> None: ...  # until one is done

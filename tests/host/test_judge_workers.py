@@ -48,7 +48,8 @@ def _honest(name: str) -> list[tuple[Program, str]]:
 
 
 def _judged(bench: DeviceBench, tasks: list[tuple[Program, str]]) -> list[Verdict]:
-    return bench.try_many([(p, parse_candidate(code, p)) for p, code in tasks], seed=7)
+    futures = bench.submit([(p, parse_candidate(code, p)) for p, code in tasks], seed=7)
+    return [future.result(120.0) for future in futures]
 
 
 def _both_up(bench: DeviceBench) -> None:
@@ -68,7 +69,7 @@ def test_candidates_that_end_a_worker_cost_the_others_nothing(bench: DeviceBench
     assert isinstance(hang, Rejected) and "in time" in hang.reason
     assert isinstance(wrong, Rejected) and "out0" in wrong.reason
     assert all(isinstance(v, Accepted) and v.proof.timing is not None for v in right), right
-    homes = [bench._homes[print_program(p)] for p in (silu, softmax[0][0])]
+    homes = [bench._work.homes[print_program(p)] for p in (silu, softmax[0][0])]
     assert homes[0] is not homes[1]
     # what does not end in time beside another worker is tried once more alone
     assert bench.counts["worker restarts"] >= 3

@@ -105,13 +105,13 @@ def test_good_wins_wrong_is_refused_and_round_two_sees_what_was_measured(judge: 
 
 def test_duplicates_cost_no_second_trial(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    real = Judge.judge_tasks
+    real = Judge.submit
 
     def counting(self: Judge, tasks):  # type: ignore[no-untyped-def]
         asked.extend(text for _, text in tasks)
         return real(self, tasks)
 
-    monkeypatch.setattr(Judge, "judge_tasks", counting)
+    monkeypatch.setattr(Judge, "submit", counting)
     commented = code().replace("float total", "// the sum\n    float total")
     store = Store.memory()
     outcome = synthesize(program(), scripted([code(), commented, code()]), judge, store, BUDGET)
@@ -152,16 +152,15 @@ CHILD = """
     from cudal1_compile.judge.judge import Judge
     from cudal1_compile.runtime.target import HOST
     from cudal1_compile.synthesis import synthesize
-    import cudal1_compile.synthesis.driver as driver
+    from cudal1_compile.judge.limits import Limits
+    from cudal1_compile.synthesis.progress import Judging
     from test_synthesis_host import BUDGET, code, program, scripted
 
-    driver.JUDGED_AT_ONCE = 1
-
     def stop(event):
-        if isinstance(event, driver.Judging) and event.candidate == 2:
+        if isinstance(event, Judging) and event.candidate == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with Judge(HOST) as judge:
+    with Judge(HOST, Limits(build_threads=1)) as judge:
         synthesize(program(), scripted([code(96), code(divisor="2.0f"), code(64)]), judge,
                    Store.open(Path({place!r})), BUDGET, stop)
 """

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import cast
 
 import pytest
 
 from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.judge import device_bench, finals, wire
+from cudal1_compile.judge import device_bench, wire
 from cudal1_compile.judge.audit.honest import HONEST
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.memcheck import Look
 from cudal1_compile.judge.process import Worker, WorkerLost
-from cudal1_compile.judge.verdict import Accepted, Proof, Rejected, Timing
+from cudal1_compile.judge.verdict import Accepted, Proof, Rejected, Timing, Verdict
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
@@ -61,12 +63,35 @@ def make_bench(
     binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
     monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)
     monkeypatch.setattr("cudal1_compile.runtime.nvrtc.library", lambda: None)
-    monkeypatch.setattr(finals, "find_fault", lambda *_: Look(None, ()))
+    monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, ()))
     monkeypatch.setattr(device_bench, "can_make_ahead", lambda _: False)  # workers are counted here
     target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
     made = iter(cast(list[Worker], scripts))
     limits = limits or Limits(build_threads=2)
     return device_bench.DeviceBench(target, limits, 0, lambda **_: next(made))
+
+
+class AtOnce:
+    """A thread pool whose work is done when it is submitted."""
+
+    def __init__(self, *_: object) -> None:
+        """Of any size."""
+
+    def submit(self, work: Callable[..., object], *arguments: object) -> Future[object]:
+        done: Future[object] = Future()
+        done.set_result(work(*arguments))
+        return done
+
+    def shutdown(self, cancel_futures: bool) -> None:
+        """Nothing is under way."""
+
+
+def judged(bench: device_bench.DeviceBench, tasks: Sequence[tuple[Program, Candidate]]) -> list[Verdict]:
+    return [future.result(30.0) for future in bench.submit(tasks, 1)]
+
+
+def finals_of(bench: device_bench.DeviceBench, program: Program, candidates: Sequence[Candidate]) -> list[Verdict]:
+    return [future.result(30.0) for future in bench.submit_finalists(program, candidates, 1)]
 
 
 def measured(speedup: float, seed: int = 1) -> Accepted:

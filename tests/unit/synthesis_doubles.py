@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from cudal1_compile.candidate import Reply, parse_candidate, print_reply
 from cudal1_compile.errors import CandidateError
@@ -19,6 +20,7 @@ from cudal1_fx_passes.text import parse_program
 
 GPU = Target("cuda", "Test GPU", "sm_90a", 132, 232448, 50 << 20)
 Script = Callable[[int, Sequence[str], int], list[list[str]]]
+_Job = tuple[list[Future[Verdict]], Callable[[], list[Verdict]]]
 
 
 def program(rows: int = 32) -> Program:
@@ -71,6 +73,8 @@ class ScriptedJudge:
         self.measured: list[list[str]] = []
         self.expected: list[int] = []  # regions of each call
         self.before: Callable[[str], None] = lambda name: None
+        self._urgent: list[_Job] = []
+        self._waiting: list[_Job] = []
         self.compared = 0  # regions whose baselines were asked for
         self.baseline: Verdict = Rejected("time", "no clock")
         if target.kind == "cuda":
@@ -80,6 +84,35 @@ class ScriptedJudge:
     def expect(self, programs: Sequence[Program]) -> None:
         self.expected.append(len(programs))
 
+    # one thing after the other, each when it is waited for: finalists and baselines first
+
+    def submit(self, tasks: Sequence[tuple[Program, str]]) -> list[Future[Verdict]]:
+        jobs: list[_Job] = [([Future()], lambda task=task: self.judge_tasks([task])) for task in tasks]  # type: ignore[misc]
+        self._waiting += jobs
+        return [future for (future,), _ in jobs]
+
+    def submit_finalists(self, program: Program, codes: Sequence[str]) -> list[Future[Verdict]]:
+        futures: list[Future[Verdict]] = [Future() for _ in codes]
+        self._urgent.append((futures, lambda: self.finalists(program, codes)))
+        return futures
+
+    def submit_baselines(self, program: Program) -> Future[Verdict]:
+        future: Future[Verdict] = Future()
+        self._urgent.append(([future], lambda: [self.baselines(program)]))
+        return future
+
+    def wait(self, futures: Sequence[Future[Verdict]], limit_s: float) -> None:
+        while not any(f.done() for f in futures):
+            answers, work = (self._urgent or self._waiting).pop(0)
+            if any(f.cancelled() for f in answers):
+                continue
+            try:
+                for future, verdict in zip(answers, work(), strict=True):
+                    future.set_result(verdict)
+            except (RuntimeError, ValueError) as error:
+                for future in answers:
+                    future.set_exception(error)
+
     def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
         return [self._judge(p, code) for p, code in tasks]
 
@@ -87,9 +120,6 @@ class ScriptedJudge:
         names = [_name(code) for code in codes]
         self.measured.append(names)
         return [self._final(name) for name in names]
-
-    def finalists_of(self, tasks: Sequence[tuple[Program, Sequence[str]]]) -> list[list[Verdict]]:
-        return [self.finalists(program, codes) for program, codes in tasks]
 
     def baselines(self, program: Program) -> Verdict:
         self.compared += 1

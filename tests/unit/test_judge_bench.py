@@ -6,7 +6,7 @@ import threading
 
 import pytest
 import torch
-from judge_doubles import RIGHT, SILU, Script, make_bench, measured, reply, tasks
+from judge_doubles import RIGHT, SILU, Script, finals_of, judged, make_bench, measured, reply, tasks
 
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.judge import device_bench, finals, wire
@@ -47,7 +47,7 @@ def test_a_lost_worker_rejects_its_candidate_and_a_spare_takes_the_next(monkeypa
     bench = make_bench(monkeypatch, scripts)
     program = region("silu")
     candidate = parse_candidate(SILU_SCALAR, program)
-    first, second = bench.try_many([(program, candidate), (program, candidate)], 1)
+    first, second = judged(bench, [(program, candidate), (program, candidate)])
     assert isinstance(first, Rejected)
     assert "hang" in first.reason
     assert second == wrong
@@ -63,7 +63,7 @@ def test_a_fatal_reply_retires_the_worker(monkeypatch: pytest.MonkeyPatch) -> No
     bench = make_bench(monkeypatch, scripts)
     program = region("silu")
     candidate = parse_candidate(SILU_SCALAR, program)
-    assert bench.try_many([(program, candidate)] * 2, 1) == [fault, right]
+    assert judged(bench, [(program, candidate)] * 2) == [fault, right]
     assert not scripts[0].alive
     bench.close()
 
@@ -73,7 +73,7 @@ def test_a_failure_of_the_judge_itself_is_deferred(monkeypatch: pytest.MonkeyPat
         monkeypatch, [Script([{"failure": "Traceback\nValueError: ours", "fatal": False}]), Script([])]
     )
     program = region("silu")
-    (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    (verdict,) = judged(bench, [(program, parse_candidate(SILU_SCALAR, program))])
     assert verdict == Deferred("the judge failed: ValueError: ours")
     bench.close()
 
@@ -86,9 +86,9 @@ def test_baselines_are_the_workers_to_measure(monkeypatch: pytest.MonkeyPatch) -
         Script([]),
     ]
     bench = make_bench(monkeypatch, scripts)
-    assert bench.baselines(region("softmax"), 1) == measured(1.6)
-    assert isinstance(bench.baselines(region("softmax"), 1), Rejected)
-    assert bench.baselines(region("softmax"), 1) == measured(0.9)
+    assert bench.submit_baselines(region("softmax"), 1).result(30.0) == measured(1.6)
+    assert isinstance(bench.submit_baselines(region("softmax"), 1).result(30.0), Rejected)
+    assert bench.submit_baselines(region("softmax"), 1).result(30.0) == measured(0.9)
     assert scripts[0].asked == ["start", "baselines", "baselines"]
     bench.close()
 
@@ -130,7 +130,7 @@ def test_finalists_after_a_fault_are_tried_alone_so_that_only_the_culprit_falls(
     bench = make_bench(monkeypatch, scripts)
     program = region("silu")
     candidate = parse_candidate(SILU_SCALAR, program)
-    assert bench.try_finalists([(program, [candidate, candidate])], 1)[0] == [fault, good]
+    assert finals_of(bench, program, [candidate, candidate]) == [fault, good]
     assert scripts[2].asked == ["start", "judge", "finalists"]
     bench.close()
 
@@ -141,7 +141,7 @@ def test_without_a_device_a_candidate_is_deferred_and_the_reason_said(monkeypatc
     monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)
     bench = device_bench.DeviceBench(Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20), Limits(), 0)
     program = region("silu")
-    (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    (verdict,) = judged(bench, [(program, parse_candidate(SILU_SCALAR, program))])
     bench.close()
     assert isinstance(verdict, Deferred)
     assert "no CUDA device" in verdict.reason
@@ -156,11 +156,11 @@ def test_a_finalist_that_breaks_a_rule_falls_and_the_others_are_measured_again_w
     program = region("silu")
     faulty, sound = parse_candidate(SILU_SCALAR, program), parse_candidate(SILU_SCALAR + "\n", program)
     monkeypatch.setattr(
-        finals,
+        device_bench,
         "find_fault",
         lambda program, candidate, *_: Look("a race in line 3" if candidate is faulty else None, ()),
     )
-    assert bench.try_finalists([(program, [faulty, sound])], 1)[0] == [
+    assert finals_of(bench, program, [faulty, sound]) == [
         Rejected("verify", "a race in line 3"),
         alone,
     ]
@@ -186,9 +186,9 @@ def test_memory_checks_run_while_the_worker_measures(monkeypatch: pytest.MonkeyP
         seen.append(measuring.wait(10.0))
         return Look(None, ())
 
-    monkeypatch.setattr(finals, "find_fault", look)
+    monkeypatch.setattr(device_bench, "find_fault", look)
     program = region("silu")
-    assert bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)])], 1)[0] == [good]
+    assert finals_of(bench, program, [parse_candidate(SILU_SCALAR, program)]) == [good]
     assert seen == [True]
     bench.close()
 
@@ -209,7 +209,7 @@ def test_above_three_a_second_process_must_agree(
     scripts = [Script([reply(measured(4.0))]), Script([reply(again)]), Script([])]
     bench = make_bench(monkeypatch, scripts)
     program = region("silu")
-    assert bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)])], 1)[0] == [wanted]
+    assert finals_of(bench, program, [parse_candidate(SILU_SCALAR, program)]) == [wanted]
     assert not scripts[0].alive
     assert scripts[1].asked == ["start", "finalists"]
     bench.close()
@@ -223,7 +223,7 @@ def test_all_that_is_hard_to_believe_is_looked_at_in_one_other_process(monkeypat
     ]
     bench = make_bench(monkeypatch, scripts)
     program = region("silu")
-    found = bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)] * 3)], 1)[0]
+    found = finals_of(bench, program, [parse_candidate(SILU_SCALAR, program)] * 3)
     assert found[:2] == [measured(4.0), measured(1.5)]
     assert isinstance(found[2], Rejected) and "measured again" in found[2].reason
     assert scripts[1].asked == ["start", "finalists"]
@@ -234,7 +234,7 @@ def test_up_to_three_one_look_is_enough(monkeypatch: pytest.MonkeyPatch) -> None
     scripts = [Script([reply(measured(3.0))]), Script([])]
     bench = make_bench(monkeypatch, scripts)
     program = region("silu")
-    assert bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)])], 1)[0] == [measured(3.0)]
+    assert finals_of(bench, program, [parse_candidate(SILU_SCALAR, program)]) == [measured(3.0)]
     assert scripts[0].alive
     bench.close()
 
@@ -253,7 +253,7 @@ def test_the_second_look_happens_on_another_gpu_of_the_model_where_there_is_one(
     bench = make_bench(monkeypatch, [*scripts, Script([])])
     program = region("silu")
     for _ in range(2):
-        bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)])], 1)
+        finals_of(bench, program, [parse_candidate(SILU_SCALAR, program)])
     assert [s.device for s in scripts] == [0, 2, 0]
     bench.close()
 
@@ -276,7 +276,7 @@ def test_a_worker_that_starts_only_where_it_may_write_is_let_and_said(
 
     monkeypatch.setattr(bench._crew, "_spawn", recorded)
     program = region("silu")
-    (verdict,) = bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    (verdict,) = judged(bench, [(program, parse_candidate(SILU_SCALAR, program))])
     assert verdict == Rejected("verify", "wrong")
     assert bench.isolation == {"read_only_files": False}
     assert asked == [False, False]  # the spare one starts there too
@@ -288,7 +288,7 @@ def test_what_does_not_end_in_time_is_judged_once_more(monkeypatch: pytest.Monke
     late = WorkerLate("not in time")
     for second in (reply(RIGHT), late):
         bench = make_bench(monkeypatch, [Script([late]), Script([second]), Script([])])
-        (verdict,) = bench.try_many([tasks()[0]], 1)
+        (verdict,) = judged(bench, [tasks()[0]])
         assert verdict == (Rejected("verify", "hang or crash: not in time") if second is late else RIGHT)
         bench.close()
 
@@ -296,7 +296,7 @@ def test_what_does_not_end_in_time_is_judged_once_more(monkeypatch: pytest.Monke
 def test_finalists_that_do_not_end_in_time_are_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be Inductor's compile that is slow."""
     bench = make_bench(monkeypatch, [Script([WorkerLate("not in time")]), Script([])])
-    (verdict,) = bench.try_finalists([(SILU, [tasks()[0][1]])], 1)[0]
+    (verdict,) = finals_of(bench, SILU, [tasks()[0][1]])
     assert verdict == Deferred("hang or crash: not in time")
     bench.close()
 
@@ -304,19 +304,19 @@ def test_finalists_that_do_not_end_in_time_are_put_off(monkeypatch: pytest.Monke
 def test_restarts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = make_bench(monkeypatch, [Script([WorkerLost("hang")]), Script([])])
     program = region("silu")
-    bench.try_many([(program, parse_candidate(SILU_SCALAR, program))], 1)
+    judged(bench, [(program, parse_candidate(SILU_SCALAR, program))])
     assert bench.counts == {"worker restarts": 1, "compilers lost": 0}
     bench.close()
 
 
 def test_a_proof_tells_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = make_bench(monkeypatch, [Script([reply(measured(1.5))]), Script([])], Limits(sanitize=True))
-    monkeypatch.setattr(finals, "find_fault", lambda *_: Look(None, (("host check build", "clean"),)))
+    monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, (("host check build", "clean"),)))
     monkeypatch.setattr(
         finals, "find_fault_on_device", lambda *_: Look(None, (("compute-sanitizer", "not installed"),))
     )
     program = region("silu")
-    (verdict,) = bench.try_finalists([(program, [parse_candidate(SILU_SCALAR, program)])], 1)[0]
+    (verdict,) = finals_of(bench, program, [parse_candidate(SILU_SCALAR, program)])
     assert isinstance(verdict, Accepted)
     assert verdict.proof.checks == (("host check build", "clean"), ("compute-sanitizer", "not installed"))
     bench.close()
@@ -333,7 +333,7 @@ def test_what_the_sanitizer_finds_is_never_measured(monkeypatch: pytest.MonkeyPa
         return Look(fault if candidate is faulty else None, ())
 
     monkeypatch.setattr(finals, "find_fault_on_device", look)
-    assert bench.try_finalists([(program, [faulty, sound])], 1)[0] == [Rejected("verify", fault), measured(1.5)]
+    assert finals_of(bench, program, [faulty, sound]) == [Rejected("verify", fault), measured(1.5)]
     assert scripts[0].asked == ["start", "finalists"]
     assert scripts[0].alive
     bench.close()

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,9 @@ from cudal1_compile.synthesis import (
     ProcessBudget,
     Unfinished,
     Won,
-    driver,
     synthesize,
     synthesize_all,
 )
-from cudal1_compile.synthesis.budget import Timer
 from cudal1_compile.synthesis.records import is_win, why_outdated
 from cudal1_fx_passes.canonical import fingerprint
 from cudal1_fx_passes.program import Program
@@ -261,8 +260,7 @@ def test_the_budget_holds_and_the_most_valuable_regions_come_first() -> None:
     assert asked == sorted(asked, reverse=True)
 
 
-def test_a_judge_that_is_too_slow_leaves_candidates_for_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "JUDGED_AT_ONCE", 1)
+def test_a_judge_that_is_too_slow_leaves_candidates_for_the_next_call() -> None:
     store, slow = Store.memory(), ScriptedJudge()
     slow.before = lambda name: time.sleep(0.2)
     names = [f"good_{120 + i}" for i in range(10)]
@@ -392,9 +390,6 @@ CHILD = """
     from synthesis_doubles import ScriptedGenerator, ScriptedJudge, program
     from cudal1_cache import Store
     from cudal1_compile.synthesis import Budget, synthesize
-    import cudal1_compile.synthesis.driver as module
-
-    module.JUDGED_AT_ONCE = 1
     judge = ScriptedJudge()
     def before(name):
         if name == "good_140":
@@ -503,13 +498,13 @@ def test_without_an_answer_the_region_stays_open_and_only_that_is_asked_again(
             raise RuntimeError("the worker is gone")
         return Deferred("the device may be busy")
 
-    store, generator = Store.memory(), ScriptedGenerator([["slow_80"]])
-    with monkeypatch.context() as failing:
-        failing.setattr(ScriptedJudge, "baselines", compare)
-        if failure == "time":
-            left = iter([60.0] * 5)
-            failing.setattr(Timer, "left_s", property(lambda self: next(left, 0.0)))
-        outcome = synthesize(program(), generator, ScriptedJudge(), store, ONE_SAMPLE)
+    store, generator, failing = Store.memory(), ScriptedGenerator([["slow_80"]]), ScriptedJudge()
+    budget = ONE_SAMPLE
+    if failure == "time":
+        failing.before, budget = lambda name: time.sleep(0.3), replace(ONE_SAMPLE, seconds=0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(ScriptedJudge, "baselines", compare)
+        outcome = synthesize(program(), generator, failing, store, budget)
     assert isinstance(outcome.result, Unfinished) and store.find_entry(KEY, GPU.key) is None
     judge = ScriptedJudge()
     assert isinstance(synthesize(program(), generator, judge, store, ONE_SAMPLE).result, NoWin)

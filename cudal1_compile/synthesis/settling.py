@@ -1,0 +1,186 @@
+"""From candidates that wait to verdicts and entries: all regions of a round before the judge at once.
+
+    every candidate is submitted, those of the most valuable region first: they are built in this order
+    -> a verdict is stored when it comes
+    -> a region whose candidates are through: its finalists, then, without a winner, its baselines
+
+All that the judge can do side by side goes on side by side: builds, candidates of several regions, finalists of
+others. This thread alone touches the tasks and the store. A candidate that the judge does not come to holds up its
+region for HELD_UP_S: the finalists among the others are measured then, and again those that come late. Where
+nothing but slow builds is left, the round ends without them; they wait for the next one, and are building.
+When the time is over, what has not begun is cancelled and waits for another call.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from cudal1_cache.rows import Attempt
+from cudal1_compile.judge.verdict import Verdict
+from cudal1_compile.synthesis.budget import Timer
+from cudal1_compile.synthesis.ports import JudgePort
+from cudal1_compile.synthesis.progress import Finals, Judging, Progress
+from cudal1_compile.synthesis.task import Task
+
+log = logging.getLogger(__name__)
+
+HELD_UP_S = 5.0  # without an answer; usual builds take 0.1 to 2 s, usual candidates less
+LOOK_S = 0.5  # between two looks at what is held up
+
+Asked = list[tuple[Future[Verdict], Attempt]]
+
+
+@dataclass
+class _Region:
+    """A task, and what the judge was asked about it."""
+
+    task: Task
+    place: int  # from 1
+    candidates: Asked = field(default_factory=list)
+    finalists: Asked = field(default_factory=list)
+    baselines: Future[Verdict] | None = None
+    measured: set[str] = field(default_factory=set)  # digests of the finalists
+    is_compared: bool = False
+    answered_at: float | None = None  # when the judge last did
+
+    def open(self) -> list[Future[Verdict]]:
+        several = [future for future, _ in (*self.candidates, *self.finalists)]
+        return several if self.baselines is None else [*several, self.baselines]
+
+    def is_held_up(self, limit_s: float) -> bool:
+        return self.answered_at is not None and time.monotonic() - self.answered_at > limit_s
+
+
+class Settling:
+    """One round's verdicts. `run` once."""
+
+    def __init__(
+        self, tasks: Sequence[tuple[int, Task]], regions: int, judge: JudgePort, timer: Timer, progress: Progress
+    ) -> None:
+        """tasks: each behind its place among all `regions`."""
+        self._regions = [_Region(task, place) for place, task in tasks]
+        self._of_all, self._judge, self._timer, self._progress = regions, judge, timer, progress
+        self._submitted = self._judged = 0
+        self._answered_at: float | None = None
+
+    def run(self) -> list[Task]:
+        """The tasks of which candidates are left that were not built in time."""
+        if self._timer.left_s <= 0:
+            return []
+        try:
+            self._submit()
+            self._advance()
+            while (futures := self._open()) and self._timer.left_s > 0 and not self._is_stalled(futures):
+                self._judge.wait(futures, min(LOOK_S, self._timer.left_s))
+                self._take()
+                self._advance()
+        finally:
+            for future in self._open():
+                future.cancel()
+        while futures := [f for f in self._open() if not f.cancelled()]:  # what the judge has in hand
+            self._judge.wait(futures, LOOK_S)
+            self._take()
+        return [r.task for r in self._regions if r.candidates]
+
+    def _submit(self) -> None:
+        waiting = [(r, a) for r in self._regions for a in r.task.to_judge()]
+        try:
+            futures = self._judge.submit([(r.task.program, a.code) for r, a in waiting])
+        except (RuntimeError, OSError, ValueError) as error:
+            for region in self._regions:
+                self._failed(region, error)
+            return
+        for (region, attempt), future in zip(waiting, futures, strict=True):
+            region.candidates.append((future, attempt))
+        self._submitted = len(waiting)
+        self._take(is_answer=False)  # refused texts
+
+    def _open(self) -> list[Future[Verdict]]:
+        return [future for region in self._regions for future in region.open()]
+
+    def _is_stalled(self, futures: Sequence[Future[Verdict]]) -> bool:
+        """Whether the judge works on nothing, though it is up: what is open waits for its build."""
+        if self._answered_at is None or time.monotonic() - self._answered_at < HELD_UP_S:
+            return False
+        return not any(f.running() or f.done() for f in futures)
+
+    # answers
+
+    def _take(self, is_answer: bool = True) -> None:
+        """Stores what has come."""
+        for region in self._regions:
+            before = len(region.open())
+            self._take_candidates(region)
+            self._take_finalists(region)
+            self._take_baselines(region)
+            if is_answer and len(region.open()) < before:
+                region.answered_at = self._answered_at = time.monotonic()
+
+    def _take_candidates(self, region: _Region) -> None:
+        done = [(f, a) for f, a in region.candidates if f.done() and not f.cancelled()]
+        region.candidates = [(f, a) for f, a in region.candidates if not f.done() or f.cancelled()]
+        for future, attempt in done:
+            verdict = self._verdict(region, future)
+            self._judged += 1
+            if verdict is not None:
+                region.task.take_verdicts([attempt], [verdict])
+                best, left_s = region.task.best, self._timer.left_s
+                self._progress(Judging(region.place, self._of_all, self._judged, self._submitted, best, left_s))
+
+    def _take_finalists(self, region: _Region) -> None:
+        if any(not f.done() for f, _ in region.finalists):
+            return
+        found = [(a, self._verdict(region, f)) for f, a in region.finalists if not f.cancelled()]
+        region.finalists = []
+        decided = [(a, v) for a, v in found if v is not None]
+        if decided:
+            region.task.take_finals([a for a, _ in decided], [v for _, v in decided])
+
+    def _take_baselines(self, region: _Region) -> None:
+        if region.baselines is not None and region.baselines.done():
+            future, region.baselines = region.baselines, None
+            verdict = None if future.cancelled() else self._verdict(region, future)
+            if verdict is not None:
+                region.task.take_baselines(verdict)
+
+    def _verdict(self, region: _Region, future: Future[Verdict]) -> Verdict | None:
+        """None where the judge itself failed; the candidate then waits for a later call."""
+        try:
+            return future.result()
+        except (RuntimeError, OSError, ValueError) as error:
+            self._failed(region, error)
+            return None
+
+    def _failed(self, region: _Region, error: Exception) -> None:
+        log.warning("the judge failed, its candidates are kept for a later call: %s", error)
+        region.task.fail(f"the judge failed: {error}")
+
+    # what comes next
+
+    def _advance(self) -> None:
+        for region in self._regions:
+            if self._timer.left_s > 0 and not region.finalists and region.baselines is None:
+                try:
+                    self._go_on(region)
+                except (RuntimeError, OSError, ValueError) as error:
+                    self._failed(region, error)
+
+    def _go_on(self, region: _Region) -> None:
+        """The best candidates; what the long look leaves of the others may then be among the best."""
+        left_s = self._timer.left_s
+        if region.candidates and not region.is_held_up(min(HELD_UP_S, left_s / 2)):
+            return
+        task = region.task
+        attempts = [a for a in task.finalists() if a.code_digest not in region.measured]
+        if attempts:
+            region.measured |= {a.code_digest for a in attempts}
+            self._progress(Finals(region.place, self._of_all, len(attempts), task.best, left_s))
+            futures = self._judge.submit_finalists(task.program, [a.code for a in attempts])
+            region.finalists = list(zip(futures, attempts, strict=True))
+        elif not region.candidates and not region.is_compared and task.wants_baselines:
+            region.is_compared = True
+            region.baselines = self._judge.submit_baselines(task.program)

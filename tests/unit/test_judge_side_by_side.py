@@ -1,0 +1,273 @@
+"""What goes on beside what in a device bench: builds, candidates of several programs, finalists."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import pytest
+from judge_doubles import Lane, Script, make_bench, measured, reply
+
+from cudal1_compile.candidate import Candidate, parse_candidate
+from cudal1_compile.judge import device_bench, wire, work
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.process import WorkerLost
+from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
+from cudal1_compile.runtime.build import Binary, Resources
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program, print_program
+
+BINARY = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
+RIGHT, FAULT = Rejected("time", "slow"), Rejected("verify", "the kernel faulted")
+WAIT_S = 20.0  # for what comes at once
+
+
+def region(rows: int) -> Program:
+    return parse_program(
+        f"region v1\ndims d0={rows} d1=64\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n"
+    )
+
+
+def code(program: Program, name: str) -> Candidate:
+    text = (
+        f"// launch: {name}<<<d0, d1>>>(in0, out0)\n__global__ void {name}(const f32* in0, f32* out0 DIMS) {{\n"
+        "    int i = blockIdx.x * d1 + threadIdx.x;\n    st(out0 + i, expf(ld(in0 + i)));\n}\n"
+    )
+    return parse_candidate(text, program)
+
+
+def task(rows: int, name: str) -> tuple[Program, Candidate]:
+    return region(rows), code(region(rows), name)
+
+
+class Told(Lane):
+    """A worker that calls `before` with the kernel's name, or `finalists`; it answers all alike unless told so."""
+
+    def __init__(self, before: Callable[[str], None], answers: dict[str, wire.Message | WorkerLost]) -> None:
+        super().__init__({})
+        self.before, self.told = before, answers
+
+    def ask(self, message: wire.Message, limit_s: float) -> wire.Message:
+        if message["op"] not in ("judge", "finalists"):
+            return super().ask(message, limit_s)
+        name = _name(message["entrants"][0]["code"]) if message["op"] == "judge" else "finalists"
+        self.asked.append(name)
+        self.before(name)
+        answer = self.told.get(name, reply(RIGHT if name != "finalists" else measured(1.5)))
+        if isinstance(answer, WorkerLost):
+            self.alive = False
+            raise answer
+        return answer
+
+
+def _name(text: str) -> str:
+    return text.split("launch: ")[1].split("<<<")[0]
+
+
+class Gates:
+    """Builds and requests by name: which have begun, and which may not go on yet."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self._changed = threading.Condition()
+        self._shut: set[str] = set()
+
+    def shut(self, *names: str) -> None:
+        self._shut |= set(names)
+
+    def open(self, *names: str) -> None:
+        with self._changed:
+            self._shut -= set(names)
+            self._changed.notify_all()
+
+    def __call__(self, name: str) -> None:
+        with self._changed:
+            self.begun.append(name)
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: name not in self._shut, WAIT_S), f"{name} was never let through"
+
+    def wait(self, name: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: name in self.begun, WAIT_S), (
+                f"{name} has not begun: {self.begun}"
+            )
+
+
+class Rig:
+    """A bench whose builds and workers wait at gates."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, workers: int, builders: int) -> None:
+        self.builds, self.asked = Gates(), Gates()
+        self.answers: dict[str, wire.Message | WorkerLost] = {}
+        scripts = cast(list[Script], [Told(self.asked, self.answers) for _ in range(12)])
+        self.bench = make_bench(patch, scripts, Limits(build_threads=builders, workers=workers))
+
+        def built(program: Program, candidate: Candidate, *_: object, **__: object) -> Binary:
+            self.builds(_name(candidate.code))
+            return BINARY
+
+        patch.setattr(device_bench, "build", built)
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], Rig]]:
+    made: list[Rig] = []
+
+    def rig(workers: int, builders: int) -> Rig:
+        made.append(Rig(monkeypatch, workers, builders))
+        return made[-1]
+
+    yield rig
+    for found in made:
+        found.bench.close()
+
+
+Make = Callable[[int, int], Rig]
+
+
+def test_a_slow_build_holds_up_neither_its_program_nor_the_others(make: Make) -> None:
+    rig = make(1, 2)
+    rig.builds.shut("a1")
+    futures = rig.bench.submit([task(8, "a0"), task(8, "a1"), task(8, "a2"), task(16, "b0")], 1)
+    assert [futures[i].result(WAIT_S) for i in (0, 2, 3)] == [RIGHT] * 3
+    assert not futures[1].done()
+    (final,) = rig.bench.submit_finalists(*_finalists(8, "a0"), 1)
+    assert final.result(WAIT_S) == measured(1.5)  # by the lane that waits for the build
+    rig.builds.open("a1")
+    assert futures[1].result(WAIT_S) == RIGHT
+
+
+def test_builds_go_on_while_workers_judge_and_measure_and_not_too_far(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "AHEAD", 4)
+    rig = make(1, 1)
+    rig.asked.shut("k0", "finalists")
+    futures = rig.bench.submit([task(8, f"k{i}") for i in range(8)], 1)
+    rig.asked.wait("k0")
+    rig.builds.wait("k3")
+    time.sleep(0.05)
+    assert rig.builds.begun == [f"k{i}" for i in range(len(rig.builds.begun))]  # in order
+    assert len(rig.builds.begun) <= 1 + 1 + 4  # one in hand, one sent ahead
+    rig.asked.open("k0")
+    assert [f.result(WAIT_S) for f in futures] == [RIGHT] * 8
+    (final,) = rig.bench.submit_finalists(*_finalists(16, "f0"), 1)
+    rig.asked.wait("finalists")
+    later = rig.bench.submit([task(8, "l0"), task(8, "l1")], 1)
+    rig.builds.wait("l1")
+    assert not final.done()
+    rig.asked.open("finalists")
+    assert final.result(WAIT_S) == measured(1.5)
+    assert [f.result(WAIT_S) for f in later] == [RIGHT] * 2
+
+
+def test_finalists_are_measured_while_other_workers_judge(make: Make) -> None:
+    rig = make(2, 2)
+    rig.asked.shut("a1", "b1", "finalists")
+    futures = rig.bench.submit([task(r, f"{n}{i}") for r, n in ((8, "a"), (16, "b")) for i in range(3)], 1)
+    rig.asked.wait("a1")
+    rig.asked.wait("b1")  # both workers are up
+    finals = rig.bench.submit_finalists(*_finalists(32, "f0"), 1)
+    rig.asked.open("a1", "b1")
+    rig.asked.wait("finalists")
+    other = 3 if rig.bench._work.homes[print_program(region(8))] is rig.bench._lanes.first else 0
+    assert futures[other + 2].result(WAIT_S) == RIGHT  # while the finalists are in hand
+    assert not finals[0].done()
+    rig.asked.open("finalists")
+    assert finals[0].result(WAIT_S) == measured(1.5)
+    assert [f.result(WAIT_S) for f in futures] == [RIGHT] * 6
+
+
+def test_a_known_binary_is_not_built_again_for_the_finals(make: Make) -> None:
+    rig = make(1, 2)
+    (future,) = rig.bench.submit([task(8, "a0")], 1)
+    future.result(WAIT_S)
+    (final,) = rig.bench.submit_finalists(*_finalists(8, "a0"), 1)
+    assert final.result(WAIT_S) == measured(1.5)
+    assert rig.builds.begun == ["a0"]
+
+
+def test_what_is_cancelled_is_neither_built_nor_judged(make: Make) -> None:
+    rig = make(1, 1)
+    rig.builds.shut("k0")
+    futures = rig.bench.submit([task(8, f"k{i}") for i in range(4)], 1)
+    rig.builds.wait("k0")
+    assert futures[1].cancel() and futures[2].cancel()
+    rig.builds.open("k0")
+    assert [futures[i].result(WAIT_S) for i in (0, 3)] == [RIGHT] * 2
+    assert rig.builds.begun == rig.asked.begun == ["k0", "k3"]
+    (again,) = rig.bench.submit([task(8, "k1")], 1)
+    assert again.result(WAIT_S) == RIGHT
+
+
+def test_cancelled_finalists_are_not_measured(make: Make) -> None:
+    rig = make(1, 2)
+    rig.asked.shut("a0")
+    (busy,) = rig.bench.submit([task(8, "a0")], 1)
+    rig.asked.wait("a0")
+    finals = rig.bench.submit_finalists(*_finalists(16, "f0", "f1"), 1)
+    baselines = rig.bench.submit_baselines(region(16), 1)
+    assert [f.cancel() for f in (*finals, baselines)] == [True] * 3
+    rig.asked.open("a0")
+    assert busy.result(WAIT_S) == RIGHT
+    (after,) = rig.bench.submit([task(8, "a1")], 1)
+    assert after.result(WAIT_S) == RIGHT and "finalists" not in rig.asked.begun
+
+
+def test_one_candidate_is_enough_to_learn_that_there_is_no_room(make: Make) -> None:
+    rig = make(2, 4)
+    full = reply(Deferred("no room")) | {"short_of_room": True}
+    names = [f"a{i}" for i in range(8)]
+    rig.answers |= dict.fromkeys(names, full)
+    rig.asked.shut("b0")
+    futures = rig.bench.submit([*(task(8, name) for name in names), task(16, "b0"), task(16, "b1")], 1)
+    rig.asked.wait("b0")
+    rig.asked.open("b0")
+    assert [f.result(WAIT_S) for f in futures] == [*[Deferred("no room")] * 8, RIGHT, RIGHT]
+    assert sum(name in names for name in rig.asked.begun) <= 3  # one beside, perhaps one sent ahead; one alone
+
+
+def test_others_rest_while_one_has_the_device_for_itself(make: Make) -> None:
+    rig = make(2, 4)
+    rig.answers["a0"] = reply(Deferred("no room")) | {"short_of_room": True}
+    rig.asked.shut("b0")
+    futures = rig.bench.submit([task(8, "a0"), *(task(16, f"b{i}") for i in range(6))], 1)
+    rig.asked.wait("a0")
+    rig.asked.wait("b0")
+    rig.answers["a0"] = reply(RIGHT)
+    time.sleep(0.05)
+    assert rig.asked.begun.count("a0") == 1  # not while another worker has something in hand
+    rig.asked.shut("a0")
+    rig.asked.open("b0")
+    end = time.monotonic() + WAIT_S
+    while rig.asked.begun.count("a0") < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    begun = list(rig.asked.begun)
+    time.sleep(0.05)
+    assert rig.asked.begun == begun and len(begun) <= 2 + 1 + 1  # b1 may have been sent ahead
+    rig.asked.open("a0")
+    assert [f.result(WAIT_S) for f in futures] == [RIGHT] * 7
+
+
+@pytest.mark.parametrize("fault", [reply(FAULT, fatal=True), WorkerLost("died")])
+def test_programs_whose_candidates_cost_workers_go_last(make: Make, fault: wire.Message | WorkerLost) -> None:
+    rig = make(1, 1)
+    rig.answers |= {"a0": fault, "a1": fault}
+    rig.asked.shut("s0")
+    begin = rig.bench.submit([task(64, "s0")], 1)  # until all is built
+    rig.asked.wait("s0")
+    tasks = [*(task(8, f"a{i}") for i in range(4)), *(task(16, f"b{i}") for i in range(2)), task(32, "c0")]
+    futures = rig.bench.submit(tasks, 1)
+    rig.builds.wait("c0")
+    time.sleep(0.05)
+    rig.asked.open("s0")
+    found: list[Verdict] = [f.result(WAIT_S) for f in (*begin, *futures)]
+    assert [isinstance(v, Rejected) and v.stage for v in found] == ["time", "verify", "verify", *["time"] * 5]
+    order = rig.asked.begun
+    assert order.index("a1") < order.index("b0") < order.index("c0") < order.index("a3")
+
+
+def _finalists(rows: int, *names: str) -> tuple[Program, list[Candidate]]:
+    return region(rows), [code(region(rows), name) for name in names]
