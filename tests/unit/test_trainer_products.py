@@ -11,20 +11,20 @@ import pytest
 
 from cudal1_fx_passes.canonical import canonicalise, relative
 from cudal1_fx_passes.products import match_convolution
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program import Program, Ref
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.corpus import Source
 from cudal1_trainer.heldout import HeldOut, hold_out, read_heldout
 from cudal1_trainer.prior import load_prior
 from cudal1_trainer.product_features import COUNT, describe_product
 from cudal1_trainer.product_sizes import MEASURED, TRAINED, Most, dots, multiplications, resize_product
-from cudal1_trainer.products import collect_products, draw_product
+from cudal1_trainer.products import IMAGES, LAST, collect_products, draw_product, product_regions
 from cudal1_trainer.quickcheck import bytes_moved
 from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.scores import PRODUCT_SEED, make_program
 from cudal1_trainer.structures import read_structures
 from cudal1_trainer.teachers import variants, write_analysis
-from cudal1_trainer.variants import make_task
+from cudal1_trainer.variants import make_task, write_variants
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 TEXTS = read_structures(DATA / "products.jsonl.gz")
@@ -70,6 +70,48 @@ t0 f32[d0,d2,d3] = dot(in0, in1) over d1
 t1 f32[d0,d3] = exp(t0[d2=1])
 out0 f32[d0,d3] = t1
 """
+
+
+GRADIENT = """region v1
+dims d0=4 d1=12 d2=12 d3=64 d4=12 d5=12 d6=64 k0=3 k1=3
+in0 f32[d0,d1,d2,d3]
+in1 f32[d0,d4,d5,d6]
+t0 f32[d3,d6,k0,k1] = dot_tf32(in0[d1=d4+k0-1, d2=d5+k1-1], in1) over d0,d4,d5
+out0 f32[d6,d3,k0,k1] = t0
+"""
+CHANNELS_LAST = """region v1
+dims d0=4 d1=12 d2=12 d3=64 d4=12 d5=12 d6=64 k0=3 k1=3
+in0 f32[d6,d3,k0,k1]
+in1 f32[d0,d1,d2,d3]
+t0 f32[d0,d4,d5,d6] = dot_tf32(in0, in1[d1=d4+k0-1, d2=d5+k1-1]) over d3,k0,k1
+out0 f32[d0,d4,d5,d6] = t0
+"""
+
+
+def _windows(program: Program) -> list[bool]:
+    """Of each operand that a window slides over: whether its channels are innermost."""
+    reads = (x for op in program.ops if op.fn.startswith("dot") for x in op.operands if isinstance(x, Ref))
+    return [program.value_axes[x.name][-1] not in dict(x.access) for x in reads if len(x.access) == 2]
+
+
+def test_image_networks_lie_as_inductor_lays_them() -> None:
+    plain = [last for p in product_regions(IMAGES + 8) for last in _windows(p)]
+    found = [last for p in product_regions(LAST + IMAGES + 8) for last in _windows(p)]
+    assert plain and not any(plain)
+    assert sum(found) > len(found) / 3  # the stem reads the user's images, which stay as they are
+
+
+def test_a_model_without_images_has_nothing_to_lay_otherwise() -> None:
+    rows = next(s for s in range(40) if not any(len(i.axes) == 4 for p in product_regions(s) for i in p.inputs))
+    assert not list(product_regions(LAST + rows))
+
+
+def test_what_lies_in_channels_last_is_copied_as_it_is() -> None:
+    first = write_variants(parse_program(CHANNELS_LAST), 1)[0]
+    assert "_raw_wide" in first.name
+    assert "(in0, s0)" in first.candidate.code and "s1" not in first.candidate.code  # the weight alone is packed
+    pipes = [v for v in write_variants(parse_program(GRADIENT), 8) if "_pipe" in v.name]
+    assert pipes and all(", 4, -1, 4, d6>" in v.candidate.code for v in pipes)
 
 
 def _sizes(text: str, count: int = 40) -> list[Program]:

@@ -16,6 +16,7 @@ import logging
 import random
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import Tensor, fx
 
 from cudal1_fx_passes.canonical import canonicalise
@@ -29,6 +30,7 @@ from cudal1_trainer.teachers import variants
 from cudal1_trainer.vary import vary
 
 log = logging.getLogger(__name__)
+aten = torch.ops.aten
 
 OTHERS = 2**18  # seeds from here on are of models without a stress on products
 TRIED = 3  # sizes at which a structure is tried
@@ -68,13 +70,17 @@ def product_regions(seed: int) -> Iterator[Program]:
 def _lay_channels_last(graph: fx.Graph) -> bool:
     """Gives the graph's fake tensors the strides that they have where Inductor runs convolutions channels-last.
 
-    Also to what a forward saved for this backward. Returns whether anything changed.
+    Also to what a forward saved for this backward. Returns whether there is such a convolution.
     """
     from torch._guards import detect_fake_mode
     from torch._inductor.virtualized import V
 
-    from cudal1_compile.layouts import assume, channels_last
+    from cudal1_compile.layouts import CONVOLUTION, assume, channels_last
 
+    kinds = (CONVOLUTION, aten.convolution_backward.default)
+    read = [n.args[1 if n.target is kinds[1] else 0].meta["val"] for n in graph.nodes if n.target in kinds]
+    if not any(x.dim() == 4 for x in read):
+        return False
     of_user = ("primals", "tangents", "arg")  # inputs, weights and gradients as eager has them
     given = [n for n in graph.nodes if n.op == "placeholder" and not n.name.startswith(of_user)]
     saved = {n: n.meta["val"] for n in given if isinstance(n.meta.get("val"), Tensor) and n.meta["val"].dim() == 4}
@@ -83,7 +89,7 @@ def _lay_channels_last(graph: fx.Graph) -> bool:
         found = assume(graph, {n: channels_last(x) for n, x in saved.items()})
     for node, value in found.items():
         node.meta["val"] = value
-    return bool(found)
+    return True
 
 
 def collect_products(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:

@@ -34,7 +34,8 @@ from cudal1_trainer.teachers.stage import Stage
 CYCLES = 1700  # of a microsecond
 CALL_US = 6.0
 KERNEL_US = 1.5  # each further one
-MEMORY = 1.7e6  # bytes a microsecond
+MEMORY, FAST_MEMORY = 1.7e6, 2.4e6  # bytes a microsecond
+WARPS = 16  # of a multiprocessor that keep the memory busy
 COPYING = {PIPE: 1.1e-6, PHASED + PATCH: 2.6e-6, PATCH: 1.5e-6}  # us, by the way of copying
 RATES = COPYING | {TAPS: 2e-6, TABLE: 1.5e-6, "": 2.6e-6}
 ARITHMETICS = {"tf32_long": 1.1, "tf32": 1.0, "f16": 0.63, "bf16": 0.63, "f32_split": 3.0, "f32": 6.0}
@@ -53,6 +54,11 @@ class Times:
         self.phases = prod(p.step for p in phases_of(self.sides.a))
         moved = sum(program.size(b.axes) * ITEM_BYTES[b.dtype] for b in (*stage.reads, *stage.writes))
         self.least = CALL_US + moved / MEMORY
+        operands = {x.name for x in (self.sides.a, self.sides.b)}
+        beside = [
+            b.axes for b in stage.reads if b.value not in operands and program.size(b.axes) * 4 > self.results
+        ]
+        self.beside = sum(program.size(axes) for axes in beside) * 4
         self.packs = KERNEL_US * wants_packing(stage, self.ordered)
         self.packed: dict[tuple[str, bool], int] = {}
         spread = spread_of(stage)
@@ -65,7 +71,11 @@ class Times:
             return self._wide(schedule)
         size, sides = self.stage.program.size, self.sides
         if schedule.tile is None:
-            rate = TERMS[schedule.mapping] * (7 + schedule.vector) / 8
+            rate = (
+                TERMS["direct"] * 8
+                if schedule.mapping not in TERMS
+                else TERMS[schedule.mapping] * (7 + schedule.vector) / 8
+            )
             return self.least + self.results * size(sides.over) / rate
         how = next(h for h in RATES if schedule.mapping.endswith(h))
         copies = how.endswith((PIPE, PATCH))
@@ -94,6 +104,8 @@ class Times:
         rounds = [room] * (blocks // room) + [blocks % room] * (blocks % room > 0)
         cycles = sum(1300 + steps * max(n * busiest, late) + n * bm * bn / 6 for n in rounds)
         us = CALL_US + 2 + cycles / CYCLES + 2 * self._packed(arithmetic, RAW in schedule.mapping) / MEMORY
+        if RAW in schedule.mapping:  # what is read beside the sums waits on few warps
+            us += self.beside / FAST_MEMORY * max(1.0, WARPS / (bm // 16 * room))
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
 
     def _packed(self, arithmetic: str, raw: bool) -> int:
