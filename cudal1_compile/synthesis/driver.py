@@ -99,11 +99,12 @@ class _Run:
 
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
-        late = self._settle(self.tasks)  # what an earlier call left open
+        settling = Settling(self.tasks, self.judge, self.timer, self.progress)
+        late = settling.run(self.tasks)  # what an earlier call left open
         while (group := self._next_group()) and self.timer.proposals_left_s > 0:
             self._ask(group)
-            late += self._settle(group)
-        self._settle([t for t in self.tasks if t in late])
+            late += settling.run(group)
+        settling.run([t for t in self.tasks if t in late])  # what was not built in its round
         self.judge.expect([])
         for task in self.tasks:
             task.close(TIME_OVER)
@@ -114,11 +115,6 @@ class _Run:
         waiting = sorted((t for t in self.tasks if t.wants_round), key=lambda t: (t.rounds_done, t.is_beaten))
         size = self.budget.regions_at_once or prompts_at_once(self.generator)
         return [t for t in waiting[:size] if t.rounds_done == waiting[0].rounds_done]
-
-    def _settle(self, group: Sequence[Task]) -> list[Task]:
-        """Verdicts for all candidates that wait, and entries. Returns the tasks that slow builds hold up."""
-        placed = [(self._at(task), task) for task in group]
-        return Settling(placed, len(self.tasks), self.judge, self.timer, self.progress).run()
 
     def _at(self, task: Task) -> int:
         return self.place[task.region.fingerprint]

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 HELD_UP_S = 5.0  # without an answer; usual builds take 0.1 to 2 s, usual candidates less
 LOOK_S = 0.5  # between two looks at what is held up
+STALLED_S = HELD_UP_S + 2 * LOOK_S  # finalists of what is held up come first
 
 Asked = list[tuple[Future[Verdict], Attempt]]
 
@@ -56,21 +57,24 @@ class _Region:
 
 
 class Settling:
-    """One round's verdicts. `run` once."""
+    """The verdicts of one call, round by round."""
 
-    def __init__(
-        self, tasks: Sequence[tuple[int, Task]], regions: int, judge: JudgePort, timer: Timer, progress: Progress
-    ) -> None:
-        """tasks: each behind its place among all `regions`."""
-        self._regions = [_Region(task, place) for place, task in tasks]
-        self._of_all, self._judge, self._timer, self._progress = regions, judge, timer, progress
+    def __init__(self, tasks: Sequence[Task], judge: JudgePort, timer: Timer, progress: Progress) -> None:
+        """tasks: all of the call, as they are counted in what `progress` says."""
+        self._places = {task: i + 1 for i, task in enumerate(tasks)}
+        self._judge, self._timer, self._progress = judge, timer, progress
+        self._regions: list[_Region] = []
         self._submitted = self._judged = 0
-        self._answered_at: float | None = None
+        self._answered_at: float | None = None  # by the judge; its first answer may take a while
 
-    def run(self) -> list[Task]:
-        """The tasks of which candidates are left that were not built in time."""
+    def run(self, tasks: Sequence[Task]) -> list[Task]:
+        """Returns those of which candidates are left that were not built in time."""
         if self._timer.left_s <= 0:
             return []
+        self._regions = [_Region(task, self._places[task]) for task in tasks]
+        self._submitted = self._judged = 0
+        if self._answered_at is not None:
+            self._answered_at = time.monotonic()
         try:
             self._submit()
             self._advance()
@@ -104,7 +108,7 @@ class Settling:
 
     def _is_stalled(self, futures: Sequence[Future[Verdict]]) -> bool:
         """Whether the judge works on nothing, though it is up: what is open waits for its build."""
-        if self._answered_at is None or time.monotonic() - self._answered_at < HELD_UP_S:
+        if self._answered_at is None or time.monotonic() - self._answered_at < STALLED_S:
             return False
         return not any(f.running() or f.done() for f in futures)
 
@@ -129,7 +133,9 @@ class Settling:
             if verdict is not None:
                 region.task.take_verdicts([attempt], [verdict])
                 best, left_s = region.task.best, self._timer.left_s
-                self._progress(Judging(region.place, self._of_all, self._judged, self._submitted, best, left_s))
+                self._progress(
+                    Judging(region.place, len(self._places), self._judged, self._submitted, best, left_s)
+                )
 
     def _take_finalists(self, region: _Region) -> None:
         if any(not f.done() for f, _ in region.finalists):
@@ -178,7 +184,7 @@ class Settling:
         attempts = [a for a in task.finalists() if a.code_digest not in region.measured]
         if attempts:
             region.measured |= {a.code_digest for a in attempts}
-            self._progress(Finals(region.place, self._of_all, len(attempts), task.best, left_s))
+            self._progress(Finals(region.place, len(self._places), len(attempts), task.best, left_s))
             futures = self._judge.submit_finalists(task.program, [a.code for a in attempts])
             region.finalists = list(zip(futures, attempts, strict=True))
         elif not region.candidates and not region.is_compared and task.wants_baselines:
