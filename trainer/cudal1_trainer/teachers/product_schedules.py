@@ -14,6 +14,7 @@ from cudal1_trainer.teachers.product_times import Times
 from cudal1_trainer.teachers.product_wide import wide_schedules
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
+from cudal1_trainer.teachers.strips_last import last_schedules
 
 DIRECT_TERMS = 512  # at most, of one thread's loop
 # rows, columns, depth of a tile; the depth is doubled for half types
@@ -62,6 +63,7 @@ def _schedules(stage: Stage) -> list[StageSchedule]:
     if depth <= DIRECT_TERMS:
         if slides_of(stage, sides) is not None:
             found += [StageSchedule("strip", rows, block) for rows in (8, 4) for block in (256, 128)]
+        found += last_schedules(stage, sides)
         found += [StageSchedule("direct", 1, block) for block in (256, 128)]
     return found
 

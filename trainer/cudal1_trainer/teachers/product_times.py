@@ -30,6 +30,7 @@ from cudal1_trainer.teachers.product_spread import spread_of
 from cudal1_trainer.teachers.product_wide import item_bytes, shares, stage_bytes, steps_of, waiting_for
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
+from cudal1_trainer.teachers.strips_last import reads_of, strip_of
 
 CYCLES = 1700  # of a microsecond
 CALL_US = 6.0
@@ -41,6 +42,7 @@ RATES = COPYING | {TAPS: 2e-6, TABLE: 1.5e-6, "": 2.6e-6}
 ARITHMETICS = {"tf32_long": 1.1, "tf32": 1.0, "f16": 0.63, "bf16": 0.63, "f32_split": 3.0, "f32": 6.0}
 BY_GROUPS = {(128, 128, 32): 0.8}  # of f32_split in pipes by wgmma, over the time by mma
 TERMS = {"direct": 2.4e6, "strip": 9e6}  # a microsecond
+READS = 24e6  # a microsecond, of strips with channels inside; reckoned from `direct`, not fitted
 
 
 class Times:
@@ -71,11 +73,9 @@ class Times:
             return self._wide(schedule)
         size, sides = self.stage.program.size, self.sides
         if schedule.tile is None:
-            rate = (
-                TERMS["direct"] * 8
-                if schedule.mapping not in TERMS
-                else TERMS[schedule.mapping] * (7 + schedule.vector) / 8
-            )
+            if (strip := strip_of(schedule)) is not None:
+                return self.least + reads_of(self.stage, sides, strip, schedule.vector) / READS
+            rate = TERMS[schedule.mapping] * (7 + schedule.vector) / 8
             return self.least + self.results * size(sides.over) / rate
         how = next(h for h in RATES if schedule.mapping.endswith(h))
         copies = how.endswith((PIPE, PATCH))

@@ -46,7 +46,7 @@ class StripWriter(ProductWriter):
         return Kernel(self.name, "\n".join(lines.text), grid, str(s.block), names)
 
     def _walk(self, row: Slide, last: Slide, space: Space) -> None:
-        """Loops over what is summed besides the two window axes, then over the rows that the strip reads."""
+        """Loops over what is summed besides the two window axes."""
         lines, sides = self.lines, self.sides
         others = [a for a in sides.over if a not in (row.window, last.window)]
         depth = lines.depth
@@ -54,13 +54,23 @@ class StripWriter(ProductWriter):
             lines.add(f"for (int {axis_index(axis)} = 0; {axis_index(axis)} < {axis}; {axis_index(axis)}++) {{")
             lines.depth += 1
             waiting = {row.out, last.out, *others[at + 1 :]}
-            self._enter([i for i in sides.a.access if axis in _axes(i[1]) and not waiting & _axes(i[1])], space)
+            self._enter(
+                [i for i in sides.a.access if axis in axes_of(i[1]) and not waiting & axes_of(i[1])], space
+            )
         self._weights(row, last, space)
+        self._slide(row, last, space)
+        while lines.depth > depth:
+            lines.depth -= 1
+            lines.add("}")
+
+    def _slide(self, row: Slide, last: Slide, space: Space) -> None:
+        """Loops over the rows that the strip reads."""
+        lines, sides = self.lines, self.sides
         y = f"{'' if row.stride == 1 else f'{row.stride} * '}first + y"
         lines.add("#pragma unroll")
         span = product(row.stride, f"({self.schedule.vector} - 1)")
         with lines.block(f"for (int y = 0; y < {span} + {row.window}; y++)"):
-            self._enter([i for i in sides.a.access if not _axes(i[1]) & {*sides.over}], space)
+            self._enter([i for i in sides.a.access if not axes_of(i[1]) & {*sides.over}], space)
             place = axis_index(row.read)
             lines.add(f"const int {place} = {y}{f' - {-row.index.offset}' if row.index.offset else ''};")
             lines.add(f"if ({place} < 0 || {place} >= {row.read}) continue;", "#pragma unroll")
@@ -68,9 +78,6 @@ class StripWriter(ProductWriter):
             with lines.block(f"for (int {w} = 0; {w} < {last.window}; {w}++)"):
                 self._enter([(last.read, last.index)], space)
                 self._accumulate(row, last, space)
-        while lines.depth > depth:
-            lines.depth -= 1
-            lines.add("}")
 
     def _enter(self, items: list[tuple[str, Index]], space: Space) -> None:
         """Indices of what is read at another place; the loop goes on where one lies outside."""
@@ -103,5 +110,5 @@ class StripWriter(ProductWriter):
             lines.add(f"if ({u} >= 0 && {u} < {row.window}) {dot}[j] += {value} * {self._held()}[{u}][{w}];")
 
 
-def _axes(index: Index) -> set[str]:
+def axes_of(index: Index) -> set[str]:
     return {a for _, a in index.terms}

@@ -1,0 +1,327 @@
+"""Writes product stages without tiles in channels-last: a thread has a strip of results of some channels.
+
+The channels lie innermost, where nothing slides, so neighbouring threads have neighbouring vectors of them. A
+thread holds the weights of its channels and the sums of some rows times columns of results ("strip2x4"). It walks
+over the places that they read, loads each once and adds it to every sum that it belongs to. What a window reads
+outside the image becomes 0 by a predicate, not by a branch: the loads of a row are on their way together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from cudal1_fx_passes.program import Ref
+from cudal1_trainer.teachers.element import Elements, in_order, write_visit
+from cudal1_trainer.teachers.expression import COMPUTE_TYPE
+from cudal1_trainer.teachers.pointwise import allows_vector, memory_order
+from cudal1_trainer.teachers.product_sides import MAX_WEIGHTS, Sides, Slide, before
+from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.source import Kernel, product, signature
+from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
+from cudal1_trainer.teachers.stage import Buffer, Stage
+from cudal1_trainer.teachers.strips import StripWriter, axes_of
+
+NAME = re.compile(r"strip(\d+)x(\d+)")
+MAX_HELD = 96  # registers of a thread for weights and sums
+BUSY = 132 * 1024  # threads from which on a GPU hides what its loads wait for
+
+
+def slides_last(stage: Stage, sides: Sides) -> tuple[Slide, Slide] | None:
+    """The two innermost axes along which a window slides, with channels inside of them and only windows summed."""
+    order, found = memory_order(stage), list[Slide]()
+    for axis, index in sides.a.access:
+        terms = {a: factor for factor, a in index.terms}
+        outs, windows = [a for a in terms if a in order], [a for a in terms if a in sides.taps]
+        if len(terms) == 2 and index.divisor == 1 and outs and windows and terms[outs[0]] > 0:
+            found.append(Slide(axis, outs[0], windows[0], terms[outs[0]], index))
+    if len(found) < 2 or sides.b.access or sides.channels:
+        return None
+    row, last = sorted(found, key=lambda s: order.index(s.out))[-2:]
+    at = order.index(last.out)
+    inner = order[at + 1 :]
+    images = [b for b in before(stage, sides.a.name)[0] if last.read in b.axes]
+    if order[at - 1] != row.out or not inner or any(b.axes[-1] not in inner for b in images):
+        return None
+    return (row, last) if stage.program.size((row.window, last.window)) <= MAX_WEIGHTS else None
+
+
+def strip_of(schedule: StageSchedule) -> tuple[int, int] | None:
+    """Rows and columns of a strip; None of another mapping."""
+    found = NAME.fullmatch(schedule.mapping)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def last_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
+    slides = slides_last(stage, sides)
+    if slides is None:
+        return []
+    taps, across = (stage.program.size(a) for a in ((slides[0].window, slides[1].window), (slides[1].out,)))
+    wide = 7 if across % 7 == 0 and across % 8 else 8
+    found = []
+    for rows, columns in ((1, wide), (2, 4), (4, 4), (1, 4)):
+        fit = [v for v in (4, 2, 1) if v * (rows * columns + taps) <= MAX_HELD and allows_vector(stage, v)]
+        found += [StageSchedule(f"strip{rows}x{columns}", v, b) for v in fit[:2] for b in (256, 128)]
+    return found
+
+
+def reads_of(stage: Stage, sides: Sides, strip: tuple[int, int], vector: int) -> float:
+    """What all threads read, in values that neighbours read side by side; weights lie a window apart."""
+    slides, size = slides_last(stage, sides), stage.program.size
+    assert slides is not None
+    threads, places, taps = size(memory_order(stage)), 1, size((slides[0].window, slides[1].window))
+    for slide, count in zip(slides, strip, strict=True):
+        out, window = size((slide.out,)), size((slide.window,))
+        threads = threads // out * -(-out // count)
+        places *= slide.stride * (count - 1) + abs(_dilation(slide)) * (window - 1) + 1
+    return threads * (places + taps * min(taps, 32 // vector)) * max(1.0, BUSY * vector / threads)
+
+
+class LastStripWriter(StripWriter):
+    """One product stage in strips, channels innermost."""
+
+    def write(self) -> Kernel:
+        s, lines, order = self.schedule, self.lines, memory_order(self.stage)
+        slides, strip = slides_last(self.stage, self.sides), strip_of(s)
+        assert slides is not None and strip is not None
+        (row, last), (self.rows, self.columns) = slides, strip
+        outer, inner = order[: order.index(row.out)], order[order.index(last.out) + 1 :]
+        space = Space(self.program, tuple(v for v in (Var("g", outer), Var("c", inner)) if v.axes))
+        counts = _cut(row.out, self.rows), _cut(last.out, self.columns), _cut(size_of(inner), s.vector)
+        total = " * ".join([*outer, *counts])
+        with lines.block(signature(self.name, s.block, self.stage.reads, self.stage.writes)):
+            lines.add(f"const int i = blockIdx.x * {s.block} + threadIdx.x;", f"if (i >= {total}) return;")
+            self._own_place(row, counts, bool(outer))
+            known = self._own_indices(space)
+            dot, shape = self.sides.dot, "".join(f"[{n}]" for n in (*strip, s.vector) if n > 1)
+            lines.add(*known, f"{COMPUTE_TYPE[dot.dtype]} {dot.name}{shape} = {{}};")
+            self._walk(row, last, space)
+            self._finish(row, last, space, known)
+        names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
+        return Kernel(self.name, "\n".join(lines.text), f"cdiv({total}, {s.block})", str(s.block), names)
+
+    def _own_place(self, row: Slide, counts: tuple[str, str, str], batched: bool) -> None:
+        rows, columns, vectors = counts
+        top = axis_index(row.out) if self.rows == 1 else "top"
+        self.lines.add(f"const int c = {product(f'i % {vectors}', self.schedule.vector)};")
+        self.lines.add(f"const int left = i / {vectors} % {columns} * {self.columns};")
+        self.lines.add(f"const int {top} = {product(f'i / ({columns} * {vectors}) % {rows}', self.rows)};")
+        if batched:
+            self.lines.add(f"const int g = i / ({rows} * {columns} * {vectors});")
+
+    def _own_indices(self, space: Space) -> list[str]:
+        """Indices of the axes along which a thread does not move."""
+        a, b = self.sides.a, self.sides.b
+        at, own = self._elements(self._moved(space)), self._elements(space)
+        lines = [*at.index_lines(*self._before(a.name)), *own.index_lines(*self._before(b.name))]
+        lines += own.index_lines([*self._after_loads(), *self.stage.writes], self._after_ops())
+        lines += [line for _, i in a.access for _, x in i.terms if (line := space.index_line(x))]
+        return list(dict.fromkeys(lines))
+
+    def _moved(self, space: Space) -> Space:
+        return replace(space, renamed={a: axis_index(a) for a, _ in self.sides.a.access})
+
+    def _elements(self, space: Space, spelled: dict[str, str] | None = None) -> Elements:
+        return Elements(self.program, space, self._axis(), self.schedule.vector, spelled=dict(spelled or {}))
+
+    def _axis(self) -> str:
+        return memory_order(self.stage)[-1]
+
+    # weights
+
+    def _weights(self, row: Slide, last: Slide, space: Space) -> None:
+        """All that the thread's channels need of them, into registers."""
+        lines, (loads, ops), vector = self.lines, self._before(self.sides.b.name), self.schedule.vector
+        taps, held, weight = f"{row.window} * {last.window}", self._held(), self._weight(row, last)
+        lines.add(f"{COMPUTE_TYPE[self.sides.dot.dtype]} {held}[{product(vector, taps)}];")
+        elements, spread = self._elements(space), self._spread(loads, row, last)
+        if spread:
+            start = space.offset(replace(loads[0], axes=loads[0].axes[:-2]))
+            with self._loop("k", taps):
+                at = f"{loads[0].name} + {grouped(start)} * {taps} + {vector} * k"
+                lines.add(f"vload<{vector}>({at}, {held} + {vector} * k);")
+            elements.spelled[loads[0].key] = weight
+        if not ops and spread:
+            return
+        u, w = (axis_index(a.window) for a in (row, last))
+        with self._each(), self._loop(u, row.window), self._loop(w, last.window):
+            lines.add(*[line for b in loads if not spread for line in elements.load(b) if line])
+            lines.add(*[line for o in ops for line in elements.statements(o)])
+            lines.add(f"{weight} = {elements.spelled[self.sides.b.name]};")
+
+    def _spread(self, loads: list[Buffer], row: Slide, last: Slide) -> bool:
+        """Whether the windows of a vector of channels lie side by side."""
+        if len(loads) != 1 or self.schedule.vector == 1 or loads[0].strides is not None or loads[0].access:
+            return False
+        return loads[0].axes[-3:] == (self._axis(), row.window, last.window)
+
+    def _weight(self, row: Slide, last: Slide) -> str:
+        u, w = axis_index(row.window), axis_index(last.window)
+        first = u if self.schedule.vector == 1 else f"(j * {row.window} + {u})"
+        return f"{self._held()}[{first} * {last.window} + {w}]"
+
+    # sums
+
+    def _slide(self, row: Slide, last: Slide, space: Space) -> None:
+        """Over the places that a strip reads."""
+        lines, u, whole = self.lines, axis_index(row.window), self.rows == 1
+        elements, loads = self._elements(self._moved(space)), self._before(self.sides.a.name)[0]
+        once = self._load_once(elements, loads, {a for a, _ in self.sides.a.access})
+        moved = [b for b in loads if b not in once]
+        with self._loop(u if whole else "y", row.window if whole else _span(row, self.rows)):
+            self._enter([i for i in self.sides.a.access if not axes_of(i[1]) & {*self.sides.over}], space)
+            if whole:
+                self._enter([(row.read, row.index)], space)
+            else:
+                lines.add(f"const int {axis_index(row.read)} = {_place(row, 'top', 'y')};")
+                if self._may_leave(row, self.rows):
+                    lines.add(f"if ({_outside(row)}) continue;")
+            with self._loop("x", _span(last, self.columns)):
+                lines.add(f"const int {axis_index(last.read)} = {_place(last, 'left', 'x')};")
+                inside = self._may_leave(last, self.columns)
+                if inside:
+                    lines.add(f"const bool inside = {_inside(last)};")
+                self._add(row, last, elements, moved, inside)
+
+    def _may_leave(self, slide: Slide, count: int) -> bool:
+        """Whether a strip may read outside the image, be it for results that there are not."""
+        outside = self._places(Ref(self.sides.a.name, ((slide.read, slide.index),)), Space(self.program, ()))[1]
+        axis = self.program.axis[slide.out]
+        return bool(outside) or axis.symbolic or axis.size % count != 0
+
+    def _add(self, row: Slide, last: Slide, elements: Elements, moved: list[Buffer], inside: bool) -> None:
+        """Loads one place and adds it to the sums that it belongs to."""
+        lines, ops, dot = self.lines, self._before(self.sides.a.name)[1], self.sides.dot.name
+        within = list[str]()
+        for b in moved:
+            before, inner = elements.load(b)
+            here = inside and last.read in b.axes
+            if before is not None and elements.is_wide(b):
+                zero = " = {}" if here else ""
+                lines.add(f"{COMPUTE_TYPE[b.dtype]} {b.register}[{self.schedule.vector}]{zero};")
+                lines.add(f"if (inside) {before}" if here else before)
+            elif before is not None:
+                lines.add(_guarded(before) if here else before)
+            elif inner is not None:
+                within.append(_guarded(inner) if here else inner)
+        with self._each():
+            lines.add(*within, *[line for o in ops for line in elements.statements(o)])
+            value = elements.spelled[self.sides.a.name]
+            if ops and inside:
+                lines.add(f"const {COMPUTE_TYPE[self.sides.dot.dtype]} value = inside ? {value} : 0;")
+                value = "value"
+            with self._results(row, last):
+                lines.add(f"{self._sum(dot)} += {value} * {self._weight(row, last)};")
+
+    @contextmanager
+    def _results(self, row: Slide, last: Slide) -> Iterator[None]:
+        """Loops over the results whose window holds the current place."""
+        lines = self.lines
+        depth = lines.depth
+        for slide, count, name, at in ((row, self.rows, "p", "y"), (last, self.columns, "q", "x")):
+            if count > 1:
+                lines.add("#pragma unroll", f"for (int {name} = 0; {name} < {count}; {name}++) {{")
+                lines.depth += 1
+                lines.add(*_met(slide, name, at))
+        yield
+        while lines.depth > depth:
+            lines.depth -= 1
+            lines.add("}")
+
+    def _sum(self, name: str) -> str:
+        return f"{name}{'[p]' if self.rows > 1 else ''}[q]{'[j]' if self.schedule.vector > 1 else ''}"
+
+    # results
+
+    def _load_once(self, elements: Elements, loads: list[Buffer], moved: set[str]) -> list[Buffer]:
+        """Loads what is the same at all places of a thread; returns which."""
+        once = [b for b in loads if not moved & {*b.span} and elements.is_vectored(b) <= elements.is_wide(b)]
+        self.lines.add(*elements.declare_loads(once), *[line for b in once for line in elements.load(b) if line])
+        return once
+
+    def _finish(self, row: Slide, last: Slide, space: Space, known: list[str]) -> None:
+        """What follows the sums. What only depends on the channels is loaded once."""
+        lines, dot = self.lines, self.sides.dot.name
+        elements = self._elements(space, {dot: self._sum(dot)})
+        loads = self._after_loads()
+        once = self._load_once(elements, loads, {row.out, last.out})
+        opened = lines.depth
+        for slide, count, name, first in ((row, self.rows, "p", "top"), (last, self.columns, "q", "left")):
+            if count > 1:
+                lines.add("#pragma unroll", f"for (int {name} = 0; {name} < {count}; {name}++) {{")
+                lines.depth += 1
+                lines.add(f"const int {axis_index(slide.out)} = {first} + {name};")
+                lines.add(f"if ({axis_index(slide.out)} >= {slide.out}) break;")
+        rest = in_order(b for b in loads if b not in once)
+        visit = elements.visit(rest, self._after_ops(), list(self.stage.writes))
+        write_visit(lines, self.schedule.vector, (x for x in visit if isinstance(x, list) or x not in known))
+        while lines.depth > opened:
+            lines.depth -= 1
+            lines.add("}")
+
+    @contextmanager
+    def _loop(self, name: str, count: str) -> Iterator[None]:
+        self.lines.add("#pragma unroll")
+        with self.lines.block(f"for (int {name} = 0; {name} < {count}; {name}++)"):
+            yield
+
+    @contextmanager
+    def _each(self) -> Iterator[None]:
+        """The channels of a thread."""
+        if self.schedule.vector == 1:
+            yield
+        else:
+            with self._loop("j", str(self.schedule.vector)):
+                yield
+
+
+def _cut(size: str, count: int) -> str:
+    return grouped(size) if count == 1 else f"cdiv({size}, {count})"
+
+
+def _dilation(slide: Slide) -> int:
+    """Of the window; below zero where it slides the other way."""
+    return next(factor for factor, axis in slide.index.terms if axis == slide.window)
+
+
+def _span(slide: Slide, count: int) -> str:
+    """Places that `count` results read."""
+    far, between = abs(_dilation(slide)), slide.stride * (count - 1)
+    return f"{between} + {slide.window}" if far == 1 else f"{between + 1} + {far} * ({slide.window} - 1)"
+
+
+def _place(slide: Slide, first: str, at: str) -> str:
+    """Of the image, the `at`-th that a strip reads."""
+    far, offset = _dilation(slide), slide.index.offset
+    back = f" - {product(-far, f'({slide.window} - 1)')}" if far < 0 else ""
+    shift = f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else ""
+    return f"{product(slide.stride, first)} + {at}{back}{shift}"
+
+
+def _met(slide: Slide, name: str, at: str) -> list[str]:
+    """Which weight of the result `name` meets the place `at`; goes on where none does."""
+    far, own, w = _dilation(slide), product(slide.stride, name), axis_index(slide.window)
+    text = f"{at} - {own}" if far > 0 else f"{own} + {product(-far, f'({slide.window} - 1)')} - {at}"
+    outside = f"{w} < 0 || {w} >= {slide.window}"
+    if abs(far) == 1:
+        return [f"const int {w} = {text};", f"if ({outside}) continue;"]
+    far = abs(far)
+    return [f"const int {w} = ({text}) / {far};", f"if (({text}) % {far} != 0 || {outside}) continue;"]
+
+
+def _inside(slide: Slide) -> str:
+    place = axis_index(slide.read)
+    return f"{place} >= 0 && {place} < {slide.read}"
+
+
+def _outside(slide: Slide) -> str:
+    place = axis_index(slide.read)
+    return f"{place} < 0 || {place} >= {slide.read}"
+
+
+def _guarded(load: str) -> str:
+    """A load that gives 0 outside the image."""
+    head, _, value = load.removesuffix(";").partition(" = ")
+    return f"{head} = inside ? {value} : 0;"
