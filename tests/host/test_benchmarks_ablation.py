@@ -193,19 +193,22 @@ def test_replies_are_judged_once_a_program_and_rows_are_kept(tmp_path: Path) -> 
     with Referee(HOST, _judge, 120.0, judge_contest) as referee:
         judge_rows(programs[:1], replies, referee, tmp_path / "rows.jsonl")
         judge_rows(programs, replies, referee, tmp_path / "rows.jsonl")
-    rows = read_rows(tmp_path / "rows.jsonl")
-    assert [row["fingerprint"] for row in rows] == ["0", "1"]
-    for row in rows:
-        # both right kernels move the same bytes: the second is no finalist
-        right, wrong, slower = row["runs"]["sft.1"]
-        assert (right, wrong[:2], slower[:2]) == (["right", 2.0, 2.0, "form"], ["wrong", None], ["right", None])
-        assert [s[:2] for s in row["runs"]["best_teacher.1"]] == [["malformed", None], ["forbidden", None]]
-        assert row["ops"] == 2
-    known = known_rows(programs[::-1], replies, tmp_path / "rows.jsonl")
-    assert known == rows[::-1]
-    more = replies | {"sft.2": {p.fingerprint: [one[p.fingerprint][1]] for p in programs}}
-    assert known_rows(programs, more, tmp_path / "rows.jsonl") == []
-    with Referee(HOST, _judge, 120.0, judge_contest) as referee:
+        rows = read_rows(tmp_path / "rows.jsonl")
+        assert [row["fingerprint"] for row in rows] == ["0", "1"]
+        for row in rows:
+            # both right kernels move the same bytes: the second is no finalist
+            right, wrong, slower = row["runs"]["sft.1"]
+            assert (right, wrong[:2], slower[:2]) == (
+                ["right", 2.0, 2.0, "form"],
+                ["wrong", None],
+                ["right", None],
+            )
+            assert [s[:2] for s in row["runs"]["best_teacher.1"]] == [["malformed", None], ["forbidden", None]]
+            assert row["ops"] == 2
+        known = known_rows(programs[::-1], replies, tmp_path / "rows.jsonl")
+        assert known == rows[::-1]
+        more = replies | {"sft.2": {p.fingerprint: [one[p.fingerprint][1]] for p in programs}}
+        assert known_rows(programs, more, tmp_path / "rows.jsonl") == []
         judge_rows(programs, more, referee, tmp_path / "rows.jsonl")
     later = known_rows(programs, more, tmp_path / "rows.jsonl")
     assert [row["runs"] for row in later] == [r["runs"] | {"sft.2": [["wrong", None, None, None]]} for r in rows]
