@@ -7,8 +7,9 @@
 What may run beside what: builds beside everything; what one lane has in hand, a candidate or an errand, beside
 what the others have, except where one of them has asked to be alone. A program is with one lane at a time, so
 that its exam is made once; it goes to the lane that had it last, where there is more than one to choose from. A
-candidate that is not built holds up nothing: its lane takes another program meanwhile. Programs of which FAULTS
-candidates cost a worker go last: the next ones may too, and each takes seconds.
+candidate that is not built holds up nothing: its lane takes another program meanwhile. A program of which FAULTS
+candidates cost a worker goes behind some of the next ones, since its others may too: each takes as long as
+another program's do together.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge import wire
@@ -32,6 +34,7 @@ from cudal1_fx_passes.text import print_program
 MAX_HOMES = 4096
 AHEAD = 128  # candidates that are built, or about to be, before a lane takes them
 FAULTS = 2
+BEHIND = 4  # programs, for each of its faults
 Built = Binary | Rejected | Deferred
 Build = Callable[[Program, Candidate], Future[Built]]
 
@@ -84,6 +87,7 @@ class _Group:
 
     program: Program
     text: str
+    place: int  # in the order in which they came
     tasks: list[Task] = field(default_factory=list)
     faults: int = 0
 
@@ -95,7 +99,8 @@ class Work:
         self.homes: dict[str, Lane] = {}  # who had a program last, and so has its exam
         self._build = build
         self._changed = threading.Condition()
-        self._groups: dict[str, _Group] = {}  # in the order in which they came
+        self._groups: dict[str, _Group] = {}
+        self._places = count()
         self._held: dict[Lane, _Group] = {}  # what a lane took last
         self._errands: dict[Lane, deque[Errand]] = {}
         self._unbuilt: deque[Task] = deque()
@@ -108,7 +113,9 @@ class Work:
             if len(self.homes) > MAX_HOMES:
                 self.homes.clear()
             for task in tasks:
-                self._groups.setdefault(task.text, _Group(task.program, task.text)).tasks.append(task)
+                if task.text not in self._groups:
+                    self._groups[task.text] = _Group(task.program, task.text, next(self._places))
+                self._groups[task.text].tasks.append(task)
                 task.answer.add_done_callback(partial(self._done, task))
             self._unbuilt.extend(tasks)
             self._build_ahead()
@@ -210,7 +217,7 @@ class Work:
             ready = [g for g in self._left() if g not in held and any(t.is_built for t in g.tasks)]
             if not ready:
                 return None
-            group = min(ready, key=lambda g: (g.faults >= FAULTS, self._distance(g, lane)))
+            group = min(ready, key=lambda g: self._order(g, lane))
             task = next(t for t in group.tasks if t.is_built)
             group.tasks.remove(task)
             self._held[lane] = group
@@ -219,12 +226,14 @@ class Work:
             if task.answer.set_running_or_notify_cancel():
                 return task
 
-    def _distance(self, group: _Group, lane: Lane) -> int:
-        """What the lane has in hand, what it had last, what is nobody's, what is another's."""
-        if self._held.get(lane) is group:
-            return 0
+    def _order(self, group: _Group, lane: Lane) -> tuple[int, int]:
+        """What the lane has in hand, what it had before, what is nobody's, what is another's."""
         home = self.homes.get(group.text)
-        return 1 if home is lane else 2 if home is None else 3
+        if group.faults >= FAULTS:
+            return 2, group.place + BEHIND * group.faults
+        if self._held.get(lane) is group:
+            return 0, group.place
+        return 1 if home is lane else 2 if home is None else 3, group.place
 
     def _left(self) -> list[_Group]:
         for text, group in list(self._groups.items()):

@@ -252,21 +252,25 @@ def test_others_rest_while_one_has_the_device_for_itself(make: Make) -> None:
 
 
 @pytest.mark.parametrize("fault", [reply(FAULT, fatal=True), WorkerLost("died")])
-def test_programs_whose_candidates_cost_workers_go_last(make: Make, fault: wire.Message | WorkerLost) -> None:
+def test_programs_whose_candidates_cost_workers_go_behind_the_next_ones(
+    make: Make, monkeypatch: pytest.MonkeyPatch, fault: wire.Message | WorkerLost
+) -> None:
+    monkeypatch.setattr(work, "BEHIND", 2)
     rig = make(1, 1)
     rig.answers |= {"a0": fault, "a1": fault}
     rig.asked.shut("s0")
     begin = rig.bench.submit([task(64, "s0")], 1)  # until all is built
     rig.asked.wait("s0")
     tasks = [*(task(8, f"a{i}") for i in range(4)), *(task(16, f"b{i}") for i in range(2)), task(32, "c0")]
-    futures = rig.bench.submit(tasks, 1)
-    rig.builds.wait("c0")
+    futures = rig.bench.submit([*tasks, task(48, "d0"), task(56, "e0")], 1)
+    rig.builds.wait("e0")
     time.sleep(0.05)
     rig.asked.open("s0")
     found: list[Verdict] = [f.result(WAIT_S) for f in (*begin, *futures)]
-    assert [isinstance(v, Rejected) and v.stage for v in found] == ["time", "verify", "verify", *["time"] * 5]
+    assert [isinstance(v, Rejected) and v.stage for v in found] == ["time", "verify", "verify", *["time"] * 7]
     order = rig.asked.begun
-    assert order.index("a1") < order.index("b0") < order.index("c0") < order.index("a3")
+    assert order[:3] == ["s0", "a0", "a1"]
+    assert order.index("b0") < order.index("c0") < order.index("d0") < order.index("a3") < order.index("e0")
 
 
 def _finalists(rows: int, *names: str) -> tuple[Program, list[Candidate]]:
