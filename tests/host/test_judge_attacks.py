@@ -18,6 +18,7 @@ from cudal1_compile.judge.exam import Exam, prepare_exam
 from cudal1_compile.judge.inputs import FULL_SIZE, HUGE
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.sizes import tensor_elements
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, from_json, to_json
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.evaluate import evaluate
@@ -117,7 +118,9 @@ def test_large_regions_get_inputs_that_coincide() -> None:
 
 
 def _taller(program: Program) -> Program:
-    """The same with twelve times as many rows."""
+    """The same with twelve times as many rows; one that is large already stays, which makes nothing easier."""
+    if tensor_elements(program) > 100_000:
+        return program
     return replace(
         program, axes=tuple(replace(a, size=12 * a.size) if a.name == "d0" else a for a in program.axes)
     )
