@@ -9,11 +9,11 @@ outside the image becomes 0 by a predicate, not by a branch: the loads of a row 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from cudal1_fx_passes.program import Ref
+from cudal1_fx_passes.program import Op, Ref
 from cudal1_trainer.teachers.element import Elements, in_order, write_visit
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import allows_vector, memory_order
@@ -54,15 +54,22 @@ def strip_of(schedule: StageSchedule) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
+def computes(ops: Sequence[Op]) -> bool:
+    """Whether operations are more than casts, which registers do not show."""
+    return any(o.fn != "cast" for o in ops)
+
+
 def last_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
     slides = slides_last(stage, sides)
     if slides is None:
         return []
     taps, across = (stage.program.size(a) for a in ((slides[0].window, slides[1].window), (slides[1].out,)))
     wide = 7 if across % 7 == 0 and across % 8 else 8
+    held = slides[1] if computes(before(stage, sides.a.name)[1]) else None  # a row of what is read
     found = []
     for rows, columns in ((1, wide), (2, 4), (4, 4), (1, 4)):
-        fit = [v for v in (4, 2, 1) if v * (rows * columns + taps) <= MAX_HELD and allows_vector(stage, v)]
+        places = rows * columns + taps + (_places(stage, held, columns) if held is not None else 0)
+        fit = [v for v in (4, 2, 1) if v * places <= MAX_HELD and allows_vector(stage, v)]
         found += [StageSchedule(f"strip{rows}x{columns}", v, b) for v in fit[:2] for b in (256, 128)]
     return found
 
@@ -73,9 +80,9 @@ def reads_of(stage: Stage, sides: Sides, strip: tuple[int, int], vector: int) ->
     assert slides is not None
     threads, places, taps = size(memory_order(stage)), 1, size((slides[0].window, slides[1].window))
     for slide, count in zip(slides, strip, strict=True):
-        out, window = size((slide.out,)), size((slide.window,))
+        out = size((slide.out,))
         threads = threads // out * -(-out // count)
-        places *= slide.stride * (count - 1) + abs(_dilation(slide)) * (window - 1) + 1
+        places *= _places(stage, slide, count)
     return threads * (places + taps * min(taps, 32 // vector)) * max(1.0, BUSY * vector / threads)
 
 
@@ -165,37 +172,61 @@ class LastStripWriter(StripWriter):
     # sums
 
     def _slide(self, row: Slide, last: Slide, space: Space) -> None:
-        """Over the places that a strip reads."""
-        lines, u, whole = self.lines, axis_index(row.window), self.rows == 1
-        elements, loads = self._elements(self._moved(space)), self._before(self.sides.a.name)[0]
+        """Over the places that a strip reads, row by row."""
+        u, whole, (loads, ops) = axis_index(row.window), self.rows == 1, self._before(self.sides.a.name)
+        elements, span = self._elements(self._moved(space)), _span(last, self.columns)
         once = self._load_once(elements, loads, {a for a, _ in self.sides.a.access})
         moved = [b for b in loads if b not in once]
         with self._loop(u if whole else "y", row.window if whole else _span(row, self.rows)):
-            self._enter([i for i in self.sides.a.access if not axes_of(i[1]) & {*self.sides.over}], space)
-            if whole:
-                self._enter([(row.read, row.index)], space)
-            else:
-                lines.add(f"const int {axis_index(row.read)} = {_place(row, 'top', 'y')};")
-                if self._may_leave(row, self.rows):
-                    lines.add(f"if ({_outside(row)}) continue;")
-            with self._loop("x", _span(last, self.columns)):
-                lines.add(f"const int {axis_index(last.read)} = {_place(last, 'left', 'x')};")
-                inside = self._may_leave(last, self.columns)
-                if inside:
-                    lines.add(f"const bool inside = {_inside(last)};")
-                self._add(row, last, elements, moved, inside)
+            self._enter_row(row, space)
+            if computes(ops):
+                self._load_row(elements, moved, last, span)
+                moved = []
+            with self._loop("k", span):
+                inside = self._enter_place(last)
+                within = self._load_place(elements, moved, last, inside)
+                with self._each():
+                    self.lines.add(*within, *[line for o in ops for line in elements.statements(o)])
+                    self._add(row, last, elements.spelled[self.sides.a.name], inside and computes(ops))
 
-    def _may_leave(self, slide: Slide, count: int) -> bool:
-        """Whether a strip may read outside the image, be it for results that there are not."""
-        outside = self._places(Ref(self.sides.a.name, ((slide.read, slide.index),)), Space(self.program, ()))[1]
-        axis = self.program.axis[slide.out]
-        return bool(outside) or axis.symbolic or axis.size % count != 0
+    def _enter_row(self, row: Slide, space: Space) -> None:
+        self._enter([i for i in self.sides.a.access if not axes_of(i[1]) & {*self.sides.over}], space)
+        if self.rows == 1:
+            self._enter([(row.read, row.index)], space)
+        else:
+            place = axis_index(row.read)
+            self.lines.add(f"const int {place} = {_place(row, 'top', 'y')};")
+            if self._may_leave(row, self.rows):
+                self.lines.add(f"if ({place} < 0 || {place} >= {row.read}) continue;")
 
-    def _add(self, row: Slide, last: Slide, elements: Elements, moved: list[Buffer], inside: bool) -> None:
-        """Loads one place and adds it to the sums that it belongs to."""
-        lines, ops, dot = self.lines, self._before(self.sides.a.name)[1], self.sides.dot.name
-        within = list[str]()
-        for b in moved:
+    def _enter_place(self, last: Slide) -> bool:
+        """Returns whether the place may lie outside."""
+        place = axis_index(last.read)
+        self.lines.add(f"const int {place} = {_place(last, 'left', 'k')};")
+        if not self._may_leave(last, self.columns):
+            return False
+        self.lines.add(f"const bool inside = {place} >= 0 && {place} < {last.read};")
+        return True
+
+    def _load_row(self, elements: Elements, loads: list[Buffer], last: Slide, span: str) -> None:
+        """All of a row before anything is computed of it: what computes may branch, and loads wait there."""
+        held = replace(elements, cached=True, spelled={})
+        for b in loads:
+            shape = f"[{span}]" + (f"[{self.schedule.vector}]" if held.is_vectored(b) else "")
+            self.lines.add(f"{COMPUTE_TYPE[b.dtype]} {b.register}{shape} = {{}};")
+        with self._loop("k", span):
+            guard = "if (inside) " if self._enter_place(last) else ""
+            pairs = [held.load(b) for b in loads]
+            self.lines.add(*[guard + before for before, _ in pairs if before])
+            if within := [guard + inner for _, inner in pairs if inner]:
+                with self._each():
+                    self.lines.add(*within)
+        elements.spelled.update(held.spelled)
+
+    def _load_place(self, elements: Elements, loads: list[Buffer], last: Slide, inside: bool) -> list[str]:
+        """Returns lines that stand where each channel is computed."""
+        lines, within = self.lines, list[str]()
+        for b in loads:
             before, inner = elements.load(b)
             here = inside and last.read in b.axes
             if before is not None and elements.is_wide(b):
@@ -206,21 +237,29 @@ class LastStripWriter(StripWriter):
                 lines.add(_guarded(before) if here else before)
             elif inner is not None:
                 within.append(_guarded(inner) if here else inner)
-        with self._each():
-            lines.add(*within, *[line for o in ops for line in elements.statements(o)])
-            value = elements.spelled[self.sides.a.name]
-            if ops and inside:
-                lines.add(f"const {COMPUTE_TYPE[self.sides.dot.dtype]} value = inside ? {value} : 0;")
-                value = "value"
-            with self._results(row, last):
-                lines.add(f"{self._sum(dot)} += {value} * {self._weight(row, last)};")
+        return within
+
+    def _may_leave(self, slide: Slide, count: int) -> bool:
+        """Whether a strip may read outside the image, be it for results that there are not."""
+        outside = self._places(Ref(self.sides.a.name, ((slide.read, slide.index),)), Space(self.program, ()))[1]
+        axis = self.program.axis[slide.out]
+        return bool(outside) or axis.symbolic or axis.size % count != 0
+
+    def _add(self, row: Slide, last: Slide, value: str, selects: bool) -> None:
+        """One value to the sums that it belongs to; `selects`: it counts as 0 outside."""
+        if selects:
+            kind = COMPUTE_TYPE[self.sides.dot.dtype]
+            self.lines.add(f"const {kind} value = inside ? {value} : 0;")
+            value = "value"
+        with self._results(row, last):
+            self.lines.add(f"{self._sum(self.sides.dot.name)} += {value} * {self._weight(row, last)};")
 
     @contextmanager
     def _results(self, row: Slide, last: Slide) -> Iterator[None]:
         """Loops over the results whose window holds the current place."""
         lines = self.lines
         depth = lines.depth
-        for slide, count, name, at in ((row, self.rows, "p", "y"), (last, self.columns, "q", "x")):
+        for slide, count, name, at in ((row, self.rows, "p", "y"), (last, self.columns, "q", "k")):
             if count > 1:
                 lines.add("#pragma unroll", f"for (int {name} = 0; {name} < {count}; {name}++) {{")
                 lines.depth += 1
@@ -292,6 +331,12 @@ def _span(slide: Slide, count: int) -> str:
     return f"{between} + {slide.window}" if far == 1 else f"{between + 1} + {far} * ({slide.window} - 1)"
 
 
+def _places(stage: Stage, slide: Slide, count: int) -> int:
+    """Their number at the stage's sizes."""
+    window = stage.program.size((slide.window,))
+    return slide.stride * (count - 1) + abs(_dilation(slide)) * (window - 1) + 1
+
+
 def _place(slide: Slide, first: str, at: str) -> str:
     """Of the image, the `at`-th that a strip reads."""
     far, offset = _dilation(slide), slide.index.offset
@@ -309,16 +354,6 @@ def _met(slide: Slide, name: str, at: str) -> list[str]:
         return [f"const int {w} = {text};", f"if ({outside}) continue;"]
     far = abs(far)
     return [f"const int {w} = ({text}) / {far};", f"if (({text}) % {far} != 0 || {outside}) continue;"]
-
-
-def _inside(slide: Slide) -> str:
-    place = axis_index(slide.read)
-    return f"{place} >= 0 && {place} < {slide.read}"
-
-
-def _outside(slide: Slide) -> str:
-    place = axis_index(slide.read)
-    return f"{place} < 0 || {place} >= {slide.read}"
 
 
 def _guarded(load: str) -> str:
