@@ -10,10 +10,11 @@ setup:
 demo: setup
 	@.venv/bin/cudal1 demo
 
-# a file's tests stay in one process, so that what they share is made once
+# a file's tests stay in one process, so that what they share is made once; bytecode is written whatever the shell's
+# environment says, since hundreds of processes import the same modules
 # TESTS="tests/unit/test_cache_store.py -k misses" narrows it; JOBS=4 uses more processes; MARK=slow runs the slow ones
 test: setup
-	@OMP_NUM_THREADS=1 .venv/bin/pytest -n $(or $(JOBS),2) --dist loadfile -m "$(or $(MARK),not slow)" $(or $(TESTS),tests)
+	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 .venv/bin/pytest -n $(or $(JOBS),2) --dist loadfile -m "$(or $(MARK),not slow)" $(or $(TESTS),tests)
 
 # vLLM on the CPU, as the server of stages 2 and 3 and in process; VLLM is an environment of its own (3.5 GB), made where there is none
 VLLM ?= build/vllm
