@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from cudal1_fx_passes.partition import partition
 from cudal1_fx_passes.program import Program, Ref
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.corpus import Source
-from cudal1_trainer.hard_models import make_hard_model
+from cudal1_trainer.hard_models import cut, make_hard_model
 from cudal1_trainer.heldout import hold_out, read_heldout
 from cudal1_trainer.product_sizes import resize_product
 from cudal1_trainer.recipe import DataRecipe
@@ -62,6 +63,12 @@ def _read_or_made(p: Program) -> set[str]:
     return {a for axis, index in pairs for a in (axis, *(name for _, name in index.terms))}
 
 
+class Rotated(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = cut(random.Random(0))(x)
+        return y * y
+
+
 def test_models_give_regions_that_teachers_answer() -> None:
     found = [parse_program(text) for text in collect(range(HARD, HARD + 4), hold_out(()))]
     assert len(found) >= 20
@@ -89,6 +96,28 @@ def test_the_recipe_says_how_many_structures_are_hard() -> None:
     rng = random.Random(0)
     drawn = [source.program(rng) for _ in range(200)]
     assert 60 <= sum(p.ops[0].fn == "cumprod" for p in drawn) <= 100
+
+
+SHIPPED = {
+    "labels shifted by one": (r"= where\(t\d+, in\d+\[(?:d\d+=d\d+, )?d\d+=d\d+\+1\], -100\)", 700),
+    "halves put back where they were cut": (r"= where\(t\d+, t\d+\[d\d+=d\d+\+\d+\], 0\.0\)", 500),
+    "rows rolled and summed": (r"= fmod\((?s:.*) over ", 350),
+    "rows of a table": (r"\[d\d+=in\d+\]", 400),
+}
+
+
+@pytest.mark.parametrize("form", SHIPPED)
+def test_shipped_hard_structures_hold_the_forms_that_models_failed_on(form: str) -> None:
+    pattern, least = SHIPPED[form]
+    texts = read_structures(DATA / "hard.jsonl.gz")
+    assert sum(re.search(pattern, text) is not None for text in texts) >= least
+
+
+def test_halves_by_slices_have_gradients_that_are_padded_and_added() -> None:
+    x = torch.randn(2, 8, requires_grad=True)
+    graphs = capture_graphs(torch.nn.Sequential(Rotated()), (x,), train=True)
+    texts = [print_program(r.imported.program) for g in graphs for r in partition(g.gm.graph).regions]
+    assert sum(text.count(", 0.0)") for text in texts) >= 2
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 10))])

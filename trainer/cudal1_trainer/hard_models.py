@@ -27,6 +27,7 @@ from cudal1_trainer.product_models import BATCH_NORM, DTYPES, Beside, Chain, Cha
 
 VOCABULARY = 40
 IGNORED = -100
+PROJECTED = 6  # columns of what layers make of turned queries, and of keys
 
 
 class Other(nn.Module):
@@ -108,6 +109,17 @@ def _two_norms(rng: random.Random) -> Made:
     return Chain(nn.Identity(), steps), x
 
 
+def cut(rng: random.Random) -> Step:
+    """Halves by slices, as most models write them: their gradients are padded and added, chunks' are joined."""
+    minus_first = rng.random() < 0.8
+
+    def halves(x: Tensor) -> Tensor:
+        a, b = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
+        return torch.cat((-b, a) if minus_first else (b, -a), -1)
+
+    return halves
+
+
 class Turned(nn.Module):
     """Queries and keys turned, the keys shared by several heads; scores of both."""
 
@@ -120,7 +132,7 @@ class Turned(nn.Module):
             torch.randn(batch, *((length, heads) if self.swapped else (heads, length)), width)
         )
         self.part = width if rng.random() < 0.55 else rng.choice((width // 2, width // 4))
-        self.pairs, self.rotate = rng.random() < 0.35, rotated(rng)
+        self.pairs, self.rotate = rng.random() < 0.35, (rotated if rng.random() < 0.4 else cut)(rng)
         rows = (length,) if rng.random() < 0.7 else (batch, 1, length)
         half = (self.part // 2,) if self.pairs else (self.part,)
         self.angled, self.upcast = rng.random() < 0.4, rng.random() < 0.5
@@ -129,7 +141,7 @@ class Turned(nn.Module):
         self.norm = token_norm(width, rng) if rng.random() < 0.25 else nn.Identity()
         self.alone = rng.random() < 0.3
         inner = heads * self.shared * width
-        self.ends = nn.ModuleList(nn.Linear(inner, 6) for _ in range(2)) if rng.random() < 0.55 else None
+        self.ends = nn.ModuleList(nn.Linear(inner, PROJECTED) for _ in range(2)) if rng.random() < 0.55 else None
 
     cos: Tensor
     sin: Tensor
@@ -163,11 +175,12 @@ class Turned(nn.Module):
 
 
 def _turned(rng: random.Random) -> Made:
-    batch, heads, length, width = 2, rng.choice((2, 3)), rng.choice((5, 7)), rng.choice((8, 16, 24))
+    batch, heads, length, width = 2, rng.choice((2, 3)), rng.choice((5, 7)), rng.choice((16, 24, 32))
     layer = Turned((batch, heads, length, width), rng)
     many = heads * layer.shared
     x = torch.randn(*((batch, length, many) if layer.behind else (batch, many, length)), width)
-    return Chain(layer, _few(rng, lambda: [row_step(length, rng)], (0, 0, 1)) if not layer.alone else []), x
+    columns = length if layer.ends is None else 2 * PROJECTED
+    return Chain(layer, _few(rng, lambda: [row_step(columns, rng)], (0, 0, 1)) if not layer.alone else []), x
 
 
 class Crossed(nn.Module):
