@@ -164,10 +164,10 @@ class DeviceBench:
         self._prefetch.close()
         self._exams.close()
         self._crew.stop()
+        self._work.close()
         self._builders.stop()
         for pool in (self._pool, self._checks):
             pool.shutdown(cancel_futures=True)
-        self._work.close()
         self._lanes.close()
         self._builders.close()
         self._crew.close()
@@ -252,7 +252,8 @@ class DeviceBench:
                 lane.start()
         except WorkerLost as lost:
             log.info("the judge goes on with fewer workers: %s", lost)
-            self._work.dismiss(lane)
+            for errand in self._work.dismiss(lane):
+                errand.run()  # it says so to whoever waits
             return
         coming: Task | None = None
         while True:
@@ -348,10 +349,13 @@ class DeviceBench:
             for task, answer in found:
                 if answer is None and not task.answer.set_running_or_notify_cancel():
                     continue
-                if answer is None or not _has_no_room(answer) or had_others:
-                    answer = full or self._ask_alone(task, is_new=answer is None)
-                full = answer if _has_no_room(answer) else full
-                task.answer.set_result(answer.verdicts[0])
+                try:
+                    if answer is None or not _has_no_room(answer) or had_others:
+                        answer = full or self._ask_alone(task, is_new=answer is None)
+                    full = answer if _has_no_room(answer) else full
+                    task.answer.set_result(answer.verdicts[0])
+                except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
+                    task.answer.set_exception(error)
 
     def _ask_alone(self, task: Task, is_new: bool) -> Answer:
         """What does not end in time has had two tries then."""

@@ -136,11 +136,12 @@ class Work:
             self._busy.add(lane)
             return True
 
-    def dismiss(self, lane: Lane) -> None:
-        """It takes nothing any more, until it is enlisted again."""
+    def dismiss(self, lane: Lane) -> Sequence[Errand]:
+        """It takes nothing any more, until it is enlisted again. What it leaves undone."""
         with self._changed:
             self._serving.discard(lane)
             self._rest(lane)
+            return self._errands.pop(lane, ())
 
     def free_programs(self, lane: Lane) -> list[Program]:
         """Of which no other lane has candidates in hand, in order."""

@@ -109,6 +109,12 @@ class Rig:
             return BINARY
 
         patch.setattr(device_bench, "build", built)
+        self._is_open = True
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self.bench.close()
 
 
 @pytest.fixture
@@ -121,7 +127,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], Rig]]
 
     yield rig
     for found in made:
-        found.bench.close()
+        found.close()
 
 
 Make = Callable[[int, int], Rig]
@@ -275,3 +281,35 @@ def test_programs_whose_candidates_cost_workers_go_behind_the_next_ones(
 
 def _finalists(rows: int, *names: str) -> tuple[Program, list[Candidate]]:
     return region(rows), [code(region(rows), name) for name in names]
+
+
+def test_a_lane_that_cannot_be_started_leaves_nobody_waiting(make: Make) -> None:
+    """The first answers for the others; an errand to a lane without a worker comes back deferred."""
+    rig = make(2, 2)
+    (other,) = rig.bench._lanes.others
+    started = other.start
+
+    def start() -> object:
+        raise WorkerLost("no memory")
+
+    patched: list[Verdict] = []
+    other.start = start  # type: ignore[method-assign, assignment]
+    rig.bench._send(other, lambda: patched.extend(other.ask({"program": "p"}, 1.0).verdicts))
+    end = time.monotonic() + WAIT_S
+    while not patched and time.monotonic() < end:
+        time.sleep(0.01)
+    assert isinstance(patched[0], Deferred) and "no memory" in patched[0].reason
+    futures = rig.bench.submit([task(8, "a0"), task(16, "b0"), task(32, "c0")], 1)
+    assert [f.result(WAIT_S) for f in futures] == [RIGHT] * 3
+    other.start = started  # type: ignore[method-assign]
+
+
+def test_closing_gives_up_what_waits(make: Make) -> None:
+    rig = make(2, 1)
+    rig.builds.shut("k1")
+    futures = rig.bench.submit([task(8, f"k{i}") for i in range(4)], 1)
+    assert futures[0].result(WAIT_S) == RIGHT
+    rig.builds.wait("k1")
+    threading.Timer(0.2, rig.builds.open, ["k1"]).start()  # a real one is killed
+    rig.close()
+    assert all(f.cancelled() for f in futures[2:])
