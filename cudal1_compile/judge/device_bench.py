@@ -188,7 +188,7 @@ class DeviceBench:
         key = (print_program(program), candidate.digest)
         with self._lock:
             found = self._built.get(key)
-            if found is None or found.cancelled() or (found.done() and found.exception() is not None):
+            if found is None or _is_no_answer(found):
                 found = self._built[key] = pool.submit(self._build, program, candidate)
             self._built.move_to_end(key)
             while len(self._built) > KEPT_BUILDS:
@@ -363,6 +363,13 @@ class DeviceBench:
         if is_new and answer.again and not _has_no_room(answer):
             answer = self._try(self._lanes.first, task)
         return answer
+
+
+def _is_no_answer(build: Future[Built]) -> bool:
+    """Whether it was given up, or the machine had no time for the compiler."""
+    if not build.done():
+        return False
+    return build.cancelled() or build.exception() is not None or isinstance(build.result(), Deferred)
 
 
 def _has_no_room(answer: Answer) -> bool:

@@ -211,7 +211,8 @@ class Work:
         if self._alone not in (None, lane):
             return None
         if errands := self._errands.get(lane):
-            self._held.pop(lane, None)
+            if (group := self._held.pop(lane, None)) is not None and group.tasks:
+                self.homes.pop(group.text, None)  # whoever is free first goes on with it
             return errands.popleft()
         held = [g for other, g in self._held.items() if other is not lane]
         while True:

@@ -186,6 +186,42 @@ def test_finalists_are_measured_while_other_workers_judge(make: Make) -> None:
     assert [f.result(WAIT_S) for f in futures] == [RIGHT] * 6
 
 
+def test_another_worker_goes_on_with_the_program_of_one_who_measures(make: Make) -> None:
+    rig = make(2, 4)
+    first = rig.bench._lanes.first
+    rig.asked.shut("a0", "b0", "finalists")
+    futures = rig.bench.submit(
+        [task(r, f"{n}{i}") for r, n in ((8, "a"), (16, "b"), (32, "c")) for i in range(6)], 1
+    )
+    rig.asked.wait("a0")
+    rig.asked.wait("b0")
+    mine, other = ("a", "b") if rig.bench._work.homes[print_program(region(8))] is first else ("b", "a")
+    finals = rig.bench.submit_finalists(*_finalists(64, "f0"), 1)
+    rig.asked.open(f"{mine}0")
+    rig.asked.wait("finalists")
+    rig.asked.open(f"{other}0")
+    assert [f.result(WAIT_S) for f in futures] == [RIGHT] * 18
+    assert not finals[0].done()
+    assert rig.asked.begun.index(f"{mine}5") < rig.asked.begun.index("c0")  # in the order of value
+    rig.asked.open("finalists")
+
+
+def test_a_build_for_which_the_machine_had_no_time_is_tried_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make(1, 1)
+
+    def late(*_: object, **__: object) -> Binary:
+        raise TimeoutError("the machine is too busy for the compiler")
+
+    with monkeypatch.context() as busy:
+        busy.setattr(device_bench, "build", late)
+        (put_off,) = rig.bench.submit([task(8, "a0")], 1)
+        assert put_off.result(WAIT_S) == Deferred("the machine is too busy for the compiler")
+    (again,) = rig.bench.submit([task(8, "a0")], 1)
+    assert again.result(WAIT_S) == RIGHT
+
+
 def test_a_known_binary_is_not_built_again_for_the_finals(make: Make) -> None:
     rig = make(1, 2)
     (future,) = rig.bench.submit([task(8, "a0")], 1)
