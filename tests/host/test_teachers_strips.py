@@ -39,9 +39,9 @@ PROGRAMS = {
         "t0 f32[d0,d3,d4,d5] = dot(in0[d1=d4+2*k0-2, d2=d5+2*k1-2], in1) over k0,k1\nout0 f32[d0,d4,d5,d3] = t0",
     ),
     "strided and dilated": (
-        "d0=2 d1=13 d2=18 d3=4 d4=6 d5=8 k0=3 k1=2",
+        "d0=2 d1=13 d2=18 d3=4 d4=5 d5=8 k0=3 k1=2",
         "in0 f32[d0,d1,d2,d3]\nin1 f32[d3,k0,k1]",
-        "t0 f32[d0,d3,d4,d5] = dot(in0[d1=2*d4+3*k0-3, d2=2*d5+3*k1-1], in1) over k0,k1\n"
+        "t0 f32[d0,d3,d4,d5] = dot(in0[d1=3*d4+2*k0-3, d2=2*d5+2*k1-1], in1) over k0,k1\n"
         "out0 f32[d0,d4,d5,d3] = t0",
     ),
     "even windows, half, one image": (

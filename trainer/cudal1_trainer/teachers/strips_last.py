@@ -26,6 +26,7 @@ from cudal1_trainer.teachers.strips import StripWriter, axes_of
 
 NAME = re.compile(r"strip(\d+)x(\d+)")
 MAX_HELD = 96  # registers of a thread for weights and sums
+MAX_STEP, MAX_DILATION = 4, 2  # of windows: farther places are no neighbours' places
 BUSY = 132 * 1024  # threads from which on a GPU hides what its loads wait for
 
 
@@ -44,6 +45,8 @@ def slides_last(stage: Stage, sides: Sides) -> tuple[Slide, Slide] | None:
     inner = order[at + 1 :]
     images = [b for b in before(stage, sides.a.name)[0] if last.read in b.axes]
     if order[at - 1] != row.out or not inner or any(b.axes[-1] not in inner for b in images):
+        return None
+    if any(s.stride > MAX_STEP or abs(_dilation(s)) > MAX_DILATION for s in (row, last)):
         return None
     return (row, last) if stage.program.size((row.window, last.window)) <= MAX_WEIGHTS else None
 
@@ -276,7 +279,8 @@ class LastStripWriter(StripWriter):
 
     def _load_once(self, elements: Elements, loads: list[Buffer], moved: set[str]) -> list[Buffer]:
         """Loads what is the same at all places of a thread; returns which."""
-        once = [b for b in loads if not moved & {*b.span} and elements.is_vectored(b) <= elements.is_wide(b)]
+        plain = [b for b in loads if elements.is_wide(b) or not elements.is_vectored(b)]
+        once = [b for b in plain if not moved & {*b.span}]
         self.lines.add(*elements.declare_loads(once), *[line for b in once for line in elements.load(b) if line])
         return once
 
