@@ -41,8 +41,8 @@ def attack_verdicts(judge: Judge) -> dict[str, Verdict]:
     tasks = [(region(a.region), a.code) for a in ATTACKS]
     verdicts = judge.judge_tasks(tasks)
     passed = [i for i, v in enumerate(verdicts) if isinstance(v, Accepted)]
-    finals = judge.finalists_of([(tasks[i][0], [tasks[i][1]]) for i in passed])
-    found = dict(enumerate(verdicts)) | {i: v for i, (v,) in zip(passed, finals, strict=True)}
+    finals = [judge.submit_finalists(tasks[i][0], [tasks[i][1]])[0] for i in passed]
+    found = dict(enumerate(verdicts)) | {i: v.result() for i, v in zip(passed, finals, strict=True)}
     return {a.name: found[i] for i, a in enumerate(ATTACKS)}
 
 

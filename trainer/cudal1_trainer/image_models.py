@@ -4,7 +4,7 @@
 
 product_models.py has a convolution and what follows it; here a convolution also reads what another one has made,
 as most of a network's do: its layout is the network's, its gradient goes on, and its neighbours are statistics,
-shortcuts, gates, joined channels and resized maps. A model is a stem, one or two blocks of the kinds that networks
+shortcuts, gates and joined channels. A model is a stem, one or two blocks of the kinds that networks
 are built of, each with its own options, and an end. Sizes are small: product_sizes.py draws others.
 """
 
@@ -102,7 +102,10 @@ class Joined(nn.Module):
 
 
 class Valley(nn.Module):
-    """Down to half the places, and up again beside what was there."""
+    """Down to half the places, and up again beside what was there.
+
+    By a transposed convolution: an enlarged map is read at computed places, which no other sizes fit.
+    """
 
     def __init__(self, down: nn.Module, inner: nn.Module, up: nn.Module, behind: nn.Module) -> None:
         super().__init__()
@@ -242,9 +245,6 @@ class _Maker:
         pool = (nn.MaxPool2d, nn.MaxPool3d)[self.rank - 2](2)
         down = pool if self.rng.random() < 0.6 else self.layer(width, width, 3, 2)
         up: nn.Module = TRANSPOSED[self.rank - 1](2 * width, width, 2, 2)
-        if self.rng.random() < 0.35:
-            scale = nn.Upsample(scale_factor=2, mode="nearest")
-            up = nn.Sequential(scale, self.convolution(2 * width, width, self.rng.choice((1, 3))))
         return Valley(down, self.layer(width, 2 * width), up, self.layer(2 * width, width)), width
 
     def scaled(self, width: int) -> tuple[nn.Module, int]:

@@ -104,8 +104,8 @@ class Times:
         rounds = [room] * (blocks // room) + [blocks % room] * (blocks % room > 0)
         cycles = sum(1300 + steps * max(n * busiest, late) + n * bm * bn / 6 for n in rounds)
         us = CALL_US + 2 + cycles / CYCLES + 2 * self._packed(arithmetic, RAW in schedule.mapping) / MEMORY
-        if RAW in schedule.mapping:  # what is read beside the sums waits on few warps
-            us += self.beside / FAST_MEMORY * max(1.0, WARPS / (bm // 16 * room))
+        # what is read beside the sums waits on few warps
+        us += self.beside / FAST_MEMORY * max(1.0, WARPS / (bm // 16 * room))
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
 
     def _packed(self, arithmetic: str, raw: bool) -> int:
