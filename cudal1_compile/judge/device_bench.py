@@ -259,10 +259,12 @@ class DeviceBench:
         while True:
             if coming is None and lane is self._lanes.first:
                 self._get_help()
+            begin = time.monotonic()
             job = coming or self._work.take(lane)
             coming = None
             match job:
                 case Task():
+                    self._crew.add("waited for builds", time.monotonic() - begin)
                     coming = self._judge(lane, job)
                 case Errand(run):
                     run()
