@@ -21,13 +21,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 _KERNEL = re.compile(r"^__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(.*?\{$(.*?)^\}$", flags=re.M | re.S)
-_NAME = r"(?<![<\w])(?:carry|(?:z?[at]|b?[pq]|in|out|[eimrsuvwx])\d+(?:x\d+)?(?:_\d+)?)\b"
+_NAME = r"(?<![<\w])(?:carry|first|(?:z?[at]|b?[pq]|in|out|[eimrsuvwx])\d+(?:x\d+)?(?:_\d+)?)\b"
 _NAMES = re.compile(_NAME)
 _SET = re.compile(rf"({_NAME})(?:\[[^\]]*\])*\s*[-+*]?=(?!=)")
 _VLOAD = re.compile(rf"\bvload<\d+>\(.*, ({_NAME})(?:\[k\])?\);")
 _SCAN = re.compile(rf"_scan_(?:sum|prod)\(({_NAME}), carry\)")
 _STORE = re.compile(rf"\b(st|vstore<\d+>)\(((?:out|s)\d+)\b(.*), ({_NAME})(?:\[\w\])*\);")
-_RETURN = re.compile(r"\breturn (?:[atr]\d+|.* \? (nullptr|-1) : (\w+).*);$")
+_RETURN = re.compile(r"\breturn (?:[atr]\d+|\(+i\d.*|.* \? (nullptr|-1) : (\w+).*);$")
 _SUM = re.compile(r"\bfloat (t\d+)\) \{$")
 _SHOWN = re.compile(r"(t|a|i|s|out)\d")  # the other names are seen through
 
@@ -66,7 +66,7 @@ class _Body:
         made = loaded or _SCAN.findall(line) or list(dict.fromkeys(_SET.findall(line)))
         for name in made:
             self.reads.setdefault(name, []).extend(n for n in _NAMES.findall(line) if n not in made)
-        return made
+        return [n for n in made if n != "first"]  # a place like those beside it
 
     def _give_back(self, line: str, tensor: str | None) -> list[str]:
         """A lambda's result: a value, or where an element lies (in a tensor, or in what is copied already)."""

@@ -64,7 +64,9 @@ class _Resolver:
         return op is not None and OPS[op.fn].kind in (Kind.POINTWISE, Kind.IOTA)
 
     def _read_in_place(self, name: str) -> bool:
-        return any(x == Ref(name) for op in self.program.ops for x in op.operands)
+        """Also as an index: places then stand in the program's order, not just before what is read there."""
+        refs = [x for op in self.program.ops for x in op.operands if isinstance(x, Ref)]
+        return any(x == Ref(name) or any(i.value == name for _, i in x.access) for x in refs)
 
     def _instance(self, name: str, env: Env) -> str:
         """The name of the value's operation at these indices, made on first use."""

@@ -13,7 +13,10 @@ from collections.abc import Sequence
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Program
+from cudal1_trainer.teachers.grouped import group_order, reduced_order
+from cudal1_trainer.teachers.grouped_schedules import is_row_like
 from cudal1_trainer.teachers.outline import outline
+from cudal1_trainer.teachers.pointwise import is_flat, vector_axis
 from cudal1_trainer.teachers.schedule import Schedule
 from cudal1_trainer.teachers.stage import Stage
 
@@ -30,7 +33,7 @@ def write_analysis(program: Program, exemplars: Sequence[Exemplar] = ()) -> str:
 
 
 def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
-    """`grouped.`, then a line a stage (`stage 0 over d1: block, vector 4, block 256`) and a line a kernel."""
+    """`grouped.`, then a line a stage (`stage 0 over d1 along d1=768: block, vector 4, block 256`) and kernels."""
     lines, kernels = [f"{schedule.strategy}{' flat' if schedule.flat else ''}."], outline(code)
     bodies = code.split("\n__global__ ")[1:]
     for i, s in enumerate(schedule.stages):
@@ -38,9 +41,20 @@ def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
         packs = s.tile is not None and "product_" not in bodies[0]
         joins = s.splits > 1 and not s.mapping.startswith("joined")
         last = len(kernels) if i == len(schedule.stages) - 1 else 1 + packs + joins
-        lines += [f"stage {i}{over}: {s.describe()}", *kernels[:last]]
+        along = _along(stages[i]) if i < len(stages) else ""
+        lines += [f"stage {i}{over}{along}: {s.describe()}", *kernels[:last]]
         kernels, bodies = kernels[last:], bodies[last:]
     return "\n".join(lines)
+
+
+def _along(stage: Stage) -> str:
+    """The axis along which vectors lie and its size, which says how wide they may be."""
+    axis = None
+    if stage.kind == "pointwise" and not is_flat(stage):
+        axis = vector_axis(stage)
+    elif stage.kind == "reduce":
+        axis = (reduced_order(stage) if is_row_like(stage) else group_order(stage) or (None,))[-1]
+    return "" if axis is None else f" along {axis}={stage.program.axis[axis].size}"
 
 
 def describe_code(code: str) -> str:
