@@ -8,7 +8,7 @@ from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, 
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.teachers import variants
-from cudal1_trainer.teachers.strips_last import strip_of
+from cudal1_trainer.teachers.strips_last import shares, strip_of
 from cudal1_trainer.variants import Variant, write_variant
 
 PROGRAMS = {
@@ -59,6 +59,13 @@ PROGRAMS = {
         "in0 bf16[d0,d1,d2,d3]\nin1 bf16[d3,k0,k1]",
         "t0 bf16[d0,d3,d4,d5] = dot(in0[d1=d4+k0-3, d2=d5+k1-3], in1) over k0,k1\nout0 bf16[d0,d4,d5,d3] = t0",
     ),
+    "weights shared, the last channels alone": (
+        "d0=2 d1=9 d2=8 d3=130 d4=5 d5=4 k0=3 k1=5",
+        "in0 bf16[d0,d1,d2,d3]\nin1 bf16[d3,k0,k1]\nin2 f32[d3]",
+        "t0 f32[d0,d1,d2,d3] = cast(in0)\nt1 f32[d0,d1,d2,d3] = mul(t0, in2)\nt2 f32[d0,d1,d2,d3] = relu(t1)\n"
+        "t3 bf16[d0,d1,d2,d3] = cast(t2)\n"
+        "t4 bf16[d0,d3,d4,d5] = dot(t3[d1=2*d4+k0-1, d2=2*d5+k1-2], in1) over k0,k1\nout0 bf16[d0,d4,d5,d3] = t4",
+    ),
     "the gradient of the image": (
         "d0=2 d1=9 d2=10 d3=8 d4=11 d5=9 k0=5 k1=4",
         "in0 f32[d0,d1,d2,d3]\nin1 f32[d3,k0,k1]",
@@ -95,7 +102,11 @@ def program_of(name: str) -> Program:
 
 def strips_of(program: Program) -> list[Variant]:
     """One block size of each strip and vector."""
-    found = [s for s in variants(program) if strip_of(s.stages[0]) is not None and s.stages[0].block == 128]
+    found = [
+        s
+        for s in variants(program)
+        if strip_of(s.stages[0]) is not None and s.stages[0].block == (256 if shares(s.stages[0]) else 128)
+    ]
     return [v for s in found if (v := write_variant(program, s)) is not None]
 
 
@@ -125,6 +136,15 @@ def test_only_what_may_lie_outside_is_compared() -> None:
         for n in ("no padding, all strips whole", "two results a channel")
     }
     assert [("inside" in code) for code in codes.values()] == [False, True]
+
+
+def test_weights_are_shared_where_channels_are_many() -> None:
+    found = {n: [v.name for v in strips_of(program_of(n)) if "shared" in v.name] for n in PROGRAMS}
+    assert [n for n, names in found.items() if names] == ["weights shared, the last channels alone"]
+    assert {name.split(".")[0] for names in found.values() for name in names} == {
+        "product/strip1x8_shared",
+        "product/strip4x4_shared",
+    }
 
 
 def test_each_place_is_read_once_in_vectors() -> None:

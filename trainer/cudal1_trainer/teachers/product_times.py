@@ -73,8 +73,8 @@ class Times:
             return self._wide(schedule)
         size, sides = self.stage.program.size, self.sides
         if schedule.tile is None:
-            if (strip := strip_of(schedule)) is not None:
-                return self.least + reads_of(self.stage, sides, strip, schedule.vector) / READS
+            if strip_of(schedule) is not None:
+                return self.least + reads_of(self.stage, sides, schedule) / READS
             rate = TERMS[schedule.mapping] * (7 + schedule.vector) / 8
             return self.least + self.results * size(sides.over) / rate
         how = next(h for h in RATES if schedule.mapping.endswith(h))

@@ -4,6 +4,9 @@ The channels lie innermost, where nothing slides, so neighbouring threads have n
 thread holds the weights of its channels and the sums of some rows times columns of results ("strip2x4"). It walks
 over the places that they read, loads each once and adds it to every sum that it belongs to. What a window reads
 outside the image becomes 0 by a predicate, not by a branch: the loads of a row are on their way together.
+
+A thread's weights lie a window apart from its neighbour's, so that reading them costs more than the image where
+windows are large. "strip4x4_shared": a block has 32 vectors of channels, their weights lie in shared memory.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_
 from cudal1_trainer.teachers.stage import Buffer, Stage
 from cudal1_trainer.teachers.strips import StripWriter, axes_of
 
-NAME = re.compile(r"strip(\d+)x(\d+)")
+NAME = re.compile(r"strip(\d+)x(\d+)(_shared)?")
+LANES = 32  # threads with channels side by side, where a block shares the weights of theirs
 MAX_HELD = 96  # registers of a thread for weights and sums
 MAX_STEP, MAX_DILATION = 4, 2  # of windows: farther places are no neighbours' places
 BUSY = 132 * 1024  # threads from which on a GPU hides what its loads wait for
@@ -57,6 +61,18 @@ def strip_of(schedule: StageSchedule) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
+def shares(schedule: StageSchedule) -> bool:
+    return schedule.mapping.endswith("_shared")
+
+
+def _can_share(stage: Stage, sides: Sides, row: Slide, last: Slide) -> bool:
+    """Whether the weights of neighbouring channels lie side by side in memory, as they are used."""
+    (loads, ops), order = before(stage, sides.b.name), memory_order(stage)
+    inner = order[order.index(last.out) + 1 :]
+    whole = len(loads) == 1 and loads[0].axes == (*inner, row.window, last.window) and not loads[0].access
+    return whole and loads[0].strides is None and len(sides.over) == 2 and not computes(ops)
+
+
 def computes(ops: Sequence[Op]) -> bool:
     """Whether operations are more than casts, which registers do not show."""
     return any(o.fn != "cast" for o in ops)
@@ -68,25 +84,37 @@ def last_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
         return []
     taps, across = (stage.program.size(a) for a in ((slides[0].window, slides[1].window), (slides[1].out,)))
     wide = 7 if across % 7 == 0 and across % 8 else 8
+    order = memory_order(stage)
+    channels = stage.program.size(order[order.index(slides[1].out) + 1 :])
+    shared = _can_share(stage, sides, *slides)
     held = slides[1] if computes(before(stage, sides.a.name)[1]) else None  # a row of what is read
     found = []
     for rows, columns in ((1, wide), (2, 4), (4, 4), (1, 4)):
         places = rows * columns + taps + (_places(stage, held, columns) if held is not None else 0)
         fit = [v for v in (4, 2, 1) if v * places <= MAX_HELD and allows_vector(stage, v)]
         found += [StageSchedule(f"strip{rows}x{columns}", v, b) for v in fit[:2] for b in (256, 128)]
+        lanes = [v for v in fit if channels % (LANES * v) == 0 or channels >= 4 * LANES * v]
+        if shared and (rows, columns) in ((1, wide), (4, 4)):
+            found += [StageSchedule(f"strip{rows}x{columns}_shared", v, 256) for v in lanes[-2:]]
     return found
 
 
-def reads_of(stage: Stage, sides: Sides, strip: tuple[int, int], vector: int) -> float:
+def reads_of(stage: Stage, sides: Sides, schedule: StageSchedule) -> float:
     """What all threads read, in values that neighbours read side by side; weights lie a window apart."""
-    slides, size = slides_last(stage, sides), stage.program.size
-    assert slides is not None
+    slides, size, vector, strip = (
+        slides_last(stage, sides),
+        stage.program.size,
+        schedule.vector,
+        strip_of(schedule),
+    )
+    assert slides is not None and strip is not None
     threads, places, taps = size(memory_order(stage)), 1, size((slides[0].window, slides[1].window))
     for slide, count in zip(slides, strip, strict=True):
         out = size((slide.out,))
         threads = threads // out * -(-out // count)
         places *= _places(stage, slide, count)
-    return threads * (places + taps * min(taps, 32 // vector)) * max(1.0, BUSY * vector / threads)
+    weights = taps * (vector if shares(schedule) else min(taps, 32 // vector))
+    return threads * (places + weights) * max(1.0, BUSY * vector / threads)
 
 
 class LastStripWriter(StripWriter):
@@ -99,10 +127,9 @@ class LastStripWriter(StripWriter):
         (row, last), (self.rows, self.columns) = slides, strip
         outer, inner = order[: order.index(row.out)], order[order.index(last.out) + 1 :]
         space = Space(self.program, tuple(v for v in (Var("g", outer), Var("c", inner)) if v.axes))
-        counts = _cut(row.out, self.rows), _cut(last.out, self.columns), _cut(size_of(inner), s.vector)
-        total = " * ".join([*outer, *counts])
+        counts = _cut(row.out, self.rows), _cut(last.out, self.columns)
         with lines.block(signature(self.name, s.block, self.stage.reads, self.stage.writes)):
-            lines.add(f"const int i = blockIdx.x * {s.block} + threadIdx.x;", f"if (i >= {total}) return;")
+            grid = self._own_channels(row, last, [*outer, *counts], inner)
             self._own_place(row, counts, bool(outer))
             known = self._own_indices(space)
             dot, shape = self.sides.dot, "".join(f"[{n}]" for n in (*strip, s.vector) if n > 1)
@@ -110,16 +137,36 @@ class LastStripWriter(StripWriter):
             self._walk(row, last, space)
             self._finish(row, last, space, known)
         names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
-        return Kernel(self.name, "\n".join(lines.text), f"cdiv({total}, {s.block})", str(s.block), names)
+        return Kernel(self.name, "\n".join(lines.text), grid, str(s.block), names)
 
-    def _own_place(self, row: Slide, counts: tuple[str, str, str], batched: bool) -> None:
-        rows, columns, vectors = counts
+    def _own_channels(self, row: Slide, last: Slide, places: list[str], inner: tuple[str, ...]) -> str:
+        """A thread's channels, and i, the number of its strip; returns the grid."""
+        lines, (vector, block) = self.lines, (self.schedule.vector, self.schedule.block)
+        total, vectors = " * ".join(places), _cut(size_of(inner), vector)
+        if not shares(self.schedule):
+            lines.add(f"const int n = blockIdx.x * {block} + threadIdx.x;")
+            lines.add(f"if (n >= {total} * {vectors}) return;")
+            lines.add(f"const int c = {product(f'n % {vectors}', vector)};", f"const int i = n / {vectors};")
+            return f"cdiv({total} * {vectors}, {block})"
+        (load,), _ = self._before(self.sides.b.name)
+        width, taps, held = LANES * vector, f"{row.window} * {last.window}", self._held()
+        lines.add(f"const int c0 = blockIdx.y * {width};", f"__shared__ {load.dtype} {held}[{width} * {taps}];")
+        with lines.block(f"for (int n = threadIdx.x; n < {width} * {taps}; n += {block})"):
+            lines.add(f"if (c0 * {taps} + n >= {size_of((*inner, row.window, last.window))}) break;")
+            lines.add(f"{held}[n] = {load.name}[c0 * {taps} + n];")
+        lines.add("__syncthreads();")
+        lines.add(f"const int c = c0 + {product(f'threadIdx.x % {LANES}', vector)};")
+        lines.add(f"const int i = blockIdx.x * {block // LANES} + threadIdx.x / {LANES};")
+        lines.add(f"if (i >= {total} || c >= {size_of(inner)}) return;")
+        return f"dim3(cdiv({total}, {block // LANES}), cdiv({size_of(inner)}, {width}))"
+
+    def _own_place(self, row: Slide, counts: tuple[str, str], batched: bool) -> None:
+        rows, columns = counts
         top = axis_index(row.out) if self.rows == 1 else "top"
-        self.lines.add(f"const int c = {product(f'i % {vectors}', self.schedule.vector)};")
-        self.lines.add(f"const int left = i / {vectors} % {columns} * {self.columns};")
-        self.lines.add(f"const int {top} = {product(f'i / ({columns} * {vectors}) % {rows}', self.rows)};")
+        self.lines.add(f"const int left = i % {columns} * {self.columns};")
+        self.lines.add(f"const int {top} = {product(f'i / {columns} % {rows}', self.rows)};")
         if batched:
-            self.lines.add(f"const int g = i / ({rows} * {columns} * {vectors});")
+            self.lines.add(f"const int g = i / ({rows} * {columns});")
 
     def _own_indices(self, space: Space) -> list[str]:
         """Indices of the axes along which a thread does not move."""
@@ -143,6 +190,8 @@ class LastStripWriter(StripWriter):
 
     def _weights(self, row: Slide, last: Slide, space: Space) -> None:
         """All that the thread's channels need of them, into registers."""
+        if shares(self.schedule):
+            return
         lines, (loads, ops), vector = self.lines, self._before(self.sides.b.name), self.schedule.vector
         taps, held, weight = f"{row.window} * {last.window}", self._held(), self._weight(row, last)
         lines.add(f"{COMPUTE_TYPE[self.sides.dot.dtype]} {held}[{product(vector, taps)}];")
@@ -170,6 +219,9 @@ class LastStripWriter(StripWriter):
     def _weight(self, row: Slide, last: Slide) -> str:
         u, w = axis_index(row.window), axis_index(last.window)
         first = u if self.schedule.vector == 1 else f"(j * {row.window} + {u})"
+        if shares(self.schedule):
+            channel = "c - c0" if self.schedule.vector == 1 else "c - c0 + j"
+            return f"ld({self._held()} + (({channel}) * {row.window} + {u}) * {last.window} + {w})"
         return f"{self._held()}[{first} * {last.window} + {w}]"
 
     # sums
