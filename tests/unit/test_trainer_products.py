@@ -114,6 +114,12 @@ def test_what_lies_in_channels_last_is_copied_as_it_is() -> None:
     assert pipes and all(", 4, -1, 4, d6>" in v.candidate.code for v in pipes)
 
 
+def test_a_window_along_an_axis_of_its_result_has_no_teacher() -> None:
+    """`const int i1 = i1 + ...` reads itself: the image's index and the result's have one name."""
+    own = CHANNELS_LAST.replace("d4=12 d5=12 ", "").replace("d1=d4+k0-1, d2=d5+k1-1", "d1=d1+k0-1, d2=d2+k1-1")
+    assert not variants(parse_program(own.replace("[d0,d4,d5,d6]", "[d0,d1,d2,d6]")))
+
+
 def _sizes(text: str, count: int = 40) -> list[Program]:
     return [resize_product(parse_program(text), random.Random(i)) for i in range(count)]
 

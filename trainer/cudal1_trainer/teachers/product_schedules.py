@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cudal1_fx_passes.program import Ref
 from cudal1_trainer.teachers.product_layouts import RESIDENT
 from cudal1_trainer.teachers.product_patch import patch_schedules
 from cudal1_trainer.teachers.product_pipe import pipe_schedules
-from cudal1_trainer.teachers.product_sides import PHASED, TABLE, TAPS, THREADS, Sides, phases_of, slides_of
+from cudal1_trainer.teachers.product_sides import PHASED, TABLE, TAPS, THREADS, Sides, dot_of, phases_of, slides_of
 from cudal1_trainer.teachers.product_spread import spread_of, spread_schedule
 from cudal1_trainer.teachers.product_table import fits_table
 from cudal1_trainer.teachers.product_times import Times
@@ -24,8 +25,9 @@ DEEP = 16  # channels from which on the window is worth a walk of its own
 
 
 def schedules(stage: Stage) -> list[StageSchedule]:
-    """The likely best first."""
-    if any(b.index_values for b in stage.loads):
+    """The likely best first; none where a window reads along an axis of its result, whose index has one name."""
+    read = [place for x in dot_of(stage).operands if isinstance(x, Ref) for place in x.access]
+    if any(b.index_values for b in stage.loads) or any(a == name for a, i in read for _, name in i.terms):
         return []
     found = _schedules(stage)
     if (spread := spread_of(stage)) is not None:
