@@ -120,7 +120,6 @@ class Network(nn.Module):
     def __init__(self, parts: list[nn.Module], end: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.parts, self.end = nn.Sequential(*parts), end
-        self.head = end if isinstance(end, nn.Module) else None
 
     def forward(self, x: Tensor) -> Tensor:
         return self.end(self.parts(x))
