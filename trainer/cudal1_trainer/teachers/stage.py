@@ -233,7 +233,9 @@ class _Cutter:
             dtype = program.value_dtype[name]
             kept_dtype = "f32" if dtype in ("f16", "bf16") else dtype
             number = len(self.scratch) + len(fresh)
-            fresh.append(self._write(Buffer(f"s{number}", name, kept_dtype, program.value_axes[name])))
+            axes = program.value_axes[name]
+            order = self._order_in_memory(axes) if kind == "product" else axes
+            fresh.append(self._write(Buffer(f"s{number}", name, kept_dtype, order)))
         writes += fresh
         inside = self._needed([w.value for w in writes])
         ops = tuple(op for op in program.ops if op.name in inside)
@@ -243,6 +245,12 @@ class _Cutter:
         self.stages.append(Stage(program, kind, kept, reduced, reads, loads, ops, tuple(writes)))
         self.scratch += fresh
         self.held |= {b.value: b for b in fresh} | written
+
+    def _order_in_memory(self, axes: tuple[str, ...]) -> tuple[str, ...]:
+        """Of an output, else an input, of the same axes: an image in channels-last stays so."""
+        known = [o.axes for o in self.program.outputs if o.strides is None]
+        known += [i.axes for i in self.program.inputs if i.strides is None]
+        return next((found for found in known if set(found) == set(axes)), axes)
 
     def _write(self, buffer: Buffer) -> Buffer:
         return replace(buffer, span=self.program.value_axes[buffer.value], register=buffer.value)
