@@ -12,7 +12,8 @@ from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Stage, cut_stages
 
 RESIDENT = 132  # multiprocessors of the GPU that is measured
-MARKS = ("_phased", "_taps", "_raw", "_pipe", "_patch", "_wide", "direct", "strip", "f32_split", "long")  # in a mapping
+# in a mapping
+MARKS = ("_phased", "_taps", "_raw", "_pipe", "_patch", "_wide", "direct", "strip", "f32_split", "long")
 COUNT = len(MARKS) + 8
 
 
