@@ -124,6 +124,7 @@ def test_strips_break_no_rule_of_memory(name: str) -> None:
     assert_no_rule_is_broken(program, strips_of(program)[::2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(PROGRAMS)[1::3])
 def test_registers_hold_weights_and_sums(name: str) -> None:
     program = program_of(name)

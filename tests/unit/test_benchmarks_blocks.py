@@ -54,6 +54,7 @@ def test_what_runs_side_by_side_has_names_of_its_own() -> None:
 
 
 @pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC")
+@pytest.mark.slow
 def test_every_kernel_builds_for_an_h100_without_spills() -> None:
     builders = Builders(WORKERS)
 

@@ -404,6 +404,7 @@ sys.exit(models.main())
 
 
 @pytest.mark.host
+@pytest.mark.slow
 def test_a_dry_run_from_end_to_end(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--dry", "--out", str(out), "--work", str(tmp_path / "work"), "--generator", "teacher"]

@@ -72,6 +72,7 @@ class Rotated(torch.nn.Module):
         return torch.sin(self.halves(x))
 
 
+@pytest.mark.slow
 def test_models_give_regions_that_teachers_answer() -> None:
     found = [parse_program(text) for text in collect(range(HARD, HARD + 4), hold_out(()))]
     assert len(found) >= 20
