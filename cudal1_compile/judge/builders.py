@@ -19,9 +19,8 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.process import Worker, WorkerLate, WorkerLost
 from cudal1_compile.runtime.nvrtc import Compiled, KernelInfo
 
-LIMIT_S = (
-    10  # of CPU time, for one text; of 144 kernels for convolutions one took over 2.2 s: it had not ended after 20
-)
+# of CPU time, for one text; of 144 kernels for convolutions one took over 2.2 s: it had not ended after 20
+LIMIT_S = 10
 PATIENCE = 10  # times that, by the wall clock
 
 

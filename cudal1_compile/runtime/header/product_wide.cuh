@@ -156,16 +156,14 @@ template <class T, int BN, int BK, int ROUNDS> struct WideGroup {
         load_fragment<T, 0>(rows[s], a, warp_id() * 16, s * Kind::step);
         round_fragment(rows[s]);
       }
-      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-      for (int s = 0; s < steps; s++) wgmma_rows(to, rows[s], from_b + s * 2, 1);
-      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-      return;
     }
     const unsigned long long from_a = descriptor<A::row_bytes>(a.at + warp_id() / 4 * 64 * BK);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-    for (int s = 0; s < steps; s++) wgmma(to, from_a + s * 2, from_b + s * 2, typename Kind::on_tensor_cores());
+    for (int s = 0; s < steps; s++) {
+      if constexpr (ROUNDS) wgmma_rows(to, rows[s], from_b + s * 2, 1);
+      else wgmma(to, from_a + s * 2, from_b + s * 2, typename Kind::on_tensor_cores());
+    }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");  // 32 bytes of k each
 #elif defined(CUDAL1_HOST)
     for (int k = 0; k < BK; k++)

@@ -31,6 +31,10 @@ class Copied:
     vector: int
     run: tuple[str, ...]  # the axes whose sizes make the step
 
+    @property
+    def is_asked(self) -> bool:
+        return self.step in (ASKED, ASKED_ROWS)
+
 
 def strides_of(stage: Stage, buffer: Buffer) -> dict[str, int]:
     """In elements, by axis."""

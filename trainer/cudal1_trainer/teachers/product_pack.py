@@ -44,7 +44,7 @@ def pack_stage(stage: Stage, arithmetic: str, first: int, raw: bool = False) -> 
     loads = [b for b in stage.loads if b.value in later]
     for x, rows in ((sides.a, sides.m), (sides.b, sides.n)):
         c = copied(stage, sides, x, rows)
-        as_it_is = raw and x is sides.a if item == "f32" else not raw
+        as_it_is = item != "f32" or (raw and x is sides.a)
         if as_it_is and c is not None and (c.step, c.vector, c.buffer.dtype) == (1, vector, item):
             loads.append(c.buffer)
             continue

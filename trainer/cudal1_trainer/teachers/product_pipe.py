@@ -15,7 +15,6 @@ from cudal1_fx_passes.program import ITEM_BYTES, Ref
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_copies import (
     ASKED,
-    ASKED_ROWS,
     ITEMS,
     Copied,
     copied,
@@ -143,7 +142,7 @@ class PipeWriter(ProductWriter):
         return f"product_pipe<{', '.join(map(str, words))}>({self._size(sides.taps)}, {depth},"
 
     def _step(self, c: Copied) -> str:
-        if c.step in (ASKED, ASKED_ROWS):
+        if c.is_asked:
             return str(c.step)
         if c.buffer.strides is not None:
             return f"{c.buffer.name}_{self.sides.channels[-1]}"
@@ -154,10 +153,9 @@ class PipeWriter(ProductWriter):
         lines, sides = self.lines, self.sides
         c = copied(self.stage, sides, x, axes)
         assert c is not None
-        asked = c.step in (ASKED, ASKED_ROWS)
-        inner = (Var("k", sides.channels),) if asked else ()
+        inner = (Var("k", sides.channels),) if c.is_asked else ()
         space = self._space((Var(variable, axes), Var("tap", sides.taps), *inner), x)
-        if not asked:
+        if not c.is_asked:
             space = replace(space, renamed={**space.renamed, **dict.fromkeys(sides.channels, "0")})
         used = {a for _, i in x.access for _, a in i.terms}
         used |= set(space.needed_axes([c.buffer])) - set(space.renamed)
@@ -166,7 +164,7 @@ class PipeWriter(ProductWriter):
             lines.add(*self._indices(variable, axes, used, space), *self._indices("g", sides.batch, used, space))
             with lines.block(f"return [=](int{' tap' if sides.taps else ''})"):
                 lines.add(*self._tap_lines(used))
-                if asked:
+                if c.is_asked:
                     with lines.block("return [=](int k)"):
                         lines.add(*(["k += begin;"] if self.schedule.splits > 1 else []))
                         self._address(x, c, space, used, variable, axes)
@@ -185,14 +183,15 @@ class PipeWriter(ProductWriter):
     ) -> None:
         """Returns where the element lies: the first of its run, or of this k."""
         sides = self.sides
-        asked = c.step in (ASKED, ASKED_ROWS)
-        self.lines.add(*(self._indices("k", sides.channels, used, space) if asked else []))
+        self.lines.add(*(self._indices("k", sides.channels, used, space) if c.is_asked else []))
         places, further = self._places(x, space)
         self.lines.add(*places)
         leaves = self._leaves((*axes, *sides.taps))
         outside = " || ".join([f"{variable} >= {self._size(axes)}", *leaves, *further])
         at = f"{c.buffer.name} + {_without_zeros(space.offset(c.buffer))}".removesuffix(" + 0")
-        at += f" + {product('begin', grouped(self._step(c)))}" if self.schedule.splits > 1 and not asked else ""
+        at += (
+            f" + {product('begin', grouped(self._step(c)))}" if self.schedule.splits > 1 and not c.is_asked else ""
+        )
         self.lines.add(f"return {outside} ? nullptr : {at};")
 
     def _epilogue(self, writes: Sequence[Buffer]) -> None:

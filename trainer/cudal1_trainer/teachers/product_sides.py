@@ -119,16 +119,27 @@ class Slide:
     stride: int
     index: Index
 
+    @property
+    def dilation(self) -> int:
+        """Of the window; below zero where it slides the other way."""
+        return next(factor for factor, axis in self.index.terms if axis == self.window)
+
+
+def windows_of(stage: Stage, sides: Sides) -> list[Slide]:
+    """All axes along which a window slides over the result."""
+    order, found = memory_order(stage), list[Slide]()
+    for axis, index in sides.a.access:
+        terms = {a: factor for factor, a in index.terms}
+        outs, windows = [a for a in terms if a in order], [a for a in terms if a in sides.taps]
+        if len(terms) == 2 and index.divisor == 1 and outs and windows:
+            found.append(Slide(axis, outs[0], windows[0], terms[outs[0]], index))
+    return found
+
 
 def slides_of(stage: Stage, sides: Sides) -> tuple[Slide, Slide] | None:
     """The two innermost axes of the result, where a window slides over both."""
     order = memory_order(stage)
-    found = {}
-    for axis, index in sides.a.access:
-        terms = {a: factor for factor, a in index.terms}
-        outs, windows = [a for a in terms if a in order], [a for a in terms if a in sides.taps]
-        if len(terms) == 2 and index.divisor == 1 and outs and windows and terms[windows[0]] == 1:
-            found[outs[0]] = Slide(axis, outs[0], windows[0], terms[outs[0]], index)
+    found = {s.out: s for s in windows_of(stage, sides) if s.dilation == 1}
     if len(order) < 3 or not set(order[-2:]) <= set(found) or sides.b.access:
         return None
     row, last = found[order[-2]], found[order[-1]]

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from cudal1_fx_passes.program import Op, Ref
 from cudal1_trainer.teachers.element import Elements, in_order, write_visit
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import allows_vector, memory_order
-from cudal1_trainer.teachers.product_sides import MAX_WEIGHTS, Sides, Slide, before
+from cudal1_trainer.teachers.product_sides import MAX_WEIGHTS, Sides, Slide, before, windows_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, product, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
@@ -36,12 +36,7 @@ BUSY = 132 * 1024  # threads from which on a GPU hides what its loads wait for
 
 def slides_last(stage: Stage, sides: Sides) -> tuple[Slide, Slide] | None:
     """The two innermost axes along which a window slides, with channels inside of them and only windows summed."""
-    order, found = memory_order(stage), list[Slide]()
-    for axis, index in sides.a.access:
-        terms = {a: factor for factor, a in index.terms}
-        outs, windows = [a for a in terms if a in order], [a for a in terms if a in sides.taps]
-        if len(terms) == 2 and index.divisor == 1 and outs and windows and terms[outs[0]] > 0:
-            found.append(Slide(axis, outs[0], windows[0], terms[outs[0]], index))
+    order, found = memory_order(stage), [s for s in windows_of(stage, sides) if s.stride > 0]
     if len(found) < 2 or sides.b.access or sides.channels:
         return None
     row, last = sorted(found, key=lambda s: order.index(s.out))[-2:]
@@ -50,7 +45,7 @@ def slides_last(stage: Stage, sides: Sides) -> tuple[Slide, Slide] | None:
     images = [b for b in before(stage, sides.a.name)[0] if last.read in b.axes]
     if order[at - 1] != row.out or not inner or any(b.axes[-1] not in inner for b in images):
         return None
-    if any(s.stride > MAX_STEP or abs(_dilation(s)) > MAX_DILATION for s in (row, last)):
+    if any(s.stride > MAX_STEP or abs(s.dilation) > MAX_DILATION for s in (row, last)):
         return None
     return (row, last) if stage.program.size((row.window, last.window)) <= MAX_WEIGHTS else None
 
@@ -312,17 +307,12 @@ class LastStripWriter(StripWriter):
     @contextmanager
     def _results(self, row: Slide, last: Slide) -> Iterator[None]:
         """Loops over the results whose window holds the current place."""
-        lines = self.lines
-        depth = lines.depth
-        for slide, count, name, at in ((row, self.rows, "p", "y"), (last, self.columns, "q", "k")):
-            if count > 1:
-                lines.add("#pragma unroll", f"for (int {name} = 0; {name} < {count}; {name}++) {{")
-                lines.depth += 1
-                lines.add(*_met(slide, name, at))
-        yield
-        while lines.depth > depth:
-            lines.depth -= 1
-            lines.add("}")
+        with ExitStack() as loops:
+            for slide, count, name, at in ((row, self.rows, "p", "y"), (last, self.columns, "q", "k")):
+                if count > 1:
+                    loops.enter_context(self._loop(name, str(count)))
+                    self.lines.add(*_met(slide, name, at))
+            yield
 
     def _sum(self, name: str) -> str:
         return f"{name}{'[p]' if self.rows > 1 else ''}[q]{'[j]' if self.schedule.vector > 1 else ''}"
@@ -342,19 +332,15 @@ class LastStripWriter(StripWriter):
         elements = self._elements(space, {dot: self._sum(dot)})
         loads = self._after_loads()
         once = self._load_once(elements, loads, {row.out, last.out})
-        opened = lines.depth
-        for slide, count, name, first in ((row, self.rows, "p", "top"), (last, self.columns, "q", "left")):
-            if count > 1:
-                lines.add("#pragma unroll", f"for (int {name} = 0; {name} < {count}; {name}++) {{")
-                lines.depth += 1
-                lines.add(f"const int {axis_index(slide.out)} = {first} + {name};")
-                lines.add(f"if ({axis_index(slide.out)} >= {slide.out}) break;")
-        rest = in_order(b for b in loads if b not in once)
-        visit = elements.visit(rest, self._after_ops(), list(self.stage.writes))
-        write_visit(lines, self.schedule.vector, (x for x in visit if isinstance(x, list) or x not in known))
-        while lines.depth > opened:
-            lines.depth -= 1
-            lines.add("}")
+        with ExitStack() as loops:
+            for slide, count, name, first in ((row, self.rows, "p", "top"), (last, self.columns, "q", "left")):
+                if count > 1:
+                    loops.enter_context(self._loop(name, str(count)))
+                    lines.add(f"const int {axis_index(slide.out)} = {first} + {name};")
+                    lines.add(f"if ({axis_index(slide.out)} >= {slide.out}) break;")
+            rest = in_order(b for b in loads if b not in once)
+            visit = elements.visit(rest, self._after_ops(), list(self.stage.writes))
+            write_visit(lines, self.schedule.vector, (x for x in visit if isinstance(x, list) or x not in known))
 
     @contextmanager
     def _loop(self, name: str, count: str) -> Iterator[None]:
@@ -376,26 +362,21 @@ def _cut(size: str, count: int) -> str:
     return grouped(size) if count == 1 else f"cdiv({size}, {count})"
 
 
-def _dilation(slide: Slide) -> int:
-    """Of the window; below zero where it slides the other way."""
-    return next(factor for factor, axis in slide.index.terms if axis == slide.window)
-
-
 def _span(slide: Slide, count: int) -> str:
     """Places that `count` results read."""
-    far, between = abs(_dilation(slide)), slide.stride * (count - 1)
+    far, between = abs(slide.dilation), slide.stride * (count - 1)
     return f"{between} + {slide.window}" if far == 1 else f"{between + 1} + {far} * ({slide.window} - 1)"
 
 
 def _places(stage: Stage, slide: Slide, count: int) -> int:
     """Their number at the stage's sizes."""
     window = stage.program.size((slide.window,))
-    return slide.stride * (count - 1) + abs(_dilation(slide)) * (window - 1) + 1
+    return slide.stride * (count - 1) + abs(slide.dilation) * (window - 1) + 1
 
 
 def _place(slide: Slide, first: str, at: str) -> str:
     """Of the image, the `at`-th that a strip reads."""
-    far, offset = _dilation(slide), slide.index.offset
+    far, offset = slide.dilation, slide.index.offset
     back = f" - {product(-far, f'({slide.window} - 1)')}" if far < 0 else ""
     shift = f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else ""
     return f"{product(slide.stride, first)} + {at}{back}{shift}"
@@ -403,7 +384,7 @@ def _place(slide: Slide, first: str, at: str) -> str:
 
 def _met(slide: Slide, name: str, at: str) -> list[str]:
     """Which weight of the result `name` meets the place `at`; goes on where none does."""
-    far, own, w = _dilation(slide), product(slide.stride, name), axis_index(slide.window)
+    far, own, w = slide.dilation, product(slide.stride, name), axis_index(slide.window)
     text = f"{at} - {own}" if far > 0 else f"{own} + {product(-far, f'({slide.window} - 1)')} - {at}"
     outside = f"{w} < 0 || {w} >= {slide.window}"
     if abs(far) == 1:
