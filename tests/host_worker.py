@@ -63,7 +63,7 @@ class HostClock:
         """Host calls have ended when they return."""
         self.turns.give_way()
 
-    def rounds_for(self, arms: Sequence[Arm], budget_ms: float, rng: random.Random) -> int:
+    def rounds_for(self, arms: Sequence[Arm], budget_ms: float, rng: random.Random, least: int = 7) -> int:
         return 7
 
     def floor_us(self, moved_bytes: int) -> float:

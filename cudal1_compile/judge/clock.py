@@ -144,12 +144,14 @@ class Clock:
             for arm, row in zip(arms, pairs, strict=True)
         ]
 
-    def rounds_for(self, arms: Sequence[Arm], budget_ms: float, rng: random.Random) -> int:
+    def rounds_for(
+        self, arms: Sequence[Arm], budget_ms: float, rng: random.Random, least: int = MIN_ROUNDS
+    ) -> int:
         """How many rounds fit into a time budget, from three trial rounds (which also warm up)."""
         begin = time.monotonic()
         self.measure(arms, 3, rng)
         round_ms = (time.monotonic() - begin) * 1000.0 / 3
-        return int(min(MAX_ROUNDS, max(MIN_ROUNDS, budget_ms / round_ms)))
+        return int(min(MAX_ROUNDS, max(least, budget_ms / round_ms)))
 
     def floor_us(self, moved_bytes: int) -> float:
         """The shortest believable time of one call that moves so many bytes."""

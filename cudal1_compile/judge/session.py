@@ -61,6 +61,7 @@ log = logging.getLogger(__name__)
 MAX_REGIONS = 128
 REACHED = "the kernel writes far outside its buffers, perhaps into what it is held against"
 UNSTEADY = "the times vary too much between buckets; the device may be busy"
+QUICK_ROUNDS = 3  # at least; nobody else uses the device meanwhile, and a hint needs no more
 QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
 
 
@@ -350,7 +351,7 @@ class DeviceSession:
             arm = candidate_arm("candidate", program, final.runner, final.trial, aten.arm.calls, self.clock)
         arms = [aten.arm, arm.arm]
         with self._counted("quick"), self.clock.turns.alone():
-            rounds = self.clock.rounds_for(arms, self.limits.quick_ms, self._rng)
+            rounds = self.clock.rounds_for(arms, self.limits.quick_ms, self._rng, QUICK_ROUNDS)
             aten_us, candidate_us = self.clock.measure(arms, rounds, self._rng)
         with self._counted("timed results"):
             refused = self._time_refusal(region, arm, candidate_us)
