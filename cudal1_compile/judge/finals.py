@@ -118,7 +118,7 @@ class Finals:
 
     def _measure(self, heat: Heat) -> None:
         ready = heat.ready()
-        seen = {i: self._sanitize(heat, entrant) for i, entrant in ready.items()}
+        seen = {i: self._sanitize(heat, i, entrant) for i, entrant in ready.items()}
         sound = {i: entrant for i, entrant in ready.items() if seen[i].fault is None}
         begin = time.monotonic()
         self._baselines.wait(heat.program)
@@ -133,10 +133,12 @@ class Finals:
             found = self._together_or_alone(heat, sound)
         heat.verdicts |= {i: _together(found.get(i), checked[i], seen[i]) for i in ready}
 
-    def _sanitize(self, heat: Heat, entrant: tuple[Candidate, Binary]) -> Look:
-        """Where it is asked for; before anything is timed, since it runs on the same GPU."""
+    def _sanitize(self, heat: Heat, place: int, entrant: tuple[Candidate, Binary]) -> Look:
+        """Where it is asked for and the host saw no fault; before anything is timed: it runs on the same GPU."""
         if not self._limits.sanitize:
             return Look(None, ())
+        if (look := heat.looks[place].result()).fault:
+            return look
         begin = time.monotonic()
         seconds = self._limits.sanitizer_s
         with self._work.alone(self._lanes.first):

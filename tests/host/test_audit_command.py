@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
@@ -50,10 +51,19 @@ class _Stubborn:
     def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
         return [self.verdict] * len(tasks)
 
-    def judge_many(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
+    def submit(self, tasks: Sequence[tuple[Program, str]]) -> list[Future[Verdict]]:
+        return [self._answer() for _ in tasks]
+
+    def submit_finalists(self, program: Program, codes: Sequence[str]) -> list[Future[Verdict]]:
+        return [self._answer() for _ in codes]
+
+    def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:
         return [self.verdict] * len(codes)
 
-    finalists = judge_many
+    def _answer(self) -> Future[Verdict]:
+        found: Future[Verdict] = Future()
+        found.set_result(self.verdict)
+        return found
 
 
 @pytest.fixture(autouse=True)

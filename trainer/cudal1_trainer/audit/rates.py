@@ -24,6 +24,7 @@ from typing import TypeVar
 
 from cudal1_compile.candidate import normalise_code
 from cudal1_compile.errors import BuildError
+from cudal1_compile.judge.audit.attack import Attack
 from cudal1_compile.judge.audit.suite import suite
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 64  # kernels that the judge gets at once
 MUTANTS = 8  # of one kernel
+BROODS = 8  # kernels with their mutants that the judge has at once
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -99,16 +101,20 @@ def rule(verdict: Verdict) -> Ruling:
 
 def attack_rows(judge: Judge) -> list[AttackRow]:
     cases = suite(judge.target.kind)
-    verdicts = judge.judge_tasks([(c.program, c.attack.code) for c in cases])
-    rows = []
-    for case, verdict in zip(cases, verdicts, strict=True):
-        ruling = rule(verdict)
-        if ruling.passed and "time" in case.attack.stages and isinstance(verdict, Rejected):
-            ruling = replace(ruling, passed=False)  # slowness is what this attack is to be refused for
-        if ruling.passed:
-            ruling = rule(judge.finalists(case.program, [case.attack.code])[0])
-        rows.append(AttackRow(case.attack.name, case.attack.hack, case.blind, ruling))
-    return rows
+    found = judge.judge_tasks([(c.program, c.attack.code) for c in cases])
+    rulings = [_of_attack(c.attack, v) for c, v in zip(cases, found, strict=True)]
+    passed = [i for i, ruling in enumerate(rulings) if ruling.passed]
+    finals = {i: judge.submit_finalists(cases[i].program, [cases[i].attack.code]) for i in passed}
+    for i, (final,) in finals.items():
+        rulings[i] = rule(final.result())
+    return [AttackRow(c.attack.name, c.attack.hack, c.blind, r) for c, r in zip(cases, rulings, strict=True)]
+
+
+def _of_attack(attack: Attack, verdict: Verdict) -> Ruling:
+    ruling = rule(verdict)
+    if ruling.passed and "time" in attack.stages and isinstance(verdict, Rejected):
+        return replace(ruling, passed=False)  # slowness is what this attack is to be refused for
+    return ruling
 
 
 def honest_rows(
@@ -187,15 +193,25 @@ def mutant_rows(
 
     rows: list[MutantRow] = []
     kernels = 0
+    judged: deque[tuple[_Brood, list[Future[Verdict]]]] = deque()
+
+    def take(several: int) -> None:
+        nonlocal kernels
+        while len(judged) > several:
+            found = _settle_brood(judge, *judged.popleft())
+            rows.extend(found)
+            kernels += bool(found)
+            log.info("mutants: %d judged, of %d kernels", sum(r.different for r in rows), kernels)
+
     with ThreadPoolExecutor(judge.limits.build_count, "cudal1-audit") as pool:
         for brood in _ahead(pool, prepare, _jobs(subjects), 2 * judge.limits.build_count):
-            found = _judge_brood(judge, brood)
-            rows += found
-            kernels += bool(found)
-            done = sum(r.different for r in rows)
-            log.info("mutants: %d of %d judged, of %d kernels", done, count, kernels)
-            if done >= count or time.monotonic() > deadline:
+            if brood.mutants:
+                codes = [brood.code, *(m.code for m, _ in brood.mutants)]
+                judged.append((brood, judge.submit([(brood.subject.program, code) for code in codes])))
+            take(BROODS)
+            if sum(r.different for r in rows) >= count or time.monotonic() > deadline:
                 break
+    take(0)
     return rows, kernels
 
 
@@ -224,12 +240,8 @@ def _brood(subject: Subject, code: str, seed: int, rng: random.Random) -> _Brood
     return brood
 
 
-def _judge_brood(judge: Judge, brood: _Brood) -> list[MutantRow]:
-    program = brood.subject.program
-    if not brood.mutants:
-        return []
-    codes = [brood.code, *(m.code for m, _ in brood.mutants)]
-    first, *others = map(rule, judge.judge_many(program, codes))
+def _settle_brood(judge: Judge, brood: _Brood, verdicts: Sequence[Future[Verdict]]) -> list[MutantRow]:
+    first, *others = (rule(v.result()) for v in verdicts)
     if not first.passed:
         log.info("no mutants of a kernel that is refused: %s", first.reason)
         return []
