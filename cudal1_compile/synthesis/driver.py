@@ -95,11 +95,11 @@ class _Run:
         self.tasks, self.generator, self.judge, self.budget = tasks, generator, judge, budget
         self.progress = progress
         self.timer = Timer(budget)
-        self.place = {t.region.fingerprint: i + 1 for i, t in enumerate(tasks)}
+        self.places = {task: i + 1 for i, task in enumerate(tasks)}
 
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
-        settling = Settling(self.tasks, self.judge, self.timer, self.progress)
+        settling = Settling(self.places, self.judge, self.timer, self.progress)
         late = settling.run(self.tasks)  # what an earlier call left open
         while (group := self._next_group()) and self.timer.proposals_left_s > 0:
             self._ask(group)
@@ -108,7 +108,7 @@ class _Run:
         self.judge.expect([])
         for task in self.tasks:
             task.close(TIME_OVER)
-            self.progress(Done(self._at(task), len(self.tasks), task.outcome(), self.timer.left_s))
+            self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
 
     def _next_group(self) -> list[Task]:
         """Regions that are fewest rounds along, as many as the generator takes; last those beaten by far."""
@@ -116,16 +116,13 @@ class _Run:
         size = self.budget.regions_at_once or prompts_at_once(self.generator)
         return [t for t in waiting[:size] if t.rounds_done == waiting[0].rounds_done]
 
-    def _at(self, task: Task) -> int:
-        return self.place[task.region.fingerprint]
-
     # proposals
 
     def _ask(self, group: list[Task]) -> None:
         asked = [_Asked(t, r) for t in group for r in t.requests()]
         if not asked:
             return
-        places = [self._at(a.task) for a in asked]
+        places = [self.places[a.task] for a in asked]
         self.progress(
             Asking(
                 min(places),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -59,9 +59,9 @@ class _Region:
 class Settling:
     """The verdicts of one call, round by round."""
 
-    def __init__(self, tasks: Sequence[Task], judge: JudgePort, timer: Timer, progress: Progress) -> None:
-        """tasks: all of the call, as they are counted in what `progress` says."""
-        self._places = {task: i + 1 for i, task in enumerate(tasks)}
+    def __init__(self, places: Mapping[Task, int], judge: JudgePort, timer: Timer, progress: Progress) -> None:
+        """places: of all tasks of the call, as they are counted in what `progress` says."""
+        self._places = places
         self._judge, self._timer, self._progress = judge, timer, progress
         self._regions: list[_Region] = []
         self._submitted = self._judged = 0
