@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch._inductor.runtime import benchmarking
 
 from cudal1_compile.judge.arena import POISONS, Arena, arena_bytes, output_specs, scratch_specs
 from cudal1_compile.judge.baseline import Baseline, aten_baseline, inductor_baseline
 from cudal1_compile.judge.cases import check_together
 from cudal1_compile.judge.clock import Arm, Clock, calls_per_graph
 from cudal1_compile.judge.trial import BufferSet, Runner, Trial, landed, on_its_way, wants_memory
+from cudal1_compile.judge.turns import Turns
 from cudal1_compile.runtime.launcher import LoadedKernel
 from cudal1_fx_passes.program import Program
 
@@ -126,13 +131,31 @@ def inductor_arm(
 ) -> BaselineArm | None:
     """The region compiled alone by Inductor; None where Inductor or a capture of its code fails."""
     try:
-        call = inductor_baseline(program, clock.device, inputs[0])
+        call = inductor_baseline(program, clock.device, inputs[0], partial(_beside_others, clock.turns))
         return _baseline_arm("inductor", call, inputs, calls, clock)
     except Exception as error:  # noqa: BLE001  a compiler's failure of any kind leaves the other baseline
         if wants_memory(error):
             raise  # a win over the other one alone would be none
         log.warning("no Inductor baseline: %s", str(error).splitlines()[:1])
         return None
+
+
+@contextmanager
+def _beside_others(turns: Turns) -> Iterator[None]:
+    """While Inductor compiles, on the host but for what it measures itself (paddings of products)."""
+    benchmarker: Any = benchmarking.benchmarker
+    measure = benchmarker.benchmark_gpu
+
+    def in_turn(*args: Any, **options: Any) -> Any:
+        with turns.inside():
+            return measure(*args, **options)
+
+    benchmarker.benchmark_gpu = in_turn
+    try:
+        with turns.outside():
+            yield
+    finally:
+        benchmarker.benchmark_gpu = measure
 
 
 def candidate_arm(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dynamo.backends.registry import lookup_backend
 
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.to_aten import to_aten
@@ -27,10 +30,24 @@ def aten_baseline(program: Program, device: torch.device) -> Baseline:
     return lambda inputs: module(*inputs)
 
 
-def inductor_baseline(program: Program, device: torch.device, inputs: Sequence[Tensor]) -> Baseline:
-    """The region compiled alone by Inductor (dynamic=False), warmed up on `inputs`. Takes seconds."""
+def inductor_baseline(
+    program: Program,
+    device: torch.device,
+    inputs: Sequence[Tensor],
+    compiling: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Baseline:
+    """The region compiled alone by Inductor (dynamic=False), warmed up on `inputs`. Takes seconds.
+
+    compiling: entered while Inductor compiles, and before what it compiled runs.
+    """
     module = to_aten(static_sizes(program)).to(device)
-    compiled = torch.compile(module, backend="inductor", dynamic=False)
+
+    def compile_graph(graph: torch.fx.GraphModule, examples: list[Tensor]) -> Callable[..., Any]:
+        with compiling():
+            made: Callable[..., Any] = lookup_backend("inductor")(graph, examples)
+        return made
+
+    compiled = torch.compile(module, backend=compile_graph, dynamic=False)
 
     def run(given: Sequence[Tensor]) -> object:
         with torch.no_grad():

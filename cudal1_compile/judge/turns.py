@@ -88,6 +88,29 @@ class Turns:
         if not was_inside:
             self._leave()
 
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """For what a piece of work does on the host alone: others may have the device to themselves meanwhile."""
+        if self._alone or not self._inside:
+            yield
+            return
+        self._leave()
+        try:
+            yield
+        finally:
+            if not self._inside:
+                self._enter()
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """For what touches the device after all."""
+        if self._inside:
+            yield
+            return
+        self._enter()
+        yield  # an exception keeps the lock
+        self._leave()
+
     def give_way(self) -> None:
         """Lets one go first that waits to have the device alone; a microsecond where nobody does.
 

@@ -8,6 +8,7 @@ from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.judge.audit.attacks import ATTACKS, Attack
 from cudal1_compile.judge.audit.honest import HONEST, Honest
 from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.judge.audit.suite import suite
 from cudal1_compile.judge.memcheck import MAX_ELEMENTS, Look, find_fault
 from cudal1_fx_passes.text import parse_program
 
@@ -31,6 +32,19 @@ def test_finds_what_a_gpu_may_let_pass(attack: Attack, said: str) -> None:
     fault = find_fault(program, parse_candidate(attack.code, program), seed=3, seconds=5.0).fault
     assert fault is not None
     assert said in fault
+
+
+ATOMIC = "atomicAdd(flag + at - 1, 0)"
+
+
+@pytest.mark.parametrize("look", [ATOMIC, "*(volatile i32*)(flag + at - 1)", "atomicCAS(flag + at - 1, 5, 5)"])
+def test_finds_a_wait_for_a_later_block_however_it_looks(look: str) -> None:
+    (case,) = (c for c in suite("cuda") if c.attack.name == "blind scan waits for a later block")
+    assert ATOMIC in case.attack.code
+    code = case.attack.code.replace(ATOMIC, look)
+    fault = find_fault(case.program, parse_candidate(code, case.program), seed=3, seconds=10.0).fault
+    assert fault is not None
+    assert "waits for a block" in fault
 
 
 @pytest.mark.parametrize("honest", HONEST, ids=lambda h: h.name)

@@ -111,6 +111,26 @@ def test_others_work_side_by_side_and_one_that_takes_times_comes_in_soon(files: 
             assert time.monotonic() - begin < 10.0  # never, where who works lets nobody in
 
 
+def test_work_of_the_host_alone_leaves_the_device_to_others_until_it_needs_it(files: TurnFiles) -> None:
+    mine = Turns(files.descriptors())
+    with mine.shared():
+        with mine.outside():
+            assert _is_free(files)
+            with mine.inside():
+                assert not _is_free(files)
+            assert _is_free(files)
+        assert not _is_free(files)
+        with pytest.raises(ValueError, match="a compiler's"), mine.outside():
+            raise ValueError("a compiler's")
+        assert not _is_free(files)
+        with pytest.raises(ValueError, match="a measurement's"), mine.outside(), mine.inside():
+            raise ValueError("a measurement's")
+        assert not _is_free(files)
+        with mine.alone(), mine.outside():
+            assert not _is_free(files)
+    assert _is_free(files)
+
+
 def test_what_a_killed_process_held_is_free_once_its_parent_knows_that_it_is_gone(files: TurnFiles) -> None:
     with other(files, "hang") as hanging:
         assert hanging.line() == "inside\n"

@@ -217,6 +217,26 @@ void check_cells(const Region& region, const Fiber& self, const char* address, u
   }
 }
 
+// ---------------------------------------------------------------- waits that nothing ends
+// Blocks run one after another here, and a thread runs until it meets the others: what it looks at again and again,
+// and at nothing else, does not change any more.
+const unsigned SPINS = 1 << 20;
+struct Look {
+  const void *where, *pc;
+  const Fiber* self;
+  uint64_t value;
+  unsigned times;
+};
+Look last;
+void count_looks(const Fiber* self, const void* where, unsigned bytes, const void* pc) {
+  Look now = {where, pc, self, 0, 0};
+  memcpy(&now.value, where, bytes < sizeof now.value ? bytes : sizeof now.value);
+  bool same = now.where == last.where && now.pc == last.pc && now.self == last.self && now.value == last.value;
+  now.times = same ? last.times + 1 : 0;
+  last = now;
+  if (now.times == SPINS) fail("deadlock", "a thread waits for a block that may begin after its own has ended", pc);
+}
+
 void access(const void* where, unsigned bytes, bool write, bool atomic, const void* pc, bool tells = false) {
   const Fiber* self = current();
   const char* address = (const char*)where;
@@ -228,6 +248,7 @@ void access(const void* where, unsigned bytes, bool write, bool atomic, const vo
   if (beyond)
     complain("out_of_bounds", region && region->kind != Area::FREE ? region : region_near(address), address, bytes, write, pc, "");
   if (region->kind == Area::FREE) return;
+  count_looks(self, where, bytes, pc);
   if (write && region->kind == Area::INPUT) complain("input_written", region, address, bytes, write, pc, "");
   if (repeating && !is_shared(region->kind)) return;  // counted and looked at when it ran first
   if (!is_shared(region->kind)) count(*region, address, bytes, write, number(self), pc);

@@ -28,6 +28,7 @@ from cudal1_compile.judge.audit.attack import Attack
 from cudal1_compile.judge.audit.suite import suite
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.synthesis.records import is_win
 from cudal1_fx_passes.text import print_program
 from cudal1_trainer.audit.classify import Different, Original, Same, Stillborn, Undecided, classify, examine
 from cudal1_trainer.audit.corpus import Subject
@@ -106,7 +107,7 @@ def attack_rows(judge: Judge) -> list[AttackRow]:
     passed = [i for i, ruling in enumerate(rulings) if ruling.passed]
     finals = {i: judge.submit_finalists(cases[i].program, [cases[i].attack.code]) for i in passed}
     for i, (final,) in finals.items():
-        rulings[i] = rule(final.result())
+        rulings[i] = _of_finalist(cases[i].attack, final.result())
     return [AttackRow(c.attack.name, c.attack.hack, c.blind, r) for c, r in zip(cases, rulings, strict=True)]
 
 
@@ -115,6 +116,12 @@ def _of_attack(attack: Attack, verdict: Verdict) -> Ruling:
     if ruling.passed and "time" in attack.stages and isinstance(verdict, Rejected):
         return replace(ruling, passed=False)  # slowness is what this attack is to be refused for
     return ruling
+
+
+def _of_finalist(attack: Attack, verdict: Verdict) -> Ruling:
+    if isinstance(verdict, Accepted) and "time" in attack.stages and not is_win(verdict.proof):
+        return Ruling(False, "time", f"no win: {verdict.proof.speedup}x")
+    return rule(verdict)
 
 
 def honest_rows(
