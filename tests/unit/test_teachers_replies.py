@@ -134,10 +134,10 @@ def test_an_outline_word_by_word() -> None:
     assert reply is not None
     assert reply.design.splitlines() == [
         "split.",
-        "stage 0 over d1 along d1=512: block, vector 4, block 128, registers",
+        "stage 0 over d1=512 along d1: block, vector 4, block 128, registers",
         "f0: *out0=t4 s0=t2 t4=t0 t3=*a1 t2 t1 t0=*a0,*a2",
         "f0> p2 { a0 a1 a2 { t0 t1 p2 } } t2 { { t3 t4 } out0 } s0",
-        "stage 1 over d0 along d1=512: split_tile, vector 1, block 256, splits 16",
+        "stage 1 over d0=4096 along d1=512: split_tile, vector 1, block 256, splits 16",
         "f1: s1=v5,t4 t4=t0 t3=a1 t2=s0 t0=a0,a2",
         "f1> a2 p5 { a0 a1 t2 t0 t3 t4 p5 } bp5 p5 { p5 } v5 s1",
         "f2: out1=t5 t5=s1",

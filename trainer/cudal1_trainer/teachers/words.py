@@ -17,6 +17,7 @@ from cudal1_trainer.teachers.grouped import group_order, reduced_order
 from cudal1_trainer.teachers.grouped_schedules import is_row_like
 from cudal1_trainer.teachers.outline import outline
 from cudal1_trainer.teachers.pointwise import is_flat, vector_axis
+from cudal1_trainer.teachers.product_sides import Sides
 from cudal1_trainer.teachers.schedule import Schedule
 from cudal1_trainer.teachers.stage import Stage
 
@@ -33,11 +34,14 @@ def write_analysis(program: Program, exemplars: Sequence[Exemplar] = ()) -> str:
 
 
 def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
-    """`grouped.`, then a line a stage (`stage 0 over d1 along d1=768: block, vector 4, block 256`) and kernels."""
+    """`grouped.`, then a line a stage (`stage 0 over d1=768 along d1: block, vector 4, block 256`) and kernels.
+
+    Sizes come before the words that depend on them.
+    """
     lines, kernels = [f"{schedule.strategy}{' flat' if schedule.flat else ''}."], outline(code)
     bodies = code.split("\n__global__ ")[1:]
     for i, s in enumerate(schedule.stages):
-        over = f" over {','.join(stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""
+        over = f" over {_sized(stages[i], stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""
         packs = s.tile is not None and "product_" not in bodies[0]
         joins = s.splits > 1 and not s.mapping.startswith("joined")
         last = len(kernels) if i == len(schedule.stages) - 1 else 1 + packs + joins
@@ -48,13 +52,22 @@ def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
 
 
 def _along(stage: Stage) -> str:
-    """The axis along which vectors lie and its size, which says how wide they may be."""
-    axis = None
+    """The axes along which vectors or the smaller side of a tile lie: their sizes say how wide those may be."""
+    axes: tuple[str, ...] = ()
     if stage.kind == "pointwise" and not is_flat(stage):
         axis = vector_axis(stage)
+        axes = () if axis is None else (axis,)
     elif stage.kind == "reduce":
-        axis = (reduced_order(stage) if is_row_like(stage) else group_order(stage) or (None,))[-1]
-    return "" if axis is None else f" along {axis}={stage.program.axis[axis].size}"
+        axes = (reduced_order(stage) if is_row_like(stage) else group_order(stage))[-1:]
+    elif stage.kind == "product":
+        axes = Sides(stage).n
+    if axes and set(axes) <= set(stage.reduced):
+        return f" along {','.join(axes)}"
+    return f" along {_sized(stage, axes)}" if axes else ""
+
+
+def _sized(stage: Stage, axes: Sequence[str]) -> str:
+    return ",".join(f"{a}={stage.program.axis[a].size}" for a in axes)
 
 
 def describe_code(code: str) -> str:
