@@ -37,7 +37,13 @@ def test_finds_what_a_gpu_may_let_pass(attack: Attack, said: str) -> None:
 ATOMIC = "atomicAdd(flag + at - 1, 0)"
 
 
-@pytest.mark.parametrize("look", [ATOMIC, "*(volatile i32*)(flag + at - 1)", "atomicCAS(flag + at - 1, 5, 5)"])
+WAITS = (
+    *(ATOMIC, "*(volatile i32*)(flag + at - 1)", "atomicCAS(flag + at - 1, 5, 5)"),
+    "(atomicAdd(flag + at - 1, 0) & atomicAdd(flag + at, 0) + 1)",
+)
+
+
+@pytest.mark.parametrize("look", WAITS)
 def test_finds_a_wait_for_a_later_block_however_it_looks(look: str) -> None:
     (case,) = (c for c in suite("cuda") if c.attack.name == "blind scan waits for a later block")
     assert ATOMIC in case.attack.code

@@ -220,21 +220,26 @@ void check_cells(const Region& region, const Fiber& self, const char* address, u
 // ---------------------------------------------------------------- waits that nothing ends
 // Blocks run one after another here, and a thread runs until it meets the others: what it looks at again and again,
 // and at nothing else, does not change any more.
-const unsigned SPINS = 1 << 20;
+const unsigned SPINS = 1 << 20, PLACES_OF_A_WAIT = 8;
 struct Look {
   const void *where, *pc;
-  const Fiber* self;
   uint64_t value;
-  unsigned times;
 };
-Look last;
+Look looks[PLACES_OF_A_WAIT];
+const Fiber* looking;
+unsigned oldest_look, known_looks;
 void count_looks(const Fiber* self, const void* where, unsigned bytes, const void* pc) {
-  Look now = {where, pc, self, 0, 0};
+  Look now = {where, pc, 0};
   memcpy(&now.value, where, bytes < sizeof now.value ? bytes : sizeof now.value);
-  bool same = now.where == last.where && now.pc == last.pc && now.self == last.self && now.value == last.value;
-  now.times = same ? last.times + 1 : 0;
-  last = now;
-  if (now.times == SPINS) fail("deadlock", "a thread waits for a block that may begin after its own has ended", pc);
+  bool known = false;
+  for (const Look& old : looks) known |= old.where == where && old.pc == pc && old.value == now.value;
+  if (known && looking == self) {
+    if (++known_looks == SPINS) fail("deadlock", "a thread waits for a block that may begin after its own has ended", pc);
+    return;
+  }
+  looking = self;
+  known_looks = 0;
+  looks[oldest_look++ % PLACES_OF_A_WAIT] = now;
 }
 
 void access(const void* where, unsigned bytes, bool write, bool atomic, const void* pc, bool tells = false) {
