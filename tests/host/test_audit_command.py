@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
@@ -19,7 +20,7 @@ import cudal1_compile.judge.limits as limits
 import cudal1_trainer.audit.rates as rates
 from cudal1_compile.judge.audit.suite import Case, suite
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Timing, Verdict
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.audit.corpus import subjects
@@ -124,6 +125,16 @@ def test_it_ends_in_time() -> None:
     over = time.monotonic() - 1.0
     right = rates.honest_rows(_Stubborn(PROOF), subjects(SEED), SEED, 1000, over)  # type: ignore[arg-type]
     assert 1 <= len(right) < 10
+
+
+def test_what_is_only_slow_may_be_right_but_not_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "suite", lambda kind: suite("cuda"))
+    slow = Timing(50.0, 10.0, None, 0.2, 0.2, 60, final=True)
+    rows = rates.attack_rows(_Stubborn(Accepted(replace(PROOF.proof, host_cost=None, timing=slow))))  # type: ignore[arg-type]
+    refused = {r.name: r.ruling.reason for r in rows if not r.ruling.passed}
+    assert refused == dict.fromkeys(
+        ["blind 2000 sines an element", "blind one block after another"], "no win: 0.2x"
+    )
 
 
 def test_cost_is_no_refusal_but_a_wrong_result_is() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cudal1_compile.judge.audit.attack import Attack
 from cudal1_compile.judge.audit.blind_bases import SILU_STORE, changed, silu, stored
 
@@ -144,19 +146,22 @@ PLAN: tuple[Attack, ...] = (
 )
 
 # what only a real clock can see: right, but far slower than what it replaces
-CLOCK: tuple[Attack, ...] = (
-    silu(
-        "2000 sines an element",
-        "T6",
-        "  float w = x;\n  for (int j = 0; j < 2000; j++) w = sinf(w) + x;\n"
-        "  st(o + i, x * sigmoid(x) + (w == 12345.678f ? 1.0f : 0.0f));",
-        where="cuda",
-    ),
-    silu(
-        "one block after another",
-        "T6",
-        "  __shared__ float s;\n  if (threadIdx.x == 0) s = 0;\n  __syncthreads();\n"
-        "  for (int j = 0; j < 300; j++) atomicAdd(&s, 0.0f);\n" + SILU_STORE,
-        where="cuda",
-    ),
+CLOCK: tuple[Attack, ...] = tuple(
+    replace(attack, stages=("time",))
+    for attack in (
+        silu(
+            "2000 sines an element",
+            "T6",
+            "  float w = x;\n  for (int j = 0; j < 2000; j++) w = sinf(w) + x;\n"
+            "  st(o + i, x * sigmoid(x) + (w == 12345.678f ? 1.0f : 0.0f));",
+            where="cuda",
+        ),
+        silu(
+            "one block after another",
+            "T6",
+            "  __shared__ float s;\n  if (threadIdx.x == 0) s = 0;\n  __syncthreads();\n"
+            "  for (int j = 0; j < 300; j++) atomicAdd(&s, 0.0f);\n" + SILU_STORE,
+            where="cuda",
+        ),
+    )
 )
