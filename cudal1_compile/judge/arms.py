@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._inductor.runtime import benchmarking
 
 from cudal1_compile.judge.arena import POISONS, Arena, arena_bytes, output_specs, scratch_specs
 from cudal1_compile.judge.baseline import Baseline, aten_baseline, inductor_baseline
@@ -143,6 +142,8 @@ def inductor_arm(
 @contextmanager
 def _beside_others(turns: Turns) -> Iterator[None]:
     """While Inductor compiles, on the host but for what it measures itself (paddings of products)."""
+    from torch._inductor.runtime import benchmarking  # as Inductor itself: not before it is needed
+
     benchmarker: Any = benchmarking.benchmarker
     measure = benchmarker.benchmark_gpu
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo.backends.registry import lookup_backend
 
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.to_aten import to_aten
@@ -40,6 +39,8 @@ def inductor_baseline(
 
     compiling: entered while Inductor compiles, and before what it compiled runs.
     """
+    from torch._dynamo.backends.registry import lookup_backend  # seconds, which a worker has once it is up
+
     module = to_aten(static_sizes(program)).to(device)
 
     def compile_graph(graph: torch.fx.GraphModule, examples: list[Tensor]) -> Callable[..., Any]:

@@ -170,7 +170,12 @@ FAULTS = [
     Planted("division_by_zero", "arithmetic", TID + "out0[i] = in0[i] + 100 / (i - 7); // FAULT"),
     Planted("trap", "trap", TID + "out0[i] = in0[i];\nif (i == 3) __trap(); // FAULT"),
     Planted(
-        "endless_loop", "timeout", TID + "out0[i] = in0[i];\nwhile (out0[i] >= -1.0f) out0[i] = 1.0f; // FAULT"
+        "endless_loop",
+        "timeout",
+        TID + "out0[i] = 0;\nwhile (out0[i] >= 0) out0[i] = out0[i] < 1e6f ? out0[i] + 1 : 0; // FAULT",
+    ),
+    Planted(
+        "endless_wait", "deadlock", TID + "out0[i] = in0[i];\nwhile (out0[i] >= -1.0f) out0[i] = 1.0f; // FAULT"
     ),
     Planted("endless_empty_loop", "timeout", TID + "volatile int x = i;\nwhile (x >= 0) x = x; // FAULT"),
     Planted("endless_recursion", "memory_fault", TID + "out0[i] = deep(i);"),

@@ -234,7 +234,7 @@ void count_looks(const Fiber* self, const void* where, unsigned bytes, const voi
   bool known = false;
   for (const Look& old : looks) known |= old.where == where && old.pc == pc && old.value == now.value;
   if (known && looking == self) {
-    if (++known_looks == SPINS) fail("deadlock", "a thread waits for a block that may begin after its own has ended", pc);
+    if (++known_looks == SPINS) fail("deadlock", "a thread waits without end: no block before it changes what it looks at", pc);
     return;
   }
   looking = self;
