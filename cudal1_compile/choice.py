@@ -2,6 +2,7 @@
 
     warm-up of each, then rounds in ABBA order: none aten all some | some all aten none | ...   at most 28 calls,
     with products 40; after two rounds the hopeless ones drop out: at most two go on against `none`
+    -> as many calls again where a gain shows that is not proven yet
     -> the fastest variant that is proven not to be slower than the best kernel-free one, else that one
 
 `none` is Inductor without kernels, `layouts` the same with convolutions in the layout that they are given, not in
@@ -40,7 +41,9 @@ GRAPH_WARMUP_CALLS = 3  # with CUDA graphs: warm-up, recording, first replay
 MAX_RIVALS = 3  # of `none`: more could not all be proven within USUAL_CALLS,
 GRAPH_MAX_RIVALS = 2  # nor more than these after the longer warm-up
 NARROW_TO = 2  # rivals of `none` after two rounds, so that the rest get enough calls for a proof
-CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together
+LOOKS = 2  # at the figures: after the calls above, and after as many more
+SHOWS = 1.01  # a median gain from which on more calls are worth it
+CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together, at each look
 
 Compiled = Callable[..., Any]
 CudaMark = tuple[torch.cuda.Event, float]
@@ -122,6 +125,7 @@ class Trial:
         self._rivals = len(variants) - 1
         self._queue = deque((n, False) for n in variants for _ in range(1 if n == "aten" else warmup_calls))
         self._calls = self._rounds = 0
+        self._looks = 1
         self._timed: dict[PlanChoice, list[Call]] = {name: [] for name in variants}
         self._lock = threading.Lock()
 
@@ -143,6 +147,9 @@ class Trial:
         """What runs now, with a Call where it is timed; None: the trial is over."""
         if not self._queue:
             self._add_round()
+        if not self._queue and self._looks < LOOKS and self._is_open():
+            self._looks += 1
+            self._add_round()
         if self.is_decided or not self._queue:
             return None
         self._calls += 1
@@ -158,9 +165,15 @@ class Trial:
             self.variants = {name: run for name, run in self.variants.items() if name in kept}
             self._timed = {name: self._timed[name] for name in self.variants}
         names = list(self.variants)
-        if len(names) > 1 and self._calls + len(names) <= self.most_calls:
+        if len(names) > 1 and self._calls + len(names) <= self.most_calls * self._looks:
             self._queue.extend((name, True) for name in (names if self._rounds % 2 == 0 else reversed(names)))
             self._rounds += 1
+
+    def _is_open(self) -> bool:
+        """Whether a variant shows a gain, and none is proven."""
+        figures = self._figures(self.clock.between_us)
+        found = decide(figures, self._figures(self.clock.host_us), self._rivals)
+        return found.choice == "none" and max(gains_of(figures).values(), default=1.0) >= SHOWS
 
     def _timed_call(self, run: Compiled, call: Call, args: Sequence[Any]) -> Any:
         border = gradient_nodes(args)
@@ -199,7 +212,7 @@ def decide(figures: Figures, host_us: Figures, rivals: int) -> Decision:
         is_hidden = typical(host_us[name]) <= permitted_us
         return is_hidden and lower_bound(speedups(figures, name, base), confidence) >= 1.0
 
-    gains = {name: median(found) for name in figures if (found := speedups(figures, name))}
+    gains = gains_of(figures)
     bases = [name for name in KERNEL_FREE if name == "none" or gains.get(name, 0.0) > 1.0]
     best = Decision("none", 1.0)
     for name, gain in gains.items():
@@ -207,6 +220,11 @@ def decide(figures: Figures, host_us: Figures, rivals: int) -> Decision:
         if gain > best.ratio and all(is_proven(name, base) for base in against):
             best = Decision(name, gain)
     return best
+
+
+def gains_of(figures: Figures) -> dict[PlanChoice, float]:
+    """Over `none`, in the median; of those of which it is known."""
+    return {name: median(found) for name in figures if (found := speedups(figures, name))}
 
 
 def worth_more_calls(figures: Figures) -> set[PlanChoice]:
