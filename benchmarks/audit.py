@@ -19,7 +19,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,16 +71,20 @@ def audit(
     target = detect_target(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     structures = read_structures(STRUCTURES)
     parts: dict[str, Part] = {}
-    with Judge(target, Limits(inductor=False, sanitize=True)) as judge:
+    limits = Limits(inductor=False, sanitize=True)
+    processes = ProcessPoolExecutor(limits.build_count, get_context("spawn"), torch.set_num_threads, (1,))
+    with Judge(target, limits) as judge, processes as pool:
         if attacks:
             parts["attacks"] = attack_part(attack_rows(judge))
         if honest:
             now = time.monotonic()
             until = now + (end - now) * (HONEST_SHARE if mutants else 1.0)
-            parts["honest"] = honest_part(honest_rows(judge, subjects(seed, structures), seed, honest, until))
+            parts["honest"] = honest_part(
+                honest_rows(judge, pool, subjects(seed, structures), seed, honest, until)
+            )
         if mutants:
             source = subjects(seed + MUTANT_SEED, structures)
-            parts["mutants"] = mutant_part(*mutant_rows(judge, source, seed, mutants, end))
+            parts["mutants"] = mutant_part(*mutant_rows(judge, pool, source, seed, mutants, end))
         parts["processes"] = Part({}, {"broken": judge.counts, "isolation": judge.isolation})
     if out is not None:
         print(write(out, parts, seed))

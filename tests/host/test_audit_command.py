@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -28,6 +28,7 @@ from cudal1_trainer.audit.corpus import subjects
 pytestmark = pytest.mark.host
 
 SEED = 3
+POOL = ThreadPoolExecutor(1)
 PROOF = Accepted(Proof(HOST.key, "exact", (), 0, None, HostCost(1.0, 2.0)))
 REFUSED = Rejected("verify", "refused whatever it is")
 
@@ -114,16 +115,16 @@ def test_a_judge_that_accepts_all_is_found_out(
 
 def test_a_judge_that_refuses_all_is_found_out() -> None:
     judge = _Stubborn(REFUSED)
-    right = rates.honest_rows(judge, subjects(SEED), SEED, 1, float("inf"))  # type: ignore[arg-type]
+    right = rates.honest_rows(judge, POOL, subjects(SEED), SEED, 1, float("inf"))  # type: ignore[arg-type]
     assert [r.ruling for r in right] == [rates.Ruling(False, "verify", REFUSED.reason)]
     # its refusals of mutants are no merit: it refuses what they come from
     first = list(islice(subjects(SEED), 1))
-    assert rates.mutant_rows(judge, first, SEED, 1, float("inf")) == ([], 0)  # type: ignore[arg-type]
+    assert rates.mutant_rows(judge, POOL, first, SEED, 1, float("inf")) == ([], 0)  # type: ignore[arg-type]
 
 
 def test_it_ends_in_time() -> None:
     over = time.monotonic() - 1.0
-    right = rates.honest_rows(_Stubborn(PROOF), subjects(SEED), SEED, 1000, over)  # type: ignore[arg-type]
+    right = rates.honest_rows(_Stubborn(PROOF), POOL, subjects(SEED), SEED, 1000, over)  # type: ignore[arg-type]
     assert 1 <= len(right) < 10
 
 

@@ -156,6 +156,13 @@ def test_an_index_never_leaves_its_bounds_where_it_did_not_before() -> None:
         assert found is None or index.offset + found.axis["d1"].size <= found.axis["d0"].size
 
 
+def test_no_axis_becomes_empty() -> None:
+    text = "region v1\ndims d0=16 d1=9\nin0 f32[d1]\nt0 f32[d0] = neg(in0[d1=d0])\nout0 f32[d0] = t0\n"
+    program = parse_program(text)
+    assert stretch_tied(program, tied_axes(program), lambda: 1) is None
+    assert "dims d0=4 d1=3" in _stretched(text, 3)
+
+
 def test_windows_and_pairs_are_not_stretched() -> None:
     assert stretch_tied(POOL, tied_axes(POOL), lambda: 100) is None
     pair = parse_program("region v1\ndims d0=2\nin0 f32[d0]\nt0 f32[] = exp(in0[d0=1])\nout0 f32[] = t0\n")

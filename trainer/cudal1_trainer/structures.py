@@ -246,7 +246,10 @@ def stretch_tied(p: Program, tied: set[str], draw: Callable[[], int]) -> Program
         beside = [a for a in op.axes if a in units]
         return Literal(stretched(int(x.value), beside[0])) if beside and _is_count(p, op, x, along, grows) else x
 
-    renewed = with_sizes(p, {a: stretched(size[a], a) for a in units})
+    sizes = {a: stretched(size[a], a) for a in units}
+    if min(sizes.values()) < 1:  # one just below a multiple of the others, which became 1
+        return None
+    renewed = with_sizes(p, sizes)
     ops = (replace(op, operands=tuple(operand(op, x) for x in op.operands)) for op in renewed.ops)
     found = replace(renewed, ops=tuple(ops))
     return found if _leaves_bounds(found) == _leaves_bounds(p) else None

@@ -25,7 +25,8 @@ from cudal1_trainer.widen import widen
 log = logging.getLogger(__name__)
 
 WIDE_SEED = 2**56
-STUMBLES = (KeyError, IndexError, ValueError, AssertionError)  # of a teacher over a program that it misreads
+# of a teacher over a program that it misreads
+STUMBLES = (LookupError, ArithmeticError, ValueError, AssertionError)
 
 _STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(?:\.t(\d+)x(\d+)x(\d+))?(\.r)?(?:\.s(\d+))?")
 

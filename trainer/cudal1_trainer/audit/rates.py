@@ -6,7 +6,7 @@
 
 `passed` means: accepted, or refused for its cost or speed only. What passes gates 1 to 5 though it must not is
 judged again as a finalist (gates 5 to 8), since nothing is cached before that. A kernel is prepared (second
-implementation, builds, isolated runs) while the judge is busy with those before it.
+implementation, builds, isolated runs) in the pool's processes while the judge is busy with those before it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from typing import TypeVar
@@ -38,7 +39,7 @@ from cudal1_trainer.audit.witness import Reference, Unclear, Wrong
 
 log = logging.getLogger(__name__)
 
-BATCH = 64  # kernels that the judge gets at once
+HONEST = 64  # right kernels that the judge has at once
 MUTANTS = 8  # of one kernel
 BROODS = 8  # kernels with their mutants that the judge has at once
 
@@ -126,52 +127,53 @@ def _of_finalist(attack: Attack, verdict: Verdict) -> Ruling:
 
 
 def honest_rows(
-    judge: Judge, subjects: Iterable[Subject], seed: int, count: int, deadline: float
+    judge: Judge, pool: Executor, subjects: Iterable[Subject], seed: int, count: int, deadline: float
 ) -> list[HonestRow]:
     """Until `count` right kernels are judged, or the deadline (time.monotonic) is over."""
-
-    def prepare(subject: Subject) -> list[tuple[Subject, str, str]]:
-        return [(subject, code, why) for code, why in _established(subject, seed)]
-
     rows: list[HonestRow] = []
-    ready: list[tuple[Subject, str]] = []
-    with ThreadPoolExecutor(judge.limits.build_count, "cudal1-audit") as pool:
-        for found in _ahead(pool, prepare, subjects, 2 * judge.limits.build_count):
-            rows += [_honest_row(s, code, None, why) for s, code, why in found if why]
-            ready += [(s, code) for s, code, why in found if not why]
-            done = sum(r.ruling is not None for r in rows)
-            last = done + len(ready) >= count or time.monotonic() > deadline
-            if len(ready) < BATCH and not last:
-                continue
-            ready = ready[: count - done]
-            verdicts = judge.judge_tasks([(s.program, code) for s, code in ready])
-            rows += [_honest_row(s, code, rule(v), "") for (s, code), v in zip(ready, verdicts, strict=True)]
-            log.info("honest: %d of %d judged", done + len(ready), count)
-            ready = []
-            if last:
-                break
+    judged: deque[tuple[Subject, str, Future[Verdict]]] = deque()
+    right = 0
+
+    def take(several: int) -> None:
+        while len(judged) > several:
+            subject, code, verdict = judged.popleft()
+            rows.append(_honest_row(subject, code, rule(verdict.result()), ""))
+
+    prepare = partial(_established, seed)
+    for subject, found in _ahead(pool, prepare, subjects, 2 * judge.limits.build_count):
+        rows += [_honest_row(subject, code, None, why) for code, why in found if why]
+        codes = [code for code, why in found if not why][: count - right]
+        futures = judge.submit([(subject.program, code) for code in codes])
+        judged += [(subject, code, future) for code, future in zip(codes, futures, strict=True)]
+        right += len(codes)
+        take(HONEST)
+        log.info("honest: %d of %d judged", right - len(judged), count)
+        if right >= count or time.monotonic() > deadline:
+            break
+    take(0)
     return rows
 
 
-def _established(subject: Subject, seed: int) -> Iterator[tuple[str, str]]:
-    """Each kernel with the reason why it is not known to be right ("" where it is)."""
+def _established(seed: int, subject: Subject) -> tuple[Subject, list[tuple[str, str]]]:
+    """Its kernels, each with the reason why it is not known to be right ("" where it is)."""
     reference = Reference(subject.program, seed)
     try:
         vacuous = reference.vacuous()
     except Unsupported as error:
-        yield from ((code, f"unsupported: {error}") for code in subject.codes)
-        return
-    for code in subject.codes:
-        try:
-            found = examine(reference, code)
-        except BuildError as error:
-            yield code, f"does not build: {error}"
-            continue
-        match found:
-            case Wrong(evidence) | Unclear(evidence):
-                yield code, f"not shown to be right: {evidence}"
-            case Original():
-                yield code, "its output can be had without work, within the bound" if vacuous else ""
+        return subject, [(code, f"unsupported: {error}") for code in subject.codes]
+    return subject, [(code, _why_left_out(reference, code, vacuous)) for code in subject.codes]
+
+
+def _why_left_out(reference: Reference, code: str, vacuous: bool) -> str:
+    try:
+        found = examine(reference, code)
+    except BuildError as error:
+        return f"does not build: {error}"
+    match found:
+        case Wrong(evidence) | Unclear(evidence):
+            return f"not shown to be right: {evidence}"
+        case Original():
+            return "its output can be had without work, within the bound" if vacuous else ""
 
 
 def _honest_row(subject: Subject, code: str, ruling: Ruling | None, why: str) -> HonestRow:
@@ -188,17 +190,12 @@ class _Brood:
 
 
 def mutant_rows(
-    judge: Judge, subjects: Iterable[Subject], seed: int, count: int, deadline: float
+    judge: Judge, pool: Executor, subjects: Iterable[Subject], seed: int, count: int, deadline: float
 ) -> tuple[list[MutantRow], int]:
     """Until `count` mutants that are not equivalent are judged, or the deadline; and how many kernels they are of.
 
     A kernel that the judge itself refuses has no mutants here: refusing them would prove nothing.
     """
-
-    def prepare(job: tuple[Subject, str, int]) -> _Brood:
-        subject, code, number = job
-        return _brood(subject, code, seed, random.Random(f"{seed} {number}"))
-
     rows: list[MutantRow] = []
     kernels = 0
     judged: deque[tuple[_Brood, list[Future[Verdict]]]] = deque()
@@ -211,14 +208,14 @@ def mutant_rows(
             kernels += bool(found)
             log.info("mutants: %d judged, of %d kernels", sum(r.different for r in rows), kernels)
 
-    with ThreadPoolExecutor(judge.limits.build_count, "cudal1-audit") as pool:
-        for brood in _ahead(pool, prepare, _jobs(subjects), 2 * judge.limits.build_count):
-            if brood.mutants:
-                codes = [brood.code, *(m.code for m, _ in brood.mutants)]
-                judged.append((brood, judge.submit([(brood.subject.program, code) for code in codes])))
-            take(BROODS)
-            if sum(r.different for r in rows) >= count or time.monotonic() > deadline:
-                break
+    prepare = partial(_brood, seed, MUTANTS)
+    for brood in _ahead(pool, prepare, _jobs(subjects), 2 * judge.limits.build_count):
+        if brood.mutants:
+            codes = [brood.code, *(m.code for m, _ in brood.mutants)]
+            judged.append((brood, judge.submit([(brood.subject.program, code) for code in codes])))
+        take(BROODS)
+        if sum(r.different for r in rows) >= count or time.monotonic() > deadline:
+            break
     take(0)
     return rows, kernels
 
@@ -232,7 +229,8 @@ def _jobs(subjects: Iterable[Subject]) -> Iterator[tuple[Subject, str, int]]:
             number += 1
 
 
-def _brood(subject: Subject, code: str, seed: int, rng: random.Random) -> _Brood:
+def _brood(seed: int, several: int, job: tuple[Subject, str, int]) -> _Brood:
+    subject, code, number = job
     reference = Reference(subject.program, seed)
     brood = _Brood(subject, code, [])
     try:
@@ -241,7 +239,7 @@ def _brood(subject: Subject, code: str, seed: int, rng: random.Random) -> _Brood
     except (Unsupported, BuildError) as error:
         log.info("no mutants of a kernel: %s", error)
         return brood
-    for mutant in mutants(subject.program, code, rng, MUTANTS):
+    for mutant in mutants(subject.program, code, random.Random(f"{seed} {number}"), several):
         found = classify(original, mutant)
         if not isinstance(found, Stillborn):
             brood.mutants.append((mutant, found))
@@ -275,7 +273,7 @@ def _mutant_row(
     )
 
 
-def _ahead(pool: ThreadPoolExecutor, work: Callable[[T], R], items: Iterable[T], depth: int) -> Iterator[R]:
+def _ahead(pool: Executor, work: Callable[[T], R], items: Iterable[T], depth: int) -> Iterator[R]:
     """Results in order; up to `depth` items are worked on ahead. What is not asked for any more is cancelled."""
     source = iter(items)
     waiting: deque[Future[R]] = deque(pool.submit(work, item) for item in islice(source, depth))
