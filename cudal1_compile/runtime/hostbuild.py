@@ -33,12 +33,13 @@ STATIC_SHARED_LIMIT = 48 * 1024  # of a kernel
 LANGUAGE = (
     *("-std=c++17", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fwrapv"),
     *("-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fno-gnu-unique", "-ftemplate-depth=200"),
+    "-U_FORTIFY_SOURCE",
     *("-w", "-ftrack-macro-expansion=0", "-fno-diagnostics-show-caret"),
 )
 # what a register holds that nothing wrote, by form: no lucky zero for a sum, no lucky lowest number for a maximum
 UNWRITTEN = {True: "-ftrivial-auto-var-init=pattern", False: "-ftrivial-auto-var-init=zero"}
 UNWRITTEN_FROM = 12  # the first g++ that can
-PLAIN = ("-O2",)
+PLAIN = ("-O2", "-fno-stack-protector")  # which some distributions' compilers have on
 CHECK = (
     # what is read of debug information is lines only: a sixth of the compile less
     *("-O1", "-g1", "-gdwarf-4", "-gno-variable-location-views", "-fno-var-tracking"),

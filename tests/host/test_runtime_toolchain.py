@@ -148,3 +148,24 @@ def test_what_was_removed_while_the_process_runs_is_built_again() -> None:
         shutil.rmtree(folder)
     hostbuild.compile_host(code, ("k",), True)
     assert (hostbuild.runtime_folder() / "runner_check").is_file()
+
+
+def test_a_compiler_that_hardens_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cudal1_cache_dir: Path
+) -> None:
+    """As g++ of Ubuntu does: its own options come before the command's."""
+    hardened = tmp_path / "hardened-g++"
+    options = "-fstack-protector-strong -fstack-clash-protection -fcf-protection -D_FORTIFY_SOURCE=2"
+    hardened.write_text(f'#!/bin/sh\nexec {toolchain.compiler()} {options} "$@"\n')
+    hardened.chmod(0o755)
+    caches = (toolchain.compiler, toolchain.compiler_version, hostbuild._build_header)
+    for cache in caches:
+        cache.cache_clear()
+    monkeypatch.setenv("CXX", str(hardened))
+    code = "__global__ void k(float* x) { char p[64]; for (char& c : p) c = x[0]; memcpy(x, p, 64); }"
+    try:
+        for check in (False, True):
+            hostbuild.compile_host(code, ("k",), check)
+    finally:
+        for cache in caches:
+            cache.cache_clear()
