@@ -187,7 +187,7 @@ def run(target: Target, samples: list[Sample], folder: Path, seconds: float, thr
     begin = time.monotonic()
     verdicts: list[Verdict | None] = []
     warm = end = held()
-    with Judge(target, Limits(host_s=1.0, build_threads=threads)) as judge:
+    with Judge(target, Limits(inductor=False, host_s=1.0, build_threads=threads)) as judge:
         for start in range(0, len(samples), BATCH):
             if time.monotonic() - begin > seconds:
                 break
@@ -206,10 +206,13 @@ def run(target: Target, samples: list[Sample], folder: Path, seconds: float, thr
 
 
 def _judge_batch(judge: Judge, batch: list[Sample]) -> list[Verdict | None]:
-    """Candidates of one region stand together, as a synthesis asks for them."""
+    """Candidates of one region stand together, as a synthesis asks for them. What passes is judged as a finalist."""
     order = sorted(range(len(batch)), key=lambda i: batch[i].region)
     found = judge.judge_tasks([(region(batch[i].region), batch[i].code) for i in order])
-    by_place = dict(zip(order, found, strict=False))
+    by_place: dict[int, Verdict] = dict(zip(order, found, strict=False))
+    passed = [i for i, v in by_place.items() if batch[i].kind != "right" and isinstance(v, Accepted)]
+    finals = {i: judge.submit_finalists(region(batch[i].region), [batch[i].code]) for i in passed}
+    by_place |= {i: final.result() for i, (final,) in finals.items()}
     return [by_place.get(i) for i in range(len(batch))]
 
 
