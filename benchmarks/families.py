@@ -12,6 +12,7 @@ of aten and Inductor. Of a family, geomeans over programs:
     over_floor              the physical floor (floor.py) over what would run, the reply or the baseline
     best_teacher_over_best  best over the fastest right teacher variant, 1 where none is right
     right_1, right_8        shares of samples that are right, and of programs with a right one of 8
+    novel, novel_form       shares of the winning replies that no teacher writes, and not with other numbers either
 
 OUT/families.replies.jsonl and OUT/families.rows.jsonl grow while it runs; what the time did not reach is named.
 """
@@ -23,13 +24,13 @@ import json
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.duel import Config, Row, duel_into
+from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.generator import (
     TEACHER,
@@ -41,6 +42,7 @@ from benchmarks.generator import (
     sample,
     since,
 )
+from benchmarks.novelty import Novelty, Taught
 from benchmarks.result_file import bootstrap, geomean, mean, write_result
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOutProgram
@@ -80,6 +82,7 @@ class Measured:
     outcome: Outcome
     floor_us: float | None
     teacher: str | None  # name of the fastest right variant
+    novelty: Novelty | None  # of the fastest reply; None where the baseline is faster
     failures: Mapping[str, str]
 
     @property
@@ -102,23 +105,34 @@ class Measured:
 
     def describe(self) -> dict[str, Any]:
         p = self.program
-        named = {"name": p.name, "direction": p.direction, "shape": p.shape, "teacher": self.teacher}
+        named = {"name": p.name, "direction": p.direction, "shape": p.shape}
+        named |= {"teacher": self.teacher, "novelty": self.novelty}
         ratios = {"over_best_raw": self.raw, "over_floor": self.over_floor, "floor_us": self.floor_us}
         return named | asdict(self.outcome) | ratios | {"failures": dict(self.failures)}
 
 
-def read_row(item: FamilyProgram, row: Row, samples: Mapping[str, str], floor: Floor | None) -> Measured | None:
+def read_row(
+    item: FamilyProgram, row: Row, job: Job, samples: Mapping[str, str], floor: Floor | None
+) -> Measured | None:
     """None where nothing could be timed, but for the samples' own fault."""
     if not row.busy and not lost_to_samples(row):
         return None
     teachers = {name: us[0] for name, us in row.busy.items() if name.startswith(f"{TEACHER}/")}
     best = min(teachers, key=teachers.__getitem__, default=None)
     floor_us = floor.us(parse_program(item.text)) if floor else None
-    return Measured(item, judge_row(row, dict(samples)), floor_us, best, row.failures)
+    found = Measured(item, judge_row(row, dict(samples)), floor_us, best, None, row.failures)
+    return replace(found, novelty=_novelty(item, row, job)) if found.raw > 1.0 else found
+
+
+def _novelty(item: FamilyProgram, row: Row, job: Job) -> Novelty:
+    codes = {name: code for name, code in job.codes if not name.startswith(f"{TEACHER}/")}
+    fastest = min((row.busy[name][0], name) for name in codes if name in row.busy)[1]
+    return Taught.of(parse_program(item.text)).novelty(codes[fastest])
 
 
 def figures(found: Sequence[Measured]) -> dict[str, Any]:
     right = [m.outcome.right for m in found]
+    won = [m.novelty for m in found if m.novelty is not None]
     return {
         "n": len(found),
         "over_best": geomean([max(1.0, m.raw) for m in found]),
@@ -127,6 +141,8 @@ def figures(found: Sequence[Measured]) -> dict[str, Any]:
         "right_1": mean(right),
         "right_8": mean([float(share > 0) for share in right]),
         "wins": mean([float(m.raw > 1.0) for m in found]),
+        "novel": mean([float(n != "") for n in won]) if won else 0.0,
+        "novel_form": mean([float(n == "form") for n in won]) if won else 0.0,
         "best_teacher_over_best": geomean([m.over_best(m.outcome.teacher_us) for m in found]),
         "teacher_right": mean([float(m.outcome.teacher_us is not None) for m in found]),
     }
@@ -179,7 +195,7 @@ def main(argv: list[str] | None = None) -> None:
     missing: dict[FamilyProgram, str] = {}
     for program, (job, names) in zip(programs, made, strict=True):
         row = by_ident.get(job.ident)
-        if row is not None and (read := read_row(program, row, names, floor)) is not None:
+        if row is not None and (read := read_row(program, row, job, names, floor)) is not None:
             found.append(read)
         else:
             missing[program] = json.dumps(row.failures) if row else "the time ended before it"

@@ -206,7 +206,7 @@ def run(target: Target, samples: list[Sample], folder: Path, seconds: float, thr
 
 
 def _judge_batch(judge: Judge, batch: list[Sample]) -> list[Verdict | None]:
-    """Candidates of one region stand together, as a synthesis asks for them. What passes is judged as a finalist."""
+    """Candidates of one region stand together, as in a synthesis. What passes is judged as a finalist."""
     order = sorted(range(len(batch)), key=lambda i: batch[i].region)
     found = judge.judge_tasks([(region(batch[i].region), batch[i].code) for i in order])
     by_place: dict[int, Verdict] = dict(zip(order, found, strict=False))

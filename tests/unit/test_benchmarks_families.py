@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.duel import Row
+from benchmarks.duel import Job, Row
 from benchmarks.families import FAMILIES, FamilyProgram, Measured, read_families, read_row, summarise
 from benchmarks.family_cut import all_cases, as_line
 from benchmarks.floor import HOPPER, Floor, flops
@@ -25,6 +25,7 @@ from cudal1_trainer.corpus import Source
 from cudal1_trainer.gpu_time import rounds_for
 from cudal1_trainer.heldout import read_heldout
 from cudal1_trainer.recipe import load_recipe
+from cudal1_trainer.variants import write_variants
 
 DATA = Path("trainer/data")
 PROGRAMS = read_families(DATA / "families.jsonl")
@@ -101,15 +102,19 @@ def _floor() -> Floor:
 def _measured(family: str, busy: dict[str, float], failures: dict[str, str] | None = None) -> Measured | None:
     row = Row("0", {name: (us, us, us) for name, us in busy.items()}, failures or {})
     item = FamilyProgram(family, "x", "inference", "64x30", TEXT)
-    return read_row(item, row, {"s0": "s0", "s1": "s1"}, _floor())
+    taught = write_variants(parse_program(TEXT), 1)[0].reply.code
+    job = Job("0", TEXT, (("s0", taught.replace("const", "volatile")), ("s1", taught), ("teacher/a", taught)))
+    return read_row(item, row, job, {"s0": "s0", "s1": "s1"}, _floor())
 
 
 def test_rows_follow_from_times() -> None:
     fast = _measured("scan", {"s0": 4.0, "aten": 8.0, "inductor": 16.0, "teacher/a": 2.0, "teacher/b": 9.0})
     slow = _measured("scan", {"s1": 16.0, "aten": 8.0, "inductor": 4.0}, {"s0": "wrong: out0"})
     none = _measured("pool", {"aten": 8.0, "inductor": 4.0, "teacher/a": 1.0}, {"s0": "build: no"})
+    copied = _measured("loss", {"s0": 9.0, "s1": 3.0, "aten": 8.0, "inductor": 4.0})
     dead = _measured("pool", {}, {"program": "lost at s1: CUDA error"})
-    assert fast and slow and none and dead
+    assert fast and slow and none and dead and copied
+    assert (fast.novelty, slow.novelty, none.novelty, copied.novelty) == ("form", None, None, "")
     missing = {FamilyProgram("loss", "y", "backward", "1", TEXT): "the time ended before it"}
     summary, intervals, detail = summarise([fast, slow, none, dead], missing)
     assert tuple(detail) == FAMILIES
@@ -120,6 +125,7 @@ def test_rows_follow_from_times() -> None:
         pytest.approx(0.5**0.5),
     )
     assert (scan["right_1"], scan["right_8"], scan["wins"]) == (0.5, 1.0, 0.5)
+    assert (scan["novel"], scan["novel_form"], pool["novel"]) == (1.0, 1.0, 0.0)
     assert scan["best_teacher_over_best"] == pytest.approx(2.0) and scan["teacher_right"] == 0.5
     assert scan["shapes"][0]["teacher"] == "teacher/a" and scan["shapes"][0]["shape"] == "64x30"
     floor_us = (64 * 30 + 64) * 4 / 1000
