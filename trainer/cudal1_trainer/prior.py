@@ -37,7 +37,10 @@ from cudal1_trainer.variants import parse_schedule
 
 log = logging.getLogger(__name__)
 
-MAPPINGS = ("exact", "stride", "rows", "block", "warp", "thread", "tile", "split_block", "split_tile")
+MAPPINGS = (
+    *("exact", "stride", "rows", "block", "warp", "thread", "tile", "split_block", "split_tile"),
+    *("joined", "joined_tile"),
+)
 FEATURES = 3  # raised when a program or a schedule is described in another way
 HIDDEN = 96
 STEPS = 1200

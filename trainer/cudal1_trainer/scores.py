@@ -1,6 +1,7 @@
 """The measuring step: how fast every teacher's variants run on this GPU, checked, written line by line.
 
     python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 480 [--recipe h100] [--kinds products]
+    python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 120 --having joined    what a new teacher writes
 
 Worker processes make a program, write and build its variants (CPU, in parallel), then take the device lock, check
 every kernel against the float64 oracle and time the right ones beside aten. Tasks, widened tasks, structures and
@@ -17,6 +18,7 @@ import json
 import logging
 import os
 import random
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -47,6 +49,7 @@ from cudal1_trainer.scorebook import (
     score_files,
 )
 from cudal1_trainer.structures import STRUCTURES, read_structures, resize
+from cudal1_trainer.teachers import variants
 from cudal1_trainer.variants import WIDE_SEED, Variant, make_task, write_variants
 from cudal1_trainer.workers import Exclusive, Finished, Lost, Outcome, run_jobs
 
@@ -75,6 +78,7 @@ class Setup:
 
     heldout: Path
     lock: Path
+    having: str = ""
 
     def __call__(self) -> Worker:
         torch.set_num_threads(1)
@@ -83,7 +87,7 @@ class Setup:
         structures, products, hard = (read_structures(data / name) for name in STRUCTURES)
         torch.zeros(1, device=device)
         heldout, lock = read_heldout(self.heldout), Exclusive(self.lock)
-        return Worker(device, detect_target(device), heldout, lock, structures + hard, products)
+        return Worker(device, detect_target(device), heldout, lock, structures + hard, products, self.having)
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class Worker:
     lock: Exclusive
     structures: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
+    having: str = ""  # only programs of which a teacher has a schedule with such a mapping
 
 
 def make_program(seed: int, structures: tuple[str, ...], products: tuple[str, ...] = ()) -> Program:
@@ -112,12 +117,12 @@ def make_program(seed: int, structures: tuple[str, ...], products: tuple[str, ..
 def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
     """None where the task is held out, no teacher answers it, or its reference is not finite."""
     program = make_program(job.seed, worker.structures, worker.products)
-    if worker.heldout.holds(program):
+    if worker.heldout.holds(program) or not _has(program, worker.having):
         return None
-    variants = write_variants(program, job.limit)
-    if not variants:
+    written = write_variants(program, job.limit)
+    if not written:
         return None
-    wanted = {v.name: v.candidate for v in variants if v.name not in job.blamed}
+    wanted = {v.name: v.candidate for v in written if v.name not in job.blamed}
     built = build_all(program, wanted, worker.target, mark)
     mark("waits for the device")
     try:
@@ -125,12 +130,16 @@ def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
             found = measure(program, built, worker.device, worker.target, mark)
     except Unusable:
         return None
-    return _score(job, print_program(program), variants, found)
+    return _score(job, print_program(program), written, found)
 
 
-def _score(job: Job, text: str, variants: list[Variant], found: Measurement) -> TaskScore:
+def _has(program: Program, mapping: str) -> bool:
+    return not mapping or any(x.mapping.startswith(mapping) for s in variants(program) for x in s.stages)
+
+
+def _score(job: Job, text: str, written: list[Variant], found: Measurement) -> TaskScore:
     scores = []
-    for v in variants:
+    for v in written:
         if v.name in found.busy:
             scores.append(VariantScore(v.name, v.digest, round(found.busy[v.name].median_us, 3)))
         else:
@@ -165,13 +174,14 @@ class Budget:
     variants: int
     workers: int = 0
     kinds: tuple[str, ...] = tuple(KINDS)
+    having: str = ""
 
 
 def run(data: Path, out: Path, budget: Budget) -> dict[str, Any]:
     """Measures on this machine's GPU until the time or the tasks are over; returns the summary."""
     lock = Path(tempfile.gettempdir()) / f"cudal1-scores-{os.getpid()}.lock"
     try:
-        setup = Setup(data / "heldout.json", lock)
+        setup = Setup(data / "heldout.json", lock, budget.having)
         return collect(data, out, budget, detect_target(torch.device("cuda", 0)), setup, score_task)
     finally:
         lock.unlink(missing_ok=True)
@@ -278,6 +288,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, help="instead of the recipe's")
     parser.add_argument("--workers", type=int, default=0, help="processes; one a core by default")
     parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
+    parser.add_argument("--having", default="", help="only programs that have a schedule with such a mapping")
     arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
         raise SystemExit(
@@ -285,7 +296,9 @@ def main(argv: list[str] | None = None) -> None:
         )
     recipe = load_recipe(arguments.recipe).scores
     seconds = arguments.seconds or recipe.seconds
-    budget = Budget(seconds, recipe.programs, recipe.variants, arguments.workers, tuple(arguments.kinds))
+    kinds, having = tuple(arguments.kinds), arguments.having
+    programs = recipe.programs if not having else sys.maxsize  # of which most are passed over
+    budget = Budget(seconds, programs, recipe.variants, arguments.workers, kinds, having)
     found = run(arguments.data, arguments.out, budget)
     log.info("%s", json.dumps(found))
 
