@@ -1,13 +1,14 @@
 """The measuring step: how fast every teacher's variants run on this GPU, checked, written line by line.
 
     python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 480 [--recipe h100] [--kinds products]
-    python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 120 --having joined    what a new teacher writes
+    python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 90 --having joined --bytes 16e6 --rows 512
 
 Worker processes make a program, write and build its variants (CPU, in parallel), then take the device lock, check
 every kernel against the float64 oracle and time the right ones beside aten. Tasks, widened tasks, structures and
 structures with products come by turns, or some of these only; those already in the score files of --data or --out
-are skipped, so a run that was killed, or a later run, goes on. Held-out programs are never measured. At the end
-the lines are packed as gzip parts.
+are skipped, so a run that was killed, or a later run, goes on. Held-out programs are never measured. Where a
+teacher is new, or the prior is wrong, only programs of that kind are wanted (Wanted). At the end the lines are
+packed as gzip parts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import itertools
 import json
 import logging
+import math
 import os
 import random
 import sys
@@ -37,7 +39,7 @@ from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.measure import Mark, Measurement, build_all, context_kept, measure
 from cudal1_trainer.product_sizes import MEASURED
 from cudal1_trainer.products import draw_product
-from cudal1_trainer.quickcheck import Unusable
+from cudal1_trainer.quickcheck import Unusable, bytes_moved
 from cudal1_trainer.recipe import load_recipe
 from cudal1_trainer.scorebook import (
     TaskScore,
@@ -73,12 +75,29 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Programs that are measured."""
+
+    mapping: str = ""  # some schedule has a stage of a mapping that begins so
+    bytes: float = 0.0  # of inputs and outputs, at least
+    rows: float = math.inf  # results of the longest reduction, at most
+
+    def holds(self, program: Program) -> bool:
+        longest = max((o for o in program.ops if o.over), key=lambda o: program.size(o.over), default=None)
+        if bytes_moved(program) < self.bytes or (longest and program.size(longest.axes) > self.rows):
+            return False
+        return not self.mapping or any(
+            x.mapping.startswith(self.mapping) for s in variants(program) for x in s.stages
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Setup:
     """What a worker makes its state from; pickles."""
 
     heldout: Path
     lock: Path
-    having: str = ""
+    wanted: Wanted
 
     def __call__(self) -> Worker:
         torch.set_num_threads(1)
@@ -87,7 +106,7 @@ class Setup:
         structures, products, hard = (read_structures(data / name) for name in STRUCTURES)
         torch.zeros(1, device=device)
         heldout, lock = read_heldout(self.heldout), Exclusive(self.lock)
-        return Worker(device, detect_target(device), heldout, lock, structures + hard, products, self.having)
+        return Worker(device, detect_target(device), heldout, lock, structures + hard, products, self.wanted)
 
 
 @dataclass(frozen=True)
@@ -98,7 +117,7 @@ class Worker:
     lock: Exclusive
     structures: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
-    having: str = ""  # only programs of which a teacher has a schedule with such a mapping
+    wanted: Wanted = Wanted()
 
 
 def make_program(seed: int, structures: tuple[str, ...], products: tuple[str, ...] = ()) -> Program:
@@ -117,7 +136,7 @@ def make_program(seed: int, structures: tuple[str, ...], products: tuple[str, ..
 def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
     """None where the task is held out, no teacher answers it, or its reference is not finite."""
     program = make_program(job.seed, worker.structures, worker.products)
-    if worker.heldout.holds(program) or not _has(program, worker.having):
+    if worker.heldout.holds(program) or not worker.wanted.holds(program):
         return None
     written = write_variants(program, job.limit)
     if not written:
@@ -131,10 +150,6 @@ def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
     except Unusable:
         return None
     return _score(job, print_program(program), written, found)
-
-
-def _has(program: Program, mapping: str) -> bool:
-    return not mapping or any(x.mapping.startswith(mapping) for s in variants(program) for x in s.stages)
 
 
 def _score(job: Job, text: str, written: list[Variant], found: Measurement) -> TaskScore:
@@ -174,14 +189,14 @@ class Budget:
     variants: int
     workers: int = 0
     kinds: tuple[str, ...] = tuple(KINDS)
-    having: str = ""
+    wanted: Wanted = Wanted()
 
 
 def run(data: Path, out: Path, budget: Budget) -> dict[str, Any]:
     """Measures on this machine's GPU until the time or the tasks are over; returns the summary."""
     lock = Path(tempfile.gettempdir()) / f"cudal1-scores-{os.getpid()}.lock"
     try:
-        setup = Setup(data / "heldout.json", lock, budget.having)
+        setup = Setup(data / "heldout.json", lock, budget.wanted)
         return collect(data, out, budget, detect_target(torch.device("cuda", 0)), setup, score_task)
     finally:
         lock.unlink(missing_ok=True)
@@ -288,7 +303,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, help="instead of the recipe's")
     parser.add_argument("--workers", type=int, default=0, help="processes; one a core by default")
     parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
-    parser.add_argument("--having", default="", help="only programs that have a schedule with such a mapping")
+    parser.add_argument("--having", default="", help="only programs with a schedule of a mapping that begins so")
+    parser.add_argument("--bytes", type=float, default=0.0, help="of inputs and outputs, at least")
+    parser.add_argument("--rows", type=float, default=math.inf, help="results of the longest reduction, at most")
     arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
         raise SystemExit(
@@ -296,9 +313,9 @@ def main(argv: list[str] | None = None) -> None:
         )
     recipe = load_recipe(arguments.recipe).scores
     seconds = arguments.seconds or recipe.seconds
-    kinds, having = tuple(arguments.kinds), arguments.having
-    programs = recipe.programs if not having else sys.maxsize  # of which most are passed over
-    budget = Budget(seconds, programs, recipe.variants, arguments.workers, kinds, having)
+    wanted = Wanted(arguments.having, arguments.bytes, arguments.rows)
+    programs = recipe.programs if wanted == Wanted() else sys.maxsize  # most are passed over
+    budget = Budget(seconds, programs, recipe.variants, arguments.workers, tuple(arguments.kinds), wanted)
     found = run(arguments.data, arguments.out, budget)
     log.info("%s", json.dumps(found))
 
