@@ -1,7 +1,7 @@
 """The measuring step: how fast every teacher's variants run on this GPU, checked, written line by line.
 
     python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 480 [--recipe h100] [--kinds products]
-    python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 90 --having joined --bytes 16e6 --rows 512
+    python -m cudal1_trainer.scores --data trainer/data --out OUT --seconds 90 --having joined --rows 512
 
 Worker processes make a program, write and build its variants (CPU, in parallel), then take the device lock, check
 every kernel against the float64 oracle and time the right ones beside aten. Tasks, widened tasks, structures and
