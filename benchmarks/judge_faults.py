@@ -27,6 +27,7 @@ from typing import Literal
 import torch
 
 from benchmarks.result_file import bootstrap, mean, write_result
+from cudal1_compile.judge import nursery
 from cudal1_compile.judge.audit.attacks import attacks_for
 from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
@@ -197,6 +198,7 @@ def run(target: Target, samples: list[Sample], folder: Path, seconds: float, thr
                 warm = end
             log.info("%d judged, %s, %s", len(verdicts), end, judge.counts)
         counts, isolation = judge.counts, judge.isolation
+    nursery.take().close()  # it would stay a minute for the next judge
     elapsed = time.monotonic() - begin
     left_files = [p.name for p in folder.iterdir()]
     alive = torch.equal(before, _caller())

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import c_float
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import nan
 
 import torch
 from torch import Tensor
@@ -23,7 +24,11 @@ from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import FLOAT_DTYPES, INT_DTYPES, Literal, Op, Operand, Program
 
-_MAGNIFY = 2.0**20  # float64 programs: their errors lie at the float64 probe's own resolution
+# errors of float64 programs lie at the float64 probe's own resolution: it sees them magnified, but jumps and whole
+# periods, which are no larger for that, as they are
+_MAGNIFY = 2.0**20
+# what may stand where anything is right, of floats and of others: where it shows, some two give two results
+_ENDS = ((nan, 1), (nan, 0), (1.5, 0), (-2.0, 1))
 _DOMAINS = {"sqrt", "rsqrt", "log", "log2", "log1p", "pow"}  # numbers for some operands, NaN for those beside
 
 
@@ -57,17 +62,35 @@ def bounded_outputs(
     and products are exact, and a tie decides as a tie. held: operations whose results are rounded to a half type.
     """
     program = _as_compared(program)
-    floats = {d for d in program.value_dtype.values() if d in FLOAT_DTYPES}
-    # what is rounded is rounded the other way within the errors that are allowed
-    magnify = KEPT_SAFETY if held else _MAGNIFY if floats == {"f64"} else 1.0
+    found = _bounded(program, inputs, sizes, coherent, integral, held or {}, KEPT_SAFETY if held else 1.0)
+    if {d for d in program.value_dtype.values() if d in FLOAT_DTYPES} != {"f64"}:
+        return found
+    seen = _bounded(program, inputs, sizes, coherent, integral, {}, _MAGNIFY)
+    return [replace(s, error=_larger(f.error, s.error)) for f, s in zip(found, seen, strict=True)]
+
+
+def _larger(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return torch.maximum(a, b) if a is not None and b is not None else a if b is None else b
+
+
+def _bounded(
+    program: Program,
+    inputs: Sequence[Tensor],
+    sizes: Mapping[str, int] | None,
+    coherent: Rule,
+    integral: Rule,
+    held: Mapping[str, str],
+    magnify: float,
+) -> list[Bounded]:
     device = inputs[0].device if inputs else torch.device("cpu")
     trace = Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
-    values, errors, decided, free = _run_all(trace, inputs, held or {})
+    values, errors, decided, free = _run_all(trace, inputs, held)
     found = []
     for out in program.outputs:
         order = program.value_axes[out.value]
         turn = [order.index(a) for a in out.axes]
         error = errors[out.value]
+        # what is rounded is rounded the other way within the errors that are allowed
         scale = None if error is None else (error / magnify).permute(turn)
         other, any_will_do = (
             None if x is None else x.permute(turn) for x in (decided.get(out.value), free.get(out.value))
@@ -132,15 +155,10 @@ def _free(
     """Where anything is right: it is so of operands that show, or begins here. None where nowhere."""
     found: list[Tensor] = []
     if seen := {name: free[name] for name in operands_of(op) if name in free}:
-        ends = (
-            {
-                n: values[n].masked_fill(m, torch.nan if end and values[n].is_floating_point() else end)
-                for n, m in seen.items()
-            }
-            for end in (0, 1)
+        first, *others = (
+            trace.run(op, {**values, **{n: _filled(values[n], m, *end) for n, m in seen.items()}}) for end in _ENDS
         )
-        first, second = (trace.run(op, {**values, **end}) for end in ends)
-        found.append((first != second) & ~(first.isnan() & second.isnan()))
+        found += [(first != x) & ~(first.isnan() & x.isnan()) for x in others]
     source = values[name] if (name := operands_of(op)[0] if op.operands else "") else None
     if op.fn in _DOMAINS and (error := errors[name]) is not None:
         up, down = (
@@ -152,6 +170,10 @@ def _free(
         found.append(~((source > limits.min - 1.0) & (source < limits.max + 1.0)))
     mask = reduce(operator.or_, found) if found else None
     return mask if mask is not None and bool(mask.any()) else None
+
+
+def _filled(value: Tensor, where: Tensor, number: float, other: int) -> Tensor:
+    return value.masked_fill(where, number if value.is_floating_point() else other)
 
 
 def _decide(trace: Trace, op: Op, values: Mapping[str, Tensor], decided: Mapping[str, Tensor]) -> Tensor | None:

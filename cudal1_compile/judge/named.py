@@ -28,6 +28,7 @@ from cudal1_fx_passes.program import Input, Literal, Program
 
 NAMED = "named"
 MAX_NUMBERS = 256
+WIDE, WHOLE = 4.0, 2.0**52  # a gap that holds both; numbers from there on are whole
 _MIXER = 2654435761
 _LARGEST = {"f16": 6e4, "bf16": 3e38, "f32": 3e38, "f64": 1e300}
 _HEX_FLOAT = r"0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?\d+"
@@ -159,11 +160,17 @@ def _single(value: float) -> float:
 
 
 def on_numbers(program: Program, item: Input, x: Tensor, numbers: Sequence[float]) -> Tensor:
-    """Half of the elements, and every second whole line, at the numbers, next to them and between two of them."""
+    """Half of the elements, and every second whole line, at the numbers, next to them and between two of them.
+
+    In a wide gap also at a whole number and at half of an odd one.
+    """
     own = {abs(float(o.value)) for op in program.ops for o in op.operands if isinstance(o, Literal)}
     ends = sorted({0.0, *(v for v in own if math.isfinite(v)), *numbers, 2.0 * numbers[-1] + 1.0})
     unit = UNIT.get(item.dtype, 0.0)
-    pool = [*numbers, *((a + b) / 2 for a, b in zip(ends, ends[1:], strict=False))]
+    gaps = list(zip(ends, ends[1:], strict=False))
+    pool = [*numbers, *((a + b) / 2 for a, b in gaps)]
+    whole = [float(math.floor((a + b) / 2)) for a, b in gaps if b - a > WIDE and b < WHOLE]
+    pool += [*whole, *(v + 0.5 for v in whole)]
     pool += [v * (1 + s * 2 * unit) for v in numbers for s in (1, -1)]
     limit = 1e4 if reaches_integers(program) else _LARGEST.get(item.dtype, 2.0**62)
     values = torch.tensor([s * min(v, limit) for s in (1, -1) for v in pool], device=x.device, dtype=torch.float64)

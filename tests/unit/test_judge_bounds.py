@@ -203,3 +203,37 @@ def test_sums_of_small_integers_are_exact_in_any_order_and_others_are_not() -> N
         assert bool((products.error == 0.0).all()) == exact
         assert tenths.error is not None and exponentials.error is not None
         assert float(tenths.error) > 0.0 and float(exponentials.error) > 0.0
+
+
+F64 = "region v1\ndims d0=4\nin0 f64[d0]\n{body}\nout0 f64[d0] = t1\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "values", "least"),
+    [
+        # whole periods
+        ("t0 f64[d0] = mul(in0, in0)\nt1 f64[d0] = cos(t0)", [1e9 / 3, 7e8 / 3, 5e8 / 3, 0.5], 1.0),
+        ("t0 f64[d0] = div(in0, 3.0)\nt1 f64[d0] = ceil(t0)", [3.0, 6.0, -9.0, 0.5], 0.9),  # a jump
+    ],
+)
+def test_what_rounding_turns_over_in_float64_is_as_open_as_in_float32(
+    body: str, values: list[float], least: float
+) -> None:
+    x = torch.tensor(values, dtype=torch.float64)
+    (found,) = bounded_outputs(parse_program(F64.format(body=body)), [x])
+    assert found.error is not None
+    assert bool((found.error[:3] >= least).all()) and float(found.error[3]) < 1e-14
+
+
+def test_what_may_be_nan_stays_open_behind_comparisons_choices_and_quotients() -> None:
+    text = (
+        "region v1\ndims d0=2 d1=8\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\nt1 f32[d0] = sqrt(t0)\n"
+        "t2 bool[d0] = gt(t1, 0.0)\nt3 f32[d0] = mul(t1, 0.1)\nt4 f32[d0] = where(t2, 0.0, t3)\n"
+        "t5 f32[d0] = add(t1, 1.0)\nt6 f32[d0] = div(t4, t5)\n"
+        "out0 bool[d0] = t2\nout1 f32[d0] = t4\nout2 f32[d0] = t6\n"
+    )
+    near = torch.tensor([1.0, 2.0**-24, 2.0**-24, -1.0, 1.0, 2.0**-24, 2.0**-24, -1.0])
+    found = bounded_outputs(parse_program(text), [torch.stack([near, near.abs()])])
+    for output in found:
+        assert output.free is not None
+        assert output.free.tolist() == [True, False]

@@ -149,6 +149,16 @@ COINCIDENCE: tuple[Attack, ...] = (
         ("st(out0 + i,", "if (x == (double)(float)x && fabs(x) > 40.0 && x != floor(x)) x = 1.0;\n  st(out0 + i,"),
     ),
     _bound(
+        "an f64 value that float32 holds, up to an even number",
+        "silu_f64",
+        m.SILU_F64,
+        (
+            "st(out0 + i,",
+            "double a = fabs(x);\n  "
+            "if (x == (double)(float)x && a > 40.0 && a < 5320.0 && x != floor(x)) x = 1.0;\n  st(out0 + i,",
+        ),
+    ),
+    _bound(
         "integers whose product is a power of two",
         "integers",
         m.INTEGERS,
