@@ -156,6 +156,20 @@ def test_an_index_never_leaves_its_bounds_where_it_did_not_before() -> None:
         assert found is None or index.offset + found.axis["d1"].size <= found.axis["d0"].size
 
 
+def test_an_enlarged_map_is_read_within_its_bounds() -> None:
+    text = (
+        "region v1\ndims d0=5 d1=16 d2=8\nin0 f32[d0,d2]\nt0 i64[d1] = iota() along d1\nt1 f32[d1] = cast(t0)\n"
+        "t2 f32[d1] = mul(t1, 0.5)\nt3 i64[d1] = cast(t2)\nt4 f32[d0,d1] = neg(in0[d2=t3])\nout0 f32[d0,d1] = t4\n"
+    )
+    drawn = [resize(parse_program(text), random.Random(i)) for i in range(40)]
+    sizes = [sorted(a.size for a in p.axes) for p in drawn]
+    assert len({tuple(s) for s in sizes}) > 10
+    for p in drawn:
+        (kept,) = (i.axes[-1] for i in p.inputs)
+        (moved,) = (op.over[0] for op in p.ops if op.fn == "iota")
+        assert p.axis[moved].size == 2 * p.axis[kept].size
+
+
 def test_no_axis_becomes_empty() -> None:
     text = "region v1\ndims d0=16 d1=9\nin0 f32[d1]\nt0 f32[d0] = neg(in0[d1=d0])\nout0 f32[d0] = t0\n"
     program = parse_program(text)

@@ -116,7 +116,8 @@ def resize(program: Program, rng: random.Random) -> Program:
         sizes = {name: draw_size(rng) for name in free}
         try:
             length = lambda: rng.choice(NICE) if rng.random() < 0.5 else draw_size(rng)  # noqa: E731
-            grown = stretch_tied(program, tied, length) if rng.random() < STRETCHED else None
+            may_stretch = rng.random() < STRETCHED and not _scaled_axes(program)
+            grown = stretch_tied(program, tied, length) if may_stretch else None
             sized = with_sizes(grown or grow_tied(program, tied, rng.choice(FACTORS)), sizes)
             if _fits(sized):  # three of four do not, and a canonical form takes a hundred times as long
                 return canonicalise(without_single(sized))
@@ -137,7 +138,7 @@ def draw_size(rng: random.Random) -> int:
 
 def tied_axes(p: Program) -> set[str]:
     """Axes that an affine index reads or computes with, and those whose positions meet integer literals."""
-    tied: set[str] = set()
+    tied = _scaled_axes(p)
     counted = _counts_positions(p)
     inputs = {i.name for i in p.inputs}
     for op in p.ops:
@@ -149,6 +150,23 @@ def tied_axes(p: Program) -> set[str]:
             elif counted and index.value not in inputs:
                 tied.add(axis)
     return tied
+
+
+def _scaled_axes(p: Program) -> set[str]:
+    """Axes read at a multiple of a position, as in an enlarged map, and those of the positions."""
+    if _counts_positions(p):
+        return set()
+    positions: set[str] = set()
+    for op in p.ops:
+        read = {x.name for x in op.operands if isinstance(x, Ref)}
+        if OPS[op.fn].kind is Kind.IOTA or (op.dtype != "bool" and read & positions):
+            positions.add(op.name)
+    found: set[str] = set()
+    for op in p.ops:
+        for axis, index in _places(op):
+            if index.value in positions:
+                found |= {axis, *p.value_axes[index.value]}
+    return found
 
 
 def _places(op: Op) -> Iterator[tuple[str, Index]]:
