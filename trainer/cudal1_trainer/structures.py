@@ -154,19 +154,18 @@ def tied_axes(p: Program) -> set[str]:
 
 def _scaled_axes(p: Program) -> set[str]:
     """Axes read at a multiple of a position, as in an enlarged map, and those of the positions."""
-    if _counts_positions(p):
-        return set()
+    return set() if _counts_positions(p) else set().union(*_computed_places(p))
+
+
+def _computed_places(p: Program) -> list[set[str]]:
+    """Of each index that is computed from positions: the axis that it reads, and those that it has."""
     positions: set[str] = set()
     for op in p.ops:
         read = {x.name for x in op.operands if isinstance(x, Ref)}
         if OPS[op.fn].kind is Kind.IOTA or (op.dtype != "bool" and read & positions):
             positions.add(op.name)
-    found: set[str] = set()
-    for op in p.ops:
-        for axis, index in _places(op):
-            if index.value in positions:
-                found |= {axis, *p.value_axes[index.value]}
-    return found
+    indices = [place for op in p.ops for place in _places(op)]
+    return [{axis, *p.value_axes[i.value]} for axis, i in indices if i.value in positions]
 
 
 def _places(op: Op) -> Iterator[tuple[str, Index]]:
@@ -242,7 +241,8 @@ def stretch_tied(p: Program, tied: set[str], draw: Callable[[], int]) -> Program
     kept = {axis for axis, index in indices if not index.terms and size[axis] <= PAIR}
     grows = {a for a in tied if not a.startswith("k")} - kept
     steps = all(len(i.terms) <= 1 and _is_plain(axis, i, kept) and not _is_window(i) for axis, i in indices)
-    groups = _tied_together([a.name for a in p.axes if a.name in grows], indices)
+    joined = [{axis, *(name for _, name in index.terms)} for axis, index in indices] + _computed_places(p)
+    groups = _tied_together([a.name for a in p.axes if a.name in grows], joined)
     groups = [group for group in groups if min(size[a] for a in group) > 2]
     units = {a: min(size[b] for b in group) for group in groups for a in group}
     if not steps or not units:
@@ -273,11 +273,11 @@ def stretch_tied(p: Program, tied: set[str], draw: Callable[[], int]) -> Program
     return found if _leaves_bounds(found) == _leaves_bounds(p) else None
 
 
-def _tied_together(axes: Sequence[str], indices: Sequence[tuple[str, Index]]) -> list[set[str]]:
+def _tied_together(axes: Sequence[str], indices: Sequence[set[str]]) -> list[set[str]]:
     """The axes in groups, in order: those that an index joins are in one."""
     groups = [{a} for a in axes]
-    for axis, index in indices:
-        joined = [g for g in groups if g & {axis, *(name for _, name in index.terms)}]
+    for index in indices:
+        joined = [g for g in groups if g & index]
         for other in joined[1:]:
             joined[0] |= other
             groups.remove(other)
