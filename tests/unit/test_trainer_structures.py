@@ -172,13 +172,11 @@ def test_an_enlarged_map_is_read_within_its_bounds() -> None:
 
 def test_a_roll_reads_an_axis_as_long_as_its_own() -> None:
     text = (
-        "region v1\ndims d0=8 d1=8 d2=5\nin0 f32[d2,d1]\nt0 i64[d0] = iota() along d0\n"
-        "t1 i64[d0] = add(t0, 6)\nt2 i64[d0] = fmod(t1, 8)\nt3 f32[d2,d0] = neg(in0[d1=t2])\nout0 f32[d2,d0] = t3\n"
+        "region v1\ndims d0=5 d1=8 d2=8\nin0 f32[d0,d2]\nt0 i64[d1] = iota() along d1\nt1 i64[d1] = add(t0, 6)\n"
+        "t2 i64[d1] = fmod(t1, 8)\nt3 f32[d0,d1] = neg(in0[d2=t2])\nout0 f32[d0,d1] = t3\n"
     )
     drawn = [resize(parse_program(text), random.Random(i)) for i in range(40)]
-    lengths = [
-        {p.axis[i.axes[1]].size for i in p.inputs} | {p.axis[o.axes[1]].size for o in p.outputs} for p in drawn
-    ]
+    lengths = [{p.axis[x.axes[1]].size for x in (*p.inputs, *p.outputs)} for p in drawn]
     assert len(set(map(frozenset, lengths))) > 10
     assert all(len(found) == 1 for found in lengths)
 
