@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.heldout import hold_out, write_heldout
 from cudal1_trainer.pairs import H100
 from cudal1_trainer.scorebook import TaskScore, VariantScore, read_lines, read_scores, score_files
@@ -21,6 +21,7 @@ from cudal1_trainer.scores import (
     Budget,
     Job,
     Tally,
+    Wanted,
     collect,
     drop_torn_line,
     jobs_left,
@@ -85,6 +86,27 @@ def test_a_second_run_measures_what_is_left(data: Path, tmp_path: Path) -> None:
 def test_some_kinds_are_measured_alone() -> None:
     budget = Budget(1.0, 3, 4, kinds=("products",))
     assert [j.seed for j in jobs_left([PRODUCT_SEED + 1], budget)] == [PRODUCT_SEED + i for i in (0, 2, 3)]
+
+
+NORM = (
+    "region v1\ndims d0=8 d1=65536\nin0 f32[d0,d1]\nt0 f32[d0] = mean(in0) over d1\n"
+    "t1 f32[d0,d1] = sub(in0, t0)\nout0 f32[d0,d1] = t1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "holds"),
+    [
+        (Wanted(), True),
+        (Wanted("joined", 4e6, 8, 2), True),
+        (Wanted("nosuch"), False),
+        (Wanted(bytes=5e6), False),
+        (Wanted(rows=7), False),
+        (Wanted(ops=1), False),
+    ],
+)
+def test_only_programs_of_a_kind_are_measured_where_that_is_wanted(wanted: Wanted, holds: bool) -> None:
+    assert wanted.holds(parse_program(NORM)) is holds
 
 
 def test_scores_of_another_gpu_are_refused(data: Path, tmp_path: Path) -> None:

@@ -81,10 +81,13 @@ class Wanted:
     mapping: str = ""  # some schedule has a stage of a mapping that begins so
     bytes: float = 0.0  # of inputs and outputs, at least
     rows: float = math.inf  # results of the longest reduction, at most
+    ops: float = math.inf  # operations, at most
 
     def holds(self, program: Program) -> bool:
+        if len(program.ops) > self.ops or bytes_moved(program) < self.bytes:
+            return False
         longest = max((o for o in program.ops if o.over), key=lambda o: program.size(o.over), default=None)
-        if bytes_moved(program) < self.bytes or (longest and program.size(longest.axes) > self.rows):
+        if longest and program.size(longest.axes) > self.rows:
             return False
         return not self.mapping or any(
             x.mapping.startswith(self.mapping) for s in variants(program) for x in s.stages
@@ -306,6 +309,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--having", default="", help="only programs with a schedule of a mapping that begins so")
     parser.add_argument("--bytes", type=float, default=0.0, help="of inputs and outputs, at least")
     parser.add_argument("--rows", type=float, default=math.inf, help="results of the longest reduction, at most")
+    parser.add_argument("--ops", type=float, default=math.inf, help="operations, at most")
     arguments = parser.parse_args(argv)
     if not torch.cuda.is_available():
         raise SystemExit(
@@ -313,7 +317,7 @@ def main(argv: list[str] | None = None) -> None:
         )
     recipe = load_recipe(arguments.recipe).scores
     seconds = arguments.seconds or recipe.seconds
-    wanted = Wanted(arguments.having, arguments.bytes, arguments.rows)
+    wanted = Wanted(arguments.having, arguments.bytes, arguments.rows, arguments.ops)
     programs = recipe.programs if wanted == Wanted() else sys.maxsize  # most are passed over
     budget = Budget(seconds, programs, recipe.variants, arguments.workers, tuple(arguments.kinds), wanted)
     found = run(arguments.data, arguments.out, budget)
