@@ -155,10 +155,11 @@ def _free(
     """Where anything is right: it is so of operands that show, or begins here. None where nowhere."""
     found: list[Tensor] = []
     if seen := {name: free[name] for name in operands_of(op) if name in free}:
-        first, *others = (
+        results = (
             trace.run(op, {**values, **{n: _filled(values[n], m, *end) for n, m in seen.items()}}) for end in _ENDS
         )
-        found += [(first != x) & ~(first.isnan() & x.isnan()) for x in others]
+        first = next(results)
+        found += [(first != x) & ~(first.isnan() & x.isnan()) for x in results]
     source = values[name] if (name := operands_of(op)[0] if op.operands else "") else None
     if op.fn in _DOMAINS and (error := errors[name]) is not None:
         up, down = (
