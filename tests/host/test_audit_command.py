@@ -105,6 +105,7 @@ def test_a_judge_that_accepts_all_is_found_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "Judge", lambda target, limits: _Stubborn(PROOF))
+    monkeypatch.setattr(command, "ProcessPoolExecutor", ThreadPoolExecutor)  # which starts at once
     with pytest.raises(typer.Exit) as end:
         command.audit(honest=1, mutants=1, seed=SEED)
     assert end.value.exit_code == 1
