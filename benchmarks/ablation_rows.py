@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.generator import LENGTHS
-from benchmarks.novelty import Taught
+from benchmarks.novelty import Taught, novel_shares
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Verdict
@@ -247,10 +247,8 @@ def _novelty(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[st
         for r in rows
         for name in names
     ]
-    winners = [s for s in best if (s.speed or 0.0) > 1.0]
-    count = max(1, len(winners))
-    new = {kind: sum(s.novelty == kind for s in winners) / count for kind in ("numbers", "form")}
-    return {"winners": len(winners), "novel": new["numbers"] + new["form"], "novel_form": new["form"]}
+    winners = [s.novelty for s in best if (s.speed or 0.0) > 1.0]
+    return {"winners": len(winners)} | novel_shares(winners)
 
 
 def _read(sample: Sequence[Any]) -> Sample:

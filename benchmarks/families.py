@@ -42,7 +42,7 @@ from benchmarks.generator import (
     sample,
     since,
 )
-from benchmarks.novelty import Novelty, Taught
+from benchmarks.novelty import Novelty, Taught, novel_shares
 from benchmarks.result_file import bootstrap, geomean, mean, write_result
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOutProgram
@@ -132,7 +132,6 @@ def _novelty(item: FamilyProgram, row: Row, job: Job) -> Novelty:
 
 def figures(found: Sequence[Measured]) -> dict[str, Any]:
     right = [m.outcome.right for m in found]
-    won = [m.novelty for m in found if m.novelty is not None]
     return {
         "n": len(found),
         "over_best": geomean([max(1.0, m.raw) for m in found]),
@@ -141,8 +140,7 @@ def figures(found: Sequence[Measured]) -> dict[str, Any]:
         "right_1": mean(right),
         "right_8": mean([float(share > 0) for share in right]),
         "wins": mean([float(m.raw > 1.0) for m in found]),
-        "novel": mean([float(n != "") for n in won]) if won else 0.0,
-        "novel_form": mean([float(n == "form") for n in won]) if won else 0.0,
+        **novel_shares([m.novelty for m in found if m.novelty is not None]),
         "best_teacher_over_best": geomean([m.over_best(m.outcome.teacher_us) for m in found]),
         "teacher_right": mean([float(m.outcome.teacher_us is not None) for m in found]),
     }

@@ -34,7 +34,7 @@ from benchmarks.model_synthesis import is_right
 from benchmarks.result_file import bootstrap, commit, geomean, mean, write_result
 from benchmarks.zoo_modules import MODULES, ModuleSpec
 from cudal1_cache.store import Store
-from cudal1_compile.choice import LOOKS, MAX_CALLS
+from cudal1_compile.choice import SETTLED
 from cudal1_compile.runtime.target import detect_target
 from cudal1_compile.session import SESSION, Totals
 
@@ -111,7 +111,7 @@ def _measured(
     compiled: Any = torch.compile(step.module, backend="cudal1", dynamic=False, options=options)
     arms = [Arm("eager", step.module), Arm("inductor", inductor), Arm("cudal1", compiled)]
     first_s = {arm.name: run_first(step, arm) for arm in arms}
-    for _ in range(LOOKS * MAX_CALLS + 2):  # until the choice is settled
+    for _ in range(SETTLED):  # until the choice is settled
         step.clear()
         timed_ms(step, arms[-1])
     exact = exact_results(step)

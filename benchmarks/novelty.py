@@ -10,6 +10,7 @@ form.py says what is compared.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +20,12 @@ from cudal1_trainer.teachers import variants
 from cudal1_trainer.variants import try_reply
 
 Novelty = Literal["", "numbers", "form"]
+
+
+def novel_shares(found: Sequence[str | None]) -> dict[str, float]:
+    """0 where nothing was found. None: not looked at, and not new."""
+    count = max(1, len(found))
+    return {"novel": sum(map(bool, found)) / count, "novel_form": found.count("form") / count}
 
 
 def without_numbers(normalised: str) -> str:

@@ -13,7 +13,7 @@ import torch
 import typer
 from torch import Tensor, nn
 
-from cudal1_compile.choice import LOOKS, MAX_CALLS
+from cudal1_compile.choice import SETTLED
 from cudal1_compile.cli.demo_models import DEMOS, Demo
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.workload import device_of
@@ -84,7 +84,7 @@ def run_one(item: Demo, target: str, options: dict[str, Any]) -> float:
         model, inputs = model.cuda(), tuple(x.cuda() for x in inputs)
     compiled = torch.compile(model, backend="cudal1", options=options)
     results = _call(compiled, model, inputs, item.trains)
-    for _ in range(LOOKS * MAX_CALLS + 2 if target == "cuda" else 0):  # until the choice is made
+    for _ in range(SETTLED if target == "cuda" else 0):  # until the choice is made
         results = _call(compiled, model, inputs, item.trains)
         torch.cuda.synchronize()
     expected = _call(model, model, inputs, item.trains)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from cudal1_compile.choice import LOOKS, MAX_CALLS
+from cudal1_compile.choice import SETTLED
 from cudal1_compile.cli.cache import must_keep
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.explain import Name, Products, Target, distinct_regions
@@ -100,7 +100,7 @@ def compile_and_run(loaded: Workload, target: str, mode: str | None, products: b
     options: dict[str, Any] = {"target": target, "on_miss": "fallback", "products": products}
     options |= dict(parse_options(mode, None).inductor)
     compiled = torch.compile(loaded.fn, backend="cudal1", options=options)
-    for _ in range(LOOKS * MAX_CALLS + 2 if target == "cuda" else 1):
+    for _ in range(SETTLED if target == "cuda" else 1):
         loaded.run(compiled)
         if target == "cuda":
             torch.cuda.synchronize()

@@ -62,10 +62,14 @@ def bounded_outputs(
     and products are exact, and a tie decides as a tie. held: operations whose results are rounded to a half type.
     """
     program = _as_compared(program)
-    found = _bounded(program, inputs, sizes, coherent, integral, held or {}, KEPT_SAFETY if held else 1.0)
+    device = inputs[0].device if inputs else torch.device("cpu")
+    # what is rounded is rounded the other way within the errors that are allowed
+    magnify = KEPT_SAFETY if held else 1.0
+    trace = Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
+    found = _bounded(trace, inputs, held or {})
     if {d for d in program.value_dtype.values() if d in FLOAT_DTYPES} != {"f64"}:
         return found
-    seen = _bounded(program, inputs, sizes, coherent, integral, {}, _MAGNIFY)
+    seen = _bounded(replace(trace, magnify=_MAGNIFY), inputs, {})
     return [replace(s, error=_larger(f.error, s.error)) for f, s in zip(found, seen, strict=True)]
 
 
@@ -73,25 +77,15 @@ def _larger(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return torch.maximum(a, b) if a is not None and b is not None else a if b is None else b
 
 
-def _bounded(
-    program: Program,
-    inputs: Sequence[Tensor],
-    sizes: Mapping[str, int] | None,
-    coherent: Rule,
-    integral: Rule,
-    held: Mapping[str, str],
-    magnify: float,
-) -> list[Bounded]:
-    device = inputs[0].device if inputs else torch.device("cpu")
-    trace = Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
+def _bounded(trace: Trace, inputs: Sequence[Tensor], held: Mapping[str, str]) -> list[Bounded]:
+    program = trace.program
     values, errors, decided, free = _run_all(trace, inputs, held)
     found = []
     for out in program.outputs:
         order = program.value_axes[out.value]
         turn = [order.index(a) for a in out.axes]
         error = errors[out.value]
-        # what is rounded is rounded the other way within the errors that are allowed
-        scale = None if error is None else (error / magnify).permute(turn)
+        scale = None if error is None else (error / trace.magnify).permute(turn)
         other, any_will_do = (
             None if x is None else x.permute(turn) for x in (decided.get(out.value), free.get(out.value))
         )

@@ -116,8 +116,7 @@ def resize(program: Program, rng: random.Random) -> Program:
         sizes = {name: draw_size(rng) for name in free}
         try:
             length = lambda: rng.choice(NICE) if rng.random() < 0.5 else draw_size(rng)  # noqa: E731
-            may_stretch = rng.random() < STRETCHED and not _scaled_axes(program)
-            grown = stretch_tied(program, tied, length) if may_stretch else None
+            grown = stretch_tied(program, tied, length) if rng.random() < STRETCHED else None
             sized = with_sizes(grown or grow_tied(program, tied, rng.choice(FACTORS)), sizes)
             if _fits(sized):  # three of four do not, and a canonical form takes a hundred times as long
                 return canonicalise(without_single(sized))
@@ -137,9 +136,9 @@ def draw_size(rng: random.Random) -> int:
 
 
 def tied_axes(p: Program) -> set[str]:
-    """Axes that an affine index reads or computes with, and those whose positions meet integer literals."""
-    tied = _scaled_axes(p)
+    """Axes that an affine index reads or computes with; whose positions meet integer literals, or are scaled."""
     counted = _counts_positions(p)
+    tied: set[str] = set() if counted else set().union(*_computed_places(p))
     inputs = {i.name for i in p.inputs}
     for op in p.ops:
         if counted and OPS[op.fn].kind is Kind.IOTA:
@@ -150,11 +149,6 @@ def tied_axes(p: Program) -> set[str]:
             elif counted and index.value not in inputs:
                 tied.add(axis)
     return tied
-
-
-def _scaled_axes(p: Program) -> set[str]:
-    """Axes read at a multiple of a position, as in an enlarged map, and those of the positions."""
-    return set() if _counts_positions(p) else set().union(*_computed_places(p))
 
 
 def _computed_places(p: Program) -> list[set[str]]:
@@ -234,14 +228,17 @@ def stretch_tied(p: Program, tied: set[str], draw: Callable[[], int]) -> Program
     d1=9 d2=10 in0[d2=d1+1]   ->   d1=512 d2=513 in0[d2=d1+1]
 
     draw: the new length of the shortest axis of those that indices tie together; pairs stay as they are. None for
-    windows, which grow by a factor, and where some index would leave its bounds.
+    windows and enlarged maps, which grow by a factor, and where some index would leave its bounds.
     """
+    computed = _computed_places(p)
+    if computed and not _counts_positions(p):
+        return None
     indices = [(axis, index) for op in p.ops for axis, index in _places(op) if index.value is None]
     size = {a.name: a.size for a in p.axes}
     kept = {axis for axis, index in indices if not index.terms and size[axis] <= PAIR}
     grows = {a for a in tied if not a.startswith("k")} - kept
     steps = all(len(i.terms) <= 1 and _is_plain(axis, i, kept) and not _is_window(i) for axis, i in indices)
-    joined = [{axis, *(name for _, name in index.terms)} for axis, index in indices] + _computed_places(p)
+    joined = [{axis, *(name for _, name in index.terms)} for axis, index in indices] + computed
     groups = _tied_together([a.name for a in p.axes if a.name in grows], joined)
     groups = [group for group in groups if min(size[a] for a in group) > 2]
     units = {a: min(size[b] for b in group) for group in groups for a in group}
