@@ -109,6 +109,11 @@ def test_only_programs_of_a_kind_are_measured_where_that_is_wanted(wanted: Wante
     assert wanted.holds(parse_program(NORM)) is holds
 
 
+def test_positions_are_no_reduction() -> None:
+    text = NORM.replace("out0", "t2 i64[d1] = iota() along d1\nout0").replace("= t1", "= t1\nout1 i64[d1] = t2")
+    assert Wanted(rows=8).holds(parse_program(text))
+
+
 def test_scores_of_another_gpu_are_refused(data: Path, tmp_path: Path) -> None:
     (data / "scores.a100.jsonl").write_text('{"facts": "target sm_80, 108 SMs"}\n')
     with pytest.raises(ValueError, match="another --data"):

@@ -86,7 +86,8 @@ class Wanted:
     def holds(self, program: Program) -> bool:
         if len(program.ops) > self.ops or bytes_moved(program) < self.bytes:
             return False
-        longest = max((o for o in program.ops if o.over), key=lambda o: program.size(o.over), default=None)
+        reduced = (o for o in program.ops if o.over and o.fn != "iota")
+        longest = max(reduced, key=lambda o: program.size(o.over), default=None)
         if longest and program.size(longest.axes) > self.rows:
             return False
         return not self.mapping or any(
@@ -144,8 +145,8 @@ def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
     written = write_variants(program, job.limit)
     if not written:
         return None
-    wanted = {v.name: v.candidate for v in written if v.name not in job.blamed}
-    built = build_all(program, wanted, worker.target, mark)
+    unbroken = {v.name: v.candidate for v in written if v.name not in job.blamed}
+    built = build_all(program, unbroken, worker.target, mark)
     mark("waits for the device")
     try:
         with worker.lock:
