@@ -110,7 +110,8 @@ def test_only_programs_of_a_kind_are_measured_where_that_is_wanted(wanted: Wante
 
 
 def test_positions_are_no_reduction() -> None:
-    text = NORM.replace("out0", "t2 i64[d1] = iota() along d1\nout0").replace("= t1", "= t1\nout1 i64[d1] = t2")
+    text = NORM.replace("d1=65536", "d1=65536 d2=70000").replace("out0", "t2 i64[d2] = iota() along d2\nout0")
+    text += "out1 i64[d2] = t2\n"
     assert Wanted(rows=8).holds(parse_program(text))
 
 
