@@ -89,8 +89,11 @@ def test_a_damaged_chunk_is_told(tmp_path: Path) -> None:
 def test_stage_1_trains_on_them(data: Path, folder: Path, tmp_path: Path) -> None:
     report = sft.train(RECIPE, data, tmp_path, chunks=folder)
     assert report["steps"] == 5
-    with pytest.raises(ValueError, match="tokenizer"):
-        sft.train(RECIPE, data, tmp_path, model=tmp_path / "model", chunks=folder)
+    further = sft.train(RECIPE, data, tmp_path / "further", model=tmp_path / "model", chunks=folder)
+    assert further["heldout_loss"] < report["heldout_loss"]
+    (tmp_path / "model" / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match="leave --chunks out"):
+        sft.train(RECIPE, data, tmp_path / "other", model=tmp_path / "model", chunks=folder)
 
 
 def test_measured_programs_beside_chunks_are_not_written_again(

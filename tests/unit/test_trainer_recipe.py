@@ -44,6 +44,18 @@ def test_mistakes_are_told(tmp_path: Path, text: str, word: str) -> None:
         load_recipe(str(path))
 
 
+def test_a_recipe_may_extend_another(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: nano\nseed: 9\ntrain: {lr: 0.003}\n")
+    mine, nano = load_recipe(str(path)), load_recipe("nano")
+    assert (mine.name, mine.seed, mine.train.lr) == ("mine", 9, 0.003)
+    assert mine.data == nano.data
+    assert mine.train.warmup_steps == nano.train.warmup_steps
+    path.write_text("extends: further\n")
+    with pytest.raises(ValueError, match="extends another"):
+        load_recipe(str(path))
+
+
 def test_an_unknown_recipe_lists_the_known() -> None:
     with pytest.raises(ValueError, match="nano"):
         load_recipe("gigantic")

@@ -1,7 +1,8 @@
 """Recipes: every number of a training run, read from one YAML file.
 
-`load_recipe("h100")` reads `recipes/h100.yaml` beside this file; a path to a file works as well. A key that
-no field has is an error, so that a misspelt one cannot pass unseen. Nothing is trained here.
+`load_recipe("h100")` reads `recipes/h100.yaml` beside this file; a path to a file works as well. `extends: h100`
+at a file's top takes over what it does not say itself. A key that no field has is an error, so that a misspelt one
+cannot pass unseen. Nothing is trained here.
 """
 
 from __future__ import annotations
@@ -181,6 +182,17 @@ _PARTS: dict[str, type[Any]] = {
 
 def load_recipe(name: str) -> Recipe:
     """Raises ValueError for an unknown name, key or type of value."""
+    path, raw = _read(name)
+    if "extends" in raw:
+        base = _read(str(raw.pop("extends")))[1]
+        if "extends" in base:
+            raise ValueError(f"recipe {path.name}: extends a recipe that extends another; name that one")
+        raw = base | {k: base[k] | v if isinstance(v, dict) and k in base else v for k, v in raw.items()}
+    parts = {key: _part(cls, raw.pop(key, None) or {}, f"{path.name}: {key}") for key, cls in _PARTS.items()}
+    return _part(Recipe, {"name": path.stem} | raw | parts, path.name)
+
+
+def _read(name: str) -> tuple[Path, dict[str, Any]]:
     path = Path(name) if name.endswith((".yaml", ".yml")) else RECIPES / f"{name}.yaml"
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in RECIPES.glob("*.yaml")))
@@ -191,8 +203,7 @@ def load_recipe(name: str) -> Recipe:
         raise ValueError(f"recipe {path.name} is no YAML: {error}") from None
     if not isinstance(raw, dict):
         raise ValueError(f"recipe {path.name}: expected keys and values at the top level")
-    parts = {key: _part(cls, raw.pop(key, None) or {}, f"{path.name}: {key}") for key, cls in _PARTS.items()}
-    return _part(Recipe, {"name": path.stem} | raw | parts, path.name)
+    return path, raw
 
 
 def _part(cls: type[T], raw: Mapping[str, Any], where: str) -> T:

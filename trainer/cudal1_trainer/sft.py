@@ -12,7 +12,8 @@ kernels lie in the data folder (llm_teacher.py). Left out: dropout, several epoc
     accelerate launch --multi_gpu --num_processes 4 -m cudal1_trainer.sft --recipe h100 --data ... --out ...
 
 With --model another base is taught, of any architecture and with its own tokenizer (base.py); `model: {lora: 16}`
-in the recipe trains adapters of that rank in place of all its weights.
+in the recipe trains adapters of that rank in place of all its weights. The recipe `further` teaches the bundled
+model on; chunks serve it as long as its tokenizer is the data folder's.
 
 A run that was killed goes on from its last checkpoint when the same command is given again. Everything appears
 under --out: metrics.jsonl and tensorboard/ (continuously), state.pt, model/ (the bundle), report.json, plots/.
@@ -66,8 +67,8 @@ def train(
     recipe: Recipe, data: Path, out: Path, model: Path | None = None, chunks: Path | None = None
 ) -> dict[str, Any]:
     """Stage 1 from a data folder (corpus.py says what is in it) into `out`; returns the report."""
-    if model is not None and chunks is not None:
-        raise ValueError("--chunks hold ids of the data folder's tokenizer: leave it out where --model is given")
+    if model is not None and chunks is not None and not _same_tokenizer(model, data / "tokenizer"):
+        raise ValueError(f"--chunks hold ids of {data / 'tokenizer'}, {model} has others: leave --chunks out")
     recipe = replace(recipe, data=replace(recipe.data, workers=producers(recipe.data.workers)))
     if chunks is not None:
         check_stamp(chunks, recipe, data)
@@ -87,6 +88,11 @@ def train(
         plot(out)
     log.info("%s", json.dumps({k: v for k, v in report.items() if k != "recipe"}))
     return report
+
+
+def _same_tokenizer(model: Path, tokenizer: Path) -> bool:
+    mine, other = model / "tokenizer.json", tokenizer / "tokenizer.json"
+    return mine.is_file() and mine.read_bytes() == other.read_bytes()
 
 
 if __name__ == "__main__":
