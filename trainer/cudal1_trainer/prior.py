@@ -1,6 +1,6 @@
 """Which schedule is likely fast for a program never measured: a small regression over the score file.
 
-    (program, schedule) -> some 60 numbers -> two hidden layers -> log of time over the program's geometric mean
+    (program, schedule) -> some 60 numbers -> two hidden layers -> log of time, up to a number of the program's own
 
 Fresh training pairs take their targets by it, so that the model learns good schedules from far more programs than
 can be measured. It is fitted on the CPU in seconds, on nine tenths of the measured tasks; on the others it must
@@ -44,7 +44,7 @@ MAPPINGS = (
 FEATURES = 3  # raised when a program or a schedule is described in another way
 HIDDEN = 96
 STEPS = 1200
-BATCH = 2048
+BATCH = 170  # tasks, of some 12 schedules each
 HELD_BACK = 10  # every tenth task judges the fit
 MIN_TASKS = 100
 MIN_SEEN = 20  # right kernels of a design; below, the regression has no say on it
@@ -215,7 +215,7 @@ def gather(book: ScoreBook) -> Rows:
 
 
 def fit(rows: Rows, seed: int = 0) -> Prior:
-    """Smooth absolute error, Adam, one thread: the matrices are small, and busy cores make more threads slower."""
+    """Smooth absolute error of the times within a task, Adam. One thread: the matrices are small, cores busy."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -235,9 +235,13 @@ def _fit(rows: Rows, seed: int) -> Prior:
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     generator = torch.Generator().manual_seed(seed)
+    table = torch.from_numpy(_by_task(rows.task))
     for _ in range(STEPS):
-        pick = torch.randint(len(y), (min(len(y), BATCH),), generator=generator)
-        loss = nn.functional.smooth_l1_loss(net(x[pick])[:, 0], y[pick], beta=0.05)
+        pick = table[torch.randint(len(table), (min(len(table), BATCH),), generator=generator)]
+        there = pick >= 0
+        off = torch.where(there, net(x[pick])[..., 0] - y[pick], 0.0)
+        off = off - off.sum(1, keepdim=True) / there.sum(1, keepdim=True)  # only the order within a task matters
+        loss = nn.functional.smooth_l1_loss(off[there], torch.zeros(()).expand(int(there.sum())), beta=0.05)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -246,6 +250,14 @@ def _fit(rows: Rows, seed: int) -> Prior:
         (m.weight.detach().numpy().copy(), m.bias.detach().numpy().copy()) for m in net if isinstance(m, nn.Linear)
     )
     return Prior(shift, scale, layers)
+
+
+def _by_task(task: NDArray[np.int64]) -> NDArray[np.int64]:
+    """One line a task: the places of its rows, then -1."""
+    _, counts = np.unique(task, return_counts=True)
+    table = np.full((len(counts), counts.max()), -1)
+    table[np.arange(counts.max()) < counts[:, None]] = np.argsort(task, kind="stable")
+    return table
 
 
 def regret(rows: Rows, predicted: NDArray[np.float32]) -> float:
