@@ -1,7 +1,7 @@
 """Candidates on a GPU: builds in parallel child processes, everything else in killable worker processes.
 
     submit -> builds, in this order -> workers, each with whole programs (judge) -> verdict
-    submit_finalists, submit_baselines -> the first worker (finals.py) -> verdicts
+    submit_finalists, submit_baselines -> any of the workers (finals.py) -> verdicts
     hang or fault -> verdict, this worker replaced by a waiting spare; the others go on
     expect(programs) -> Inductor's baselines compiled ahead by background processes (prefetch.py)
     small regions' exams made ahead by others (exam_file.py)
@@ -144,19 +144,19 @@ class DeviceBench:
             fresh,
             [Future() for _ in candidates],
         )
-        self._send(self._lanes.first, partial(self._finals.run, heat))
+        self._send(None, partial(self._finals.run, heat))
         return list(heat.answers)
 
     def submit_baselines(self, program: Program, seed: int) -> Future[Verdict]:
         """aten as the candidate, Inductor as the baseline."""
         answer: Future[Verdict] = Future()
 
-        def compare() -> Verdict:
+        def compare(lane: Lane) -> Verdict:
             self._prefetch.wait(program)
             request = wire.baselines_request(program, derive_seed(seed, "finalists"))
-            return self._finals.ask(request, self.limits.finalists_s).verdicts[0]
+            return self._finals.ask(lane, request, self.limits.finalists_s).verdicts[0]
 
-        self._send(self._lanes.first, partial(_answer, answer, compare))
+        self._send(self._finals.homes.get(print_program(program)), partial(_answer, answer, compare))
         return answer
 
     def close(self) -> None:
@@ -237,9 +237,14 @@ class DeviceBench:
 
     # lanes, each in its thread
 
-    def _send(self, lane: Lane, run: Callable[[], None]) -> None:
+    def _send(self, lane: Lane | None, run: Callable[[Lane], None]) -> None:
         self._work.send(lane, run)
-        self._wake(lane)
+        if lane is not None:
+            self._wake(lane)
+            return
+        for one in self._lanes.all:
+            if one.up or one is self._lanes.first:
+                self._wake(one)
 
     def _wake(self, lane: Lane) -> None:
         if self._work.enlist(lane):
@@ -253,7 +258,7 @@ class DeviceBench:
         except WorkerLost as lost:
             log.info("the judge goes on with fewer workers: %s", lost)
             for errand in self._work.dismiss(lane):
-                errand.run()  # it says so to whoever waits
+                errand.run(lane)  # it says so to whoever waits
             return
         coming: Task | None = None
         while True:
@@ -267,13 +272,13 @@ class DeviceBench:
                     self._crew.add("waited for builds", time.monotonic() - begin)
                     coming = self._judge(lane, job)
                 case Errand(run):
-                    run()
+                    run(lane)
                 case None:
                     return
 
     def _get_help(self) -> None:
-        """Others begin, if there are programs for them."""
-        wanted = len(self._work.free_programs(self._lanes.first)) - 1
+        """Others begin, if there is work for them."""
+        wanted = len(self._work.free_programs(self._lanes.first)) + self._work.free_errands - 1
         for lane in self._lanes.helpers() if wanted > 0 else ():
             if wanted > 0 and self._work.enlist(lane):
                 self._lanes.begin(lane, self._serve)
@@ -341,10 +346,10 @@ class DeviceBench:
         if not is_known:
             self._send(self._lanes.first, partial(self._try_alone, task.text))
 
-    def _try_alone(self, text: str) -> None:
-        """In the first lane. Of a program that has no room alone either one candidate is enough."""
-        with self._work.alone(self._lanes.first):
-            had_others = self._lanes.clear_others()
+    def _try_alone(self, text: str, lane: Lane) -> None:
+        """Of a program that has no room alone either one candidate is enough."""
+        with self._work.alone(lane):
+            had_others = self._lanes.clear_others(lane)
             with self._lock:
                 found = self._put_off_tasks.pop(text)
             full: Answer | None = None
@@ -353,17 +358,17 @@ class DeviceBench:
                     continue
                 try:
                     if answer is None or not _has_no_room(answer) or had_others:
-                        answer = full or self._ask_alone(task, is_new=answer is None)
+                        answer = full or self._ask_alone(lane, task, is_new=answer is None)
                     full = answer if _has_no_room(answer) else full
                     task.answer.set_result(answer.verdicts[0])
                 except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
                     task.answer.set_exception(error)
 
-    def _ask_alone(self, task: Task, is_new: bool) -> Answer:
+    def _ask_alone(self, lane: Lane, task: Task, is_new: bool) -> Answer:
         """What does not end in time has had two tries then."""
-        answer = self._try(self._lanes.first, task)
+        answer = self._try(lane, task)
         if is_new and answer.again and not _has_no_room(answer):
-            answer = self._try(self._lanes.first, task)
+            answer = self._try(lane, task)
         return answer
 
 
@@ -378,9 +383,9 @@ def _has_no_room(answer: Answer) -> bool:
     return answer.again and isinstance(answer.verdicts[0], Deferred)
 
 
-def _answer(answer: Future[Verdict], work: Callable[[], Verdict]) -> None:
+def _answer(answer: Future[Verdict], work: Callable[[Lane], Verdict], lane: Lane) -> None:
     if answer.set_running_or_notify_cancel():
         try:
-            answer.set_result(work())
+            answer.set_result(work(lane))
         except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
             answer.set_exception(error)

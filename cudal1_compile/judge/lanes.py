@@ -2,7 +2,7 @@
 
 begin(lane, serve) -> serve(lane) in the lane's thread
 helpers() -> lanes beside the first, as many as the device has room for
-clear_others -> the first has the device's memory to itself
+clear_others(lane) -> it has the device's memory to itself
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ LANE_BYTES = 9 << 30  # that are free for each worker: few regions need more, an
 class Lanes:
     def __init__(self, first: Lane, *others: Lane) -> None:
         self.first, self.others = first, others
-        self._threads = {lane: ThreadPoolExecutor(1, "cudal1-lane") for lane in (first, *others)}
+        self.all = (first, *others)
+        self._threads = {lane: ThreadPoolExecutor(1, "cudal1-lane") for lane in self.all}
         self._room_for = 0  # of the others
 
     @property
     def up(self) -> int:
         """Workers that have the device now."""
-        return sum(lane.up for lane in (self.first, *self.others))
+        return sum(lane.up for lane in self.all)
 
     def helpers(self) -> Sequence[Lane]:
         """Lanes that work beside the first: as many as the device has room for, whatever each of them may take.
@@ -39,15 +40,15 @@ class Lanes:
         """In the lane's own thread, behind what it does."""
         self._threads[lane].submit(serve, lane)
 
-    def clear_others(self) -> bool:
-        """Gives the first worker the device's memory, but for contexts; whether there were others.
+    def clear_others(self, lane: Lane) -> bool:
+        """Gives its worker the device's memory, but for contexts; whether there were others.
 
-        The others have nothing in hand meanwhile.
+        The others' workers have nothing in hand meanwhile.
         """
-        found = any(lane.up for lane in self.others)
-        for lane in self.others:
-            lane.clear()
-        return found
+        others = [other for other in self.all if other is not lane and other.up]
+        for other in others:
+            other.clear()
+        return bool(others)
 
     def close(self) -> None:
         """After the crew is stopped."""

@@ -1,7 +1,8 @@
-"""What the lanes of one device have to do: candidates, program by program, and errands of one lane.
+"""What the lanes of one device have to do: candidates, program by program, and errands, of one lane or of any.
 
     add(tasks) -> builds begin in this order, AHEAD of them before they are judged
-    take(lane) -> an errand of this lane, else a candidate that is built; waits for one; None where nothing is left
+    take(lane) -> an errand of this lane, else a candidate of the program that it is at, else anyone's errand,
+                  else a candidate that is built; waits for one; None where nothing is left
     alone(lane) -> the others have ended what they had in hand, and begin nothing meanwhile
 
 What may run beside what: builds beside everything; what one lane has in hand, a candidate or an errand, beside
@@ -76,9 +77,9 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class Errand:
-    """What only one lane can do. `run` says what came of it by itself."""
+    """What is no candidate. `run` says what came of it by itself."""
 
-    run: Callable[[], None]
+    run: Callable[[Lane], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -103,10 +104,11 @@ class Work:
         self._places = count()
         self._held: dict[Lane, _Group] = {}  # what a lane took last
         self._errands: dict[Lane, deque[Errand]] = {}
+        self._anyones: deque[Errand] = deque()
         self._unbuilt: deque[Task] = deque()
         self._serving: set[Lane] = set()
         self._busy: set[Lane] = set()
-        self._alone: Lane | None = None
+        self._alone: deque[Lane] = deque()  # the first one is, or will be once the others rest
 
     def add(self, tasks: Sequence[Task]) -> None:
         with self._changed:
@@ -121,11 +123,17 @@ class Work:
             self._build_ahead()
             self._changed.notify_all()
 
-    def send(self, lane: Lane, run: Callable[[], None]) -> None:
-        """An errand. It goes before candidates, behind the one that the lane has in hand."""
+    def send(self, lane: Lane | None, run: Callable[[Lane], None]) -> None:
+        """An errand, of any lane where none is named."""
         with self._changed:
-            self._errands.setdefault(lane, deque()).append(Errand(run))
+            errands = self._anyones if lane is None else self._errands.setdefault(lane, deque())
+            errands.append(Errand(run))
             self._changed.notify_all()
+
+    @property
+    def free_errands(self) -> int:
+        """Of any lane."""
+        return len(self._anyones)
 
     def enlist(self, lane: Lane) -> bool:
         """Whether this lane serves from now on, and did not before. It counts as busy until it takes something."""
@@ -157,7 +165,7 @@ class Work:
                 if (found := self._next(lane)) is not None:
                     self._busy.add(lane)
                     return found
-                if not self._errands.get(lane) and not self._left():
+                if not (self._errands.get(lane) or self._anyones or self._left()):
                     self.dismiss(lane)
                     return None
                 self._changed.wait()
@@ -165,7 +173,7 @@ class Work:
     def take_ahead(self, lane: Lane) -> Task | None:
         """A candidate that the lane may have beside the one in hand; none where an errand waits."""
         with self._changed:
-            found = None if self._errands.get(lane) else self._next(lane)
+            found = None if self._errands_for(lane) else self._next(lane)
             return found if isinstance(found, Task) else None
 
     def count_fault(self, task: Task) -> None:
@@ -194,23 +202,25 @@ class Work:
 
     @contextmanager
     def alone(self, lane: Lane) -> Iterator[None]:
-        """For one lane, which has something in hand."""
+        """For one lane, which has something in hand. Of several that ask for it, one after the other."""
         with self._changed:
-            self._alone = lane
-            self._changed.wait_for(lambda: not self._busy - {lane})
+            self._alone.append(lane)
+            self._rest(lane)
+            self._changed.wait_for(lambda: self._alone[0] is lane and not self._busy)
+            self._busy.add(lane)
         try:
             yield
         finally:
             with self._changed:
-                self._alone = None
+                self._alone.popleft()
                 self._changed.notify_all()
 
     # with the lock
 
     def _next(self, lane: Lane) -> Task | Errand | None:
-        if self._alone not in (None, lane):
+        if self._alone and self._alone[0] is not lane:
             return None
-        if errands := self._errands.get(lane):
+        if errands := self._errands_for(lane):
             if (group := self._held.pop(lane, None)) is not None and group.tasks:
                 self.homes.pop(group.text, None)  # whoever is free first goes on with it
             return errands.popleft()
@@ -227,6 +237,12 @@ class Work:
             self._build_ahead()
             if task.answer.set_running_or_notify_cancel():
                 return task
+
+    def _errands_for(self, lane: Lane) -> deque[Errand]:
+        """Those that it takes before a candidate."""
+        mine, group = self._errands.get(lane, deque()), self._held.get(lane)
+        goes_on = group is not None and any(t.is_built for t in group.tasks)
+        return mine if mine or goes_on else self._anyones
 
     def _order(self, group: _Group, lane: Lane) -> tuple[int, int]:
         """What the lane has in hand, what it had before, what is nobody's, what is another's."""

@@ -94,6 +94,12 @@ def finals_of(bench: device_bench.DeviceBench, program: Program, candidates: Seq
     return [future.result(30.0) for future in bench.submit_finalists(program, candidates, 1)]
 
 
+def pin_finals(bench: device_bench.DeviceBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is anyone's goes to the first lane."""
+    send = bench._work.send
+    monkeypatch.setattr(bench._work, "send", lambda lane, run: send(lane or bench._lanes.first, run))
+
+
 def measured(speedup: float, seed: int = 1) -> Accepted:
     timing = Timing(10.0, 10.0 * speedup, None, speedup, speedup - 0.01, 70, final=True)
     return Accepted(Proof("t", "reassociates", (), seed, timing))

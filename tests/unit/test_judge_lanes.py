@@ -17,6 +17,7 @@ from judge_doubles import (
     judged,
     make_bench,
     measured,
+    pin_finals,
     reply,
     tasks,
 )
@@ -69,11 +70,11 @@ def test_a_worker_beside_gives_its_memory_back_and_stays(monkeypatch: pytest.Mon
     bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
     (other,) = bench._lanes.others
     worker = cast(Lane, other.start())
-    assert bench._lanes.clear_others()
+    assert bench._lanes.clear_others(bench._lanes.first)
     assert worker.asked[-1] == "clear" and worker.alive and other.up
     monkeypatch.setattr(worker, "ask", Script([WorkerLost("died")]).ask)
-    assert bench._lanes.clear_others()
-    assert not other.up and not bench._lanes.clear_others()
+    assert bench._lanes.clear_others(bench._lanes.first)
+    assert not other.up and not bench._lanes.clear_others(bench._lanes.first)
     bench.close()
 
 
@@ -85,6 +86,7 @@ def test_a_worker_that_never_saw_the_program_takes_the_second_look(
     (other,) = bench._lanes.others
     first, beside = cast(Lane, bench._lanes.first.start()), cast(Lane, other.start())
     monkeypatch.setattr(other, "knows", lambda _: knows)
+    pin_finals(bench, monkeypatch)
     first.answers, beside.answers = [reply(measured(4.0))], [reply(measured(4.2))]
     script = cast(Lane, bench._crew._spare)
     script.answers = [reply(measured(4.1))]
@@ -121,6 +123,7 @@ def test_finalists_get_the_room_that_idle_workers_hold(monkeypatch: pytest.Monke
     bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
     for lane in bench._lanes.others:  # which may not have been needed above
         lane.start()
+    pin_finals(bench, monkeypatch)
     full, good = reply(Deferred("no room")) | {"short_of_room": True}, measured(1.5)
     first = cast(Lane, bench._lanes.first.start())
     first.answers = [full, reply(good)]

@@ -171,39 +171,90 @@ def test_builds_go_on_while_workers_judge_and_measure_and_not_too_far(
 
 def test_finalists_are_measured_while_other_workers_judge(make: Make) -> None:
     rig = make(2, 2)
-    rig.asked.shut("a1", "b1", "finalists")
-    futures = rig.bench.submit([task(r, f"{n}{i}") for r, n in ((8, "a"), (16, "b")) for i in range(3)], 1)
-    rig.asked.wait("a1")
-    rig.asked.wait("b1")  # both workers are up
+    rig.asked.shut("a0", "b0", "finalists")
+    futures = rig.bench.submit([task(r, f"{n}{i}") for r, n in ((8, "a"), (16, "b")) for i in range(6)], 1)
+    rig.asked.wait("a0")
+    rig.asked.wait("b0")  # both workers are up
     finals = rig.bench.submit_finalists(*_finalists(32, "f0"), 1)
-    rig.asked.open("a1", "b1")
-    rig.asked.wait("finalists")
-    other = 3 if rig.bench._work.homes[print_program(region(8))] is rig.bench._lanes.first else 0
-    assert futures[other + 2].result(WAIT_S) == RIGHT  # while the finalists are in hand
+    later = rig.bench.submit([task(64, f"c{i}") for i in range(3)], 1)
+    rig.asked.open("a0")
+    rig.asked.wait("finalists")  # behind the candidates of the program that its lane is at, ahead of others
+    assert [f.result(WAIT_S) for f in futures[:6]] == [RIGHT] * 6
+    assert "c0" not in rig.asked.begun and not finals[0].done()
+    rig.asked.open("b0")
+    assert [f.result(WAIT_S) for f in (*futures[6:], *later)] == [RIGHT] * 9
     assert not finals[0].done()
     rig.asked.open("finalists")
     assert finals[0].result(WAIT_S) == measured(1.5)
+
+
+def _two_workers(rig: Rig) -> None:
+    rig.asked.shut("a0", "b0")
+    futures = rig.bench.submit([task(r, f"{n}{i}") for r, n in ((8, "a"), (16, "b")) for i in range(3)], 1)
+    rig.asked.wait("a0")
+    rig.asked.wait("b0")
+    rig.asked.open("a0", "b0")
     assert [f.result(WAIT_S) for f in futures] == [RIGHT] * 6
 
 
-def test_another_worker_goes_on_with_the_program_of_one_who_measures(make: Make) -> None:
-    rig = make(2, 4)
-    first = rig.bench._lanes.first
-    rig.asked.shut("a0", "b0", "finalists")
-    futures = rig.bench.submit(
-        [task(r, f"{n}{i}") for r, n in ((8, "a"), (16, "b"), (32, "c")) for i in range(6)], 1
-    )
-    rig.asked.wait("a0")
-    rig.asked.wait("b0")
-    mine, other = ("a", "b") if rig.bench._work.homes[print_program(region(8))] is first else ("b", "a")
-    finals = rig.bench.submit_finalists(*_finalists(64, "f0"), 1)
-    rig.asked.open(f"{mine}0")
-    rig.asked.wait("finalists")
-    rig.asked.open(f"{other}0")
-    assert [f.result(WAIT_S) for f in futures] == [RIGHT] * 18
-    assert not finals[0].done()
-    assert rig.asked.begun.index(f"{mine}5") < rig.asked.begun.index("c0")  # in the order of value
+def _finals_of_two(rig: Rig) -> list[Verdict]:
+    """Of two programs, begun by both workers before either goes on."""
+    rig.asked.shut("finalists")
+    several = [rig.bench.submit_finalists(*_finalists(rows, "f0"), 1) for rows in (32, 64)]
+    _wait_until(lambda: rig.asked.begun.count("finalists") == 2)
     rig.asked.open("finalists")
+    return [finals[0].result(WAIT_S) for finals in several]
+
+
+def test_finalists_of_several_programs_are_measured_side_by_side(make: Make) -> None:
+    rig = make(2, 4)
+    _two_workers(rig)
+    assert _finals_of_two(rig) == [measured(1.5)] * 2
+
+
+def test_of_two_that_want_the_device_alone_each_gets_it(make: Make) -> None:
+    rig = make(2, 4)
+    _two_workers(rig)
+    full = reply(Deferred("no room")) | {"short_of_room": True}
+    rig.answers["finalists"] = full
+    assert _finals_of_two(rig) == [Deferred("no room")] * 2
+    assert rig.asked.begun.count("finalists") == 4
+    del rig.answers["finalists"]
+    assert _finals_of_more(rig, 3) == [measured(1.5)] * 3  # and nobody waits any more
+
+
+def test_second_looks_that_cross_wait_for_nobody(make: Make) -> None:
+    rig = make(2, 4)
+    _two_workers(rig)
+    rig.answers["finalists"] = reply(measured(4.0))
+    assert _finals_of_two(rig) == [measured(4.0)] * 2
+    assert rig.asked.begun.count("finalists") == 4
+    assert rig.bench.counts["worker restarts"] == 0
+
+
+def _finals_of_more(rig: Rig, count: int) -> list[Verdict]:
+    several = [rig.bench.submit_finalists(*_finalists(128 + i, "f0"), 1) for i in range(count)]
+    return [finals[0].result(WAIT_S) for finals in several]
+
+
+def test_baselines_go_to_the_worker_that_measured_the_programs_finalists(make: Make) -> None:
+    rig = make(2, 4)
+    _two_workers(rig)
+    assert _finals_of_more(rig, 4) == [measured(1.5)] * 4
+    homes = rig.bench._finals.homes
+    program = region(128)
+    sent: list[object] = []
+    rig.bench._work.send = lambda lane, run: sent.append(lane)  # type: ignore[method-assign]
+    rig.bench.submit_baselines(program, 1)
+    rig.bench.submit_baselines(region(7), 1)
+    assert sent == [homes[print_program(program)], None]
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()
 
 
 def test_a_build_for_which_the_machine_had_no_time_is_tried_again(
@@ -330,10 +381,8 @@ def test_a_lane_that_cannot_be_started_leaves_nobody_waiting(make: Make) -> None
 
     patched: list[Verdict] = []
     other.start = start  # type: ignore[method-assign, assignment]
-    rig.bench._send(other, lambda: patched.extend(other.ask({"program": "p"}, 1.0).verdicts))
-    end = time.monotonic() + WAIT_S
-    while not patched and time.monotonic() < end:
-        time.sleep(0.01)
+    rig.bench._send(other, lambda lane: patched.extend(lane.ask({"program": "p"}, 1.0).verdicts))
+    _wait_until(lambda: bool(patched))
     assert isinstance(patched[0], Deferred) and "no memory" in patched[0].reason
     futures = rig.bench.submit([task(8, "a0"), task(16, "b0"), task(32, "c0")], 1)
     assert [f.result(WAIT_S) for f in futures] == [RIGHT] * 3
