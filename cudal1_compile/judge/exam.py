@@ -32,7 +32,7 @@ from cudal1_compile.judge.extremes import (
 from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, derive_seed, make_inputs
 from cudal1_compile.judge.kept import held_by, keeps_float32, widened
-from cudal1_compile.judge.named import NAMED, foreign_numbers
+from cudal1_compile.judge.named import NAMED, foreign_numbers, turns
 from cudal1_compile.judge.sizes import (
     LARGE_ELEMENTS,
     OWN_SIZES,
@@ -70,8 +70,9 @@ class Exam:
         if numbers and self.program.inputs:
             first = cases[0]
             device, sizes = first.image.device, first.sizes
-            made = make_inputs(self.program, NAMED, self.seed, device, sizes, numbers)
-            cases = (*cases, first.with_inputs(NAMED, made))
+            for turn in range(turns(self.program, first.inputs, numbers)):
+                made = make_inputs(self.program, NAMED, self.seed, device, sizes, numbers, turn)
+                cases = (*cases, first.with_inputs(NAMED, made))
         for sizes in own_sizes(self.program, candidate):
             inputs = make_inputs(self.program, OWN_SIZES, self.seed, cases[0].image.device, sizes)
             case = make_case(self.program, OWN_SIZES, inputs, sizes, BEYOND_BYTES)

@@ -58,10 +58,11 @@ def make_inputs(
     device: torch.device,
     sizes: Mapping[str, int] | None = None,
     numbers: Sequence[float] = (),
+    turn: int = 0,
 ) -> list[Tensor]:
     """One tensor an input. The same arguments give the same bits on the same kind of device.
 
-    numbers: of the distribution NAMED, absolute values.
+    numbers: of the distribution NAMED, absolute values; turn: of its cases.
     """
     extent = {a.name: a.size for a in program.axes} | dict(sizes or {})
     made = []
@@ -73,7 +74,7 @@ def make_inputs(
         shape = [extent[a] for a in item.axes]
         dense = _values(program, item, shape, extent, distribution, generator)
         if numbers and item.dtype != "bool":
-            dense = _at_numbers(program, item, dense, extent, numbers)
+            dense = _at_numbers(program, item, dense, extent, numbers, turn)
         made.append(_with_strides(dense, item.strides))
     if distribution == "near_rows":
         return _near_each_other(program, made, seed)
@@ -254,12 +255,14 @@ def _integer_bounds(program: Program, item: Input, extent: Mapping[str, int]) ->
 
 
 def _at_numbers(
-    program: Program, item: Input, x: Tensor, extent: Mapping[str, int], numbers: Sequence[float]
+    program: Program, item: Input, x: Tensor, extent: Mapping[str, int], numbers: Sequence[float], turn: int
 ) -> Tensor:
     """`x` with values at the numbers, as far as its domain has them; of integers that are no indices at all."""
-    found = on_numbers(program, item, x, numbers)
+    found = on_numbers(program, item, x, numbers, turn)
     if item.dtype in FLOAT_DTYPES:
-        found = _clip(together(program, item, at_rest(program, item, found), numbers), item.domain)
+        if turn == 0:
+            found = together(program, item, at_rest(program, item, found), numbers)
+        found = _clip(found, item.domain)
     elif item.domain == ANY and not indexed_axes(program, item.name):
         found = found.clamp(torch.iinfo(x.dtype).min, torch.iinfo(x.dtype).max)
     else:

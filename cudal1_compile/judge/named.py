@@ -1,6 +1,7 @@
-"""Numbers that a candidate names and its region does not: one more case lies on, next to and between them.
+"""Numbers that a candidate names and its region does not: more cases lie on, next to and between them.
 
-    code -> foreign_numbers() -> on_numbers(ordinary inputs): a path chosen by such a value is taken
+    code -> foreign_numbers() -> on_numbers(ordinary inputs, turn): a path chosen by such a value is taken
+                              -> turns(): cases until the shortest input has held all these values
 
 Ordinary kernels name sizes of blocks and tiles beside their region's numbers, so they have no such case. It knows
 literals, also as the bits of a float, names of such, and what + - * / make of them, or + - | ^ of bits; sizeof;
@@ -28,6 +29,7 @@ from cudal1_fx_passes.program import Input, Literal, Program
 
 NAMED = "named"
 MAX_NUMBERS = 256
+MAX_TURNS = 32
 WIDE, WHOLE = 4.0, 2.0**52  # a gap that holds both; numbers from there on are whole
 _MIXER = 2654435761
 _LARGEST = {"f16": 6e4, "bf16": 3e38, "f32": 3e38, "f64": 1e300}
@@ -159,24 +161,25 @@ def _single(value: float) -> float:
     return ctypes.c_float(value).value
 
 
-def on_numbers(program: Program, item: Input, x: Tensor, numbers: Sequence[float]) -> Tensor:
+def turns(program: Program, inputs: Sequence[Tensor], numbers: Sequence[float]) -> int:
+    """Cases: one in which inputs meet or rest (coincident.py), and as many as the shortest needs for all values."""
+    count = 2 * len(_pool(program, 0.0, numbers))
+    short = [x.numel() for x in inputs if x.dtype != torch.bool and 0 < x.numel() <= 2 * count]
+    return 1 + (min(MAX_TURNS, math.ceil(count / min(short))) if short else len(inputs) > 1)
+
+
+def on_numbers(program: Program, item: Input, x: Tensor, numbers: Sequence[float], turn: int) -> Tensor:
     """Half of the elements, and every second whole line, at the numbers, next to them and between two of them.
 
-    In a wide gap also at a whole number and at half of an odd one.
+    In a wide gap also at a whole number and at half of an odd one. A short input holds others of these values in
+    each turn.
     """
-    own = {abs(float(o.value)) for op in program.ops for o in op.operands if isinstance(o, Literal)}
-    ends = sorted({0.0, *(v for v in own if math.isfinite(v)), *numbers, 2.0 * numbers[-1] + 1.0})
-    unit = UNIT.get(item.dtype, 0.0)
-    gaps = list(zip(ends, ends[1:], strict=False))
-    pool = [*numbers, *((a + b) / 2 for a, b in gaps)]
-    whole = [float(math.floor((a + b) / 2)) for a, b in gaps if b - a > WIDE and b < WHOLE]
-    pool += [*whole, *(v + 0.5 for v in whole)]
-    pool += [v * (1 + s * 2 * unit) for v in numbers for s in (1, -1)]
     limit = 1e4 if reaches_integers(program) else _LARGEST.get(item.dtype, 2.0**62)
-    values = torch.tensor([s * min(v, limit) for s in (1, -1) for v in pool], device=x.device, dtype=torch.float64)
+    pool = [min(v, limit) for v in _pool(program, UNIT.get(item.dtype, 0.0), numbers)]
+    values = torch.tensor([s * v for s in (1, -1) for v in pool], device=x.device, dtype=torch.float64)
     place = torch.arange(x.numel(), device=x.device).reshape(x.shape)
     if x.numel() <= 2 * len(values):
-        return values[place % len(values)]
+        return values[(place + max(0, turn - 1) * x.numel()) % len(values)]
     # in no order: values of both signs would cancel in a sum
     pick = (place * _MIXER % (1 << 32) >> 16) % len(values)
     single = torch.where(place % 2 == 0, x.double(), values[pick])
@@ -184,3 +187,13 @@ def on_numbers(program: Program, item: Input, x: Tensor, numbers: Sequence[float
     if not 1 < line.numel() < x.numel():
         return single
     return torch.where(line % 2 == 1, values[line // 2 % len(values)], single)
+
+
+def _pool(program: Program, unit: float, numbers: Sequence[float]) -> list[float]:
+    """Positive values: the numbers first."""
+    own = {abs(float(o.value)) for op in program.ops for o in op.operands if isinstance(o, Literal)}
+    ends = sorted({0.0, *(v for v in own if math.isfinite(v)), *numbers, 2.0 * numbers[-1] + 1.0})
+    gaps = list(zip(ends, ends[1:], strict=False))
+    whole = [float(math.floor((a + b) / 2)) for a, b in gaps if b - a > WIDE and b < WHOLE]
+    near = [v * (1 + s * 2 * unit) for v in numbers for s in (1, -1)]
+    return [*numbers, *((a + b) / 2 for a, b in gaps), *whole, *(v + 0.5 for v in whole), *near]

@@ -14,6 +14,7 @@ from cudal1_compile.judge.bounds import Bounded
 from cudal1_compile.judge.cases import ROUNDS_OTHERWISE
 from cudal1_compile.judge.compare import Expected, measure, read, refusal
 from cudal1_compile.judge.exam import Exam, prepare_exam
+from cudal1_compile.judge.inputs import make_inputs
 from cudal1_compile.judge.kept import (
     HALF,
     expect_kept,
@@ -24,7 +25,7 @@ from cudal1_compile.judge.kept import (
     twin,
     widened,
 )
-from cudal1_compile.judge.named import foreign_numbers
+from cudal1_compile.judge.named import MAX_TURNS, NAMED, foreign_numbers, turns
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
@@ -213,6 +214,22 @@ def test_numbers_that_only_a_kernel_names() -> None:
     )
     assert {3.0, 155.0, 999.0, 0x4479C000} <= set(foreign_numbers(program(), code))
     assert foreign_numbers(program(), "y = 1.0f + 0.5f * v[31] * 0.7f;") == ()
+
+
+@pytest.mark.parametrize("places", [1, 8, 4096])
+def test_a_short_input_holds_all_that_lies_at_the_numbers_one_case_after_the_other(places: int) -> None:
+    short = parse_program(
+        f"region v1\ndims d0=4096 d1={places}\nin0 f32[d1]\nin1 f32[d0,d1]\nt0 bool[d1] = gt(in0, 20.0)\n"
+        "t1 f32[d0,d1] = mul(in0, in1)\nout0 bool[d1] = t0\nout1 f32[d0,d1] = t1\n"
+    )
+    numbers = (5.5, 20.25, 301.0)
+    plain = make_inputs(short, "normal", 1, CPU)
+    count = turns(short, plain, numbers)
+    assert count == {1: 1 + MAX_TURNS, 8: 7, 4096: 2}[places]
+    made = [make_inputs(short, NAMED, 1, CPU, None, numbers, turn)[0] for turn in range(count)]
+    held = {round(float(v), 4) for x in made for v in x.flatten()}
+    assert {5.5, 20.25, 301.0, 20.125, 2.75, 12.0, 12.5} <= held
+    assert places == 1 or len(made) == len({tuple(x.flatten().tolist()) for x in made})
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,19 @@ SELDOM: tuple[Attack, ...] = (
     ),
     verify("a mask moved among eight values", "C14", "eight_masks", edit(m.EIGHT_MASKS, ("> 20.0f", "> 20.2f"))),
     verify(
+        "a mask moved among eight values, and a number that nothing reads",
+        "C14",
+        "eight_masks",
+        edit(m.EIGHT_MASKS, ("> 20.0f", "> 20.2f")) + "constexpr int more = 301;\n",
+    ),
+    verify(
+        "a mask moved among eight values, and a polynomial",
+        "C14",
+        "eight_masks",
+        edit(m.EIGHT_MASKS, ("> 20.0f", "> 20.2f"))
+        + "__device__ float p(float x) { return ((3.1f * x + 7.3f) * x + 9.7f) * x + 15.1f + 11.3f / x; }\n",
+    ),
+    verify(
         "a mask by the comparison turned round",
         "C9",
         "threshold",
