@@ -162,7 +162,7 @@ def _single(value: float) -> float:
 
 
 def turns(program: Program, inputs: Sequence[Tensor], numbers: Sequence[float]) -> int:
-    """Cases: one in which inputs meet or rest (coincident.py), and as many as the shortest needs for all values."""
+    """Cases: one in which inputs meet or rest (coincident.py), then as many as the shortest needs to hold all."""
     count = 2 * len(_pool(program, 0.0, numbers))
     short = [x.numel() for x in inputs if x.dtype != torch.bool and 0 < x.numel() <= 2 * count]
     return 1 + (min(MAX_TURNS, math.ceil(count / min(short))) if short else len(inputs) > 1)
