@@ -284,9 +284,12 @@ def _window(transposed: bool, rank: int, rng: random.Random) -> tuple[int, int, 
         if rank == 1 and rng.random() < 0.4:  # waves
             size, step = rng.choice((7, 8, 11, 12, 16, 20, 25)), rng.choice((2, 4, 4, 5, 8, 8, 10))
         return size, step, 1, rng.choice((0, max(0, (size - step) // 2), (size - 1) // 2))
-    if rng.random() < (0.0, 0.3, 0.06, 0.0)[rank]:  # waves and speech, and the largest windows of images
-        size = rng.choice((9, 11, 15, 16, 17, 25, 31, 32, 41, 64) if rank == 1 else (13, 15, 21, 31))
-        return size, rng.choice((1, 1, 1, 2, 4, 5, 8)[: 7 - 4 * (rank == 2)]), 1, rng.choice((0, size // 2, size // 2))
+    if rank == 1 and rng.random() < 0.3:  # waves and speech
+        size = rng.choice((9, 11, 15, 16, 17, 25, 31, 32, 41, 64))
+        return size, rng.choice((1, 1, 1, 2, 4, 5, 8)), 1, rng.choice((0, size // 2, size // 2))
+    if rank == 2 and rng.random() < 0.06:  # the largest of images
+        size = rng.choice((13, 15, 21, 31))
+        return size, 1, 1, rng.choice((0, size // 2, size // 2))
     size = rng.choice((2, 3, 3, 3, 3, 4, 5, 5, 7, 9, 11)[: 11 - 3 * (rank == 3)])
     dilation = rng.choice((1, 1, 1, 1, 1, 2, 3))
     same = dilation * (size - 1) // 2
