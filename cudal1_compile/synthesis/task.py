@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -102,12 +103,15 @@ class Task:
         stopped = self.result is not None or self._trouble or self._too_long
         return not stopped and self.rounds_done < self.budget.rounds
 
-    def requests(self) -> list[Request]:
-        """The prompts of the next round; none where the region's text alone is too long for the generator."""
+    def requests(self, share: float = 1.0) -> list[Request]:
+        """The prompts of the next round; none where the region's text alone is too long for the generator.
+
+        share: of a round's samples.
+        """
         done = self.rounds_done
         self._asked = done + 1
         try:
-            return self._requests(done, self.budget.samples_per_round)
+            return self._requests(done, math.ceil(share * self.budget.samples_per_round))
         except PromptTooLong as error:
             self._too_long = str(error)
             return []

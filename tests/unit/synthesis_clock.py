@@ -43,6 +43,7 @@ class SlowGenerator:
         self.clock = clock
         self.sampled_s = 0.0
         self.asked: list[list[int]] = []  # region sizes, call by call
+        self.samples: list[int] = []  # a prompt, call by call
 
     def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         seconds = CALL_S + REPLY_S * n * len(prompts)
@@ -50,6 +51,7 @@ class SlowGenerator:
         self.sampled_s += seconds
         sizes = [int(p.split("d0=")[1].split()[0]) for p in prompts]
         self.asked.append(sizes)
+        self.samples.append(n)
         return [self._replies(size, n, seed) for size in sizes]
 
     def _replies(self, size: int, n: int, seed: int) -> list[str]:

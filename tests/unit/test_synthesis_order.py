@@ -59,6 +59,13 @@ def test_the_first_round_of_all_comes_before_the_second_of_any(clock: Clock) -> 
     assert rounds == sorted(rounds)
 
 
+def test_of_many_regions_each_gets_half_a_first_round(clock: Clock) -> None:
+    """Simulated: 140 of 419 regions win in 177 s where 102 do with whole rounds; with time for all as many do."""
+    many, few = (Run(clock, n, Budget(seconds=200, samples_per_round=7)) for n in (97, 96))
+    assert many.generator.samples[:2] == [4, 4] and few.generator.samples[0] == 7
+    assert set(many.generator.samples[2:]) == set(few.generator.samples[1:]) == {3, 4, 7}  # of two prompts, or one
+
+
 def test_valuable_regions_are_measured_before_others_are_judged(clock: Clock) -> None:
     run = Run(clock, 40, Budget(seconds=12))
     measured = [e.region for e in run.events if isinstance(e, Finals)]
