@@ -187,9 +187,13 @@ def load_recipe(name: str) -> Recipe:
         base = _read(str(raw.pop("extends")))[1]
         if "extends" in base:
             raise ValueError(f"recipe {path.name}: extends a recipe that extends another; name that one")
-        raw = base | {k: base[k] | v if isinstance(v, dict) and k in base else v for k, v in raw.items()}
+        raw = base | {k: base[k] | v if _are_dicts(v, base.get(k)) else v for k, v in raw.items()}
     parts = {key: _part(cls, raw.pop(key, None) or {}, f"{path.name}: {key}") for key, cls in _PARTS.items()}
     return _part(Recipe, {"name": path.stem} | raw | parts, path.name)
+
+
+def _are_dicts(*values: object) -> bool:
+    return all(isinstance(v, dict) for v in values)
 
 
 def _read(name: str) -> tuple[Path, dict[str, Any]]:
