@@ -66,6 +66,7 @@ print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_c
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("scalar")
 def test_the_workers_compile_is_a_hit_where_the_region_was_compiled_ahead(tmp_path: Path) -> None:
     ahead = Worker(compiled=tmp_path)

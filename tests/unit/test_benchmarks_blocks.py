@@ -73,6 +73,7 @@ def test_every_kernel_builds_for_an_h100_without_spills() -> None:
 
 
 @pytest.mark.host
+@pytest.mark.slow
 def test_every_kernel_is_right_on_the_host_target() -> None:
     for text, (_, same) in make_jobs(list(blocks(small=True))).items():
         program = parse_program(text)

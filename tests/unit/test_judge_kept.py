@@ -219,7 +219,7 @@ def test_numbers_that_only_a_kernel_names() -> None:
 @pytest.mark.parametrize("places", [1, 8, 4096])
 def test_a_short_input_holds_all_that_lies_at_the_numbers_one_case_after_the_other(places: int) -> None:
     short = parse_program(
-        f"region v1\ndims d0=4096 d1={places}\nin0 f32[d1]\nin1 f32[d0,d1]\nt0 bool[d1] = gt(in0, 20.0)\n"
+        f"region v1\ndims d0=512 d1={places}\nin0 f32[d1]\nin1 f32[d0,d1]\nt0 bool[d1] = gt(in0, 20.0)\n"
         "t1 f32[d0,d1] = mul(in0, in1)\nout0 bool[d1] = t0\nout1 f32[d0,d1] = t1\n"
     )
     numbers = (5.5, 20.25, 301.0)
