@@ -103,7 +103,7 @@ class Task:
         stopped = self.result is not None or self._trouble or self._too_long
         return not stopped and self.rounds_done < self.budget.rounds
 
-    def requests(self, share: float = 1.0) -> list[Request]:
+    def requests(self, share: float) -> list[Request]:
         """The prompts of the next round; none where the region's text alone is too long for the generator.
 
         share: of a round's samples.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
-from judge_doubles import Lane, Script, make_bench, measured, reply
+from judge_doubles import Lane, Script, make_bench, measured, pin_finals, reply
 
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.judge import device_bench, wire, work
@@ -186,6 +186,29 @@ def test_finalists_are_measured_while_other_workers_judge(make: Make) -> None:
     assert not finals[0].done()
     rig.asked.open("finalists")
     assert finals[0].result(WAIT_S) == measured(1.5)
+
+
+def test_another_worker_goes_on_with_the_program_of_one_who_measures(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make(2, 4)
+    pin_finals(rig.bench, monkeypatch)
+    first = rig.bench._lanes.first
+    rig.asked.shut("a0", "b0", "finalists")
+    futures = rig.bench.submit(
+        [task(r, f"{n}{i}") for r, n in ((8, "a"), (16, "b"), (32, "c")) for i in range(6)], 1
+    )
+    rig.asked.wait("a0")
+    rig.asked.wait("b0")
+    mine, other = ("a", "b") if rig.bench._work.homes[print_program(region(8))] is first else ("b", "a")
+    finals = rig.bench.submit_finalists(*_finalists(64, "f0"), 1)
+    rig.asked.open(f"{mine}0")
+    rig.asked.wait("finalists")
+    rig.asked.open(f"{other}0")
+    assert [f.result(WAIT_S) for f in futures] == [RIGHT] * 18
+    assert not finals[0].done()
+    assert rig.asked.begun.index(f"{mine}5") < rig.asked.begun.index("c0")  # in the order of value
+    rig.asked.open("finalists")
 
 
 def _two_workers(rig: Rig) -> None:

@@ -240,8 +240,8 @@ def _fit(rows: Rows, seed: int) -> Prior:
         pick = table[torch.randint(len(table), (min(len(table), BATCH),), generator=generator)]
         there = pick >= 0
         off = torch.where(there, net(x[pick])[..., 0] - y[pick], 0.0)
-        off = off - off.sum(1, keepdim=True) / there.sum(1, keepdim=True)  # only the order within a task matters
-        loss = nn.functional.smooth_l1_loss(off[there], torch.zeros(()).expand(int(there.sum())), beta=0.05)
+        off = (off - off.sum(1, keepdim=True) / there.sum(1, keepdim=True))[there]  # a task's order is what counts
+        loss = nn.functional.smooth_l1_loss(off, torch.zeros_like(off), beta=0.05)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
