@@ -31,12 +31,13 @@ from cudal1_trainer.outcome import Outcome
 from cudal1_trainer.policy import Objective, Rollout
 from cudal1_trainer.recipe import ModelRecipe, StageRecipe
 from cudal1_trainer.referee import Referee
+from cudal1_trainer.rollouts import Batch, Item
 from cudal1_trainer.sampler import Sampler, WeightsDiffer
 from cudal1_trainer.self_supervised import SelfSupervised
 from cudal1_trainer.stage import Method, Setup, Stage, start_accelerator
 from cudal1_trainer.training import NotFinite
 
-LONG = replace(STAGE, steps=24)
+LONG = replace(STAGE, steps=24, at_once=3)
 BUCKETS = replace(STAGE, arm="buckets")
 
 
@@ -118,6 +119,24 @@ def test_islands_are_asked_by_turns_and_meet_as_often_as_the_recipe_says(
     assert len(met) == STAGE.steps // 3
     assert {i.island for i in stage._items(0)} == {0, 1}
     assert all(len(islands) == 2 for islands in stage.book._islands.values())
+
+
+def test_a_task_whose_replies_are_alike_makes_room_and_comes_again(bundle: Path, tmp_path: Path) -> None:
+    two = replace(STAGE, at_once=2)
+    stage = make_stage(bundle, tmp_path, Contrastive(two), two)
+    assert (stage.tasks, stage.waiting) == ([0, 1], [2, 3])
+    right, faster, wrong = Outcome("right", 1.2), Outcome("right", 1.25), Outcome("wrong")
+
+    def see(task: int, *outcomes: Outcome) -> tuple[list[int], list[int]]:
+        stage._relieve(Batch(0, [Item(task, 0, [])]), [outcomes])
+        return stage.tasks, stage.waiting
+
+    assert see(1, right, wrong) == ([0, 1], [2, 3])
+    assert see(1, right, faster) == ([0, 2], [3, 1])
+    assert see(1, right, faster) == ([0, 2], [3, 1])  # sampled before it made room
+    assert see(0, wrong, wrong) == ([3, 2], [1, 0])
+    assert see(2, right, Outcome("right", 2.4)) == ([3, 2], [1, 0])
+    assert see(2, Outcome("undecided"), right) == ([3, 1], [0, 2])
 
 
 KILLED = """

@@ -56,6 +56,7 @@ RIGHT: tuple[Kind, ...] = ("right", "slow", "copied")
 
 # what a parser may raise over text that no one wrote: its own error, too deep a nesting, too large a number
 BROKEN = (CandidateError, ValueError, ArithmeticError, LookupError, RecursionError, MemoryError)
+ALIKE = 1.1  # scores of a group within this factor; the clock makes a hundredth of it
 _FIGURE = re.compile(r"(\d+\.\d\d)x")
 
 
@@ -125,3 +126,13 @@ def conclude(ruling: Ruling | None, target: Target) -> Outcome:
         case Rejected(stage, reason):
             kinds: dict[str, Kind] = {"text": "malformed", "build": "unbuilt", "verify": "wrong"}
             return Outcome(kinds[stage], reason=reason)
+
+
+def alike(group: Sequence[Outcome]) -> bool:
+    """Whether a prompt's replies have next to nothing to teach: none is right, or all are, at one speed."""
+    known = [o for o in group if o.kind != "undecided"]
+    right = [o for o in known if o.kind in RIGHT]
+    if not right:
+        return True
+    scores = [o.score for o in right if o.score]
+    return len(right) == len(known) and (not scores or max(scores) <= ALIKE * min(scores))

@@ -31,10 +31,10 @@ from cudal1_trainer.variants import STUMBLES
 log = logging.getLogger(__name__)
 
 HOST_ELEMENTS = 1 << 16  # of inputs and outputs together: larger programs take the host target seconds a candidate
-DEVICE_BYTES = 1 << 26  # larger ones push each other out of the judge's exams, which are then made again and again
+DEVICE_BYTES = 1 << 24  # half of the draws; the judge takes several times as long over larger ones
 REPEATED = 200  # draws in a row; of a family's few programs at a few sizes there are not endlessly many
 # of programs with products, by kind of target: half a second to two a candidate on the host target; on a GPU some
-# 0.1 ms a call, and an exam (178 MiB in the mean) hardly larger than that of the other tasks (131 MiB)
+# 0.1 ms a call
 PRODUCTS = {"host": Most(1 << 20, 1 << 15, 1 << 18), "cuda": Most(1 << 32, 1 << 23, 1 << 25)}
 
 

@@ -100,6 +100,7 @@ class StageRecipe:
     steps: int = 0  # where not 0, this many steps instead
     arm: str = "buckets"  # of stage 3: which variants a prompt shows; or random, or plain for none
     tasks: int = 256  # programs practised on, all processes together
+    at_once: int = 0  # of these: where the replies to one are alike, another takes its place; 0: all
     prompts: int = 32  # a step, all processes together
     group: int = 12  # replies of one prompt
     max_new: int = 1536  # tokens of a reply
@@ -145,6 +146,8 @@ class StageRecipe:
         for name in ("temperature", "code_temperature", "lr", "grad_clip", "ratio_clip", "width", "tau"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}={getattr(self, name)}: must be over 0")
+        if self.at_once < 0:
+            raise ValueError(f"at_once={self.at_once}: must be at least 0")
         if self.steps < 0 or (self.steps == 0 and self.minutes <= 0):
             raise ValueError(f"steps={self.steps}, minutes={self.minutes}: one of them must be over 0")
 

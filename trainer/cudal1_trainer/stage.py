@@ -7,6 +7,8 @@ With `ahead` 1 the next batch is sampled, and the last one learnt from, while th
 step older than the weights, which the clipped ratio corrects. With 0 everything waits for everything and is on
 policy. On one GPU both share the device by time slices; a slice is far longer than a timed call, and a score is a
 median of paired rounds: it costs the judge speed rather than truth, and gains that stand out are measured again.
+Where a recipe has more tasks than `at_once`, those whose replies are alike make room for others, and come again
+after these.
 
 Several processes (`accelerate launch`; weights in parts: sharding.py): each samples, judges on its own device and
 remembers its own tasks; the gradient is averaged. A killed run goes on from its checkpoint, the batches under way
@@ -37,7 +39,7 @@ from cudal1_trainer.examine import Marks, examine, summary
 from cudal1_trainer.gate import decidable
 from cudal1_trainer.learner import Learner
 from cudal1_trainer.metrics import Metrics, append, forget_after, write_report
-from cudal1_trainer.outcome import HACKS, Code, Outcome
+from cudal1_trainer.outcome import HACKS, Code, Outcome, alike
 from cudal1_trainer.plots import plot
 from cudal1_trainer.policy import Objective
 from cudal1_trainer.practice import order
@@ -118,7 +120,8 @@ class Stage:
         self.desk = open_desk(plain, setup.tasks, referee, self.book, self.stage.max_new, self._sampler(plain))
         self.checkpoints = Checkpoints(self.out, accelerator)
         self.standing, self.under_way = Standing(), deque[Batch]()
-        self.tasks: list[int] = []  # this process's own
+        self.tasks: list[int] = []  # this process's own, in turn
+        self.waiting: list[int] = []  # for the place of one whose replies are alike
         self.before: Marks | None = None
         self.kinds: Counter[str] = Counter()
         self.sample_s = 0.0  # of the last batch
@@ -184,6 +187,7 @@ class Stage:
         weights = [
             self.method.weigh(self.book, item.task, row) for item, row in zip(batch.items, outcomes, strict=True)
         ]
+        differ = self._relieve(batch, outcomes)
         rate = self.stage.lr * min(1.0, (self.standing.step + 1) / self.stage.warmup_steps) * (1.0 - 0.9 * done)
         try:
             values = self.learner.learn(batch.rollouts, [w for row in weights for w in row], rate)
@@ -201,8 +205,17 @@ class Stage:
         self.kinds.update(o.kind for o in every)
         seconds = {"judge_wait_s": judged - begin, "learn_s": time.monotonic() - judged, "sample_s": self.sample_s}
         shown = fmean([float(len(i.shown)) for i in batch.items])
-        extra = {"lr": rate, "shown": shown, "elapsed_s": self.standing.elapsed_s}
+        extra = {"lr": rate, "shown": shown, "differ": differ, "elapsed_s": self.standing.elapsed_s}
         self.metrics.write(step, summary(every) | values | seconds | extra)
+
+    def _relieve(self, batch: Batch, outcomes: Sequence[Sequence[Outcome]]) -> float:
+        """Sends tasks whose replies are alike behind those that wait; returns the share of the others."""
+        settled = [item.task for item, row in zip(batch.items, outcomes, strict=True) if alike(row)]
+        for task in settled:
+            if self.waiting and task in self.tasks:
+                self.tasks[self.tasks.index(task)] = self.waiting.pop(0)
+                self.waiting.append(task)
+        return 1 - len(settled) / len(batch.items)
 
     def _record_hacks(self, batch: Batch, outcomes: Sequence[Sequence[Outcome]]) -> None:
         """The database of hacking cases, for people to read; the book holds the digests."""
@@ -234,8 +247,10 @@ class Stage:
         """Tasks that this process owns and that the judge can decide; a look at the model as it comes."""
         self._forget_after(-1)
         self.book.suspect(self.setup.hacks)
-        self.tasks = decidable(self.desk, range(self.rank, len(self.setup.tasks), self.ranks))
-        if not self.tasks:
+        own = decidable(self.desk, range(self.rank, len(self.setup.tasks), self.ranks))
+        at_once = max(1, self.stage.at_once // self.ranks) if self.stage.at_once else len(own)
+        self.tasks, self.waiting = own[:at_once], own[at_once:]
+        if not own:
             raise ValueError(f"none of {len(self.setup.tasks)} tasks can be judged here; nothing to practise on")
         self.before = self._examine()
         self.save()
@@ -256,6 +271,7 @@ class Stage:
         own = {
             "standing": asdict(self.standing),
             "tasks": self.tasks,
+            "waiting": self.waiting,
             "book": self.book.state(),
             "under_way": [b.state() for b in self.under_way],
             "kinds": dict(self.kinds),
@@ -276,7 +292,7 @@ class Stage:
             )
         self.learner.load(shared)
         self.standing = Standing(**own["standing"])
-        self.tasks, self.kinds = own["tasks"], Counter(own["kinds"])
+        self.tasks, self.waiting, self.kinds = own["tasks"], own["waiting"], Counter(own["kinds"])
         self.before = None if own["before"] is None else Marks(**own["before"])
         self.book.load(own["book"])
         self.under_way = deque(restore_batch(b) for b in own["under_way"])
@@ -298,7 +314,7 @@ class Stage:
             "steps": self.standing.step,
             "seconds": round(self.standing.elapsed_s, 1),
             "replies": self.standing.replies * self.ranks,
-            "tasks": len(self.tasks),
+            "tasks": len(self.tasks) + len(self.waiting),
             "kinds": dict(self.kinds),
             "judge_lost": self.desk.referee.lost,
             "before": None if self.before is None else asdict(self.before),
