@@ -46,7 +46,7 @@ class Attempt:
     analysis: str
     design: str
     code: str
-    stage: str  # ACCEPTED, or the gate that refused it: text, build, verify, time
+    stage: str  # ACCEPTED, or the gate that refused it: task, text, build, verify, time
     reason: str  # empty when accepted
     speedup: float | None = None  # over the best permitted plan; None where it was not timed
     candidate_us: float | None = None

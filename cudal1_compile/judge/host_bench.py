@@ -201,7 +201,7 @@ class HostBench:
             case NoRoom(reason):
                 return Deferred(reason)
             case Unverifiable(reason):
-                return Rejected("verify", reason)
+                return Rejected("task", reason)
             case Exam() as exam:
                 exam = exam.of(candidate)
         legality = exam if thorough else replace(exam, cases=_legality_cases(exam))

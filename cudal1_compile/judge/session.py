@@ -217,7 +217,7 @@ class DeviceSession:
             self._regions[key] = found
             self._evict()
         self._regions.move_to_end(key)
-        return Rejected("verify", found.reason) if isinstance(found, Unverifiable) else found
+        return Rejected("task", found.reason) if isinstance(found, Unverifiable) else found
 
     def _exam_ahead(self, program: Program, path: str) -> Exam | Unverifiable | None:
         """None where none was made, or it is gone."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-Stage = Literal["text", "build", "verify", "time"]
+Stage = Literal["task", "text", "build", "verify", "time"]  # task: of this program no candidate can be verified
 Numerics = Literal["exact", "reassociates", "f32_split", "assumes_finite"]
 
 

@@ -87,7 +87,7 @@ class Task:
         self._baseline_us: float | None = None  # of aten and Inductor the faster one, once it is known
         self._deferred = ""  # why the last long measurement left a verdict open
         self._trouble = ""  # what ended the proposals early
-        self._too_long = ""  # why this generator can never be asked
+        self._hopeless = ""  # why no reply of this generator can win
 
     # proposals
 
@@ -100,7 +100,7 @@ class Task:
 
     @property
     def wants_round(self) -> bool:
-        stopped = self.result is not None or self._trouble or self._too_long
+        stopped = self.result is not None or self._trouble or self._hopeless
         return not stopped and self.rounds_done < self.budget.rounds
 
     def requests(self, share: float) -> list[Request]:
@@ -113,7 +113,7 @@ class Task:
         try:
             return self._requests(done, math.ceil(share * self.budget.samples_per_round))
         except PromptTooLong as error:
-            self._too_long = str(error)
+            self._hopeless = str(error)
             return []
 
     def _requests(self, done: int, samples: int) -> list[Request]:
@@ -175,6 +175,8 @@ class Task:
     def take_verdicts(self, attempts: Sequence[Attempt], verdicts: Sequence[Verdict]) -> None:
         """Stores the verdicts, also on other rows of the same code."""
         self.judged += len(verdicts)
+        unverifiable = (v.reason for v in verdicts if isinstance(v, Rejected) and v.stage == "task")
+        self._hopeless = next(unverifiable, self._hopeless)
         changed: list[Attempt] = []
         for attempt, verdict in zip(attempts, verdicts, strict=True):
             same = [a for a in self.archive.attempts if a.code_digest == attempt.code_digest]
@@ -247,7 +249,7 @@ class Task:
         if self._winner is not None or self._trouble:
             return False
         is_open = self.wants_round or self.to_judge() or self.finalists() or not self.archive.attempts
-        return bool(self._too_long) or not is_open
+        return bool(self._hopeless) or not is_open
 
     def take_baselines(self, verdict: Verdict) -> None:
         if isinstance(verdict, Deferred):
@@ -275,7 +277,7 @@ class Task:
     def _end_without(self, found: Accepted | Rejected) -> None:
         baselines = found.proof if isinstance(found, Accepted) else None
         name, tried = self.generator.name, self.archive.attempts
-        entry = to_no_win(self.region, self.target, name, self.budget, tried, baselines, self._too_long)
+        entry = to_no_win(self.region, self.target, name, self.budget, tried, baselines, self._hopeless)
         self.archive.put_entry(entry)
         self.result = NoWin(entry)
 

@@ -191,7 +191,7 @@ def test_a_task_that_cannot_be_verified_gets_no_kernel(judge: Judge) -> None:
         "  st(out0 + threadIdx.x, relu(ld(in0 + threadIdx.x)));\n}\n"
     )
     verdict = judge.judge(program, code)
-    assert isinstance(verdict, Rejected)
+    assert isinstance(verdict, Rejected) and verdict.stage == "task"
     assert "unverifiable" in verdict.reason
 
 

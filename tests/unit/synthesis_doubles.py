@@ -1,7 +1,8 @@
 """Test doubles for synthesis: a generator that replies from a script, a judge that reads its verdict off a name.
 
 A kernel called `good_130` is right and 1.30 times as fast, `wrong_7` differs in an element, `slow_80` is right
-and slower, `unsure_1` is deferred, `lucky_150` loses in the long measurement, `fake_200` is refused there.
+and slower, `unsure_1` is deferred, `lucky_150` loses in the long measurement, `fake_200` is refused there. Where a
+`vain_1` is judged, nothing of its region can be verified.
 aten runs every region 1.6 times as fast as Inductor.
 """
 
@@ -136,6 +137,8 @@ class ScriptedJudge:
         kind, value = name.split("_")
         if kind == "wrong":
             return Rejected("verify", f"out0 differs by {value}.0 at d0=3, d1=5")
+        if kind == "vain":
+            return Rejected("task", "out0 cannot be told from a constant")
         if kind == "unsure":
             return Deferred("the device is busy")
         return Accepted(self._proof(int(value) / 100, final=False))

@@ -346,6 +346,15 @@ def test_a_region_too_long_for_the_generator_is_a_no_win_that_says_so() -> None:
     assert generator.calls == []
 
 
+def test_a_region_that_cannot_be_verified_is_a_no_win_after_one_round() -> None:
+    generator, judge = ScriptedGenerator([["vain_1"], ["good_130"]]), ScriptedJudge()
+    budget = Budget(seconds=60, rounds=2, samples_per_round=1)
+    outcome = synthesize(program(), generator, judge, Store.memory(), budget)
+    assert isinstance(outcome.result, NoWin)
+    assert outcome.result.entry.reason == "out0 cannot be told from a constant"
+    assert len(generator.calls) == 1 and judge.compared == 1
+
+
 def test_a_failing_store_costs_no_result(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -72,6 +72,8 @@ def test_a_judge_s_word_becomes_an_outcome_and_gains_are_rounded_toward_one() ->
     assert conclude(Ruling(Rejected("time", "cost")), HOST).kind == "slow"
     assert conclude(Ruling(verdict_on(WRONG)), HOST).kind == "wrong"
     assert conclude(Ruling(Deferred("busy")), HOST).kind == "undecided"
+    assert conclude(Ruling(Rejected("task", "vacuous")), HOST).kind == "undecided"
+    assert conclude(Ruling(_timed(9.0), Rejected("task", "vacuous")), H100).kind == "undecided"
     assert conclude(None, HOST).kind == "lost"
 
 

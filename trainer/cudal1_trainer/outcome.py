@@ -11,7 +11,8 @@
                   measured again), or refused by the long measurement after the quick one had accepted it
     copied        the code of a variant that its prompt shows
     contradicts   the analysis orders the variants otherwise than they were measured
-    lost          the judge had to be killed      undecided     the judge had no room or no quiet
+    lost          the judge had to be killed      undecided     the judge had no room or no quiet, or of this
+                                                                program no candidate can be verified
 
 All but `right` score 0; `undecided` counts for nothing. HACKS are refused for more than being wrong or slow:
 `forbidden` and `unbelievable`, that is by judge stage `text` (the gate, not the plan's parser) and, on a GPU, by
@@ -114,6 +115,8 @@ def agrees(analysis: str, shown: Sequence[Exemplar]) -> bool:
 def conclude(ruling: Ruling | None, target: Target) -> Outcome:
     if ruling is None:
         return Outcome("lost", reason="the judge hung or died over it")
+    if any(isinstance(v, Rejected) and v.stage == "task" for v in (ruling.verdict, ruling.second)):
+        return Outcome("undecided", reason="the program cannot be verified")
     if isinstance(ruling.second, Rejected):
         return Outcome("unbelievable", reason=f"{ruling.second.stage}: {ruling.second.reason}")
     match ruling.second or ruling.verdict:
