@@ -2,13 +2,14 @@
 
     judge_rows(programs, replies, referee, path)    a row a program, appended to `path`
     known_rows(programs, replies, path)             those that are there
+    pool(rows, earlier)                             with the runs of earlier results
     summarise(rows, stages)                         (summary, intervals, detail)
 
 The codes of all runs for one program go to the judge together: gates 1 to 5 and a quick timing for each, then for
 every run the first reply's code and the quickest of the others through the finalists' gates, measured side by
 side with Inductor. What is refused there is no right reply. A program that nobody gets right, teachers included,
-counts against all (detail.nobody names them; for some the judge has no finite reference); one is left out where
-the judge had no verdict, or none of its right kernels was measured against Inductor.
+counts against all (detail.nobody names them); one is left out where the judge had no verdict, or can have none
+since nothing of the program can be verified, or where no right kernel was measured against Inductor.
 
 Speedups are over Inductor compiling the program alone, 1 where nothing is right (over aten: detail.over_aten);
 on the host target, which knows no times, baseline over candidate by declared costs. A winner is a best reply
@@ -183,6 +184,24 @@ def _speedups(ruling: Ruling | None) -> tuple[float | None, float] | None:
 
 
 # from rows to figures
+
+
+def pool(
+    rows: Sequence[Mapping[str, Any]], earlier: Sequence[Sequence[Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Programs that all results have, each with the runs of all: every run was measured beside Inductor.
+
+    Raises ValueError where a run is in several.
+    """
+    results = [{row["fingerprint"]: row["runs"] for row in result} for result in (rows, *earlier)]
+    pooled = []
+    for row in rows:
+        found = [runs[row["fingerprint"]] for runs in results if row["fingerprint"] in runs]
+        if len({name for runs in found for name in runs}) < sum(map(len, found)):
+            raise ValueError(f"{sorted(row['runs'])}: some are in an earlier result; give other seeds")
+        if len(found) == len(results):
+            pooled.append(dict(row) | {"runs": {name: run for runs in found for name, run in runs.items()}})
+    return pooled
 
 
 def summarise(

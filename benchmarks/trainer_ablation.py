@@ -14,6 +14,8 @@ The recipe's stages are trained by the same commands that a user would give (the
 writes 8 replies a program at temperature 0.8 from the prompt without exemplars, and all codes of a program are
 judged and timed together with Inductor. Programs are those of held-out patterns (heldout.py: 419).
 `--seeds 1,2,3` trains the arms of stage 3 again, contrastive_random for the first two only; figures are means.
+`--pool FILE` adds the runs of an earlier result to the figures: of another seed from stage 1's model on, where a
+machine is here for one seed only.
 
 Every run (a stage with a seed) is trained and sampled in a process of its own, which this command starts (with
 --only) as soon as a GPU is free and the model that the run begins with is there: `--gpus 4` does four at a time.
@@ -54,7 +56,7 @@ from typing import Any
 import torch
 import yaml
 
-from benchmarks.ablation_rows import CONTEST, judge_contest, judge_rows, known_rows, read_rows, summarise
+from benchmarks.ablation_rows import CONTEST, judge_contest, judge_rows, known_rows, pool, read_rows, summarise
 from benchmarks.generator import TEACHER, load_generator, sample_all
 from benchmarks.parts import pack, unpack
 from benchmarks.result_file import write_result
@@ -123,6 +125,7 @@ class Ablation:
     given_back: float  # the machine, with what is not carried
     dry: bool
     gpus: int = 1
+    pooled: tuple[Path, ...] = ()  # earlier results
 
     @property
     def left_s(self) -> float:
@@ -173,12 +176,13 @@ class Ablation:
 
 
 def begin(ablation: Ablation) -> None:
-    """Writes the recipe that the stages are given. Raises ValueError where --out is of another ablation."""
+    """Writes the recipe that the stages are given. Raises ValueError where --out or --pool is of another ablation."""
+    read_pooled(ablation)
     # held-out programs are looked at here, not by the stages
     names = ("self_supervised", "contrastive")
     unprobed = {name: replace(getattr(ablation.recipe, name), probe_tasks=0) for name in names}
     recipe = asdict(replace(ablation.recipe, **unprobed))
-    asked = {"model": model_digest(check_model_dir(ablation.model)), "samples": ablation.samples, "recipe": recipe}
+    asked = {"model": digest_of(ablation), "samples": ablation.samples, "recipe": recipe}
     path = ablation.out / "asked.json"
     if path.is_file() and json.loads(path.read_text()) != asked:
         raise ValueError(f"{ablation.out} holds an ablation of another model or recipe: give another --out")
@@ -187,6 +191,22 @@ def begin(ablation: Ablation) -> None:
     for lines in ablation.out.glob("*.jsonl"):  # a kill may have cut the last one
         text = lines.read_text()
         lines.write_text(text[: text.rfind("\n") + 1])
+
+
+def digest_of(ablation: Ablation) -> str:
+    """Of the model that stage 1 made."""
+    return model_digest(check_model_dir(ablation.model))
+
+
+def read_pooled(ablation: Ablation) -> list[list[dict[str, Any]]]:
+    """Rows of the earlier results. Raises ValueError where one is of another model or recipe."""
+    found = []
+    for path in ablation.pooled:
+        detail = json.loads(path.read_text())["detail"]
+        if (detail["model"], detail["recipe"]) != (digest_of(ablation), asdict(ablation.recipe)):
+            raise ValueError(f"--pool {path}: a result of another model or recipe")
+        found.append(detail["programs"])
+    return found
 
 
 def expected_s(ablation: Ablation, run: Run) -> float:
@@ -278,11 +298,13 @@ def read_all_replies(ablation: Ablation) -> dict[str, dict[str, list[str]]]:
 
 
 def write(ablation: Ablation, rows: list[dict[str, Any]], held_out: int) -> Path:
-    names = {stage: [r.name for r in ablation.runs if r.stage == stage] for stage in ablation.stages}
+    rows = pool(rows, read_pooled(ablation))
+    runs = sorted({name for row in rows for name in row["runs"]})
+    names = {stage: [name for name in runs if name.startswith(f"{stage}.")] for stage in ablation.stages}
     summary, intervals, detail = summarise(rows, names)
     detail |= {"held_out": held_out, "reached": len(rows), "seeds": ablation.seeds, "samples": ablation.samples}
     detail["runs"] = {run.name: _report(ablation.folder(run)) for run in ablation.runs if run.stage in TRAINED}
-    detail |= {"recipe": asdict(ablation.recipe), "gpus": ablation.gpus}
+    detail |= {"model": digest_of(ablation), "recipe": asdict(ablation.recipe), "gpus": ablation.gpus}
     for row in summary["stages"]:
         print(json.dumps(row))
     n = len(detail["programs"])
@@ -414,6 +436,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--carry", type=Path, help="parts of another machine; OUT/carry by default")
     parser.add_argument("--stages", default=",".join(STAGES), help="wanted; carry holds what these need")
     parser.add_argument("--seeds", default="1", help="of stage 3, three at most; the first is of stage 2 too")
+    parser.add_argument("--pool", type=Path, nargs="*", default=(), help="earlier results of other seeds")
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--limit", type=int, default=340, help="held-out programs; 0 is all")
     parser.add_argument("--seconds", type=float, default=570.0, help="until this command ends")
@@ -438,7 +461,7 @@ def main(argv: list[str] | None = None) -> None:
     recipe = load_recipe(a.recipe)
     in_order = tuple(s for s in STAGES if s in stages)
     times = (deadline, given_back)
-    asked = (a.samples, a.limit, *times, a.dry, a.gpus)
+    asked = (a.samples, a.limit, *times, a.dry, a.gpus, tuple(a.pool))
     ablation = Ablation(recipe, a.model, a.data, a.out, in_order, seeds, *asked)
     if a.only is not None:
         raise SystemExit(work_as_child(ablation, a.only))

@@ -25,6 +25,7 @@ from benchmarks.ablation_rows import (
     judge_contest,
     judge_rows,
     known_rows,
+    pool,
     read_rows,
     summarise,
     why_left_out,
@@ -83,6 +84,29 @@ def test_intervals_of_differences_are_paired_over_programs_and_runs_are_pooled()
     with pytest.raises(ValueError, match="none of 1 programs"):
         summarise([_row("x", a=[("right", None)])], {"a": ["a"]})
     assert why_left_out({"a": [("right", None)]}) == "Inductor was not measured"
+
+
+def test_earlier_results_add_their_runs_to_the_programs_that_all_have() -> None:
+    right, wrong = [("right", 2.0)], [("wrong", None)]
+    rows = [_row("a", **{"sft.2": right}), _row("b", **{"sft.2": right})]
+    earlier = [_row("b", **{"sft.1": wrong}), _row("c", **{"sft.1": right})]
+    (pooled,) = pool(rows, [earlier])
+    assert pooled["fingerprint"] == "b" and pooled["runs"] == {"sft.2": right, "sft.1": wrong}
+    assert pool(rows, []) == rows
+    with pytest.raises(ValueError, match="some are in an earlier result"):
+        pool(rows, [[_row("a", **{"sft.2": right})]])
+
+
+def test_a_result_of_another_recipe_is_not_pooled(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "bundle")
+    ablation = replace(_ablation(tmp_path), model=tmp_path / "bundle", pooled=(tmp_path / "earlier.json",))
+    detail = {"model": trainer_ablation.digest_of(ablation), "recipe": asdict(RECIPE), "programs": [_row("a")]}
+    ablation.pooled[0].write_text(json.dumps({"detail": detail}))
+    assert trainer_ablation.read_pooled(ablation) == [[_row("a")]]
+    ablation.pooled[0].write_text(json.dumps({"detail": detail | {"recipe": {}}}))
+    with pytest.raises(ValueError, match="another model or recipe"):
+        trainer_ablation.begin(ablation)
+    assert not (tmp_path / "asked.json").exists()
 
 
 def test_aten_lengths_seeds_and_novelty_stand_in_the_detail() -> None:
