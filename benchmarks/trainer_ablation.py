@@ -176,7 +176,7 @@ class Ablation:
 
 
 def begin(ablation: Ablation) -> None:
-    """Writes the recipe that the stages are given. Raises ValueError where --out or --pool is of another ablation."""
+    """Writes the recipe that the stages are given. Raises ValueError where --out or --pool is of another one."""
     read_pooled(ablation)
     # held-out programs are looked at here, not by the stages
     names = ("self_supervised", "contrastive")
