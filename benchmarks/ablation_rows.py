@@ -22,6 +22,7 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,7 +38,7 @@ from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Verdict
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import HeldOutProgram
+from cudal1_trainer.heldout import HeldOutProgram, pattern, read_heldout
 from cudal1_trainer.measure import Mark
 from cudal1_trainer.outcome import HACKS, RIGHT, Code, Outcome, classify, conclude
 from cudal1_trainer.referee import EXAMS_BYTES, Group, Job, Referee, Ruling, Rulings
@@ -60,6 +61,7 @@ PAIRS = (
     ("contrastive_buckets", "sft"),
     ("contrastive_buckets", "best_teacher"),
 )
+SILENCE_S = 300.0  # of the judge over a chunk of codes, or over a program's finalists with Inductor's compile
 Replies = Mapping[str, Mapping[str, Sequence[str]]]  # run -> fingerprint -> samples
 
 
@@ -77,6 +79,13 @@ class Contest(Group):
     """A program's distinct codes, and each run's own in the order of its samples, "" for a sample without one."""
 
     runs: tuple[tuple[str, ...], ...] = ()
+
+
+def held_out_patterns(data: Path) -> list[HeldOutProgram]:
+    """Programs of combinations that nothing was trained on, in an order in which a part is a fair choice."""
+    programs = [p for p in read_heldout(data / "heldout.json").programs if pattern(p.program) is not None]
+    random.Random(0).shuffle(programs)
+    return programs
 
 
 def judge_contest(judge: Judge, job: Job, mark: Mark) -> Rulings:
@@ -151,6 +160,18 @@ def _judge(
             run: [_sample(one, p.text, rulings, referee, codes) for one in every] for run, every in runs.items()
         }
         yield {"fingerprint": p.fingerprint, "source": p.source, "ops": len(p.program.ops), "runs": {**old, **new}}
+
+
+def drop_cut_lines(folder: Path) -> None:
+    """A kill may have cut the last line of a file."""
+    for path in folder.glob("*.jsonl"):
+        text = path.read_text()
+        path.write_text(text[: text.rfind("\n") + 1])
+
+
+def read_replies(path: Path) -> dict[str, list[str]]:
+    """Of every program by its fingerprint."""
+    return {row["fingerprint"]: row["replies"] for row in read_rows(path)}
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

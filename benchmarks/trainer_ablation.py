@@ -41,7 +41,6 @@ import argparse
 import json
 import logging
 import os
-import random
 import shlex
 import signal
 import subprocess
@@ -56,7 +55,18 @@ from typing import Any
 import torch
 import yaml
 
-from benchmarks.ablation_rows import CONTEST, judge_contest, judge_rows, known_rows, pool, read_rows, summarise
+from benchmarks.ablation_rows import (
+    CONTEST,
+    SILENCE_S,
+    drop_cut_lines,
+    held_out_patterns,
+    judge_contest,
+    judge_rows,
+    known_rows,
+    pool,
+    read_replies,
+    summarise,
+)
 from benchmarks.generator import TEACHER, load_generator, sample_all
 from benchmarks.parts import pack, unpack
 from benchmarks.result_file import write_result
@@ -73,7 +83,7 @@ from cudal1_compile.generate.bundled import check_model_dir, model_digest
 from cudal1_compile.judge.isolation import die_with_parent
 from cudal1_compile.runtime.target import HOST, Target, detect_target
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import HeldOutProgram, pattern, read_heldout
+from cudal1_trainer.heldout import HeldOutProgram
 from cudal1_trainer.practice import probe_tasks
 from cudal1_trainer.recipe import Recipe, load_recipe
 from cudal1_trainer.referee import Referee, open_judge
@@ -84,7 +94,6 @@ log = logging.getLogger(__name__)
 START_S = 60.0  # of a run beside its loop: imports of two processes, the judge, tasks that can be decided
 SAMPLE_S = 50.0  # of its model's replies
 END_S = 8.0  # before this command's end the processes that it started are ended, and what they made is saved
-SILENCE_S = 300.0  # of the judge over a chunk of codes, or over a program's finalists with Inductor's compile
 # stage -> (the stage whose model it begins with, script, options)
 TRAINED = {
     "self_supervised": ("sft", "self_supervised", ()),
@@ -188,9 +197,7 @@ def begin(ablation: Ablation) -> None:
         raise ValueError(f"{ablation.out} holds an ablation of another model or recipe: give another --out")
     path.write_text(json.dumps(asked))
     (ablation.out / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
-    for lines in ablation.out.glob("*.jsonl"):  # a kill may have cut the last one
-        text = lines.read_text()
-        lines.write_text(text[: text.rfind("\n") + 1])
+    drop_cut_lines(ablation.out)
 
 
 def digest_of(ablation: Ablation) -> str:
@@ -259,14 +266,7 @@ def programs_of(ablation: Ablation) -> list[HeldOutProgram]:
         stage = replace(recipe.contrastive, probe_tasks=ablation.limit or recipe.contrastive.probe_tasks)
         texts = probe_tasks(recipe, stage, ablation.data, target)
         return [HeldOutProgram("probe", canonical_key(parse_program(t)), "", t) for t in texts]
-    held_out = read_heldout(ablation.data / "heldout.json").programs
-    programs = [p for p in held_out if pattern(p.program) is not None]
-    random.Random(0).shuffle(programs)
-    return programs[: ablation.limit or len(programs)]
-
-
-def read_replies(path: Path) -> dict[str, list[str]]:
-    return {row["fingerprint"]: row["replies"] for row in read_rows(path)}
+    return held_out_patterns(ablation.data)[: ablation.limit or None]
 
 
 def sample(ablation: Ablation, run: Run, programs: list[HeldOutProgram]) -> None:

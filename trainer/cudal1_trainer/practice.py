@@ -31,7 +31,7 @@ from cudal1_trainer.variants import STUMBLES
 log = logging.getLogger(__name__)
 
 HOST_ELEMENTS = 1 << 16  # of inputs and outputs together: larger programs take the host target seconds a candidate
-DEVICE_BYTES = 1 << 24  # half of the draws; the judge takes several times as long over larger ones
+DEVICE_BYTES = 1 << 23  # three in eight of the draws, whose exams take 140 MiB in the mean
 REPEATED = 200  # draws in a row; of a family's few programs at a few sizes there are not endlessly many
 # of programs with products, by kind of target: half a second to two a candidate on the host target; on a GPU some
 # 0.1 ms a call
@@ -48,7 +48,7 @@ def probe_tasks(recipe: Recipe, stage: StageRecipe, data: Path, target: Target) 
     if recipe.data.family:
         known = set(training_tasks(recipe, stage, data, target))
         return _take(_draws(recipe, data, target, "probe"), stage.probe_tasks, known)
-    texts = [p.text for p in read_heldout(data / "heldout.json").programs if _fits(p.program, target)]
+    texts = [p.text for p in read_heldout(data / "heldout.json").programs if fits(p.program, target)]
     return random.Random(f"{recipe.seed} probe").sample(texts, min(stage.probe_tasks, len(texts)))
 
 
@@ -113,9 +113,9 @@ def _draws(recipe: Recipe, data: Path, target: Target, purpose: str) -> Iterator
         if share and rng.random() < share:
             return _first(
                 lambda: draw_product(products, rng, recipe.data.varied, most),
-                lambda p: multiplications(p) <= most.multiplications and _fits(p, target),
+                lambda p: multiplications(p) <= most.multiplications and fits(p, target),
             )
-        return _first(lambda: source.program(rng), lambda p: _fits(p, target))
+        return _first(lambda: source.program(rng), lambda p: fits(p, target))
 
     while True:
         program = draw()
@@ -134,7 +134,8 @@ def _first(draw: Callable[[], Program], fits: Callable[[Program], bool]) -> Prog
             return program
 
 
-def _fits(program: Program, target: Target) -> bool:
+def fits(program: Program, target: Target) -> bool:
+    """Whether the judge decides it fast enough to practise on."""
     if target.kind == "host":
         return tensor_elements(program) <= HOST_ELEMENTS
     return tensor_bytes(program) <= DEVICE_BYTES
