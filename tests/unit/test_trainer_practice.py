@@ -13,7 +13,17 @@ from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import hold_out, read_heldout
 from cudal1_trainer.pairs import H100
-from cudal1_trainer.practice import DEVICE_BYTES, HOST_ELEMENTS, PRODUCTS, _take, order, read_tasks, training_tasks
+from cudal1_trainer.practice import (
+    DEVICE_BYTES,
+    HOST_ELEMENTS,
+    PROBE_BYTES,
+    PRODUCTS,
+    _take,
+    order,
+    probe_tasks,
+    read_tasks,
+    training_tasks,
+)
 from cudal1_trainer.product_sizes import multiplications
 from cudal1_trainer.recipe import DataRecipe, Recipe, StageRecipe
 from cudal1_trainer.tokenizer import load_tokenizer
@@ -36,6 +46,13 @@ def test_tasks_have_products_and_fit_and_none_is_held_out(target: Target, count:
     else:
         assert max(map(tensor_bytes, programs)) <= DEVICE_BYTES
     assert texts[:5] == training_tasks(RECIPE, StageRecipe(tasks=5), DATA, target)
+
+
+def test_probes_are_held_out_and_as_large_as_in_use() -> None:
+    probes = [parse_program(t) for t in probe_tasks(RECIPE, StageRecipe(probe_tasks=64), DATA, H100)]
+    heldout = read_heldout(DATA / "heldout.json")
+    assert len(probes) == 64 and all(map(heldout.holds, probes))
+    assert DEVICE_BYTES < max(map(tensor_bytes, probes)) <= PROBE_BYTES
 
 
 def test_a_recipe_without_products_or_of_one_family_has_none() -> None:

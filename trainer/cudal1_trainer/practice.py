@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 HOST_ELEMENTS = 1 << 16  # of inputs and outputs together: larger programs take the host target seconds a candidate
 DEVICE_BYTES = 1 << 23  # three in eight of the draws, whose exams take 140 MiB in the mean
+PROBE_BYTES = 1 << 26  # of a held-out program, which is judged before and after a run
 REPEATED = 200  # draws in a row; of a family's few programs at a few sizes there are not endlessly many
 # of programs with products, by kind of target: half a second to two a candidate on the host target; on a GPU some
 # 0.1 ms a call
@@ -48,7 +49,7 @@ def probe_tasks(recipe: Recipe, stage: StageRecipe, data: Path, target: Target) 
     if recipe.data.family:
         known = set(training_tasks(recipe, stage, data, target))
         return _take(_draws(recipe, data, target, "probe"), stage.probe_tasks, known)
-    texts = [p.text for p in read_heldout(data / "heldout.json").programs if fits(p.program, target)]
+    texts = [p.text for p in read_heldout(data / "heldout.json").programs if fits(p.program, target, PROBE_BYTES)]
     return random.Random(f"{recipe.seed} probe").sample(texts, min(stage.probe_tasks, len(texts)))
 
 
@@ -134,8 +135,8 @@ def _first(draw: Callable[[], Program], fits: Callable[[Program], bool]) -> Prog
             return program
 
 
-def fits(program: Program, target: Target) -> bool:
-    """Whether the judge decides it fast enough to practise on."""
+def fits(program: Program, target: Target, device_bytes: int = DEVICE_BYTES) -> bool:
+    """Whether the judge decides it fast enough to practise on; device_bytes: of its tensors on a GPU."""
     if target.kind == "host":
         return tensor_elements(program) <= HOST_ELEMENTS
-    return tensor_bytes(program) <= DEVICE_BYTES
+    return tensor_bytes(program) <= device_bytes
