@@ -129,7 +129,7 @@ class ToyReferee:
     """In place of a Referee: the same answers at once."""
 
     def __init__(self) -> None:
-        self.target, self.lost = HOST, 0
+        self.target, self.lost, self.spent_s = HOST, 0, {"trial": 1.0}
         self._found: dict[int, Rulings] = {}
 
     def submit(self, key: int, groups: Sequence[Group]) -> None:

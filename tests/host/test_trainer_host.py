@@ -47,6 +47,7 @@ def test_stage_3_learns_from_declared_costs(tmp_path: Path) -> None:
     assert before["right_1"] < 0.75 and after["right_1"] > 0.9
     assert after["reward"] > 1.4 * before["reward"]
     assert report["kinds"]["wrong"] > 0 and report["judge_lost"] == 0
+    assert "text" in report["judge_s"]
 
 
 def test_stage_2_keeps_right_kernels_of_a_product_that_cost_more_than_the_baseline(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import ClassVar
 
 import pytest
 
@@ -24,6 +25,8 @@ def _cost(ratio: float) -> Accepted:
 
 class ScriptedJudge:
     """A code is its own script: hang, die, or the score that it gets (`/second` where it is looked at again)."""
+
+    spent_s: ClassVar = {"trial": 2.0}
 
     def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
         return [self._judge(code) for _, code in tasks]
@@ -62,7 +65,7 @@ def test_a_hang_costs_its_own_code_only(referee: Referee) -> None:
     referee.submit(1, [Group(TEXT, ("1.1", "1.5"), None)])
     assert _scores(referee.result(0)) == {"hang": None}
     assert _scores(referee.result(1)) == {"1.1": 1.1, "1.5": 1.5}
-    assert referee.lost == 1
+    assert referee.lost == 1 and referee.spent_s == ScriptedJudge.spent_s
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -292,6 +292,8 @@ def test_two_processes_share_tasks_and_learn_together(bundle: Path, tmp_path: Pa
 
 class HangsOnWrong:
     """A judge without limits of its own."""
+
+    spent_s: ClassVar[dict[str, float]] = {}
 
     def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
         if any(code.strip() == WRONG for _, code in tasks):

@@ -97,7 +97,8 @@ class Referee:
     ) -> None:
         self.target = target
         self.lost = 0  # codes over which the judge was lost
-        self._pool = Pool(rule or _rule, setup, 1, silence_s)
+        self.spent_s: dict[str, float] = {}  # by the judge's steps, since it was started last
+        self._pool = Pool(partial(_counted, rule or _rule), setup, 1, silence_s)
         self._waiting: list[Job] = []
         self._found: dict[int, Rulings] = {}
         self._done: set[int] = set()
@@ -132,7 +133,8 @@ class Referee:
     def _take(self, outcome: Finished | Lost) -> None:
         job: Job = outcome.job
         if isinstance(outcome, Finished):
-            self._found[job.key] |= outcome.result
+            rulings, self.spent_s = outcome.result
+            self._found[job.key] |= rulings
             self._done.add(job.key)
             return
         if not outcome.mark.isdigit():
@@ -162,6 +164,11 @@ def _chunks(groups: Sequence[Group]) -> tuple[Chunk, ...]:
             found.append([])
         found[-1].append(group)
     return tuple(tuple(chunk) for chunk in found)
+
+
+def _counted(rule: Rule, judge: Judge, job: Job, mark: Mark) -> tuple[Rulings, dict[str, float]]:
+    """In the judge's process: with its seconds by step."""
+    return rule(judge, job, mark), judge.spent_s
 
 
 def _rule(judge: Judge, job: Job, mark: Mark) -> Rulings:

@@ -317,6 +317,7 @@ class Stage:
             "tasks": len(self.tasks) + len(self.waiting),
             "kinds": dict(self.kinds),
             "judge_lost": self.desk.referee.lost,
+            "judge_s": {step: round(spent, 1) for step, spent in self.desk.referee.spent_s.items()},
             "before": None if self.before is None else asdict(self.before),
             "after": None if after is None else asdict(after),
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
