@@ -162,18 +162,6 @@ def _judge(
         yield {"fingerprint": p.fingerprint, "source": p.source, "ops": len(p.program.ops), "runs": {**old, **new}}
 
 
-def drop_cut_lines(folder: Path) -> None:
-    """A kill may have cut the last line of a file."""
-    for path in folder.glob("*.jsonl"):
-        text = path.read_text()
-        path.write_text(text[: text.rfind("\n") + 1])
-
-
-def read_replies(path: Path) -> dict[str, list[str]]:
-    """Of every program by its fingerprint."""
-    return {row["fingerprint"]: row["replies"] for row in read_rows(path)}
-
-
 def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
@@ -238,9 +226,9 @@ def summarise(
     }
     values = {stage: np.mean([by_run[name] for name in names], 0) for stage, names in runs.items()}
     found = {stage: v_FP.mean(-1) for stage, v_FP in values.items()}
-    draws_PB = _draws(len(kept))
+    draws_PB = draws(len(kept))
     drawn = {stage: v_FP @ draws_PB for stage, v_FP in values.items()}
-    spans = {f"{s}.{name}": _interval(name, drawn[s][i]) for s in runs for i, name in enumerate(FIGURES)}
+    spans = {f"{s}.{name}": interval(name, drawn[s][i]) for s in runs for i, name in enumerate(FIGURES)}
     plain = {s: {name: _plain(name, found[s][i]) for i, name in enumerate(FIGURES)} for s in runs}
     stages = [
         {"stage": s} | {n: plain[s][n] for n in LINEAR + SPEEDS[:2]} | {"interval": spans[f"{s}.speedup_best8"]}
@@ -295,14 +283,14 @@ def _read(sample: Sequence[Any]) -> Sample:
     return Sample(*sample)
 
 
-def _draws(count: int) -> Any:
+def draws(count: int) -> Any:
     """Weights of programs [P, BOOTSTRAP]: the same for all stages."""
     return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), BOOTSTRAP).T / count
 
 
 def _difference(found_F: Any, drawn_FB: Any) -> dict[str, tuple[float, float, float]]:
     """Of two stages, for each figure: itself and its interval; a quotient for speedups."""
-    return {name: (_plain(name, found_F[i]), *_interval(name, drawn_FB[i])) for i, name in enumerate(FIGURES)}
+    return {name: (_plain(name, found_F[i]), *interval(name, drawn_FB[i])) for i, name in enumerate(FIGURES)}
 
 
 def why_left_out(runs: Mapping[str, Sequence[Sequence[Any]]]) -> str | None:
@@ -341,6 +329,6 @@ def _plain(name: str, value: float) -> float:
     return float(value) if name in LINEAR else math.exp(value)
 
 
-def _interval(name: str, drawn_B: Any) -> tuple[float, float]:
+def interval(name: str, drawn_B: Any) -> tuple[float, float]:
     low, high = np.quantile(drawn_B, (0.025, 0.975))
     return _plain(name, low), _plain(name, high)

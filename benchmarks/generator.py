@@ -24,7 +24,7 @@ import random
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,23 +72,35 @@ def load_generator(model: Path, device: str) -> Generator:
 def sample_all(
     generator: Generator, programs: Sequence[HeldOutProgram], facts: str, n: int, path: Path, seed: int
 ) -> list[Sampled]:
-    """Replies of every program, shortest prompts first so that a batch's rows are alike; appends to `path`."""
-    known = _read_replies(path)
+    """Replies of every program from the prompt without exemplars; appends to `path`."""
     count = token_counter(generator)
-    prompts = {p.fingerprint: build_prompt(facts, p.text, (), generator.budget_tokens, count) for p in programs}
-    todo = sorted((p for p in programs if p.fingerprint not in known), key=lambda p: len(prompts[p.fingerprint]))
-    with path.open("a") as stream:
-        for start in range(0, len(todo), BATCH):
-            group = todo[start : start + BATCH]
-            answers = generator.propose([prompts[p.fingerprint] for p in group], n, seed + start)
-            for p, replies in zip(group, answers, strict=True):
-                known[p.fingerprint] = replies
-                stream.write(json.dumps({"fingerprint": p.fingerprint, "replies": replies}) + "\n")
-            stream.flush()
+    prompts = {p.fingerprint: [build_prompt(facts, p.text, (), generator.budget_tokens, count)] for p in programs}
+    known = ask_all(generator, prompts, n, path, seed)
     return [Sampled(str(i), p, tuple(known[p.fingerprint])) for i, p in enumerate(programs)]
 
 
-def _read_replies(path: Path) -> dict[str, list[str]]:
+def ask_all(
+    generator: Generator, prompts: Mapping[str, Sequence[str]], n: int, path: Path, seed: int
+) -> dict[str, list[str]]:
+    """`n` replies to each of a program's prompts, by its fingerprint; appends to `path`, which knows some already.
+
+    The shortest prompts come first, so that a batch's rows are alike.
+    """
+    known = read_replies(path)
+    todo = sorted((f for f in prompts if f not in known), key=lambda f: sum(map(len, prompts[f])))
+    with path.open("a") as stream:
+        for start in range(0, len(todo), BATCH):
+            group = todo[start : start + BATCH]
+            answers = iter(generator.propose([p for f in group for p in prompts[f]], n, seed + start))
+            for f in group:
+                known[f] = [reply for _ in prompts[f] for reply in next(answers)]
+                stream.write(json.dumps({"fingerprint": f, "replies": known[f]}) + "\n")
+            stream.flush()
+    return known
+
+
+def read_replies(path: Path) -> dict[str, list[str]]:
+    """Of every program by its fingerprint."""
     if not path.is_file():
         return {}
     rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -35,41 +35,41 @@ import numpy as np
 import torch
 
 from benchmarks.ablation_rows import (
-    BOOTSTRAP,
     CONTEST,
     SILENCE_S,
     Sample,
-    drop_cut_lines,
+    draws,
     held_out_patterns,
+    interval,
     judge_contest,
     judge_rows,
     known_rows,
-    read_replies,
     read_rows,
     why_left_out,
 )
-from benchmarks.generator import load_generator, sample_all
+from benchmarks.generator import ask_all, load_generator, read_replies, sample_all
 from benchmarks.result_file import write_result
 from benchmarks.side_by_side import OutOfTime, ends_at
 from cudal1_compile.generate.exemplars import Choice, ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import Exemplar, build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
-from cudal1_compile.runtime.target import HOST, Target, detect_target
+from cudal1_compile.runtime.target import HOST, detect_target
 from cudal1_trainer.heldout import HeldOutProgram
 from cudal1_trainer.outcome import RIGHT, Code, classify
 from cudal1_trainer.practice import fits
-from cudal1_trainer.referee import Group, Referee, open_judge
+from cudal1_trainer.referee import Group, Referee, make_referee, open_judge
+from cudal1_trainer.scorebook import drop_torn_line
 
 FIRST = "first"
 WAYS: dict[str, Choice] = {"again": "none", "random": "random", "buckets": "buckets"}
 PAIRS = (("again", FIRST), ("random", "again"), ("buckets", "again"), ("buckets", "random"))
 PROMPTS = 2  # of one program in a second round, as in synthesis
-TOGETHER = 48  # programs whose second prompts are answered together
+TOGETHER = 48  # programs that the judge is given together
 FASTER = 1.01
 END_S = 8.0  # before this command's end
 
 
-def score_first(programs: Sequence[HeldOutProgram], out: Path, target: Target) -> dict[str, list[Exemplar]]:
+def score_first(programs: Sequence[HeldOutProgram], out: Path, index: int | None) -> dict[str, list[Exemplar]]:
     """Right codes of the first round with their scores; kept in `out`."""
     path = out / "variants.jsonl"
     found = {row["fingerprint"]: [Exemplar(*e) for e in row["variants"]] for row in read_rows(path)}
@@ -77,8 +77,7 @@ def score_first(programs: Sequence[HeldOutProgram], out: Path, target: Target) -
     todo = [p for p in programs if p.fingerprint not in found]
     read = {p.fingerprint: [classify(reply, p.text, ()) for reply in replies[p.fingerprint]] for p in todo}
     codes = {f: tuple(dict.fromkeys(c.code for c in every if isinstance(c, Code))) for f, every in read.items()}
-    setup = partial(open_judge, _index(target), None)
-    with Referee(target, setup, SILENCE_S) as referee, path.open("a") as stream:
+    with make_referee(index, SILENCE_S, 0) as referee, path.open("a") as stream:
         for start in range(0, len(todo), TOGETHER):
             part = todo[start : start + TOGETHER]
             referee.submit(start, [Group(p.text, codes[p.fingerprint], None) for p in part])
@@ -102,28 +101,15 @@ def sample_second(
     out: Path,
 ) -> None:
     """Appends replies to the way's file."""
-    path = out / f"replies.{way}.jsonl"
-    known, count, config = read_replies(path), token_counter(generator), ExemplarConfig(WAYS[way])
-    todo = [p for p in programs if p.fingerprint not in known]
-    with path.open("a") as stream:
-        for start in range(0, len(todo), TOGETHER):
-            part = todo[start : start + TOGETHER]
-            prompts = [
-                build_prompt(
-                    facts,
-                    p.text,
-                    choose_exemplars(variants[p.fingerprint], config, seed),
-                    generator.budget_tokens,
-                    count,
-                )
-                for p in part
-                for seed in range(PROMPTS)
-            ]
-            answers = generator.propose(prompts, samples // PROMPTS, 1 + start)  # the first round began with 0
-            for i, p in enumerate(part):
-                replies = [r for several in answers[PROMPTS * i : PROMPTS * (i + 1)] for r in several]
-                stream.write(json.dumps({"fingerprint": p.fingerprint, "replies": replies}) + "\n")
-            stream.flush()
+    count, config = token_counter(generator), ExemplarConfig(WAYS[way])
+
+    def prompt(p: HeldOutProgram, seed: int) -> str:
+        chosen = choose_exemplars(variants[p.fingerprint], config, seed)
+        return build_prompt(facts, p.text, chosen, generator.budget_tokens, count)
+
+    prompts = {p.fingerprint: [prompt(p, seed) for seed in range(PROMPTS)] for p in programs}
+    # the first round's seeds begin at 0
+    ask_all(generator, prompts, samples // PROMPTS, out / f"replies.{way}.jsonl", 1)
 
 
 def summarise(
@@ -136,10 +122,10 @@ def summarise(
         raise ValueError(f"none of {len(rows)} programs says anything: {sorted(set(left_out.values()))}")
     first_P = np.array([_best(r["runs"][FIRST]) for r in kept])
     best = {way: np.maximum(first_P, [_best(r["runs"][way]) for r in kept]) for way in (FIRST, *WAYS)}
-    draws_PB = np.random.default_rng(0).multinomial(len(kept), np.full(len(kept), 1 / len(kept)), BOOTSTRAP).T
+    draws_PB = draws(len(kept))
     log = {way: np.log(np.maximum(1.0, best_P)) for way, best_P in best.items()}
-    drawn = {way: log_P @ draws_PB / len(kept) for way, log_P in log.items()}
-    intervals = {way: _interval(drawn_B) for way, drawn_B in drawn.items()}
+    drawn = {way: log_P @ draws_PB for way, log_P in log.items()}
+    intervals = {way: interval("speedup", drawn_B) for way, drawn_B in drawn.items()}
     ways = [
         {
             "way": way,
@@ -151,7 +137,8 @@ def summarise(
         for way in best
     ]
     paired = {
-        f"{a} against {b}": (math.exp((log[a] - log[b]).mean()), *_interval(drawn[a] - drawn[b])) for a, b in PAIRS
+        f"{a} against {b}": (math.exp((log[a] - log[b]).mean()), *interval("speedup", drawn[a] - drawn[b]))
+        for a, b in PAIRS
     }
     return {"ways": ways}, len(kept), intervals, {"paired": paired, "left_out": left_out, "programs": kept}
 
@@ -165,30 +152,22 @@ def _right(samples: Sequence[Sequence[Any]]) -> float:
     return fmean([float(Sample(*row).kind in RIGHT) for row in samples]) if samples else 0.0
 
 
-def _interval(drawn_B: Any) -> tuple[float, float]:
-    low, high = np.quantile(drawn_B, (0.025, 0.975))
-    return math.exp(low), math.exp(high)
-
-
 def run(a: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows that are there, after every step that adds some."""
-    target = HOST if a.dry else detect_target(torch.device("cuda", 0))
+    index = None if a.dry else 0
+    target = HOST if index is None else detect_target(torch.device("cuda", index))
     programs = [p for p in held_out_patterns(a.data) if not a.dry or fits(p.program, target)][: a.limit or None]
     generator = load_generator(a.model, "cpu" if a.dry else "cuda")
     sample_all(generator, programs, target.facts(), a.samples, a.out / f"replies.{FIRST}.jsonl", 0)
-    variants = score_first(programs, a.out, target)
+    variants = score_first(programs, a.out, index)
     for way in WAYS:
         sample_second(generator, programs, variants, way, target.facts(), a.samples, a.out)
     replies = {way: read_replies(a.out / f"replies.{way}.jsonl") for way in (FIRST, *WAYS)}
-    path, setup = a.out / "rows.jsonl", partial(open_judge, _index(target), None, CONTEST)
+    path, setup = a.out / "rows.jsonl", partial(open_judge, index, None, CONTEST)
     with Referee(target, setup, SILENCE_S, judge_contest) as referee:
         for end in range(TOGETHER, len(programs) + TOGETHER, TOGETHER):
             judge_rows(programs[:end], replies, referee, path)
             yield known_rows(programs, replies, path)
-
-
-def _index(target: Target) -> int | None:
-    return None if target.kind == "host" else 0
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -202,7 +181,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--dry", action="store_true", help="on the host target: proves the script, no result")
     a = parser.parse_args(argv)
     a.out.mkdir(parents=True, exist_ok=True)
-    drop_cut_lines(a.out)
+    for path in a.out.glob("*.jsonl"):
+        drop_torn_line(path)
     rows: list[dict[str, Any]] = []
     try:
         with ends_at(time.monotonic() + a.seconds - END_S):

@@ -58,16 +58,14 @@ import yaml
 from benchmarks.ablation_rows import (
     CONTEST,
     SILENCE_S,
-    drop_cut_lines,
     held_out_patterns,
     judge_contest,
     judge_rows,
     known_rows,
     pool,
-    read_replies,
     summarise,
 )
-from benchmarks.generator import TEACHER, load_generator, sample_all
+from benchmarks.generator import TEACHER, load_generator, read_replies, sample_all
 from benchmarks.parts import pack, unpack
 from benchmarks.result_file import write_result
 from benchmarks.side_by_side import (
@@ -87,6 +85,7 @@ from cudal1_trainer.heldout import HeldOutProgram
 from cudal1_trainer.practice import probe_tasks
 from cudal1_trainer.recipe import Recipe, load_recipe
 from cudal1_trainer.referee import Referee, open_judge
+from cudal1_trainer.scorebook import drop_torn_line
 from cudal1_trainer.variants import canonical_key
 
 log = logging.getLogger(__name__)
@@ -197,7 +196,8 @@ def begin(ablation: Ablation) -> None:
         raise ValueError(f"{ablation.out} holds an ablation of another model or recipe: give another --out")
     path.write_text(json.dumps(asked))
     (ablation.out / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
-    drop_cut_lines(ablation.out)
+    for path in ablation.out.glob("*.jsonl"):
+        drop_torn_line(path)
 
 
 def digest_of(ablation: Ablation) -> str:
@@ -207,10 +207,10 @@ def digest_of(ablation: Ablation) -> str:
 
 def read_pooled(ablation: Ablation) -> list[list[dict[str, Any]]]:
     """Rows of the earlier results. Raises ValueError where one is of another model or recipe."""
-    found = []
+    found, wanted = [], (digest_of(ablation), asdict(ablation.recipe))
     for path in ablation.pooled:
         detail = json.loads(path.read_text())["detail"]
-        if (detail["model"], detail["recipe"]) != (digest_of(ablation), asdict(ablation.recipe)):
+        if (detail["model"], detail["recipe"]) != wanted:
             raise ValueError(f"--pool {path}: a result of another model or recipe")
         found.append(detail["programs"])
     return found

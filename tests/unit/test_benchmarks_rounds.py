@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from stage_toys import FAST, SLOW, TASKS
 
-from benchmarks.ablation_rows import drop_cut_lines, read_replies
+from benchmarks.generator import read_replies
 from benchmarks.rounds import PROMPTS, sample_second, summarise
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_compile.runtime.target import HOST
 from cudal1_trainer.heldout import HeldOutProgram
+from cudal1_trainer.scorebook import drop_torn_line
 
 WRONG, NOTHING = ("wrong", None), ("right", None)
 
@@ -37,7 +38,7 @@ def test_the_second_prompts_show_what_their_way_chooses_and_a_cut_run_goes_on(tm
         sample_second(Echo(), programs[:1], variants, way, HOST.facts(), 4, tmp_path)
         with path.open("a") as stream:
             stream.write('{"fingerprint": "1", "rep')
-        drop_cut_lines(tmp_path)
+        drop_torn_line(path)
         sample_second(Echo(), programs, variants, way, HOST.facts(), 4, tmp_path)
         found = read_replies(path)
         assert [len(replies) for replies in found.values()] == [4, 4]
