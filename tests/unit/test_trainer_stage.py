@@ -19,7 +19,7 @@ from stage_toys import PROBES, RECIPE, STAGE, TASKS, WRONG, ToyReferee, make_bun
 from tmpfs import run_on_tmpfs
 
 from cudal1_compile.generate.fast_llama import Cooling
-from cudal1_compile.judge.verdict import Verdict
+from cudal1_compile.judge.verdict import Rejected, Verdict
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.base import load_base
@@ -30,7 +30,7 @@ from cudal1_trainer.model import build_model
 from cudal1_trainer.outcome import Outcome
 from cudal1_trainer.policy import Objective, Rollout
 from cudal1_trainer.recipe import ModelRecipe, StageRecipe
-from cudal1_trainer.referee import Referee
+from cudal1_trainer.referee import Group, Referee, Ruling
 from cudal1_trainer.rollouts import Batch, Item
 from cudal1_trainer.sampler import Sampler, WeightsDiffer
 from cudal1_trainer.self_supervised import SelfSupervised
@@ -137,6 +137,28 @@ def test_a_task_whose_replies_are_alike_makes_room_and_comes_again(bundle: Path,
     assert see(0, wrong, wrong) == ([3, 2], [1, 0])
     assert see(2, right, Outcome("right", 2.4)) == ([3, 2], [1, 0])
     assert see(2, Outcome("undecided"), right) == ([3, 1], [0, 2])
+
+
+class RefusesOne(ToyReferee):
+    """Whatever is written for the second task; knows for which tasks it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[list[int]] = []
+
+    def submit(self, key: int, groups: Sequence[Group]) -> None:
+        self.asked.append([TASKS.index(g.text) for g in groups])
+        refused = Ruling(Rejected("task", "nothing of it can be verified"))
+        super().submit(key, groups)
+        self._found[key] |= {(g.text, c): refused for g in groups for c in g.codes if g.text == TASKS[1]}
+
+
+def test_only_tasks_in_turn_are_tried_before_the_first_step(bundle: Path, tmp_path: Path) -> None:
+    two, referee = replace(STAGE, at_once=2, probe_tasks=0), RefusesOne()
+    setup = Setup(RECIPE, two, bundle, tmp_path, TASKS, ())
+    stage = Stage(setup, Contrastive(two), start_accelerator(), referee)
+    assert (stage.tasks, stage.waiting, referee.asked) == ([0, 2], [3], [[0, 1], [2]])
+    assert stage.book.best(0) and stage.book.best(3) is None
 
 
 KILLED = """

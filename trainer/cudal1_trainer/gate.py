@@ -8,7 +8,7 @@ where the host target refuses its cost, as a product's). What no teacher writes 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.outcome import RIGHT, conclude
@@ -21,9 +21,21 @@ log = logging.getLogger(__name__)
 GATE = -2  # the referee's key; steps count from 0, examine's is -1
 
 
-def decidable(desk: Desk, own: Iterable[int]) -> list[int]:
-    """Of the tasks `own`, places in the desk's texts; notes references in the desk's book."""
-    codes = {task: _teach(desk.texts[task]) for task in own if desk.fits(desk.texts[task])}
+def decidable(desk: Desk, own: Iterable[int], count: int) -> tuple[list[int], list[int]]:
+    """The first `count` of the tasks `own` that can be judged, and those behind them, untried.
+
+    Tasks are places in the desk's texts; notes references in the desk's book.
+    """
+    kept = list[int]()
+    left = [task for task in own if desk.fits(desk.texts[task])]
+    while left and len(kept) < count:
+        tried, left = left[: count - len(kept)], left[count - len(kept) :]
+        kept += _try(desk, tried)
+    return kept, left
+
+
+def _try(desk: Desk, tasks: Sequence[int]) -> list[int]:
+    codes = {task: _teach(desk.texts[task]) for task in tasks}
     groups = [Group(desk.texts[t], (code,), None) for t, code in codes.items() if code is not None]
     desk.referee.submit(GATE, groups)
     rulings = desk.referee.result(GATE)

@@ -244,13 +244,16 @@ class Stage:
     # beginning, end and what lies between two processes
 
     def _begin(self) -> None:
-        """Tasks that this process owns and that the judge can decide; a look at the model as it comes."""
+        """Tasks that this process owns and that the judge can decide; a look at the model as it comes.
+
+        Those that wait are not tried: where the judge can decide nothing of one, its replies are alike.
+        """
         self._forget_after(-1)
         self.book.suspect(self.setup.hacks)
-        own = decidable(self.desk, range(self.rank, len(self.setup.tasks), self.ranks))
+        own = range(self.rank, len(self.setup.tasks), self.ranks)
         at_once = max(1, self.stage.at_once // self.ranks) if self.stage.at_once else len(own)
-        self.tasks, self.waiting = own[:at_once], own[at_once:]
-        if not own:
+        self.tasks, self.waiting = decidable(self.desk, own, at_once)
+        if not self.tasks:
             raise ValueError(f"none of {len(self.setup.tasks)} tasks can be judged here; nothing to practise on")
         self.before = self._examine()
         self.save()
