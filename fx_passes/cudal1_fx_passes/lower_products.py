@@ -41,15 +41,29 @@ def _source(c: Call, name: str, *shared: int) -> Value:
 def _product(
     c: Call, x: Value, access: Access, other: DraftRef, dims: tuple[Dim, ...], over: list[Atom], tf32: bool
 ) -> Value:
+    assert isinstance(x.source, str)
+    held, weights = c.draft.varies_over(replace(x, access=access)), leaves(c.draft.atoms[other.source])
+    kept = [a for a in _atoms(*dims) if a in held or a in weights]
+    keep_apart([*kept, *over])
+    if not access and (not over or set(held) <= set(weights) or set(weights) <= set(held)):
+        return Value(_multiply(c, x, other, kept, over), dims, x.dtype)
     if not over:
         raise AxisConflict("a product that sums over dims of size 1 only")
-    assert isinstance(x.source, str)
-    held = {*c.draft.varies_over(replace(x, access=access)), *leaves(c.draft.atoms[other.source])}
-    kept = [a for a in _atoms(*dims) if a in held]
-    keep_apart([*kept, *over])
     on_gpu = any(a.meta["val"].device.type == "cuda" for a in c.node.all_input_nodes)
     fn = "dot_tf32" if tf32 and x.dtype == "f32" and on_gpu else "dot"
     return Value(c.draft.write(fn, x.dtype, [DraftRef(x.source, access), other], kept, over), dims, x.dtype)
+
+
+def _multiply(c: Call, x: Value, other: DraftRef, kept: list[Atom], over: list[Atom]) -> str:
+    """Where one operand varies along all axes: a pointwise product, and its sum. Half types are rounded once."""
+    draft, wide = c.draft, "f64" if x.dtype == "f64" else "f32"
+    refs = [DraftRef(str(x.source)), other]
+    if x.dtype != wide:
+        refs = [DraftRef(draft.write("cast", wide, [r], leaves(draft.atoms[r.source]))) for r in refs]
+    made = draft.write("mul", wide, refs, [*kept, *over])
+    if over:
+        made = draft.write("sum", wide, [DraftRef(made)], kept, over)
+    return made if x.dtype == wide else draft.write("cast", x.dtype, [DraftRef(made)], kept)
 
 
 def _atoms(*dims: Dim) -> list[Atom]:
@@ -126,8 +140,12 @@ def _convolve(c: Call, x: Value, w: Value, transposed: bool, made: list[Extent])
     spatial = list(zip(x.dims[2:], w.dims[2:], made, strict=True))
     spread = [transposed and _is_spread(c, i, *each) for i, each in enumerate(spatial)]
     outs = [each[1] if spread[i] else _out(c, i, *each) for i, each in enumerate(spatial)]
-    windows = [() if spread[i] else _window(each[1]) for i, each in enumerate(spatial)]
-    access = _places(c, x, [() if s else out for s, out in zip(spread, outs, strict=True)], windows, transposed)
+    windows: list[Dim] = []
+    for i, (read, window, _) in enumerate(spatial):
+        kept = not transposed and _is_whole(c, i, read, window, outs[i])
+        windows.append(() if spread[i] else window if kept else _window(window))
+    places = [() if s else out for s, out in zip(spread, outs, strict=True)]
+    access = _places(c, x, places, windows, transposed)
     dims = (x.dims[0], (*leaves(group), *leaves(channels)), *outs)
     over = _atoms(taken, *windows)
     assert isinstance(w.source, str)
@@ -142,6 +160,8 @@ def _correlate(c: Call, x: Value, grad: Value, shape: list[Extent]) -> Value:
     grad_group, outer = regroup([grad.dims[1]], [groups, _size(grad.dims[1]) // groups])
     unify(group, grad_group)
     windows: list[Dim] = [(window_atom(_static(n)),) if n != 1 else () for n in shape]
+    for i, (read, out) in enumerate(zip(x.dims[2:], grad.dims[2:], strict=True)):
+        windows[i] = read if _is_whole(c, i, read, windows[i], out) else windows[i]
     access = _places(c, x, list(grad.dims[2:]), windows, False)
     dims = ((*leaves(group), *leaves(outer)), inner, *windows)
     over = _atoms(grad.dims[0], *grad.dims[2:])
@@ -166,6 +186,11 @@ def _is_in_place(c: Call, window: Dim, i: int) -> bool:
     return not window and c.integers("stride")[i] == 1 and c.integers("padding")[i] == 0
 
 
+def _is_whole(c: Call, i: int, read: Dim, window: Dim, out: Dim) -> bool:
+    """Whether the window is all that is read: both are one axis then, as in a plain contraction."""
+    return bool(window) and not out and c.integers("padding")[i] == 0 and _size(read) == _size(window)
+
+
 def _out(c: Call, i: int, read: Dim, window: Dim, size: Extent) -> Dim:
     """The result's dim along one spatial axis: the one that is read where nothing moves."""
     return read if _is_in_place(c, window, i) else new_dim(_static(size), _static(size))
@@ -184,6 +209,9 @@ def _places(c: Call, x: Value, outs: list[Dim], windows: list[Dim], transposed: 
     for i, (out, window) in enumerate(zip(outs, windows, strict=True)):
         if _is_in_place(c, window, i):
             unify(x.dims[2 + i], out)
+            continue
+        if not transposed and _is_whole(c, i, x.dims[2 + i], window, out):
+            unify(x.dims[2 + i], window)
             continue
         if not (x.dims[2 + i] or out or window or padding[i]):
             continue  # one element, read for one

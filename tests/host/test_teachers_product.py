@@ -242,7 +242,26 @@ COPIED = {
         "t0 f32[d0,d4,d5] = dot_tf32(in0[d2=(d4-k0+1)/3, d3=(d5)/3], in1) over d1,k0\nout0 f32[d0,d4,d5] = t0",
     ),
 }
-PROGRAMS |= TABLED | COPIED
+FEW = {
+    "few filters, bias, tanh": (
+        "d0=2 d1=10 d2=9 d3=11 d4=3 d5=9 d6=11 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]\nin2 f32[d4]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
+        "t1 f32[d0,d4,d5,d6] = add(t0, in2)\nt2 f32[d0,d4,d5,d6] = tanh(t1)\nout0 f32[d0,d4,d5,d6] = t2",
+    ),
+    "few filters of half a type, three dimensions, strided": (
+        "d0=3 d1=4 d2=5 d3=9 d4=8 d5=2 d6=5 d7=5 d8=4 k0=3 k1=3 k2=3",
+        "in0 bf16[d0,d1,d2,d3,d4]\nin1 bf16[d5,d1,k0,k1,k2]",
+        "t0 bf16[d0,d5,d6,d7,d8] = dot(in0[d2=d6+k0-1, d3=2*d7+k1-1, d4=2*d8+k2-1], in1) over d1,k0,k1,k2\n"
+        "t1 bf16[d0,d5,d6,d7,d8] = sigmoid(t0)\nout0 bf16[d0,d5,d6,d7,d8] = t1",
+    ),
+    "one filter of many terms": (
+        "d0=2 d1=68 d2=7 d3=8 d4=7 d5=8 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,k0,k1]",
+        "t0 f32[d0,d4,d5] = dot_tf32(in0[d2=d4+k0-1, d3=d5+k1-1], in1) over d1,k0,k1\nout0 f32[d0,d4,d5] = t0",
+    ),
+}
+PROGRAMS |= TABLED | COPIED | FEW
 
 
 def program_of(name: str) -> Program:
@@ -271,7 +290,19 @@ def variants_to_test(name: str, program: Program) -> list[Variant]:
     if name in TABLED:
         found = [v for v in write_variants(program, 32) if TABLE in v.name]
         return [*found[:1], *found[-1:]]
+    if name in FEW:
+        return [v for v in write_variants(program, 64) if "strip" in v.name]
     return write_variants(program, 12)[::3]
+
+
+def test_one_filter_of_many_terms_has_teachers_without_a_window_along_two_axes() -> None:
+    program = parse_program(
+        "region v1\ndims d0=2 d1=128 d2=40 d3=37 k0=7\nin0 f32[d0,d1,d2]\nin1 f32[d1,k0]\n"
+        "t0 f32[d0,d3] = dot_tf32(in0[d2=d3+k0-2], in1) over d1,k0\nout0 f32[d0,d3] = t0\n"
+    )
+    candidates = {v.name: v.candidate for v in write_variants(program, 2)}
+    assert candidates
+    assert run_on_host(program, candidates) == (set(candidates), {})
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -92,6 +92,40 @@ def test_products_become_regions(name: str) -> None:
     assert any("left to the library" in reason for reason in without.refused.values())
 
 
+VECTORS: dict[str, tuple[Run, list[tuple[int, ...]], list[str]]] = {
+    "one token": (lambda x, w, b: F.linear(x, w, b).relu(), [(1, 24), (16, 24), (16,)], ["mul", "sum"]),
+    "one output": (lambda x, w, b: F.linear(x, w, b).relu(), [(10, 24), (1, 24), (1,)], ["mul", "sum"]),
+    "batched dot": (lambda a, b: (a @ b).relu(), [(6, 1, 24), (6, 24, 1)], ["mul", "sum"]),
+    "outer": (lambda a, b: (a @ b).relu() * 2, [(10, 1), (1, 24)], ["mul"]),
+    "one filter of size 1": (lambda x, w: F.conv2d(x, w).relu(), [(2, 3, 9, 8), (1, 3, 1, 1)], ["mul", "sum"]),
+    "one channel, of size 1": (lambda x, w: F.conv2d(x, w).relu(), [(2, 1, 9, 8), (5, 1, 1, 1)], ["mul"]),
+    "one filter over all": (lambda x, w: F.conv2d(x, w).sigmoid(), [(5, 6, 4, 3), (1, 6, 4, 3)], ["mul", "sum"]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", VECTORS)
+def test_an_operand_that_varies_along_all_axes_makes_no_sum_of_products(name: str, dtype: torch.dtype) -> None:
+    run, shapes, written = VECTORS[name]
+    inputs = [torch.randn(s, dtype=dtype) for s in shapes]
+    (graph,) = capture_graphs(run, inputs, False, None)
+    (region,) = check_graph(graph, PRODUCTS).regions
+    found = [op.fn for op in region.program.ops if op.fn != "cast"]
+    assert found[: len(written)] == written and "dot" not in found
+    assert all(op.dtype == ("f64" if dtype is torch.float64 else "f32") for op in region.program.ops[:1])
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_window_over_all_that_is_read_is_a_plain_contraction(train: bool) -> None:
+    inputs = [torch.randn(5, 6, 4, 3).requires_grad_(train), torch.randn(7, 6, 4, 3).requires_grad_(train)]
+    graphs = capture_graphs(lambda x, w: F.conv2d(x, w, None, 2).square(), inputs, train, None)
+    dots = [o for g in graphs for r in check_graph(g, PRODUCTS).regions for o in r.program.ops if o.fn == "dot"]
+    assert len(dots) == (3 if train else 1)
+    assert not any(x.access for o in dots for x in o.operands if isinstance(x, Ref))
+    forward = dots[0]
+    assert (len(forward.axes), len(forward.over)) == (2, 1)  # 72 terms along one axis
+
+
 def test_a_convolution_in_channels_last() -> None:
     x = torch.randn(2, 4, 9, 8).to(memory_format=torch.channels_last)
     w = torch.randn(5, 4, 3, 3).to(memory_format=torch.channels_last)

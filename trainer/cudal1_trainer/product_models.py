@@ -134,7 +134,7 @@ def _channels(rng: random.Random) -> tuple[int, int, int]:
     if kind < 0.4:
         groups = rng.choice((2, 3))
         return 4 * groups, 5 * groups, groups
-    return rng.choice((1, 3, 6, 8)), rng.choice((4, 6, 8, 12)), 1
+    return rng.choice((1, 3, 6, 8)), rng.choice((1, 4, 6, 8, 12)), 1
 
 
 def _count(rng: random.Random) -> int:

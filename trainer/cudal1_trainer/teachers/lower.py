@@ -26,7 +26,7 @@ from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel
 from cudal1_trainer.teachers.split import write_split
 from cudal1_trainer.teachers.stage import Buffer, Plan
-from cudal1_trainer.teachers.strips import StripWriter
+from cudal1_trainer.teachers.strips import ALL, StripWriter
 from cudal1_trainer.teachers.strips_last import LastStripWriter, strip_of
 from cudal1_trainer.teachers.transposed import TransposedWriter
 from cudal1_trainer.teachers.windows import WindowWriter
@@ -54,7 +54,7 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             taken += 1
             kernels += made
         elif stage.kind == "product":
-            product = StripWriter if schedule.mapping == "strip" else ProductWriter
+            product = StripWriter if schedule.mapping in ("strip", ALL) else ProductWriter
             product = LastStripWriter if strip_of(schedule) else product
             product = TableWriter if schedule.mapping.endswith(TABLE) else product
             kernels.append(product(stage, schedule, name).write())

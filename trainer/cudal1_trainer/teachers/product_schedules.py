@@ -15,11 +15,13 @@ from cudal1_trainer.teachers.product_times import Times
 from cudal1_trainer.teachers.product_wide import wide_schedules
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
-from cudal1_trainer.teachers.strips_last import last_schedules
+from cudal1_trainer.teachers.strips import ALL
+from cudal1_trainer.teachers.strips_last import MAX_HELD, last_schedules
 
-DIRECT_TERMS = 512  # at most, of one thread's loop
+DIRECT_TERMS = 512  # at most, of one thread's loop; more where there is one column, and so no tile
 # rows, columns, depth of a tile; the depth is doubled for half types
 TILES = ((128, 64, 16), (128, 128, 16), (128, 32, 16), (64, 64, 16), (64, 32, 32), (32, 128, 16), (128, 8, 16))
+FEW = 8  # columns, most of which a tile would leave empty
 NEAR = 4  # schedules
 DEEP = 16  # channels from which on the window is worth a walk of its own
 
@@ -62,8 +64,14 @@ def _schedules(stage: Stage) -> list[StageSchedule]:
             cut = [replace(s, splits=n) for s in found[:2] for n in (splits, splits // 2) if n > 1]
             found = [s for s in cut if not s.mapping.endswith((TAPS, TABLE))] + found
         found += pipe_schedules(stage, RESIDENT) + patch_schedules(stage, RESIDENT) + wide_schedules(stage)
-    if depth <= DIRECT_TERMS:
-        if slides_of(stage, sides) is not None:
+    slides = slides_of(stage, sides)
+    if slides is not None and 1 < columns <= FEW:
+        held = columns * program.size((slides[0].window, slides[1].window))
+        found += [
+            StageSchedule(ALL, r, b) for r in (8, 4, 2) for b in (256, 128) if r * columns + held <= MAX_HELD
+        ]
+    if depth <= DIRECT_TERMS or columns == 1:
+        if slides is not None:
             found += [StageSchedule("strip", rows, block) for rows in (8, 4) for block in (256, 128)]
         found += last_schedules(stage, sides)
         found += [StageSchedule("direct", 1, block) for block in (256, 128)]

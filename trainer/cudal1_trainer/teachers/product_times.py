@@ -41,7 +41,7 @@ COPYING = {PIPE: 1.1e-6, PHASED + PATCH: 2.6e-6, PATCH: 1.5e-6}  # us, by the wa
 RATES = COPYING | {TAPS: 2e-6, TABLE: 1.5e-6, "": 2.6e-6}
 ARITHMETICS = {"tf32_long": 1.1, "tf32": 1.0, "f16": 0.63, "bf16": 0.63, "f32_split": 3.0, "f32": 6.0}
 BY_GROUPS = {(128, 128, 32): 0.8}  # of f32_split in pipes by wgmma, over the time by mma
-TERMS = {"direct": 2.4e6, "strip": 9e6}  # a microsecond
+TERMS = {"direct": 2.4e6, "strip": 9e6, "strip_all": 14e6}  # a microsecond; the last one not fitted
 READS = 24e6  # a microsecond, of strips with channels inside; reckoned from `direct`, not fitted
 
 

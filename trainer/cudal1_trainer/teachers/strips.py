@@ -3,9 +3,14 @@
 A thread has `vector` outputs below one another. It walks over the rows that they read, loads a row's part of the
 window once, and adds it to every output that it belongs to; the weights stay in registers. A 3x3 window over
 strips of 8 loads 3.75 values an output instead of 9.
+
+"strip_all": the thread has these outputs of every filter, of which there are few, and reads the image once.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from cudal1_fx_passes.program import Index, Ref
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
@@ -15,16 +20,21 @@ from cudal1_trainer.teachers.product_sides import Slide, slides_of
 from cudal1_trainer.teachers.source import Kernel, product, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, size_of
 
+ALL = "strip_all"
+
 
 class StripWriter(ProductWriter):
     """One product stage in strips."""
+
+    filters: tuple[str, ...] = ()
 
     def write(self) -> Kernel:
         s, lines, dot = self.schedule, self.lines, self.sides.dot
         slides = slides_of(self.stage, self.sides)
         assert slides is not None
         row, last = slides
-        outer = memory_order(self.stage)[:-2]
+        self.filters = self.sides.n if s.mapping == ALL else ()
+        outer = tuple(a for a in memory_order(self.stage)[:-2] if a not in self.filters)
         total = f"{size_of(outer)} * cdiv({row.out}, {s.vector}) * {last.out}"
         space = Space(self.program, (Var("g", outer),))
         with lines.block(signature(self.name, s.block, self.stage.reads, self.stage.writes)):
@@ -34,13 +44,14 @@ class StripWriter(ProductWriter):
             lines.add(f"const int {axis_index(last.out)} = i % {last.out};")
             used = {a for x in (self.sides.a, self.sides.b) for a in self._used_axes(x, space)}
             known = [line for a in outer if a in used and (line := space.index_line(a))]
-            lines.add(*known, f"{COMPUTE_TYPE[dot.dtype]} {dot.name}[{s.vector}] = {{}};")
+            lines.add(*known, f"{COMPUTE_TYPE[dot.dtype]} {dot.name}{self._shape()}[{s.vector}] = {{}};")
             self._walk(row, last, space)
             lines.add("#pragma unroll")
             with lines.block(f"for (int j = 0; j < {s.vector}; j++)"):
                 lines.add(f"const int {axis_index(row.out)} = first + j;")
                 lines.add(f"if ({axis_index(row.out)} >= {row.out}) break;")
-                self._after(space, known, f"{dot.name}[j]")
+                with self._each_filter():
+                    self._after(space, known, f"{dot.name}{self._filter()}[j]")
         names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
         grid = f"cdiv({total}, {s.block})"
         return Kernel(self.name, "\n".join(lines.text), grid, str(s.block), names)
@@ -89,11 +100,13 @@ class StripWriter(ProductWriter):
         lines = self.lines
         u, w = axis_index(row.window), axis_index(last.window)
         kind, weights = COMPUTE_TYPE[self.sides.dot.dtype], self._held()
-        lines.add(f"{kind} {weights}[{row.window}][{last.window}];", "#pragma unroll")
-        with lines.block(f"for (int {u} = 0; {u} < {row.window}; {u}++)"):
+        lines.add(f"{kind} {weights}{self._shape()}[{row.window}][{last.window}];")
+        with self._each_filter():
             lines.add("#pragma unroll")
-            with lines.block(f"for (int {w} = 0; {w} < {last.window}; {w}++)"):
-                lines.add(f"{weights}[{u}][{w}] = {self._value(self.sides.b.name, space)};")
+            with lines.block(f"for (int {u} = 0; {u} < {row.window}; {u}++)"):
+                lines.add("#pragma unroll")
+                with lines.block(f"for (int {w} = 0; {w} < {last.window}; {w}++)"):
+                    lines.add(f"{weights}{self._filter()}[{u}][{w}] = {self._value(self.sides.b.name, space)};")
 
     def _held(self) -> str:
         """The registers that hold the weights of a window."""
@@ -107,7 +120,30 @@ class StripWriter(ProductWriter):
         lines.add("#pragma unroll")
         with lines.block(f"for (int j = 0; j < {self.schedule.vector}; j++)"):
             lines.add(f"const int {u} = y - {'j' if row.stride == 1 else f'{row.stride} * j'};")
-            lines.add(f"if ({u} >= 0 && {u} < {row.window}) {dot}[j] += {value} * {self._held()}[{u}][{w}];")
+            if not self.filters:
+                lines.add(f"if ({u} >= 0 && {u} < {row.window}) {dot}[j] += {value} * {self._held()}[{u}][{w}];")
+                return
+            lines.add(f"if ({u} < 0 || {u} >= {row.window}) continue;")
+            with self._each_filter():
+                at = self._filter()
+                lines.add(f"{dot}{at}[j] += {value} * {self._held()}{at}[{u}][{w}];")
+
+    # the filters of a strip
+
+    @contextmanager
+    def _each_filter(self) -> Iterator[None]:
+        with ExitStack() as loops:
+            for axis in self.filters:
+                self.lines.add("#pragma unroll")
+                at = axis_index(axis)
+                loops.enter_context(self.lines.block(f"for (int {at} = 0; {at} < {axis}; {at}++)"))
+            yield
+
+    def _shape(self) -> str:
+        return "".join(f"[{a}]" for a in self.filters)
+
+    def _filter(self) -> str:
+        return "".join(f"[{axis_index(a)}]" for a in self.filters)
 
 
 def axes_of(index: Index) -> set[str]:
