@@ -1,6 +1,6 @@
 """Turns a finished draft into a Program: atoms become named axes, sources become in*, t* and out*.
 
-Dead operations are dropped and mergeable axes merged (a tensor may have at most 5 dims only after that).
+Dead operations are dropped and mergeable axes merged (a tensor may have at most MAX_DIMS dims only after that).
 Names are not canonical yet; canonical.py does that.
 """
 

@@ -6,7 +6,7 @@
 Legal where every tensor holds both, next to each other, in the same order and dense, or neither; every
 value varies over both or neither; every reduction removes both or neither; and neither is symbolic,
 accessed, scanned, counted (iota, argmax) or named by a domain. Works on the parts of a program, because
-the limit of 5 dims a tensor holds only after it.
+the limit of dims a tensor holds only after it.
 """
 
 from __future__ import annotations

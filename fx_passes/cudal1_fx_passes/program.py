@@ -26,7 +26,7 @@ FLOAT_DTYPES = ("f32", "f16", "bf16", "f64")
 INT_DTYPES = ("i64", "i32", "i16", "i8", "u8")
 DTYPES = (*FLOAT_DTYPES, *INT_DTYPES, "bool")
 MAX_ELEMENTS = 2**31 - 2**20  # of one tensor; the last block of any kernel counts past the end, in int
-MAX_DIMS = 5  # of one tensor: N, C and three spatial
+MAX_DIMS = 6  # of one tensor: N, groups, C and three spatial; windows of an image
 ITEM_BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1}
 
 

@@ -47,6 +47,10 @@ CASES: dict[str, tuple[Run, list[tuple[int, ...]]]] = {
         [(2, 8, 1, 5), (8, 6, 3, 4)],
     ),
     "strided, of one element": (lambda x, w: F.conv2d(x, w, None, 2).tanh() * 2, [(5, 8, 1, 1), (32, 8, 1, 1)]),
+    "groups in three dimensions": (
+        lambda x, w: F.conv3d(x, w, None, 1, 1, 1, 2).relu(),
+        [(2, 4, 5, 6, 7), (6, 2, 3, 3, 3)],
+    ),
     "transposed groups": (
         lambda x, w: F.conv_transpose1d(x, w, None, 2, 1, 0, 2).relu(),
         [(2, 4, 9), (4, 3, 4)],

@@ -66,9 +66,9 @@ def test_a_norm_that_would_make_a_region_too_wide_is_cut_before_its_statistics()
     """And not between them and their use."""
 
     def run(x: Tensor, w: Tensor) -> Tensor:
-        return F.group_norm(F.conv3d(x, w), 4) * 2
+        return F.group_norm(F.conv3d(x, w, groups=2), 4) * 2
 
-    gm = trace(run, tensor(2, 3, 6, 6, 6), tensor(8, 3, 3, 3, 3))
+    gm = trace(run, tensor(2, 4, 6, 6, 6), tensor(8, 2, 3, 3, 3))
     found = partition(gm.graph, PartitionConfig(products=True))
     check_convex(gm.graph, found)
     first, norm = functions(found)

@@ -135,8 +135,8 @@ def test_bad_text_is_refused(text: str, says: str) -> None:
         parse_program(text)
 
 
-def test_six_dims_are_too_many() -> None:
-    axes = ",".join(f"d{i}" for i in range(6))
-    sizes = " ".join(f"d{i}=2" for i in range(6))
-    with pytest.raises(ProgramError, match="at most 5"):
+def test_seven_dims_are_too_many() -> None:
+    axes = ",".join(f"d{i}" for i in range(7))
+    sizes = " ".join(f"d{i}=2" for i in range(7))
+    with pytest.raises(ProgramError, match="at most 6"):
         parse_program(f"region v1\ndims {sizes}\nin0 f32[{axes}]\nout0 f32[{axes}] = in0\n")
