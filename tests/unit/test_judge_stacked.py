@@ -93,8 +93,8 @@ def test_accesses_and_values_without_inputs_stack_too(monkeypatch: pytest.Monkey
 
 
 def test_a_tensor_with_all_dims_cannot_be_stacked() -> None:
-    text = "region v1\ndims d0=2 d1=2 d2=2 d3=2 d4=2\nin0 f32[d0,d1,d2,d3,d4]\n"
-    text += "t0 f32[d0,d1,d2,d3,d4] = exp(in0)\nout0 f32[d0,d1,d2,d3,d4] = t0\n"
+    text = "region v1\ndims d0=2 d1=2 d2=2 d3=2 d4=2 d5=2\nin0 f32[d0,d1,d2,d3,d4,d5]\n"
+    text += "t0 f32[d0,d1,d2,d3,d4,d5] = exp(in0)\nout0 f32[d0,d1,d2,d3,d4,d5] = t0\n"
     assert stack(parse_program(text), 4) is None
     assert isinstance(prepare_exam(parse_program(text), 3, CPU, ROOM), Exam)
 
