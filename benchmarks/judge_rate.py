@@ -158,7 +158,7 @@ def _run_teachers(
         if isinstance(v, Rejected) and _refuses_result(v)
     ]
     judged = sum(not isinstance(v, Deferred) for v in verdicts)
-    unverifiable = sum("unverifiable" in r.reason for r in refusals)
+    unverifiable = sum(r.stage == "task" for r in refusals)
     summary["teacher_candidates"] = len(tasks)
     summary["teacher_regions"] = len({print_program(p) for p, _ in tasks})
     summary["teacher_refused"] = (len(refusals) - unverifiable) / max(1, judged)
