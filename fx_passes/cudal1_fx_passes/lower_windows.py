@@ -150,20 +150,21 @@ def lower_adaptive(c: Call) -> Result:
     return Window(c, value, kernel, kernel, [0] * len(made), [1] * len(made)).reduce("mean", value.dtype)
 
 
-@lowers("aten.avg_pool2d_backward.default", role="pointwise", weight=2)
+@lowers("aten.avg_pool2d_backward.default aten.avg_pool3d_backward.default", role="pointwise", weight=2)
 def lower_avg_pool_backward(c: Call) -> Result:
     """Windows that do not overlap: every position gets its window's gradient, divided by the window's size."""
-    kernel = _pair(c.integers("kernel_size"), 2)
-    stride = _pair(c.integers("stride") or kernel, 2)
+    count = 3 if "3d" in str(c.node.target) else 2
+    kernel = _pair(c.integers("kernel_size"), count)
+    stride = _pair(c.integers("stride") or kernel, count)
     if stride != kernel or any(c.integers("padding")) or c.args["divisor_override"] is not None:
         raise AxisConflict("the backward of average pooling with overlapping or padded windows")
     grad = c.value("grad_output")
-    first = len(grad.dims) - 2
+    first = len(grad.dims) - count
     sizes = c.extents[first:]
     made = [extent(s) for s in c.node.args[0].meta["val"].shape[first:]]  # type: ignore[union-attr]
     if any(not isinstance(m, int) or m * k != s for m, k, s in zip(made, kernel, sizes, strict=True)):
         raise AxisConflict("the backward of average pooling that leaves a rest")
-    share = c.draft.pointwise("div", [grad, kernel[0] * kernel[1]])
+    share = c.draft.pointwise("div", [grad, math.prod(kernel)])
     spread = [(*d, *new_dim(k, k)) for d, k in zip(share.dims[first:], kernel, strict=True)]
     return replace(share, dims=(*share.dims[:first], *spread))
 

@@ -259,6 +259,11 @@ def test_the_gradient_of_average_pooling_is_spread() -> None:
 
     check_import(backward, IMAGE[:, :, :4, :4].contiguous(), IMAGE)
 
+    def of_volume(grad: Tensor, x: Tensor) -> Tensor:
+        return x.exp() * aten.avg_pool3d_backward.default(grad, x, [1, 2, 3], [], [0], False, True, None)
+
+    check_import(of_volume, tensor(2, 3, 5, 2, 2), tensor(2, 3, 5, 4, 6))
+
 
 POOLS: dict[str, tuple[tuple[int, ...], list[int], list[int]]] = {
     "2d": ((2, 3, 8, 6), [2, 3], [0, 0]),
