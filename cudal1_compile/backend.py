@@ -56,6 +56,7 @@ def cudal1(
     except Exception as error:  # noqa: BLE001  a bug of this backend must not stop the user's job
         why = describe(error)
         log.debug("the error", exc_info=error)
+    hook.forget_symbols()
     compiled = compile_plain(gm, example_inputs, settings)  # what this raises is the user's
     log.warning("plain inductor, because of %s", why)
     return compiled

@@ -19,6 +19,7 @@ from torch._inductor.compile_fx import compile_fx_inner
 
 from cudal1_compile.errors import describe
 from cudal1_compile.graph_key import copy_graph
+from cudal1_compile.hook import forget_symbols
 from cudal1_compile.splice import HOOK, Splice
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Backward:
         except Exception as error:  # noqa: BLE001  whatever it is, it must not end the user's training
             why = describe(error)
             log.debug("the backward's error", exc_info=error)
+        forget_symbols()
         # not cached: forward and backward would be found again by a key that promises kernels in both
         with inductor_config.patch({HOOK: self.splice.previous} | dict.fromkeys(_CACHES, False)):
             compiled = compile_fx_inner(spare, example_inputs, **settings)

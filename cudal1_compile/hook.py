@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch._guards import TracingContext
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,17 @@ def why_not(inductor: Mapping[str, Any]) -> str | None:
         return "an ahead-of-time package cannot hold kernels of the cache"
     fault = self_test()
     return None if fault is None else f"the hook does not fit torch {torch.__version__} ({fault})"
+
+
+def forget_symbols() -> None:
+    """What a compile that failed had still to bind, before the same graph is compiled again.
+
+    Its tracing finds sizes known only at run time left over otherwise (PendingUnbackedSymbolNotFound).
+    """
+    context = TracingContext.try_get()
+    mode = context.fake_mode if context is not None else None
+    if mode is not None and mode.shape_env is not None:
+        mode.shape_env.pending_fresh_unbacked_symbols.clear()
 
 
 @lru_cache(maxsize=1)

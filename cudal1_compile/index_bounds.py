@@ -4,11 +4,12 @@
 
 A kernel reads wherever an index says. Inductor asserts every index that it reads at, unless its option
 `assert_indirect_indexing` is off; so does this. Not asserted are indices that a region makes of positions alone,
-or by more than pointwise work (an argmax lies within its axis), and those into a symbolic axis.
+or by more than pointwise work (an argmax lies within its axis).
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -23,7 +24,7 @@ from cudal1_fx_passes.partition import Region
 aten = torch.ops.aten
 MESSAGE = "index out of bounds"
 
-Bound = tuple[fx.Node, int, int]  # an index, its least value, and the first that is too large
+Bound = tuple[fx.Node, fx.Node, int, bool]  # an index, the tensor and its dim, whether places below 0 count back
 
 
 def assert_bounds(graph: fx.Graph, region: Region) -> None:
@@ -32,8 +33,9 @@ def assert_bounds(graph: fx.Graph, region: Region) -> None:
         return
     inside = set(region.nodes)
     bounds = dict.fromkeys(b for n in region.nodes for b in _bounds(n) if _is_given(b[0], inside))
-    for index, low, high in bounds:
-        with graph.inserting_before(_behind(index)):
+    for index, value, dim, wraps in bounds:
+        with graph.inserting_before(_behind(graph, index, value)):
+            low, high = _limits(graph, value, dim, wraps)
             below, above = _call(graph, aten.lt.Scalar, index, low), _call(graph, aten.ge.Scalar, index, high)
             is_any = _call(graph, aten.any.default, _call(graph, aten.logical_or.default, below, above))
             _call(graph, aten._assert_async.msg, _call(graph, aten.logical_not.default, is_any), MESSAGE)
@@ -41,24 +43,32 @@ def assert_bounds(graph: fx.Graph, region: Region) -> None:
 
 def _bounds(node: fx.Node) -> Iterator[Bound]:
     if node.target is aten.embedding.default:
-        yield from _within(node.args[0], 0, node.args[1], wraps=False)
+        yield from _within(node.args[0], 0, node.args[1], False)
     elif node.target is aten.gather.default:
-        yield from _within(node.args[0], node.args[1], node.args[2], wraps=False)
+        yield from _within(node.args[0], node.args[1], node.args[2], False)
     elif node.target is aten.index.Tensor:
         indices: Any = node.args[1]
         for dim, index in enumerate(indices):
-            yield from _within(node.args[0], dim, index, wraps=True)
+            yield from _within(node.args[0], dim, index, True)
 
 
 def _within(value: Any, dim: Any, index: Any, wraps: bool) -> Iterator[Bound]:
+    if isinstance(index, fx.Node):
+        yield index, value, dim, wraps
+
+
+def _limits(graph: fx.Graph, value: fx.Node, dim: int, wraps: bool) -> tuple[Any, Any]:
+    """The least place, and the first that is too large: numbers, or nodes of a symbolic size."""
     size = value.meta["val"].shape[dim]
-    if isinstance(index, fx.Node) and isinstance(size, int):
-        yield index, -size * wraps, size
+    if isinstance(size, int):
+        return -size * wraps, size
+    high = _call(graph, aten.sym_size.int, value, dim)
+    return _call(graph, operator.neg, high) if wraps else 0, high
 
 
-def _behind(node: fx.Node) -> fx.Node:
-    """The first place behind a node at which something may be computed."""
-    node = node.next
+def _behind(graph: fx.Graph, *nodes: fx.Node) -> fx.Node:
+    """The first place behind some nodes at which something may be computed."""
+    node: fx.Node = next(n for n in reversed(graph.nodes) if n in nodes).next
     while node.op == "placeholder":
         node = node.next
     return node
@@ -82,9 +92,9 @@ def _is_given(index: fx.Node, inside: Collection[fx.Node]) -> bool:
     return reads
 
 
-def _call(graph: fx.Graph, operator: Any, *args: Any) -> fx.Node:
-    node = graph.call_function(operator, args)
+def _call(graph: fx.Graph, function: Any, *args: Any) -> fx.Node:
+    node = graph.call_function(function, args)
     fakes = fx.map_arg(args, lambda n: n.meta["val"])
     with V.fake_mode:
-        node.meta["val"] = operator(*fakes)
+        node.meta["val"] = function(*fakes)
     return node

@@ -62,7 +62,8 @@ class FusedCall:
     def name(self) -> str:
         """Of all uses with these shapes, in every process."""
         shapes = [(x.shape, x.stride()) for x in (*self.inputs, *self.outputs)]
-        return f"{self.entry_id} {hashlib.sha256(str(shapes).encode()).hexdigest()[:16]}"
+        given = [type(n.meta.get("val")).__name__ for n in self.subgraph.graph.find_nodes(op="placeholder")]
+        return f"{self.entry_id} {hashlib.sha256(str((shapes, given)).encode()).hexdigest()[:16]}"
 
 
 _SCHEMA = "fused(str name, Tensor[] ins, SymInt[] sizes) -> Tensor[]"

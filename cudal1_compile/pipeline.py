@@ -39,6 +39,7 @@ from cudal1_compile.choice import (
 )
 from cudal1_compile.collect import SeenGraph, collect
 from cudal1_compile.graph_key import copy_graph, graph_key
+from cudal1_compile.hook import forget_symbols
 from cudal1_compile.judge import nursery
 from cudal1_compile.layouts import LAYOUT_SETTINGS
 from cudal1_compile.options import Options
@@ -220,6 +221,7 @@ class Pipeline:
             checked = self.build(plan, choice, is_checked=True)
         except Exception as error:  # noqa: BLE001  the plain graph is there
             log.warning("no call of this graph is checked: %s: %s", type(error).__name__, error)
+            forget_symbols()
             return plain
         is_symbolic = any(isinstance(x, torch.SymInt) for x in self.job.example_inputs)
         later = self.without_inputs()
@@ -301,6 +303,7 @@ class Pipeline:
                 variants[choice] = self.build(plan, choice)
             except Exception as error:  # noqa: BLE001  then the kernel-free variant runs
                 log.warning("variant %s does not compile: %s: %s", choice, type(error).__name__, error)
+                forget_symbols()
 
         later = self.without_inputs()
 

@@ -150,6 +150,8 @@ def _order_axes(parts: Parts, labels: Ranks, walk: _Walk) -> list[tuple[Axis, st
     for name in walk.ops:
         for axis in _axes_of(by_op[name], labels, list(found)):
             found.setdefault(axis)
+    for name in walk.inputs:  # bounds of indices along axes that nothing has any more
+        found |= dict.fromkeys(i.domain.below for i in parts.inputs if i.name == name and i.domain.below)
     by_name = {a.name: a for a in parts.axes}
     named = [(by_name[a], f"d{i}") for i, a in enumerate(a for a in found if not a.startswith("k"))]
     return named + [(by_name[a], f"k{i}") for i, a in enumerate(a for a in found if a.startswith("k"))]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,9 +21,11 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
+from cudal1_fx_passes.ops import OPS, Result
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Domain, Literal, Op, Program, Ref
 
 MAX_DEPTH = 12  # producers looked at in a chain
+TINY = 0.01  # of what is added to a variance
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +123,19 @@ def _sub(node: fx.Node, read: Read) -> Span:
 
 
 def _is_call(x: Any, name: str, first: Any) -> bool:
-    """Whether x is a call of the operator on `first`."""
-    called = isinstance(x, fx.Node) and x.op == "call_function" and f".{name}." in str(x.target)
-    return called and x.args[0] is first
+    """Whether x is a reduction of `first`, each element of which meets its own result again."""
+    if not isinstance(x, fx.Node) or x.op != "call_function" or f".{name}." not in str(x.target):
+        return False
+    return x.args[0] is first and _stays_in_place(x)
+
+
+def _stays_in_place(reduction: fx.Node) -> bool:
+    """Whether what is reduced meets its own result again when both are broadcast."""
+    dims, keeps = (*reduction.args[1:], None, None)[:2]
+    first = reduction.args[0]
+    assert isinstance(first, fx.Node)
+    rank = first.meta["val"].dim()
+    return bool(keeps) or not isinstance(dims, (list, tuple)) or len(dims) in (0, rank)
 
 
 def _mul(node: fx.Node, read: Read) -> Span:
@@ -207,19 +220,31 @@ def _clamp(node: fx.Node, read: Read) -> Span:
     x = read(node.args[0])
     low = node.args[1] if len(node.args) > 1 else node.kwargs.get("min")
     high = node.args[2] if len(node.args) > 2 else node.kwargs.get("max")
-    lo = max(x.lo, low) if isinstance(low, (int, float)) else x.lo
-    hi = min(x.hi, high) if isinstance(high, (int, float)) else x.hi
-    return Span(lo, hi)
+    if low is not None:
+        x = _at_least(x, read(low))
+    return x if high is None else _at_most(x, read(high))
 
 
 def _maximum(node: fx.Node, read: Read) -> Span:
-    a, b = read(node.args[0]), read(node.args[1])
-    return Span(max(a.lo, b.lo), max(a.hi, b.hi), a.positive or b.positive)
+    return _at_least(read(node.args[0]), read(node.args[1]))
 
 
 def _minimum(node: fx.Node, read: Read) -> Span:
-    a, b = read(node.args[0]), read(node.args[1])
+    return _at_most(read(node.args[0]), read(node.args[1]))
+
+
+def _at_least(a: Span, b: Span) -> Span:
+    return Span(max(a.lo, b.lo), max(a.hi, b.hi), a.positive or b.positive)
+
+
+def _at_most(a: Span, b: Span) -> Span:
     return Span(min(a.lo, b.lo), min(a.hi, b.hi), a.positive and b.positive)
+
+
+def _pooled(node: fx.Node, read: Read) -> Span:
+    """Of an average, unless it is divided by another number."""
+    divisor = node.args[6] if len(node.args) > 6 else node.kwargs.get("divisor_override")
+    return ALL if divisor is not None else read(node.args[0])
 
 
 def _full(node: fx.Node, read: Read) -> Span:
@@ -245,7 +270,7 @@ _FIXED: dict[str, Span] = {
 _PASSING = (
     "view reshape _unsafe_view flatten unsqueeze squeeze expand permute transpose t slice select clone alias "
     "detach convert_element_type _to_copy mean amax amin max min flip rev gather as_strided repeat "
-    "avg_pool2d avg_pool3d _adaptive_avg_pool2d index _unsafe_index embedding"
+    "_adaptive_avg_pool2d index _unsafe_index embedding"
 )
 _RULES: Mapping[str, Callable[[fx.Node, Read], Span]] = dict.fromkeys(_PASSING.split(), _same) | {
     "add": _add,
@@ -267,6 +292,8 @@ _RULES: Mapping[str, Callable[[fx.Node, Read], Span]] = dict.fromkeys(_PASSING.s
     "minimum": _minimum,
     "full": _full,
     "scalar_tensor": _same,
+    "avg_pool2d": _pooled,
+    "avg_pool3d": _pooled,
 }
 
 
@@ -274,11 +301,20 @@ _RULES: Mapping[str, Callable[[fx.Node, Read], Span]] = dict.fromkeys(_PASSING.s
 
 
 def with_demands(program: Program) -> Program:
-    """Inputs without a domain get the one that a root or a logarithm asks of them."""
+    """Inputs without a domain get the one that a root or a logarithm asks of them.
+
+    Not where the region itself looks at what it asks for: a logarithm that is taken only where it is one.
+    """
     wanted: dict[str, Domain] = {}
+    users: defaultdict[str, list[Op]] = defaultdict(list)
     for op in program.ops:
-        if op.fn in ("sqrt", "rsqrt", "log", "log2") and isinstance(x := op.operands[0], Ref):
-            _demand(program, x.name, Domain(lo=0.0, lo_open=op.fn != "sqrt"), wanted)
+        for x in op.operands:
+            if isinstance(x, Ref):
+                users[x.name].append(op)
+    for op in program.ops:
+        asks = op.fn in ("sqrt", "rsqrt", "log", "log2") and not _is_chosen(op, users)
+        if asks and isinstance(x := op.operands[0], Ref):
+            _demand(program, x.name, Domain(lo=0.0, lo_open=op.fn != "sqrt"), users, wanted)
     inputs = tuple(
         replace(i, domain=wanted[i.name])
         if i.domain == ANY and i.name in wanted and i.dtype in FLOAT_DTYPES
@@ -288,8 +324,21 @@ def with_demands(program: Program) -> Program:
     return program if inputs == program.inputs else replace(program, inputs=inputs)
 
 
-def _demand(program: Program, name: str, domain: Domain, wanted: dict[str, Domain]) -> None:
-    """Follows casts, sums with positive literals, clamps and means back to the inputs."""
+def _is_chosen(op: Op, users: Mapping[str, list[Op]]) -> bool:
+    """Whether a value goes element by element into a `where`."""
+    beside = [u for u in users[op.name] if set(u.axes) == set(op.axes) and not u.over]
+    return any(u.fn == "where" or _is_chosen(u, users) for u in beside)
+
+
+def _demand(
+    program: Program, name: str, domain: Domain, users: Mapping[str, list[Op]], wanted: dict[str, Domain]
+) -> None:
+    """Follows casts, sums with small positive literals, clamps and means back to the inputs."""
+    for user in users[name]:
+        if OPS[user.fn].result is Result.BOOL:
+            if user.fn not in ("eq", "ne") or Literal(0.0) not in user.operands:
+                return
+            domain = Domain(lo=0.0)  # it asks for zero itself
     op = program.op.get(name)
     if op is None:
         wanted[name] = domain
@@ -298,13 +347,13 @@ def _demand(program: Program, name: str, domain: Domain, wanted: dict[str, Domai
     if first is None or op.fn not in ("cast", "add", "mul", "mean", "sum", "amax", "amin"):
         return
     if op.fn == "add":
-        if not _has_literal(op, 0):
+        if not _has_literal(op, 0, TINY):
             return
         domain = Domain(lo=0.0)
     if op.fn == "mul" and not _has_literal(op, 0):
         return
-    _demand(program, first.name, domain, wanted)
+    _demand(program, first.name, domain, users, wanted)
 
 
-def _has_literal(op: Op, above: float) -> bool:
-    return any(isinstance(x, Literal) and x.value > above for x in op.operands)
+def _has_literal(op: Op, above: float, most: float = math.inf) -> bool:
+    return any(isinstance(x, Literal) and above < x.value <= most for x in op.operands)

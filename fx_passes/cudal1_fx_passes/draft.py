@@ -10,6 +10,7 @@ the finished draft into a Program.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +18,7 @@ import torch
 
 from cudal1_fx_passes.evaluate import DTYPE_NAME, TORCH_DTYPE
 from cudal1_fx_passes.ops import OPS, Result
-from cudal1_fx_passes.program import FLOAT_DTYPES, Domain, Literal
+from cudal1_fx_passes.program import FLOAT_DTYPES, INT_DTYPES, Domain, Literal
 from cudal1_fx_passes.unify import (
     Atom,
     AxisConflict,
@@ -31,6 +32,7 @@ from cudal1_fx_passes.unify import (
 )
 
 Number = bool | int | float
+MOST_F16 = 65504
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +223,9 @@ class Draft:
         if fn in ("mean", "amax", "amin", "any", "all"):
             return value
         if fn == "sum" and not any(a.symbolic for a in ghosts):
-            count = 1
-            for a in ghosts:
-                count *= a.hint
+            count = math.prod(a.hint for a in ghosts)
+            if value.dtype == "f16" and count > MOST_F16:
+                raise AxisConflict("a sum of more equal values than float16 can count")
             return self.pointwise("mul", [value, count], value.dtype)
         raise AxisConflict(f"{fn} over an expanded dim")
 
@@ -312,7 +314,11 @@ def _compose(outer: Place, atom: Atom, inner: Place) -> Place:
 
 
 def fit_number(number: Number, dtype: str) -> Number:
-    """A literal as it takes part in an operation of `dtype`."""
+    """A literal as it takes part in an operation of `dtype`. Raises AxisConflict for what an integer cannot be."""
+    if dtype in INT_DTYPES:
+        limits = torch.iinfo(TORCH_DTYPE[dtype])
+        if not limits.min <= number <= limits.max:
+            raise AxisConflict(f"{number} is no {dtype}")
     if dtype in FLOAT_DTYPES:
         return float(number)
     return bool(number) if dtype == "bool" else int(number)

@@ -14,6 +14,7 @@ of 2^31 elements or more, tensors on different devices.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -166,9 +167,12 @@ class _Importer:
         self.draft.origin = node.name
         try:
             result = self._lower(node)
-            for value in result if isinstance(result, tuple) else (result,):
+            values = result if isinstance(result, tuple) else (result,)
+            made = node.meta["val"] if isinstance(result, tuple) else (node.meta["val"],)
+            for value, val in zip(values, made, strict=True):
                 if value is not None:
                     keep_apart(a for d in value.dims for a in d)
+                    check_sizes(value, val)
         except AxisConflict as conflict:
             raise ImportRefused(node.name, str(conflict)) from None
         return result
@@ -240,6 +244,14 @@ class _Importer:
 
 def _is_expanded(stride: int | torch.SymInt) -> bool:
     return isinstance(stride, int) and stride == 0
+
+
+def check_sizes(value: Value, meta: torch.Tensor) -> None:
+    """Raises AxisConflict where a lowering gave another shape than torch's: nobody would write the rest."""
+    for dim, size in zip(value.dims, meta.shape, strict=True):
+        made = math.prod(a.extent for a in leaves(dim))
+        if isinstance(made, int) and isinstance(size, int) and made != size:
+            raise AxisConflict(f"a dim of {size} that the program has {made} of")
 
 
 def check_tensor(meta: object) -> None:

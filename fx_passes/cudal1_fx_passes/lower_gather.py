@@ -113,7 +113,7 @@ def bound(draft: Draft, source: str, axis: Atom, wraps: bool = False) -> None:
     """Notes that the inputs behind an index lie within the axis."""
     if source.startswith("in"):
         if wraps and not axis.symbolic:
-            draft.domains[source] = Domain(-axis.hint, axis.hint - 1)
+            draft.domains[source] = Domain(float(-axis.hint), float(axis.hint - 1))
         elif not wraps:
             draft.below[source] = axis
         return

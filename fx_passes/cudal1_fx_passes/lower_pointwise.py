@@ -263,6 +263,8 @@ def lower_isnan(c: Call) -> Result:
 @lowers("aten.isinf.default aten.isfinite.default", weight=2)
 def lower_isinf(c: Call) -> Result:
     fn = "eq" if "isinf" in str(c.node.target) else "lt"
+    if c.value("self").dtype not in FLOAT_DTYPES:
+        return c.full(fn == "lt")
     return c.draft.pointwise(fn, [c.draft.pointwise("abs", [c.value("self")]), math.inf])
 
 

@@ -8,6 +8,7 @@ Float32 products become `dot_tf32` where torch's own flags allow TF32 to the lib
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from cudal1_fx_passes.draft import Access, DraftRef, Place, Value, window_atom
 from cudal1_fx_passes.lowering import Call, Result, extent, lowers
@@ -182,8 +183,13 @@ def _static(size: Extent) -> int:
     return size
 
 
-def _is_in_place(c: Call, window: Dim, i: int) -> bool:
-    return not window and c.integers("stride")[i] == 1 and c.integers("padding")[i] == 0
+def _is_in_place(c: Call, i: int, read: Dim, window: Dim, made: Extent) -> bool:
+    moves = window or c.integers("stride")[i] != 1 or c.integers("padding")[i] != 0
+    return not moves and _extent(read) == made  # a transposed one may make more
+
+
+def _extent(dim: Dim) -> Extent:
+    return prod(a.extent for a in leaves(dim))
 
 
 def _is_whole(c: Call, i: int, read: Dim, window: Dim, out: Dim) -> bool:
@@ -193,7 +199,7 @@ def _is_whole(c: Call, i: int, read: Dim, window: Dim, out: Dim) -> bool:
 
 def _out(c: Call, i: int, read: Dim, window: Dim, size: Extent) -> Dim:
     """The result's dim along one spatial axis: the one that is read where nothing moves."""
-    return read if _is_in_place(c, window, i) else new_dim(_static(size), _static(size))
+    return read if _is_in_place(c, i, read, window, size) else new_dim(_static(size), _static(size))
 
 
 def _is_spread(c: Call, i: int, read: Dim, window: Dim, size: Extent) -> bool:
@@ -207,7 +213,7 @@ def _places(c: Call, x: Value, outs: list[Dim], windows: list[Dim], transposed: 
     stride, padding, dilation = (c.integers(name) for name in ("stride", "padding", "dilation"))
     access: list[tuple[Atom, Place]] = []
     for i, (out, window) in enumerate(zip(outs, windows, strict=True)):
-        if _is_in_place(c, window, i):
+        if _is_in_place(c, i, x.dims[2 + i], window, _extent(out)):
             unify(x.dims[2 + i], out)
             continue
         if not transposed and _is_whole(c, i, x.dims[2 + i], window, out):

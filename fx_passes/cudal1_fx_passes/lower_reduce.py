@@ -68,7 +68,7 @@ def lower_any(c: Call) -> Result:
     fn = "any" if "any" in str(c.node.target) else "all"
     value = c.first()
     value = value if value.dtype == "bool" else c.draft.pointwise("ne", [value, 0])
-    return c.draft.reduce(fn, value, _dims(c, value), _keep(c), "bool")
+    return c.draft.cast(c.draft.reduce(fn, value, _dims(c, value), _keep(c), "bool"), c.dtype)
 
 
 @lowers("aten.var.correction aten.std.correction aten.var_mean.correction", role="reduce", weight=2)

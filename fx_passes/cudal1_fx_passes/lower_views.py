@@ -316,7 +316,10 @@ def lower_slice_scatter(c: Call) -> Result:
     start = max(0, start + size) if start < 0 else start
     if length == size:
         return c.draft.cast(c.value("src"), c.dtype)
-    if start % length == 0 and (halves := in_chunks(c, base.dims[dim], length)) is not None:
+    if length == 0:
+        return base
+    halves = in_chunks(c, base.dims[dim], length) if start % length == 0 else None
+    if halves is not None and len(leaves(halves[0])) == 1:
         return _scatter_chunk(c, base, dim, halves, start // length)
     axis = c.draft.whole_axis(base, dim, "slice_scatter")
     position = _along(c.draft.iota(axis), dim, len(c.extents))

@@ -118,6 +118,8 @@ def lower_max_pool_offsets(c: Call) -> Result:
 @lowers("aten.avg_pool2d.default aten.avg_pool3d.default", role="window", weight=2)
 def lower_avg_pool(c: Call) -> Result:
     value = _settled(c)
+    if value.dtype not in FLOAT_DTYPES:
+        raise AxisConflict("average pooling of integers")
     window = _pool(c, value, 3 if "3d" in str(c.node.target) else 2)
     divisor = c.args.get("divisor_override")
     if divisor is not None:
@@ -174,6 +176,8 @@ def lower_pool_indices(c: Call) -> Result:
     """Row-major places within what was pooled: each window's corner, and the digits of its offset from there."""
     d, offset = c.draft, c.draft.cast(_settled(c), "i64")
     kernel, sizes = c.integers("kernel_size"), c.integers("input_size")
+    if math.prod(kernel) == 1:
+        raise AxisConflict("indices of a pooling with a window of 1")
     stride, padding, dilation = (_pair(c.integers(n), len(kernel)) for n in ("stride", "padding", "dilation"))
     first = len(offset.dims) - len(kernel)
     found: Value | int = 0
@@ -260,7 +264,7 @@ def _pooled(index: fx.Node) -> fx.Node | None:
 def _spread(d: Draft, grad: Value, offsets: Value, kernel: list[int]) -> Value:
     """The gradient where an offset is its place in the window, in dims (..., out, window, out, window)."""
     if isinstance(offsets.source, str) and offsets.source.startswith("in"):
-        d.domains[offsets.source] = Domain(0, math.prod(kernel) - 1)
+        d.domains[offsets.source] = Domain(0.0, float(math.prod(kernel) - 1))
     first = len(grad.dims) - len(kernel)
     rank = first + 2 * len(kernel)
 

@@ -110,6 +110,9 @@ class _Cutter:
             why = f"{sparse} is sparse, and Inductor cannot infer a sparse tensor's metadata again after a change"
             self._refuse(self.grower.nodes, why)
             return []
+        if _is_of_elements(self.grower.nodes):
+            self._refuse(self.grower.nodes, "a function of single elements, which Inductor inlines")
+            return []
         every = {
             i for i, n in enumerate(self.grower.nodes) if self.grower.role[i] is not None and holds_tensors(n)
         }
@@ -223,6 +226,13 @@ class _Cutter:
 def _is_sparse(node: fx.Node) -> bool:
     val = node.meta.get("val")
     return node.op == "call_function" and isinstance(val, torch.Tensor) and val.layout is not torch.strided
+
+
+def _is_of_elements(nodes: Sequence[fx.Node]) -> bool:
+    """Whether all that a graph computes are single elements, as the functions that FlexAttention is given."""
+    made = [n.meta.get("val") for n in nodes if n.op == "call_function"]
+    tensors = [x for x in made if isinstance(x, torch.Tensor)]
+    return bool(tensors) and all(x.dim() == 0 for x in tensors)
 
 
 def _maker(node: fx.Node, nodes: Sequence[fx.Node]) -> fx.Node:

@@ -11,6 +11,7 @@ Nothing here changes a bit of a result; rewrites that round differently belong t
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from cudal1_fx_passes.draft import fit_number
@@ -33,7 +34,7 @@ def simplify(parts: Parts, keep_inputs: bool = False) -> Parts:
         dtypes[op.name] = op.dtype
         same = _same_as(op, dtypes)
         if same is None:
-            key = (op.fn, op.dtype, op.over, commuted(op))
+            key = (op.fn, op.dtype, op.over, tuple(map(repr, commuted(op))))  # -0.0 equals 0.0
             same = seen.setdefault(key, op.name)
         if same == op.name:
             kept.append(op)
@@ -108,6 +109,11 @@ def _same_as(op: Op, dtypes: dict[str, str]) -> str | None:
         return None
     pairs = [op.operands, op.operands[::-1]] if OPS[op.fn].commutative else [op.operands]
     for x, y in pairs:
-        if isinstance(x, Ref) and not x.access and isinstance(y, Literal) and y.value == neutral:
+        if isinstance(x, Ref) and not x.access and isinstance(y, Literal) and _is(y.value, neutral):
             return x.name
     return None
+
+
+def _is(value: float, neutral: float) -> bool:
+    """-0.0 is not 0: x - -0.0 of x = -0.0 is 0.0."""
+    return value == neutral and math.copysign(1.0, value) > 0

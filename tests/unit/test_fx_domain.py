@@ -52,6 +52,15 @@ CASES: dict[str, tuple[Callable[[Tensor], Any], Domain]] = {
     "one minus sigmoid": (lambda x: torch.sigmoid(x) - torch.sigmoid(x), SYMMETRIC),
     "infinite mask": (lambda x: torch.where(x > 0, x, float("-inf")), ANY),
     "integers": (lambda x: (x * 3).int().abs(), ANY),
+    "clamped above its range": (lambda x: torch.tanh(x).clamp(min=2.0), POSITIVE),
+    "clamped by a tensor": (lambda x: torch.sigmoid(x).clamp(min=x), NOT_NEGATIVE),
+    "an average by another divisor": (
+        lambda x: F.avg_pool2d(torch.sigmoid(x)[None], 2, divisor_override=1),
+        ANY,
+    ),
+    "below another row's maximum": (lambda x: x[:, :6] - x[:, :6].amax(1), ANY),
+    "below the maximum of all": (lambda x: x - x.amax(), NOT_POSITIVE),
+    "over another row's sum": (lambda x: x[:, :6].abs() / x[:, :6].abs().sum(1), NOT_NEGATIVE),
 }
 
 
@@ -88,6 +97,19 @@ def test_what_roots_and_logarithms_ask() -> None:
     assert _asked("t0 f32[d1] = mul(in1, 2.0)\nt1 f32[d1] = log(t0)\n" + tail) == POSITIVE
     assert _asked("t1 f32[d1] = sqrt(in1)\n" + tail) == NOT_NEGATIVE
     assert _asked("t1 f32[d1] = exp(in1)\n" + tail) == ANY
+
+
+def test_a_region_that_looks_at_what_it_asks_for_asks_for_less() -> None:
+    tail = "out0 f32[d1] = t1\nout1 f32[d0,d1] = in0\n"
+    chosen = "t0 bool[d1] = gt(in1, 0.0)\nt2 f32[d1] = log(in1)\nt1 f32[d1] = where(t0, t2, 0.0)\n"
+    assert _asked(chosen + tail) == ANY
+    times = "t0 bool[d1] = eq(in1, 0.0)\nt2 f32[d1] = log(in1)\nt3 f32[d1] = mul(t2, in1)\n"
+    assert _asked(times + "t1 f32[d1] = add(t3, in1)\nout2 bool[d1] = t0\n" + tail) == NOT_NEGATIVE  # zero too
+    assert _asked(times + "t1 f32[d1] = where(t0, 0.0, t3)\n" + tail) == ANY
+    assert _asked("t0 f32[d1] = add(in1, 3.0)\nt1 f32[d1] = log(t0)\n" + tail) == ANY  # from -3 on
+    rows = "t0 f32[d1] = rsqrt(in1)\nt2 f32[d0,d1] = mul(in0, t0)\nt3 bool[d0,d1] = gt(t2, 0.0)\n"
+    rows += "t1 f32[d0,d1] = where(t3, t2, 0.0)\nout0 f32[d0,d1] = t1\nout1 f32[d0,d1] = in0\n"
+    assert _asked(rows) == POSITIVE  # a norm, and a relu behind it
 
 
 def test_what_is_known_is_not_overridden() -> None:

@@ -12,9 +12,12 @@ from fx_trace import canonical_text, check_import, compute_nodes, import_all, tr
 from torch import Tensor
 from torch.nn import functional as F
 
+from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.errors import ImportRefused
 from cudal1_fx_passes.from_fx import import_region
+from cudal1_fx_passes.partition import partition
 from cudal1_fx_passes.program import Domain
+from cudal1_fx_passes.text import parse_program, print_program
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -489,6 +492,14 @@ REFUSALS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], str]] = {
         (IMAGE[:, :, ::2, ::2], IMAGE, torch.zeros(2, 3, 4, 4, dtype=torch.int8)), "overlapping",
     ),
     "a copy of an expanded value": (lambda x: x.exp()[:, None].expand(4, 3, 6).clone(), (X,), "expanded"),
+    "places of a window of 1": (
+        lambda o: 1
+        + prims._low_memory_max_pool_offsets_to_indices.default(o, [1, 1], [8, 8], [2, 2], [0, 0], [1, 1]),
+        (torch.zeros(2, 3, 4, 4, dtype=torch.int8),), "window of 1",
+    ),
+    "an average of integers": (lambda x: F.avg_pool2d(x, 2) * 2, (IMAGE.long(),), "of integers"),
+    "a number that bytes cannot hold": (lambda x: (x < 300) | (x == 2), (IDS.byte(),), "no u8"),
+    "too many equal values": (lambda x: x[None].expand(70000, 4).sum(0) + 1, (X[0, :4].half(),), "equal values"),
 }  # fmt: skip
 
 
@@ -518,3 +529,42 @@ def test_too_many_operations_are_refused() -> None:
 
     with pytest.raises(ImportRefused, match="more than 8 operations"):
         import_region(compute_nodes(trace(long, X)), max_ops=8)
+
+
+FOUND_BY_FUZZING: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "zeros of both signs": (
+        lambda x: torch.maximum(1 / torch.where(x > -9, 0.0, x), 1 / torch.where(x > -9, -0.0, x)),
+        (X,),
+    ),
+    "a zero is taken away": (lambda x: 1 / (x + 0.0) - 1 / (x + (-0.0)), (X,)),
+    "integers are finite": (lambda x: torch.where(torch.isfinite(x), x * 2, torch.isinf(x)), (IDS,)),
+    "any of bytes": (lambda x: torch.any(x, 1) * 2, (torch.tensor([[0, 3], [0, 0]], dtype=torch.uint8),)),
+    "a chunk of joined pieces": (
+        lambda x: aten.slice_scatter.default(torch.cat([x, x, x], 1), x[:, :2], 1, 4, 6) * 2,
+        (tensor(3, 4, 9),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND_BY_FUZZING)
+def test_what_fuzzing_found(name: str) -> None:
+    run, inputs = FOUND_BY_FUZZING[name]
+    check_import(run, *inputs)
+
+
+def test_a_part_of_no_elements_that_is_written() -> None:
+    gm = trace(lambda x: aten.slice_scatter.default(x * 2, torch.ones(40, 0), 1, 3, 3) * 3 + 1, tensor(40, 6))
+    assert partition(gm.graph).regions
+
+
+def test_a_bound_along_an_axis_that_is_gone() -> None:
+    text = "region v1\ndims d0=4 d1=8\nin0 i64[d0] in [0,d1)\nt0 i64[d0] = add(in0, 1)\nout0 i64[d0] = t0\n"
+    program = canonicalise(parse_program(text))
+    assert (
+        program.inputs[0].domain.below == "d1" and canonicalise(parse_program(print_program(program))) == program
+    )
+
+
+def test_bounds_are_hashed_as_they_are_read_again() -> None:
+    program = import_all(lambda x, i: x[i - 4] + 1, tensor(9, 3), IDS).program
+    assert canonicalise(program) == canonicalise(parse_program(print_program(program)))
