@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from cudal1_cache.store import Store
 
 FORMAT = "cudal1-bundle"
 VERSION = 1
+LATEST_S = 1e11  # of a time: the year 5138
 
 _NATIVE = {"image", "image_arch"}  # fields of an entry that a bundle leaves out
 
@@ -90,7 +91,7 @@ def read_bundle(path: Path) -> Bundle:
     manifest = _parse(path, head)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise BundleError(f"{path} is no bundle: its first line does not say {FORMAT!r}")
-    if manifest.get("version") != VERSION:
+    if type(manifest.get("version")) is not int or manifest["version"] != VERSION:
         raise BundleError(f"{path} is a bundle of version {manifest.get('version')}, this cudal1 reads {VERSION}")
     if manifest.get("sha256") != hashlib.sha256(body).hexdigest():
         raise BundleError(f"{path} is damaged: its content does not match its sha256; export it again")
@@ -109,12 +110,12 @@ def import_bundle(store: Store, bundle: Bundle, origin: str, verify: Verify) -> 
     Kernels that the store holds already, verified, are left as they are. It may be stopped and run again.
     """
     regions = {r.fingerprint: r for r in bundle.regions}
-    wanted = [e for e in bundle.entries if not _is_settled(store, e.entry_id)]
+    wanted = [e for e in bundle.entries if not _is_settled(store, e, regions[e.fingerprint])]
     for entry in wanted:
         if store.get_region(entry.fingerprint) is None:  # a stranger's text never replaces our own
             store.add_region(regions[entry.fingerprint])
         store.put_entry(replace(entry, quarantined=True, reason=f"{UNVERIFIED}: imported from {origin}"))
-    return verify_entries(store, wanted, verify)
+    return verify_entries(store, wanted, verify, regions)
 
 
 def unverified(store: Store, target: str | None = None) -> list[Entry]:
@@ -122,13 +123,20 @@ def unverified(store: Store, target: str | None = None) -> list[Entry]:
     return [e for e in store.entries(target=target) if e.is_unverified]
 
 
-def verify_entries(store: Store, entries: Sequence[Entry], verify: Verify) -> list[Outcome]:
-    """Asks `verify` about each entry and stores the answer at once."""
+def verify_entries(
+    store: Store, entries: Sequence[Entry], verify: Verify, regions: Mapping[str, Region] | None = None
+) -> list[Outcome]:
+    """Asks `verify` about each entry and stores the answer at once. regions: theirs by fingerprint, if not stored.
+
+    What is verified has shown that the text is the region's, which then takes the place of another import's.
+    """
     outcomes = []
     for entry in entries:
-        region = store.get_region(entry.fingerprint)
+        region = (regions or {}).get(entry.fingerprint) or store.get_region(entry.fingerprint)
         assert region is not None, f"entry {entry.entry_id} without its region"
         outcome = Outcome(entry.entry_id, verify(region, entry))
+        if isinstance(outcome.verification, Verified):
+            store.add_region(region)
         settle(store, outcome)
         outcomes.append(outcome)
     return outcomes
@@ -147,9 +155,13 @@ def settle(store: Store, outcome: Outcome) -> None:
             pass
 
 
-def _is_settled(store: Store, entry_id: str) -> bool:
-    known = store.get_entry(entry_id)
-    return known is not None and not known.is_unverified
+def _is_settled(store: Store, entry: Entry, region: Region) -> bool:
+    """Whether it is in use, or was refused as it is: not what a stranger's bundle had under its id."""
+    known = store.get_entry(entry.entry_id)
+    if known is None or known.is_unverified:
+        return False
+    held = store.get_region(entry.fingerprint)
+    return not known.quarantined or (known.code == entry.code and held is not None and held.text == region.text)
 
 
 def _to_bytes(bundle: Bundle) -> bytes:
@@ -186,7 +198,7 @@ def _row(path: Path, cls: Any, item: Any) -> Any:
         raise BundleError(f"{path}: a {cls.__name__} needs exactly the fields {', '.join(sorted(expected))}")
     try:
         return from_columns(cls, to_columns(cls(**item)))
-    except (AssertionError, CacheCorrupt, ValueError) as error:
+    except (AssertionError, CacheCorrupt, OverflowError, ValueError) as error:
         raise BundleError(f"{path}: a {cls.__name__} is not valid: {error}") from error
 
 
@@ -194,7 +206,11 @@ def _check_content(path: Path, regions: tuple[Region, ...], entries: tuple[Entry
     known = {r.fingerprint for r in regions}
     for entry in entries:
         if entry.status != "kernel" or entry.fingerprint not in known:
-            raise BundleError(f"{path}: entry {entry.entry_id} is no kernel of a region in the bundle")
+            raise BundleError(f"{path}: entry {entry.entry_id!r} is no kernel of a region in the bundle")
+        if not (entry.entry_id.isascii() and entry.entry_id.isalnum() and entry.target.isprintable()):
+            raise BundleError(f"{path}: entry {entry.entry_id!r} of target {entry.target!r}: expected plain names")
+        if not 0 <= entry.created < LATEST_S:
+            raise BundleError(f"{path}: entry {entry.entry_id}: made at {entry.created} s, expected a time")
     twice = [name for name, count in Counter(e.entry_id for e in entries).items() if count > 1]
     if twice:
         raise BundleError(f"{path}: entry {twice[0]} occurs twice")

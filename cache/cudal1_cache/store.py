@@ -9,6 +9,7 @@ This module builds, verifies and measures nothing, and it reads no environment.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +20,11 @@ import sqlite_utils
 
 from cudal1_cache.codec import PRIMARY_KEYS, TABLES, R, Row, from_columns, to_columns
 from cudal1_cache.database import Database
+from cudal1_cache.errors import CacheCorrupt
 from cudal1_cache.rows import ACCEPTED, REFUTED, Attempt, Entry, GraphPlan, Miss, Region
 from cudal1_cache.schema import FILE_NAME
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +147,11 @@ class Store:
         return max(no_wins, key=lambda e: (e.created, e.entry_id), default=None)
 
     def entries(self, fingerprint: str | None = None, target: str | None = None) -> list[Entry]:
-        """Entries, quarantined ones included, newest first."""
+        """Entries, quarantined ones included, newest first. Damaged ones are left out: others stay in use."""
         wanted = {"fingerprint": fingerprint, "target": target}
         given = {name: value for name, value in wanted.items() if value is not None}
         where = f"where {' and '.join(f'{name} = ?' for name in given)} " if given else ""
-        return self._select(Entry, f"{where}order by created desc, entry_id", list(given.values()))
+        return self._select(Entry, f"{where}order by created desc, entry_id", list(given.values()), whole=True)
 
     def match_entries(self, prefix: str) -> list[Entry]:
         """Entries whose id starts with `prefix`, for people who type the first digits."""
@@ -251,17 +255,25 @@ class Store:
     def _get(self, cls: type[R], key: tuple[str, ...]) -> R | None:
         return _first(self._select(cls, _by_key(cls), list(key)))
 
-    def _select(self, cls: type[R], where: str, values: Sequence[Any]) -> list[R]:
-        return self.database.read(lambda db: _read(db, cls, where, values))
+    def _select(self, cls: type[R], where: str, values: Sequence[Any], whole: bool = False) -> list[R]:
+        """`whole`: without damaged rows, which are told."""
+        return self.database.read(lambda db: list(_iterate(db, cls, where, values, whole)))
 
 
 def _read(db: sqlite_utils.Database, cls: type[R], where: str, values: Sequence[Any]) -> list[R]:
     return list(_iterate(db, cls, where, values))
 
 
-def _iterate(db: sqlite_utils.Database, cls: type[R], where: str, values: Sequence[Any]) -> Iterator[R]:
+def _iterate(
+    db: sqlite_utils.Database, cls: type[R], where: str, values: Sequence[Any], whole: bool = False
+) -> Iterator[R]:
     for row in db.query(f"select * from {TABLES[cls]} {where}", values):
-        yield from_columns(cls, row)
+        try:
+            yield from_columns(cls, row)
+        except CacheCorrupt as error:
+            if not whole:
+                raise
+            log.warning("left out: %s", error)
 
 
 def _upsert(db: sqlite_utils.Database, row: Row) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from cudal1_cache import CacheError, Entry, Region, Store
@@ -52,8 +53,8 @@ def stats() -> None:
         for target in store.targets():
             s = store.stats(target)
             counts = (s.kernels, s.no_wins, s.quarantined, s.attempts, s.accepted, s.plans, s.misses)
-            table.add_row(target[:SHORT_ID], *(str(count) for count in counts))
-        where = store.path or "memory (the cache directory cannot be written)"
+            table.add_row(escape(target[:SHORT_ID]), *(str(count) for count in counts))
+        where = escape(str(store.path or "memory (the cache directory cannot be written)"))
         Console(soft_wrap=True).print(f"{where}: {whole.regions} regions, {whole.size_bytes / 1e6:.1f} MB")
         Console().print(table)
 

@@ -19,10 +19,12 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from dataclasses import replace
+from threading import Event
 from types import TracebackType
 from typing import Protocol
+from weakref import WeakSet
 
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import CandidateError
@@ -79,6 +81,8 @@ class Judge:
         self.limits = limits or Limits()
         self._seed = secrets.randbits(48) if seed is None else seed
         self._bench: Bench = _bench(target, self.limits)
+        self._rung = Event()  # one of these is done
+        self._heard: WeakSet[Future[Verdict]] = WeakSet()
 
     def __enter__(self) -> Judge:
         return self
@@ -167,8 +171,18 @@ class Judge:
         return self._bench.submit_baselines(program, self._seed)
 
     def wait(self, futures: Sequence[Future[Verdict]], limit_s: float) -> None:
-        """Until one of them is done."""
-        wait(futures, limit_s, FIRST_COMPLETED)
+        """Until one of them is done.
+
+        Not by concurrent.futures.wait: an interrupt in it can leave futures locked for ever.
+        """
+        for future in futures:
+            if future not in self._heard:
+                self._heard.add(future)
+                future.add_done_callback(lambda _: self._rung.set())
+        end = time.monotonic() + limit_s
+        while not any(f.done() for f in futures) and (left_s := end - time.monotonic()) > 0:
+            self._rung.wait(left_s)
+            self._rung.clear()
 
 
 def _wait_for(futures: Sequence[Future[Verdict]]) -> list[Verdict]:

@@ -18,9 +18,9 @@ from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.records import Proposal, is_win, score, to_attempt, to_entry
-from cudal1_fx_passes.canonical import fingerprint, relative
+from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.text import parse_program, print_program
 
 IMPORTED = "import"  # stands where a generator's name would
 
@@ -45,6 +45,9 @@ def verify_entry(
         program = parse_program(region.text)
         if fingerprint(program) != region.fingerprint:
             return Refused("the fingerprint is not that of the region's text")
+        if print_program(canonicalise(program)) != print_program(program):
+            # its inputs may stand in another order than those that the kernel will be given
+            return Refused("the region's text is not in canonical form")
         candidate = parse_candidate(entry.code, program)
     except (ProgramError, CandidateError) as error:
         return Refused(str(error))

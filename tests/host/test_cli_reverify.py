@@ -15,7 +15,7 @@ from cudal1_compile.cli.reverify import judges
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
 from cudal1_fx_passes.program import Axis, Input, Op, Output, Program, Ref
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.text import parse_program, print_program
 
 
 def _program() -> Program:
@@ -94,6 +94,21 @@ def test_forged_content_is_refused(verify: Verify, region: Region, code: str, sa
     found = verify(region, replace(KERNEL, fingerprint=region.fingerprint, code=code))
     assert isinstance(found, Refused)
     assert says in found.reason
+
+
+def test_inputs_in_another_order_are_refused(verify: Verify) -> None:
+    """Their fingerprint is that of the canonical text, in whose order a kernel gets its operands."""
+    text = "region v1\ndims d0=8192\nin0 f32[d0]\nin1 f32[d0]\n"
+    text += "t0 f32[d0] = exp({})\nt1 f32[d0] = sub(t0, {})\nout0 f32[d0] = t1\n"
+    own, turned = text.format("in0", "in1"), text.format("in1", "in0")
+    program = canonicalise(parse_program(own))
+    assert fingerprint(parse_program(turned)) == fingerprint(program) and print_program(program) in (own, turned)
+    other = turned if print_program(program) == own else own
+    body = "expf(ld(in{} + i)) - ld(in{} + i)".format(*("10" if other == turned else "01"))
+    code = CODE.replace("relu(ld(in0 + i) + ld(in1 + i))", body)
+    region = Region(fingerprint(program), relative(program), other)
+    found = verify(region, replace(KERNEL, fingerprint=region.fingerprint, code=code))
+    assert isinstance(found, Refused) and "canonical" in found.reason
 
 
 def test_import_verifies_and_then_the_kernel_is_found(

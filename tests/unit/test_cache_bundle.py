@@ -95,6 +95,28 @@ def test_a_refused_kernel_is_never_asked_about_again(bundle: Path) -> None:
         assert kept.reason == "refused: wrong at [3]"
 
 
+def test_what_a_stranger_had_under_an_id_does_not_bar_the_real_one(bundle: Path) -> None:
+    def honest(region: Region, entry: Entry) -> Verification:
+        return accept(region, entry) if (region, entry.code) == (REGION, "code") else Refused("wrong")
+
+    content = json.loads(bundle.read_bytes().partition(b"\n")[2])
+    for field, value in (("entries", "other code"), ("regions", "junk")):
+        kept = bundle.read_bytes()
+        key = "code" if field == "entries" else "text"
+        _forge(bundle, content | {field: [item | {key: value} for item in content[field]]})
+        with Store.memory() as store:
+            assert {type(o.verification) for o in take(store, bundle, honest)} == {Refused}
+            bundle.write_bytes(kept)
+            assert {type(o.verification) for o in take(store, bundle, honest)} == {Verified}
+            assert store.get_region("f") == REGION
+        with Store.memory() as store:
+            _forge(bundle, content | {field: [item | {key: value} for item in content[field]]})
+            take(store, bundle, postpone)
+            bundle.write_bytes(kept)
+            assert {type(o.verification) for o in take(store, bundle, honest)} == {Verified}
+            assert store.get_region("f") == REGION
+
+
 def test_an_import_changes_nothing_that_is_here(bundle: Path) -> None:
     with Store.memory() as store:
         own = replace(KERNEL, speedup=2.0)
@@ -156,6 +178,9 @@ def test_altered_bundles_are_refused(bundle: Path, old: bytes, new: bytes, says:
         ("status", "no_win", "no kernel of a region"),
         ("image", "aGk=", "exactly the fields"),
         ("entry_id", "e1", "occurs twice"),
+        ("entry_id", "\x1b]0;hacked\x07", "plain names"),
+        ("created", 1e300, "expected a time"),
+        ("created", 10**400, "not valid"),
     ],
 )
 def test_forged_rows_are_refused(bundle: Path, field: str, value: object, says: str) -> None:

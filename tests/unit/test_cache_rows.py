@@ -118,6 +118,20 @@ def test_altered_row_is_an_error_that_names_it(tmp_path: Path, table: str, colum
         _read_all(store)
 
 
+def test_a_damaged_kernel_bars_neither_others_nor_its_region(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store.open(tmp_path) as store:
+        _fill(store)
+        store.put_entry(Entry("healthy", "other", "t", "kernel", speedup=1.2))
+        store.database.write(lambda db: db.execute("update entries set code = 'x' where entry_id = 'e'").rowcount)
+        assert store.find_entry("f", "t") is None and "does not match its checksum" in caplog.text
+        assert [e.entry_id for e in store.entries()] == ["healthy"]
+        store.put_entry(Entry("anew", "f", "t", "kernel", speedup=1.4))
+        found = store.find_entry("f", "t")
+        assert found is not None and found.entry_id == "anew"
+
+
 def _fill(store: Store) -> None:
     store.add_region(Region("f", "r", "out0 = relu(in0)"))
     store.add_attempts([Attempt("f", "t", "c", "g", "m", "p", "why", "how", "code", "verify", "wrong at 3")])
@@ -129,7 +143,7 @@ def _fill(store: Store) -> None:
 def _read_all(store: Store) -> None:
     store.get_region("f")
     store.attempts("f", "t")
-    store.find_entry("f", "t")
+    store.get_entry("e")
     store.get_plan("g", "t")
     store.misses("t")
 

@@ -40,6 +40,22 @@ def test_a_better_one_takes_its_place(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "old.before" / "config.json").read_text() == "old"
 
 
+@pytest.mark.parametrize("name", ["old.new", "old.before"])
+def test_a_new_one_beside_the_old_one_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for folder in ("old", name):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(folder)
+    monkeypatch.setattr(contest, "contest", lambda *_: [OLD, OLD])
+    done = CliRunner().invoke(train, ["compare", str(tmp_path / "old"), str(tmp_path / name), "--install"])
+    assert (tmp_path / name / "config.json").read_text() == name
+    if name == "old.new":
+        assert done.exit_code == 0 and (tmp_path / "old" / "config.json").read_text() == name
+    else:
+        assert done.exit_code == 2 and "under another name" in done.output
+
+
 def test_what_cannot_be_compared_is_told_without_a_traceback(tmp_path: Path) -> None:
     for options, word in ((["--recipe", "huge"], "the built-in recipes are"), ([], "no model in")):
         done = CliRunner().invoke(train, ["compare", str(tmp_path / "old"), str(tmp_path / "new"), *options])

@@ -35,6 +35,11 @@ def test_built_in_recipes_load(name: str) -> None:
         ("contrastive: {group: 0}\n", "contrastive.group"),
         ("contrastive: {ratio_clip: 0.0}\n", "contrastive.ratio_clip"),  # would be plain likelihood
         ("contrastive: {minutes: 0.0}\n", "contrastive.steps=0, minutes=0.0"),
+        ("train: {minutes: -1.0}\n", "train.steps=0, minutes=-1.0"),
+        ("train: {minutes: .nan}\n", "train.minutes=nan"),
+        ("train: {warmup_steps: 0}\n", "train.warmup_steps"),
+        ("train: {lr: 1.0e-3}\ntrain: {steps: 3}\n", "train twice"),
+        ("model: false\n", "keys and values"),
     ],
 )
 def test_mistakes_are_told(tmp_path: Path, text: str, word: str) -> None:

@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
+from typing import IO
 
 import torch
 from accelerate import Accelerator
@@ -32,11 +34,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, accelerator: Accelerator) -> None:
         self.folder, self.rank, self._accelerator = folder, accelerator.process_index, accelerator
-        self._lock = (folder / f"rank{self.rank}.lock").open("w")
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process, not of its children
-        except OSError:
-            raise ValueError(f"another run writes in {folder}: wait for its end, or give another --out") from None
+        self._lock = _lock(folder, self.rank)
 
     def save(self, step: int, shared: State | None, own: State) -> bool:
         """`shared` on rank 0. A disk without room leaves the last state as it is and is told."""
@@ -57,7 +55,10 @@ class Checkpoints:
         if not path.is_file():
             return None
         place = device if device.type == "cuda" else torch.device("cpu")  # several processes have cpu:0, cpu:1
-        shared: State = torch.load(path, map_location=place, weights_only=True)
+        try:
+            shared: State = torch.load(path, map_location=place, weights_only=True)
+        except (RuntimeError, EOFError, UnpicklingError) as error:
+            raise ValueError(f"{path} is damaged ({error}): begin anew with --fresh or another --out") from None
         own = self._own(shared["step"])
         begun, now = len(list(self.folder.glob(f"rank*.{shared['step']}.pt"))), self._accelerator.num_processes
         if begun != now or not own.is_file():  # each has its own part of the data
@@ -68,6 +69,24 @@ class Checkpoints:
 
     def _own(self, step: int) -> Path:
         return self.folder / f"rank{self.rank}.{step}.pt"
+
+
+def forget(folder: Path) -> None:
+    """A run that comes begins anew. Raises ValueError where one writes there now."""
+    if folder.is_dir():
+        with _lock(folder, 0):
+            (folder / "state.pt").unlink(missing_ok=True)
+
+
+def _lock(folder: Path, rank: int) -> IO[str]:
+    """Held until it is closed. Raises ValueError."""
+    file = (folder / f"rank{rank}.lock").open("w")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # of this process, not of its children
+    except OSError:
+        file.close()
+        raise ValueError(f"another run writes in {folder}: wait for its end, or give another --out") from None
+    return file
 
 
 def trained_state(module: nn.Module) -> State:

@@ -26,12 +26,16 @@ from typing import Annotated
 import torch
 import typer
 
+from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.runtime.target import detect_target
+from cudal1_trainer.checkpoint import forget
 from cudal1_trainer.corpus import texts_for_tokenizer
 from cudal1_trainer.heldout import build_heldout, read_heldout, write_heldout
+from cudal1_trainer.loader import DataError
 from cudal1_trainer.recipe import Recipe, load_recipe
 from cudal1_trainer.scorebook import score_files
 from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
+from cudal1_trainer.training import NotFinite
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +91,7 @@ def run_sft(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
     from cudal1_trainer.sft import train as train_model
 
     if fresh:
-        (out / "state.pt").unlink(missing_ok=True)
+        forget(out)
     train_model(recipe, data, out, chunks=out / "chunks" if recipe.data.ahead else None)
 
 
@@ -107,7 +111,7 @@ def run_contrastive(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
 
 def _folder(out: Path, fresh: bool) -> Path:
     if fresh:
-        (out / "state.pt").unlink(missing_ok=True)
+        forget(out)
     return out
 
 
@@ -143,17 +147,21 @@ def run_steps(
         loaded = load_recipe(recipe)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--recipe") from None
-    if minutes is not None:
-        loaded = replace(loaded, train=replace(loaded.train, minutes=minutes, steps=0))
-    data.mkdir(parents=True, exist_ok=True)
-    for step in steps.split(","):
-        _RUN[step](loaded, data, out or Path("runs") / loaded.name, fresh)
+    try:
+        if minutes is not None:
+            loaded = replace(loaded, train=replace(loaded.train, minutes=minutes, steps=0))
+        data.mkdir(parents=True, exist_ok=True)
+        for step in steps.split(","):
+            _RUN[step](loaded, data, out or Path("runs") / loaded.name, fresh)
+    except (ValueError, GeneratorError, DataError, NotFinite) as error:  # which say what to do
+        typer.echo(f"cudal1 train: {error}", err=True)
+        raise typer.Exit(1) from None
 
 
 @train.command()
 def export_misses(
     path: Annotated[Path, typer.Argument(help="the file of tasks to write, for --tasks of a stage")],
-    limit: Annotated[int, typer.Option(help="regions, the most valuable first")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="regions, the most valuable first")] = 1000,
 ) -> None:
     """Write the regions that this machine's kernel cache had no kernel for."""
     from cudal1_cache.store import Store
@@ -162,7 +170,8 @@ def export_misses(
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with Store.open(cache_dir()) as store:
-        typer.echo(f"{export(store, detect_target(device).key, path, limit)} regions in {path}")
+        count = export(store, detect_target(device).key, path, limit)
+    typer.echo(f"{count} regions in {path}" if count else f"no region was missed; {path} is not written")
 
 
 @train.command()
@@ -175,18 +184,20 @@ def compare(
     force: Annotated[bool, typer.Option(help="install also what is worse")] = False,
 ) -> None:
     """Try two bundles on the same held-out programs."""
-    from cudal1_compile.generate.errors import ModelMissing
     from cudal1_trainer.contest import contest, install, is_worse, table
 
     try:
         before, after = contest(load_recipe(recipe), data, old, new)
-    except (ValueError, ModelMissing) as error:
+    except (ValueError, GeneratorError) as error:
         raise typer.BadParameter(str(error)) from None
     typer.echo(table(before, after))
     if put and is_worse(after, before) and not force:
         raise typer.BadParameter(f"{new} is worse than {old}, which stays; --force installs it all the same")
     if put:
-        install(new, old)
+        try:
+            install(new, old)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
 
 
 def main() -> None:

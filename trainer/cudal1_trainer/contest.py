@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -55,10 +56,17 @@ def table(old: Marks, new: Marks) -> str:
 
 
 def install(new: Path, old: Path) -> None:
-    """The folder `old` is replaced as a whole; what it held stays beside it as `old.before`."""
-    fresh, before = old.with_name(old.name + ".new"), old.with_name(old.name + ".before")
-    shutil.rmtree(fresh, ignore_errors=True)
-    shutil.copytree(new, fresh)
-    shutil.rmtree(before, ignore_errors=True)
-    os.replace(old, before)
-    os.replace(fresh, old)
+    """The folder `old` is replaced as a whole; what it held stays beside it as `old.before`.
+
+    Raises ValueError where that is the new one.
+    """
+    old, new = old.resolve(), new.resolve()
+    before = old.with_name(old.name + ".before")
+    if new in (old, before):
+        raise ValueError(f"{new} would be overwritten; give a copy of it under another name")
+    with TemporaryDirectory(prefix=f"{old.name}.", dir=old.parent) as folder:
+        fresh = Path(folder) / "model"
+        shutil.copytree(new, fresh)
+        shutil.rmtree(before, ignore_errors=True)
+        os.replace(old, before)
+        os.replace(fresh, old)

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cudal1_compile.judge.isolation import die_with_parent
 from cudal1_compile.runtime.cores import usable_cores
 
 LENGTH_STEP = 64  # rows of a batch are padded to a multiple of this
@@ -164,6 +165,7 @@ class Feed:
 
 
 def _produce(make: ChunkMaker, first: int, stride: int, out: Any, stop: Event) -> None:
+    die_with_parent()
     os.nice(10)  # the process that launches the GPU's work must not wait for a core
     index = first
     try:

@@ -10,6 +10,7 @@ search ended without a win. Only programs are written, no weights and nothing of
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,10 +21,17 @@ NO_WIN = "no_win"
 
 
 def export_misses(store: Store, target_key: str, path: Path, limit: int) -> int:
-    """Writes at most `limit` regions of one target; returns how many. A miss without its program is left out."""
+    """Writes at most `limit` regions of one target; returns how many. A miss without its program is left out.
+
+    Where there are none, nothing is written: a file that is there stays.
+    """
     found = {r.fingerprint: r for r in _wanted(store, target_key)}
     kept = list(found.values())[:limit]
-    path.write_text("".join(json.dumps({"fingerprint": r.fingerprint, "text": r.text}) + "\n" for r in kept))
+    if kept:
+        partial = path.with_name(f"{path.name}.part")
+        lines = (json.dumps({"fingerprint": r.fingerprint, "text": r.text}) + "\n" for r in kept)
+        partial.write_text("".join(lines))
+        os.replace(partial, path)
     return len(kept)
 
 

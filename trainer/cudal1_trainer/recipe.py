@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -84,6 +85,13 @@ class TrainRecipe:
     checkpoint_s: float = 60.0
     compile: bool = True
 
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        for name in ("tokens_per_step", "warmup_steps", "lr", "clip"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}={getattr(self, name)}: must be over 0")
+        _check_length(self.steps, self.minutes)
+
 
 @dataclass(frozen=True, slots=True)
 class ScoreRecipe:
@@ -148,8 +156,7 @@ class StageRecipe:
                 raise ValueError(f"{name}={getattr(self, name)}: must be over 0")
         if self.at_once < 0:
             raise ValueError(f"at_once={self.at_once}: must be at least 0")
-        if self.steps < 0 or (self.steps == 0 and self.minutes <= 0):
-            raise ValueError(f"steps={self.steps}, minutes={self.minutes}: one of them must be over 0")
+        _check_length(self.steps, self.minutes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +179,11 @@ class Recipe:
         return hashlib.sha256(json.dumps(numbers, sort_keys=True).encode()).hexdigest()
 
 
+def _check_length(steps: int, minutes: float) -> None:
+    if steps < 0 or (steps == 0 and not 0 < minutes < math.inf):
+        raise ValueError(f"steps={steps}, minutes={minutes}: one of them must be over 0")
+
+
 _PARTS: dict[str, type[Any]] = {
     "tokenizer": TokenizerRecipe,
     "model": ModelRecipe,
@@ -191,8 +203,19 @@ def load_recipe(name: str) -> Recipe:
         if "extends" in base:
             raise ValueError(f"recipe {path.name}: extends a recipe that extends another; name that one")
         raw = base | {k: base[k] | v if _are_dicts(v, base.get(k)) else v for k, v in raw.items()}
-    parts = {key: _part(cls, raw.pop(key, None) or {}, f"{path.name}: {key}") for key, cls in _PARTS.items()}
+    given = {key: {} if (found := raw.pop(key, None)) is None else found for key in _PARTS}
+    parts = {key: _part(cls, given[key], f"{path.name}: {key}") for key, cls in _PARTS.items()}
     return _part(Recipe, {"name": path.stem} | raw | parts, path.name)
+
+
+class _Loader(yaml.SafeLoader):
+    """A key that stands there twice is an error: YAML's own rule, which the library does not keep."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [k.value for k, _ in node.value if k.tag != "tag:yaml.org,2002:merge"]
+        if twice := sorted({k for k in keys if keys.count(k) > 1}):
+            raise yaml.constructor.ConstructorError(None, None, f"{', '.join(twice)} twice", node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def _are_dicts(*values: object) -> bool:
@@ -205,8 +228,8 @@ def _read(name: str) -> tuple[Path, dict[str, Any]]:
         known = ", ".join(sorted(p.stem for p in RECIPES.glob("*.yaml")))
         raise ValueError(f"recipe {name!r}: no such file; the built-in recipes are {known}")
     try:
-        raw = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+        raw = yaml.load(path.read_text(), _Loader)  # noqa: S506  a SafeLoader
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"recipe {path.name} is no YAML: {error}") from None
     if not isinstance(raw, dict):
         raise ValueError(f"recipe {path.name}: expected keys and values at the top level")
@@ -247,5 +270,5 @@ def _fits(value: Any, default: Any) -> bool:
     if isinstance(default, bool) or isinstance(value, bool):
         return isinstance(value, bool) and isinstance(default, bool)
     if isinstance(default, float):
-        return isinstance(value, int | float)
+        return isinstance(value, int | float) and math.isfinite(value)
     return isinstance(value, type(default))

@@ -25,6 +25,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from cudal1_compile.judge.isolation import die_with_parent
 from cudal1_trainer.base import Base, fresh_base
 from cudal1_trainer.checkpoint import Checkpoints, load_trained, no_room, room_for_the_end, trained_state
 from cudal1_trainer.loader import Batch, ChunkMaker, Cursor, Feed, targets
@@ -290,7 +291,7 @@ class _background:
     """Runs a function in a process of its own while the body runs."""
 
     def __init__(self, function: Callable[[], list[Batch]]) -> None:
-        self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        self._pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=die_with_parent)
         self._future = self._pool.submit(function)
 
     def __enter__(self) -> Future[list[Batch]]:
