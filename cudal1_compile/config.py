@@ -20,7 +20,9 @@ def cache_dir() -> Path:
 
     Only this user may enter it: what lies there is loaded as native code.
     """
-    path = Path(os.environ.get("CUDAL1_CACHE_DIR") or platformdirs.user_cache_dir("cudal1")).expanduser()
+    path = (
+        Path(os.environ.get("CUDAL1_CACHE_DIR") or platformdirs.user_cache_dir("cudal1")).expanduser().absolute()
+    )
     with suppress(OSError):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path

@@ -129,7 +129,7 @@ def load_model(directory: Path) -> Any:
     try:
         with without_progress_bars():
             return LlamaForCausalLM.from_pretrained(str(directory), local_files_only=True)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise GeneratorError(f"the model in {directory} cannot be loaded: {error}") from error
 
 
@@ -148,5 +148,5 @@ def save_model(model: Any, directory: Path, max_new_tokens: int, temperature: fl
 def _read_index(path: Path) -> set[str]:
     try:
         return set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise GeneratorError(f"{path} is not an index of safetensors parts: {error}") from error

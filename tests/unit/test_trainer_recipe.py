@@ -40,6 +40,8 @@ def test_built_in_recipes_load(name: str) -> None:
         ("train: {warmup_steps: 0}\n", "train.warmup_steps"),
         ("train: {lr: 1.0e-3}\ntrain: {steps: 3}\n", "train twice"),
         ("model: false\n", "keys and values"),
+        ("name: ../../evil\n", "name='../../evil'"),
+        ("name: [1]\n", "name="),
     ],
 )
 def test_mistakes_are_told(tmp_path: Path, text: str, word: str) -> None:

@@ -26,16 +26,14 @@ from typing import Annotated
 import torch
 import typer
 
-from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.runtime.target import detect_target
 from cudal1_trainer.checkpoint import forget
 from cudal1_trainer.corpus import texts_for_tokenizer
 from cudal1_trainer.heldout import build_heldout, read_heldout, write_heldout
-from cudal1_trainer.loader import DataError
+from cudal1_trainer.mistakes import MISTAKES
 from cudal1_trainer.recipe import Recipe, load_recipe
 from cudal1_trainer.scorebook import score_files
 from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
-from cudal1_trainer.training import NotFinite
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +151,7 @@ def run_steps(
         data.mkdir(parents=True, exist_ok=True)
         for step in steps.split(","):
             _RUN[step](loaded, data, out or Path("runs") / loaded.name, fresh)
-    except (ValueError, GeneratorError, DataError, NotFinite) as error:  # which say what to do
+    except MISTAKES as error:
         typer.echo(f"cudal1 train: {error}", err=True)
         raise typer.Exit(1) from None
 
@@ -188,7 +186,7 @@ def compare(
 
     try:
         before, after = contest(load_recipe(recipe), data, old, new)
-    except (ValueError, GeneratorError) as error:
+    except MISTAKES as error:
         raise typer.BadParameter(str(error)) from None
     typer.echo(table(before, after))
     if put and is_worse(after, before) and not force:

@@ -35,6 +35,7 @@ from cudal1_compile.generate.exemplars import Choice, ExemplarConfig
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_trainer.book import Book
 from cudal1_trainer.launch import make_parser, read_recipe, run_stage
+from cudal1_trainer.mistakes import mistakes_told
 from cudal1_trainer.outcome import Outcome
 from cudal1_trainer.policy import Objective
 from cudal1_trainer.recipe import Recipe, StageRecipe
@@ -75,4 +76,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with mistakes_told():
+        main()

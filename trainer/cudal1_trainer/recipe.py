@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -170,6 +171,11 @@ class Recipe:
     scores: ScoreRecipe = field(default_factory=ScoreRecipe)
     self_supervised: StageRecipe = field(default_factory=StageRecipe)
     contrastive: StageRecipe = field(default_factory=StageRecipe)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: runs lie in a folder of this name."""
+        if not isinstance(self.name, str) or not re.fullmatch(r"\w[\w.-]*", self.name):
+            raise ValueError(f"name={self.name!r}: expected letters, digits, dots and dashes")
 
     @property
     def digest(self) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_trainer.book import Book
 from cudal1_trainer.launch import make_parser, read_recipe, run_stage
+from cudal1_trainer.mistakes import mistakes_told
 from cudal1_trainer.outcome import RIGHT, Outcome
 from cudal1_trainer.policy import Objective
 from cudal1_trainer.recipe import Recipe
@@ -50,4 +51,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with mistakes_told():
+        main()

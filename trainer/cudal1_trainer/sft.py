@@ -34,6 +34,7 @@ from cudal1_trainer.base import load_base
 from cudal1_trainer.chunks import Stored, check_stamp
 from cudal1_trainer.corpus import CorpusMaker, heldout_batches
 from cudal1_trainer.loader import producers
+from cudal1_trainer.mistakes import mistakes_told
 from cudal1_trainer.plots import plot
 from cudal1_trainer.prior import build_prior, is_current
 from cudal1_trainer.recipe import Recipe, load_recipe
@@ -96,4 +97,5 @@ def _same_tokenizer(model: Path, tokenizer: Path) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    with mistakes_told():
+        main()
