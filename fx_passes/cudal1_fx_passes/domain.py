@@ -303,7 +303,8 @@ _RULES: Mapping[str, Callable[[fx.Node, Read], Span]] = dict.fromkeys(_PASSING.s
 def with_demands(program: Program) -> Program:
     """Inputs without a domain get the one that a root or a logarithm asks of them.
 
-    Not where the region itself looks at what it asks for: a logarithm that is taken only where it is one.
+    Not where the region itself looks at what it asks for: a logarithm that is taken only where it is one. Where it
+    looks for zero alone, as x * log(x) does, zero is allowed.
     """
     wanted: dict[str, Domain] = {}
     users: defaultdict[str, list[Op]] = defaultdict(list)
@@ -312,9 +313,9 @@ def with_demands(program: Program) -> Program:
             if isinstance(x, Ref):
                 users[x.name].append(op)
     for op in program.ops:
-        asks = op.fn in ("sqrt", "rsqrt", "log", "log2") and not _is_chosen(op, users)
-        if asks and isinstance(x := op.operands[0], Ref):
-            _demand(program, x.name, Domain(lo=0.0, lo_open=op.fn != "sqrt"), users, wanted)
+        if op.fn in ("sqrt", "rsqrt", "log", "log2") and isinstance(x := op.operands[0], Ref):
+            chain = _Chain(program, users, {x.name})
+            _demand(chain, x.name, Domain(lo=0.0, lo_open=op.fn != "sqrt"), op, wanted)
     inputs = tuple(
         replace(i, domain=wanted[i.name])
         if i.domain == ANY and i.name in wanted and i.dtype in FLOAT_DTYPES
@@ -324,24 +325,47 @@ def with_demands(program: Program) -> Program:
     return program if inputs == program.inputs else replace(program, inputs=inputs)
 
 
-def _is_chosen(op: Op, users: Mapping[str, list[Op]]) -> bool:
-    """Whether a value goes element by element into a `where`."""
-    beside = [u for u in users[op.name] if set(u.axes) == set(op.axes) and not u.over]
-    return any(u.fn == "where" or _is_chosen(u, users) for u in beside)
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """The values from an input to the root or logarithm that asks."""
+
+    program: Program
+    users: Mapping[str, list[Op]]
+    names: set[str]
+
+    def looks_for_zero(self, op: Op | None) -> bool:
+        """Whether an operation compares one of them with zero, or asks whether it is a number."""
+        if op is None or not self.names & {x.name for x in op.operands if isinstance(x, Ref)}:
+            return False
+        return op.fn == "isnan" or (op.fn in ("eq", "ne") and Literal(0.0) in op.operands)
+
+    def is_chosen(self, op: Op) -> bool:
+        """Whether a value goes element by element into a `where` that looks for anything else."""
+        for user in self.users[op.name]:
+            if set(user.axes) != set(op.axes) or user.over:
+                continue
+            if user.fn == "where":
+                condition = user.operands[0]
+                made = self.program.op.get(condition.name) if isinstance(condition, Ref) else None
+                if not self.looks_for_zero(made):
+                    return True
+            if self.is_chosen(user):
+                return True
+        return False
 
 
-def _demand(
-    program: Program, name: str, domain: Domain, users: Mapping[str, list[Op]], wanted: dict[str, Domain]
-) -> None:
+def _demand(chain: _Chain, name: str, domain: Domain, root: Op, wanted: dict[str, Domain]) -> None:
     """Follows casts, sums with small positive literals, clamps and means back to the inputs."""
-    for user in users[name]:
+    chain.names.add(name)
+    for user in chain.users[name]:
         if OPS[user.fn].result is Result.BOOL:
-            if user.fn not in ("eq", "ne") or Literal(0.0) not in user.operands:
+            if not chain.looks_for_zero(user):
                 return
-            domain = Domain(lo=0.0)  # it asks for zero itself
-    op = program.op.get(name)
+            domain = Domain(lo=0.0)
+    op = chain.program.op.get(name)
     if op is None:
-        wanted[name] = domain
+        if not chain.is_chosen(root):
+            wanted[name] = domain
         return
     first = next((x for x in op.operands if isinstance(x, Ref)), None)
     if first is None or op.fn not in ("cast", "add", "mul", "mean", "sum", "amax", "amin"):
@@ -352,7 +376,7 @@ def _demand(
         domain = Domain(lo=0.0)
     if op.fn == "mul" and not _has_literal(op, 0):
         return
-    _demand(program, first.name, domain, users, wanted)
+    _demand(chain, first.name, domain, root, wanted)
 
 
 def _has_literal(op: Op, above: float, most: float = math.inf) -> bool:

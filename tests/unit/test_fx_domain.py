@@ -105,7 +105,9 @@ def test_a_region_that_looks_at_what_it_asks_for_asks_for_less() -> None:
     assert _asked(chosen + tail) == ANY
     times = "t0 bool[d1] = eq(in1, 0.0)\nt2 f32[d1] = log(in1)\nt3 f32[d1] = mul(t2, in1)\n"
     assert _asked(times + "t1 f32[d1] = add(t3, in1)\nout2 bool[d1] = t0\n" + tail) == NOT_NEGATIVE  # zero too
-    assert _asked(times + "t1 f32[d1] = where(t0, 0.0, t3)\n" + tail) == ANY
+    assert _asked(times + "t1 f32[d1] = where(t0, 0.0, t3)\n" + tail) == NOT_NEGATIVE  # x * log(x)
+    masked = times.replace("eq(in1, 0.0)", "eq(in2, 0.0)") + "t1 f32[d1] = where(t0, 0.0, t3)\n"
+    assert _asked("in2 f32[d1]\n" + masked + tail) == ANY  # whatever lies under a mask
     assert _asked("t0 f32[d1] = add(in1, 3.0)\nt1 f32[d1] = log(t0)\n" + tail) == ANY  # from -3 on
     rows = "t0 f32[d1] = rsqrt(in1)\nt2 f32[d0,d1] = mul(in0, t0)\nt3 bool[d0,d1] = gt(t2, 0.0)\n"
     rows += "t1 f32[d0,d1] = where(t3, t2, 0.0)\nout0 f32[d0,d1] = t1\nout1 f32[d0,d1] = in0\n"
