@@ -55,6 +55,22 @@ def test_an_index_out_of_bounds_is_an_error(every_region: Calls) -> None:  # noq
             fast(*inputs(name, value))  # aten, which stands for kernels here, would raise an IndexError
 
 
+def test_an_index_out_of_a_symbolic_axis_is_an_error(every_region: Calls) -> None:  # noqa: F811
+    def of_batch(a: Tensor, b: Tensor, t: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+        return F.cross_entropy(a @ b.t() * 0.1, t), a[i].exp() * 2
+
+    fast = torch.compile(of_batch, backend="cudal1", options={"target": "host", "cpp.threads": 1})
+    for n in (32, 48):  # the second batch makes the classes' axis symbolic
+        given = [torch.randn(n, 16), torch.randn(n, 16), torch.arange(n), torch.arange(n) - n]
+        torch.testing.assert_close(fast(*given), of_batch(*given))
+    assert every_region
+    for at, value in ((2, 48), (2, -1), (3, 48), (3, -49)):
+        given[at] = given[at].index_fill(0, torch.tensor(5), value)
+        with pytest.raises(RuntimeError, match="index out of bounds"):
+            fast(*given)
+        given[at] = torch.arange(48)
+
+
 @pytest.mark.skipif(not hasattr(torch.compile(len), "aot_compile"), reason="this torch has none for functions")
 @pytest.mark.parametrize(
     "options", [{"shadow": 1.0}, {"on_miss": "background", "generator": Junk()}], ids=["shadow", "background"]

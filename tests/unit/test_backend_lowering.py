@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
@@ -40,6 +41,17 @@ def test_a_use_is_kept_as_long_as_its_node() -> None:
     last = use("last", 1)
     assert len(lowering._calls) <= before + 1, "names without a use are forgotten too"
     assert last.name in lowering._calls
+
+
+def test_uses_with_other_operands_have_other_names() -> None:
+    """Of one kernel: a symbolic size that only one of them is given is none of its tensors."""
+    plain = use("sized", 5)
+    graph = fx.Graph()
+    x, size = graph.placeholder("x0"), graph.placeholder("x1")
+    size.meta["val"] = 3
+    graph.output((graph.call_function(torch.mul, (x, 2)),))
+    sized = replace(plain, subgraph=fx.GraphModule(torch.nn.Module(), graph))
+    assert plain.name != sized.name
 
 
 @pytest.mark.parametrize("gone", [0, 1])

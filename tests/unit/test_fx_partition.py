@@ -90,6 +90,16 @@ def test_row_and_column_sums_of_one_tensor_share_a_region() -> None:
 # what does not
 
 
+def test_a_function_of_single_elements_is_inductors() -> None:
+    """As FlexAttention's are, which it writes into its own loop, a table that they read or not."""
+
+    def score(s: Tensor, i: Tensor, j: Tensor, table: Tensor) -> Tensor:
+        return (s + torch.ops.aten.index.Tensor(table, [i, j]) * 0.5).tanh() * 3
+
+    found = cut(score, torch.tensor(1.0), torch.tensor(2), torch.tensor(3), torch.randn(16, 16))
+    assert not found.regions and "single elements" in " ".join(found.refused.values())
+
+
 def test_a_library_call_separates() -> None:
     found = cut(lambda x, w: (torch.relu(x) * 2) @ w + x.sin() * 3, X, W)
     assert len(found.regions) == 2

@@ -230,6 +230,12 @@ def test_two_runs_do_not_write_in_one_folder(bundle: Path, tmp_path: Path) -> No
     command = [sys.executable, "-c", SECOND, str(bundle), str(tmp_path)]
     done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
     assert done.returncode == 1 and "another run writes in" in done.stderr, done.stderr[-3000:]
+    code = (
+        f"from pathlib import Path\nfrom cudal1_trainer.checkpoint import forget\nforget(Path({str(tmp_path)!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=_environment(), capture_output=True, text=True)
+    assert done.returncode == 1 and "another run writes in" in done.stderr, done.stderr[-3000:]
+    assert (tmp_path / "state.pt").is_file()
     stage.run()
 
 
