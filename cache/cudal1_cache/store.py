@@ -273,7 +273,7 @@ def _iterate(
         except CacheCorrupt as error:
             if not whole:
                 raise
-            log.warning("left out: %s", error)
+            log.warning("a damaged row is not used: %s", error)
 
 
 def _upsert(db: sqlite_utils.Database, row: Row) -> None:

@@ -40,7 +40,8 @@ def test_every_family_has_a_dozen_distinct_programs_of_its_kind() -> None:
     for p in PROGRAMS:
         program = parse_program(p.text)
         kinds = {OPS[op.fn].kind for op in program.ops}
-        assert (Kind.DOT in kinds) == (p.family in PRODUCTS), p
+        is_vector = p.family == "product_half" and p.shape.startswith("1x")  # of one row: written as a sum
+        assert (Kind.DOT in kinds) == (p.family in PRODUCTS and not is_vector), p
         assert (Kind.SCAN in kinds) == (p.family == "scan"), p
         windows = any(a.name.startswith("k") for a in program.axes)
         assert windows or p.family != "pool", p
