@@ -341,16 +341,16 @@ class _Chain:
 
     def is_chosen(self, op: Op) -> bool:
         """Whether a value goes element by element into a `where` that looks for anything else."""
-        for user in self.users[op.name]:
-            if set(user.axes) != set(op.axes) or user.over:
-                continue
-            if user.fn == "where":
-                condition = user.operands[0]
+        ahead, seen = [op], set[str]()
+        while ahead:
+            users = [u for u in self.users[ahead.pop().name] if set(u.axes) == set(op.axes) and not u.over]
+            for user in users:
+                condition = user.operands[0] if user.fn == "where" else None
                 made = self.program.op.get(condition.name) if isinstance(condition, Ref) else None
-                if not self.looks_for_zero(made):
+                if user.fn == "where" and not self.looks_for_zero(made):
                     return True
-            if self.is_chosen(user):
-                return True
+            ahead += [u for u in users if u.name not in seen]
+            seen |= {u.name for u in users}
         return False
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.evaluate import DTYPE_NAME, TORCH_DTYPE
 from cudal1_fx_passes.ops import OPS, Result
 from cudal1_fx_passes.program import FLOAT_DTYPES, INT_DTYPES, Domain, Literal
@@ -314,11 +315,11 @@ def _compose(outer: Place, atom: Atom, inner: Place) -> Place:
 
 
 def fit_number(number: Number, dtype: str) -> Number:
-    """A literal as it takes part in an operation of `dtype`. Raises AxisConflict for what an integer cannot be."""
+    """A literal as it takes part in an operation of `dtype`. Raises ProgramError for what an integer cannot be."""
     if dtype in INT_DTYPES:
         limits = torch.iinfo(TORCH_DTYPE[dtype])
         if not limits.min <= number <= limits.max:
-            raise AxisConflict(f"{number} is no {dtype}")
+            raise ProgramError(f"{number} is no {dtype}")
     if dtype in FLOAT_DTYPES:
         return float(number)
     return bool(number) if dtype == "bool" else int(number)

@@ -173,7 +173,7 @@ class _Importer:
                 if value is not None:
                     keep_apart(a for d in value.dims for a in d)
                     check_sizes(value, val)
-        except AxisConflict as conflict:
+        except (AxisConflict, ProgramError) as conflict:
             raise ImportRefused(node.name, str(conflict)) from None
         return result
 
