@@ -24,6 +24,7 @@ import json
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -44,7 +45,7 @@ from cudal1_trainer.outcome import HACKS, RIGHT, Code, Outcome, classify, conclu
 from cudal1_trainer.referee import EXAMS_BYTES, Group, Job, Referee, Ruling, Rulings
 
 BOOTSTRAP = 2000
-TOGETHER = 8  # programs of one job of the judge: as many baselines compile at once while codes are tried
+TOGETHER = 34  # programs of one job of the judge: their baselines compile while codes are tried
 # a third of the usual time for a finalist: figures are means over hundreds of programs, and what these differ by,
 # not one program's clock, makes the intervals
 CONTEST = Limits(cached_exams_bytes=EXAMS_BYTES, final_ms=50.0)
@@ -96,14 +97,19 @@ def judge_contest(judge: Judge, job: Job, mark: Mark) -> Rulings:
     for i, chunk in enumerate(job.chunks):
         mark(str(i))
         tasks = [(programs[group.text], code) for group in chunk for code in group.codes]
-        verdicts = iter(judge.judge_tasks(tasks))
-        quick = [{code: next(verdicts) for code in group.codes} for group in chunk]
-        for group, first in zip(chunk, quick, strict=True):
-            mark(str(i))  # each program's finalists may take their own time
+        verdicts = iter(judge.submit(tasks))
+        entered: list[tuple[Group, dict[str, Verdict], dict[str, Future[Verdict]]]] = []
+        for group in chunk:  # each program's finalists are measured beside the trials of those behind it
+            first = {code: next(verdicts).result() for code in group.codes}
+            mark(str(i))
             assert isinstance(group, Contest)
             picked = finalists(group, first)
-            final = dict(zip(picked, judge.finalists(programs[group.text], picked), strict=True))
-            found |= {(group.text, code): Ruling(v, final.get(code)) for code, v in first.items()}
+            final = judge.submit_finalists(programs[group.text], picked)
+            entered.append((group, first, dict(zip(picked, final, strict=True))))
+        for group, first, measured in entered:
+            final_of = {code: verdict.result() for code, verdict in measured.items()}
+            mark(str(i))
+            found |= {(group.text, code): Ruling(v, final_of.get(code)) for code, v in first.items()}
     return found
 
 
