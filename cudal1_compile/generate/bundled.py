@@ -20,8 +20,9 @@ from typing import Any
 import torch
 
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
-from cudal1_compile.generate.fast_llama import Cooling, FastLlama
+from cudal1_compile.generate.fast_llama import Cooling, FastLlama, Sample
 from cudal1_compile.generate.linear import fast_cpu_dtype
+from cudal1_compile.generate.plan import mend_plan
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.quiet import without_progress_bars
 from cudal1_compile.generate.tokens import Codec, load_codec
@@ -58,10 +59,12 @@ class BundledGenerator:
         cooling = Cooling(code_token, config.code_temperature) if code_token is not None else None
         self.sampler = FastLlama.from_model(model, torch.device(config.device), dtype, cooling)
         self.prompts_at_once = PROMPTS_AT_ONCE if config.device == "cpu" else GPU_PROMPTS
+        self._code_token = code_token
         settings = model.generation_config
         positions = self.sampler.weights.max_positions
-        self.max_new = min(settings.max_new_tokens or DEFAULT_MAX_NEW, positions - SHORTEST_REPLY)
-        self.budget_tokens = positions - self.max_new - 2  # <bos> and <sep>
+        # a reply may take all positions that its prompt leaves; long prompts leave it so many
+        self.least_room = min(settings.max_new_tokens or DEFAULT_MAX_NEW, positions - SHORTEST_REPLY)
+        self.budget_tokens = positions - self.least_room - 2  # <bos> and <sep>
         wanted = config.temperature if config.temperature is not None else settings.temperature
         self.temperature = 0.8 if wanted is None else float(wanted)
 
@@ -76,17 +79,51 @@ class BundledGenerator:
         coded = [self.codec.encode_prompt(p) for p in prompts]
         rows = [ids for ids in coded for _ in range(n)]
         longest = max((len(ids) for ids in coded), default=0)
-        room = min(self.max_new, self.sampler.weights.max_positions - longest)
-        if room < min(SHORTEST_REPLY, self.max_new):
+        room = self.sampler.weights.max_positions - longest
+        if room < min(SHORTEST_REPLY, self.least_room):
             raise GeneratorError(
                 f"a prompt of {longest} tokens leaves room for {room}; at most {self.budget_tokens}"
             )
         warm = [0.0 if self.config.greedy_first and i == 0 else self.temperature for _ in coded for i in range(n)]
-        found = self.sampler.sample_until(rows, room, warm, seed, deadline if deadline != float("inf") else None)
+        end = deadline if deadline != float("inf") else None
+        found = self.sampler.sample_until(rows, room, warm, seed, end)
+        self._mend(rows, warm, found, seed, end)
         late = time.monotonic() >= deadline
         kept = [None if late and not s.finished else self.codec.decode(s.ids) for s in found]
         groups = [kept[i * n : (i + 1) * n] for i in range(len(coded))]
         return [[text for text in group if text is not None] for group in groups]
+
+    def _mend(
+        self,
+        rows: Sequence[list[int]],
+        warm: Sequence[float],
+        found: list[Sample],
+        seed: int,
+        deadline: float | None,
+    ) -> None:
+        """Where a plan does not hold, its code is written again to the mended one."""
+        begun: dict[int, list[int]] = {}
+        for i, sample in enumerate(found):
+            plan = self._mended_plan(sample.ids)
+            if plan and len(rows[i]) + len(plan) + SHORTEST_REPLY <= self.sampler.weights.max_positions:
+                begun[i] = plan
+        if not begun:
+            return
+        asked = [rows[i] + plan for i, plan in begun.items()]
+        room = self.sampler.weights.max_positions - max(map(len, asked))
+        cool = [min(warm[i], self.config.code_temperature) for i in begun]
+        again = self.sampler.sample_until(asked, room, cool, seed, deadline)
+        for (i, plan), code in zip(begun.items(), again, strict=True):
+            if code.finished:
+                found[i] = Sample(plan + code.ids, True)
+
+    def _mended_plan(self, ids: Sequence[int]) -> list[int]:
+        """What comes before the code, up to the token that opens it; nothing where the plan holds."""
+        if self._code_token is None or self._code_token not in ids:
+            return []
+        before = self.codec.decode(ids[: ids.index(self._code_token) + 1])
+        mended = mend_plan(before)
+        return [] if mended == before else self.codec.encode_reply(mended)[:-1]
 
 
 def find_code_token(codec: Codec) -> int | None:

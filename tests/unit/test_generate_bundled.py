@@ -15,6 +15,7 @@ from cudal1_compile.generate import bundled
 from cudal1_compile.generate.bundled import MODEL_DIR, BundledConfig, BundledGenerator, find_code_token
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.factory import make_generator
+from cudal1_compile.generate.fast_llama import Sample
 from cudal1_compile.generate.tokens import Codec, load_codec
 from cudal1_compile.generate.transformers_local import TransformersGenerator
 
@@ -45,7 +46,8 @@ def test_replies_are_those_of_transformers_where_greedy(directory: Path) -> None
     [[first, second, third]] = generator.propose([prompt], 3, seed=1)
     model: Any = LlamaForCausalLM.from_pretrained(str(directory), dtype=torch.float32)
     ids = torch.tensor([generator.codec.encode_prompt(prompt)])
-    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=48, do_sample=False)
+    room = model.config.max_position_embeddings - ids.shape[1]
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=room, do_sample=False)
     assert first == generator.codec.decode(out[0, ids.shape[1] :].tolist())
     assert len({first, second, third}) == 3
     assert generator.propose([prompt], 3, seed=1) == [[first, second, third]]
@@ -57,7 +59,11 @@ def test_prompts_keep_their_order_and_get_n_replies_each(directory: Path) -> Non
     generator = open_generator(directory, temperature=0.0)
     prompts = ["dims d0=64", "region v1", "region v1\ndims"]
     together = generator.propose(prompts, 2, seed=0)
-    assert together == [generator.propose([p], 2, seed=0)[0] for p in prompts]
+    assert [len(found) for found in together] == [2, 2, 2]
+    for prompt, found in zip(prompts, together, strict=True):
+        [alone] = generator.propose([prompt], 2, seed=0)
+        # this model ends no reply: the longest prompt says where all are cut, within a character too
+        assert all(a.startswith(b[:-4]) for a, b in zip(alone, found, strict=True))
 
 
 def test_budget_counts_in_its_own_tokens(directory: Path) -> None:
@@ -76,6 +82,28 @@ def test_sampling_cools_down_at_the_token_that_opens_the_code(directory: Path) -
     token = find_code_token(codec)
     assert token is not None and ids.count(token) == 1
     assert codec.decode(ids[: ids.index(token) + 1]).endswith("rows.\n## Code\n```cuda")
+
+
+def test_code_is_written_again_where_its_plan_does_not_hold(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first reply's value stands before its load; the second one's does not; the third has no code."""
+    generator = open_generator(directory)
+    text = "## Algorithm Design\nf0: out0=t0 t0=a0\nf0> {}\n## Code\n```cuda\nold\n```\n"
+    first, second = (generator.codec.encode_reply(text.format(o)) for o in ("t0 a0 out0", "a0 t0 out0"))
+    code = generator.codec.encode_reply("\nnew\n```\n")
+    asked: list[tuple[list[str], list[float]]] = []
+
+    def sample(rows: list[list[int]], room: int, warm: list[float], *_: Any) -> list[Sample]:
+        assert max(map(len, rows)) + room == 256
+        asked.append(([generator.codec.decode(ids) for ids in rows], warm))
+        return [Sample(ids, True) for ids in ((first, second, [7]) if len(asked) == 1 else (code,))]
+
+    monkeypatch.setattr(generator.sampler, "sample_until", sample)
+    [replies] = generator.propose(["region v1"], 3, seed=0)
+    mended = text.format("a0 t0 out0")
+    assert replies == [mended.replace("old", "new"), mended, generator.codec.decode([7])]
+    assert asked[1] == ([f"region v1{mended.partition('```cuda')[0]}```cuda"], [0.0])  # the first is greedy
 
 
 def test_a_tokenizer_that_splits_the_word_cuda_does_not_cool() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_compile.candidate import Reply, parse_candidate, parse_reply, print_reply
+from cudal1_compile.generate.plan import mend_plan
 from cudal1_compile.generate.prompt import Exemplar, build_prompt
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
@@ -104,6 +105,7 @@ def check_design(reply: Reply) -> dict[str, str]:
     lines = dict(re.findall(r"^(f\d): (.*)$", reply.design, flags=re.M))
     bodies = dict(re.findall(r"^__global__[^\n]*? (f\d)\(.*?\{$(.*?)^\}$", reply.code, flags=re.M | re.S))
     assert list(lines) == list(bodies), reply.design
+    assert mend_plan(reply.design) == reply.design
     for name, body in bodies.items():
         check_outline(lines[name], body)
         order = re.findall(rf"^{name}> (.*)$", reply.design, flags=re.M)

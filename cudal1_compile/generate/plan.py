@@ -1,0 +1,66 @@
+"""Mends the plan that a reply of the bundled model states before its code.
+
+    f0: out0=t2 t2=a1 t1=a0        what a kernel stores, and what each value needs that stands nowhere before
+    f0> a0 t1 p3 { a1 t2 out0 }    in which order its code sets and stores them, loops in braces
+
+The code is copied from the second line, so a value that is missing there, or stands before what it needs, ends as
+a name that is nowhere declared. Of 2,656 replies to held-out programs 58 did not build, nearly all for such names;
+in 34 of them the second line breaks the first (in 7 of the 2,544 right ones, in none of a teacher's). Only the
+plan is mended: the model then writes the code to it.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LINES = re.compile(r"^(f\d+): (.*)\n\1> (.*)$", flags=re.M)
+_VALUE = re.compile(r"[ati]\d+(?:x\d+)?(?:_\d+)?")  # a computed value, a load or an index
+_OUTPUT = re.compile(r"out\d+")
+
+
+def mend_plan(design: str) -> str:
+    """`design` with the order of each kernel as its needs want it; the same where it was, or where it has none."""
+    return _LINES.sub(lambda m: f"{m[1]}: {m[2]}\n{m[1]}> {mend_order(m[2], m[3])}", design)
+
+
+def mend_order(outline: str, order: str) -> str:
+    """The words of `order`: each behind what it needs by `outline`, and none of its values left out."""
+    needs: dict[str, list[str]] = {}
+    for word in outline.split():
+        name, _, needed = word.lstrip("*").partition("=")
+        needs[name] = [n for n in needed.replace("*", "").split(",") if _VALUE.fullmatch(n)]
+    found: list[str] = []
+    early: set[str] = set()  # values that were placed before their word came
+
+    def place(word: str, above: tuple[str, ...] = ()) -> None:
+        for name in needs.get(word, ()):
+            if name not in found and name not in above:
+                place(name, (*above, word))
+                early.add(name)
+        found.append(word)
+
+    words = order.split()
+    for i, word in enumerate(words):
+        again = word in words[i + 1 :]  # as a sum's first value has
+        if word in early:
+            early.remove(word)
+        elif again or word.startswith("s"):  # scratch: its word in the outline comes before its value's
+            found.append(word)
+        else:
+            place(word)
+    for name in reversed(needs):  # values stand by falling number
+        behind = [i + 1 for i, word in enumerate(found) if word in (needs[name] or _before(name))]
+        if name not in found and behind and not name.startswith("s"):
+            found.insert(_beside_stores(found, behind[-1]) if _OUTPUT.fullmatch(name) else behind[-1], name)
+    return " ".join(found).replace("{ } ", "")
+
+
+def _before(name: str) -> list[str]:
+    """That t9 needs t8 goes without saying in an outline."""
+    return [f"t{int(name[1:]) - 1}"] if re.fullmatch(r"t\d+", name) else []
+
+
+def _beside_stores(words: list[str], start: int) -> int:
+    """Where the first loop behind `start` that ends with a store ends; `start` where none does."""
+    ends = (i for i in range(start + 1, len(words)) if words[i] == "}" and _OUTPUT.fullmatch(words[i - 1]))
+    return next(ends, start)

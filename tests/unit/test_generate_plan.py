@@ -1,0 +1,43 @@
+"""Plans of replies that do not hold, and what they are mended to."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudal1_compile.generate.plan import mend_order, mend_plan
+
+
+@pytest.mark.parametrize(
+    ("outline", "order", "mended"),
+    [
+        ("out0=t1 t1=a1 t0=a0", "a0 t0 { a1 t1 out0 }", "a0 t0 { a1 t1 out0 }"),
+        # before the loop, as the value that needs it
+        ("out0=t1 t1=a1 t0=a0_1", "i3 t0 { a0_1 a1 t1 out0 }", "i3 a0_1 t0 { a1 t1 out0 }"),
+        ("out0=t1 t1=a1 t0=a0_1", "i3 t0 { a0_1 } { a1 t1 out0 }", "i3 a0_1 t0 { a1 t1 out0 }"),
+        # with what it needs itself, and where the order lacks it
+        ("out0=t2 t2=a0_1,t1 t1=*a1", "{ t2 out0 }", "{ a0_1 a1 t1 t2 out0 }"),
+        # a value is made again in a second loop
+        ("out0=t4 t3=t2 t2=*a0", "{ a0 t2 p3 } t3 { t2 t4 out0 }", "{ a0 t2 p3 } t3 { t2 t4 out0 }"),
+        # t3 stands behind t2; a store beside those of its loop
+        ("out0=t4 t4=a1 t3 t2=a0", "a0 t2 { a1 t4 out0 }", "a0 t2 t3 { a1 t4 out0 }"),
+        ("out1=t4 out0=t3 t4=t3 t3=a0", "a0 t3 t4 { out0 }", "a0 t3 t4 { out0 out1 }"),
+        ("out0=t3 t3=a0", "{ a0 t3 } s0", "{ a0 t3 out0 } s0"),
+        # scratch may come before the word of its value
+        ("s0=t3 t3=a0", "{ a0 p3 } v3 s0", "{ a0 t3 p3 } v3 s0"),
+        # nobody says where
+        ("out0=t1 t1=a1 t0", "{ a1 t1 out0 }", "{ a1 t1 out0 }"),
+    ],
+)
+def test_values_stand_behind_what_they_need(outline: str, order: str, mended: str) -> None:
+    assert mend_order(outline, order) == mended
+    assert mend_order(outline, mended) == mended
+
+
+def test_needs_that_run_in_a_circle_end() -> None:
+    assert set(mend_order("out0=t1 t1=t2 t2=t1", "t1 out0").split()) == {"t1", "t2", "out0"}
+
+
+def test_only_orders_of_kernels_with_an_outline_are_touched() -> None:
+    design = "rows.\nstage 0: block\nf0: out0=t0 t0=a0\nf0> t0 a0 out0\nf1> t1 a1\nf2: s0=t2 t2=a2\n"
+    assert mend_plan(design) == design.replace("t0 a0 out0", "a0 t0 out0")
+    assert mend_plan("words without a plan: f0 > f1") == "words without a plan: f0 > f1"
