@@ -14,7 +14,7 @@ def run_on_tmpfs(
     folder: Path, size: str, script: str, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs Python code with a tmpfs of `size` over `folder`; skips the test where this user may not mount one."""
-    mount = f"mount -t tmpfs -o size={size} none {folder}"
+    mount = f"mount -t tmpfs -o size={size},mode=755 none {folder}"
     command = ["unshare", "--mount", "--map-root-user", "bash", "-c"]
     if subprocess.run([*command, mount], capture_output=True).returncode != 0:
         pytest.skip("this user may not mount a tmpfs")

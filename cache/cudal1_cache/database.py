@@ -6,6 +6,7 @@ shared by its threads under the lock; a forked child opens its own.
 
 What happens when something is wrong, each with one warning a process:
 - damaged file: moved aside to `<name>.damaged-<time>`, never deleted, and a new one is opened;
+- a directory that every user may write: the store is in memory alone, nothing of it is read;
 - a directory that cannot be written, a full disk, an I/O error: the store goes on in memory, seeded with what the
   file still holds (attempts left out), so that lookups go on and this process sees what it wrote;
 - locked beyond the timeout: CacheBusy.
@@ -19,6 +20,7 @@ import fcntl
 import logging
 import os
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -107,8 +109,13 @@ class Database:
         try:
             # 0700: what this file holds is loaded as native code
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            open_to_all = bool(self.path.parent.stat().st_mode & stat.S_IWOTH)
         except OSError as error:
             return self._open_in_memory(str(error))
+        if open_to_all:
+            return self._open_in_memory(
+                f"every user may write to its directory: chmod o-w {self.path.parent}", seed=False
+            )
         connection = _connect(str(self.path), self.busy_timeout_s)
         self._inode = _inode(self.path)
         try:
@@ -145,14 +152,14 @@ class Database:
                 error = sqlite3.DatabaseError(f"{error}, and it cannot be moved aside: {refused}")
         self._db = self._open_in_memory(str(error))
 
-    def _open_in_memory(self, reason: str) -> sqlite_utils.Database:
+    def _open_in_memory(self, reason: str, seed: bool = True) -> sqlite_utils.Database:
         assert self.path is not None
         path, self.path = self.path, None
-        _warn_once(
-            f"the kernel cache {path} cannot be written ({reason}); new kernels are kept until this process ends"
-        )
+        what = "cannot be written" if seed else "is not used"
+        _warn_once(f"the kernel cache {path} {what} ({reason}); new kernels are kept until this process ends")
         db = _prepare(_connect(":memory:", self.busy_timeout_s))
-        _seed(db, path)
+        if seed:
+            _seed(db, path)
         return db
 
 

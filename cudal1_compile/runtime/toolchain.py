@@ -15,6 +15,7 @@ import os
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -128,18 +129,19 @@ def run_in(folder: Path, command: list[str], limit_s: float = BUILD_LIMIT_S) -> 
 def build_native(name: str, steps: tuple[Step, ...]) -> Path:
     """Builds the package's own sources with ninja; returns the folder that holds the outputs, cached.
 
-    Where the cache has no room or may not be written, the outputs last as long as this process.
+    Where the cache has no room or may not be written, or every user may write there, the outputs last as long as
+    this process.
     """
     name = f"{name}-{_key(steps)}"
     folder = cache_dir() / "native" / name
-    if folder.is_dir():
-        return folder
     try:
-        return _build_at(folder, steps)
+        if cache_dir().stat().st_mode & stat.S_IWOTH:
+            raise PermissionError(f"every user may write to {cache_dir()}: chmod o-w it")
+        return folder if folder.is_dir() else _build_at(folder, steps)
     except TimeoutError:
         raise
     except OSError as error:
-        log.warning("%s is built for this process only, its folder cannot be written: %s", name, error)
+        log.warning("%s is built for this process only, its folder cannot be used: %s", name, error)
     folder = Path(_process_folder().name, name)
     return folder if folder.is_dir() else _build_at(folder, steps)
 

@@ -518,7 +518,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     disk.mkdir()
     done = run_on_tmpfs(disk, "1m", FULL_DISK, environment=child_environment(CUDAL1_CACHE_DIR=disk))
     _, small, full, none, again = done.stderr.split("-- ")
-    assert "built for this process only, its folder cannot be written" in small and "hit 0, new 1," in small
+    assert "built for this process only, its folder cannot be used" in small and "hit 0, new 1," in small
     assert "cannot be written" in full and "full" in full and "hit 0, new 1," in full
     assert "No space left on device" in none and "missed 1" in none
     assert "hit 1, new 0," in again, "what was stored before is still there"

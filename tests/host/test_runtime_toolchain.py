@@ -50,6 +50,18 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path, cudal1_cache_dir: Path) -
     assert list((cudal1_cache_dir / "native").iterdir()) == []
 
 
+def test_what_every_user_may_write_is_not_loaded(
+    tmp_path: Path, cudal1_cache_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    step = Step("a.so", (source(tmp_path, "int f(void) { return 43; }"),), FLAGS, "c")
+    kept = build_native("t", (step,))
+    cudal1_cache_dir.chmod(0o777)
+    assert build_native("t", (step,)) != kept
+    assert f"every user may write to {cudal1_cache_dir}: chmod o-w it" in caplog.text
+    cudal1_cache_dir.chmod(0o755)
+    assert build_native("t", (step,)) == kept
+
+
 def test_processes_that_build_at_once(tmp_path: Path, cudal1_cache_dir: Path) -> None:
     path = source(tmp_path, "int f(void) { return 7; }")
     script = (

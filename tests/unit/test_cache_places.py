@@ -372,6 +372,23 @@ def test_a_damaged_file_in_a_read_only_directory(open_directory: Path) -> None:
     assert (open_directory / FILE_NAME).read_bytes() == b"no database" * 1000
 
 
+def test_a_directory_that_every_user_may_write_is_not_read(
+    open_directory: Path, warned: Callable[[], list[str]]
+) -> None:
+    """What lies there may be anybody's, and would be loaded as native code."""
+    with Store.open(open_directory) as store:
+        store.put_entry(entry("anybody's"))
+    open_directory.chmod(0o777)
+    with Store.open(open_directory) as store:
+        assert store.get_entry("anybody's") is None
+        store.put_entry(entry("new"))
+        assert store.get_entry("new") is not None and store.path is None
+    assert "every user may write" in warned()[0] and f"chmod o-w {open_directory}" in warned()[0]
+    open_directory.chmod(0o775)
+    with Store.open(open_directory) as store:
+        assert store.get_entry("anybody's") is not None and store.get_entry("new") is None
+
+
 # no room
 
 
