@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,8 @@ from cudal1_cache.codec import KINDS, from_columns, to_columns
 from cudal1_cache.errors import BundleError, CacheCorrupt
 from cudal1_cache.rows import UNVERIFIED, Entry, Region
 from cudal1_cache.store import Store
+
+log = logging.getLogger(__name__)
 
 FORMAT = "cudal1-bundle"
 VERSION = 1
@@ -73,14 +76,19 @@ class Outcome:
 
 
 def export_bundle(store: Store, path: Path, target: str | None = None) -> Bundle:
-    """Writes every usable kernel, of one target or of all. The file appears whole or not at all."""
+    """Writes every usable kernel, of one target or of all. The file appears whole or not at all.
+
+    Raises BundleError where no kernel has its region's text. One without is left out, and told.
+    """
     kernels = [e for e in store.entries(target=target) if e.status == "kernel" and not e.quarantined]
     found = {e.fingerprint: store.get_region(e.fingerprint) for e in kernels}
-    missing = [fingerprint for fingerprint, region in found.items() if region is None]
-    if missing:
-        raise BundleError(f"region {missing[0]} of a kernel is not in the store; it cannot be exported")
-    regions = tuple(r for r in found.values() if r is not None)
-    bundle = Bundle(regions, tuple(replace(e, image=b"", image_arch="") for e in kernels))
+    regions = {fingerprint: region for fingerprint, region in found.items() if region is not None}
+    for fingerprint in found.keys() - regions.keys():
+        log.warning("kernels of the region %s are not exported: its text is lost", fingerprint)
+    if found and not regions:
+        raise BundleError(f"no region of the {len(kernels)} kernels is in the store; nothing can be exported")
+    usable = tuple(replace(e, image=b"", image_arch="") for e in kernels if e.fingerprint in regions)
+    bundle = Bundle(tuple(regions.values()), usable)
     _write_whole(path, _to_bytes(bundle))
     return bundle
 

@@ -80,7 +80,8 @@ class Store:
         self._put([region])
 
     def get_region(self, fingerprint: str) -> Region | None:
-        return self._get(Region, (fingerprint,))
+        """None where it is not there, or damaged, which is told: who has the text may add it again."""
+        return _first(self._select(Region, _by_key(Region), [fingerprint], whole=True))
 
     # attempts
 

@@ -63,6 +63,20 @@ def test_a_bundle_holds_usable_kernels_without_their_binaries(bundle: Path) -> N
     assert b"\x7fELF" not in bundle.read_bytes()
 
 
+def test_a_lost_region_bars_no_other_kernel(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "kernels.bundle"
+    with Store.memory() as store:
+        store.put_entry(replace(KERNEL, entry_id="lost", fingerprint="gone"))
+        with pytest.raises(BundleError, match="no region of the 1 kernels"):
+            export_bundle(store, path)
+        assert not path.exists()
+        store.add_region(REGION)
+        store.put_entry(KERNEL)
+        found = export_bundle(store, path)
+    assert [e.entry_id for e in found.entries] == ["e1"] and found.regions == (REGION,)
+    assert "the region gone are not exported" in caplog.text
+
+
 def test_export_of_one_target(tmp_path: Path) -> None:
     with Store.memory() as store:
         store.add_region(REGION)

@@ -103,7 +103,6 @@ def test_nan_is_refused() -> None:
         ("entries", "speedup", 9.0),
         ("entries", "quarantined", 1),
         ("entries", "checksum", "0" * 64),
-        ("regions", "text", "out0 = add(in0, in0)"),
         ("plans", "choice", "all"),
         ("attempts", "stage", "accepted"),
         ("misses", "count", 77),
@@ -130,6 +129,19 @@ def test_a_damaged_kernel_bars_neither_others_nor_its_region(
         store.put_entry(Entry("anew", "f", "t", "kernel", speedup=1.4))
         found = store.find_entry("f", "t")
         assert found is not None and found.entry_id == "anew"
+
+
+def test_a_damaged_region_is_absent_and_may_be_added_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store.open(tmp_path) as store:
+        _fill(store)
+        region = store.get_region("f")
+        assert region is not None
+        store.database.write(lambda db: db.execute("update regions set text = 'x'").rowcount)
+        assert store.get_region("f") is None and "does not match its checksum" in caplog.text
+        store.add_region(region)
+        assert store.get_region("f") == region
 
 
 def _fill(store: Store) -> None:
