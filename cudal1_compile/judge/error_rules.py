@@ -160,7 +160,8 @@ def _pointwise(
         if op.fn in _PERIODIC:
             total = error.clamp(max=2.0)
             continue
-        for sign in (1.0, -1.0) if op.fn in _TWO_SIDED or op.dtype not in FLOAT_DTYPES else (1.0,):
+        squared = sum(isinstance(x, Ref) and x.name == name for x in op.operands) > 1  # a negative one falls
+        for sign in (1.0, -1.0) if squared or op.fn in _TWO_SIDED or op.dtype not in FLOAT_DTYPES else (1.0,):
             moved = trace.run(op, {**values, name: move(values[name], error, sign)})
             step = distance(moved, result)
             total = step if total is None else torch.maximum(total, step) if sign < 0 else total + step

@@ -118,6 +118,19 @@ def test_what_saturates_upwards_still_falls() -> None:
     assert found.error is not None and found.error.item() > 1.9
 
 
+@pytest.mark.parametrize("square", ["mul(t3, t3)", "fma(t3, t3, 0.0)"])
+def test_a_square_of_what_may_be_more_or_less_is_open_on_both_sides(square: str) -> None:
+    """A row of one value less its mean is 0 or nearly: it chooses between -0.3 and -0.85, which is 0.6 off squared."""
+    program = parse_program(
+        "region v1\ndims d0=4 d1=50\nin0 f32[d0,d1]\nt0 f32[d0] = mean(in0) over d1\n"
+        "t1 f32[d0,d1] = sub(in0, t0)\nt2 bool[d0,d1] = lt(t1, 0.0)\nt3 f32[d0,d1] = where(t2, -0.85, -0.3)\n"
+        f"t4 f32[d0,d1] = {square}\nout0 f32[d0,d1] = t4\n"
+    )
+    rows = torch.rand(4, 1, generator=torch.Generator().manual_seed(SEED)) + 1.0
+    (found,) = bounded_outputs(program, [rows.expand(4, 50).contiguous()], coherent=True)
+    assert found.error is not None and bool((found.error >= 0.85**2 - 0.3**2).all())
+
+
 def test_a_running_product_may_be_formed_in_any_order_below_the_least_normal_number() -> None:
     """A tree of 120 factors and a loop over them differ by a denormal's whole precision."""
     program = parse_program(
