@@ -153,6 +153,7 @@ def _pointwise(
 ) -> Tensor | None:
     total: Tensor | None = None
     result = values[op.name]
+    trace, op, values, errors = _apart(trace, op, values, errors)
     for name in operands_of(op):
         error = errors[name]
         if error is None:
@@ -186,6 +187,27 @@ def _pointwise(
         exact = _is_representable(result, op.dtype) & of_cases(trace.integral, result)
         own.masked_fill_(exact if total is None else exact & (total == 0), 0.0)
     return own if total is None else own + total
+
+
+def _apart(
+    trace: Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None]
+) -> tuple[Trace, Op, Mapping[str, Tensor], Mapping[str, Tensor | None]]:
+    """A value that is read at two places as two values: its errors there do not cancel, as those of `x - x` do."""
+    p, first, copies = trace.program, {}, {}
+    operands = list(op.operands)
+    for k, x in enumerate(operands):
+        if isinstance(x, Ref) and errors[x.name] is not None and first.setdefault(x.name, x.access) != x.access:
+            copies[f"{x.name}@{k}"] = x.name
+            operands[k] = replace(x, name=f"{x.name}@{k}")
+    if not copies:
+        return trace, op, values, errors
+    made = (Op(c, p.value_dtype[name], p.value_axes[name], "cast", (Ref(name),)) for c, name in copies.items())
+    changed = replace(op, operands=tuple(operands))
+    at = next(i for i, other in enumerate(p.ops) if other.name == op.name)
+    program = replace(p, ops=(*p.ops[:at], *made, changed, *p.ops[at + 1 :]))
+    values = {**values, **{c: values[name] for c, name in copies.items()}}
+    errors = {**errors, **{c: errors[name] for c, name in copies.items()}}
+    return replace(trace, program=program), changed, values, errors
 
 
 def _rounding(trace: Trace, op: Op) -> float:

@@ -131,6 +131,21 @@ def test_a_square_of_what_may_be_more_or_less_is_open_on_both_sides(square: str)
     assert found.error is not None and bool((found.error >= 0.85**2 - 0.3**2).all())
 
 
+def test_errors_of_two_elements_of_one_value_do_not_cancel() -> None:
+    """Neighbours' tanh err by some 1e-8 each, whatever their difference is: eager's own result shows it."""
+    program = parse_program(
+        "region v1\ndims d0=64 d1=64 d2=63\nin0 f32[d0,d1]\nt0 f32[d0,d1] = tanh(in0)\n"
+        "t1 f32[d0,d2] = sub(t0[d1=d2+1], t0[d1=d2])\nt2 f32[d0,d1] = sub(t0, t0)\n"
+        "out0 f32[d0,d2] = t1\nout1 f32[d0,d1] = t2\n"
+    )
+    x = torch.rand(64, 1, generator=torch.Generator().manual_seed(SEED)) + torch.linspace(0.0, 1e-6, 64)
+    difference, nothing = bounded_outputs(program, [x])
+    assert difference.error is not None and nothing.error is not None
+    off = (x.tanh().diff(dim=1).double() - difference.value).abs()
+    assert bool((off <= difference.error).all()) and float(difference.error.max()) < 1e-6
+    assert not nothing.value.any() and not nothing.error.any()
+
+
 def test_a_running_product_may_be_formed_in_any_order_below_the_least_normal_number() -> None:
     """A tree of 120 factors and a loop over them differ by a denormal's whole precision."""
     program = parse_program(
