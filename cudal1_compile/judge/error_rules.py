@@ -29,7 +29,7 @@ from cudal1_compile.judge.budget import (
 )
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, read_terms, run_op
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Literal, Op, Program, Ref
+from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Index, Literal, Op, Program, Ref
 
 _STEPS = {"floor", "ceil", "round", "trunc", "sign"}
 _INTEGER_SAFE = {"add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "sum", "amax", "amin", "where"}
@@ -193,8 +193,10 @@ def _apart(
     trace: Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None]
 ) -> tuple[Trace, Op, Mapping[str, Tensor], Mapping[str, Tensor | None]]:
     """A value that is read at two places as two values: its errors there do not cancel, as those of `x - x` do."""
-    p, first, copies = trace.program, {}, {}
+    p = trace.program
     operands = list(op.operands)
+    first: dict[str, tuple[tuple[str, Index], ...]] = {}
+    copies: dict[str, str] = {}
     for k, x in enumerate(operands):
         if isinstance(x, Ref) and errors[x.name] is not None and first.setdefault(x.name, x.access) != x.access:
             copies[f"{x.name}@{k}"] = x.name

@@ -44,6 +44,7 @@ from cudal1_compile.judge.sizes import (
 )
 from cudal1_compile.judge.stacked import expect_stacked, share_rules, stack
 from cudal1_compile.judge.vacuity import find_vacuous
+from cudal1_fx_passes.evaluate import Meaningless
 from cudal1_fx_passes.program import FLOAT_DTYPES, ITEM_BYTES, Literal, Program
 
 HUGE_ELEMENTS = 1 << 26
@@ -133,9 +134,12 @@ def prepare_exam(
     distributions: Sequence[str] | None = None,
 ) -> Exam | Unverifiable | NoRoom:
     """Makes the cases. Half of `room_bytes` is for one oracle run, half for what the exam keeps."""
-    found = _draw(program, seed, device, room_bytes, distributions)
-    if isinstance(found, Unverifiable):  # of few elements perhaps by bad luck
-        found = _draw(program, derive_seed(seed, "again"), device, room_bytes, distributions)
+    try:
+        found = _draw(program, seed, device, room_bytes, distributions)
+        if isinstance(found, Unverifiable):  # of few elements perhaps by bad luck
+            found = _draw(program, derive_seed(seed, "again"), device, room_bytes, distributions)
+    except Meaningless as error:
+        return Unverifiable(str(error))
     return found
 
 

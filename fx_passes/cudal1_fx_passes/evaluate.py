@@ -32,6 +32,10 @@ TORCH_DTYPE: dict[str, torch.dtype] = {
 DTYPE_NAME = {v: k for k, v in TORCH_DTYPE.items()}
 
 
+class Meaningless(ValueError):
+    """A reduction that reads outside of its operand, and for which nothing there is neutral."""
+
+
 def evaluate(
     program: Program, inputs: Sequence[Tensor], sizes: Mapping[str, int] | None = None, float64: bool = False
 ) -> list[Tensor]:
@@ -142,7 +146,7 @@ def _reduce(
     if op.fn == "mean":
         return (torch.where(inside, x, 0).sum(dims) / inside.sum(dims)).to(dtype)
     if spec.identity is None:
-        raise ValueError(f"{op.name}: {op.fn} has no meaning for accesses outside the bounds")
+        raise Meaningless(f"{op.name}: {op.fn} has no meaning for accesses outside the bounds")
     if not x.is_floating_point() and abs(spec.identity) == float("inf"):
         limits = torch.iinfo(x.dtype)
         fill: float = limits.min if spec.identity < 0 else limits.max

@@ -120,7 +120,7 @@ def test_what_saturates_upwards_still_falls() -> None:
 
 @pytest.mark.parametrize("square", ["mul(t3, t3)", "fma(t3, t3, 0.0)"])
 def test_a_square_of_what_may_be_more_or_less_is_open_on_both_sides(square: str) -> None:
-    """A row of one value less its mean is 0 or nearly: it chooses between -0.3 and -0.85, which is 0.6 off squared."""
+    """A row of one value less its mean is 0 or nearly: it chooses between -0.3 and -0.85, squared 0.6 apart."""
     program = parse_program(
         "region v1\ndims d0=4 d1=50\nin0 f32[d0,d1]\nt0 f32[d0] = mean(in0) over d1\n"
         "t1 f32[d0,d1] = sub(in0, t0)\nt2 bool[d0,d1] = lt(t1, 0.0)\nt3 f32[d0,d1] = where(t2, -0.85, -0.3)\n"

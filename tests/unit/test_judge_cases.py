@@ -112,6 +112,15 @@ def test_a_vacuous_task_is_unverifiable(stand_in: str) -> None:
     assert "unverifiable" in found.reason
 
 
+def test_a_variance_of_what_lies_outside_is_unverifiable() -> None:
+    program = parse_program(
+        "region v1\ndims d0=8 d1=64\nin0 f32[d0,d1]\n"
+        "t0 f32[d0] = var(in0[d1=d1-1], 0.0) over d1\nout0 f32[d0] = t0\n"
+    )
+    found = prepare_exam(program, SEED, CPU, 1 << 30)
+    assert isinstance(found, Unverifiable) and "var has no meaning" in found.reason
+
+
 def test_one_unlucky_draw_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
 

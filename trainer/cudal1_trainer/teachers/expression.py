@@ -116,6 +116,8 @@ def expression(program: Program, op: Op, operands: list[str]) -> str:
         return f"!{a}"
     if op.fn == "reciprocal":
         return f"{literal(1, dtype)} / {a}"
+    if op.fn in ("pow", "fmod") and not is_float(dtype):
+        return f"{a} % {operands[1]}" if op.fn == "fmod" else f"int_pow<{COMPUTE_TYPE[dtype]}>({a}, {operands[1]})"
     if op.fn == "pow":
         return _power(a, operands[1], suffix)
     if op.fn in _INFIX:
