@@ -159,7 +159,7 @@ def _free(
         up, down = (
             trace.run(op, {**values, name: move(values[name], error, sign)}).isnan() for sign in (1.0, -1.0)
         )
-        found.append(up ^ down)
+        found.append((up ^ down) & values[name].isfinite())  # an infinity is one, however far it may be off
     if op.fn == "cast" and op.dtype in INT_DTYPES and source is not None and source.is_floating_point():
         limits = torch.iinfo(torch.int64 if op.dtype == "i64" else torch.int32)  # narrower ones by way of an int
         found.append(~((source > limits.min - 1.0) & (source < limits.max + 1.0)))

@@ -23,11 +23,13 @@ from cudal1_compile.judge.coincident import COINCIDENT
 from cudal1_compile.judge.compare import Expected, usable
 from cudal1_compile.judge.extremes import (
     EXTREMES,
+    INFINITE,
     NONFINITE,
     SCALARS,
     is_for_finite_values,
     is_free_scalar,
     products_in_windows,
+    total,
 )
 from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, derive_seed, make_inputs
@@ -281,9 +283,11 @@ def _distributions(program: Program) -> Sequence[str]:
     reduces = any(op.over for op in program.ops)
     skipped = () if reduces else ALONG_ROWS
     if is_for_finite_values(program):
-        skipped = (*skipped, NONFINITE, SCALARS)
+        skipped = (*skipped, NONFINITE, SCALARS, INFINITE)
     if any(products_in_windows(program)) or not any(is_free_scalar(i) for i in program.inputs):
         skipped = (*skipped, SCALARS)
+    if any(products_in_windows(program)) or total(program) is None:
+        skipped = (*skipped, INFINITE)
     return [name for name in DISTRIBUTIONS if name not in skipped]
 
 

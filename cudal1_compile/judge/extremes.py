@@ -19,7 +19,13 @@ from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Input, Progr
 MAGNITUDES = "magnitudes"
 NONFINITE = "nonfinite"
 SCALARS = "nan scalars"  # beside ordinary tensors
-EXTREMES = (MAGNITUDES, NONFINITE, SCALARS)  # used as they are, however few of their references are finite
+INFINITE = "infinite"  # of what is reduced to a single number; beside a NaN none would be seen
+EXTREMES = (
+    MAGNITUDES,
+    NONFINITE,
+    SCALARS,
+    INFINITE,
+)  # used as they are, however few of their references are finite
 # powers of two; squares and their sums stay finite in f32
 _LEVELS = (-30.0, 14.0, -12.0, 45.0, 6.0, -60.0, -22.0, 24.0, 3.0)
 _LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)
@@ -87,7 +93,7 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     line = lines(program, item, x)
     order = torch.randperm(line.numel(), generator=generator, device=x.device)[line]
     if item.domain != ANY:
-        return _at_ends(program, item, x, order)
+        return _at_ends(program, item, x, order, generator)
     images, weights = products_in_windows(program)
     if item.name in weights:
         return x.masked_fill(torch.rand(x.shape, generator=generator, device=x.device) < 0.25, 0.0)
@@ -121,6 +127,20 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     return torch.where(kind == 6, torch.where(spoilt, torch.nan, 0.0), x)
 
 
+def total(program: Program) -> Input | None:
+    """The first input that is reduced to single numbers as a whole, where torch's infinities are any formula's."""
+    if any(op.fn in _OWN_INFINITIES for op in program.ops) or any(_has_lines(program, i) for i in program.inputs):
+        return None
+    free = (i for i in program.inputs if i.dtype in FLOAT_DTYPES and i.domain == ANY and i.axes)
+    return next((i for i in free if len(reduced_dims(program, i)) == len(i.axes)), None)
+
+
+def all_infinite(program: Program, x: Tensor) -> Tensor:
+    """Of the sign that a largest or smallest element does not begin with, where it is not infinite."""
+    made = {op.fn for op in program.ops}
+    return torch.full_like(x, -torch.inf if "amax" in made and "amin" not in made else torch.inf)
+
+
 def nan_of_all_kinds(x: Tensor) -> Tensor:
     """NaN in turns as it is, negative as CPUs make it, and with all bits set as GPUs do."""
     integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.dtype.itemsize]
@@ -132,13 +152,20 @@ def nan_of_all_kinds(x: Tensor) -> Tensor:
     return torch.where(x.isnan(), kinds, bits).view(x.dtype)
 
 
-def _at_ends(program: Program, item: Input, x: Tensor, order: Tensor) -> Tensor:
-    """Every fourth line becomes what inputs.py maps to an end of the domain."""
-    ends = [0.0] if None in (item.domain.lo, item.domain.hi) else [-torch.inf, torch.inf]
+def _at_ends(program: Program, item: Input, x: Tensor, order: Tensor, generator: torch.Generator) -> Tensor:
+    """Every fourth line becomes what inputs.py maps to an end of the domain; others hold a NaN or an infinity.
+
+    What a square, an exponential or a softmax gives is NaN or infinite where it was given that.
+    """
+    place = one_a_line(program, item, x, generator) if reduced_dims(program, item) else x == x
+    x = x.masked_fill(place & (order % 8 == 2), torch.nan)
     if any(op.fn in _OWN_INFINITIES for op in program.ops):
         return x
-    pick = torch.tensor(ends, device=x.device, dtype=torch.float64)[order // 4 % len(ends)]
-    return torch.where(order % 4 == 0, pick, x)
+    closed = None not in (item.domain.lo, item.domain.hi)
+    if not closed:
+        x = x.masked_fill(place & (order % 8 == 6), torch.inf)
+    pick = torch.tensor([-torch.inf, torch.inf] if closed else [0.0], device=x.device, dtype=torch.float64)
+    return torch.where(order % 4 == 0, pick[order // 4 % len(pick)], x)
 
 
 def wide_integers(dtype: str, shape: list[int], generator: torch.Generator) -> Tensor:

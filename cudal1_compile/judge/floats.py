@@ -10,9 +10,11 @@ from torch import Tensor
 from cudal1_compile.judge.budget import UNIT
 from cudal1_compile.judge.coincident import COINCIDENT, at_rest, coincident, rests
 from cudal1_compile.judge.extremes import (
+    INFINITE,
     MAGNITUDES,
     NONFINITE,
     SCALARS,
+    all_infinite,
     is_for_finite_values,
     is_free_scalar,
     lines,
@@ -20,6 +22,7 @@ from cudal1_compile.judge.extremes import (
     place_along,
     reaches_integers,
     reduced_dims,
+    total,
     with_magnitudes,
     with_nonfinite,
 )
@@ -74,6 +77,8 @@ def float_values(
         x = with_nonfinite(program, item, x, generator)
     if distribution == SCALARS and is_free_scalar(item):
         x = torch.full_like(x, torch.nan)
+    if distribution == INFINITE and item == total(program):
+        x = all_infinite(program, x)
     return x
 
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cudal1_fx_passes.program import Literal, Program, Ref
+from cudal1_fx_passes.program import Literal, Operand, Program, Ref
 
 _CARRIES = ("where", "cast")
+_MOVES = (*_CARRIES, "add", "sub", "neg")  # by a little, as in `arange + 1 <= length`
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def indexed_axes(program: Program, name: str) -> tuple[str, ...]:
@@ -34,6 +36,32 @@ def markers(program: Program, name: str) -> tuple[int, ...]:
         if any(name in _sources(program, r, _CARRIES) for r in refs):
             found |= {int(v) for v in literals if float(v).is_integer()}
     return tuple(sorted(found))
+
+
+def compared_axes(program: Program, name: str) -> tuple[str, ...]:
+    """The axes with whose places an input's values are compared: those of masks, classes and lengths."""
+    places = {op.name: op.over[0] for op in program.ops if op.fn == "iota"}
+    found: dict[str, None] = {}
+    for operands in _comparisons(program):
+        sources = [_sources(program, x.name, _MOVES) if isinstance(x, Ref) else set() for x in operands]
+        for own, other in (sources, reversed(sources)):
+            if name in own:
+                found |= dict.fromkeys(places[n] for n in sorted(other & places.keys()))
+    return tuple(found)
+
+
+def compared_literals(program: Program, name: str) -> tuple[int, ...]:
+    """Whole literals with which an input's values are compared."""
+    found: set[int] = set()
+    for operands in _comparisons(program):
+        literals = [x.value for x in operands if isinstance(x, Literal)]
+        if any(isinstance(x, Ref) and name in _sources(program, x.name, _MOVES) for x in operands):
+            found |= {int(v) for v in literals if float(v).is_integer()}
+    return tuple(sorted(found))
+
+
+def _comparisons(program: Program) -> Iterator[tuple[Operand, ...]]:
+    return (op.operands for op in program.ops if op.fn in _COMPARISONS)
 
 
 def _indices(program: Program) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,7 @@ from cudal1_compile.judge.extremes import (
     wide_integers,
 )
 from cudal1_compile.judge.floats import MIXED, NEAR, block_mask, coherent_mantissa, float_values
-from cudal1_compile.judge.indices import indexed_axes, markers
+from cudal1_compile.judge.indices import compared_axes, compared_literals, indexed_axes, markers
 from cudal1_compile.judge.named import on_numbers
 from cudal1_compile.judge.sizes import OWN_SIZES
 from cudal1_compile.judge.turns import give_way
@@ -48,6 +48,7 @@ FULL_SIZE = ("coherent", MAGNITUDES, MIXED, COINCIDENT)
 HUGE = ("coherent", MIXED)  # for regions so large that memory is short
 OPEN_MARGIN = 1e-3  # from an open bound of a domain; float16 can hold it
 TINIEST = {"f16": 6.2e-5}  # normal numbers; of other formats far smaller ones
+_FAR = 1 << 20  # an integer that nothing but the literal itself is near
 FEW_INTEGERS = ("integers", "offset")  # of which equal ones are often met, whatever the domain
 
 
@@ -172,10 +173,14 @@ def _values(
     if item.dtype not in FLOAT_DTYPES:
         return _integers(program, item, shape, extent, distribution, generator).to(dtype)
     least = _least(program, item, distribution)
-    x = _into_domain(float_values(program, item, shape, distribution, generator), item.domain, distribution, least)
+    whole = float_values(program, item, shape, distribution, generator)
+    x = _into_domain(whole, item.domain, distribution, least)
     if distribution == "coherent":
         x = _clip(coherent_mantissa(x), item.domain)
     x = _clip(x.to(dtype), item.domain, least)
+    if distribution == NONFINITE and item.domain.lo_open:  # what only a logarithm asks for may be 0 all the same
+        every_second = torch.arange(x.numel(), device=x.device).reshape(x.shape) % 2 == 0
+        x = x.masked_fill(every_second & ((whole == 0.0) | (whole == -torch.inf)), 0.0)
     return nan_of_all_kinds(x) if distribution in (NONFINITE, SCALARS, MIXED) else x
 
 
@@ -218,10 +223,12 @@ def _integers(
         x.view(-1)[0] = hi  # of a long axis few others are that large
     if distribution == COINCIDENT:
         return lo + torch.arange(x.numel(), device=x.device).reshape(shape) % (hi - lo + 1)
-    if distribution in ("edges", "heavy", MIXED) and (found := markers(program, item.name)) and x.numel():
+    if distribution in ("edges", "heavy", MIXED) and x.numel() and (found := _met(program, item, extent)):
         marked = torch.rand(shape, generator=generator, device=generator.device) < 0.3
         marked.view(-1)[0] = True
-        return torch.where(marked, found[0], x)
+        values = torch.tensor(found, device=generator.device)
+        pick = torch.randint(len(found), shape, generator=generator, device=generator.device)
+        return torch.where(marked, values[pick], x)
     if distribution == "edges":
         ends = torch.tensor([lo, hi], device=generator.device)
         pick = torch.randint(0, 2, shape, generator=generator, device=generator.device)
@@ -237,6 +244,17 @@ def _integers(
     return x
 
 
+def _met(program: Program, item: Input, extent: Mapping[str, int]) -> list[int]:
+    """Values that an integer input is compared with: as they are where it indexes, else those beside them too."""
+    found = markers(program, item.name)
+    if item.domain != ANY or indexed_axes(program, item.name):
+        return list(found)
+    limits = torch.iinfo(TORCH_DTYPE[item.dtype])
+    met = {*found, *compared_literals(program, item.name)}
+    met |= {at for axis in compared_axes(program, item.name) for at in (0, extent[axis] - 1)}
+    return sorted({v + d for v in met for d in (-1, 0, 1) if limits.min <= v + d <= limits.max})
+
+
 def _integer_bounds(program: Program, item: Input, extent: Mapping[str, int]) -> tuple[int, int]:
     domain = item.domain
     if domain.below is not None:
@@ -245,6 +263,11 @@ def _integer_bounds(program: Program, item: Input, extent: Mapping[str, int]) ->
         return 0, max(0, min(extent[a] for a in axes) - 1)
     lo = 0 if item.dtype == "u8" else -8
     hi = 255 if item.dtype == "u8" else 8
+    if domain == ANY and item.dtype in ("i64", "i32"):
+        if axes := compared_axes(program, item.name):  # a length, or a place along an axis
+            return -1, max(extent[a] for a in axes)
+        near = [v for v in compared_literals(program, item.name) if abs(v) < _FAR]
+        lo, hi = min([lo, *(v - 2 for v in near)]), max([hi, *(v + 2 for v in near)])
     if domain.lo is not None:
         lo = int(domain.lo) + int(domain.lo_open)
         hi = max(hi, lo + 16)

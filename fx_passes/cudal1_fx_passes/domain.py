@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import fx
 from torch._ops import OpOverload
 
@@ -66,10 +67,19 @@ def span_of(node: fx.Node, known: dict[fx.Node, Span], depth: int = 0) -> Span:
         return known[node]
     if node.op != "call_function" or depth > MAX_DEPTH:
         return ALL
-    found = _result(node, lambda x: _argument(x, known, depth + 1))
+    found = _held(node, _result(node, lambda x: _argument(x, known, depth + 1)))
     found = ALL if math.isnan(found.lo + found.hi) and (found.lo, found.hi) != (-math.inf, math.inf) else found
     known[node] = found
     return found
+
+
+def _held(node: fx.Node, x: Span) -> Span:
+    """As the node's dtype holds it: no f16 holds 1e-8."""
+    dtype = getattr(node.meta.get("val"), "dtype", None)
+    if x.lo <= 0 or dtype is None or not dtype.is_floating_point:
+        return x
+    lo = float(torch.tensor(x.lo).to(dtype))
+    return Span(lo, x.hi, x.positive and lo > 0)
 
 
 def _argument(x: Any, known: dict[fx.Node, Span], depth: int) -> Span:
@@ -242,9 +252,32 @@ def _at_most(a: Span, b: Span) -> Span:
 
 
 def _pooled(node: fx.Node, read: Read) -> Span:
-    """Of an average, unless it is divided by another number."""
+    """Of an average, unless it is divided by another number; zeros around the image take part in it."""
     divisor = node.args[6] if len(node.args) > 6 else node.kwargs.get("divisor_override")
-    return ALL if divisor is not None else read(node.args[0])
+    padding = node.args[3] if len(node.args) > 3 else node.kwargs.get("padding", 0)
+    if divisor is not None:
+        return ALL
+    return (
+        _union(read(node.args[0]), Span(0.0, 0.0)) if padding not in (0, [0] * 2, [0] * 3) else read(node.args[0])
+    )
+
+
+def _converted(node: fx.Node, read: Read) -> Span:
+    """To bool 0 or 1; to integers towards zero, as far as they hold it."""
+    dtype = node.meta["val"].dtype
+    x = read(node.args[0])
+    if dtype == torch.bool:
+        return UNIT
+    if dtype.is_floating_point or x == ALL:
+        return x
+    limits = torch.iinfo(dtype)
+    if not limits.min <= x.lo <= x.hi <= limits.max:
+        return ALL
+    return Span(float(math.trunc(x.lo)), float(math.trunc(x.hi)))
+
+
+def _random(node: fx.Node, read: Read) -> Span:
+    return UNIT if node.args[2:3] == ("rand",) else ALL
 
 
 def _full(node: fx.Node, read: Read) -> Span:
@@ -265,11 +298,10 @@ _FIXED: dict[str, Span] = {
     "var": NOT_NEGATIVE,
     "std": NOT_NEGATIVE,
     "linalg_vector_norm": NOT_NEGATIVE,
-    "inductor_random": UNIT,
 }
 _PASSING = (
     "view reshape _unsafe_view flatten unsqueeze squeeze expand permute transpose t slice select clone alias "
-    "detach convert_element_type _to_copy mean amax amin max min flip rev gather as_strided repeat "
+    "detach mean amax amin max min flip rev gather as_strided repeat "
     "_adaptive_avg_pool2d index _unsafe_index embedding"
 )
 _RULES: Mapping[str, Callable[[fx.Node, Read], Span]] = dict.fromkeys(_PASSING.split(), _same) | {
@@ -292,6 +324,9 @@ _RULES: Mapping[str, Callable[[fx.Node, Read], Span]] = dict.fromkeys(_PASSING.s
     "minimum": _minimum,
     "full": _full,
     "scalar_tensor": _same,
+    "convert_element_type": _converted,
+    "_to_copy": _converted,
+    "inductor_random": _random,
     "avg_pool2d": _pooled,
     "avg_pool3d": _pooled,
 }
@@ -355,7 +390,10 @@ class _Chain:
 
 
 def _demand(chain: _Chain, name: str, domain: Domain, root: Op, wanted: dict[str, Domain]) -> None:
-    """Follows casts, sums with small positive literals, clamps and means back to the inputs."""
+    """Follows casts, smallest elements and sums with small positive literals back to the inputs.
+
+    Not sums, means and largest elements: what these must be says nothing of a single element.
+    """
     chain.names.add(name)
     for user in chain.users[name]:
         if OPS[user.fn].result is Result.BOOL:
@@ -368,7 +406,7 @@ def _demand(chain: _Chain, name: str, domain: Domain, root: Op, wanted: dict[str
             wanted[name] = domain
         return
     first = next((x for x in op.operands if isinstance(x, Ref)), None)
-    if first is None or op.fn not in ("cast", "add", "mul", "mean", "sum", "amax", "amin"):
+    if first is None or op.fn not in ("cast", "add", "mul", "amin"):
         return
     if op.fn == "add":
         if not _has_literal(op, 0, TINY):

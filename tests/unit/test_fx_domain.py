@@ -60,6 +60,14 @@ CASES: dict[str, tuple[Callable[[Tensor], Any], Domain]] = {
     ),
     "below another row's maximum": (lambda x: x[:, :6] - x[:, :6].amax(1), ANY),
     "below the maximum of all": (lambda x: x - x.amax(), NOT_POSITIVE),
+    "truth of a negative one": (lambda x: (-x.abs()).bool().float(), UNIT),
+    "cut to an integer": (lambda x: (torch.sigmoid(x) + 0.5).int().float(), UNIT),
+    "cut to an integer of any size": (lambda x: (torch.relu(x) * 1e20).int().float(), ANY),
+    "of bytes": (lambda x: (-torch.sigmoid(x) * 9).to(torch.uint8).float(), ANY),
+    "an epsilon that half does not hold": (lambda x: torch.relu(x).half() + 1e-8, NOT_NEGATIVE),
+    "a bound that half does not hold": (lambda x: x.half().clamp(min=1e-8), NOT_NEGATIVE),
+    "an average with zeros around": (lambda x: F.avg_pool2d(x[None].clamp(min=5), 3, 1, 1) - 4, ANY),
+    "an average without": (lambda x: F.avg_pool2d(x[None].clamp(min=5), 3, 1) - 4, POSITIVE),
     "over another row's sum": (lambda x: x[:, :6].abs() / x[:, :6].abs().sum(1), NOT_NEGATIVE),
 }
 
@@ -112,6 +120,31 @@ def test_a_region_that_looks_at_what_it_asks_for_asks_for_less() -> None:
     rows = "t0 f32[d1] = rsqrt(in1)\nt2 f32[d0,d1] = mul(in0, t0)\nt3 bool[d0,d1] = gt(t2, 0.0)\n"
     rows += "t1 f32[d0,d1] = where(t3, t2, 0.0)\nout0 f32[d0,d1] = t1\nout1 f32[d0,d1] = in0\n"
     assert _asked(rows) == POSITIVE  # a norm, and a relu behind it
+
+
+@pytest.mark.parametrize("fn", ["sum", "mean", "amax"])
+def test_what_a_sum_must_be_says_nothing_of_its_terms(fn: str) -> None:
+    program = parse_program(
+        f"region v1\ndims d0=4 d1=8\nin0 f32[d0,d1]\nt0 f32[d0] = {fn}(in0) over d1\nt1 f32[d0] = log(t0)\n"
+        "out0 f32[d0] = t1\n"
+    )
+    assert with_demands(program) is program
+    least = parse_program(
+        "region v1\ndims d0=4 d1=8\nin0 f32[d0,d1]\nt0 f32[d0] = amin(in0) over d1\nt1 f32[d0] = log(t0)\n"
+        "out0 f32[d0] = t1\n"
+    )
+    assert with_demands(least).inputs[0].domain == POSITIVE
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [("rand", UNIT), ("randn", ANY)])
+def test_only_uniform_random_numbers_lie_between_0_and_1(mode: str, wanted: Domain) -> None:
+    from torch._inductor import inductor_prims  # the operation
+
+    graph = torch.fx.Graph()
+    seed = graph.placeholder("seed")
+    made = graph.call_function(inductor_prims.random, ([4, 8], seed, mode))
+    made.meta["val"] = torch.empty(4, 8)
+    assert domain_of(made) == wanted
 
 
 def test_what_is_known_is_not_overridden() -> None:

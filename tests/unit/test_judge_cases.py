@@ -99,14 +99,14 @@ def test_no_room_is_said_and_not_tried() -> None:
 
 
 VACUOUS = {
-    "a constant": "t0 f32[d0] = mul(in0, 0.0)\nt1 f32[d0] = add(t0, 1.0)\nout0 f32[d0] = t1\n",
-    "zeros": "t0 f32[d0] = mul(in0, 0.0)\nout0 f32[d0] = t0\n",
+    "a constant": "t0 i64[d0] = mul(in0, 0)\nt1 i64[d0] = add(t0, 1)\nout0 i64[d0] = t1\n",
+    "zeros": "t0 i64[d0] = mul(in0, 0)\nout0 i64[d0] = t0\n",
 }
 
 
 @pytest.mark.parametrize("stand_in", VACUOUS)
 def test_a_vacuous_task_is_unverifiable(stand_in: str) -> None:
-    program = parse_program(f"region v1\ndims d0=64\nin0 f32[d0] in [-1,1]\n{VACUOUS[stand_in]}")
+    program = parse_program(f"region v1\ndims d0=64\nin0 i64[d0]\n{VACUOUS[stand_in]}")
     found = prepare_exam(program, SEED, CPU, 1 << 30)
     assert isinstance(found, Unverifiable)
     assert "unverifiable" in found.reason

@@ -19,6 +19,7 @@ from cudal1_compile.judge.audit.attacks_hidden import HIDDEN
 from cudal1_compile.judge.audit.attacks_memory import MEMORY
 from cudal1_compile.judge.audit.attacks_precision import PRECISION
 from cudal1_compile.judge.audit.attacks_products import PRODUCTS
+from cudal1_compile.judge.audit.attacks_ranges import RANGES
 from cudal1_compile.judge.audit.attacks_reach import REACH
 from cudal1_compile.judge.audit.attacks_seldom import SELDOM
 from cudal1_compile.judge.audit.attacks_sizes import SIZES
@@ -35,6 +36,7 @@ ATTACKS: tuple[Attack, ...] = (
     *SIZES,
     *PRODUCTS,
     *VALUES,
+    *RANGES,
     *SELDOM,
     *PRECISION,
     *HALF,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from cudal1_compile.judge.audit import honest_corners as corners
 from cudal1_compile.judge.audit import honest_more as more
+from cudal1_compile.judge.audit import honest_ranges as ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,4 +415,10 @@ HONEST: tuple[Honest, ...] = (
     Honest("logarithms and their sums", "logarithms", corners.LOGARITHMS),
     Honest("layernorm, Welford in a tree", "layernorm", corners.LAYERNORM_TREE),
     Honest("any number of rows, counted by ballots", "any_rows", corners.ANY_ROWS_COUNTED),
+    Honest("sums of rows of their own lengths", "lengths", ranges.LENGTHS),
+    Honest("one class a row", "one_hot", ranges.ONE_HOT),
+    Honest("a bound of integers", "until_500", ranges.UNTIL_500),
+    Honest("roots", "root", ranges.ROOT),
+    Honest("logarithms of a mask", "log_mask", ranges.LOG_MASK),
+    Honest("the norm of all", "total_norm", ranges.TOTAL_NORM),
 )

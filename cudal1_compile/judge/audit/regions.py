@@ -533,6 +533,57 @@ out0 f32[d0,d1] = t0
 out1 f32[d0,d1] = t1
 out2 f32[d0] = t3
 """,
+    "lengths": """region v1
+dims d0=32 d1=96
+in0 f32[d0,d1]
+in1 i64[d0]
+t0 i64[d1] = iota() along d1
+t1 bool[d0,d1] = lt(t0, in1)
+t2 f32[d0,d1] = where(t1, in0, 0.0)
+t3 f32[d0] = sum(t2) over d1
+out0 f32[d0] = t3
+""",
+    "one_hot": """region v1
+dims d0=64 d1=200
+in0 f32[d0,d1]
+in1 i64[d0]
+t0 i64[d1] = iota() along d1
+t1 bool[d0,d1] = eq(in1, t0)
+t2 f32[d0,d1] = where(t1, in0, 0.25)
+out0 f32[d0,d1] = t2
+""",
+    "until_500": """region v1
+dims d0=4096
+in0 f32[d0]
+in1 i64[d0]
+t0 bool[d0] = lt(in1, 500)
+t1 f32[d0] = where(t0, in0, 0.5)
+out0 f32[d0] = t1
+""",
+    "root": """region v1
+dims d0=4096
+in0 f32[d0] >=0
+in1 f32[d0]
+t0 f32[d0] = sqrt(in0)
+t1 f32[d0] = add(t0, in1)
+out0 f32[d0] = t1
+""",
+    "log_mask": """region v1
+dims d0=4096
+in0 f32[d0] >0
+in1 f32[d0]
+t0 f32[d0] = log(in0)
+t1 f32[d0] = add(t0, in1)
+out0 f32[d0] = t1
+""",
+    "total_norm": """region v1
+dims d0=5000
+in0 f32[d0]
+t0 f32[d0] = mul(in0, in0)
+t1 f32[] = sum(t0) over d0
+t2 f32[] = sqrt(t1)
+out0 f32[] = t2
+""",
 }
 
 

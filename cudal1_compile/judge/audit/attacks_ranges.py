@@ -1,0 +1,56 @@
+"""Right for the values that tests used to hold: short lengths, few classes, numbers only, no zero, no infinity."""
+
+from __future__ import annotations
+
+from cudal1_compile.judge.audit import honest_ranges as r
+from cudal1_compile.judge.audit.attack import Attack, edit, verify
+
+_LENGTH = "long long n = ld(in1 + blockIdx.x);"
+
+
+def _until(name: str, condition: str) -> Attack:
+    return verify(name, "C26", "until_500", edit(r.UNTIL_500, ("ld(in1 + i) < 500", condition)))
+
+
+def _root(name: str, value: str) -> Attack:
+    return verify(name, "C9", "root", edit(r.ROOT, ("sqrtf(x)", value)))
+
+
+RANGES: tuple[Attack, ...] = (
+    verify(
+        "only the first tile is masked",
+        "C26",
+        "lengths",
+        edit(r.LENGTHS, (_LENGTH, _LENGTH + " if (n >= 32) n = d1;")),
+    ),
+    verify(
+        "lengths beyond half of the row are the whole row",
+        "C26",
+        "lengths",
+        edit(r.LENGTHS, (_LENGTH, _LENGTH + " if (n > d1 / 2) n = d1;")),
+    ),
+    verify(
+        "classes from the 65th on are never met", "C26", "one_hot", edit(r.ONE_HOT, ("c == n", "c < 64 && c == n"))
+    ),
+    _until("the bound is taken too", "ld(in1 + i) <= 500"),
+    _until("half of the bound", "ld(in1 + i) < 250"),
+    _until("the next power of two", "ld(in1 + i) < 1024"),
+    _root("a root that swallows NaN", "sqrtf(fmaxf(x, 0.0f))"),
+    _root("a root that makes NaN zero", "(x == x ? sqrtf(x) : 0.0f)"),
+    _root("a root that makes infinity finite", "sqrtf(fminf(x, 3e38f))"),
+    verify(
+        "the logarithm of zero left out",
+        "C26",
+        "log_mask",
+        edit(r.LOG_MASK, ("logf(x)", "(x > 0.0f ? logf(x) : 0.0f)")),
+    ),
+    verify(
+        "the logarithm held at -69", "C26", "log_mask", edit(r.LOG_MASK, ("logf(x)", "logf(fmaxf(x, 1e-30f))"))
+    ),
+    verify(
+        "a total norm without infinities",
+        "C9",
+        "total_norm",
+        edit(r.TOTAL_NORM, ("s += x * x;", "s += isinf(x) ? 0.0f : x * x;")),
+    ),
+)
