@@ -156,10 +156,11 @@ def _free(
         found += [(first != x) & ~(first.isnan() & x.isnan()) for x in results]
     source = values[name] if (name := operands_of(op)[0] if op.operands else "") else None
     if op.fn in _DOMAINS and (error := errors[name]) is not None:
+        error = error.masked_fill(values[name].isinf(), 0.0)  # an infinity is one, however far it may be off
         up, down = (
             trace.run(op, {**values, name: move(values[name], error, sign)}).isnan() for sign in (1.0, -1.0)
         )
-        found.append((up ^ down) & values[name].isfinite())  # an infinity is one, however far it may be off
+        found.append(up ^ down)
     if op.fn == "cast" and op.dtype in INT_DTYPES and source is not None and source.is_floating_point():
         limits = torch.iinfo(torch.int64 if op.dtype == "i64" else torch.int32)  # narrower ones by way of an int
         found.append(~((source > limits.min - 1.0) & (source < limits.max + 1.0)))

@@ -131,6 +131,18 @@ def test_a_square_of_what_may_be_more_or_less_is_open_on_both_sides(square: str)
     assert found.error is not None and bool((found.error >= 0.85**2 - 0.3**2).all())
 
 
+@pytest.mark.parametrize("fn", ["sqrt", "rsqrt", "log"])
+def test_an_infinite_sum_is_infinite_however_it_was_summed_up(fn: str) -> None:
+    program = parse_program(
+        "region v1\ndims d0=3 d1=8 d2=4\nin0 f32[d0,d1]\nt0 f32[d0,d1] = cumsum(in0) along d1\n"
+        f"t1 f32[d0,d2] = {fn}(t0[d1=d2+4])\nout0 f32[d0,d2] = t1\n"
+    )
+    x = torch.ones(3, 8)
+    x[0, 2], x[1, 2], x[1, 3] = torch.inf, 1e8, -1e8  # of the latter rounding decides whether it is positive
+    (found,) = bounded_outputs(program, [x - torch.tensor([[0.0], [1.0], [0.0]])], coherent=True)
+    assert found.free is not None and found.free.any(1).tolist() == [False, True, False]
+
+
 def test_errors_of_two_elements_of_one_value_do_not_cancel() -> None:
     """Neighbours' tanh err by some 1e-8 each, whatever their difference is: eager's own result shows it."""
     program = parse_program(
