@@ -44,7 +44,8 @@ class Background:
         try:
             plan = pipeline.synthesize(self._plan)
         except Exception as error:  # noqa: BLE001  a thread has nobody to raise to
-            log.warning("the background synthesis failed: %s", error)
+            level = logging.WARNING if threading.main_thread().is_alive() else logging.DEBUG  # else it just ends
+            log.log(level, "the background synthesis failed: %s", error)
             self._pipeline = None
             return
         pipeline.save(plan)

@@ -109,11 +109,11 @@ def _checked(name: str, value: Any) -> Any:
             raise InvalidOption(f"option products={value!r}: expected True or False, or None: True on a GPU")
         return value
     if name == "cache_dir":
-        if value is not None and not isinstance(value, str | Path):
-            raise InvalidOption(f"option cache_dir={value!r}: expected a path")
+        if value is not None and (not isinstance(value, str | Path) or value == ""):
+            raise InvalidOption(f"option cache_dir={value!r}: expected a path, or None for CUDAL1_CACHE_DIR")
         return None if value is None else Path(value).expanduser()
     assert name == "generator"
-    if not isinstance(value, str) and not callable(getattr(value, "propose", None)):
+    if value == "" or not (isinstance(value, str) or callable(getattr(value, "propose", None))):
         raise InvalidOption(
             f"option generator={value!r}: expected 'bundled', a checkpoint's path, a server's URL, "
             "or an object with propose(prompts, n, seed)"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from cudal1_fx_passes.program import Literal, Operand, Program, Ref
 
-_CARRIES = ("where", "cast")
+_CARRIES = ("where", "cast", "maximum", "minimum")
 _MOVES = (*_CARRIES, "add", "sub", "neg")  # by a little, as in `arange + 1 <= length`
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 

@@ -233,7 +233,7 @@ def _integers(
         ends = torch.tensor([lo, hi], device=generator.device)
         pick = torch.randint(0, 2, shape, generator=generator, device=generator.device)
         return torch.where(torch.rand(shape, generator=generator, device=generator.device) < 0.3, ends[pick], x)
-    if distribution in (MAGNITUDES, MIXED) and lo < 0 < hi:
+    if distribution in (MAGNITUDES, MIXED) and item.domain == ANY and lo < 0 < hi:
         return wide_integers(item.dtype, shape, generator)
     unbounded = item.domain.lo is not None and item.domain.hi is None and item.dtype != "u8"
     if distribution in (MAGNITUDES, MIXED) and unbounded and not indexed_axes(program, item.name):

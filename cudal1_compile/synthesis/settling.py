@@ -14,6 +14,7 @@ When the time is over, what has not begun is cancelled and waits for another cal
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -162,7 +163,9 @@ class Settling:
             return None
 
     def _failed(self, region: _Region, error: Exception) -> None:
-        log.warning("the judge failed, its candidates are kept for a later call: %s", error)
+        # a background synthesis whose process ends: nothing failed, a later process goes on
+        level = logging.WARNING if threading.main_thread().is_alive() else logging.DEBUG
+        log.log(level, "the judge failed, its candidates are kept for a later call: %s", error)
         region.task.fail(f"the judge failed: {error}")
 
     # what comes next

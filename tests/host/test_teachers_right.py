@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.verdict import Accepted
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
 from cudal1_compile.runtime.plan import buffer_names
@@ -335,6 +337,45 @@ def test_random_variants_of_random_tasks(family: str) -> None:
         rng = random.Random(seed)
         program = generate_task(rng, family, small=True)
         assert (reason := refusal(program, rng.choice(variants(program)), seed)) is None, reason
+
+
+MARGINS = """region v1
+dims d0=64 d1=1004
+in0 i64[d0] in [0,d1)
+in1 bf16[d0,d1]
+t0 f32[d0,d1] = cast(in1)
+t1 f32[d0] = sub(1.0, t0[d1=in0])
+t2 f32[d0,d1] = add(t0, t1)
+t3 f32[d0,d1] = maximum(t2, 0.0)
+t4 f32[] = mean(t3) over d0,d1
+t5 f32[d0] = var(t0, 1.0) over d1
+t6 f32[d0] = sqrt(t5)
+out0 f32[] = t4
+out1 f32[d0] = t6
+out2 f32[d0] = t1
+"""
+
+
+def test_the_first_kernel_of_a_split_loads_what_it_uses_alone() -> None:
+    """Each row's own class is read for the second kernel; the first one has not even its index."""
+    program = parse_program(MARGINS)
+    found = [s for s in variants(program) if any(t.mapping.startswith("split") for t in s.stages)]
+    split = {tuple(t.mapping for t in s.stages): s for s in found}
+    assert split
+    for schedule in split.values():
+        assert (reason := refusal(program, schedule, 1)) is None, reason
+
+
+def test_remainders_of_integers_are_not_those_of_floats() -> None:
+    program = parse_program(
+        "region v1\ndims d0=40\nin0 i64[d0]\nt0 i64[d0] = fmod(in0, 6)\nt1 i64[d0] = pow(t0, 3)\n"
+        "out0 i64[d0] = t1\n"
+    )
+    reply = write_reply(program, variants(program)[0])
+    assert reply is not None and "% 6" in reply.code and "int_pow<long long>" in reply.code
+    with Judge(HOST, seed=1) as judge:
+        verdict = judge.judge(program, reply.code)
+    assert isinstance(verdict, Accepted), verdict
 
 
 @pytest.mark.parametrize("name", REGIONS)

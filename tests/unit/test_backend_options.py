@@ -52,6 +52,8 @@ def test_a_mode_becomes_its_options() -> None:
         ({"numerics": "fast"}, "exact, reassociates, f32_split, assumes_finite"),
         ({"generator": 3}, "propose"),
         ({"cache_dir": 3}, "path"),
+        ({"cache_dir": ""}, "path"),
+        ({"generator": ""}, "propose"),
         ({"epilogue-fusion": "yes"}, "epilogue-fusion='yes': expected bool"),
     ],
 )

@@ -106,6 +106,26 @@ def test_large_integers_are_not_exact_in_floats_and_are_often_nearly_equal(dtype
     assert int((a.to(wide).long() != a).sum()) > 500
 
 
+GATHERED = """region v1
+dims d0=64 d1=40 d2=9
+in0 i64[d0] in [-40,39]
+in1 i64[d0]
+in2 f32[d1,d2]
+t0 bool[d0] = lt(in0, 0)
+t1 i64[d0] = add(in0, 40)
+t2 i64[d0] = where(t0, t1, in0)
+t3 i64[d0] = maximum(in1, 0)
+t4 f32[d0] = neg(in2[d1=t2, d2=t3])
+out0 f32[d0] = t4
+"""
+
+
+@pytest.mark.parametrize("distribution", [*DISTRIBUTIONS, MIXED])
+def test_what_indexes_stays_inside_also_behind_a_clamp_and_from_the_end(distribution: str) -> None:
+    first, second, _ = make_inputs(parse_program(GATHERED), distribution, 5, CPU)
+    assert bool(((first >= -40) & (first < 40)).all()) and bool(((second >= 0) & (second < 9)).all())
+
+
 COMPARED = """region v1
 dims d0=300 d1=100
 in0 {dtype}[d0]

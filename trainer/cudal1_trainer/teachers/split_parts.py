@@ -9,7 +9,7 @@ from cudal1_trainer.teachers.reduction import Phase, phases, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, product, signature
 from cudal1_trainer.teachers.space import grouped, size_of
-from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction, read_names
+from cudal1_trainer.teachers.stage import Buffer, Stage, is_reduction, read_keys, read_names
 
 SCRATCH_TYPE = {"float": "f32", "double": "f64", "int": "i32", "long long": "i64"}
 
@@ -84,7 +84,9 @@ class PartialWriter(GroupedWriter):
         self.element_ops = [o for o in self.element_ops if o.name in needed]
         used = {*needed, *reads_of(stage, needed), *below}
         self.reads = tuple(b for b in stage.reads if b.value in used)
-        self.group_reads = [b for b in self.group_reads if b.key in used or b.value in used]
+        read = [*(o for o in stage.ops if o.name in needed), *(p.phase.op for p in parts)]
+        loaded = {k for o in read for k in read_keys(o)} | {b.value for b in self.element_writes}
+        self.group_reads = [b for b in self.group_reads if b.key in loaded]
         self.group_writes = []
 
     def write(self) -> Kernel:

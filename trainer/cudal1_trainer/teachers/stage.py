@@ -93,6 +93,12 @@ def read_names(op: Op) -> list[str]:
     return names + [i.value for x in op.operands if isinstance(x, Ref) for _, i in x.access if i.value is not None]
 
 
+def read_keys(op: Op) -> list[str]:
+    """As read_names, what is read elsewhere by its own key."""
+    refs = [x for x in op.operands if isinstance(x, Ref)]
+    return [key_of(x) for x in refs] + [i.value for x in refs for _, i in x.access if i.value is not None]
+
+
 def closure(program: Program, wanted: list[str], held: set[str]) -> set[str]:
     """Names of the operations needed for `wanted` when the values in `held` are in memory."""
     found: set[str] = set()
