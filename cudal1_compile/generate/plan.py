@@ -5,22 +5,33 @@
 
 The code is copied from the second line, so a value that is missing there, or stands before what it needs, ends as
 a name that is nowhere declared. Of 2,656 replies to held-out programs 58 did not build, nearly all for such names;
-in 34 of them the second line breaks the first (in 7 of the 2,544 right ones, in none of a teacher's). Only the
-plan is mended: the model then writes the code to it.
+in 34 of them the second line breaks the first (in 7 of the 2,544 right ones, in none of a teacher's). Of 32 wrong
+ones 9 move vectors that the length of their rows is no multiple of (no right one does, but for designs that say
+so: ragged). Only the plan is mended: the model then writes the code to it.
 """
 
 from __future__ import annotations
 
+import math
 import re
 
 _LINES = re.compile(r"^(f\d+): (.*)\n\1> (.*)$", flags=re.M)
+_STAGE = re.compile(r"^(stage \d+.* along (\w+)\b[^:]*: (?!\w*ragged)\w+, vector )(\d+)", flags=re.M)
 _VALUE = re.compile(r"[ati]\d+(?:x\d+)?(?:_\d+)?")  # a computed value, a load or an index
 _OUTPUT = re.compile(r"out\d+")
 
 
 def mend_plan(design: str) -> str:
-    """`design` with the order of each kernel as its needs want it; the same where it was, or where it has none."""
+    """`design` with vectors that fit and orders as their needs want them; the same where all of it holds."""
+    design = _STAGE.sub(_with_fitting_vector, design)
     return _LINES.sub(lambda m: f"{m[1]}: {m[2]}\n{m[1]}> {mend_order(m[2], m[3])}", design)
+
+
+def _with_fitting_vector(stage: re.Match[str]) -> str:
+    """A stage names the sizes of its axes. No vector at all would be another plan."""
+    sizes = dict(re.findall(r"\b(\w+)=(\d+)", stage[1]))
+    fitting = math.gcd(int(sizes.get(stage[2], 0)), int(stage[3]))
+    return f"{stage[1]}{fitting if fitting > 1 else stage[3]}"
 
 
 def mend_order(outline: str, order: str) -> str:

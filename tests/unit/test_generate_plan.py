@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cudal1_compile.generate.plan import mend_order, mend_plan
@@ -31,6 +33,24 @@ from cudal1_compile.generate.plan import mend_order, mend_plan
 def test_values_stand_behind_what_they_need(outline: str, order: str, mended: str) -> None:
     assert mend_order(outline, order) == mended
     assert mend_order(outline, mended) == mended
+
+
+@pytest.mark.parametrize(
+    ("line", "mended"),
+    [
+        ("stage 0 over d1=252 along d1: warp, vector 8, block 128, registers", 4),
+        ("stage 1 over d2=15,d3=676 along d3: block, vector 8, block 1024", 4),
+        ("stage 1 over d0=6272 along d1=252: split_tile, vector 2, block 512, splits 64", 2),
+        ("stage 0 along d2=26: exact, vector 4, block 256", 2),
+        ("stage 0 along d2=26: exact, vector 2, block 256", 2),
+        ("stage 0 over d1=4087 along d1: ragged, vector 4, block 256, registers", 4),
+        ("stage 0 over d1=4087 along d1: split_ragged, vector 4, block 256", 4),
+        ("stage 0 over d1=4087 along d1: block, vector 4, block 256", 4),  # nothing fits
+        ("stage 0 over d1 along d1: block, vector 4, block 256", 4),  # of a symbolic size
+    ],
+)
+def test_a_row_is_a_multiple_of_its_vectors(line: str, mended: int) -> None:
+    assert mend_plan(f"grouped.\n{line}\n") == f"grouped.\n{re.sub('vector [0-9]+', f'vector {mended}', line)}\n"
 
 
 def test_needs_that_run_in_a_circle_end() -> None:
