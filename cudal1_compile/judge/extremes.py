@@ -37,7 +37,7 @@ _DENORMAL = {"f16": 3e-7, "f64": 1e-310}
 _DIVIDES = 1e-12  # whatever is divided by it may be squared and summed up
 _DIVISIONS = {"div", "reciprocal", "rsqrt", "pow", "remainder", "fmod"}
 # bits of large integers: beyond the exact ones of f64 and f32
-_WIDE_BITS = {"i64": 54, "i32": 26, "i16": 14, "i8": 6}
+_WIDE_BITS = {"i64": 54, "i32": 26, "i16": 15, "i8": 7}  # of narrow ones all
 _FEWER_BITS = 14  # of every second large one: no double's, but a float's
 
 
@@ -177,7 +177,8 @@ def wide_integers(dtype: str, shape: list[int], generator: torch.Generator) -> T
 
     sign = 1 - 2 * draw(0, 2)
     large = torch.where(draw(0, 2) == 0, 1 << bits, 1 << max(0, bits - _FEWER_BITS))
-    return torch.where(draw(0, 2) == 0, sign * large + draw(-4, 5), draw(-(1 << bits), (1 << bits) + 1))
+    found = torch.where(draw(0, 2) == 0, sign * large + draw(-4, 5), draw(-(1 << bits), (1 << bits) + 1))
+    return found.clamp(-(1 << bits), (1 << bits) - 1) if dtype in ("i8", "i16") else found
 
 
 def is_for_finite_values(program: Program) -> bool:

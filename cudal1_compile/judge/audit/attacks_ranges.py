@@ -47,6 +47,7 @@ RANGES: tuple[Attack, ...] = (
     verify(
         "the logarithm held at -69", "C26", "log_mask", edit(r.LOG_MASK, ("logf(x)", "logf(fmaxf(x, 1e-30f))"))
     ),
+    verify("absolute values that do not wrap", "C26", "narrow_abs", edit(r.NARROW_ABS, ("(i8)(", "("))),
     verify(
         "a total norm without infinities",
         "C9",

@@ -421,4 +421,5 @@ HONEST: tuple[Honest, ...] = (
     Honest("roots", "root", ranges.ROOT),
     Honest("logarithms of a mask", "log_mask", ranges.LOG_MASK),
     Honest("the norm of all", "total_norm", ranges.TOTAL_NORM),
+    Honest("absolute values that wrap", "narrow_abs", ranges.NARROW_ABS),
 )

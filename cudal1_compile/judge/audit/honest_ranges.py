@@ -35,6 +35,14 @@ __global__ void k(const f32* in0, const f32* in1, f32* out0 DIMS) {
 }
 """
 LOG_MASK = ROOT.replace("sqrtf", "logf")
+NARROW_ABS = """// launch: k<<<cdiv(d0, 128), 128>>>(in0, in1, out0)
+__global__ void k(const i8* in0, const f32* in1, f32* out0 DIMS) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= d0) return;
+  int x = ld(in0 + i);
+  st(out0 + i, (float)(i8)(x < 0 ? -x : x) * ld(in1 + i));
+}
+"""
 TOTAL_NORM = """// launch: k<<<1, 256>>>(in0, out0)
 __global__ void k(const f32* in0, f32* out0 DIMS) {
   float s = 0.0f;

@@ -576,6 +576,15 @@ t0 f32[d0] = log(in0)
 t1 f32[d0] = add(t0, in1)
 out0 f32[d0] = t1
 """,
+    "narrow_abs": """region v1
+dims d0=4096
+in0 i8[d0]
+in1 f32[d0]
+t0 i8[d0] = abs(in0)
+t1 f32[d0] = cast(t0)
+t2 f32[d0] = mul(t1, in1)
+out0 f32[d0] = t2
+""",
     "total_norm": """region v1
 dims d0=5000
 in0 f32[d0]
