@@ -23,6 +23,25 @@ def indexed_axes(program: Program, name: str) -> tuple[str, ...]:
     return tuple(axis for value, axis in _indices(program) if name in _sources(program, value, _CARRIES))
 
 
+def index_shifts(program: Program, name: str) -> tuple[int, int]:
+    """The least and the most that is added to an input on its way to an index, as 2 in `emb[position + 2]`."""
+    found = {0}
+    todo = [(value, 0) for value, _ in _indices(program)]
+    while todo:
+        value, shift = todo.pop()
+        if value == name:
+            found.add(shift)
+        op = program.op.get(value)
+        if op is None or op.fn not in ("cast", "maximum", "minimum", "add", "sub"):
+            continue
+        x, literal = op.operands[0], op.operands[-1]
+        moved = op.fn in ("add", "sub") and isinstance(literal, Literal)
+        if isinstance(x, Ref) and (moved or op.fn not in ("add", "sub")):
+            by = int(literal.value) if moved and isinstance(literal, Literal) else 0
+            todo.append((x.name, shift + (by if op.fn == "add" else -by)))
+    return min(found), max(found)
+
+
 def markers(program: Program, name: str) -> tuple[int, ...]:
     """Literals that an input is compared with for equality and may safely be replaced by."""
     if any(name in _sources(program, value, ("cast",)) for value, _ in _indices(program)):

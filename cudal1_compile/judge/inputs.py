@@ -31,7 +31,7 @@ from cudal1_compile.judge.extremes import (
     wide_integers,
 )
 from cudal1_compile.judge.floats import MIXED, NEAR, block_mask, coherent_mantissa, float_values
-from cudal1_compile.judge.indices import compared_axes, compared_literals, indexed_axes, markers
+from cudal1_compile.judge.indices import compared_axes, compared_literals, index_shifts, indexed_axes, markers
 from cudal1_compile.judge.named import on_numbers
 from cudal1_compile.judge.sizes import OWN_SIZES
 from cudal1_compile.judge.turns import give_way
@@ -258,7 +258,9 @@ def _met(program: Program, item: Input, extent: Mapping[str, int]) -> list[int]:
 def _integer_bounds(program: Program, item: Input, extent: Mapping[str, int]) -> tuple[int, int]:
     domain = item.domain
     if domain.below is not None:
-        return 0, max(0, extent[domain.below] - 1)
+        least, most = index_shifts(program, item.name)
+        inside = -least, extent[domain.below] - 1 - most  # also once it is shifted
+        return inside if inside[0] <= inside[1] else (0, max(0, extent[domain.below] - 1))
     if domain == ANY and (axes := indexed_axes(program, item.name)):
         return 0, max(0, min(extent[a] for a in axes) - 1)
     lo = 0 if item.dtype == "u8" else -8

@@ -126,6 +126,19 @@ def test_what_indexes_stays_inside_also_behind_a_clamp_and_from_the_end(distribu
     assert bool(((first >= -40) & (first < 40)).all()) and bool(((second >= 0) & (second < 9)).all())
 
 
+@pytest.mark.parametrize(
+    ("ops", "ends"), [("add(in0, 2)", (0, 6)), ("sub(in0, 1)", (1, 8)), ("add(in0, 90)", (0, 8))]
+)
+def test_what_indexes_once_it_is_shifted_stays_inside(ops: str, ends: tuple[int, int]) -> None:
+    """Where nothing would be left (a shift by 90 of 9) it is drawn as it is."""
+    program = parse_program(
+        f"region v1\ndims d0=200 d1=9\nin0 i64[d0] in [0,d1)\nin1 f32[d1]\nt0 i64[d0] = {ops}\n"
+        "t1 f32[d0] = neg(in1[d1=t0])\nout0 f32[d0] = t1\n"
+    )
+    x = make_inputs(program, "normal", 5, CPU)[0]
+    assert (int(x.min()), int(x.max())) == ends
+
+
 COMPARED = """region v1
 dims d0=300 d1=100
 in0 {dtype}[d0]
