@@ -20,12 +20,8 @@ MAGNITUDES = "magnitudes"
 NONFINITE = "nonfinite"
 SCALARS = "nan scalars"  # beside ordinary tensors
 INFINITE = "infinite"  # of what is reduced to a single number; beside a NaN none would be seen
-EXTREMES = (
-    MAGNITUDES,
-    NONFINITE,
-    SCALARS,
-    INFINITE,
-)  # used as they are, however few of their references are finite
+# used as they are, however few of their references are finite
+EXTREMES = (MAGNITUDES, NONFINITE, SCALARS, INFINITE)
 # powers of two; squares and their sums stay finite in f32
 _LEVELS = (-30.0, 14.0, -12.0, 45.0, 6.0, -60.0, -22.0, 24.0, 3.0)
 _LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)

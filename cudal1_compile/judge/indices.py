@@ -35,10 +35,13 @@ def index_shifts(program: Program, name: str) -> tuple[int, int]:
         if op is None or op.fn not in ("cast", "maximum", "minimum", "add", "sub"):
             continue
         x, literal = op.operands[0], op.operands[-1]
-        moved = op.fn in ("add", "sub") and isinstance(literal, Literal)
-        if isinstance(x, Ref) and (moved or op.fn not in ("add", "sub")):
-            by = int(literal.value) if moved and isinstance(literal, Literal) else 0
-            todo.append((x.name, shift + (by if op.fn == "add" else -by)))
+        by = 0
+        if op.fn in ("add", "sub"):
+            if not isinstance(literal, Literal):
+                continue
+            by = int(literal.value) if op.fn == "add" else -int(literal.value)
+        if isinstance(x, Ref):
+            todo.append((x.name, shift + by))
     return min(found), max(found)
 
 

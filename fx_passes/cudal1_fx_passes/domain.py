@@ -257,9 +257,8 @@ def _pooled(node: fx.Node, read: Read) -> Span:
     padding = node.args[3] if len(node.args) > 3 else node.kwargs.get("padding", 0)
     if divisor is not None:
         return ALL
-    return (
-        _union(read(node.args[0]), Span(0.0, 0.0)) if padding not in (0, [0] * 2, [0] * 3) else read(node.args[0])
-    )
+    padded = any(padding) if isinstance(padding, (list, tuple)) else bool(padding)
+    return _union(read(node.args[0]), Span(0.0, 0.0)) if padded else read(node.args[0])
 
 
 def _converted(node: fx.Node, read: Read) -> Span:
