@@ -276,18 +276,19 @@ def has_nonfinite_literal(program: Program) -> bool:
 
 def _distributions(program: Program) -> Sequence[str]:
     elements = tensor_elements(program)
+    windows, finite = any(products_in_windows(program)), is_for_finite_values(program)
+    infinite = (INFINITE,) if total(program) is not None and not windows and not finite else ()
     if elements > HUGE_ELEMENTS:
-        return HUGE
+        return (*HUGE, *infinite)
     if elements > LARGE_ELEMENTS:
-        return FULL_SIZE
-    reduces = any(op.over for op in program.ops)
-    skipped = () if reduces else ALONG_ROWS
-    if is_for_finite_values(program):
-        skipped = (*skipped, NONFINITE, SCALARS, INFINITE)
-    if any(products_in_windows(program)) or not any(is_free_scalar(i) for i in program.inputs):
-        skipped = (*skipped, SCALARS)
-    if any(products_in_windows(program)) or total(program) is None:
-        skipped = (*skipped, INFINITE)
+        return (*FULL_SIZE, *infinite)
+    skipped = set() if infinite else {INFINITE}
+    if not any(op.over for op in program.ops):
+        skipped |= {*ALONG_ROWS}
+    if finite:
+        skipped |= {NONFINITE, SCALARS}
+    if windows or not any(is_free_scalar(i) for i in program.inputs):
+        skipped |= {SCALARS}
     return [name for name in DISTRIBUTIONS if name not in skipped]
 
 

@@ -7,11 +7,12 @@ import torch
 from judge_checks import CPU, SEED, SOFTMAX, refusals
 from torch import Tensor
 
+import cudal1_compile.judge.exam as exam_module
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.compare import measure, read, refusal
 from cudal1_compile.judge.exam import Exam, prepare_exam
 from cudal1_compile.judge.extremes import INFINITE, SCALARS
-from cudal1_compile.judge.inputs import DISTRIBUTIONS
+from cudal1_compile.judge.inputs import DISTRIBUTIONS, FULL_SIZE
 from cudal1_fx_passes.evaluate import evaluate
 from cudal1_fx_passes.text import parse_program
 
@@ -223,6 +224,13 @@ def test_every_distribution_takes_part() -> None:
     found = prepare_exam(whole, SEED, CPU, 1 << 30)
     assert isinstance(found, Exam) and found.cases[-2].name == INFINITE
     assert [bool((x == -torch.inf).all()) for x in found.cases[-2].inputs] == [True, False]
+
+
+def test_large_totals_meet_infinity_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exam_module, "LARGE_ELEMENTS", 100)
+    whole = parse_program("region v1\ndims d0=999\nin0 f32[d0]\nt0 f32[] = sum(in0) over d0\nout0 f32[] = t0\n")
+    found = prepare_exam(whole, SEED, CPU, 1 << 30)
+    assert isinstance(found, Exam) and [c.name for c in found.cases] == [*FULL_SIZE, INFINITE]
 
 
 @pytest.mark.parametrize("seed", range(5))
