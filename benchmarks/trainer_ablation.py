@@ -325,7 +325,7 @@ def to_carry(ablation: Ablation) -> Iterator[Path]:
         first = ablation.model_of(run) in begun_with
         if first or ablation.replies(run).is_file():  # else it is trained again
             yield ablation.folder(run) / "report.json"
-        if first:
+        if first and ablation.model_of(run).is_dir():  # not where replies alone were carried
             yield from ablation.model_of(run).iterdir()
     yield from (path for name in ("rows.jsonl", "asked.json") if (path := ablation.out / name).is_file())
 
