@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.extremes import lines, reduced_dims, summed_degree
+from cudal1_compile.judge.extremes import PRODUCTS, lines, reduced_dims, summed_degree
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import FLOAT_DTYPES, Input, Program, Ref
 
@@ -39,6 +39,8 @@ def coincident(program: Program, item: Input, x: Tensor) -> Tensor:
     whole = (x * _WHOLE ** (2 / max(2, summed_degree(program)))).round()
     even = (2.0 * x).round()
     ramp = _along(x, dim).expand_as(x).double()
+    if any(op.fn in PRODUCTS for op in program.ops):  # of which no part may overflow before its zero is met
+        ramp = ramp * (2.0 / x.shape[dim])
     x = torch.where(rests(x, 3), 0.0, torch.where(rests(x), 1.0, x))
     x = torch.where(rests(x, 2), _between_halves(program, x), x)
     kinds = (x, ramp, _zeros(program, x, dim, line), whole, rising, rising.flip(dim), even - even.flip(dim))

@@ -26,6 +26,9 @@ from cudal1_compile.judge.extremes import (
     INFINITE,
     NONFINITE,
     SCALARS,
+    ZEROS,
+    has_infinite_scalars,
+    has_zeros,
     is_for_finite_values,
     is_free_scalar,
     products_in_windows,
@@ -282,7 +285,10 @@ def _distributions(program: Program) -> Sequence[str]:
         return (*HUGE, *infinite)
     if elements > LARGE_ELEMENTS:
         return (*FULL_SIZE, *infinite)
-    skipped = set() if infinite else {INFINITE}
+    scalars = has_infinite_scalars(program) and not windows and not finite
+    skipped = set() if infinite or scalars else {INFINITE}
+    if not has_zeros(program):
+        skipped |= {ZEROS}
     if not any(op.over for op in program.ops):
         skipped |= {*ALONG_ROWS}
     if finite:

@@ -19,22 +19,22 @@ from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Input, Progr
 MAGNITUDES = "magnitudes"
 NONFINITE = "nonfinite"
 SCALARS = "nan scalars"  # beside ordinary tensors
-INFINITE = "infinite"  # of what is reduced to a single number; beside a NaN none would be seen
+INFINITE = "infinite"  # of what is reduced to a single number, or is one; beside a NaN none would be seen
+ZEROS = "zeros"  # of what is a single number; of a mask that is one line nothing is left
 # used as they are, however few of their references are finite
-EXTREMES = (MAGNITUDES, NONFINITE, SCALARS, INFINITE)
+EXTREMES = (MAGNITUDES, NONFINITE, SCALARS, INFINITE, ZEROS)
 # powers of two; squares and their sums stay finite in f32
 _LEVELS = (-30.0, 14.0, -12.0, 45.0, 6.0, -60.0, -22.0, 24.0, 3.0)
 _LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)
 # torch gives a mean of infinities; Welford's formula gives NaN
 _OWN_INFINITIES = ("mean", "var")
+PRODUCTS = ("prod", "cumprod")
+_FACTORS = 32  # ordinary numbers whose product is neither
 _SHORT = 8  # operations
 _IN_WINDOWS = 8  # elements that are not finite: each spoils all windows that hold it
 _DENORMAL = {"f16": 3e-7, "f64": 1e-310}
 _DIVIDES = 1e-12  # whatever is divided by it may be squared and summed up
 _DIVISIONS = {"div", "reciprocal", "rsqrt", "pow", "remainder", "fmod"}
-# bits of large integers: beyond the exact ones of f64 and f32
-_WIDE_BITS = {"i64": 54, "i32": 26, "i16": 15, "i8": 7}  # of narrow ones all
-_FEWER_BITS = 14  # of every second large one: no double's, but a float's
 
 
 def reduced_dims(program: Program, item: Input) -> list[int]:
@@ -71,6 +71,8 @@ def summed_degree(program: Program) -> int:
             degree[op.name] = sum(found)
         elif op.fn == "var":
             degree[op.name] = 2 * max(found)
+        elif op.fn in PRODUCTS:
+            degree[op.name] = program.size(op.over) * max(found)
         else:
             degree[op.name] = 0 if op.fn == "rsqrt" else max(found, default=0)
         if op.over:
@@ -86,6 +88,8 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     """
     if x.dim() == 0:
         return x
+    if any(op.fn in PRODUCTS for op in program.ops):  # beside an infinity no part may be 0 in one order alone
+        x = x.sign() * x.abs() ** min(1.0, _FACTORS / summed_degree(program))
     line = lines(program, item, x)
     order = torch.randperm(line.numel(), generator=generator, device=x.device)[line]
     if item.domain != ANY:
@@ -119,8 +123,11 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     masked = ((kind == 3) & before) | ((kind == 5) & ~before) | (order % 16 == 1)
     x = x.masked_fill(place & (kind == 2), torch.inf).masked_fill(masked, -torch.inf)
     # what is skipped once a product is zero, or for a factor that is: 0 * NaN is NaN
-    spoilt = (along == along.max()) & (order % 16 == 6)
-    return torch.where(kind == 6, torch.where(spoilt, torch.nan, 0.0), x)
+    last = along == along.max()
+    spoilt = torch.where(order % 16 == 6, torch.nan, torch.where(order % 32 == 14, torch.inf, 0.0))
+    x = torch.where(kind == 6, torch.where(last, spoilt, 0.0), x)
+    opposed = order % 16 == 10  # infinities of both signs, in one thread too
+    return x.masked_fill(opposed & (along < 0.25), torch.inf).masked_fill(opposed & (along >= 0.75), -torch.inf)
 
 
 def total(program: Program) -> Input | None:
@@ -164,19 +171,6 @@ def _at_ends(program: Program, item: Input, x: Tensor, order: Tensor, generator:
     return torch.where(order % 4 == 0, pick[order // 4 % len(pick)], x)
 
 
-def wide_integers(dtype: str, shape: list[int], generator: torch.Generator) -> Tensor:
-    """Half of any size, half hardly different ones, which only narrower arithmetic takes for equal."""
-    bits = _WIDE_BITS[dtype]
-
-    def draw(low: int, high: int) -> Tensor:
-        return torch.randint(low, high, shape, generator=generator, device=generator.device)
-
-    sign = 1 - 2 * draw(0, 2)
-    large = torch.where(draw(0, 2) == 0, 1 << bits, 1 << max(0, bits - _FEWER_BITS))
-    found = torch.where(draw(0, 2) == 0, sign * large + draw(-4, 5), draw(-(1 << bits), (1 << bits) + 1))
-    return found.clamp(-(1 << bits), (1 << bits) - 1) if dtype in ("i8", "i16") else found
-
-
 def is_for_finite_values(program: Program) -> bool:
     """Where a NaN may become anything: cast to an index."""
     refs = [x for op in program.ops for x in op.operands if isinstance(x, Ref) and x.access]
@@ -205,6 +199,19 @@ def products_in_windows(program: Program) -> tuple[set[str], set[str]]:
 def is_free_scalar(item: Input) -> bool:
     """Whether an input is a single number, whatever it may be."""
     return not item.axes and item.dtype in FLOAT_DTYPES and item.domain == ANY
+
+
+def has_zeros(program: Program) -> bool:
+    """Whether ZEROS is another case than "normal"."""
+    masks = [i for i in program.inputs if i.dtype == "bool" and i.axes]
+    alone = any(len(reduced_dims(program, i)) == len(i.axes) for i in masks)
+    return alone or any(is_free_scalar(i) for i in program.inputs)
+
+
+def has_infinite_scalars(program: Program) -> bool:
+    """Whether single numbers may be infinite: any formula gives the same for them."""
+    own = any(op.fn in _OWN_INFINITIES for op in program.ops) or reaches_integers(program)
+    return not own and any(is_free_scalar(i) for i in program.inputs)
 
 
 def reaches_integers(program: Program) -> bool:

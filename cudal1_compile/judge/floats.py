@@ -14,6 +14,7 @@ from cudal1_compile.judge.extremes import (
     MAGNITUDES,
     NONFINITE,
     SCALARS,
+    ZEROS,
     all_infinite,
     is_for_finite_values,
     is_free_scalar,
@@ -77,8 +78,12 @@ def float_values(
         x = with_nonfinite(program, item, x, generator)
     if distribution == SCALARS and is_free_scalar(item):
         x = torch.full_like(x, torch.nan)
+    if distribution == ZEROS and is_free_scalar(item):
+        x = torch.zeros_like(x)
     if distribution == INFINITE and item == total(program):
         x = all_infinite(program, x)
+    elif distribution == INFINITE and is_free_scalar(item) and total(program) is None:
+        x = torch.full_like(x, torch.inf)
     return x
 
 

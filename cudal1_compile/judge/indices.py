@@ -3,46 +3,107 @@
     t1 = where(ne(in1, -100), in1, 0);  read x[d1=t1]     ->  in1 in [0, d1), or -100
 
 An input that ends up as an index must lie within the axis that it indexes, even where its domain does not say
-so. A literal that it is compared with for equality (a label to be ignored) is a value that callers pass, so it
-is tried too, unless the input indexes without a `where` in between, which would read out of bounds.
+so; but beyond it where a clamp takes care of that. A literal that it is compared with for equality (a label to
+be ignored) is a value that callers pass, so it is tried too, unless the input indexes without a `where` in
+between, which would read out of bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from cudal1_fx_passes.program import Literal, Operand, Program, Ref
+from cudal1_fx_passes.program import Literal, Op, Operand, Program, Ref
 
 _CARRIES = ("where", "cast", "maximum", "minimum")
 _MOVES = (*_CARRIES, "add", "sub", "neg")  # by a little, as in `arange + 1 <= length`
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+BEYOND = 8  # an end that a clamp leaves open is tried as far
 
 
-def indexed_axes(program: Program, name: str) -> tuple[str, ...]:
-    """The axes that an input's values index, directly or through casts and selections."""
-    return tuple(axis for value, axis in _indices(program) if name in _sources(program, value, _CARRIES))
+@dataclass(frozen=True, slots=True)
+class IndexRange:
+    """What an input that serves as an index may be, ends included; an open end lies behind a clamp."""
+
+    lo: int
+    hi: int
+    lo_open: bool = False
+    hi_open: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the input may be anything."""
+        return self.lo_open and self.hi_open
+
+    def moved(self, by: int) -> IndexRange:
+        return replace(self, lo=self.lo + by, hi=self.hi + by)
+
+    def __and__(self, other: IndexRange) -> IndexRange:
+        """What both allow: an end is open where it is for both."""
+        lows = [r.lo for r in (self, other) if not r.lo_open]
+        highs = [r.hi for r in (self, other) if not r.hi_open]
+        return IndexRange(
+            max(lows, default=min(self.lo, other.lo)),
+            min(highs, default=max(self.hi, other.hi)),
+            not lows,
+            not highs,
+        )
 
 
-def index_shifts(program: Program, name: str) -> tuple[int, int]:
-    """The least and the most that is added to an input on its way to an index, as 2 in `emb[position + 2]`."""
-    found = {0}
-    todo = [(value, 0) for value, _ in _indices(program)]
+def index_range(program: Program, name: str, extent: Mapping[str, int]) -> IndexRange | None:
+    """For which values of an input all that it indexes is read inside; None where it indexes nothing.
+
+    It may be selected, clamped, shifted by literals and counted from the end on its way.
+    """
+    found: IndexRange | None = None
+    todo = [(value, IndexRange(0, max(0, extent[axis] - 1))) for value, axis in _indices(program)]
     while todo:
-        value, shift = todo.pop()
+        value, range_ = todo.pop()
         if value == name:
-            found.add(shift)
-        op = program.op.get(value)
-        if op is None or op.fn not in ("cast", "maximum", "minimum", "add", "sub"):
-            continue
-        x, literal = op.operands[0], op.operands[-1]
-        by = 0
-        if op.fn in ("add", "sub"):
-            if not isinstance(literal, Literal):
-                continue
-            by = int(literal.value) if op.fn == "add" else -int(literal.value)
-        if isinstance(x, Ref):
-            todo.append((x.name, shift + by))
-    return min(found), max(found)
+            found = found & range_ if found else range_
+        if (op := program.op.get(value)) is not None:
+            todo += _behind(program, op, range_)
+    return found
+
+
+def _behind(program: Program, op: Op, wanted: IndexRange) -> Iterator[tuple[str, IndexRange]]:
+    """Operands of what is to lie in a range, and the range in which they are to lie for it."""
+    operands = op.operands[1:] if op.fn == "where" else op.operands
+    if op.fn not in (*_CARRIES, "add", "sub"):
+        return
+    if op.fn == "where" and (found := _from_the_end(program, op, wanted)):
+        yield found
+        return
+    literal = next((int(x.value) for x in operands if isinstance(x, Literal)), None)
+    if op.fn in ("add", "sub"):
+        if not isinstance(operands[1], Literal) or literal is None:
+            return  # of two inputs
+        wanted = wanted.moved(-literal if op.fn == "add" else literal)
+    elif literal is not None and wanted.lo <= literal <= wanted.hi:
+        if op.fn == "maximum" and not wanted.lo_open:
+            wanted = replace(wanted, lo=wanted.lo - BEYOND, lo_open=True)
+        if op.fn == "minimum" and not wanted.hi_open:
+            wanted = replace(wanted, hi=wanted.hi + BEYOND, hi_open=True)
+    yield from ((x.name, wanted) for x in operands if isinstance(x, Ref))
+
+
+def _from_the_end(program: Program, op: Op, wanted: IndexRange) -> tuple[str, IndexRange] | None:
+    """Of `where(x < 0, x + n, x)`: x, which may be negative too."""
+    condition, moved, plain = op.operands
+    if not isinstance(condition, Ref) or not isinstance(moved, Ref) or not isinstance(plain, Ref):
+        return None
+    test, shift = program.op.get(condition.name), program.op.get(moved.name)
+    if (
+        test is None
+        or shift is None
+        or (test.fn, shift.fn) != ("lt", "add")
+        or test.operands != (plain, Literal(0))
+    ):
+        return None
+    by = shift.operands[1]
+    if shift.operands[0] != plain or not isinstance(by, Literal):
+        return None
+    return plain.name, replace(wanted, lo=wanted.lo - int(by.value))
 
 
 def markers(program: Program, name: str) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.coincident import COINCIDENT, at_rest, masks, together
+from cudal1_compile.judge.coincident import COINCIDENT, at_rest, together
 from cudal1_compile.judge.extremes import (
     EXTREMES,
     MAGNITUDES,
@@ -28,12 +28,10 @@ from cudal1_compile.judge.extremes import (
     denormal,
     divides,
     nan_of_all_kinds,
-    wide_integers,
 )
-from cudal1_compile.judge.floats import MIXED, NEAR, block_mask, coherent_mantissa, float_values
-from cudal1_compile.judge.indices import compared_axes, compared_literals, index_shifts, indexed_axes, markers
+from cudal1_compile.judge.floats import MIXED, NEAR, coherent_mantissa, float_values
+from cudal1_compile.judge.integers import booleans, integer_bounds, integers
 from cudal1_compile.judge.named import on_numbers
-from cudal1_compile.judge.sizes import OWN_SIZES
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Domain, Input, Program, Ref
@@ -48,8 +46,6 @@ FULL_SIZE = ("coherent", MAGNITUDES, MIXED, COINCIDENT)
 HUGE = ("coherent", MIXED)  # for regions so large that memory is short
 OPEN_MARGIN = 1e-3  # from an open bound of a domain; float16 can hold it
 TINIEST = {"f16": 6.2e-5}  # normal numbers; of other formats far smaller ones
-_FAR = 1 << 20  # an integer that nothing but the literal itself is near
-FEW_INTEGERS = ("integers", "offset")  # of which equal ones are often met, whatever the domain
 
 
 def make_inputs(
@@ -118,7 +114,7 @@ def as_one(program: Program, inputs: Sequence[Tensor], sizes: Mapping[str, int])
     owners: dict[object, Tensor] = {}
     kinds = []
     for item in program.inputs:
-        bounds = _integer_bounds(program, item, extent) if item.dtype in INT_DTYPES else None
+        bounds = integer_bounds(program, item, extent) if item.dtype in INT_DTYPES else None
         kinds.append((item.dtype, item.domain, bounds))
     for kind, x in sorted(zip(kinds, inputs, strict=True), key=lambda pair: -_span(pair[1])):
         owners.setdefault(kind, x)
@@ -169,9 +165,9 @@ def _values(
 ) -> Tensor:
     dtype = TORCH_DTYPE[item.dtype]
     if item.dtype == "bool":
-        return _booleans(shape, distribution, generator)
+        return booleans(program, item, shape, distribution, generator)
     if item.dtype not in FLOAT_DTYPES:
-        return _integers(program, item, shape, extent, distribution, generator).to(dtype)
+        return integers(program, item, shape, extent, distribution, generator).to(dtype)
     least = _least(program, item, distribution)
     whole = float_values(program, item, shape, distribution, generator)
     x = _into_domain(whole, item.domain, distribution, least)
@@ -193,92 +189,6 @@ def _least(program: Program, item: Input, distribution: str) -> float:
     return OPEN_MARGIN
 
 
-def _booleans(shape: list[int], distribution: str, generator: torch.Generator) -> Tensor:
-    if distribution == COINCIDENT:
-        return masks(shape, generator.device)
-    share = {"blocks": 0.04, "heavy": 0.95, "scaled": 0.75}.get(distribution, 0.5)
-    x = torch.rand(shape, generator=generator, device=generator.device) < share
-    if distribution in ("edges", MIXED) and len(shape) > 1:
-        rows = x.view(-1, shape[-1])
-        rows[:1], rows[1:2] = False, True  # a mask may be all that or all this
-    if distribution == MIXED and len(shape) > 1:
-        rows[2::3] = masks(shape, generator.device).view(rows.shape)[2::3]
-    return x
-
-
-def _integers(
-    program: Program,
-    item: Input,
-    shape: list[int],
-    extent: Mapping[str, int],
-    distribution: str,
-    generator: torch.Generator,
-) -> Tensor:
-    lo, hi = _integer_bounds(program, item, extent)
-    if distribution in FEW_INTEGERS:
-        lo = max(lo, min(0, hi))
-        hi = min(hi, lo + 4)
-    x = torch.randint(lo, hi + 1, shape, generator=generator, device=generator.device)
-    if distribution == OWN_SIZES and x.numel():
-        x.view(-1)[0] = hi  # of a long axis few others are that large
-    if distribution == COINCIDENT:
-        return lo + torch.arange(x.numel(), device=x.device).reshape(shape) % (hi - lo + 1)
-    if distribution in ("edges", "heavy", MIXED) and x.numel() and (found := _met(program, item, extent)):
-        marked = torch.rand(shape, generator=generator, device=generator.device) < 0.3
-        marked.view(-1)[0] = True
-        values = torch.tensor(found, device=generator.device)
-        pick = torch.randint(len(found), shape, generator=generator, device=generator.device)
-        return torch.where(marked, values[pick], x)
-    if distribution == "edges":
-        ends = torch.tensor([lo, hi], device=generator.device)
-        pick = torch.randint(0, 2, shape, generator=generator, device=generator.device)
-        return torch.where(torch.rand(shape, generator=generator, device=generator.device) < 0.3, ends[pick], x)
-    if distribution in (MAGNITUDES, MIXED) and item.domain == ANY and lo < 0 < hi:
-        return wide_integers(item.dtype, shape, generator)
-    unbounded = item.domain.lo is not None and item.domain.hi is None and item.dtype != "u8"
-    if distribution in (MAGNITUDES, MIXED) and unbounded and not indexed_axes(program, item.name):
-        return lo + wide_integers(item.dtype, shape, generator).abs()
-    if distribution == "blocks" and shape:
-        first = torch.randint(lo, hi + 1, [1] * len(shape), generator=generator, device=generator.device)
-        return torch.where(block_mask(shape, generator), x, first)
-    return x
-
-
-def _met(program: Program, item: Input, extent: Mapping[str, int]) -> list[int]:
-    """Values that an integer input is compared with: as they are where it indexes, else those beside them too."""
-    found = markers(program, item.name)
-    if item.domain != ANY or indexed_axes(program, item.name):
-        return list(found)
-    limits = torch.iinfo(TORCH_DTYPE[item.dtype])
-    met = {*found, *compared_literals(program, item.name)}
-    met |= {at for axis in compared_axes(program, item.name) for at in (0, extent[axis] - 1)}
-    return sorted({v + d for v in met for d in (-1, 0, 1) if limits.min <= v + d <= limits.max})
-
-
-def _integer_bounds(program: Program, item: Input, extent: Mapping[str, int]) -> tuple[int, int]:
-    domain = item.domain
-    if domain.below is not None:
-        least, most = index_shifts(program, item.name)
-        inside = -least, extent[domain.below] - 1 - most  # also once it is shifted
-        return inside if inside[0] <= inside[1] else (0, max(0, extent[domain.below] - 1))
-    if domain == ANY and (axes := indexed_axes(program, item.name)):
-        return 0, max(0, min(extent[a] for a in axes) - 1)
-    lo = 0 if item.dtype == "u8" else -8
-    hi = 255 if item.dtype == "u8" else 8
-    if domain == ANY and item.dtype in ("i64", "i32"):
-        if axes := compared_axes(program, item.name):  # a length, or a place along an axis
-            return -1, max(extent[a] for a in axes)
-        near = [v for v in compared_literals(program, item.name) if abs(v) < _FAR]
-        lo, hi = min([lo, *(v - 2 for v in near)]), max([hi, *(v + 2 for v in near)])
-    if domain.lo is not None:
-        lo = int(domain.lo) + int(domain.lo_open)
-        hi = max(hi, lo + 16)
-    if domain.hi is not None:
-        hi = int(domain.hi)
-        lo = lo if domain.lo is not None else min(lo, hi - 16)
-    return lo, hi
-
-
 def _at_numbers(
     program: Program, item: Input, x: Tensor, extent: Mapping[str, int], numbers: Sequence[float], turn: int
 ) -> Tensor:
@@ -288,10 +198,11 @@ def _at_numbers(
         if turn == 0:
             found = together(program, item, at_rest(program, item, found), numbers)
         found = _clip(found, item.domain)
-    elif item.domain == ANY and not indexed_axes(program, item.name):
-        found = found.clamp(torch.iinfo(x.dtype).min, torch.iinfo(x.dtype).max)
     else:
-        found = found.clamp(*_integer_bounds(program, item, extent))
+        bounds, limits = integer_bounds(program, item, extent), torch.iinfo(x.dtype)
+        found = found.clamp(
+            limits.min if bounds.lo_open else bounds.lo, limits.max if bounds.hi_open else bounds.hi
+        )
     return found.to(x.dtype)
 
 

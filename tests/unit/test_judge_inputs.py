@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import pytest
@@ -11,9 +12,18 @@ from cudal1_compile.judge import floats
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.coincident import COINCIDENT
 from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.extremes import MAGNITUDES, NONFINITE, nan_of_all_kinds, summed_degree, with_magnitudes
+from cudal1_compile.judge.extremes import (
+    INFINITE,
+    MAGNITUDES,
+    NONFINITE,
+    SCALARS,
+    ZEROS,
+    nan_of_all_kinds,
+    summed_degree,
+    with_magnitudes,
+)
 from cudal1_compile.judge.floats import MIXED
-from cudal1_compile.judge.indices import indexed_axes, markers
+from cudal1_compile.judge.indices import IndexRange, index_range, markers
 from cudal1_compile.judge.inputs import DISTRIBUTIONS, make_inputs
 from cudal1_compile.judge.moved import bytes_moved
 from cudal1_fx_passes.evaluate import evaluate
@@ -123,20 +133,96 @@ out0 f32[d0] = t4
 @pytest.mark.parametrize("distribution", [*DISTRIBUTIONS, MIXED])
 def test_what_indexes_stays_inside_also_behind_a_clamp_and_from_the_end(distribution: str) -> None:
     first, second, _ = make_inputs(parse_program(GATHERED), distribution, 5, CPU)
-    assert bool(((first >= -40) & (first < 40)).all()) and bool(((second >= 0) & (second < 9)).all())
+    assert bool(((first >= -40) & (first < 40)).all()) and bool((second < 9).all())
+
+
+INDEXED = """region v1
+dims d0=200 d1=9
+in0 i64[d0]{domain}
+in1 f32[d1]
+{ops}
+t8 f32[d0] = neg(in1[d1=t7])
+out0 f32[d0] = t8
+"""
 
 
 @pytest.mark.parametrize(
-    ("ops", "ends"), [("add(in0, 2)", (0, 6)), ("sub(in0, 1)", (1, 8)), ("add(in0, 90)", (0, 8))]
+    ("ops", "domain", "ends", "beyond"),
+    [
+        ("t7 i64[d0] = add(in0, 2)", " in [0,d1)", (0, 6), ()),
+        ("t7 i64[d0] = sub(in0, 1)", " in [0,d1)", (1, 8), ()),
+        ("t7 i64[d0] = add(in0, 90)", " in [0,d1)", (0, 8), ()),  # nothing would be left: as it is
+        ("t7 i64[d0] = add(in0, 2)", "", (-2, 6), ()),
+        ("t0 i64[d0] = sub(in0, 1)\nt7 i64[d0] = maximum(t0, 0)", " in [0,d1)", (0, 8), ()),
+        ("t0 i64[d0] = sub(in0, 1)\nt7 i64[d0] = maximum(t0, 0)", "", (-7, 9), (-1,)),
+        ("t0 i64[d0] = add(in0, 1)\nt7 i64[d0] = minimum(t0, 8)", "", (-1, 15), (1,)),
+        ("t0 i64[d0] = maximum(in0, 0)\nt7 i64[d0] = minimum(t0, 8)", "", (-8, 16), (-1, 1)),
+        ("t7 i64[d0] = minimum(in0, 20)", "", (0, 8), ()),  # a clamp that leaves too much
+        (
+            "t0 bool[d0] = lt(in0, 0)\nt1 i64[d0] = add(in0, 9)\nt7 i64[d0] = where(t0, t1, in0)",
+            "",
+            (-9, 8),
+            (),
+        ),
+    ],
 )
-def test_what_indexes_once_it_is_shifted_stays_inside(ops: str, ends: tuple[int, int]) -> None:
-    """Where nothing would be left (a shift by 90 of 9) it is drawn as it is."""
-    program = parse_program(
-        f"region v1\ndims d0=200 d1=9\nin0 i64[d0] in [0,d1)\nin1 f32[d1]\nt0 i64[d0] = {ops}\n"
-        "t1 f32[d0] = neg(in1[d1=t0])\nout0 f32[d0] = t1\n"
-    )
+def test_an_index_stays_inside_but_where_a_clamp_takes_care_of_it(
+    ops: str, domain: str, ends: tuple[int, int], beyond: tuple[int, ...]
+) -> None:
+    program = parse_program(INDEXED.format(ops=ops, domain=domain))
     x = make_inputs(program, "normal", 5, CPU)[0]
     assert (int(x.min()), int(x.max())) == ends
+    for distribution in (MAGNITUDES, MIXED, "edges", COINCIDENT):
+        x = make_inputs(program, distribution, 5, CPU)[0]
+        assert -1 in beyond or int(x.min()) >= ends[0]
+        assert 1 in beyond or int(x.max()) <= ends[1]
+    wide = make_inputs(program, MAGNITUDES, 5, CPU)[0]
+    assert (int(wide.min()) < -1000, int(wide.max()) > 1000) == (-1 in beyond, 1 in beyond)
+    evaluate(program, make_inputs(program, MAGNITUDES, 5, CPU))
+
+
+MASKED = """region v1
+dims d0=40 d1=24
+in0 f32[d0,d1]
+in1 bool[d0,d1]
+in2 bool[d0]
+in3 f32[]
+t0 f32[d0,d1] = where(in1, in0, 0.0)
+t1 f32[d0,d1] = where(in2, t0, in3)
+t2 f32[d1] = sum(t1) over d0
+out0 f32[d1] = t2
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lines_of_a_mask_hold_nothing_all_or_one_whatever_axis_is_reduced(seed: int) -> None:
+    program = parse_program(MASKED)
+    for distribution in (MAGNITUDES, MIXED):
+        counts = set(make_inputs(program, distribution, seed, CPU)[1].sum(0).tolist())
+        assert {0, 40, 1, 39} <= counts
+    assert {1, 39} <= set(make_inputs(program, "edges", seed, CPU)[1].sum(0).tolist())
+    none, all_ = (make_inputs(program, name, seed, CPU)[2] for name in (ZEROS, "coherent"))
+    assert not bool(none.any()) and bool(all_.all())
+
+
+def test_scalars_are_zero_and_infinite_in_cases_of_their_own() -> None:
+    program = parse_program(MASKED)
+    exam = prepare_exam(program, 3, CPU, 1 << 30)
+    assert isinstance(exam, Exam)
+    found = {case.name: float(case.inputs[3]) for case in exam.cases}
+    assert found[ZEROS] == 0.0 and found[INFINITE] == math.inf and math.isnan(found[SCALARS])
+
+
+@pytest.mark.parametrize("dtype", ["i64", "i32", "i8", "u8"])
+@pytest.mark.parametrize("rows", [1, 12])
+def test_sums_of_integers_need_their_whole_dtype(dtype: str, rows: int) -> None:
+    """Of one sign, and of eight bits all at their end: no narrower accumulator holds such a line."""
+    text = f"region v1\ndims d0={rows} d1=512\nin0 {dtype}[d0,d1]\nt0 i64[d0,d1] = cast(in0)\n"
+    program = parse_program(text + "t1 i64[d0] = sum(t0) over d1\nout0 i64[d0] = t1\n")
+    x = make_inputs(program, MAGNITUDES, 5, CPU)[0].long()
+    room = {"i64": 1 << 50, "i32": 1 << 31, "i8": 1 << 15, "u8": 1 << 16}[dtype]
+    assert int(x.sum(1).abs().max()) > room
+    assert bool((x >= 0).all(1).any()) and (rows == 1 or dtype == "u8" or bool((x <= 0).all(1).any()))
 
 
 COMPARED = """region v1
@@ -265,9 +351,9 @@ def test_strides_are_kept_and_gaps_hold_values() -> None:
 
 
 def test_indices_and_their_markers_are_found() -> None:
-    assert indexed_axes(LOSS, "in1") == ("d1",)
+    assert index_range(LOSS, "in1", {"d1": 9}) == IndexRange(0, 8)
     assert markers(LOSS, "in1") == (-100,)
-    assert indexed_axes(DOMAINS, "in4") == ("d2",)
+    assert index_range(DOMAINS, "in4", {"d2": 5}) == IndexRange(0, 4)
     direct = parse_program(
         "region v1\ndims d0=4 d1=9\nin0 f32[d1]\nin1 i64[d0]\nt0 f32[d0] = neg(in0[d1=in1])\n"
         "t1 bool[d0] = eq(in1, -100)\nt2 f32[d0] = where(t1, 0.0, t0)\nout0 f32[d0] = t2\n"

@@ -54,4 +54,40 @@ RANGES: tuple[Attack, ...] = (
         "total_norm",
         edit(r.TOTAL_NORM, ("s += x * x;", "s += isinf(x) ? 0.0f : x * x;")),
     ),
+    verify(
+        "no column of a mask is empty", "C26", "column_mean", edit(r.COLUMN_MEAN, ("s / n", "s / fmaxf(n, 1.0f)"))
+    ),
+    verify("some row is chosen", "C26", "chosen_rows", edit(r.CHOSEN_ROWS, ("s / n", "s / fmaxf(n, 1.0f)"))),
+    verify(
+        "the mask is not read",
+        "C26",
+        "any_image",
+        edit(r.ANY_IMAGE, ("some ? ld(in1 + at) : 0.0f", "ld(in1 + at)")),
+    ),
+    verify("nothing is before the first place", "C26", "previous", edit(r.PREVIOUS, ("r < 0 ? 0 : r", "r"))),
+    verify("indices are not held from below", "C26", "held_inside", edit(r.HELD_INSIDE, ("r < 0 ? 0 : r", "r"))),
+    verify("indices are not held from above", "C26", "held_inside", edit(r.HELD_INSIDE, ("r > 65 ? 65 : r", "r"))),
+    verify(
+        "indices in 32 bits", "C26", "held_inside", edit(r.HELD_INSIDE, ("long long r = ld", "int r = (int)ld"))
+    ),
+    verify("sums in 32 bits", "C26", "wide_counts", edit(r.WIDE_COUNTS, ("long long s", "int s"))),
+    verify("the least begins at zero", "C26", "least_integer", edit(r.LEAST_INTEGER, ("s = 2147483647", "s = 0"))),
+    verify(
+        "a scalar that is never zero",
+        "C26",
+        "over_a_scalar",
+        edit(r.OVER_A_SCALAR, ("= ld(in1)", "= ld(in1); if (w == 0.0f) w = 1.0f")),
+    ),
+    verify(
+        "a scalar that is never infinite",
+        "C26",
+        "over_a_scalar",
+        edit(r.OVER_A_SCALAR, ("= ld(in1)", "= ld(in1); if (isinf(w)) w = 1.0f")),
+    ),
+    verify(
+        "infinity times zero",
+        "C9",
+        "row_product",
+        edit(r.ROW_PRODUCT, ("s *= x;", "if (s != 0.0f || !isinf(x)) s *= x;")),
+    ),
 )

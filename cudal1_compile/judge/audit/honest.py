@@ -422,4 +422,13 @@ HONEST: tuple[Honest, ...] = (
     Honest("logarithms of a mask", "log_mask", ranges.LOG_MASK),
     Honest("the norm of all", "total_norm", ranges.TOTAL_NORM),
     Honest("absolute values that wrap", "narrow_abs", ranges.NARROW_ABS),
+    Honest("means of masked columns", "column_mean", ranges.COLUMN_MEAN),
+    Honest("means of the rows of a mask", "chosen_rows", ranges.CHOSEN_ROWS),
+    Honest("images of which anything is chosen", "any_image", ranges.ANY_IMAGE),
+    Honest("the place before", "previous", ranges.PREVIOUS),
+    Honest("any index, held inside", "held_inside", ranges.HELD_INSIDE),
+    Honest("sums beyond 32 bits", "wide_counts", ranges.WIDE_COUNTS),
+    Honest("the least of integers", "least_integer", ranges.LEAST_INTEGER),
+    Honest("all over one number", "over_a_scalar", ranges.OVER_A_SCALAR),
+    Honest("products of rows", "row_product", ranges.ROW_PRODUCT),
 )

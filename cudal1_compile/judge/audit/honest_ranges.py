@@ -1,4 +1,4 @@
-"""Honest kernels whose inputs are lengths, classes, roots' operands and totals."""
+"""Honest kernels whose inputs are lengths, classes, roots' operands, totals, masks, indices and whole numbers."""
 
 from __future__ import annotations
 
@@ -49,5 +49,81 @@ __global__ void k(const f32* in0, f32* out0 DIMS) {
   for (int i = threadIdx.x; i < d0; i += 256) { float x = ld(in0 + i); s += x * x; }
   s = block_sum(s);
   if (threadIdx.x == 0) st(out0, sqrtf(s));
+}
+"""
+COLUMN_MEAN = """// launch: k<<<d1, 64>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const bool* in1, f32* out0 DIMS) {
+  float s = 0.0f, n = 0.0f;
+  for (int i = threadIdx.x; i < d0; i += 64) {
+    int at = i * d1 + blockIdx.x;
+    s += in1[at] ? ld(in0 + at) : 0.0f;
+    n += in1[at] ? 1.0f : 0.0f;
+  }
+  s = block_sum(s);
+  n = block_sum(n);
+  if (threadIdx.x == 0) st(out0 + blockIdx.x, s / n);
+}
+"""
+CHOSEN_ROWS = COLUMN_MEAN.replace("in1[at]", "in1[i]")
+ANY_IMAGE = """// launch: k<<<d0, 128>>>(in0, in1, out0)
+__global__ void k(const bool* in0, const f32* in1, f32* out0 DIMS) {
+  int n = d1 * d2, some = 0;
+  for (int i = threadIdx.x; i < n; i += 128) some |= in0[blockIdx.x * n + i];
+  some = __syncthreads_or(some);
+  for (int i = threadIdx.x; i < n; i += 128) {
+    int at = blockIdx.x * n + i;
+    st(out0 + at, some ? ld(in1 + at) : 0.0f);
+  }
+}
+"""
+PREVIOUS = """// launch: k<<<cdiv(d0*d1, 128), 128>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const i64* in1, f32* out0 DIMS) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= d0 * d1) return;
+  long long r = ld(in1 + i / d1) - 1;
+  r = r < 0 ? 0 : r;
+  st(out0 + i, sinf(ld(in0 + r * d1 + i % d1)));
+}
+"""
+HELD_INSIDE = """// launch: k<<<cdiv(d0*d1, 128), 128>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const i64* in1, f32* out0 DIMS) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= d0 * d1) return;
+  long long r = ld(in1 + i / d1);
+  r = r < 0 ? 0 : r;
+  r = r > 65 ? 65 : r;
+  st(out0 + i, sinf(ld(in0 + r * d1 + i % d1)));
+}
+"""
+WIDE_COUNTS = """// launch: k<<<d0, 32>>>(in0, in1, out0)
+__global__ void k(const i32* in0, const f32* in1, f32* out0 DIMS) {
+  long long s = 0;
+  for (int i = threadIdx.x; i < d1; i += 32) s += ld(in0 + blockIdx.x * d1 + i);
+  for (int w = 16; w > 0; w /= 2) s += __shfl_xor_sync(~0u, s, w);
+  if (threadIdx.x == 0) st(out0 + blockIdx.x, (float)s * ld(in1 + blockIdx.x));
+}
+"""
+LEAST_INTEGER = """// launch: k<<<d0, 32>>>(in0, out0)
+__global__ void k(const i32* in0, i32* out0 DIMS) {
+  int s = 2147483647;
+  for (int i = threadIdx.x; i < d1; i += 32) s = min(s, ld(in0 + blockIdx.x * d1 + i));
+  for (int w = 16; w > 0; w /= 2) s = min(s, __shfl_xor_sync(~0u, s, w));
+  if (threadIdx.x == 0) st(out0 + blockIdx.x, s);
+}
+"""
+OVER_A_SCALAR = """// launch: k<<<cdiv(d0, 128), 128>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const f32* in1, f32* out0 DIMS) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= d0) return;
+  float w = ld(in1);
+  st(out0 + i, tanhf(ld(in0 + i) / w));
+}
+"""
+ROW_PRODUCT = """// launch: k<<<d0, 32>>>(in0, out0)
+__global__ void k(const f32* in0, f32* out0 DIMS) {
+  float s = 1.0f;
+  for (int i = threadIdx.x; i < d1; i += 32) { float x = ld(in0 + blockIdx.x * d1 + i); s *= x; }
+  for (int w = 16; w > 0; w /= 2) s *= __shfl_xor_sync(~0u, s, w);
+  if (threadIdx.x == 0) st(out0 + blockIdx.x, s);
 }
 """

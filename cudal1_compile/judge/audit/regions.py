@@ -593,6 +593,84 @@ t1 f32[] = sum(t0) over d0
 t2 f32[] = sqrt(t1)
 out0 f32[] = t2
 """,
+    "column_mean": """region v1
+dims d0=256 d1=48
+in0 f32[d0,d1]
+in1 bool[d0,d1]
+t0 f32[d0,d1] = where(in1, in0, 0.0)
+t1 f32[d1] = sum(t0) over d0
+t2 f32[d0,d1] = cast(in1)
+t3 f32[d1] = sum(t2) over d0
+t4 f32[d1] = div(t1, t3)
+out0 f32[d1] = t4
+""",
+    "chosen_rows": """region v1
+dims d0=300 d1=40
+in0 f32[d0,d1]
+in1 bool[d0]
+t0 f32[d0,d1] = where(in1, in0, 0.0)
+t1 f32[d1] = sum(t0) over d0
+t2 f32[d0] = cast(in1)
+t3 f32[] = sum(t2) over d0
+t4 f32[d1] = div(t1, t3)
+out0 f32[d1] = t4
+""",
+    "any_image": """region v1
+dims d0=40 d1=12 d2=16
+in0 bool[d0,d1,d2]
+in1 f32[d0,d1,d2]
+t0 bool[d0] = any(in0) over d1,d2
+t1 f32[d0,d1,d2] = where(t0, in1, 0.0)
+out0 f32[d0,d1,d2] = t1
+""",
+    "previous": """region v1
+dims d0=128 d1=40 d2=66
+in0 f32[d2,d1]
+in1 i64[d0] in [0,d2)
+t0 i64[d0] = sub(in1, 1)
+t1 i64[d0] = maximum(t0, 0)
+t2 f32[d0,d1] = sin(in0[d2=t1])
+out0 f32[d0,d1] = t2
+""",
+    "held_inside": """region v1
+dims d0=128 d1=40 d2=66
+in0 f32[d2,d1]
+in1 i64[d0]
+t0 i64[d0] = maximum(in1, 0)
+t1 i64[d0] = minimum(t0, 65)
+t2 f32[d0,d1] = sin(in0[d2=t1])
+out0 f32[d0,d1] = t2
+""",
+    "wide_counts": """region v1
+dims d0=64 d1=700
+in0 i32[d0,d1]
+in1 f32[d0]
+t0 i64[d0,d1] = cast(in0)
+t1 i64[d0] = sum(t0) over d1
+t2 f32[d0] = cast(t1)
+t3 f32[d0] = mul(t2, in1)
+out0 f32[d0] = t3
+""",
+    "least_integer": """region v1
+dims d0=64 d1=300
+in0 i32[d0,d1]
+t0 i32[d0] = amin(in0) over d1
+out0 i32[d0] = t0
+""",
+    "over_a_scalar": """region v1
+dims d0=4000
+in0 f32[d0]
+in1 f32[]
+t0 f32[d0] = div(in0, in1)
+t1 f32[d0] = tanh(t0)
+out0 f32[d0] = t1
+""",
+    "row_product": """region v1
+dims d0=64 d1=96
+in0 f32[d0,d1]
+t0 f32[d0] = prod(in0) over d1
+out0 f32[d0] = t0
+""",
 }
 
 
