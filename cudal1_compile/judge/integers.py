@@ -35,7 +35,7 @@ def booleans(
         return masks(shape, generator.device)
     share = {"blocks": 0.04, "heavy": 0.95, "scaled": 0.75}.get(distribution, 0.5)
     x = torch.rand(shape, generator=generator, device=generator.device) < share
-    rows = x.view(-1, shape[-1]) if len(shape) > 1 else x[:0, None]
+    rows = x.view(-1, shape[-1]) if len(shape) > 1 else x.new_empty([0, 1])
     if distribution == MIXED:
         rows[2::3] = masks(list(rows.shape), generator.device)[2::3]
     if reduced_dims(program, item):

@@ -91,9 +91,11 @@ def all_kernels(
 
 
 @pytest.fixture(autouse=True)
-def fresh_dynamo() -> None:
+def fresh_dynamo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions are exact: TF32 has a test of its own (test_products_gpu.py)."""
     torch._dynamo.reset()
     torch.manual_seed(0)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 def check_training_step(fast: Callable[..., Any], model: nn.Module, x: Tensor) -> None:
