@@ -176,8 +176,9 @@ class Ablation:
         return run.stage not in TRAINED or (self.folder(run) / "report.json").is_file()
 
     def begins_with(self, run: Run) -> Run:
-        """Whose model its training begins with."""
-        return Run(TRAINED[run.stage][0], self.seeds[0])
+        """Whose model its training begins with: the first one where stage 2 is not asked for."""
+        first = TRAINED[run.stage][0]
+        return Run(first if first in self.stages else "sft", self.seeds[0])
 
     def first_model(self, run: Run) -> Path:
         return self.model_of(self.begins_with(run))

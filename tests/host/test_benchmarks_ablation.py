@@ -147,6 +147,8 @@ def test_every_arm_begins_with_one_stage_2_and_has_its_own_seeds(tmp_path: Path)
     assert names[:3] == ["sft.1", "best_teacher.1", "self_supervised.1"]
     pairs = [f"{arm}.{seed}" for seed in (1, 2, 3) for arm in ("plain_grpo", "contrastive_buckets")]
     assert names[3:] == [*pairs[:4], "contrastive_random.1", "contrastive_random.2", *pairs[4:]]
+    without = replace(ablation, stages=("sft", "plain_grpo"))
+    assert {without.first_model(run) for run in without.runs if run.stage == "plain_grpo"} == {Path("base")}
     alone = [run.name for run in _ablation(tmp_path, seeds=(7,)).runs]
     assert alone == [*(f"{name[:-1]}7" for name in names[:5]), "contrastive_random.7"]
 
