@@ -35,8 +35,11 @@ class IndexRange:
         """Whether the input may be anything."""
         return self.lo_open and self.hi_open
 
-    def moved(self, by: int) -> IndexRange:
-        return replace(self, lo=self.lo + by, hi=self.hi + by)
+    def moved(self, low: int, high: int) -> IndexRange:
+        return replace(self, lo=self.lo + low, hi=self.hi + high)
+
+    def negated(self) -> IndexRange:
+        return IndexRange(-self.hi, -self.lo, self.hi_open, self.lo_open)
 
     def __and__(self, other: IndexRange) -> IndexRange:
         """What both allow: an end is open where it is for both."""
@@ -53,7 +56,7 @@ class IndexRange:
 def index_range(program: Program, name: str, extent: Mapping[str, int]) -> IndexRange | None:
     """For which values of an input all that it indexes is read inside; None where it indexes nothing.
 
-    It may be selected, clamped, shifted by literals and counted from the end on its way.
+    It may be selected, clamped, shifted, added to another and counted from the end on its way.
     """
     found: IndexRange | None = None
     todo = [(value, IndexRange(0, max(0, extent[axis] - 1))) for value, axis in _indices(program)]
@@ -62,29 +65,62 @@ def index_range(program: Program, name: str, extent: Mapping[str, int]) -> Index
         if value == name:
             found = found & range_ if found else range_
         if (op := program.op.get(value)) is not None:
-            todo += _behind(program, op, range_)
+            todo += _behind(program, op, range_, extent)
     return found
 
 
-def _behind(program: Program, op: Op, wanted: IndexRange) -> Iterator[tuple[str, IndexRange]]:
+def _behind(
+    program: Program, op: Op, wanted: IndexRange, extent: Mapping[str, int]
+) -> Iterator[tuple[str, IndexRange]]:
     """Operands of what is to lie in a range, and the range in which they are to lie for it."""
     operands = op.operands[1:] if op.fn == "where" else op.operands
-    if op.fn not in (*_CARRIES, "add", "sub"):
-        return
-    if op.fn == "where" and (found := _from_the_end(program, op, wanted)):
-        yield found
-        return
-    literal = next((int(x.value) for x in operands if isinstance(x, Literal)), None)
     if op.fn in ("add", "sub"):
-        if not isinstance(operands[1], Literal) or literal is None:
-            return  # of two inputs
-        wanted = wanted.moved(-literal if op.fn == "add" else literal)
-    elif literal is not None and wanted.lo <= literal <= wanted.hi:
-        if op.fn == "maximum" and not wanted.lo_open:
-            wanted = replace(wanted, lo=wanted.lo - BEYOND, lo_open=True)
-        if op.fn == "minimum" and not wanted.hi_open:
-            wanted = replace(wanted, hi=wanted.hi + BEYOND, hi_open=True)
-    yield from ((x.name, wanted) for x in operands if isinstance(x, Ref))
+        yield from _summands(program, op, wanted, extent)
+    elif op.fn == "where" and (found := _from_the_end(program, op, wanted)):
+        yield found
+    elif op.fn in _CARRIES:
+        literal = next((int(x.value) for x in operands if isinstance(x, Literal)), None)
+        if literal is not None and wanted.lo <= literal <= wanted.hi:
+            if op.fn == "maximum" and not wanted.lo_open:
+                wanted = replace(wanted, lo=wanted.lo - BEYOND, lo_open=True)
+            if op.fn == "minimum" and not wanted.hi_open:
+                wanted = replace(wanted, hi=wanted.hi + BEYOND, hi_open=True)
+        yield from ((x.name, wanted) for x in operands if isinstance(x, Ref))
+
+
+def _summands(
+    program: Program, op: Op, wanted: IndexRange, extent: Mapping[str, int]
+) -> Iterator[tuple[str, IndexRange]]:
+    """Beside a literal or a place the other takes what is left; of two others each takes half."""
+    spans = [_span(program, x, extent) for x in op.operands]
+    if op.fn == "sub" and (second := spans[1]) is not None:
+        spans[1] = -second[1], -second[0]
+    for at, x in enumerate(op.operands):
+        if not isinstance(x, Ref) or spans[at] is not None:
+            continue
+        if (other := spans[1 - at]) is not None:
+            own = wanted.moved(-other[0], -other[1])
+        else:
+            own = replace(wanted, lo=-(-wanted.lo // 2), hi=wanted.hi // 2)
+        if own.lo <= own.hi:
+            yield x.name, own.negated() if at and op.fn == "sub" else own
+
+
+def _span(program: Program, x: Operand, extent: Mapping[str, int]) -> tuple[int, int] | None:
+    """The least and the most of a literal, or of places along an axis, shifted or not."""
+    if isinstance(x, Literal):
+        return int(x.value), int(x.value)
+    op = program.op.get(x.name)
+    if op is None:
+        return None
+    if op.fn == "iota":
+        return 0, extent[op.over[0]] - 1
+    spans = [_span(program, y, extent) for y in op.operands]
+    if op.fn not in ("add", "sub") or spans[0] is None or spans[1] is None:
+        return None
+    sign = 1 if op.fn == "add" else -1
+    low, high = sorted(sign * v for v in spans[1])
+    return spans[0][0] + low, spans[0][1] + high
 
 
 def _from_the_end(program: Program, op: Op, wanted: IndexRange) -> tuple[str, IndexRange] | None:

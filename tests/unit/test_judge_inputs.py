@@ -158,6 +158,7 @@ out0 f32[d0] = t8
         ("t0 i64[d0] = add(in0, 1)\nt7 i64[d0] = minimum(t0, 8)", "", (-1, 15), (1,)),
         ("t0 i64[d0] = maximum(in0, 0)\nt7 i64[d0] = minimum(t0, 8)", "", (-8, 16), (-1, 1)),
         ("t7 i64[d0] = minimum(in0, 20)", "", (0, 8), ()),  # a clamp that leaves too much
+        ("t7 i64[d0] = add(in0, in0)", "", (0, 4), ()),
         (
             "t0 bool[d0] = lt(in0, 0)\nt1 i64[d0] = add(in0, 9)\nt7 i64[d0] = where(t0, t1, in0)",
             "",
@@ -179,6 +180,29 @@ def test_an_index_stays_inside_but_where_a_clamp_takes_care_of_it(
     wide = make_inputs(program, MAGNITUDES, 5, CPU)[0]
     assert (int(wide.min()) < -1000, int(wide.max()) > 1000) == (-1 in beyond, 1 in beyond)
     evaluate(program, make_inputs(program, MAGNITUDES, 5, CPU))
+
+
+@pytest.mark.parametrize(
+    ("ops", "first", "second"),
+    [
+        ("t0 i64[d2] = add(in1, 4)\nt1 i64[d0,d2] = add(in0, t0)", (0, 4), (-4, 0)),
+        ("t0 i64[d0,d2] = sub(in0, in1)\nt1 i64[d0,d2] = add(t0, 4)", (-2, 2), (-2, 2)),
+        ("t0 i64[d2] = iota() along d2\nt1 i64[d0,d2] = add(in0, t0)", (0, 6), (-8, 8)),
+        ("t0 i64[d2] = iota() along d2\nt2 i64[d2] = add(t0, 1)\nt1 i64[d0,d2] = sub(in0, t2)", (3, 9), (-8, 8)),
+        ("t0 i64[d2] = iota() along d2\nt1 i64[d0,d2] = sub(t0, in0)", (-6, 0), (-8, 8)),
+    ],
+)
+def test_sums_of_indices_and_places_stay_inside(ops: str, first: tuple[int, int], second: tuple[int, int]) -> None:
+    program = parse_program(
+        f"region v1\ndims d0=200 d1=9 d2=3\nin0 i64[d0]\nin1 i64[d2]\nin2 f32[d1]\n{ops}\n"
+        "t8 f32[d0,d2] = neg(in2[d1=t1])\nt9 f32[d2] = cast(in1)\nout0 f32[d0,d2] = t8\nout1 f32[d2] = t9\n"
+    )
+    x, y, _ = make_inputs(program, "normal", 5, CPU)
+    assert (int(x.min()), int(x.max())) == first
+    assert second[0] <= int(y.min()) and int(y.max()) <= second[1]
+    for distribution in (*DISTRIBUTIONS, MIXED):
+        inputs = make_inputs(program, distribution, 5, CPU)
+        assert first[0] <= int(inputs[0].min()) and int(inputs[0].max()) <= first[1]
 
 
 MASKED = """region v1
