@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 _LINES = re.compile(r"^(f\d+): (.*)\n\1> (.*)$", flags=re.M)
 _STAGE = re.compile(r"^(stage \d+.* along (\w+)\b[^:]*: (?!\w*ragged)\w+, vector )(\d+)", flags=re.M)
@@ -35,7 +36,7 @@ def _with_fitting_vector(stage: re.Match[str]) -> str:
 
 
 def mend_order(outline: str, order: str) -> str:
-    """The words of `order`: each behind what it needs by `outline`, and none of its values left out."""
+    """The words of `order`: each behind what it needs by `outline`, no value left out, none set twice in a block."""
     needs: dict[str, list[str]] = {}
     for word in outline.split():
         name, _, needed = word.lstrip("*").partition("=")
@@ -50,7 +51,7 @@ def mend_order(outline: str, order: str) -> str:
                 early.add(name)
         found.append(word)
 
-    words = order.split()
+    words = _once_a_block(order.split())
     for i, word in enumerate(words):
         again = word in words[i + 1 :]  # as a sum's first value has
         if word in early:
@@ -64,6 +65,22 @@ def mend_order(outline: str, order: str) -> str:
         if name not in found and behind and not name.startswith("s"):
             found.insert(_beside_stores(found, behind[-1]) if _OUTPUT.fullmatch(name) else behind[-1], name)
     return " ".join(found).replace("{ } ", "")
+
+
+def _once_a_block(words: Sequence[str]) -> list[str]:
+    """Without values that are set a second time within the same braces: C++ would take them for declared again."""
+    found: list[str] = []
+    blocks: list[set[str]] = [set()]
+    for word in words:
+        if word == "{":
+            blocks.append(set())
+        elif word == "}" and len(blocks) > 1:
+            blocks.pop()
+        elif _VALUE.fullmatch(word) and word in blocks[-1]:
+            continue
+        blocks[-1].add(word)
+        found.append(word)
+    return found
 
 
 def _before(name: str) -> list[str]:

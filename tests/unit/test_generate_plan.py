@@ -26,6 +26,8 @@ from cudal1_compile.generate.plan import mend_order, mend_plan
         ("out0=t3 t3=a0", "{ a0 t3 } s0", "{ a0 t3 out0 } s0"),
         # scratch may come before the word of its value
         ("s0=t3 t3=a0", "{ a0 p3 } v3 s0", "{ a0 t3 p3 } v3 s0"),
+        # set twice in one block, but not where an inner one makes it again
+        ("out0=t1 t1=a1 t0=a0", "a0 t0 a0 t0 { a0 t0 a1 t1 a1 out0 }", "a0 t0 { a0 t0 a1 t1 out0 }"),
         # nobody says where
         ("out0=t1 t1=a1 t0", "{ a1 t1 out0 }", "{ a1 t1 out0 }"),
     ],
