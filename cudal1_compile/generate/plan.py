@@ -36,7 +36,7 @@ def _with_fitting_vector(stage: re.Match[str]) -> str:
 
 
 def mend_order(outline: str, order: str) -> str:
-    """The words of `order`: each behind what it needs by `outline`, no value left out, none set twice in a block."""
+    """The words of `order`: each behind what it needs by `outline`, none left out, none set twice in a block."""
     needs: dict[str, list[str]] = {}
     for word in outline.split():
         name, _, needed = word.lstrip("*").partition("=")

@@ -22,6 +22,7 @@ from cudal1_fx_passes.program import ITEM_BYTES, Axis, Program, Ref
 LARGE_ELEMENTS = 1 << 24  # of all inputs and outputs together: above it fewer distributions run
 SMALL_ELEMENTS = 1 << 17
 GRID_ELEMENTS = 1 << 20
+MANY_ELEMENTS = 1 << 22
 BEYOND_ANY_BLOCK = 2053  # threads
 BEYOND_A_BLOCK = 263  # a size that few blocks cover and no tile divides
 EVEN = (1024, 256, 64)  # sizes that tiles divide, for all axes about the same; the first that fits
@@ -49,6 +50,7 @@ _TO_WHOLE = re.compile(
     r"(?:\(\s*|static_cast<\s*|\b)(?:int|unsigned|unsigned int|long|long long|[iu]32|[iu]64)(?:\s*\)|>)?\s*"
     r"(?P<operand>\w+\b(?!\s*\()|\w*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))"
 )
+_SET_WHOLE = re.compile(r"\b(?:int|unsigned|long|size_t|[iu](?:32|64)|u?int(?:32|64)_t)\s+\w+\s*=\s*([^;{}]*);")
 _ROUNDED = re.compile(r"\b(?:__(?:float|double)2u?(?:int|ll)_\w+|l?l(?:rint|round)f?)\b")
 _FLOATS = re.compile(r"\b(?:float|double)\s+(\w+)\b(?!\s*[\[(])")
 _FLOAT = r"\d\.\d*|\.\d+f|\d[eE][-+]?\d|\(\s*(?:float|double)\s*\)|\b(?:float|double)\s*\("
@@ -133,6 +135,7 @@ def own_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, int]]
         *compared_sizes(program, candidate),
         *_beyond_16_bits(program, candidate),
         *_far_along(program, candidate),
+        *_many_blocks(program, candidate),
         *_half_tiles(program, candidate),
     ]
     return [sizes for sizes in found if sizes]
@@ -177,6 +180,34 @@ def _far_along(program: Program, candidate: Candidate) -> Iterator[Mapping[str, 
             yield sizes
 
 
+def _many_blocks(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
+    """Sizes far along one axis where blocks share scratch, or grids have a limit: more blocks than either names."""
+    plan = "\n".join(line for line in candidate.code.splitlines() if line.startswith("//"))
+    if not candidate.scratch and "min(" not in plan:
+        return
+    named = [int(n) for n in re.findall(r"(?<![\w.])\d{2,6}\b", plan)]
+    for axis in _independent_symbolic(program):
+        one, two = (tensor_elements(_resized(program, _one_long(program, axis, n))) for n in (1, 2))
+        long = (GRID_ELEMENTS + GRID_ELEMENTS // 16) // max(1, two - one)  # 2^20 are no limit either
+        while not _outgrows(program, candidate, axis, long, named) and 2 * long * (two - one) <= MANY_ELEMENTS:
+            long *= 2
+        sizes = _one_long(program, axis, long)
+        if long >= 2 * BEYOND_ANY_BLOCK and _launches(program, candidate, sizes):
+            yield sizes
+
+
+def _outgrows(program: Program, candidate: Candidate, axis: Axis, size: int, named: Sequence[int]) -> bool:
+    """Whether there is work for more blocks than any number that is named."""
+    resized = _resized(program, _one_long(program, axis, size))
+    dims = {a.name: a.size for a in resized.axes}
+    try:
+        blocks = max(prod(e.evaluate(dims) for e in launch.grid) for launch in candidate.launches)
+    except CandidateError:  # a division by zero
+        return True
+    work = tensor_elements(resized) // (2 * MAX_BLOCK)
+    return max(blocks, work) > max(named, default=0)
+
+
 def _half_tiles(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
     """Sizes of which half a tile is left, one axis at a time, for small tiles and vectors that the code names."""
     named = {int(n) for n in re.findall(r"(?<![\w.])\d{1,2}\b(?![.'])", candidate.code)}
@@ -216,10 +247,11 @@ def counts_in_floats(program: Program, candidate: Candidate) -> bool:
     if any(OPS[op.fn].kind is Kind.IOTA or op.fn in ("floor", "ceil", "round", "trunc") for op in program.ops):
         return False
     body = _body(candidate.code)
-    floats = "|".join(rf"\b{name}\b(?!\s*\[)" for name in set(_FLOATS.findall(body)))
+    floats = "|".join(rf"(?<![.\w]){name}\b(?!\s*\[)" for name in set(_FLOATS.findall(body)))
     made = re.compile(f"{_FLOAT}|{floats}" if floats else _FLOAT)
     operands = (found["operand"] for found in _TO_WHOLE.finditer(body))
-    whole = (o for o in operands if not o.startswith("ld(") and not re.search("[<>=!]", o))
+    values = (v for v in _SET_WHOLE.findall(body) if not re.search("[?]|sizeof", v))
+    whole = (o for o in (*operands, *values) if not o.startswith("ld(") and not re.search("[<>=!]", o))
     return bool(_ROUNDED.search(body) or _FLOAT_BOUND.search(body)) or any(made.search(o) for o in whole)
 
 
