@@ -30,6 +30,7 @@ from cudal1_compile.judge.compare import (
     refusal,
     stack_expected,
 )
+from cudal1_compile.judge.extremes import base_of
 from cudal1_compile.judge.kept import expect_kept
 from cudal1_compile.judge.named import NAMED
 from cudal1_fx_passes.ops import OPS, Kind
@@ -57,6 +58,10 @@ INTEGRAL = "integers"
 ROUNDS_OTHERWISE = "round what each operation in a half type gives, as eager mode does, or nothing before a store"
 BOUNDED_BYTES = 16  # an element's value and error in float64
 PROBE_COPIES = 4  # of the result of one operation, while its error is looked for
+
+
+def is_coherent(distribution: str) -> bool:
+    return base_of(distribution) in COHERENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +106,11 @@ class Case:
 
     def read_as(self, wide: Program, held: Mapping[str, str]) -> list[Expected]:
         """The expectation of a small case where the results of the operations held are rounded, and no others."""
-        coherent, integral = self.name in COHERENT, self.name == INTEGRAL
+        coherent, integral = is_coherent(self.name), self.name == INTEGRAL
         return expect_kept(self.program, wide, self.inputs, self.sizes, coherent, integral, held)
 
     def _expect(self, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Expected]:
-        coherent, integral = self.name in COHERENT, self.name == INTEGRAL
+        coherent, integral = is_coherent(self.name), self.name == INTEGRAL
         if self.wide is not None:
             return expect_kept(self.program, self.wide, inputs, sizes, coherent, integral)
         return expect(self.program, inputs, sizes, coherent, integral)
@@ -244,7 +249,7 @@ def make_case(
     need = oracle_bytes(program, sizes)
     axis = parallel_axis(program, sizes)
     if (keep and need <= room_bytes) or axis is None:
-        expected = expect(program, image.views, sizes, name in COHERENT, name == INTEGRAL)
+        expected = expect(program, image.views, sizes, is_coherent(name), name == INTEGRAL)
         return Case(program, name, image, sizes, expected)
     extent = sizes.get(axis, program.axis[axis].size)
     step = max(1, min(extent, int(extent * room_bytes / need)))

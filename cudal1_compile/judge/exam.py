@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
-from cudal1_compile.judge.cases import COHERENT, INTEGRAL, Case, make_case, oracle_bytes, parallel_axis
+from cudal1_compile.judge.cases import INTEGRAL, Case, is_coherent, make_case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.coincident import COINCIDENT
 from cudal1_compile.judge.compare import Expected, usable
 from cudal1_compile.judge.extremes import (
@@ -27,8 +27,11 @@ from cudal1_compile.judge.extremes import (
     NONFINITE,
     SCALARS,
     ZEROS,
+    base_of,
+    further_lines,
     has_infinite_scalars,
     has_zeros,
+    is_beside_rows,
     is_for_finite_values,
     is_free_scalar,
     products_in_windows,
@@ -173,7 +176,7 @@ def _draw(
             left_out.append(name)
         else:
             cases.append(case)
-    if sum(c.name not in EXTREMES for c in cases) < min(MIN_CASES, len(names)):
+    if sum(base_of(c.name) not in EXTREMES for c in cases) < min(MIN_CASES, len(names)):
         return Unverifiable(f"the reference is not finite for the inputs {', '.join(left_out)}")
     vacuous = find_vacuous(program, cases)
     if vacuous is not None and NONFINITE not in names:
@@ -203,11 +206,11 @@ def _case(
         case = make_case(program, attempt, inputs, sizes, room_bytes, keep, expected)
         if case.expected is None and keep:  # one run of the oracle is too much, but not what comes of it
             return case.with_parts()
-        if case.expected is None or name in (*EXTREMES, MIXED, COINCIDENT) or usable(case.expected):
+        if case.expected is None or base_of(name) in (*EXTREMES, MIXED, COINCIDENT) or usable(case.expected):
             return case
         if has_nonfinite_literal(program):
             return case
-        if name in COHERENT and not sizes:
+        if is_coherent(name) and not sizes:
             return None
     return None
 
@@ -227,7 +230,7 @@ def _expect_together(
     for group, stacked in _stacks(wide or program, list(made)):
         if 2 * oracle_bytes(stacked, {}) > room_bytes:  # a large case gains nothing
             continue
-        coherent, integral = [n in COHERENT for n in group], [n == INTEGRAL for n in group]
+        coherent, integral = [is_coherent(n) for n in group], [n == INTEGRAL for n in group]
         kept = program if wide else None
         wanted = expect_stacked(stacked, [made[n] for n in group], coherent, integral, kept, held)
         found |= dict(zip(group, wanted, strict=True))
@@ -241,7 +244,7 @@ def _stacks(program: Program, names: Sequence[str]) -> Iterator[tuple[list[str],
     if share_rules(stacked):
         yield list(names), stacked
         return
-    rules = {n: (n in COHERENT, n == INTEGRAL) for n in names}
+    rules = {n: (is_coherent(n), n == INTEGRAL) for n in names}
     for rule in sorted(set(rules.values())):
         group = [n for n in names if rules[n] == rule]
         if len(group) > 1 and (stacked := stack(program, len(group))) is not None:
@@ -293,9 +296,10 @@ def _distributions(program: Program) -> Sequence[str]:
         skipped |= {*ALONG_ROWS}
     if finite:
         skipped |= {NONFINITE, SCALARS}
-    if windows or not any(is_free_scalar(i) for i in program.inputs):
+    if windows or not any(is_free_scalar(i) or is_beside_rows(program, i) for i in program.inputs):
         skipped |= {SCALARS}
-    return [name for name in DISTRIBUTIONS if name not in skipped]
+    further = (name for name in further_lines(program) if base_of(name) not in skipped)
+    return [*(name for name in DISTRIBUTIONS if name not in skipped), *further]
 
 
 def _too_large(program: Program, cases: int, room_bytes: int) -> str | None:

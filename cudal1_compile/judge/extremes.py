@@ -9,10 +9,14 @@ magnitude, so that no sum hides its small terms; most stay finite, so that one N
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge.indices import markers
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Input, Program, Ref
 
@@ -20,21 +24,61 @@ MAGNITUDES = "magnitudes"
 NONFINITE = "nonfinite"
 SCALARS = "nan scalars"  # beside ordinary tensors
 INFINITE = "infinite"  # of what is reduced to a single number, or is one; beside a NaN none would be seen
-ZEROS = "zeros"  # of what is a single number; of a mask that is one line nothing is left
+ZEROS = "zeros"  # single numbers are 0, masks of one line and labels all say no, vectors beside rows hold a -inf
 # used as they are, however few of their references are finite
 EXTREMES = (MAGNITUDES, NONFINITE, SCALARS, INFINITE, ZEROS)
 # powers of two; squares and their sums stay finite in f32
 _LEVELS = (-30.0, 14.0, -12.0, 45.0, 6.0, -60.0, -22.0, 24.0, 3.0)
-_LEVELS_F16 = (-8.0, 3.0, -6.0, 5.0, -4.0, 1.0)
+_LEVELS_F16 = (-8.0, 3.0, -6.0, 9.0, -4.0, 1.0, 12.0)
 # torch gives a mean of infinities; Welford's formula gives NaN
 _OWN_INFINITIES = ("mean", "var")
 PRODUCTS = ("prod", "cumprod")
 _FACTORS = 32  # ordinary numbers whose product is neither
+_KINDS = 8  # of lines that are not finite
+_OF_ONE_SIGN = (3, 21)  # large lines of MAGNITUDES, of either
 _SHORT = 8  # operations
 _IN_WINDOWS = 8  # elements that are not finite: each spoils all windows that hold it
 _DENORMAL = {"f16": 3e-7, "f64": 1e-310}
 _DIVIDES = 1e-12  # whatever is divided by it may be squared and summed up
 _DIVISIONS = {"div", "reciprocal", "rsqrt", "pow", "remainder", "fmod"}
+
+
+_FROM = " from line "
+_FIRST_LINE: ContextVar[int] = ContextVar("the number of the first line", default=0)
+
+
+def base_of(distribution: str) -> str:
+    """Its name without the line that it begins with."""
+    return distribution.partition(_FROM)[0]
+
+
+@contextmanager
+def first_line(distribution: str) -> Iterator[None]:
+    """In it lines are numbered from the one that the name of the distribution says: kinds go by these numbers."""
+    token = _FIRST_LINE.set(int(distribution.partition(_FROM)[2] or 0))
+    try:
+        yield
+    finally:
+        _FIRST_LINE.reset(token)
+
+
+def further_lines(program: Program) -> list[str]:
+    """Of programs with few lines: distributions whose kinds of line these are too few for, from later lines on."""
+    inputs = [
+        i for i in program.inputs if i.dtype in FLOAT_DTYPES and i.domain == ANY and reduced_dims(program, i)
+    ]
+    if not inputs:
+        return []
+    most = max(inputs, key=lambda i: program.size(i.axes))
+    count = program.size(tuple(a for d, a in enumerate(most.axes) if d not in reduced_dims(program, most)))
+    kinds = 2 if any(op.fn in _OWN_INFINITIES for op in program.ops) else _KINDS
+    starts = {
+        NONFINITE: range(count, kinds, count),
+        MAGNITUDES: [k for k in _OF_ONE_SIGN if k >= count and count < 5],
+        "near_rows": range(count, 4, count),
+        "scaled": range(count, 2),  # every second line has its first element far from the others
+    }
+    return [f"{name}{_FROM}{k}" for name, ks in starts.items() for k in ks]
 
 
 def reduced_dims(program: Program, item: Input) -> list[int]:
@@ -47,7 +91,7 @@ def lines(program: Program, item: Input, x: Tensor) -> Tensor:
     """The number of each element's line, of size one along reduced dims."""
     dims = reduced_dims(program, item)
     shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
-    return torch.arange(math.prod(shape), device=x.device).reshape(shape)
+    return _FIRST_LINE.get() + torch.arange(math.prod(shape), device=x.device).reshape(shape)
 
 
 def with_magnitudes(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
@@ -91,7 +135,8 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     if any(op.fn in PRODUCTS for op in program.ops):  # beside an infinity no part may be 0 in one order alone
         x = x.sign() * x.abs() ** min(1.0, _FACTORS / summed_degree(program))
     line = lines(program, item, x)
-    order = torch.randperm(line.numel(), generator=generator, device=x.device)[line]
+    order = torch.randperm(line.numel(), generator=generator, device=x.device)[line - _FIRST_LINE.get()]
+    order = order + _FIRST_LINE.get()
     if item.domain != ANY:
         return _at_ends(program, item, x, order, generator)
     images, weights = products_in_windows(program)
@@ -99,43 +144,72 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
         return x.masked_fill(torch.rand(x.shape, generator=generator, device=x.device) < 0.25, 0.0)
     if item.name in images:
         places = torch.randint(x.numel(), [_IN_WINDOWS], generator=generator, device=x.device)
-        flat = x.flatten().index_fill(0, places[::2], torch.nan).index_fill(0, places[1::2], torch.inf)
+        flat = x.flatten().index_fill(0, places[::3], torch.nan).index_fill(0, places[1::3], torch.inf)
+        flat = flat.index_fill(0, places[2::3], -torch.inf)
         flat[:1], flat[-1:] = torch.inf, torch.nan
         return flat.reshape(x.shape)
     if line.numel() == x.numel():
         kinds = _odd_values(program, item, x)
         x = torch.where(order % 4 == 0, kinds[order // 4 % len(kinds)], x)
         return x.masked_fill(line < line.numel() // 8, -torch.inf) if _lies_in_windows(program, item) else x
-    has_lines = [_has_lines(program, other) for other in (item, *program.inputs)]
-    if line.numel() == 1 and not has_lines[0] and any(has_lines):
-        return x  # a vector of weights takes part in every row
-    kind = order % 8 if line.numel() >= 8 else order % 8 * 3 % 8  # of few lines: NaN, -inf at first, ordinary
+    if is_beside_rows(program, item):  # a zero there is no reason to skip what is not finite in a row
+        return x.masked_fill(torch.arange(x.numel(), device=x.device).reshape(x.shape) % 8 == 1, 0.0)
+    return _with_nonfinite_lines(program, item, x, order, generator)
+
+
+def _with_nonfinite_lines(
+    program: Program, item: Input, x: Tensor, order: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Kinds of line in turn. A line that another kind marks too would hide it, so few lines take turns by case."""
+    few = order.numel() < _KINDS
+    kind = order % _KINDS
     place, along = one_a_line(program, item, x, generator), place_along(program, item, x)
+    last = along == along.max()
     # a sum that ends at infinity, in whatever thread, misses what makes it NaN
-    ended = order % 8 == (4 if line.numel() >= 8 else 0)
+    ended = kind == (0 if few else 4)
     x = x.masked_fill(ended & (along < 0.25), torch.inf).masked_fill(ended & (along >= 0.75), torch.nan)
-    x = x.masked_fill(place & ((kind == 0) | (kind == 4)), torch.nan)
-    if not divides(program):
+    x = x.masked_fill(place & (kind == 1 if few else (kind == 0) | (kind == 4)), torch.nan)
+    if not few and not divides(program):
         x = x.masked_fill(place & (kind == 7), denormal(item))
-    if line.numel() == 1 or any(op.fn in _OWN_INFINITIES for op in program.ops):
+    if any(op.fn in _OWN_INFINITIES for op in program.ops):
         return x
     before = _start(program, item, x, generator)
-    masked = ((kind == 3) & before) | ((kind == 5) & ~before) | (order % 16 == 1)
+    masked = ((kind == 3) & before) | ((kind == 5) & ~before)
+    masked = masked | (kind == 4 if few else order % 16 == 1)
     x = x.masked_fill(place & (kind == 2), torch.inf).masked_fill(masked, -torch.inf)
     # what is skipped once a product is zero, or for a factor that is: 0 * NaN is NaN
-    last = along == along.max()
     spoilt = torch.where(order % 16 == 6, torch.nan, torch.where(order % 32 == 14, torch.inf, 0.0))
     x = torch.where(kind == 6, torch.where(last, spoilt, 0.0), x)
-    opposed = order % 16 == 10  # infinities of both signs, in one thread too
+    opposed = kind == 7 if few else order % 16 == 10  # infinities of both signs, in one thread too
     return x.masked_fill(opposed & (along < 0.25), torch.inf).masked_fill(opposed & (along >= 0.75), -torch.inf)
+
+
+def is_beside_rows(program: Program, item: Input) -> bool:
+    """Whether an input is a vector that takes part in every row, or in the one row that there is."""
+    lone = [i for i in program.inputs if _is_one_line(program, i)]
+    if item not in lone or any(item.name in names for names in products_in_windows(program)):
+        return False
+    return any(_has_lines(program, i) for i in program.inputs) or item != max(
+        lone, key=lambda i: program.size(i.axes)
+    )
+
+
+def _is_one_line(program: Program, item: Input) -> bool:
+    free = item.dtype in FLOAT_DTYPES and item.domain == ANY and bool(item.axes)
+    return free and len(reduced_dims(program, item)) == len(item.axes)
+
+
+def at_one_place(item: Input, x: Tensor, value: float, third: int) -> Tensor:
+    """With `value` at a place that no other input has it at, in another third of the vector for others."""
+    place = (x.numel() * third // 3 + 1 + 7 * int(item.name[2:])) % x.numel()
+    return x.masked_fill(torch.arange(x.numel(), device=x.device).reshape(x.shape) == place, value)
 
 
 def total(program: Program) -> Input | None:
     """The first input that is reduced to single numbers as a whole, where torch's infinities are any formula's."""
     if any(op.fn in _OWN_INFINITIES for op in program.ops) or any(_has_lines(program, i) for i in program.inputs):
         return None
-    free = (i for i in program.inputs if i.dtype in FLOAT_DTYPES and i.domain == ANY and i.axes)
-    return next((i for i in free if len(reduced_dims(program, i)) == len(i.axes)), None)
+    return next((i for i in program.inputs if _is_one_line(program, i)), None)
 
 
 def all_infinite(program: Program, x: Tensor) -> Tensor:
@@ -205,13 +279,38 @@ def has_zeros(program: Program) -> bool:
     """Whether ZEROS is another case than "normal"."""
     masks = [i for i in program.inputs if i.dtype == "bool" and i.axes]
     alone = any(len(reduced_dims(program, i)) == len(i.axes) for i in masks)
-    return alone or any(is_free_scalar(i) for i in program.inputs)
+    ignored = any(markers(program, i.name) for i in program.inputs if i.dtype in INT_DTYPES)
+    return alone or ignored or any(is_free_scalar(i) or is_beside_rows(program, i) for i in program.inputs)
 
 
 def has_infinite_scalars(program: Program) -> bool:
     """Whether single numbers may be infinite: any formula gives the same for them."""
     own = any(op.fn in _OWN_INFINITIES for op in program.ops) or reaches_integers(program)
     return not own and any(is_free_scalar(i) for i in program.inputs)
+
+
+def is_cast_to(program: Program, item: Input) -> str | None:
+    """The one integer dtype that an input itself is cast to, where nothing computed is cast to any."""
+    found = {
+        op.dtype if x.name == item.name else None
+        for op in program.ops
+        for x in op.operands
+        if op.fn == "cast" and op.dtype in INT_DTYPES and isinstance(x, Ref)
+        if program.value_dtype[x.name] in FLOAT_DTYPES
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def only_maxima_see(program: Program, item: Input) -> bool:
+    """Whether an input is compared, and what a maximum leaves of it is used, but nothing else of its size."""
+    own = {item.name}
+    for op in program.ops:
+        if own & {x.name for x in op.operands if isinstance(x, Ref)}:
+            if op.fn == "cast" and op.dtype in FLOAT_DTYPES:
+                own.add(op.name)
+            elif op.fn not in ("amax", "logsumexp", "sub"):
+                return False
+    return any(op.fn in ("amax", "logsumexp") for op in program.ops)
 
 
 def reaches_integers(program: Program) -> bool:

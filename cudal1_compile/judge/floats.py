@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.budget import UNIT
+from cudal1_compile.judge.budget import LARGEST, UNIT
 from cudal1_compile.judge.coincident import COINCIDENT, at_rest, coincident, rests
 from cudal1_compile.judge.extremes import (
     INFINITE,
@@ -16,10 +16,14 @@ from cudal1_compile.judge.extremes import (
     SCALARS,
     ZEROS,
     all_infinite,
+    at_one_place,
+    is_beside_rows,
+    is_cast_to,
     is_for_finite_values,
     is_free_scalar,
     lines,
     one_a_line,
+    only_maxima_see,
     place_along,
     reaches_integers,
     reduced_dims,
@@ -29,7 +33,7 @@ from cudal1_compile.judge.extremes import (
 )
 from cudal1_compile.judge.wide import widened
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Input, Literal, Program, Ref
+from cudal1_fx_passes.program import ANY, Input, Literal, Program, Ref
 
 MIXED = "mixed"
 NEAR = 1e-4  # relative deviation within a row of `near_rows`
@@ -41,6 +45,7 @@ _ORDINARY = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges
 _RUN = 64  # elements
 _LARGE = 1 << 24  # elements; only regions that get few distributions have such tensors
 _SLAB = 1 << 22  # elements
+_WHOLE = {"i64": 2.0**61, "i32": 2.0**29}  # of floats that become such integers
 _LARGEST = {"f16": 100.0, "bf16": 1e4, "f32": 1e4, "f64": 1e4}
 
 
@@ -72,14 +77,19 @@ def float_values(
         x = coincident(program, item, x)
     limit = _largest(program, item) if distribution == MAGNITUDES else _LARGEST[item.dtype]
     x = x.clamp(-limit, limit)
+    if distribution == MAGNITUDES and item.domain == ANY and only_maxima_see(program, item):
+        least = -LARGEST[item.dtype] * (1.0 - 2.0 * UNIT[item.dtype])
+        x = torch.where(lines(program, item, x) % 11 == 10, least, x)  # as masks make them
     if distribution == "integers":
         x = widened(program, item, x, generator)
     if distribution == NONFINITE and not is_for_finite_values(program):
         x = with_nonfinite(program, item, x, generator)
-    if distribution == SCALARS and is_free_scalar(item):
-        x = torch.full_like(x, torch.nan)
-    if distribution == ZEROS and is_free_scalar(item):
-        x = torch.zeros_like(x)
+    if distribution == SCALARS:
+        x = torch.full_like(x, torch.nan) if is_free_scalar(item) else x
+        x = at_one_place(item, x, torch.nan, 2) if is_beside_rows(program, item) else x
+    if distribution == ZEROS:
+        x = torch.zeros_like(x) if is_free_scalar(item) else x
+        x = at_one_place(item, x, -torch.inf, 1) if is_beside_rows(program, item) else x
     if distribution == INFINITE and item == total(program):
         x = all_infinite(program, x)
     elif distribution == INFINITE and is_free_scalar(item) and total(program) is None:
@@ -91,7 +101,9 @@ def _largest(program: Program, item: Input) -> float:
     """Of `magnitudes`: a sine of millions, or a cast of them to i8, is not the same twice."""
     if any(op.fn in ("sin", "cos") for op in program.ops):
         return 100.0
-    return _LARGEST[item.dtype] if reaches_integers(program) else math.inf
+    if not reaches_integers(program):
+        return math.inf
+    return _WHOLE.get(is_cast_to(program, item) or "", _LARGEST[item.dtype])
 
 
 def _mixed(program: Program, item: Input, shape: list[int], generator: torch.Generator) -> Tensor:

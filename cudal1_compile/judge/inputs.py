@@ -25,8 +25,10 @@ from cudal1_compile.judge.extremes import (
     MAGNITUDES,
     NONFINITE,
     SCALARS,
+    base_of,
     denormal,
     divides,
+    first_line,
     nan_of_all_kinds,
 )
 from cudal1_compile.judge.floats import MIXED, NEAR, coherent_mantissa, float_values
@@ -62,20 +64,22 @@ def make_inputs(
     numbers: of the distribution NAMED, absolute values; turn: of its cases.
     """
     extent = {a.name: a.size for a in program.axes} | dict(sizes or {})
+    base = base_of(distribution)
     made = []
-    for item in program.inputs:
-        give_way()
-        # half of the scaled values are those of "normal": a result kept for its first value is then a wrong one
-        words = "normal" if distribution == "scaled" else distribution
-        generator = torch.Generator(device).manual_seed(derive_seed(seed, words, item.name))
-        shape = [extent[a] for a in item.axes]
-        dense = _values(program, item, shape, extent, distribution, generator)
-        if numbers and item.dtype != "bool":
-            dense = _at_numbers(program, item, dense, extent, numbers, turn)
-        made.append(_with_strides(dense, item.strides))
-    if distribution == "near_rows":
+    with first_line(distribution):
+        for item in program.inputs:
+            give_way()
+            # half of the scaled values are those of "normal": a result kept for its first value is then wrong
+            words = "normal" if distribution == "scaled" else distribution
+            generator = torch.Generator(device).manual_seed(derive_seed(seed, words, item.name))
+            shape = [extent[a] for a in item.axes]
+            dense = _values(program, item, shape, extent, base, generator)
+            if numbers and item.dtype != "bool":
+                dense = _at_numbers(program, item, dense, extent, numbers, turn)
+            made.append(_with_strides(dense, item.strides))
+    if base == "near_rows":
         return _near_each_other(program, made, seed)
-    if distribution != COINCIDENT:
+    if base != COINCIDENT:
         return made
     return [_clone(x) for x in as_one(program, made, sizes or {})]
 

@@ -19,7 +19,7 @@ from cudal1_compile.judge.floats import MIXED, block_mask
 from cudal1_compile.judge.indices import IndexRange, compared_axes, compared_literals, index_range, markers
 from cudal1_compile.judge.sizes import OWN_SIZES
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.program import ANY, Input, Program
+from cudal1_fx_passes.program import ANY, INT_DTYPES, Input, Program
 
 FEW_INTEGERS = ("integers", "offset")  # of which equal ones are often met, whatever the domain
 _FAR = 1 << 20  # an integer that nothing but the literal itself is near
@@ -61,6 +61,8 @@ def integers(
     x = torch.randint(lo, hi + 1, shape, generator=generator, device=generator.device)
     if distribution == OWN_SIZES and x.numel():
         x.view(-1)[0] = hi  # of a long axis few others are that large
+    if distribution == ZEROS and (ignored := markers(program, item.name)):
+        return torch.full_like(x, ignored[0])
     if distribution == COINCIDENT:
         return lo + torch.arange(x.numel(), device=x.device).reshape(shape) % (hi - lo + 1)
     if distribution in ("edges", "heavy", MIXED) and x.numel() and (found := _met(program, item, extent)):
@@ -74,7 +76,7 @@ def integers(
         pick = torch.randint(0, 2, shape, generator=generator, device=generator.device)
         return torch.where(torch.rand(shape, generator=generator, device=generator.device) < 0.3, ends[pick], x)
     if distribution in (MAGNITUDES, MIXED):
-        return _wide(program, item, x, bounds, distribution, generator)
+        return _wide(program, item, x, extent, distribution, generator)
     if distribution == "blocks" and shape:
         first = torch.randint(lo, hi + 1, [1] * len(shape), generator=generator, device=generator.device)
         return torch.where(block_mask(shape, generator), x, first)
@@ -82,11 +84,19 @@ def integers(
 
 
 def _wide(
-    program: Program, item: Input, x: Tensor, bounds: IndexRange, distribution: str, generator: torch.Generator
+    program: Program,
+    item: Input,
+    x: Tensor,
+    extent: Mapping[str, int],
+    distribution: str,
+    generator: torch.Generator,
 ) -> Tensor:
     """Integers of any size, as far as they may be; some lines need all of their dtype to be summed up."""
+    bounds = integer_bounds(program, item, extent)
     if bounds.lo_open or bounds.hi_open:
         x = _wide_integers(item.dtype, list(x.shape), generator)
+    if bounds.is_open and not _may_trap(program) and index_range(program, item.name, extent) is None:
+        x = _at_limits(item, x, generator)
     if bounds.is_open:
         x = _of_one_sign(program, item, x, distribution)
     elif bounds.lo_open or bounds.hi_open:
@@ -95,6 +105,24 @@ def _wide(
         x = _at_ends_of_range(program, item, x)
     limits = torch.iinfo(TORCH_DTYPE[item.dtype])
     return x.clamp(limits.min, limits.max)
+
+
+def _may_trap(program: Program) -> bool:
+    """Whether integers are divided: the least of them by -1 ends a process."""
+    divided = (op for op in program.ops if op.fn in ("div", "fmod", "remainder"))
+    return any(op.dtype in INT_DTYPES for op in divided)
+
+
+def _at_limits(item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
+    """A quarter at or near the ends of the dtype: sentinels, and differences that do not fit into it."""
+    if item.dtype not in ("i64", "i32"):
+        return x
+    limits = torch.iinfo(TORCH_DTYPE[item.dtype])
+    least, most = limits.min, limits.max
+    ends = torch.tensor([least, least + 1, most, most - 1, least // 2 - 5, most // 2 + 7], device=x.device)
+    pick = torch.randint(len(ends), x.shape, generator=generator, device=x.device)
+    at = torch.rand(x.shape, generator=generator, device=x.device) < 0.25
+    return torch.where(at, ends[pick], x)
 
 
 def _met(program: Program, item: Input, extent: Mapping[str, int]) -> list[int]:
@@ -169,7 +197,7 @@ def _of_one_sign(program: Program, item: Input, x: Tensor, distribution: str) ->
     line = lines(program, item, x)
     turn = line % 5 if line.numel() > 1 else line + (1 if distribution == MAGNITUDES else 3)
     # a sum of none is beyond 64 bits
-    size = x.abs() >> (math.prod(x.shape[d] for d in dims).bit_length() if item.dtype == "i64" else 0)
+    size = (x >> (math.prod(x.shape[d] for d in dims).bit_length() if item.dtype == "i64" else 0)).abs()
     x = torch.where(turn == 1, size, torch.where(turn == 3, -size, x))
     return torch.where(turn == 2, size.amax(), torch.where(turn == 4, -size.amax(), x))
 

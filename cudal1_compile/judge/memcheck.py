@@ -14,7 +14,7 @@ import torch
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError, LaunchError
 from cudal1_compile.judge.arena import output_specs, scratch_specs
-from cudal1_compile.judge.cases import COHERENT
+from cudal1_compile.judge.cases import is_coherent
 from cudal1_compile.judge.compare import expect, why_wrong
 from cudal1_compile.judge.extremes import MAGNITUDES
 from cudal1_compile.judge.inputs import make_inputs
@@ -82,7 +82,7 @@ def _run(program: Program, candidate: Candidate, image: bytes, name: str, limits
     if not run.ok:
         raise _NotRun(run.message)
     outputs = [x.as_strided(s.shape, s.steps) for x, s in zip(memory, specs, strict=False)]
-    for got, wanted in zip(outputs, expect(program, made, coherent=name in COHERENT), strict=True):
+    for got, wanted in zip(outputs, expect(program, made, coherent=is_coherent(name)), strict=True):
         if reason := why_wrong(got, wanted):
             return f"{reason} (where buffers lie otherwise, inputs: {name})"
     return None

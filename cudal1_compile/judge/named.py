@@ -24,7 +24,7 @@ from torch import Tensor
 
 from cudal1_compile.judge.budget import UNIT
 from cudal1_compile.judge.extremes import lines, reaches_integers
-from cudal1_compile.judge.sizes import USUAL
+from cudal1_compile.judge.sizes import USUAL, in_decimal
 from cudal1_fx_passes.program import Input, Literal, Program
 
 NAMED = "named"
@@ -69,7 +69,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
 def foreign_numbers(program: Program, code: str) -> tuple[float, ...]:
     """Absolute values, sorted."""
     known = {_single(abs(o.value)) for op in program.ops for o in op.operands if isinstance(o, Literal)}
-    body = "\n".join(line for line in code.splitlines() if not line.startswith("//"))
+    body = "\n".join(line for line in in_decimal(code).splitlines() if not line.startswith("//"))
     found: set[float] = set()
     body = _called_with_literals(_SIZEOF.sub(lambda m: str(_SIZE.get(m[1], 4)), body))
     body = _CALL.sub(_called, body)
@@ -127,20 +127,19 @@ def _called(found: re.Match[str]) -> str:
 
 
 def _computed(text: str) -> set[float]:
-    """Absolute values of all parts of a sum or product of literals; integers alone are sizes."""
+    """Absolute values of all parts of a sum or product of literals."""
     if text.count("(") != text.count(")"):
         text = text.replace("(", " ").replace(")", " ")
     plain = re.sub(_HEX_FLOAT, lambda m: repr(float.fromhex(m[0])), text).replace("'", "")
     plain = re.sub(r"(?<=[\d.])[fF]\b", "", plain).strip()
-    if not re.search(r"[.eE]", plain):
-        return set()
     try:
         tree = ast.parse(plain, mode="eval").body
     except SyntaxError:
         return set()
     found: set[float] = set()
     _fold(tree, found)
-    return {v for v in found if math.isfinite(v)}
+    found = {v for v in found if math.isfinite(v)}
+    return found if re.search(r"[.eE]", plain) else {v for v in found if v not in USUAL}  # of sizes most are
 
 
 def _fold(tree: ast.expr, found: set[float]) -> float:

@@ -36,6 +36,7 @@ _DIVIDED = re.compile(r"/[\s(]*(\d{1,9})[\s)]*[=!]=[\s(]*(\d{1,9})")
 _NUMBER = re.compile(r"(?<![\w.])(0[xX][0-9a-fA-F]{1,8}|\d{1,9}(?=[uUlL]*\b(?!['.])|\.0*f?(?![\w.])))")
 _FOLDED = re.compile(r"[(=,<>!&|?:^]\s*(\d{1,9})\s*([-+*^])\s*(\d{1,9})\b(?!['.])")
 _EQUAL = re.compile(r"(?:[=!]=[\s(]*|\bd\d+\s*[-^]\s*)(\d{2,9})\b(?!['.])|(?<![\w.])(\d{2,9})[\s)]*[=!]=")
+_BINARY_OR_OCTAL = re.compile(r"(?<![\w.])0(?:[bB]([01][01']*)|([0-7]+))(?![\w.'])")
 _TABLE = re.compile(r"\{((?:\s*\d+\s*,)+\s*\d+\s*,?\s*)\}")
 _OF_BITS = re.compile(r"\b__(?:popc|clz|ffs|brev)(?:ll)?\b")
 _SHIFTED = re.compile(r">>=?[\s(]*(\d{1,2})\b")
@@ -181,7 +182,7 @@ def _far_along(program: Program, candidate: Candidate) -> Iterator[Mapping[str, 
 
 
 def _many_blocks(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
-    """Sizes far along one axis where blocks share scratch, or grids have a limit: more blocks than either names."""
+    """Sizes far along one axis where blocks share scratch or grids have a limit: more blocks than they name."""
     plan = "\n".join(line for line in candidate.code.splitlines() if line.startswith("//"))
     if not candidate.scratch and "min(" not in plan:
         return
@@ -292,7 +293,9 @@ def _asked_for(code: str) -> Iterator[int]:
 
 def _unusual_numbers(code: str) -> Iterator[int]:
     """Whole numbers that no block or tile has, their roots, and what two of them are together."""
-    body = re.sub(r"<\s*\d+\s*>\s*\(", "(", _body(code))  # a template's argument
+    body = _body(code)
+    if "template" not in body:
+        body = re.sub(r"<\s*\d+\s*>\s*\(", "(", body)  # an argument of the header's
     numbers = [int(text, 16 if text[:2] in ("0x", "0X") else 10) for text in _NUMBER.findall(body)]
     for left, sign, right in _FOLDED.findall(body):
         numbers.append(_FOLDS[sign](int(left), int(right)))
@@ -319,7 +322,12 @@ def _whole_numbers(code: str) -> Iterator[int]:
 
 
 def _body(code: str) -> str:
-    return "\n".join(line for line in code.splitlines() if not line.startswith("//"))
+    return "\n".join(line for line in in_decimal(code).splitlines() if not line.startswith("//"))
+
+
+def in_decimal(code: str) -> str:
+    """The same code without binary and octal literals."""
+    return _BINARY_OR_OCTAL.sub(lambda m: str(int(m[1].replace("'", ""), 2) if m[1] else int(m[2], 8)), code)
 
 
 def _elements_a_thread(program: Program, candidate: Candidate) -> list[float]:
