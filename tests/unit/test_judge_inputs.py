@@ -647,3 +647,40 @@ def test_weights_may_begin_with_what_changes_nothing() -> None:
 def test_integers_that_are_only_bounded_below_may_be_large() -> None:
     _, divisor = make_inputs(region("wrapped_products"), MAGNITUDES, 3, CPU)
     assert divisor.min() >= 1 and divisor.max() > 1 << 20
+
+
+LINE_KINDS = """region v1
+dims d0={} d1=64
+in0 f32[d0,d1]
+in1 f32[d1]
+t0 f32[d0,d1] = add(in0, in1)
+t1 f32[d0] = amax(t0) over d1
+out0 f32[d0] = t1
+"""
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+def test_few_lines_meet_every_kind_in_further_cases(rows: int) -> None:
+    program = parse_program(LINE_KINDS.format(rows))
+    exam = prepare_exam(program, 3, CPU, 1 << 30)
+    assert isinstance(exam, Exam)
+    lines = [line for c in exam.cases if c.name.startswith(NONFINITE) for line in c.inputs[0].reshape(-1, 64)]
+    assert len(lines) >= 8
+    nan, inf, none = (
+        torch.stack([test(x) for x in lines]) for test in (torch.isnan, torch.isposinf, torch.isneginf)
+    )
+    assert bool(((nan.sum(1) == 1) & (inf.sum(1) == 0)).any()), "a NaN alone"
+    assert bool(((inf.sum(1) == 1) & (nan.sum(1) == 0)).any()), "an infinity alone"
+    assert bool(none.all(1).any()) and bool((none.any(1) & ~none.all(1) & none[:, 0]).any())
+    sizes = [
+        x.abs().max() * x.sign().amax() for c in exam.cases if c.name.startswith(MAGNITUDES) for x in c.inputs
+    ]
+    assert min(map(float, sizes)) < -1e9, "a line far below zero"
+
+
+def test_a_vector_beside_rows_is_not_finite_in_cases_of_its_own() -> None:
+    exam = prepare_exam(parse_program(LINE_KINDS.format(20)), 3, CPU, 1 << 30)
+    assert isinstance(exam, Exam)
+    vectors = {c.name: c.inputs[1] for c in exam.cases}
+    assert int(vectors[SCALARS].isnan().sum()) == 1 and int(vectors[ZEROS].isneginf().sum()) == 1
+    assert bool(vectors[NONFINITE].isfinite().all()) and int((vectors[NONFINITE] == 0).sum()) == 8

@@ -16,6 +16,7 @@ from cudal1_compile.judge.audit.attacks_context import CONTEXT
 from cudal1_compile.judge.audit.attacks_corners import CORNERS
 from cudal1_compile.judge.audit.attacks_half import HALF
 from cudal1_compile.judge.audit.attacks_hidden import HIDDEN
+from cudal1_compile.judge.audit.attacks_lines import LINES
 from cudal1_compile.judge.audit.attacks_memory import MEMORY
 from cudal1_compile.judge.audit.attacks_precision import PRECISION
 from cudal1_compile.judge.audit.attacks_products import PRODUCTS
@@ -37,6 +38,7 @@ ATTACKS: tuple[Attack, ...] = (
     *PRODUCTS,
     *VALUES,
     *RANGES,
+    *LINES,
     *SELDOM,
     *PRECISION,
     *HALF,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cudal1_compile.judge.audit import honest_corners as corners
+from cudal1_compile.judge.audit import honest_lines as few
 from cudal1_compile.judge.audit import honest_more as more
 from cudal1_compile.judge.audit import honest_ranges as ranges
 
@@ -431,4 +432,13 @@ HONEST: tuple[Honest, ...] = (
     Honest("the least of integers", "least_integer", ranges.LEAST_INTEGER),
     Honest("all over one number", "over_a_scalar", ranges.OVER_A_SCALAR),
     Honest("products of rows", "row_product", ranges.ROW_PRODUCT),
+    Honest("a total that blocks share", "shared_total", few.SHARED_TOTAL),
+    Honest("a scan in chunks", "chunked_scan", few.CHUNKED_SCAN),
+    Honest("a grid with a limit", "strided_rows", few.STRIDED_ROWS),
+    Honest("two rows' softmax in one pass", "two_rows", few.TWO_ROWS),
+    Honest("rows behind a mask of numbers", "masked_rows", few.MASKED_ROWS),
+    Honest("rows in bf16", "bf16_rows", few.BF16_ROWS),
+    Honest("the larger of two integers", "larger_of_two", few.LARGER_OF_TWO),
+    Honest("the mean over labels that count", "mean_of_labelled", few.MEAN_OF_LABELLED),
+    Honest("an image with a frame", "framed_image", few.FRAMED_IMAGE),
 )

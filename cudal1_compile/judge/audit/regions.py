@@ -671,6 +671,100 @@ in0 f32[d0,d1]
 t0 f32[d0] = prod(in0) over d1
 out0 f32[d0] = t0
 """,
+    "shared_total": """region v1
+dims d0=?5000
+in0 f32[d0]
+t0 f32[d0] = mul(in0, in0)
+t1 f32[] = sum(t0) over d0
+t2 f32[] = sqrt(t1)
+out0 f32[] = t2
+""",
+    "chunked_scan": """region v1
+dims d0=?6 d1=?700
+in0 f32[d0,d1]
+t0 f32[d0,d1] = cumsum(in0) along d1
+t1 f32[d0,d1] = mul(t0, 0.5)
+out0 f32[d0,d1] = t1
+""",
+    "strided_rows": """region v1
+dims d0=?40 d1=64
+in0 f32[d0,d1]
+t0 f32[d0,d1] = exp(in0)
+t1 f32[d0,d1] = mul(t0, in0)
+t2 f32[d0,d1] = add(t1, 1.0)
+out0 f32[d0,d1] = t2
+""",
+    "two_rows": """region v1
+dims d0=2 d1=250
+in0 f32[d0,d1]
+t0 f32[d0] = amax(in0) over d1
+t1 f32[d0,d1] = sub(in0, t0)
+t2 f32[d0,d1] = exp(t1)
+t3 f32[d0] = sum(t2) over d1
+t4 f32[d0,d1] = div(t2, t3)
+out0 f32[d0,d1] = t4
+""",
+    "masked_rows": """region v1
+dims d0=24 d1=100
+in0 f32[d0,d1]
+in1 f32[d1]
+t0 f32[d0,d1] = add(in0, in1)
+t1 f32[d0] = amax(t0) over d1
+t2 f32[d0,d1] = sub(t0, t1)
+t3 f32[d0,d1] = exp(t2)
+t4 f32[d0] = sum(t3) over d1
+t5 f32[d0,d1] = div(t3, t4)
+out0 f32[d0,d1] = t5
+""",
+    "bf16_rows": """region v1
+dims d0=33 d1=250
+in0 bf16[d0,d1]
+t0 bf16[d0] = amax(in0) over d1
+t1 bf16[d0,d1] = sub(in0, t0)
+t2 bf16[d0,d1] = exp(t1)
+t3 bf16[d0] = sum(t2) over d1
+t4 bf16[d0,d1] = div(t2, t3)
+out0 bf16[d0,d1] = t4
+""",
+    "larger_of_two": """region v1
+dims d0=24 d1=504
+in0 i32[d0,d1]
+in1 i32[d0,d1]
+t0 bool[d0,d1] = lt(in0, in1)
+t1 i32[d0,d1] = where(t0, in1, in0)
+t2 i32[d0,d1] = add(t1, 5)
+t3 i32[d0,d1] = neg(t2)
+out0 i32[d0,d1] = t3
+out1 bool[d0,d1] = t0
+""",
+    "mean_of_labelled": """region v1
+dims d0=60 d1=40
+in0 f32[d0,d1]
+in1 i64[d0]
+t0 bool[d0] = ne(in1, -100)
+t1 i64[d0] = where(t0, in1, 0)
+t2 f32[d0] = logsumexp(in0) over d1
+t3 f32[d0] = sub(in0[d1=t1], t2)
+t4 f32[d0] = neg(t3)
+t5 f32[d0] = where(t0, t4, 0.0)
+t6 f32[] = sum(t5) over d0
+t7 i64[d0] = cast(t0)
+t8 i64[] = sum(t7) over d0
+t9 f32[] = cast(t8)
+t10 f32[] = div(t6, t9)
+out0 f32[] = t10
+""",
+    "framed_image": """region v1
+dims d0=2 d1=8 d2=5 d3=12 d4=13 d5=12 d6=13 k0=3 k1=3
+in0 f32[d0,d2,d3,d4]
+in1 f32[d1,d2,k0,k1]
+in2 f32[d1]
+t0 f32[d0,d1,d5,d6] = dot(in0[d3=d5+k0-1, d4=d6+k1-1], in1) over d2,k0,k1
+t1 f32[d0,d1,d5,d6] = add(t0, in2)
+t2 f32[d0,d1,d5,d6] = relu(t1)
+t3 f32[d0,d1,d5,d6] = minimum(t2, 6.0)
+out0 f32[d0,d1,d5,d6] = t3
+""",
 }
 
 
