@@ -28,11 +28,11 @@ from cudal1_compile.judge.extremes import (
     SCALARS,
     ZEROS,
     base_of,
+    finite_inputs,
     further_lines,
     has_infinite_scalars,
     has_zeros,
     is_beside_rows,
-    is_for_finite_values,
     is_free_scalar,
     products_in_windows,
     total,
@@ -282,7 +282,7 @@ def has_nonfinite_literal(program: Program) -> bool:
 
 def _distributions(program: Program) -> Sequence[str]:
     elements = tensor_elements(program)
-    windows, finite = any(products_in_windows(program)), is_for_finite_values(program)
+    windows, finite = any(products_in_windows(program)), _all_finite(program)
     infinite = (INFINITE,) if total(program) is not None and not windows and not finite else ()
     if elements > HUGE_ELEMENTS:
         return (*HUGE, *infinite)
@@ -300,6 +300,12 @@ def _distributions(program: Program) -> Sequence[str]:
         skipped |= {SCALARS}
     further = (name for name in further_lines(program) if base_of(name) not in skipped)
     return [*(name for name in DISTRIBUTIONS if name not in skipped), *further]
+
+
+def _all_finite(program: Program) -> bool:
+    """Whether every float input is one of which an index is computed."""
+    floats = {i.name for i in program.inputs if i.dtype in FLOAT_DTYPES}
+    return bool(floats) and floats <= finite_inputs(program)
 
 
 def _too_large(program: Program, cases: int, room_bytes: int) -> str | None:

@@ -245,11 +245,23 @@ def _at_ends(program: Program, item: Input, x: Tensor, order: Tensor, generator:
     return torch.where(order % 4 == 0, pick[order // 4 % len(pick)], x)
 
 
-def is_for_finite_values(program: Program) -> bool:
-    """Where a NaN may become anything: cast to an index."""
-    refs = [x for op in program.ops for x in op.operands if isinstance(x, Ref) and x.access]
-    gathers = any(index.value is not None for x in refs for _, index in x.access)
-    return gathers and reaches_integers(program)
+def finite_inputs(program: Program) -> set[str]:
+    """Inputs of which an index is computed: a NaN may become any."""
+    todo = [
+        index.value
+        for op in program.ops
+        for x in op.operands
+        if isinstance(x, Ref)
+        for _, index in x.access
+        if index.value is not None
+    ]
+    found: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += [x.name for x in program.op[name].operands if isinstance(x, Ref)] if name in program.op else []
+    return {i.name for i in program.inputs if i.dtype in FLOAT_DTYPES} & found
 
 
 def products_in_windows(program: Program) -> tuple[set[str], set[str]]:

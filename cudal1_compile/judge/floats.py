@@ -17,9 +17,9 @@ from cudal1_compile.judge.extremes import (
     ZEROS,
     all_infinite,
     at_one_place,
+    finite_inputs,
     is_beside_rows,
     is_cast_to,
-    is_for_finite_values,
     is_free_scalar,
     lines,
     one_a_line,
@@ -82,7 +82,9 @@ def float_values(
         x = torch.where(lines(program, item, x) % 11 == 10, least, x)  # as masks make them
     if distribution == "integers":
         x = widened(program, item, x, generator)
-    if distribution == NONFINITE and not is_for_finite_values(program):
+    if item.name in finite_inputs(program):
+        return x
+    if distribution == NONFINITE:
         x = with_nonfinite(program, item, x, generator)
     if distribution == SCALARS:
         x = torch.full_like(x, torch.nan) if is_free_scalar(item) else x
