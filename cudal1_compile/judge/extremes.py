@@ -30,8 +30,6 @@ EXTREMES = (MAGNITUDES, NONFINITE, SCALARS, INFINITE, ZEROS)
 # powers of two; squares and their sums stay finite in f32
 _LEVELS = (-30.0, 14.0, -12.0, 45.0, 6.0, -60.0, -22.0, 24.0, 3.0)
 _LEVELS_F16 = (-8.0, 3.0, -6.0, 9.0, -4.0, 1.0, 12.0)
-# torch gives a mean of infinities; Welford's formula gives NaN
-_OWN_INFINITIES = ("mean", "var")
 PRODUCTS = ("prod", "cumprod")
 _FACTORS = 32  # ordinary numbers whose product is neither
 _KINDS = 8  # of lines that are not finite
@@ -71,7 +69,7 @@ def further_lines(program: Program) -> list[str]:
         return []
     most = max(inputs, key=lambda i: program.size(i.axes))
     count = program.size(tuple(a for d, a in enumerate(most.axes) if d not in reduced_dims(program, most)))
-    kinds = 2 if any(op.fn in _OWN_INFINITIES for op in program.ops) else _KINDS
+    kinds = 2 if takes_variance(program) else _KINDS
     starts = {
         NONFINITE: range(count, kinds, count),
         MAGNITUDES: [k for k in _OF_ONE_SIGN if k >= count and count < 5],
@@ -171,7 +169,7 @@ def _with_nonfinite_lines(
     x = x.masked_fill(place & (kind == 1 if few else (kind == 0) | (kind == 4)), torch.nan)
     if not few and not divides(program):
         x = x.masked_fill(place & (kind == 7), denormal(item))
-    if any(op.fn in _OWN_INFINITIES for op in program.ops):
+    if takes_variance(program):
         return x
     before = _start(program, item, x, generator)
     masked = ((kind == 3) & before) | ((kind == 5) & ~before)
@@ -207,7 +205,7 @@ def at_one_place(item: Input, x: Tensor, value: float, third: int) -> Tensor:
 
 def total(program: Program) -> Input | None:
     """The first input that is reduced to single numbers as a whole, where torch's infinities are any formula's."""
-    if any(op.fn in _OWN_INFINITIES for op in program.ops) or any(_has_lines(program, i) for i in program.inputs):
+    if takes_variance(program) or any(_has_lines(program, i) for i in program.inputs):
         return None
     return next((i for i in program.inputs if _is_one_line(program, i)), None)
 
@@ -236,13 +234,21 @@ def _at_ends(program: Program, item: Input, x: Tensor, order: Tensor, generator:
     """
     place = one_a_line(program, item, x, generator) if reduced_dims(program, item) else x == x
     x = x.masked_fill(place & (order % 8 == 2), torch.nan)
-    if any(op.fn in _OWN_INFINITIES for op in program.ops):
+    if takes_variance(program):
         return x
     closed = None not in (item.domain.lo, item.domain.hi)
     if not closed:
         x = x.masked_fill(place & (order % 8 == 6), torch.inf)
     pick = torch.tensor([-torch.inf, torch.inf] if closed else [0.0], device=x.device, dtype=torch.float64)
     return torch.where(order % 4 == 0, pick[order // 4 % len(pick)], x)
+
+
+def takes_variance(program: Program) -> bool:
+    """Also as the square of a difference. Of infinities every formula for it, and for the mean, has its own."""
+    squares = (op.operands for op in program.ops if op.fn == "mul")
+    differences = {op.name for op in program.ops if op.fn == "sub"}
+    squared = any(isinstance(a, Ref) and a == b and a.name in differences for a, b in squares)
+    return squared or any(op.fn == "var" for op in program.ops)
 
 
 def finite_inputs(program: Program) -> set[str]:
@@ -297,7 +303,7 @@ def has_zeros(program: Program) -> bool:
 
 def has_infinite_scalars(program: Program) -> bool:
     """Whether single numbers may be infinite: any formula gives the same for them."""
-    own = any(op.fn in _OWN_INFINITIES for op in program.ops) or reaches_integers(program)
+    own = takes_variance(program) or reaches_integers(program)
     return not own and any(is_free_scalar(i) for i in program.inputs)
 
 

@@ -27,6 +27,7 @@ from cudal1_compile.judge.extremes import (
     place_along,
     reaches_integers,
     reduced_dims,
+    takes_variance,
     total,
     with_magnitudes,
     with_nonfinite,
@@ -63,7 +64,7 @@ def float_values(
     x = _ordinary(program, item, shape, distribution, generator)
     if distribution == "heavy" and _takes_maximum(program):
         x = _far_above(program, item, x)
-    if distribution == "scaled" and _takes_variance(program):
+    if distribution == "scaled" and takes_variance(program):
         x = _first_apart(program, item, x)
     if distribution == "uniform_rows":
         x = _along_reductions(program, item, x, generator)
@@ -271,14 +272,6 @@ def _far_above(program: Program, item: Input, x: Tensor) -> Tensor:
     """With a first or a last element, in two lines of three, far above all others."""
     end = _at_end(program, item, x, (lines(program, item, x) + 1) % 3)
     return torch.where(end, 8.0 * FAR + x.abs(), x)
-
-
-def _takes_variance(program: Program) -> bool:
-    """Also as the square of a difference."""
-    squares = (op.operands for op in program.ops if op.fn == "mul")
-    differences = {op.name for op in program.ops if op.fn == "sub"}
-    squared = any(isinstance(a, Ref) and a == b and a.name in differences for a, b in squares)
-    return squared or any(op.fn == "var" for op in program.ops)
 
 
 def _first_apart(program: Program, item: Input, x: Tensor) -> Tensor:
