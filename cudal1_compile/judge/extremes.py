@@ -32,6 +32,8 @@ _LEVELS = (-30.0, 14.0, -12.0, 45.0, 6.0, -60.0, -22.0, 24.0, 3.0)
 _LEVELS_F16 = (-8.0, 3.0, -6.0, 9.0, -4.0, 1.0, 12.0)
 PRODUCTS = ("prod", "cumprod")
 _FACTORS = 32  # ordinary numbers whose product is neither
+# a sum or two of which nobody would round to another whole number
+_EXACT = ("floor", "ceil", "round", "trunc", "neg", "abs", "relu", "maximum", "minimum", "cast", "add", "sub")
 _KINDS = 8  # of lines that are not finite
 _OF_ONE_SIGN = (3, 21)  # large lines of MAGNITUDES, of either
 _SHORT = 8  # operations
@@ -151,7 +153,8 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
         x = torch.where(order % 4 == 0, kinds[order // 4 % len(kinds)], x)
         return x.masked_fill(line < line.numel() // 8, -torch.inf) if _lies_in_windows(program, item) else x
     if is_beside_rows(program, item):  # a zero there is no reason to skip what is not finite in a row
-        return x.masked_fill(torch.arange(x.numel(), device=x.device).reshape(x.shape) % 8 == 1, 0.0)
+        place = torch.arange(x.numel(), device=x.device).reshape(x.shape)
+        return x.masked_fill((place % 8 == 1) | (place == x.numel() - 1), 0.0)
     return _with_nonfinite_lines(program, item, x, order, generator)
 
 
@@ -307,16 +310,18 @@ def has_infinite_scalars(program: Program) -> bool:
     return not own and any(is_free_scalar(i) for i in program.inputs)
 
 
-def is_cast_to(program: Program, item: Input) -> str | None:
-    """The one integer dtype that an input itself is cast to, where nothing computed is cast to any."""
-    found = {
-        op.dtype if x.name == item.name else None
-        for op in program.ops
-        for x in op.operands
-        if op.fn == "cast" and op.dtype in INT_DTYPES and isinstance(x, Ref)
-        if program.value_dtype[x.name] in FLOAT_DTYPES
-    }
-    return found.pop() if len(found) == 1 else None
+def whole_dtype(program: Program) -> str | None:
+    """The one integer dtype that floats are cast to, where they reach that with one rounding at most; no index."""
+    casts = [op for op in program.ops if op.fn == "cast" and op.dtype in INT_DTYPES]
+    todo = [x.name for op in casts for x in op.operands if isinstance(x, Ref)]
+    todo = [name for name in todo if program.value_dtype[name] in FLOAT_DTYPES]
+    while todo:
+        op = program.op.get(todo.pop())
+        if op is not None and op.fn not in _EXACT:
+            return None
+        todo += [x.name for x in op.operands if isinstance(x, Ref)] if op else []
+    found = {op.dtype for op in casts}
+    return found.pop() if len(found) == 1 and not finite_inputs(program) else None
 
 
 def only_maxima_see(program: Program, item: Input) -> bool:

@@ -19,7 +19,6 @@ from cudal1_compile.judge.extremes import (
     at_one_place,
     finite_inputs,
     is_beside_rows,
-    is_cast_to,
     is_free_scalar,
     lines,
     one_a_line,
@@ -29,6 +28,7 @@ from cudal1_compile.judge.extremes import (
     reduced_dims,
     takes_variance,
     total,
+    whole_dtype,
     with_magnitudes,
     with_nonfinite,
 )
@@ -106,7 +106,7 @@ def _largest(program: Program, item: Input) -> float:
         return 100.0
     if not reaches_integers(program):
         return math.inf
-    return _WHOLE.get(is_cast_to(program, item) or "", _LARGEST[item.dtype])
+    return _WHOLE.get(whole_dtype(program) or "", _LARGEST[item.dtype])
 
 
 def _mixed(program: Program, item: Input, shape: list[int], generator: torch.Generator) -> Tensor:
