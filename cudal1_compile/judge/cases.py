@@ -30,8 +30,8 @@ from cudal1_compile.judge.compare import (
     refusal,
     stack_expected,
 )
-from cudal1_compile.judge.extremes import base_of
 from cudal1_compile.judge.kept import expect_kept
+from cudal1_compile.judge.lines import base_of
 from cudal1_compile.judge.named import NAMED
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.products import match_convolution

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.extremes import PRODUCTS, lines, reduced_dims, summed_degree
+from cudal1_compile.judge.extremes import PRODUCTS, summed_degree
+from cudal1_compile.judge.lines import lines, reduced_dims
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import FLOAT_DTYPES, Input, Program, Ref
 

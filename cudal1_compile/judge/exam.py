@@ -27,7 +27,6 @@ from cudal1_compile.judge.extremes import (
     NONFINITE,
     SCALARS,
     ZEROS,
-    base_of,
     finite_inputs,
     further_lines,
     has_infinite_scalars,
@@ -40,6 +39,7 @@ from cudal1_compile.judge.extremes import (
 from cudal1_compile.judge.floats import MIXED
 from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, derive_seed, make_inputs
 from cudal1_compile.judge.kept import held_by, keeps_float32, widened
+from cudal1_compile.judge.lines import base_of
 from cudal1_compile.judge.named import NAMED, foreign_numbers, turns
 from cudal1_compile.judge.sizes import (
     LARGE_ELEMENTS,

@@ -2,21 +2,17 @@
 
     program + input + ordinary values -> the same values, each line at a magnitude of its own, or with a NaN in it
 
-A LINE is all elements of an input that share their place along the axes that nothing reduces. Lines keep one
-magnitude, so that no sum hides its small terms; most stay finite, so that one NaN does not spoil every result.
+Lines (lines.py) keep one magnitude, so that no sum hides its small terms; most stay finite, so that one NaN does
+not spoil every result. A program with few lines meets the kinds of line case by case.
 """
 
 from __future__ import annotations
-
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
 from cudal1_compile.judge.indices import markers
+from cudal1_compile.judge.lines import FIRST_LINE, FROM, from_start, lines, one_a_line, place_along, reduced_dims
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Input, Program, Ref
 
@@ -43,31 +39,12 @@ _DIVIDES = 1e-12  # whatever is divided by it may be squared and summed up
 _DIVISIONS = {"div", "reciprocal", "rsqrt", "pow", "remainder", "fmod"}
 
 
-_FROM = " from line "
-_FIRST_LINE: ContextVar[int] = ContextVar("the number of the first line", default=0)
-
-
-def base_of(distribution: str) -> str:
-    """Its name without the line that it begins with."""
-    return distribution.partition(_FROM)[0]
-
-
-@contextmanager
-def first_line(distribution: str) -> Iterator[None]:
-    """In it lines are numbered from the one that the name of the distribution says: kinds go by these numbers."""
-    token = _FIRST_LINE.set(int(distribution.partition(_FROM)[2] or 0))
-    try:
-        yield
-    finally:
-        _FIRST_LINE.reset(token)
-
-
 def further_lines(program: Program) -> list[str]:
     """Of programs with few lines: distributions whose kinds of line these are too few for, from later lines on."""
     inputs = [
         i for i in program.inputs if i.dtype in FLOAT_DTYPES and i.domain == ANY and reduced_dims(program, i)
     ]
-    if not inputs:
+    if not inputs or not all(a.size for a in program.axes):
         return []
     most = max(inputs, key=lambda i: program.size(i.axes))
     count = program.size(tuple(a for d, a in enumerate(most.axes) if d not in reduced_dims(program, most)))
@@ -78,20 +55,7 @@ def further_lines(program: Program) -> list[str]:
         "near_rows": range(count, 4, count),
         "scaled": range(count, 2),  # every second line has its first element far from the others
     }
-    return [f"{name}{_FROM}{k}" for name, ks in starts.items() for k in ks]
-
-
-def reduced_dims(program: Program, item: Input) -> list[int]:
-    """Dims of an input along which its lines run."""
-    reduced = {a for op in program.ops for a in op.over}
-    return [d for d, axis in enumerate(item.axes) if axis in reduced]
-
-
-def lines(program: Program, item: Input, x: Tensor) -> Tensor:
-    """The number of each element's line, of size one along reduced dims."""
-    dims = reduced_dims(program, item)
-    shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
-    return _FIRST_LINE.get() + torch.arange(math.prod(shape), device=x.device).reshape(shape)
+    return [f"{name}{FROM}{k}" for name, ks in starts.items() for k in ks]
 
 
 def with_magnitudes(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
@@ -135,8 +99,8 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
     if any(op.fn in PRODUCTS for op in program.ops):  # beside an infinity no part may be 0 in one order alone
         x = x.sign() * x.abs() ** min(1.0, _FACTORS / summed_degree(program))
     line = lines(program, item, x)
-    order = torch.randperm(line.numel(), generator=generator, device=x.device)[line - _FIRST_LINE.get()]
-    order = order + _FIRST_LINE.get()
+    order = torch.randperm(line.numel(), generator=generator, device=x.device)[line - FIRST_LINE.get()]
+    order = order + FIRST_LINE.get()
     if item.domain != ANY:
         return _at_ends(program, item, x, order, generator)
     images, weights = products_in_windows(program)
@@ -174,7 +138,7 @@ def _with_nonfinite_lines(
         x = x.masked_fill(place & (kind == 7), denormal(item))
     if takes_variance(program):
         return x
-    before = _start(program, item, x, generator)
+    before = from_start(program, item, x, generator)
     masked = ((kind == 3) & before) | ((kind == 5) & ~before)
     masked = masked | (kind == 4 if few else order % 16 == 1)
     x = x.masked_fill(place & (kind == 2), torch.inf).masked_fill(masked, -torch.inf)
@@ -379,24 +343,3 @@ def _has_lines(program: Program, item: Input) -> bool:
 def _lies_in_windows(program: Program, item: Input) -> bool:
     reduced = (x for op in program.ops if op.over for x in op.operands if isinstance(x, Ref))
     return any(axis in item.axes for x in reduced for axis, _ in x.access)
-
-
-def one_a_line(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
-    """True at one place of each line: a random one, in every second line one of the last third."""
-    score = torch.rand(x.shape, generator=generator, device=x.device)
-    late = place_along(program, item, x) >= 2 / 3
-    score = score + late * (lines(program, item, x) % 2)
-    return score == score.amax(reduced_dims(program, item), keepdim=True)
-
-
-def _start(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
-    """True from the first element of each line to a random one."""
-    cut = torch.rand(lines(program, item, x).shape, generator=generator, device=x.device)
-    return place_along(program, item, x) <= cut * (1 - 1 / x.shape[reduced_dims(program, item)[-1]])
-
-
-def place_along(program: Program, item: Input, x: Tensor) -> Tensor:
-    """The place along the last reduced dim, from 0 to 1."""
-    dim = reduced_dims(program, item)[-1]
-    place = torch.arange(x.shape[dim], device=x.device) / x.shape[dim]
-    return place.reshape([-1 if d == dim else 1 for d in range(x.dim())])

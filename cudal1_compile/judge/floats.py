@@ -20,18 +20,15 @@ from cudal1_compile.judge.extremes import (
     finite_inputs,
     is_beside_rows,
     is_free_scalar,
-    lines,
-    one_a_line,
     only_maxima_see,
-    place_along,
     reaches_integers,
-    reduced_dims,
     takes_variance,
     total,
     whole_dtype,
     with_magnitudes,
     with_nonfinite,
 )
+from cudal1_compile.judge.lines import lines, one_a_line, place_along, reduced_dims
 from cudal1_compile.judge.wide import widened
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ANY, Input, Literal, Program, Ref

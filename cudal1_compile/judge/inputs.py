@@ -25,14 +25,13 @@ from cudal1_compile.judge.extremes import (
     MAGNITUDES,
     NONFINITE,
     SCALARS,
-    base_of,
     denormal,
     divides,
-    first_line,
     nan_of_all_kinds,
 )
 from cudal1_compile.judge.floats import MIXED, NEAR, coherent_mantissa, float_values
 from cudal1_compile.judge.integers import booleans, integer_bounds, integers
+from cudal1_compile.judge.lines import base_of, first_line
 from cudal1_compile.judge.named import on_numbers
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.coincident import COINCIDENT, masks
-from cudal1_compile.judge.extremes import MAGNITUDES, ZEROS, lines, one_a_line, reduced_dims
+from cudal1_compile.judge.extremes import MAGNITUDES, ZEROS
 from cudal1_compile.judge.floats import MIXED, block_mask
 from cudal1_compile.judge.indices import IndexRange, compared_axes, compared_literals, index_range, markers
+from cudal1_compile.judge.lines import lines, one_a_line, reduced_dims
 from cudal1_compile.judge.sizes import OWN_SIZES
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import ANY, INT_DTYPES, Input, Program

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.budget import UNIT
-from cudal1_compile.judge.extremes import lines, reaches_integers
+from cudal1_compile.judge.extremes import reaches_integers
+from cudal1_compile.judge.lines import lines
 from cudal1_compile.judge.sizes import USUAL, in_decimal
 from cudal1_fx_passes.program import Input, Literal, Program
 

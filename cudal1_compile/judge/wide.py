@@ -12,7 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.extremes import lines, reduced_dims, summed_degree
+from cudal1_compile.judge.extremes import summed_degree
+from cudal1_compile.judge.lines import lines, reduced_dims
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ANY, Input, Program, Ref
 
