@@ -68,7 +68,10 @@ def mend_order(outline: str, order: str) -> str:
 
 
 def _once_a_block(words: Sequence[str]) -> list[str]:
-    """Without values that are set a second time within the same braces: C++ would take them for declared again."""
+    """Without values that are declared a second time within the same braces.
+
+    Two words at once are a sum that begins and a line that adds it up.
+    """
     found: list[str] = []
     blocks: list[set[str]] = [set()]
     for word in words:
@@ -76,7 +79,7 @@ def _once_a_block(words: Sequence[str]) -> list[str]:
             blocks.append(set())
         elif word == "}" and len(blocks) > 1:
             blocks.pop()
-        elif _VALUE.fullmatch(word) and word in blocks[-1]:
+        elif _VALUE.fullmatch(word) and word in blocks[-1] and word not in found[-1:]:
             continue
         blocks[-1].add(word)
         found.append(word)

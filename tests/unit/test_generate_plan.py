@@ -28,6 +28,7 @@ from cudal1_compile.generate.plan import mend_order, mend_plan
         ("s0=t3 t3=a0", "{ a0 p3 } v3 s0", "{ a0 t3 p3 } v3 s0"),
         # set twice in one block, but not where an inner one makes it again
         ("out0=t1 t1=a1 t0=a0", "a0 t0 a0 t0 { a0 t0 a1 t1 a1 out0 }", "a0 t0 { a0 t0 a1 t1 out0 }"),
+        ("out0=t1 t1=s0", "t1 t1 out0", "t1 t1 out0"),  # a sum in one line
         # nobody says where
         ("out0=t1 t1=a1 t0", "{ a1 t1 out0 }", "{ a1 t1 out0 }"),
     ],
