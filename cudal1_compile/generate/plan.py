@@ -74,12 +74,12 @@ def _once_a_block(words: Sequence[str]) -> list[str]:
     """
     found: list[str] = []
     blocks: list[set[str]] = [set()]
-    for word in words:
+    for before, word in zip(["", *words], words, strict=False):
         if word == "{":
             blocks.append(set())
         elif word == "}" and len(blocks) > 1:
             blocks.pop()
-        elif _VALUE.fullmatch(word) and word in blocks[-1] and word not in found[-1:]:
+        elif _VALUE.fullmatch(word) and word in blocks[-1] and word != before:
             continue
         blocks[-1].add(word)
         found.append(word)
