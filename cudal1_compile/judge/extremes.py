@@ -105,21 +105,57 @@ def with_nonfinite(program: Program, item: Input, x: Tensor, generator: torch.Ge
         return _at_ends(program, item, x, order, generator)
     images, weights = products_in_windows(program)
     if item.name in weights:
-        return x.masked_fill(torch.rand(x.shape, generator=generator, device=x.device) < 0.25, 0.0)
+        x = x.masked_fill(torch.rand(x.shape, generator=generator, device=x.device) < 0.25, 0.0)
+        return _inside_windows(program, item, x, order, generator)
     if item.name in images:
         places = torch.randint(x.numel(), [_IN_WINDOWS], generator=generator, device=x.device)
-        flat = x.flatten().index_fill(0, places[::3], torch.nan).index_fill(0, places[1::3], torch.inf)
-        flat = flat.index_fill(0, places[2::3], -torch.inf)
+        zero = torch.rand(x.shape, generator=generator, device=x.device) < 0.05  # times an infinite weight: NaN
+        flat = x.masked_fill(zero, 0.0).flatten().index_fill(0, places[2::3], -torch.inf)
+        flat = flat.index_fill(0, places[::3], torch.nan).index_fill(0, places[1::3], torch.inf)
         flat[:1], flat[-1:] = torch.inf, torch.nan
         return flat.reshape(x.shape)
     if line.numel() == x.numel():
         kinds = _odd_values(program, item, x)
-        x = torch.where(order % 4 == 0, kinds[order // 4 % len(kinds)], x)
+        share = 4 if x.numel() >= 4 * len(kinds) else 2  # of few numbers half
+        x = torch.where(order % share == 0, kinds[order // share % len(kinds)], x)
         return x.masked_fill(line < line.numel() // 8, -torch.inf) if _lies_in_windows(program, item) else x
     if is_beside_rows(program, item):  # a zero there is no reason to skip what is not finite in a row
         place = torch.arange(x.numel(), device=x.device).reshape(x.shape)
         return x.masked_fill((place % 8 == 1) | (place == x.numel() - 1), 0.0)
     return _with_nonfinite_lines(program, item, x, order, generator)
+
+
+def _inside_windows(program: Program, item: Input, x: Tensor, order: Tensor, generator: torch.Generator) -> Tensor:
+    """A factor of products in windows with a NaN in one line and an infinity in another, of four or more.
+
+    At places whose partner is never read beyond its ends: a library may multiply others by 0 there, or skip them.
+    """
+    inside = torch.ones(x.shape, dtype=torch.bool, device=x.device)
+    for op in program.ops:
+        refs = [r for r in op.operands if isinstance(r, Ref)] if OPS[op.fn].kind is Kind.DOT else []
+        for axis, index in (pair for r in refs for pair in r.access):
+            if index.value is not None or index.divisor != 1:
+                return x
+            place = torch.full([1] * x.dim(), index.offset, device=x.device)
+            low = high = 0
+            for factor, name in index.terms:
+                if name in item.axes:
+                    place = place + factor * _place(x, item.axes.index(name))
+                else:
+                    span = factor * (program.axis[name].size - 1)
+                    low, high = low + min(0, span), high + max(0, span)
+            inside = inside & (place + low >= 0) & (place + high < program.axis[axis].size)
+    if order.numel() < 4:
+        return x
+    score = torch.rand(x.shape, generator=generator, device=x.device)
+    for kind, value in enumerate((torch.nan, torch.inf)):
+        chosen = (order == kind) & inside
+        x = x.masked_fill(chosen & (score == torch.where(chosen, score, -1.0).max()), value)
+    return x
+
+
+def _place(x: Tensor, dim: int) -> Tensor:
+    return torch.arange(x.shape[dim], device=x.device).reshape([-1 if d == dim else 1 for d in range(x.dim())])
 
 
 def _with_nonfinite_lines(
@@ -331,7 +367,7 @@ def _odd_values(program: Program, item: Input, x: Tensor) -> Tensor:
         tiny = _DIVIDES  # a denormal divisor leaves terms of which a few overflow together, or cancel first
     short = len(program.ops) <= _SHORT and not reduces
     huge = 1e30 if short and item.dtype != "f16" else 1e4
-    found = [torch.nan, torch.inf, -torch.inf, 0.0, -0.0, tiny, -tiny, huge, -huge, 1 / huge]
+    found = [torch.nan, 0.0, torch.inf, -torch.inf, -0.0, tiny, -tiny, huge, -huge, 1 / huge]
     return torch.tensor(found, device=x.device, dtype=torch.float64)
 
 
