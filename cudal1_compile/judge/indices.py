@@ -10,7 +10,8 @@ between, which would read out of bounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cudal1_fx_passes.program import Literal, Op, Operand, Program, Ref
@@ -18,6 +19,7 @@ from cudal1_fx_passes.program import Literal, Op, Operand, Program, Ref
 _CARRIES = ("where", "cast", "maximum", "minimum")
 _MOVES = (*_CARRIES, "add", "sub", "neg")  # by a little, as in `arange + 1 <= length`
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_ARITHMETIC: dict[str, Callable[[int, int], int]] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 BEYOND = 8  # an end that a clamp leaves open is tried as far
 
 
@@ -107,7 +109,7 @@ def _summands(
 
 
 def _span(program: Program, x: Operand, extent: Mapping[str, int]) -> tuple[int, int] | None:
-    """The least and the most of a literal, or of places along an axis, shifted or not."""
+    """The least and the most of a literal, or of places along an axis, also shifted or a stride apart."""
     if isinstance(x, Literal):
         return int(x.value), int(x.value)
     op = program.op.get(x.name)
@@ -116,11 +118,12 @@ def _span(program: Program, x: Operand, extent: Mapping[str, int]) -> tuple[int,
     if op.fn == "iota":
         return 0, extent[op.over[0]] - 1
     spans = [_span(program, y, extent) for y in op.operands]
-    if op.fn not in ("add", "sub") or spans[0] is None or spans[1] is None:
+    if op.fn == "cast":
+        return spans[0]
+    if op.fn not in _ARITHMETIC or spans[0] is None or spans[1] is None:
         return None
-    sign = 1 if op.fn == "add" else -1
-    low, high = sorted(sign * v for v in spans[1])
-    return spans[0][0] + low, spans[0][1] + high
+    found = [_ARITHMETIC[op.fn](a, b) for a in spans[0] for b in spans[1]]
+    return min(found), max(found)
 
 
 def _from_the_end(program: Program, op: Op, wanted: IndexRange) -> tuple[str, IndexRange] | None:

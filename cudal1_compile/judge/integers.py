@@ -193,7 +193,7 @@ def _of_one_sign(program: Program, item: Input, x: Tensor, distribution: str) ->
     A sum in a narrower integer overflows, a largest or smallest element that begins with a number is one.
     """
     dims = reduced_dims(program, item)
-    if not dims:
+    if not dims or not x.numel():
         return x
     line = lines(program, item, x)
     turn = line % 5 if line.numel() > 1 else line + (1 if distribution == MAGNITUDES else 3)

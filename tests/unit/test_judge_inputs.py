@@ -190,6 +190,11 @@ def test_an_index_stays_inside_but_where_a_clamp_takes_care_of_it(
         ("t0 i64[d2] = iota() along d2\nt1 i64[d0,d2] = add(in0, t0)", (0, 6), (-8, 8)),
         ("t0 i64[d2] = iota() along d2\nt2 i64[d2] = add(t0, 1)\nt1 i64[d0,d2] = sub(in0, t2)", (3, 9), (-8, 8)),
         ("t0 i64[d2] = iota() along d2\nt1 i64[d0,d2] = sub(t0, in0)", (-6, 0), (-8, 8)),
+        (
+            "t0 i64[d2] = iota() along d2\nt2 i64[d2] = mul(t0, 3)\nt1 i64[d0,d2] = add(in0, t2)",
+            (0, 2),
+            (-8, 8),
+        ),
     ],
 )
 def test_sums_of_indices_and_places_stay_inside(ops: str, first: tuple[int, int], second: tuple[int, int]) -> None:
@@ -615,9 +620,10 @@ def test_nan_comes_as_cpus_and_as_gpus_make_it(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_an_image_has_a_few_odd_values_and_weights_are_finite(seed: int) -> None:
+def test_an_image_has_a_few_odd_values_and_weights_two_where_no_frame_is_near(seed: int) -> None:
     weights, image = make_inputs(parse_program(CONVOLUTION_AND_NORM), NONFINITE, seed, CPU)
-    assert weights.isfinite().all() and (weights == 0).any()
+    assert (weights == 0).any() and int(weights.isnan().sum()) == int(weights.isinf().sum()) == 1
+    assert not bool(weights[:, :, 1, 1].isfinite().all()) and int((~weights.isfinite()).any((1, 2, 3)).sum()) == 2
     assert 3 <= int((~image.isfinite()).sum()) <= 10
     assert image.isnan().any() and image.isinf().any()
     assert not image[0, 0, 0, 0].isfinite() and not image[-1, -1, -1, -1].isfinite()
