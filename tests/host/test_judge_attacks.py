@@ -32,7 +32,7 @@ ATTACKS = attacks_for("host")
 
 @pytest.fixture(scope="session")
 def judge() -> Iterator[Judge]:
-    with Judge(HOST, Limits(host_s=2.0), seed=11) as made:  # other seeds: cudal1 audit
+    with Judge(HOST, Limits(host_s=5.0), seed=11) as made:  # other seeds: cudal1 audit
         yield made
 
 
