@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.extremes import PRODUCTS, summed_degree
-from cudal1_compile.judge.lines import lines, reduced_dims
+from cudal1_compile.judge.lines import coordinate, lines, reduced_dims
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import FLOAT_DTYPES, Input, Program, Ref
 
@@ -39,7 +39,7 @@ def coincident(program: Program, item: Input, x: Tensor) -> Tensor:
     rising = x.sort(dim).values
     whole = (x * _WHOLE ** (2 / max(2, summed_degree(program)))).round()
     even = (2.0 * x).round()
-    ramp = _along(x, dim).expand_as(x).double()
+    ramp = coordinate(x, dim).expand_as(x).double()
     if any(op.fn in PRODUCTS for op in program.ops):  # of which no part may overflow before its zero is met
         ramp = ramp * (2.0 / x.shape[dim])
     x = torch.where(rests(x, 3), 0.0, torch.where(rests(x), 1.0, x))
@@ -54,7 +54,7 @@ def _zeros(program: Program, x: Tensor, dim: int, line: Tensor) -> Tensor:
     """Of both signs where the first of equals is asked for: they are equal."""
     if not any(op.fn in ("argmax", "argmin") for op in program.ops):
         return torch.zeros_like(x)
-    return torch.where((_along(x, dim) + line // _KINDS) % 2 == 0, -0.0, torch.zeros_like(x))
+    return torch.where((coordinate(x, dim) + line // _KINDS) % 2 == 0, -0.0, torch.zeros_like(x))
 
 
 def _between_halves(program: Program, x: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def masks(shape: list[int], device: torch.device) -> Tensor:
     if not shape:
         return torch.ones(shape, dtype=torch.bool, device=device)
     x = torch.empty(shape, device=device)
-    row, place = _rows(x), _along(x, x.dim() - 1).expand_as(x)
+    row, place = _rows(x), coordinate(x, x.dim() - 1).expand_as(x)
     kinds = (place % 2 == 0, place < shape[-1] // 2, place <= row, place % 2 == 1)
     return torch.where(row % 4 < 2, torch.where(row % 4 == 0, *kinds[:2]), torch.where(row % 4 == 2, *kinds[2:]))
 
@@ -82,13 +82,9 @@ def _rows(x: Tensor) -> Tensor:
     return rows.reshape([*x.shape[:-1], 1])
 
 
-def _along(x: Tensor, dim: int) -> Tensor:
-    return torch.arange(x.shape[dim], device=x.device).reshape([-1 if d == dim else 1 for d in range(x.dim())])
-
-
 def rests(x: Tensor, first: int = 1) -> Tensor:
     """True at the places at rest, which agree for inputs that share their last axis."""
-    place = _along(x, x.dim() - 1) if x.dim() else torch.zeros([], device=x.device)
+    place = coordinate(x, x.dim() - 1) if x.dim() else torch.zeros([], device=x.device)
     return (place % _APART == min(first, place.numel() - 1)).expand_as(x)
 
 
@@ -97,14 +93,16 @@ def at_rest(program: Program, item: Input, x: Tensor) -> Tensor:
 
     Also at the first place: what begins with the numbers that change nothing need not go on so.
     """
-    still = rests(x) | (_along(x, x.dim() - 1) == 0) if x.dim() else rests(x)
+    still = rests(x) | (coordinate(x, x.dim() - 1) == 0) if x.dim() else rests(x)
     return x if _is_largest(program, item) else torch.where(still, _neutral(program, item.name), x)
 
 
 def together(program: Program, item: Input, x: Tensor, numbers: Sequence[float]) -> Tensor:
     """Each pair of the numbers, of either sign, in the largest input and another, at one place in four."""
     values = torch.tensor([s * v for v in numbers for s in (1, -1)], device=x.device, dtype=torch.float64)
-    place = _along(x, x.dim() - 1) // _APART if x.dim() else torch.zeros([], dtype=torch.int64, device=x.device)
+    place = (
+        coordinate(x, x.dim() - 1) // _APART if x.dim() else torch.zeros([], dtype=torch.int64, device=x.device)
+    )
     turn = place + place // len(values) + _rows(x) if _is_largest(program, item) and x.dim() else place
     return torch.where(rests(x, 3), values[turn % len(values)].expand_as(x), x)
 

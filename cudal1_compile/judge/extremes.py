@@ -11,8 +11,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.indices import markers
-from cudal1_compile.judge.lines import FIRST_LINE, FROM, from_start, lines, one_a_line, place_along, reduced_dims
+from cudal1_compile.judge.indices import indexing, markers
+from cudal1_compile.judge.lines import (
+    FIRST_LINE,
+    FROM,
+    coordinate,
+    from_start,
+    lines,
+    one_a_line,
+    place_along,
+    reduced_dims,
+)
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, INT_DTYPES, Input, Program, Ref
 
@@ -140,7 +149,7 @@ def _inside_windows(program: Program, item: Input, x: Tensor, order: Tensor, gen
             low = high = 0
             for factor, name in index.terms:
                 if name in item.axes:
-                    place = place + factor * _place(x, item.axes.index(name))
+                    place = place + factor * coordinate(x, item.axes.index(name))
                 else:
                     span = factor * (program.axis[name].size - 1)
                     low, high = low + min(0, span), high + max(0, span)
@@ -152,10 +161,6 @@ def _inside_windows(program: Program, item: Input, x: Tensor, order: Tensor, gen
         chosen = (order == kind) & inside
         x = x.masked_fill(chosen & (score == torch.where(chosen, score, -1.0).max()), value)
     return x
-
-
-def _place(x: Tensor, dim: int) -> Tensor:
-    return torch.arange(x.shape[dim], device=x.device).reshape([-1 if d == dim else 1 for d in range(x.dim())])
 
 
 def _with_nonfinite_lines(
@@ -256,14 +261,7 @@ def takes_variance(program: Program) -> bool:
 
 def finite_inputs(program: Program) -> set[str]:
     """Inputs of which an index is computed: a NaN may become any."""
-    todo = [
-        index.value
-        for op in program.ops
-        for x in op.operands
-        if isinstance(x, Ref)
-        for _, index in x.access
-        if index.value is not None
-    ]
+    todo = [value for value, _ in indexing(program)]
     found: set[str] = set()
     while todo:
         name = todo.pop()

@@ -61,7 +61,7 @@ def index_range(program: Program, name: str, extent: Mapping[str, int]) -> Index
     It may be selected, clamped, shifted, added to another and counted from the end on its way.
     """
     found: IndexRange | None = None
-    todo = [(value, IndexRange(0, max(0, extent[axis] - 1))) for value, axis in _indices(program)]
+    todo = [(value, IndexRange(0, max(0, extent[axis] - 1))) for value, axis in indexing(program)]
     while todo:
         value, range_ = todo.pop()
         if value == name:
@@ -147,7 +147,7 @@ def _from_the_end(program: Program, op: Op, wanted: IndexRange) -> tuple[str, In
 
 def markers(program: Program, name: str) -> tuple[int, ...]:
     """Literals that an input is compared with for equality and may safely be replaced by."""
-    if any(name in _sources(program, value, ("cast",)) for value, _ in _indices(program)):
+    if any(name in _sources(program, value, ("cast",)) for value, _ in indexing(program)):
         return ()
     found = set()
     for op in program.ops:
@@ -186,7 +186,7 @@ def _comparisons(program: Program) -> Iterator[tuple[Operand, ...]]:
     return (op.operands for op in program.ops if op.fn in _COMPARISONS)
 
 
-def _indices(program: Program) -> Iterator[tuple[str, str]]:
+def indexing(program: Program) -> Iterator[tuple[str, str]]:
     """(value that indexes, axis indexed) of every access by value."""
     for op in program.ops:
         for x in op.operands:

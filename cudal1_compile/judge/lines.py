@@ -65,5 +65,9 @@ def from_start(program: Program, item: Input, x: Tensor, generator: torch.Genera
 def place_along(program: Program, item: Input, x: Tensor) -> Tensor:
     """The place along the last reduced dim, from 0 to 1."""
     dim = reduced_dims(program, item)[-1]
-    place = torch.arange(x.shape[dim], device=x.device) / x.shape[dim]
-    return place.reshape([-1 if d == dim else 1 for d in range(x.dim())])
+    return coordinate(x, dim) / x.shape[dim]
+
+
+def coordinate(x: Tensor, dim: int) -> Tensor:
+    """The place along a dim, from 0, of size one along the others."""
+    return torch.arange(x.shape[dim], device=x.device).reshape([-1 if d == dim else 1 for d in range(x.dim())])

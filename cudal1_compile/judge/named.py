@@ -25,7 +25,7 @@ from torch import Tensor
 from cudal1_compile.judge.budget import UNIT
 from cudal1_compile.judge.extremes import reaches_integers
 from cudal1_compile.judge.lines import lines
-from cudal1_compile.judge.sizes import USUAL, in_decimal
+from cudal1_compile.judge.sizes import USUAL, body_of
 from cudal1_fx_passes.program import Input, Literal, Program
 
 NAMED = "named"
@@ -70,9 +70,8 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
 def foreign_numbers(program: Program, code: str) -> tuple[float, ...]:
     """Absolute values, sorted."""
     known = {_single(abs(o.value)) for op in program.ops for o in op.operands if isinstance(o, Literal)}
-    body = "\n".join(line for line in in_decimal(code).splitlines() if not line.startswith("//"))
     found: set[float] = set()
-    body = _called_with_literals(_SIZEOF.sub(lambda m: str(_SIZE.get(m[1], 4)), body))
+    body = _called_with_literals(_SIZEOF.sub(lambda m: str(_SIZE.get(m[1], 4)), body_of(code)))
     body = _CALL.sub(_called, body)
     shifts = {0, *(int(k) for k in _SHIFT.findall(body))}
     for text in _NUMBER.findall(body):

@@ -160,7 +160,7 @@ def beyond_grids(program: Program, candidate: Candidate) -> Mapping[str, int]:
 
 def _beyond_16_bits(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
     """Sizes that no short integer holds, one axis at a time, where the code has such integers and they fit."""
-    for axis in _independent_symbolic(program) if _NARROW.search(_body(candidate.code)) else ():
+    for axis in _independent_symbolic(program) if _NARROW.search(body_of(candidate.code)) else ():
         for sizes in ({axis.name: _BEYOND_16_BITS}, _one_long(program, axis, _BEYOND_16_BITS)):
             fits = tensor_elements(_resized(program, sizes)) <= LARGE_ELEMENTS
             if fits and _launches(program, candidate, sizes):
@@ -247,7 +247,7 @@ def counts_in_floats(program: Program, candidate: Candidate) -> bool:
         return False
     if any(OPS[op.fn].kind is Kind.IOTA or op.fn in ("floor", "ceil", "round", "trunc") for op in program.ops):
         return False
-    body = _body(candidate.code)
+    body = body_of(candidate.code)
     floats = "|".join(rf"(?<![.\w]){name}\b(?!\s*\[)" for name in set(_FLOATS.findall(body)))
     made = re.compile(f"{_FLOAT}|{floats}" if floats else _FLOAT)
     operands = (found["operand"] for found in _TO_WHOLE.finditer(body))
@@ -270,10 +270,10 @@ def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, 
         found |= {number: None}
     for number in _unusual_numbers(candidate.code) if free else ():
         found |= dict.fromkeys((number, number + 1, number - 1))
-    for period, times in _DIVIDED.findall(_body(candidate.code)) if free else ():
+    for period, times in _DIVIDED.findall(body_of(candidate.code)) if free else ():
         if int(times) > 1:
             found |= dict.fromkeys((int(period) * int(times), int(period) * int(times) + int(period) - 1))
-    for name, sign, number, left in _LEFT.findall(_body(candidate.code)) if free else ():
+    for name, sign, number, left in _LEFT.findall(body_of(candidate.code)) if free else ():
         period = int(number) + (sign == "&")
         if 1 < int(left) < period and (period not in USUAL or int(left) < period - 1 or name in program.axis):
             found |= {period + int(left): None}
@@ -285,7 +285,7 @@ def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, 
 
 def _asked_for(code: str) -> Iterator[int]:
     """Numbers that anything is to be equal to, those of tables, and where bits are counted each count of them."""
-    body = _body(code)
+    body = body_of(code)
     yield from (int(left or right) for left, right in _EQUAL.findall(body))
     yield from (n for table in _TABLE.findall(body) for n in map(int, re.findall(r"\d+", table)) if n > 1)
     yield from ((1 << k) - 1 for k in range(2, 12) if _OF_BITS.search(body))
@@ -293,7 +293,7 @@ def _asked_for(code: str) -> Iterator[int]:
 
 def _unusual_numbers(code: str) -> Iterator[int]:
     """Whole numbers that no block or tile has, their roots, and what two of them are together."""
-    body = _body(code)
+    body = body_of(code)
     if "template" not in body:
         body = re.sub(r"<\s*\d+\s*>\s*\(", "(", body)  # an argument of the header's
     numbers = [int(text, 16 if text[:2] in ("0x", "0X") else 10) for text in _NUMBER.findall(body)]
@@ -308,24 +308,25 @@ def _unusual_numbers(code: str) -> Iterator[int]:
 
 def _compared(code: str) -> Iterator[tuple[str, int]]:
     """(word, number) of each comparison with a whole number."""
-    for word, right, left, other in _COMPARED.findall(_body(code)):
+    for word, right, left, other in _COMPARED.findall(body_of(code)):
         *shifted, number = (right or left).split("<<")
         yield word or other, 1 << min(62, int(number)) if shifted else int(number)
 
 
 def _whole_numbers(code: str) -> Iterator[int]:
     """Those named anywhere, and powers of two by which a shift divides."""
-    body = _body(code)
+    body = body_of(code)
     yield from (int(n) for n in re.findall(r"(?<![\w.])\d{1,9}\b(?![.'])", body))
     yield from (1 << int(n) for n in _SHIFTED.findall(body))
     yield from (number for _, number in _compared(code))
 
 
-def _body(code: str) -> str:
-    return "\n".join(line for line in in_decimal(code).splitlines() if not line.startswith("//"))
+def body_of(code: str) -> str:
+    """What a code computes: without its plan, and without binary and octal literals."""
+    return "\n".join(line for line in _in_decimal(code).splitlines() if not line.startswith("//"))
 
 
-def in_decimal(code: str) -> str:
+def _in_decimal(code: str) -> str:
     """The same code without binary and octal literals."""
     return _BINARY_OR_OCTAL.sub(lambda m: str(int(m[1].replace("'", ""), 2) if m[1] else int(m[2], 8)), code)
 
