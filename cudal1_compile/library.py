@@ -25,6 +25,7 @@ from cudal1_fx_passes.border import lowering_of
 
 LIBRARY_ROLES = ("reduce", "scan", "window", "product")  # what Inductor writes loops for, but for pointwise work
 MAX_POOL = torch.ops.prims._low_memory_max_pool_with_offsets.default  # eager's form is written in Python
+SCATTER_ADD = torch.ops.aten.scatter_add.default  # likewise, where it is a gradient of pooling
 MAX_POOLS = {
     2: torch.ops.aten.max_pool2d_with_indices.default,
     3: torch.ops.aten.max_pool3d_with_indices.default,
@@ -35,6 +36,8 @@ def library_operator(node: fx.Node) -> OpOverload | None:
     """What aten runs for a node of a region; None for a node that is left to Inductor."""
     found = lowering_of(node)
     if found is None or found.role not in LIBRARY_ROLES or not isinstance(node.target, OpOverload):
+        return None
+    if node.target is SCATTER_ADD:
         return None
     if node.target is MAX_POOL and all(user.args[1] == 0 for user in node.users):
         return MAX_POOLS.get(len(node.args[1]))  # type: ignore[arg-type]

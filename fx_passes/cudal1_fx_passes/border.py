@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 from cudal1_fx_passes import (
     lower_gather,
     lower_pointwise,
+    lower_pool_gradients,
     lower_products,
     lower_reduce,
     lower_views,
@@ -26,6 +27,7 @@ from cudal1_fx_passes.lowering import LOWERINGS, Lowering, holds_tensors
 _LOWER_MODULES = (
     lower_gather,
     lower_pointwise,
+    lower_pool_gradients,
     lower_products,
     lower_reduce,
     lower_views,

@@ -24,6 +24,7 @@ import pytest
 import torch
 from tmpfs import run_on_tmpfs
 from torch import Tensor
+from torch.nn import functional as F
 
 import cudal1_compile
 from cudal1_cache.schema import FILE_NAME
@@ -186,6 +187,20 @@ def test_split_products_run_only_where_they_are_allowed(capsys: pytest.CaptureFi
     forget()
     check(compile_(Split()))
     assert summary(capsys) == "cudal1: regions: 1, hit 1, new 0, no win 0"
+
+
+def test_overlapping_pooling_has_kernels_forward_and_backward(capsys: pytest.CaptureFixture[str]) -> None:
+    def pooled(x: Tensor) -> Tensor:
+        return F.max_pool2d(F.silu(x), 3, 2, 1)
+
+    x = torch.randn(2, 3, 12, 14, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    out, expected = compile_(OneReply(), pooled)(x), pooled(y)
+    torch.testing.assert_close(out, expected)
+    out.square().sum().backward()
+    expected.square().sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+    assert summary(capsys) == "cudal1: regions: 2, hit 0, new 2, no win 0"
 
 
 def test_the_backward_has_kernels_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,49 @@ out0 f32[d0,d3,d4] = t2
 out1 f32[d0,d5,d6] = t0
 out2 i8[d0,d5,d6] = t3
 """,
+    "gradient_of_a_maximum": """region v1
+dims d0=32 d1=27 d2=28 d3=14 d4=14 k0=3 k1=3
+in0 i8[d0,d3,d4] in [0,8]
+in1 f32[d0,d3,d4]
+in2 f32[d0,d1,d2]
+t0 i64[k0] = iota() along k0
+t1 i64[k0] = mul(t0, 3)
+t2 i64[k1] = iota() along k1
+t3 i64[k0,k1] = add(t1, t2)
+t4 i64[d0,d3,d4] = cast(in0)
+t5 bool[d0,d3,d4,k0,k1] = eq(t4, t3)
+t6 f32[d0,d3,d4,k0,k1] = where(t5, in1, 0.0)
+t7 f32[d0,d1,d2] = sum(t6[d3=(d1-k0+1)/2, d4=(d2-k1+1)/2]) over k0,k1
+t8 f32[d0,d1,d2] = mul(t7, in2)
+out0 f32[d0,d1,d2] = t8
+""",
+    "gradient_of_a_mean_and_its_counts": """region v1
+dims d0=32 d1=17 d2=9 k0=4
+in0 f32[d0,d2]
+t0 i64[d2] = iota() along d2
+t1 i64[d2] = mul(t0, 2)
+t2 i64[d2] = add(t1, 4)
+t3 i64[d2] = minimum(t2, 17)
+t4 i64[d2] = sub(t3, t1)
+t5 f32[d2] = cast(t4)
+t6 f32[d0,d2] = div(in0, t5)
+t7 f32[d0,d1] = sum(t6[d2=(d1-k0)/2]) over k0
+out0 f32[d0,d1] = t7
+""",
+    "response_norm": """region v1
+dims d0=2 d1=20 d2=30 d3=16 k0=5
+in0 f32[d0,d3,d2]
+t0 i64[d1] = iota() along d1
+t1 bool[d1] = lt(t0, 18)
+t2 bool[d1] = ge(t0, 2)
+t3 bool[d1] = logical_and(t1, t2)
+t4 f32[d0,d2,d3] = mul(in0, in0)
+t5 f32[d0,d1,d2] = where(t3, t4[d3=d1-2], 0.0)
+t6 f32[d0,d2,d3] = mean(t5[d1=d3+k0]) over k0
+t7 f32[d0,d2,d3] = add(t6, 1.0)
+t8 f32[d0,d2,d3] = div(in0, t7)
+out0 f32[d0,d3,d2] = t8
+""",
     "pool_beside_what_it_pools": """region v1
 dims d0=3 d1=9 d2=10 k0=3 k1=3
 in0 f32[d0,d1,d2]

@@ -14,7 +14,7 @@ from cudal1_trainer.teachers.reduction import declare, phases
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, grouped, size_of
-from cudal1_trainer.teachers.stage import Stage, is_reduction, read_names
+from cudal1_trainer.teachers.stage import Stage, is_reduction, read_keys
 
 MAX_AT_ONCE = 32  # loads of a window that are all on their way: rows are then not left out one by one
 SIMPLE = ("sum", "mean", "amax", "amin", "prod", "argmax", "argmin", "any", "all")
@@ -60,15 +60,14 @@ class WindowWriter:
         self.moved = {a: f"u{a[1:]}" if a in stage.kept else axis_index(a) for a, _ in self.access}
         inside, outside = {self.operand}, {b.value for b in stage.writes}
         for o in reversed(stage.ops):
-            for names in (inside, outside) if not is_reduction(o) else ():
-                names |= set(read_names(o)) if o.name in names else set()
-            outside |= set(read_names(o)) - {self.operand} if is_reduction(o) else set()
+            for keys in (inside, outside) if not is_reduction(o) else ():
+                keys |= set(read_keys(o)) if o.name in keys else set()
         inner = [o for o in stage.ops if not is_reduction(o) and o.name in inside and self._is_inner(o.axes)]
         self.inner_ops = inner
         self.outer_ops = [o for o in stage.ops if not is_reduction(o) and (o not in inner or o.name in outside)]
-        loads = [b for b in stage.loads if b.value in inside and self._is_inner(b.span)]
+        loads = [b for b in stage.loads if b.key in inside and self._is_inner(b.span)]
         self.inner_loads = in_order(loads)
-        self.outer_loads = in_order(b for b in stage.loads if b not in loads or b.value in outside)
+        self.outer_loads = in_order(b for b in stage.loads if b not in loads or b.key in outside)
         self.lines = Lines()
         self.spelled: dict[str, str] = {}
 
@@ -94,7 +93,7 @@ class WindowWriter:
         return Kernel(self.name, "\n".join(self.lines.text), grid, str(s.block), names)
 
     def _is_inner(self, axes: tuple[str, ...]) -> bool:
-        return bool(set(axes) & self.moved.keys())
+        return bool(set(axes) & {*self.moved, *self.window[0].over})
 
     def _body(self) -> None:
         program, lines = self.stage.program, self.lines
@@ -144,9 +143,15 @@ class WindowWriter:
         window = list(self.window_order())
         at_once, tests = program.size(tuple(window)) <= MAX_AT_ONCE, list[str]()
         for axis in window:
-            w = axis_index(axis)
-            lines.add("#pragma unroll", f"for (int {w} = 0; {w} < {axis}; {w}++) {{")
+            step = self._step(axis)
+            counter, count = (
+                (axis_index(axis), axis) if step is None else (f"j{axis[1:]}", f"cdiv({axis}, {step[1]})")
+            )
+            lines.add("#pragma unroll", f"for (int {counter} = 0; {counter} < {count}; {counter}++) {{")
             lines.depth, opened = lines.depth + 1, opened + 1
+            if step is not None:
+                lines.add(f"const int {axis_index(axis)} = {step[0]} + {counter} * {step[1]};")
+                tests += [f"{axis_index(axis)} >= {axis}"] if program.axis[axis].size % step[1] else []
             for item in [x for x in left if not any(a in window[opened:] for _, a in x[1].terms)]:
                 left.remove(item)
                 tests += self._place(*item)
@@ -171,11 +176,26 @@ class WindowWriter:
         counted = [o for o in self.window if o.fn in ("argmax", "argmin")]
         return (counted or self.window)[0].over
 
+    def _step(self, axis: str) -> tuple[str, int] | None:
+        """Where a window axis starts and its step, if only so the division of an index is exact; else None.
+
+        (i2-w0+1)/2 -> (i2+1)%2 and 2
+        """
+        for _, index in self.access:
+            held = {a: coefficient for coefficient, a in index.terms}
+            if index.divisor == 1 or held.get(axis) != -1 or index.offset < 0:
+                continue
+            rest = tuple(t for t in index.terms if t[1] != axis)
+            if all(c > 0 for c, _ in rest) and not any(a in self.window[0].over for _, a in rest):
+                return f"({self.space.affine(Index(rest, index.offset))}) % {index.divisor}", index.divisor
+        return None
+
     def _place(self, axis: str, index: Index) -> list[str]:
         """Declares the index of one axis of what the window reads; returns when that lies outside the tensor."""
         name = self.moved[axis]
         text = self.space.affine(Index(index.terms, index.offset))
-        tests = [f"({text}) % {index.divisor} != 0"] if index.divisor > 1 else []
+        stepped = any(self._step(a) is not None for _, a in index.terms if a in self.window[0].over)
+        tests = [f"({text}) % {index.divisor} != 0"] if index.divisor > 1 and not stepped else []
         text = f"({text}) / {index.divisor}" if index.divisor > 1 else text
         self.lines.add(f"const int {name} = {text};")
         return [*tests, f"{name} < 0", f"{name} >= {axis}"] if self._may_leave(axis, index) else tests
