@@ -6,11 +6,16 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
+from torch.nn import functional as F
 
 from cudal1_fx_passes.canonical import canonicalise, relative
+from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.corpus import Source
 from cudal1_trainer.heldout import HeldOut, hold_out
+from cudal1_trainer.product_sizes import resize_windows
 from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.structures import (
     MAX_ELEMENTS,
@@ -33,6 +38,17 @@ NORM = parse_program(
 POOL = parse_program(
     "region v1\ndims d0=4 d1=8 d2=4 k0=3\nin0 f32[d0,d1]\nt0 f32[d0,d2] = amax(in0[d1=2*d2+k0-1]) over k0\n"
     "out0 f32[d0,d2] = t0\n"
+)
+
+
+# padded by half of an even window, which no factor of its sizes keeps right
+HALF = parse_program(
+    "region v1\ndims d0=4 d1=8 d2=5 k0=2\nin0 f32[d0,d1]\nt0 f32[d0,d2] = amax(in0[d1=2*d2+k0-1]) over k0\n"
+    "out0 f32[d0,d2] = t0\n"
+)
+GRADIENT = parse_program(
+    "region v1\ndims d0=4 d1=7 d2=8 d3=4 d4=4 k0=3 k1=3\nin0 f32[d0,d3,d4]\nt0 f32[d0,d3,d4] = div(in0, 9.0)\n"
+    "t1 f32[d0,d1,d2] = sum(t0[d3=(d1-k0+1)/2, d4=(d2-k1+1)/2]) over k0,k1\nout0 f32[d0,d1,d2] = t1\n"
 )
 
 
@@ -65,6 +81,43 @@ def test_resizing_keeps_the_structure_and_changes_the_sizes(texts: list[str]) ->
         assert max(found.size(v) for v in found.value_axes.values()) <= MAX_ELEMENTS
         changed += print_program(found) != text
     assert changed >= 0.8 * len(texts)
+
+
+def _resized(program: Program, count: int) -> list[Program]:
+    """Those of the draws that kept every axis: one of a single element is none."""
+    drawn = [resize_windows(program, random.Random(i)) for i in range(count)]
+    assert None not in drawn
+    return [p for p in drawn if p is not None and relative(p) == relative(program)]
+
+
+@pytest.mark.parametrize("program", [POOL, HALF], ids=["POOL", "HALF"])
+def test_a_resized_pooling_reads_something_in_every_window(program: Program) -> None:
+    drawn = _resized(program, 30)
+    assert len({tuple(a.size for a in p.axes) for p in drawn}) > 15
+    for p in drawn:
+        (image,) = p.inputs
+        (out,) = evaluate(p, [torch.randn([p.axis[a].size for a in image.axes])])
+        assert out.isfinite().all()
+
+
+def test_a_resized_gradient_of_pooling_is_torchs() -> None:
+    odd = set()
+    for p in _resized(GRADIENT, 20)[:8]:
+        (share,) = p.inputs
+        small = with_sizes(p, {share.axes[0]: 2})
+        grad = torch.randn([small.axis[a].size for a in share.axes])
+        (out,) = evaluate(small, [grad])
+        image = torch.zeros(out.shape, requires_grad=True)
+        (expected,) = torch.autograd.grad(F.avg_pool2d(image, 3, 2, 1), image, grad)
+        torch.testing.assert_close(out, expected)
+        odd |= {n % 2 for n in out.shape[1:]}
+    assert odd == {0, 1}
+
+
+def test_windows_are_resized_only_where_nothing_computes_with_positions() -> None:
+    placed = "t1 i64[d2] = iota() along d2\nt2 i64[d2] = mul(t1, 8)\nout1 i64[d2] = t2\nout0"
+    assert resize_windows(parse_program(print_program(POOL).replace("out0", placed)), random.Random(0)) is None
+    assert resize_windows(NORM, random.Random(0)) is None
 
 
 def test_counts_among_the_literals_follow_the_sizes() -> None:

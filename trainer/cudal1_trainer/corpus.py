@@ -47,6 +47,7 @@ from cudal1_trainer.pairs import (
     plain_pair,
 )
 from cudal1_trainer.prior import Prior, load_prior
+from cudal1_trainer.product_sizes import resize_windows
 from cudal1_trainer.products import draw_product
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scored import SCORED, ScoredPrograms, read_scored, write_scored
@@ -107,7 +108,8 @@ class Source:
             hard = bool(self.hard) and rng.random() < self.recipe.hard
             texts = self.hard if hard else self.structures
             found = parse_program(rng.choices(texts, cum_weights=self._structure_weights[hard])[0])
-            return resize(vary(found, rng) if rng.random() < self.recipe.varied else found, rng)
+            found = vary(found, rng) if rng.random() < self.recipe.varied else found
+            return resize_windows(found, rng) or resize(found, rng)
         wide = WIDE_SEED if rng.random() < self.recipe.widened else 0
         return make_task(wide + rng.getrandbits(SEED_BITS))
 

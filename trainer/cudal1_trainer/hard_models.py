@@ -23,7 +23,18 @@ from torch.nn import functional as F
 
 from cudal1_trainer.architectures import ACTIVATIONS, Loss, image_norm, make_loss, token_norm
 from cudal1_trainer.place_models import Embedded, Made, rotated
-from cudal1_trainer.product_models import BATCH_NORM, DTYPES, Beside, Chain, Chains, Step, image_step, row_step
+from cudal1_trainer.product_models import (
+    AVG_POOL,
+    BATCH_NORM,
+    DTYPES,
+    MAX_POOL,
+    Beside,
+    Chain,
+    Chains,
+    Step,
+    image_step,
+    row_step,
+)
 
 VOCABULARY = 40
 IGNORED = -100
@@ -55,7 +66,7 @@ def make_hard_model(seed: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
         *(_upsampled, _two_norms, _turned, _shifted, _several_losses),
         *(_scanned, _counted, _pooled, _looked_up, _crossed),
     )
-    made = [make(rng) for make in rng.choices(makers, (3, 3, 6, 5, 4, 2, 1, 2, 5, 4), k=3)]
+    made = [make(rng) for make in rng.choices(makers, (3, 3, 6, 5, 4, 2, 1, 6, 5, 4), k=3)]
     model = Chains([chain.to(dtype) for chain, _ in made])
     inputs = tuple(x.to(dtype).requires_grad_() if x.is_floating_point() else x for _, x in made)
     with torch.no_grad():
@@ -380,28 +391,34 @@ def _counted(rng: random.Random) -> Made:
 
 
 def _pooled(rng: random.Random) -> Made:
-    """Windows along some places only, of either kind, padded or not; beside what they read."""
-    rank, width = rng.choice((2, 2, 2, 3, 3)), rng.choice((4, 6))
-    window = [rng.choice((1, 2, 2, 3, 3)) for _ in range(rank)]
-    window = [2, 3, 1][:rank] if max(window) == 1 else window
-    same = rng.random() < 0.4
-    step = [1 if same else rng.choice((1, n, n)) for n in window]
-    padding = [n // 2 if n % 2 and (same or rng.random() < 0.5) else 0 for n in window]
+    """Windows that tile, overlap or leave gaps, padded or not; behind a norm, beside what they read."""
+    rank, width = rng.choice((1, 2, 2, 2, 3, 3)), rng.choice((4, 6))
+    window = [rng.choice((1, 2, 2, 3, 3, 3, 4)) for _ in range(rank)]
+    window = [3] * rank if max(window) == 1 or rng.random() < 0.5 else window
+    same = rng.random() < 0.3
+    step = [1 if same else rng.choice((1, 2, 2, n)) for n in window]
+    padding = [n // 2 if n > 1 and (same or rng.random() < 0.5) else 0 for n in window]
     kept = all(n % 2 for n in window) and same
-    most, mean = (F.max_pool2d, F.avg_pool2d) if rank == 2 else (F.max_pool3d, F.avg_pool3d)
+    further = rng.random() < 0.2  # a last window that begins inside and ends outside
     whole = rng.random() < 0.5
-    largest: Step = lambda x: most(x, window, step, padding)  # noqa: E731
+    largest: Step = lambda x: MAX_POOL[rank - 1](x, window, step, padding, 1, further)  # noqa: E731
 
     def average(x: Tensor) -> Tensor:
         y = x.float() if rank == 3 else x  # CPUs pool means in three dims in float32 only
-        return mean(y, window, step, padding, count_include_pad=whole).to(x.dtype)
+        return AVG_POOL[rank - 1](y, window, step, padding, further, whole).to(x.dtype)
 
     pool = rng.choice((largest, average))
-    forms: list[Step] = [pool, pool, lambda x: largest(x) + average(x)]
+    forms: list[Step] = [pool, pool, pool, lambda x: largest(x) + average(x)]
+    forms += [lambda x: x * torch.sigmoid(x.amax((2, *range(3, 2 + rank)), keepdim=True))]
+    if rank == 2:
+        forms += [lambda x: x * torch.sigmoid(F.adaptive_max_pool2d(x, 1) + F.adaptive_avg_pool2d(x, 1))]
+        forms += [nn.LocalResponseNorm(3)]
     if kept:
         forms += [lambda x: pool(x) - x, lambda x: pool(x) - x, lambda x: x + 0.5 * pool(x), lambda x: x * pool(x)]
-    steps = [*_few(rng, lambda: image_step(width, rank, rng), (0, 0, 0, 1)), rng.choice(forms)]
-    steps += _few(rng, lambda: image_step(width, rank, rng), (0, 0, 1, 1))
+    steps = _few(rng, lambda: image_step(width, rank, rng), (0, 0, 1))
+    if rng.random() < 0.35:  # as behind a stem
+        steps += [BATCH_NORM[rank - 1](width), rng.choice(ACTIVATIONS)]
+    steps += [rng.choice(forms), *_few(rng, lambda: image_step(width, rank, rng), (0, 0, 1, 1))]
     return Chain(nn.Identity(), steps), _image(rng, rank, width)
 
 

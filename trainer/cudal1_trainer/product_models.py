@@ -26,8 +26,8 @@ TRANSPOSED: tuple[Callable[..., nn.Module], ...] = (nn.ConvTranspose1d, nn.ConvT
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 INSTANCE_NORM = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _PLAIN = ((), (), (), (), (0,), (1,))  # places along which a window is 1 wide, as in 1x7 or 1x3x3
-_MAX_POOL = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
-_AVG_POOL = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+MAX_POOL = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
+AVG_POOL = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
 
 
 class Beside(nn.Module):
@@ -185,8 +185,8 @@ def _image_end(width: int, rank: int, rng: random.Random) -> list[Step]:
         return []
     spatial = tuple(range(2, 2 + rank))
     ends: tuple[Step, ...] = (
-        lambda x: _MAX_POOL[rank - 1](x, 2),
-        lambda x: _AVG_POOL[rank - 1](x, 2),
+        lambda x: MAX_POOL[rank - 1](x, 2),
+        lambda x: AVG_POOL[rank - 1](x, 2),
         lambda x: x.mean(spatial),
         lambda x: x.amax(spatial),
         lambda x: x.softmax(1),

@@ -1,6 +1,7 @@
-"""New sizes for programs with sums of products, where an index ties axes to one another.
+"""New sizes for programs with sums of products or with windows, where an index ties axes to one another.
 
     resize_product(program, rng, most) -> Program
+    resize_windows(program, rng) -> Program, or None where it has no windows whose axes follow from one another
 
 A convolution reads at (step*out + dilation*window + offset) / divisor: the size of `out` follows from what is read
 and from the window, so the other axes are drawn by what they are to the product (batch, channels, places, rows),
@@ -20,7 +21,7 @@ from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Op, Operand, Program, Ref, operand_axes
 from cudal1_trainer.single import without_single
-from cudal1_trainer.structures import tied_axes, with_sizes
+from cudal1_trainer.structures import MAX_BYTES, MAX_ELEMENTS, draw_size, tied_axes, with_sizes
 
 ATTEMPTS = 20
 REDRAWN = 0.6  # share of draws with another window
@@ -109,6 +110,21 @@ def resize_product(program: Program, rng: random.Random, most: Most = TRAINED) -
     raise ProgramError(f"{ATTEMPTS} draws of sizes break an index or a limit")
 
 
+def resize_windows(program: Program, rng: random.Random) -> Program | None:
+    """Pooling and its gradients at other sizes; canonical. None where positions are computed or all is tied."""
+    slides = list(dict.fromkeys(s for o in program.ops for s in _slides(program, o) if s.window))
+    placed = {a for o in program.ops if OPS[o.fn].kind is Kind.IOTA for a in o.over if not a.startswith("k")}
+    fixed = _fixed(program, slides)
+    if program.has_product or placed or not slides or fixed & {s.out for s in slides}:
+        return None
+    for _ in range(ATTEMPTS):
+        sizes = _Draw(program, slides, fixed, rng, Most(0, MAX_ELEMENTS, MAX_BYTES)).run()
+        if sizes is not None:
+            with suppress(ProgramError):
+                return canonicalise(without_single(with_sizes(program, sizes)))
+    return None
+
+
 class _Draw:
     """One draw of sizes for every axis."""
 
@@ -120,7 +136,8 @@ class _Draw:
         known = {s.out for s in forward} | {s.read for s in forward}
         # of two that tie the same axes, as the gradients of a strided layer do, the forward one decides
         self.makers = forward + [s for s in slides if s.is_transposed and s.out not in known]
-        self.extra = {s: rng.randrange(s.slack) if rng.random() < 0.3 else 0 for s in self.makers}
+        often = 0.3 if program.has_product else 0.8  # what is pooled has an even size, mostly
+        self.extra = {s: rng.randrange(s.slack) if rng.random() < often else 0 for s in self.makers}
 
     def run(self) -> dict[str, int] | None:
         sizes = {a.name: a.size for a in self.program.axes}
@@ -156,11 +173,22 @@ class _Draw:
         return multiplications(p) <= most.multiplications and largest <= most.elements and moved <= most.moved
 
     def _roots(self, free: list[str]) -> dict[str, int]:
-        """By what an axis is to the first product."""
+        """By what an axis is to the first product, or to windows."""
+        if not self.program.has_product:
+            return self._of_windows(free)
         dot = dots(self.program)[0]
         if any(s.read in free for s in self.slides):
             return self._of_convolution(dot, free)
         return self._of_matrices(dot, free)
+
+    def _of_windows(self, free: list[str]) -> dict[str, int]:
+        read = {s.read for s in self.slides}
+        places = PLACES[min(3, len(read & set(free)) or 1)]
+        side = self.rng.choice(places)
+        sizes = {a: draw_size(self.rng) for a in free}
+        return sizes | {
+            a: side if self.rng.random() < 0.75 else self.rng.choice(places) for a in free if a in read
+        }
 
     def _of_convolution(self, dot: Op, free: list[str]) -> dict[str, int]:
         rng, read = self.rng, {s.read for s in self.slides}

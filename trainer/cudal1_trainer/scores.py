@@ -37,7 +37,7 @@ from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.measure import Mark, Measurement, build_all, context_kept, measure
-from cudal1_trainer.product_sizes import MEASURED
+from cudal1_trainer.product_sizes import MEASURED, resize_windows
 from cudal1_trainer.products import draw_product
 from cudal1_trainer.quickcheck import Unusable, bytes_moved
 from cudal1_trainer.recipe import load_recipe
@@ -133,7 +133,8 @@ def make_program(seed: int, structures: tuple[str, ...], products: tuple[str, ..
         return draw_product(products, rng, VARIED, MEASURED)
     if not structures:
         return make_task(seed - STRUCTURE_SEED + 2**40)  # a task that no other seed here names
-    return resize(parse_program(rng.choice(structures)), rng)
+    program = parse_program(rng.choice(structures))
+    return resize_windows(program, rng) or resize(program, rng)
 
 
 @context_kept()
