@@ -72,7 +72,7 @@ class GraphExplanation:
         lines = [summary_line(self.plan, self.kind)]
         lines += [f"  without kernels in the last compile: {self.plan.fault}"] if self.plan.fault else []
         lines += [f"  {region_line(r, self.kind)}" for r in self.plan.regions]
-        lines += [f"  {_cuts_line(a, self.plan)}" for a in self.plan.anchors if set(a.whole) != set(a.apart)]
+        lines += [f"  {_cuts_line(a, self.plan)}" for a in self.plan.anchors if len(a.cuts) > 1]
         reasons = Counter((n.operation, n.reason) for n in self.plan.refused)
         lines += [f"  outside: {operation} x{count}: {why}" for (operation, why), count in reasons.items()]
         lines += [f"  aten in inductor's place: {self.aten}"] if self.aten else []
@@ -163,12 +163,12 @@ def _with_reasons(plan: GraphPlanned, stored: GraphPlanned) -> GraphPlanned:
 
 
 def _cuts_line(anchor: AnchorSeen, plan: GraphPlanned) -> str:
-    """The two cuts around a product, and which of them the kernels' figures speak for; as in anchors.cut."""
-    chosen = plan.chosen("all").keys()
-    is_whole = bool(chosen & (set(anchor.whole) - set(anchor.apart)))
-    is_apart = not is_whole and bool(chosen & set(anchor.apart))
-    whole, apart = (" + ".join(f[:12] for f in side) for side in (anchor.whole, anchor.apart))
-    return f"either {whole}{' (saves more)' * is_whole} or {apart}{' (saves more)' * is_apart}"
+    """The cuts around a product, and which of them the kernels' figures speak for; as in anchors.cut."""
+    chosen, cuts = plan.chosen("all").keys(), anchor.cuts
+    only = [set(cut) - {f for narrower in cuts[at + 1 :] for f in narrower} for at, cut in enumerate(cuts)]
+    taken = next((at for at, found in enumerate(only) if found & chosen), None)
+    told = [" + ".join(f[:12] for f in cut) + " (saves most)" * (at == taken) for at, cut in enumerate(cuts)]
+    return f"either {' or '.join(told)}"
 
 
 def _describe_aten(why_not: str | None) -> str:

@@ -49,10 +49,9 @@ class SeenRegion:
 
 @dataclass(frozen=True, slots=True)
 class AnchorSeen:
-    """Fingerprints of the two ways to cut around products: with what follows them, or each by itself."""
+    """Fingerprints of the ways to cut around products, the widest first, each by itself last (anchors.py)."""
 
-    whole: tuple[str, ...]
-    apart: tuple[str, ...]
+    cuts: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +136,14 @@ class GraphPlanned:
         return {f: entry_id for f, entry_id in everything.items() if f not in fusible}
 
     def _best_cuts(self, replaced: Sequence[PlannedRegion]) -> dict[str, str]:
-        """Without regions that are only in those cuts around products which save less than the other."""
+        """Without regions that are only in those cuts around products which save less than another."""
         saved = {r.fingerprint: r.saved for r in replaced}
         taken: set[str] = set()
         lost: set[str] = set()
         for anchor in self.anchors:
-            whole, apart = (sum(saved.get(f, 0.0) for f in side) for side in (anchor.whole, anchor.apart))
-            sides = (anchor.whole, anchor.apart) if whole > apart else (anchor.apart, anchor.whole)
-            taken |= set(sides[0])
-            lost |= set(sides[1])
+            best = max(reversed(anchor.cuts), key=lambda cut: sum(saved.get(f, 0.0) for f in cut))
+            taken |= set(best)
+            lost |= {f for cut in anchor.cuts for f in cut} - set(best)
         return {r.fingerprint: r.entry_id for r in replaced if r.fingerprint not in lost - taken}
 
     def kernels(self, choice: PlanChoice) -> dict[str, str]:
@@ -163,7 +161,7 @@ def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
         "regions": [asdict(r) for r in plan.regions],
         "refused": [asdict(n) for n in plan.refused],
         "is_channels_last": plan.is_channels_last,
-        "anchors": [[a.whole, a.apart] for a in plan.anchors],
+        "anchors": [a.cuts for a in plan.anchors],
         "fault": plan.fault,
     }
     return GraphPlan(graph_key, target, json.dumps(decisions), json.dumps(table), plan.choice, plan.ratio)
@@ -174,7 +172,7 @@ def from_row(row: GraphPlan) -> GraphPlanned:
     table = json.loads(row.regions_json)
     regions = tuple(PlannedRegion(**r) for r in table["regions"])
     refused = tuple(RefusedNode(**n) for n in table["refused"])
-    anchors = tuple(AnchorSeen(tuple(whole), tuple(apart)) for whole, apart in table["anchors"])
+    anchors = tuple(AnchorSeen(tuple(tuple(cut) for cut in cuts)) for cuts in table["anchors"])
     is_last, fault = bool(table["is_channels_last"]), str(table["fault"])
     return GraphPlanned(regions, refused, is_last, anchors, row.choice, row.ratio, fault)
 

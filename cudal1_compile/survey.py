@@ -31,8 +31,8 @@ def survey(graphs: Iterable[SeenGraph], device: torch.device) -> tuple[list[Seen
     seen: dict[str, SeenRegion] = {}
     refused: list[RefusedNode] = []
     for graph in graphs:
-        apart = [r for anchor in graph.partition.anchors for r in anchor.apart]
-        for region in (*graph.partition.regions, *apart):
+        cuts = [r for anchor in graph.partition.anchors for cut in anchor.cuts for r in cut]
+        for region in {r.nodes: r for r in (*graph.partition.regions, *cuts)}.values():
             found = region.outputs[0].meta["val"].device
             if found != device:
                 refused += [_refused(n, f"on {found}; kernels are made for {device}") for n in region.nodes]
@@ -50,10 +50,9 @@ def survey_anchors(graphs: Iterable[SeenGraph]) -> tuple[AnchorSeen, ...]:
     for graph in graphs:
         free |= {r.fingerprint for r in free_regions(graph.partition)}
         for anchor in graph.partition.anchors:
-            sides = (tuple(r.fingerprint for r in side) for side in (anchor.whole, anchor.apart))
-            found[AnchorSeen(*sides)] = None
-    bound = {f for anchor in found for f in (*anchor.whole, *anchor.apart)}
-    return (*found, *(AnchorSeen((f,), (f,)) for f in sorted(free & bound)))
+            found[AnchorSeen(tuple(tuple(r.fingerprint for r in cut) for cut in anchor.cuts))] = None
+    bound = {f for anchor in found for cut in anchor.cuts for f in cut}
+    return (*found, *(AnchorSeen(((f,),)) for f in sorted(free & bound)))
 
 
 def fuses_with_neighbours(region: Region) -> bool:

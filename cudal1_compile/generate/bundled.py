@@ -26,6 +26,7 @@ from cudal1_compile.generate.plan import mend_plan
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.quiet import without_progress_bars
 from cudal1_compile.generate.tokens import Codec, load_codec
+from cudal1_compile.generate.wording import Wording
 
 MODEL_DIR = Path(__file__).parent / "model"
 INDEX = "model.safetensors.index.json"
@@ -76,7 +77,8 @@ class BundledGenerator:
 
     def propose_until(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
         """All prompts decode together; replies that the deadline cuts off are left out."""
-        coded = [self.codec.encode_prompt(p) for p in prompts]
+        worded = [Wording(p) for p in prompts]
+        coded = [self.codec.encode_prompt(w.shown) for w in worded]
         rows = [ids for ids in coded for _ in range(n)]
         longest = max((len(ids) for ids in coded), default=0)
         room = self.sampler.weights.max_positions - longest
@@ -91,7 +93,10 @@ class BundledGenerator:
         late = time.monotonic() >= deadline
         kept = [None if late and not s.finished else self.codec.decode(s.ids) for s in found]
         groups = [kept[i * n : (i + 1) * n] for i in range(len(coded))]
-        return [[text for text in group if text is not None] for group in groups]
+        return [
+            [w.restored(text) for text in group if text is not None]
+            for w, group in zip(worded, groups, strict=True)
+        ]
 
     def _mend(
         self,

@@ -59,10 +59,9 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Two ways to cut the same nodes around products: with what follows them, or each by itself (anchors.py)."""
+    """Ways to cut the same nodes around products, two or three: the widest first, each product by itself last."""
 
-    whole: tuple[Region, ...]
-    apart: tuple[Region, ...]
+    cuts: tuple[tuple[Region, ...], ...]
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def test_of_two_cuts_the_one_that_saves_more_is_taken() -> None:
     whole, conv, chain, other = (
         replace(region(n), saved=s) for n, s in zip("wcoe", (5.0, 3.0, 1.0, 9.0), strict=True)
     )
-    plan = GraphPlanned((whole, conv, chain, other), anchors=(AnchorSeen(("w",), ("c", "o")),))
+    plan = GraphPlanned((whole, conv, chain, other), anchors=(AnchorSeen((("w",), ("c", "o"))),))
     assert plan.chosen("all").keys() == {"w", "e"}
     assert with_regions(plan, (replace(whole, saved=4.0), conv, chain, other)).chosen("all").keys() == {
         "c",
@@ -98,19 +98,34 @@ def test_of_two_cuts_the_one_that_saves_more_is_taken() -> None:
     missed = replace(region("w", "missed"), saved=5.0)
     assert with_regions(plan, (missed, conv, chain)).chosen("all").keys() == {"c", "o"}
     # what is cut in one way only, somewhere, stays
-    free = replace(plan, anchors=(*plan.anchors, AnchorSeen(("o",), ("o",))))
+    free = replace(plan, anchors=(*plan.anchors, AnchorSeen((("o",),))))
     assert free.chosen("all").keys() == {"w", "o", "e"}
     assert from_row(to_row(free, "key", "target")) == free
 
 
+def test_of_three_cuts_the_one_that_saves_most_is_taken() -> None:
+    """f: with what feeds and follows the product; g: what feeds it; w: with what follows it; c, o: alone."""
+    regions = [replace(region(n), saved=s) for n, s in zip("fgwco", (6.0, 1.0, 4.0, 3.0, 1.5), strict=True)]
+    plan = GraphPlanned(tuple(regions), anchors=(AnchorSeen((("f",), ("g", "w"), ("g", "c", "o"))),))
+    assert plan.chosen("all").keys() == {"f"}
+    assert "either f (saves most) or g + w or g + c + o" in str(GraphExplanation(plan, "host"))
+    regions[0] = region("f", "missed")
+    plan = with_regions(plan, tuple(regions))
+    assert plan.chosen("all").keys() == {"g", "c", "o"}
+    assert "either f or g + w or g + c + o (saves most)" in str(GraphExplanation(plan, "host"))
+    regions[3] = region("c", "missed")
+    assert with_regions(plan, tuple(regions)).chosen("all").keys() == {"g", "w"}
+    assert from_row(to_row(plan, "key", "target")) == plan
+
+
 def test_an_explanation_names_both_cuts_of_a_product() -> None:
     regions = tuple(replace(region(n), saved=s) for n, s in zip("wco", (5.0, 3.0, 1.0), strict=True))
-    plan = GraphPlanned(regions, anchors=(AnchorSeen(("w",), ("c", "o")), AnchorSeen(("o",), ("o",))))
+    plan = GraphPlanned(regions, anchors=(AnchorSeen((("w",), ("c", "o"))), AnchorSeen((("o",),))))
     text = str(GraphExplanation(replace(plan, anchors=plan.anchors[:1]), "host"))
-    assert "  either w (saves more) or c + o\n" in f"{text}\n"
-    assert "either w (saves more) or c + o" in str(GraphExplanation(plan, "host")), "o is chosen for elsewhere"
+    assert "  either w (saves most) or c + o\n" in f"{text}\n"
+    assert "either w (saves most) or c + o" in str(GraphExplanation(plan, "host")), "o is chosen for elsewhere"
     fewer = with_regions(plan, (region("w", "missed"), *regions[1:]))
-    assert "either w or c + o (saves more)" in str(GraphExplanation(fewer, "host"))
+    assert "either w or c + o (saves most)" in str(GraphExplanation(fewer, "host"))
     missed = with_regions(plan, (region("w", "missed"), region("c", "missed"), region("o", "missed")))
     assert "either w or c + o" in (text := str(GraphExplanation(missed, "host"))) and "saves" not in text
 
@@ -123,7 +138,7 @@ def test_some_is_what_there_is_without_products() -> None:
         replace(region("o", is_fusible=True), saved=1.0),
         replace(region("e", is_fusible=True), saved=9.0),
     )
-    plan = GraphPlanned((whole, conv, chain, other), anchors=(AnchorSeen(("w",), ("c", "o")),))
+    plan = GraphPlanned((whole, conv, chain, other), anchors=(AnchorSeen((("w",), ("c", "o"))),))
     assert plan.chosen("all").keys() == {"c", "o", "e"} and plan.chosen("some").keys() == {"o", "e"}
     plan = replace(plan, regions=(replace(whole, saved=7.0), conv, chain, other))
     assert plan.chosen("all").keys() == {"w", "e"} and plan.chosen("some").keys() == {"o", "e"}

@@ -78,6 +78,9 @@ def test_chunks_of_another_corpus_are_refused(data: Path, folder: Path) -> None:
         check_stamp(folder, replace(RECIPE, seed=9), data)
     with pytest.raises(ValueError, match="chunks of another data"):
         sft.train(replace(RECIPE, data=replace(RECIPE.data, several=9.0)), data, folder / "out", chunks=folder)
+    with pytest.raises(ValueError, match="no such folder"):
+        sft.train(RECIPE, data, folder / "out", chunks=folder / "typo")
+    assert not (folder / "typo").exists()
 
 
 def test_a_damaged_chunk_is_told(tmp_path: Path) -> None:

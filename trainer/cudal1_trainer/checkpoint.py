@@ -76,6 +76,8 @@ def forget(folder: Path) -> None:
     if folder.is_dir():
         with _lock(folder, 0):
             (folder / "state.pt").unlink(missing_ok=True)
+            for own in folder.glob("rank*.*.pt"):  # of more processes than now, perhaps
+                own.unlink()
 
 
 def _lock(folder: Path, rank: int) -> IO[str]:

@@ -72,6 +72,8 @@ def train(
         raise ValueError(f"--chunks hold ids of {data / 'tokenizer'}, {model} has others: leave --chunks out")
     recipe = replace(recipe, data=replace(recipe.data, workers=producers(recipe.data.workers)))
     if chunks is not None:
+        if not chunks.is_dir():
+            raise ValueError(f"--chunks {chunks}: no such folder; cudal1_trainer.chunks --out makes one")
         check_stamp(chunks, recipe, data)
     if os.environ.get("RANK", "0") == "0" and not is_current(data):
         build_prior(data)
