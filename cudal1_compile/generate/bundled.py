@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import torch
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.fast_llama import Cooling, FastLlama, Sample
 from cudal1_compile.generate.linear import fast_cpu_dtype
-from cudal1_compile.generate.plan import mend_plan
+from cudal1_compile.generate.plan import mend_plan, other_stage
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.quiet import without_progress_bars
 from cudal1_compile.generate.tokens import Codec, load_codec
@@ -89,7 +89,9 @@ class BundledGenerator:
         warm = [0.0 if self.config.greedy_first and i == 0 else self.temperature for _ in coded for i in range(n)]
         end = deadline if deadline != float("inf") else None
         found = self.sampler.sample_until(rows, room, warm, seed, end)
-        self._mend(rows, warm, found, seed, end)
+        self._again(self._other_stages(found), rows, warm, found, seed, end)
+        cool = [min(t, self.config.code_temperature) for t in warm]
+        self._again(self._mended_plans(found), rows, cool, found, seed, end)
         late = time.monotonic() >= deadline
         kept = [None if late and not s.finished else self.codec.decode(s.ids) for s in found]
         groups = [kept[i * n : (i + 1) * n] for i in range(len(coded))]
@@ -98,37 +100,44 @@ class BundledGenerator:
             for w, group in zip(worded, groups, strict=True)
         ]
 
-    def _mend(
+    def _again(
         self,
+        begun: Mapping[int, list[int]],
         rows: Sequence[list[int]],
         warm: Sequence[float],
         found: list[Sample],
         seed: int,
         deadline: float | None,
     ) -> None:
-        """Where a plan does not hold, its code is written again to the mended one."""
-        begun: dict[int, list[int]] = {}
-        for i, sample in enumerate(found):
-            plan = self._mended_plan(sample.ids)
-            if plan and len(rows[i]) + len(plan) + SHORTEST_REPLY <= self.sampler.weights.max_positions:
-                begun[i] = plan
+        """Replies that begin otherwise are written to their end again."""
+        positions = self.sampler.weights.max_positions
+        begun = {
+            i: ids for i, ids in begun.items() if ids and len(rows[i]) + len(ids) + SHORTEST_REPLY <= positions
+        }
         if not begun:
             return
-        asked = [rows[i] + plan for i, plan in begun.items()]
-        room = self.sampler.weights.max_positions - max(map(len, asked))
-        cool = [min(warm[i], self.config.code_temperature) for i in begun]
-        again = self.sampler.sample_until(asked, room, cool, seed, deadline)
-        for (i, plan), code in zip(begun.items(), again, strict=True):
-            if code.finished:
-                found[i] = Sample(plan + code.ids, True)
+        asked = [rows[i] + ids for i, ids in begun.items()]
+        room = positions - max(map(len, asked))
+        again = self.sampler.sample_until(asked, room, [warm[i] for i in begun], seed, deadline)
+        for (i, ids), rest in zip(begun.items(), again, strict=True):
+            if rest.finished:
+                found[i] = Sample(ids + rest.ids, True)
 
-    def _mended_plan(self, ids: Sequence[int]) -> list[int]:
-        """What comes before the code, up to the token that opens it; nothing where the plan holds."""
-        if self._code_token is None or self._code_token not in ids:
-            return []
-        before = self.codec.decode(ids[: ids.index(self._code_token) + 1])
-        mended = mend_plan(before)
-        return [] if mended == before else self.codec.encode_reply(mended)[:-1]
+    def _other_stages(self, found: Sequence[Sample]) -> dict[int, list[int]]:
+        """Of each reply with a stage that cannot be: what comes before it, and another one."""
+        begun = ((i, other_stage(self.codec.decode(s.ids))) for i, s in enumerate(found))
+        return {i: self.codec.encode_reply(text)[:-1] for i, text in begun if text}
+
+    def _mended_plans(self, found: Sequence[Sample]) -> dict[int, list[int]]:
+        """Of each reply whose plan does not hold: what comes before the code, up to the token that opens it."""
+        begun: dict[int, list[int]] = {}
+        for i, sample in enumerate(found):
+            if self._code_token is None or self._code_token not in sample.ids:
+                continue
+            before = self.codec.decode(sample.ids[: sample.ids.index(self._code_token) + 1])
+            if (mended := mend_plan(before)) != before:
+                begun[i] = self.codec.encode_reply(mended)[:-1]
+        return begun
 
 
 def find_code_token(codec: Codec) -> int | None:

@@ -18,6 +18,10 @@ from collections.abc import Sequence
 
 _LINES = re.compile(r"^(f\d+): (.*)\n\1> (.*)$", flags=re.M)
 _STAGE = re.compile(r"^(stage \d+.* along (\w+)\b[^:]*: (?!\w*ragged)\w+, vector )(\d+)", flags=re.M)
+_WIDE = re.compile(
+    r"^(stage \d+ over ([^\n:]*?)(?: along [^\n:]*)?: (tf32|f32_split|f16|bf16)(?:_phased)?)(?:_raw)?_wide, .*\n",
+    flags=re.M,
+)
 _VALUE = re.compile(r"[ati]\d+(?:x\d+)?(?:_\d+)?")  # a computed value, a load or an index
 _OUTPUT = re.compile(r"out\d+")
 
@@ -26,6 +30,15 @@ def mend_plan(design: str) -> str:
     """`design` with vectors that fit and orders as their needs want them; the same where all of it holds."""
     design = _STAGE.sub(_with_fitting_vector, design)
     return _LINES.sub(lambda m: f"{m[1]}: {m[2]}\n{m[1]}> {mend_order(m[2], m[3])}", design)
+
+
+def other_stage(design: str) -> str:
+    """`design` up to its first stage that cannot be, with another in its place; empty where all can."""
+    for stage in _WIDE.finditer(design):
+        depth = math.prod(int(size) for axis, size in re.findall(r"(\w+)=(\d+)", stage[2]) if axis[0] != "k")
+        if depth % (8 if stage[3].endswith("16") else 4):
+            return f"{design[: stage.start()]}{stage[1]}, vector 1, block 256, tile 64x32x32\n"
+    return ""
 
 
 def _with_fitting_vector(stage: re.Match[str]) -> str:

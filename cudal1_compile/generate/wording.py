@@ -3,9 +3,9 @@
     where(t3, -inf, t5)    is shown as    where(t3, -10000.0, t5)    in the reply -10000.0f becomes -INFINITY
     pow(t3, 0.75)          is shown as    maximum(t3, 0.75)          in the reply maximum(x, 0.75f) becomes powf
 
-Its corpus has neither powers but 2 and 3, nor -inf before what is masked, nor numbers of seven digits: of 60
-replies that failed in such lines (214 modules that nobody trained on) 53 were right once the line was. Only the
-region's own lines are put in other words; the code of measured variants in a prompt stays as it is.
+Its corpus has neither powers but 2 and 3, nor -inf before what is masked, nor numbers of seven digits: of the
+replies to 21 regions with such lines, cut from modules that nobody trained on, 76 of 168 were right, 126 are with
+other words. Only the region's own lines are put so; the code of measured variants in a prompt stays as it is.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import re
 from dataclasses import dataclass, field
 
 _LINE = re.compile(r"^t\d+ (\w+)\[[^\]]*\] = (\w+)\((.*)\)", flags=re.M)
-_OPERAND = re.compile(r"(?<=[(, ])(-?)(inf|nan|\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)(?=[,)])")
-_NUMBER = re.compile(r"(?<![\w.])(\d+\.\d*(?:e[+-]?\d+)?)(f?)\b")
+_DIGITS = r"(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)"
+_OPERAND = re.compile(rf"(?<=[(, ])(-?)(inf|nan|{_DIGITS})(?=[,)])")
+_NUMBER = re.compile(rf"(?<![\w.])({_DIGITS})(f?)\b")
+_SIGNED = re.compile(rf"(-?{_DIGITS})f?")
 _KNOWN_POWERS = (2.0, 3.0)
 _LARGEST = 65504.0  # known numbers are at most so large, and finite
 _STAND_INS = (10000.0, 20000.0, 30000.0, 40000.0, 50000.0, 60000.0)
@@ -47,7 +49,7 @@ class Wording:
         exponents = _literals(line)
         if line[2] == "pow" and len(exponents) == 1 and line[3].endswith(exponents[0]):
             exponent = float(exponents[0])
-            if exponent > 0 and exponent not in (*_KNOWN_POWERS, *self._maxima):
+            if exponent not in (*_KNOWN_POWERS, *self._maxima):
                 self._powers[exponent] = "pow" if line[1] == "f64" else "powf"
                 return said.replace(" = pow(", " = maximum(", 1)
         head, _, operands = said.partition(f"{line[2]}(")
@@ -83,7 +85,7 @@ class Wording:
             if letter == "," and depth == 1:
                 comma = at
             if letter == ")" and depth == 0:
-                number = _NUMBER.fullmatch(call[comma + 1 : at].strip()) if comma > 0 else None
+                number = _SIGNED.fullmatch(call[comma + 1 : at].strip()) if comma > 0 else None
                 name = self._powers.get(float(number[1])) if number else None
                 return call if name is None else name + call[len("maximum") :]
         return call

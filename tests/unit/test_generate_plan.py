@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cudal1_compile.generate.plan import mend_order, mend_plan
+from cudal1_compile.generate.plan import mend_order, mend_plan, other_stage
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,33 @@ def test_only_orders_of_kernels_with_an_outline_are_touched() -> None:
     design = "rows.\nstage 0: block\nf0: out0=t0 t0=a0\nf0> t0 a0 out0\nf1> t1 a1\nf2: s0=t2 t2=a2\n"
     assert mend_plan(design) == design.replace("t0 a0 out0", "a0 t0 out0")
     assert mend_plan("words without a plan: f0 > f1") == "words without a plan: f0 > f1"
+
+
+STAGE = "stage 0 over d1={depth},k0=3,k1=3 along d4=14: {kind}, vector 1, block 128, tile 64x32x32, near\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "depth", "other"),
+    [
+        ("tf32_wide", 6, "tf32"),
+        ("tf32_raw_wide", 6, "tf32"),
+        ("tf32_phased_wide", 6, "tf32_phased"),
+        ("f32_split_wide", 7, "f32_split"),
+        ("bf16_wide", 12, "bf16"),
+        ("tf32_wide", 12, ""),
+        ("f16_wide", 16, ""),
+        ("tf32", 6, ""),
+        ("strip", 3, ""),
+    ],
+)
+def test_a_wide_tile_whose_rows_no_copy_divides_becomes_a_plain_one(kind: str, depth: int, other: str) -> None:
+    before = "## Algorithm Design\nstaged.\n"
+    stage = STAGE.format(depth=depth, kind=kind)
+    found = other_stage(f"{before}{stage}f0: out0=t1 t1\n")
+    plain = f"stage 0 over d1={depth},k0=3,k1=3 along d4=14: {other}, vector 1, block 256, tile 64x32x32\n"
+    assert found == (before + plain if other else "")
+
+
+def test_the_first_stage_that_cannot_be_is_another() -> None:
+    first, second = STAGE.format(depth=8, kind="tf32_wide"), STAGE.format(depth=5, kind="tf32_wide")
+    assert other_stage(first + second).startswith(first + "stage 0 over d1=5")

@@ -46,6 +46,9 @@ class Beside(nn.Module):
         return self.join(x, self.other)
 
 
+FED = 0.3  # share of products that a few steps stand before
+
+
 class Chain(nn.Module):
     """One product and its steps; `turned`: matrices whose dims the product swaps first."""
 
@@ -88,12 +91,25 @@ def make_product_model(seed: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
     rng = random.Random(f"product model {seed}")
     torch.manual_seed(seed)
     dtype = rng.choice(DTYPES)
-    made = [(_convolution if rng.random() < 0.65 else _matrix)(rng) for _ in range(3)]
+    makers = [_convolution if rng.random() < 0.65 else _matrix for _ in range(3)]
+    made = [make(rng) for make in makers]
+    before = random.Random(f"what feeds product model {seed}")
+    for make, (chain, x) in zip(makers, made, strict=True):
+        if before.random() < FED:
+            feed(chain, x, make is _convolution, before)
     model = Chains([chain.to(dtype) for chain, _ in made])
     inputs = tuple(x.to(dtype).requires_grad_() for _, x in made)
     with torch.no_grad():
         model(*inputs)  # gives the tensors beside their shapes
     return model, inputs
+
+
+def feed(chain: Chain, x: Tensor, is_image: bool, rng: random.Random) -> None:
+    """Puts a few steps before the product, as pre-activated and gated layers have them."""
+    steps: list[Step] = []
+    for _ in range(rng.choice((1, 1, 2, 2, 3))):
+        steps += image_step(x.shape[1], x.dim() - 2, rng) if is_image else [row_step(x.shape[-1], rng)]
+    chain.product = Chain(nn.Identity(), [*steps, chain.product])
 
 
 def _convolution(rng: random.Random) -> tuple[Chain, Tensor]:

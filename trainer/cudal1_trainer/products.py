@@ -42,6 +42,7 @@ LAST = 2**22  # seeds from here on are those before it, in channels-last
 def product_regions(seed: int) -> Iterator[Program]:
     """Forward, backward and inference regions of one model that have a product."""
     # here, as in structures.py
+    from cudal1_fx_passes.anchors import fed_regions
     from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
     from cudal1_fx_passes.partition import PartitionConfig, partition
     from cudal1_trainer.architectures import make_model
@@ -63,8 +64,11 @@ def product_regions(seed: int) -> Iterator[Program]:
             if seed >= LAST and not _lay_channels_last(graph.gm.graph):
                 continue
             take_for_cuda(graph.gm.graph)
-            regions = partition(graph.gm.graph, PartitionConfig(products=True)).regions
-            yield from (r.program for r in regions if r.program.has_product)
+            config = PartitionConfig(products=True)
+            regions = partition(graph.gm.graph, config).regions
+            fed = fed_regions(graph.gm.graph, regions, config.max_ops)
+            found = {r.fingerprint: r.program for r in (*regions, *fed)}
+            yield from (p for p in found.values() if p.has_product)
 
 
 def _lay_channels_last(graph: fx.Graph) -> bool:

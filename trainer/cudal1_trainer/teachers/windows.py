@@ -21,10 +21,10 @@ SIMPLE = ("sum", "mean", "amax", "amin", "prod", "argmax", "argmin", "any", "all
 
 
 def is_supported(stage: Stage) -> bool:
-    """Reductions of one phase over one access, nothing gathered."""
+    """Reductions of one phase over one access, nothing gathered, to more than one element."""
     reductions = [o for o in stage.ops if is_reduction(o)]
     gathers = any(b.index_values for b in stage.loads)
-    return all(o.fn in SIMPLE for o in reductions) and not gathers and not late_loads(stage)
+    return bool(stage.kept) and all(o.fn in SIMPLE for o in reductions) and not gathers and not late_loads(stage)
 
 
 def schedules(stage: Stage) -> list[StageSchedule]:
