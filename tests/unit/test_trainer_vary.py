@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 
@@ -10,7 +11,15 @@ from cudal1_fx_passes.program import Literal, Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.structures import read_structures, resize
 from cudal1_trainer.teachers import teach
-from cudal1_trainer.vary import change_literals, cut_values, drop_outputs, swap_functions, vary
+from cudal1_trainer.vary import (
+    change_literals,
+    cut_values,
+    drop_outputs,
+    mask_values,
+    raise_values,
+    swap_functions,
+    vary,
+)
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 ROWS = """region v1
@@ -63,6 +72,42 @@ def test_other_literals_keep_their_sign_and_what_is_no_number_stays() -> None:
     values = {x.value for p in found for x in p.ops[0].operands if isinstance(x, Literal)}
     assert len(values) > 30 and all(-0.5 < v < -0.01 for v in values)
     assert min(len(repr(v)) for v in values) <= 5 and max(len(repr(v)) for v in values) >= 18
+
+
+CHOICE = """region v1
+dims d0=64 d1=256
+in0 f32[d0,d1]
+in1 bool[d0,d1]
+in2 f32[d0,d1]
+t0 f32[d0,d1] = rsqrt(in2)
+t1 f32[d0,d1] = where(in1, in0, t0)
+t2 f32[d0,d1] = where(in1, 0.0, t1)
+out0 f32[d0,d1] = t2
+"""
+
+
+def test_masks_stand_on_either_side_and_leave_a_value() -> None:
+    program = parse_program(CHOICE)
+    found = [mask_values(program, random.Random(i)) for i in range(200)]
+    masked = [p.ops[-1].operands for p in found] + [p.ops[-2].operands for p in found if len(p.ops) > 1]
+    assert all(sum(isinstance(x, Literal) for x in operands) <= 1 for operands in masked)
+    left = {x.value for _, x, _ in masked if isinstance(x, Literal)}
+    right = {x.value for _, _, x in masked if isinstance(x, Literal)}
+    assert {-math.inf, -1e9} <= left & right
+    half = parse_program(CHOICE.replace("f32", "f16"))
+    numbers = [
+        x.value
+        for i in range(200)
+        for x in mask_values(half, random.Random(i)).ops[-1].operands[1:]
+        if isinstance(x, Literal)
+    ]
+    assert all(math.isinf(n) or abs(n) <= 65504 for n in numbers)
+
+
+def test_roots_become_powers() -> None:
+    found = {raise_values(parse_program(CHOICE), random.Random(i)).ops[0] for i in range(60)}
+    assert {o.fn for o in found} == {"rsqrt", "pow"}
+    assert {0.75, -0.5} <= {x.value for o in found for x in o.operands if isinstance(x, Literal)}
 
 
 def test_a_cut_value_is_read_from_an_input_of_its_own_and_its_maker_goes() -> None:

@@ -1,0 +1,137 @@
+"""Regions of modules that nobody trained on: which of the model's replies are right, on the host target.
+
+    python -m benchmarks.fresh --model cudal1_compile/generate/model --out OUT [--programs 120]
+
+fresh_regions.jsonl holds the regions, products on, that were cut from 177 modules written for this alone: products
+and convolutions of every kind with what follows them, norms, pooling, scans, losses, blocks; forward and backward,
+sizes odd and even. Unlike the programs of heldout.json they share structures with the training data where people's
+modules do (a plain product is one), but none of the modules was drawn from. Eight samples each (designs at
+temperature 0.8, code at 0.1), judged for rightness alone: no GPU, no times.
+
+    right_1, right_8    share of samples that are right; of regions with at least one right of 8
+
+OUT/fresh.replies.jsonl grows while it runs; existing replies are reused. Eight seconds a region on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from benchmarks.generator import ask_all, load_generator
+from benchmarks.result_file import bootstrap, mean, write_result
+from cudal1_compile.candidate import parse_reply
+from cudal1_compile.errors import CandidateError
+from cudal1_compile.generate.prompt import build_prompt
+from cudal1_compile.generate.protocol import token_counter
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.text import parse_program
+
+REGIONS = Path(__file__).with_name("fresh_regions.jsonl")
+FACTS = "target sm_90a, 132 SMs, 227 KB shared a block, 50 MB L2"  # kernels are asked for as for an H100
+SAMPLES = 8
+AT_ONCE = 12  # regions; a CPU's memory holds their replies
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    family: str
+    name: str  # of the module
+    direction: str
+    text: str
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def read_regions(count: int, seed: int) -> list[Region]:
+    """`count` of them, drawn; all if there are fewer."""
+    found = [Region(**json.loads(line)) for line in REGIONS.read_text().splitlines()]
+    return random.Random(seed).sample(found, min(count, len(found)))
+
+
+def judge_replies(judge: Judge, text: str, replies: Sequence[str]) -> list[str]:
+    """What became of each: right, or the stage at which it was refused."""
+    codes: list[str | None] = []
+    for reply in replies:
+        try:
+            codes.append(parse_reply(reply).code)
+        except CandidateError:
+            codes.append(None)
+    distinct = list(dict.fromkeys(c for c in codes if c is not None))
+    said = dict(zip(distinct, map(_outcome, judge.judge_many(parse_program(text), distinct)), strict=True))
+    return ["malformed" if c is None else said[c] for c in codes]
+
+
+def _outcome(verdict: Verdict) -> str:
+    """Refused for its declared cost alone is right."""
+    if isinstance(verdict, Accepted) or (isinstance(verdict, Rejected) and verdict.stage == "time"):
+        return "right"
+    return verdict.stage if isinstance(verdict, Rejected) else "deferred"
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Rightness on regions of modules that nobody trained on.")
+    parser.add_argument("--model", type=Path, required=True, help="a model's folder, or `teacher`")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--programs", type=int, default=10**6, help="draw so many of the regions")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args(argv)
+    regions = read_regions(arguments.programs, arguments.seed)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    generator = load_generator(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
+    count = token_counter(generator)
+    replies: dict[str, list[str]] = {}
+    for at in range(0, len(regions), AT_ONCE):
+        group = sorted(regions, key=lambda r: len(r.text))[at : at + AT_ONCE]
+        prompts = {r.fingerprint: [build_prompt(FACTS, r.text, (), generator.budget_tokens, count)] for r in group}
+        replies = ask_all(generator, prompts, SAMPLES, arguments.out / "fresh.replies.jsonl", arguments.seed)
+    detail = {}
+    shares: dict[str, list[float]] = defaultdict(list)
+    every: Counter[str] = Counter()
+    with Judge(HOST) as judge:
+        for region in regions:
+            outcomes = judge_replies(judge, region.text, replies[region.fingerprint])
+            share = outcomes.count("right") / len(outcomes)
+            for group in ("all", region.family, region.direction):
+                shares[group].append(share)
+            every.update(outcomes)
+            detail[region.fingerprint[:12]] = {
+                "family": region.family,
+                "name": region.name,
+                "direction": region.direction,
+                "right": share,
+                "refused": dict(Counter(o for o in outcomes if o != "right")),
+            }
+    families = {
+        name: {"n": len(found), "right_1": mean(found), "right_8": _some(found)}
+        for name, found in shares.items()
+        if name != "all"
+    }
+    summary = {
+        "right_1": mean(shares["all"]),
+        "right_8": _some(shares["all"]),
+        "groups": families,
+        "outcomes": dict(every),
+    }
+    intervals = {"right_1": bootstrap(shares["all"], mean), "right_8": bootstrap(shares["all"], _some)}
+    print(write_result(arguments.out, "fresh", summary, len(regions), intervals, detail))
+
+
+def _some(shares: Sequence[float]) -> float:
+    return mean([float(s > 0) for s in shares])
+
+
+if __name__ == "__main__":
+    main()
