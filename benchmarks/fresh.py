@@ -94,8 +94,8 @@ def main(argv: list[str] | None = None) -> None:
     count = token_counter(generator)
     replies: dict[str, list[str]] = {}
     for at in range(0, len(regions), AT_ONCE):
-        group = sorted(regions, key=lambda r: len(r.text))[at : at + AT_ONCE]
-        prompts = {r.fingerprint: [build_prompt(FACTS, r.text, (), generator.budget_tokens, count)] for r in group}
+        some = sorted(regions, key=lambda r: len(r.text))[at : at + AT_ONCE]
+        prompts = {r.fingerprint: [build_prompt(FACTS, r.text, (), generator.budget_tokens, count)] for r in some}
         replies = ask_all(generator, prompts, SAMPLES, arguments.out / "fresh.replies.jsonl", arguments.seed)
     detail = {}
     shares: dict[str, list[float]] = defaultdict(list)

@@ -25,8 +25,12 @@ _UNARY = ("exp", "tanh", "sigmoid", "neg", "abs", "relu", "sqrt", "rsqrt", "erf"
 _BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
 _REDUCTIONS = ("sum", "sum", "sum", "mean", "mean", "amax", "amin", "prod")
 _MASKS = (-math.inf, -math.inf, math.inf, -1e9, -1e9, -1e4, -65504.0, -1e6, -1e12, 1e10, 0.0, 1.0)
-_ROOTS = ("sqrt", "rsqrt", "reciprocal")  # of what has no sign
-_POWERS = (0.5, 0.5, 1.5, 0.75, 0.25, 0.3333333333333333, 0.1, -0.5, -1.5, -0.25)
+# of what has no sign, and no further than what they stand for
+_POWERS = {
+    "sqrt": (0.5, 0.5, 0.75, 0.25, 0.3333333333333333, 0.1, 1.5),
+    "rsqrt": (-0.5, -0.5, -0.75, -0.25, -0.3333333333333333, -1.5),
+    "reciprocal": (-1.0, -0.5, -1.5),
+}
 _SCANS = ("cumsum", "cumprod")
 LARGEST = 1e30  # of a literal that stands for a number; larger ones stand for no end
 DIGITS = (1, 2, 2, 3, 4, 5, 6, 8, 17)
@@ -97,7 +101,7 @@ def mask_values(p: Program, rng: random.Random) -> Program:
 
 def raise_values(p: Program, rng: random.Random) -> Program:
     """Some roots and reciprocals become powers."""
-    change = {o.name: rng.choice(_POWERS) for o in p.ops if o.fn in _ROOTS and rng.random() < 0.6}
+    change = {o.name: rng.choice(_POWERS[o.fn]) for o in p.ops if o.fn in _POWERS and rng.random() < 0.6}
     ops = (
         replace(o, fn="pow", operands=(*o.operands, Literal(change[o.name]))) if o.name in change else o
         for o in p.ops
