@@ -43,22 +43,31 @@ def fed_regions(graph: fx.Graph, regions: Sequence[Region], max_ops: int) -> lis
     taken: set[int] = set()
     for region in regions:
         products = {n for n in region.nodes if _is_product(n)}
-        feeding = [(a, n) for a in regions if products and (n := _feeds(a, region, products, owner)) is not None]
-        nodes = {*region.nodes, *(node for _, found in feeding for node in found)}
+        if not products:
+            continue
+        feeders = {id(a): a for node in region.inputs if (a := owner.get(_looked_at(node, owner))) is not None}
+        feeding = {at: n for at, a in feeders.items() if (n := _feeds(a, region, products, owner)) is not None}
         if not feeding:
             continue
-        ordered = sorted(nodes, key=order.__getitem__)
+        nodes = sorted({n for found in (region.nodes, *feeding.values()) for n in found}, key=order.__getitem__)
         with suppress(ImportRefused):
-            joined[id(region)] = make_region(ordered, import_region(ordered, max_ops))
-            taken |= {id(a) for a, _ in feeding}
+            joined[id(region)] = make_region(nodes, import_region(nodes, max_ops))
+            taken |= feeding.keys()
     return [joined.get(id(r), r) for r in regions if id(r) not in taken]
+
+
+def _looked_at(node: fx.Node, owner: dict[fx.Node, Region]) -> fx.Node:
+    """Behind views that no region has."""
+    while node not in owner and is_view(node) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
 
 
 def _feeds(
     feeder: Region, region: Region, products: set[fx.Node], owner: dict[fx.Node, Region]
 ) -> list[fx.Node] | None:
     """The feeder's nodes, and the views between, where it is pointwise and feeds the region's products alone."""
-    if feeder is region or any(OPS[o.fn].kind not in (Kind.POINTWISE, Kind.IOTA) for o in feeder.program.ops):
+    if any(OPS[o.fn].kind not in (Kind.POINTWISE, Kind.IOTA) for o in feeder.program.ops):
         return None
     found, left = list(feeder.nodes), list(feeder.outputs)
     reached: set[fx.Node] = set()

@@ -148,9 +148,9 @@ def _gradient(d: Draft, x: Value, w: Windows) -> Value:
     outs, places = x.dims[first::2], x.dims[first + 1 :: 2]
     if w.tile:
         return replace(x, dims=(*x.dims[:first], *((*out, *at) for out, at in zip(outs, places, strict=True))))
-    access, dims = [], []
     if not _joined(places):
         raise AxisConflict("the gradient of pooling with a window of 1")
+    access, dims = [], []
     for i, (out, place) in enumerate(zip(outs, places, strict=True)):
         made = new_dim(w.read[i], w.read[i])
         dims.append(made)
