@@ -28,14 +28,13 @@ import torch
 
 from benchmarks.generator import ask_all, load_generator
 from benchmarks.result_file import bootstrap, mean, write_result
-from cudal1_compile.candidate import parse_reply
-from cudal1_compile.errors import CandidateError
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import token_counter
 from cudal1_compile.judge.judge import Judge
-from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.outcome import RIGHT, Code, Kind, classify, conclude
+from cudal1_trainer.referee import Ruling
 
 REGIONS = Path(__file__).with_name("fresh_regions.jsonl")
 FACTS = "target sm_90a, 132 SMs, 227 KB shared a block, 50 MB L2"  # kernels are asked for as for an H100
@@ -61,24 +60,12 @@ def read_regions(count: int, seed: int) -> list[Region]:
     return random.Random(seed).sample(found, min(count, len(found)))
 
 
-def judge_replies(judge: Judge, text: str, replies: Sequence[str]) -> list[str]:
-    """What became of each: right, or the stage at which it was refused."""
-    codes: list[str | None] = []
-    for reply in replies:
-        try:
-            codes.append(parse_reply(reply).code)
-        except CandidateError:
-            codes.append(None)
-    distinct = list(dict.fromkeys(c for c in codes if c is not None))
-    said = dict(zip(distinct, map(_outcome, judge.judge_many(parse_program(text), distinct)), strict=True))
-    return ["malformed" if c is None else said[c] for c in codes]
-
-
-def _outcome(verdict: Verdict) -> str:
-    """Refused for its declared cost alone is right."""
-    if isinstance(verdict, Accepted) or (isinstance(verdict, Rejected) and verdict.stage == "time"):
-        return "right"
-    return verdict.stage if isinstance(verdict, Rejected) else "deferred"
+def judge_replies(judge: Judge, text: str, replies: Sequence[str]) -> list[Kind]:
+    """What became of each."""
+    told = [classify(reply, text, ()) for reply in replies]
+    codes = list(dict.fromkeys(t.code for t in told if isinstance(t, Code)))
+    verdicts = dict(zip(codes, judge.judge_many(parse_program(text), codes), strict=True))
+    return [conclude(Ruling(verdicts[t.code]), HOST).kind if isinstance(t, Code) else t.kind for t in told]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -93,8 +80,9 @@ def main(argv: list[str] | None = None) -> None:
     generator = load_generator(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
     count = token_counter(generator)
     replies: dict[str, list[str]] = {}
-    for at in range(0, len(regions), AT_ONCE):
-        some = sorted(regions, key=lambda r: len(r.text))[at : at + AT_ONCE]
+    by_length = sorted(regions, key=lambda r: len(r.text))
+    for at in range(0, len(by_length), AT_ONCE):
+        some = by_length[at : at + AT_ONCE]
         prompts = {r.fingerprint: [build_prompt(FACTS, r.text, (), generator.budget_tokens, count)] for r in some}
         replies = ask_all(generator, prompts, SAMPLES, arguments.out / "fresh.replies.jsonl", arguments.seed)
     detail = {}
@@ -103,7 +91,7 @@ def main(argv: list[str] | None = None) -> None:
     with Judge(HOST) as judge:
         for region in regions:
             outcomes = judge_replies(judge, region.text, replies[region.fingerprint])
-            share = outcomes.count("right") / len(outcomes)
+            share = mean([float(o in RIGHT) for o in outcomes])
             for group in ("all", region.family, region.direction):
                 shares[group].append(share)
             every.update(outcomes)
@@ -112,7 +100,7 @@ def main(argv: list[str] | None = None) -> None:
                 "name": region.name,
                 "direction": region.direction,
                 "right": share,
-                "refused": dict(Counter(o for o in outcomes if o != "right")),
+                "refused": dict(Counter(o for o in outcomes if o not in RIGHT)),
             }
     families = {
         name: {"n": len(found), "right_1": mean(found), "right_8": _some(found)}

@@ -25,6 +25,7 @@ from cudal1_compile.plan import AnchorSeen, GraphPlanned, Phase
 from cudal1_compile.runtime.target import detect_target
 from cudal1_compile.summary import region_line, summary_line
 from cudal1_compile.synthesis.progress import TargetKind
+from cudal1_fx_passes.anchors import taken_cut
 
 
 @dataclass(frozen=True)
@@ -163,11 +164,11 @@ def _with_reasons(plan: GraphPlanned, stored: GraphPlanned) -> GraphPlanned:
 
 
 def _cuts_line(anchor: AnchorSeen, plan: GraphPlanned) -> str:
-    """The cuts around a product, and which of them the kernels' figures speak for; as in anchors.cut."""
-    chosen, cuts = plan.chosen("all").keys(), anchor.cuts
-    only = [set(cut) - {f for narrower in cuts[at + 1 :] for f in narrower} for at, cut in enumerate(cuts)]
-    taken = next((at for at, found in enumerate(only) if found & chosen), None)
-    told = [" + ".join(f[:12] for f in cut) + " (saves most)" * (at == taken) for at, cut in enumerate(cuts)]
+    """The cuts around a product, and which of them the kernels' figures speak for."""
+    taken = taken_cut(anchor.cuts, plan.chosen("all").keys())
+    told = [
+        " + ".join(f[:12] for f in cut) + " (saves most)" * (at == taken) for at, cut in enumerate(anchor.cuts)
+    ]
     return f"either {' or '.join(told)}"
 
 

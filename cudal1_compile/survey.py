@@ -50,7 +50,7 @@ def survey_anchors(graphs: Iterable[SeenGraph]) -> tuple[AnchorSeen, ...]:
     for graph in graphs:
         free |= {r.fingerprint for r in free_regions(graph.partition)}
         for anchor in graph.partition.anchors:
-            found[AnchorSeen(tuple(tuple(r.fingerprint for r in cut) for cut in anchor.cuts))] = None
+            found[AnchorSeen(anchor.fingerprints)] = None
     bound = {f for anchor in found for cut in anchor.cuts for f in cut}
     return (*found, *(AnchorSeen(((f,),)) for f in sorted(free & bound)))
 

@@ -111,9 +111,7 @@ class BundledGenerator:
     ) -> None:
         """Replies that begin otherwise are written to their end again."""
         positions = self.sampler.weights.max_positions
-        begun = {
-            i: ids for i, ids in begun.items() if ids and len(rows[i]) + len(ids) + SHORTEST_REPLY <= positions
-        }
+        begun = {i: ids for i, ids in begun.items() if len(rows[i]) + len(ids) + SHORTEST_REPLY <= positions}
         if not begun:
             return
         asked = [rows[i] + ids for i, ids in begun.items()]
@@ -125,19 +123,24 @@ class BundledGenerator:
 
     def _other_stages(self, found: Sequence[Sample]) -> dict[int, list[int]]:
         """Of each reply with a stage that cannot be: what comes before it, and another one."""
-        begun = ((i, other_stage(self.codec.decode(s.ids))) for i, s in enumerate(found))
+        begun = ((i, other_stage(self.codec.decode(s.ids[: self._code_at(s.ids)]))) for i, s in enumerate(found))
         return {i: self.codec.encode_reply(text)[:-1] for i, text in begun if text}
 
     def _mended_plans(self, found: Sequence[Sample]) -> dict[int, list[int]]:
         """Of each reply whose plan does not hold: what comes before the code, up to the token that opens it."""
         begun: dict[int, list[int]] = {}
         for i, sample in enumerate(found):
-            if self._code_token is None or self._code_token not in sample.ids:
+            if (at := self._code_at(sample.ids)) is None:
                 continue
-            before = self.codec.decode(sample.ids[: sample.ids.index(self._code_token) + 1])
+            before = self.codec.decode(sample.ids[:at])
             if (mended := mend_plan(before)) != before:
                 begun[i] = self.codec.encode_reply(mended)[:-1]
         return begun
+
+    def _code_at(self, ids: Sequence[int]) -> int | None:
+        """Behind the token that opens the code; None where none does."""
+        token = self._code_token
+        return None if token is None or token not in ids else ids.index(token) + 1
 
 
 def find_code_token(codec: Codec) -> int | None:

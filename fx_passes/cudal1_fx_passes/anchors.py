@@ -18,11 +18,20 @@ from dataclasses import replace
 import networkx
 from torch import fx
 
-from cudal1_fx_passes.border import constant_nodes, is_view, lowering_of
+from cudal1_fx_passes.border import constant_nodes, is_product, is_view
 from cudal1_fx_passes.errors import ImportRefused
 from cudal1_fx_passes.from_fx import import_region
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.partition import Anchor, Partition, PartitionConfig, Region, in_order, make_region, partition
+from cudal1_fx_passes.partition import (
+    Anchor,
+    Cuts,
+    Partition,
+    PartitionConfig,
+    Region,
+    in_order,
+    make_region,
+    partition,
+)
 
 
 def partition_with_products(graph: fx.Graph, config: PartitionConfig | None = None) -> Partition:
@@ -42,7 +51,7 @@ def fed_regions(graph: fx.Graph, regions: Sequence[Region], max_ops: int) -> lis
     joined: dict[int, Region] = {}
     taken: set[int] = set()
     for region in regions:
-        products = {n for n in region.nodes if _is_product(n)}
+        products = {n for n in region.nodes if is_product(n)}
         if not products:
             continue
         feeders = {id(a): a for node in region.inputs if (a := owner.get(_looked_at(node, owner))) is not None}
@@ -97,21 +106,22 @@ def cut(found: Partition, chosen: Collection[str]) -> list[Region]:
     An anchor is cut in the widest way of which something that no narrower one has is chosen. Regions of several
     anchors that together could not be put in any order are all taken apart, which is one partition.
     """
-    cuts = [_widest(a, set(chosen)) for a in found.anchors]
+    taken = [taken_cut(a.fingerprints, chosen) for a in found.anchors]
+    cuts = [a.cuts[-1 if at is None else at] for a, at in zip(found.anchors, taken, strict=True)]
     try:
         return _chosen(found, cuts, chosen)
     except networkx.NetworkXUnfeasible:
         return _chosen(found, [a.cuts[-1] for a in found.anchors], chosen)
 
 
-def _widest(anchor: Anchor, chosen: set[str]) -> tuple[Region, ...]:
-    return next((c for at, c in enumerate(anchor.cuts) if only_in(anchor, at) & chosen), anchor.cuts[-1])
+def taken_cut(cuts: Cuts, chosen: Collection[str]) -> int | None:
+    """The widest of an anchor's cuts of which something is chosen that no narrower one has."""
+    return next((at for at in range(len(cuts)) if not only_in(cuts, at).isdisjoint(chosen)), None)
 
 
-def only_in(anchor: Anchor, at: int) -> set[str]:
+def only_in(cuts: Cuts, at: int) -> set[str]:
     """Fingerprints of one cut that no narrower one has."""
-    narrower = {r.fingerprint for cut in anchor.cuts[at + 1 :] for r in cut}
-    return {r.fingerprint for r in anchor.cuts[at]} - narrower
+    return set(cuts[at]).difference(*cuts[at + 1 :])
 
 
 def free_regions(found: Partition) -> list[Region]:
@@ -128,7 +138,7 @@ def _chosen(found: Partition, cuts: Iterable[Iterable[Region]], chosen: Collecti
 def _product_of(region: Region, max_ops: int) -> Region | None:
     """The region's product by itself; None where it has none, or where no program can say it."""
     inside = set(region.nodes)
-    products = [n for n in region.nodes if _is_product(n)]
+    products = [n for n in region.nodes if is_product(n)]
     taken = {*products, *(u for n in products for u in n.users if isinstance(n.meta["val"], tuple | list))}
     nodes = [n for n in region.nodes if n in taken & inside]
     if not nodes or len(nodes) == len(inside):
@@ -137,11 +147,6 @@ def _product_of(region: Region, max_ops: int) -> Region | None:
         return make_region(nodes, import_region(nodes, max_ops))
     except ImportRefused:
         return None
-
-
-def _is_product(node: fx.Node) -> bool:
-    found = lowering_of(node)
-    return found is not None and found.role == "product"
 
 
 def _anchors(graph: fx.Graph, cuts: Sequence[Sequence[Region]]) -> list[Anchor]:

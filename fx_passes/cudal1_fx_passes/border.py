@@ -52,6 +52,11 @@ def is_view(node: fx.Node) -> bool:
     return found is not None and found.role == "view" and not _picks_result(node)
 
 
+def is_product(node: fx.Node) -> bool:
+    found = lowering_of(node)
+    return found is not None and found.role == "product"
+
+
 def _picks_result(node: fx.Node) -> bool:
     """Whether a getitem names one result of an operation (not one piece of a split)."""
     if node.target is not operator.getitem:

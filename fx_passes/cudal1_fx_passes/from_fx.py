@@ -25,7 +25,15 @@ import torch
 from torch import fx
 
 from cudal1_fx_passes import lower_views
-from cudal1_fx_passes.border import constant_nodes, is_bundle, is_view, lowering_of, region_inputs, region_outputs
+from cudal1_fx_passes.border import (
+    constant_nodes,
+    is_bundle,
+    is_product,
+    is_view,
+    lowering_of,
+    region_inputs,
+    region_outputs,
+)
 from cudal1_fx_passes.domain import Span, domain_of, with_demands
 from cudal1_fx_passes.draft import Draft, Value, dtype_name
 from cudal1_fx_passes.emit import Emitted, LayoutConflict, Tensor, TooManyDims, emit
@@ -89,8 +97,8 @@ def _reads_beside_a_product(nodes: Sequence[fx.Node], name: str) -> bool:
     """Whether the node reads an input of a product's region that others in it read as well."""
     reader = next(n for n in nodes if n.name == name)
     others = set(nodes) - {reader}
-    has_product = any((found := lowering_of(n)) and found.role == "product" for n in others)
-    return has_product and any(others & a.users.keys() for a in reader.all_input_nodes if a not in others)
+    outside = [a for a in reader.all_input_nodes if a not in others]
+    return any(map(is_product, others)) and any(others & a.users.keys() for a in outside)
 
 
 class _Importer:

@@ -25,6 +25,7 @@ from cudal1_fx_passes.lower_windows import (
     position,
     scaled,
     spatial,
+    spatial_dims,
     static,
     windows_of,
 )
@@ -36,7 +37,7 @@ from cudal1_fx_passes.unify import AxisConflict, Dim, keep_apart, new_atom, new_
 @lowers("aten.avg_pool2d_backward.default aten.avg_pool3d_backward.default", role="window", weight=3)
 def lower_avg_pool_backward(c: Call) -> Result:
     grad = c.args["grad_output"]
-    made = static(spatial(grad, 3 if "3d" in str(c.node.target) else 2))
+    made = static(spatial(grad, spatial_dims(c)))
     w = windows_of(c, c.node, made)
     share = average(c, c.value("grad_output"), w)
     return c.draft.cast(_gradient(c.draft, _shared(share, w), w), c.dtype)
@@ -44,7 +45,7 @@ def lower_avg_pool_backward(c: Call) -> Result:
 
 @lowers("aten._adaptive_avg_pool2d_backward.default aten._adaptive_avg_pool3d_backward.default", weight=2)
 def lower_adaptive_backward(c: Call) -> Result:
-    count = 3 if "3d" in str(c.node.target) else 2
+    count = spatial_dims(c)
     w = adaptive_windows(c.extents[-count:], spatial(c.args["grad_output"], count))
     share = c.draft.pointwise("div", [c.value("grad_output"), math.prod(w.kernel)])
     return _gradient(c.draft, _shared(share, w), w)
@@ -53,13 +54,13 @@ def lower_adaptive_backward(c: Call) -> Result:
 @lowers("aten.max_pool2d_with_indices_backward.default aten.max_pool3d_with_indices_backward.default", "window", 7)
 def lower_max_pool_backward(c: Call) -> Result:
     indices, grad = c.args["indices"], c.value("grad_output")
-    made = static(spatial(indices, 3 if "3d" in str(c.node.target) else 2))
+    made = static(spatial(indices, spatial_dims(c)))
     return _of_maxima(c, indices, grad, windows_of(c, c.node, made))
 
 
 @lowers("aten.adaptive_max_pool2d_backward.default aten.adaptive_max_pool3d_backward.default", weight=7)
 def lower_adaptive_max_backward(c: Call) -> Result:
-    indices, count = c.args["indices"], 3 if "3d" in str(c.node.target) else 2
+    indices, count = c.args["indices"], spatial_dims(c)
     w = adaptive_windows(c.extents[-count:], spatial(indices, count))
     return _of_maxima(c, indices, c.value("grad_output"), w)
 
@@ -170,6 +171,6 @@ def _summed(d: Draft, x: Value, access: Access, dims: tuple[Dim, ...], over: Dim
         raise AxisConflict("the gradient of pooling of an expanded value")
     keep_apart([*_joined(dims), *over])
     kept = [a for a in d.varies_over(x) if a not in read and a not in over]
-    made = [a for dim in dims for a in dim if a not in kept]
+    made = [a for a in _joined(dims) if a not in kept]
     name = d.write("sum", x.dtype, [DraftRef(x.source, access)], [*kept, *made], list(over))
     return Value(name, dims, x.dtype)

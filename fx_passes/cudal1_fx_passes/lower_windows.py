@@ -73,7 +73,7 @@ def _each(items: list[int], count: int) -> list[int]:
     return items * count if len(items) == 1 else items
 
 
-def _spatial_dims(c: Call) -> int:
+def spatial_dims(c: Call) -> int:
     return 3 if "3d" in str(c.node.target) else 2
 
 
@@ -120,7 +120,7 @@ def _of_first(c: Call, count: int) -> Windows:
 
 @lowers("aten.max_pool2d_with_indices.default aten.max_pool3d_with_indices.default", role="window", weight=1)
 def lower_max_pool(c: Call) -> Result:
-    w = _of_first(c, _spatial_dims(c))
+    w = _of_first(c, spatial_dims(c))
     values, places = _maxima(c, w, "i64")
     return values, None if places is None else _flat_indices(c.draft, places, w)
 
@@ -145,10 +145,9 @@ def lower_avg_pool(c: Call) -> Result:
     value = _settled(c)
     if value.dtype not in FLOAT_DTYPES:
         raise AxisConflict("average pooling of integers")
-    w = _of_first(c, _spatial_dims(c))
-    if not c.args["count_include_pad"] and c.args["divisor_override"] is None:
-        return _reduce(c, value, w, ("mean", value.dtype))[0]
-    if c.args["divisor_override"] is None and w.inside and not any(w.padding):
+    w = _of_first(c, spatial_dims(c))
+    whole = not c.args["count_include_pad"] or (w.inside and not any(w.padding))
+    if c.args["divisor_override"] is None and whole:
         return _reduce(c, value, w, ("mean", value.dtype))[0]
     (total,) = _reduce(c, value, w, ("sum", value.dtype))
     return c.draft.cast(average(c, total, w), value.dtype)

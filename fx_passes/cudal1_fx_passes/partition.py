@@ -57,11 +57,18 @@ class Region:
     imported: ImportedRegion  # before it was put in canonical form
 
 
+Cuts = tuple[tuple[str, ...], ...]  # around products, of regions by their fingerprints
+
+
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """Ways to cut the same nodes around products, two or three: the widest first, each product by itself last."""
 
     cuts: tuple[tuple[Region, ...], ...]
+
+    @property
+    def fingerprints(self) -> Cuts:
+        return tuple(tuple(r.fingerprint for r in cut) for cut in self.cuts)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def names(regions: Sequence[Region]) -> list[list[str]]:
 
 
 def every_fingerprint(found: Partition) -> set[str]:
-    return {r.fingerprint for a in found.anchors for c in a.cuts for r in c}
+    return {f for a in found.anchors for c in a.fingerprints for f in c}
 
 
 def block(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def test_what_is_chosen_decides_the_cut(found: Partition) -> None:
     first, second = found.anchors
     everything = every_fingerprint(found)
     assert cut(found, everything) == [*first.cuts[0], *second.cuts[0]]
-    assert cut(found, everything - only_in(first, 0)) == [*first.cuts[1], *second.cuts[0]]
+    assert cut(found, everything - only_in(first.fingerprints, 0)) == [*first.cuts[1], *second.cuts[0]]
     assert cut(found, {first.cuts[1][1].fingerprint}) == [first.cuts[1][1]]
     assert cut(found, set()) == []
 
@@ -90,7 +90,7 @@ def test_what_feeds_a_product_alone_is_one_region_with_it() -> None:
     everything = every_fingerprint(found)
     for at in range(3):
         assert {r.fingerprint for r in cut(found, everything)} == {r.fingerprint for r in anchor.cuts[at]}
-        everything -= only_in(anchor, at)
+        everything -= only_in(anchor.fingerprints, at)
     assert not free_regions(found)
 
 

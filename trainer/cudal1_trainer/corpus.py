@@ -47,11 +47,11 @@ from cudal1_trainer.pairs import (
     plain_pair,
 )
 from cudal1_trainer.prior import Prior, load_prior
-from cudal1_trainer.product_sizes import resize_windows
+from cudal1_trainer.product_sizes import resize_structure
 from cudal1_trainer.products import draw_product
 from cudal1_trainer.recipe import DataRecipe, Recipe, load_recipe
 from cudal1_trainer.scored import SCORED, ScoredPrograms, read_scored, write_scored
-from cudal1_trainer.structures import STRUCTURES, read_structures, resize, with_sizes
+from cudal1_trainer.structures import STRUCTURES, read_structures, with_sizes
 from cudal1_trainer.tasks import generate_task
 from cudal1_trainer.teachers import Schedule, variants
 from cudal1_trainer.tokenizer import tokenizer_file
@@ -109,7 +109,7 @@ class Source:
             texts = self.hard if hard else self.structures
             found = parse_program(rng.choices(texts, cum_weights=self._structure_weights[hard])[0])
             found = vary(found, rng) if rng.random() < self.recipe.varied else found
-            return resize_windows(found, rng) or resize(found, rng)
+            return resize_structure(found, rng)
         wide = WIDE_SEED if rng.random() < self.recipe.widened else 0
         return make_task(wide + rng.getrandbits(SEED_BITS))
 

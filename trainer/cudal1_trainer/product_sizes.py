@@ -1,7 +1,7 @@
 """New sizes for programs with sums of products or with windows, where an index ties axes to one another.
 
     resize_product(program, rng, most) -> Program
-    resize_windows(program, rng) -> Program, or None where it has no windows whose axes follow from one another
+    resize_structure(program, rng) -> Program, by its windows where their axes follow from one another
 
 A convolution reads at (step*out + dilation*window + offset) / divisor: the size of `out` follows from what is read
 and from the window, so the other axes are drawn by what they are to the product (batch, channels, places, rows),
@@ -21,7 +21,7 @@ from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Op, Operand, Program, Ref, operand_axes
 from cudal1_trainer.single import without_single
-from cudal1_trainer.structures import MAX_BYTES, MAX_ELEMENTS, draw_size, tied_axes, with_sizes
+from cudal1_trainer.structures import MAX_BYTES, MAX_ELEMENTS, draw_size, resize, tied_axes, with_sizes
 
 ATTEMPTS = 20
 REDRAWN = 0.6  # share of draws with another window
@@ -108,6 +108,11 @@ def resize_product(program: Program, rng: random.Random, most: Most = TRAINED) -
         with suppress(ProgramError):
             return canonicalise(without_single(with_sizes(chosen, sizes)))
     raise ProgramError(f"{ATTEMPTS} draws of sizes break an index or a limit")
+
+
+def resize_structure(program: Program, rng: random.Random) -> Program:
+    """One without products; canonical."""
+    return resize_windows(program, rng) or resize(program, rng)
 
 
 def resize_windows(program: Program, rng: random.Random) -> Program | None:

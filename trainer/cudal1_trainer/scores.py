@@ -37,7 +37,7 @@ from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.measure import Mark, Measurement, build_all, context_kept, measure
-from cudal1_trainer.product_sizes import MEASURED, resize_windows
+from cudal1_trainer.product_sizes import MEASURED, resize_structure
 from cudal1_trainer.products import draw_product
 from cudal1_trainer.quickcheck import Unusable, bytes_moved
 from cudal1_trainer.recipe import load_recipe
@@ -50,7 +50,7 @@ from cudal1_trainer.scorebook import (
     read_scores,
     score_files,
 )
-from cudal1_trainer.structures import STRUCTURES, read_structures, resize
+from cudal1_trainer.structures import STRUCTURES, read_structures
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.variants import WIDE_SEED, Variant, make_task, write_variants
 from cudal1_trainer.workers import Exclusive, Finished, Lost, Outcome, run_jobs
@@ -133,8 +133,7 @@ def make_program(seed: int, structures: tuple[str, ...], products: tuple[str, ..
         return draw_product(products, rng, VARIED, MEASURED)
     if not structures:
         return make_task(seed - STRUCTURE_SEED + 2**40)  # a task that no other seed here names
-    program = parse_program(rng.choice(structures))
-    return resize_windows(program, rng) or resize(program, rng)
+    return resize_structure(parse_program(rng.choice(structures)), rng)
 
 
 @context_kept()

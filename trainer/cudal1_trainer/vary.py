@@ -40,14 +40,8 @@ _ALIKE = {fn: group for group in (_UNARY, _BINARY, _REDUCTIONS, _SCANS) for fn i
 def vary(program: Program, rng: random.Random) -> Program:
     """The program as it is where nothing can be changed; not in canonical form."""
     changes = (
-        *(
-            (swap_functions, 0.6),
-            (change_literals, 0.4),
-            (mask_values, 0.25),
-            (raise_values, 0.15),
-            (cut_values, 0.5),
-        ),
-        *((add_inputs, 0.15), (drop_outputs, 0.4), (add_outputs, 0.5)),
+        *((swap_functions, 0.6), (change_literals, 0.4), (mask_values, 0.25), (raise_values, 0.15)),
+        *((cut_values, 0.5), (add_inputs, 0.15), (drop_outputs, 0.4), (add_outputs, 0.5)),
     )
     for change, share in changes:
         if rng.random() < share:

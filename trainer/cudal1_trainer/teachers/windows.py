@@ -56,6 +56,7 @@ class WindowWriter:
         rows = schedule.mapping == "rows"
         parts = (Var("g", self.order[:-1]), Var("c", self.order[-1:])) if rows else (Var("i", self.order),)
         self.space = Space(program, parts)
+        self.steps = {a: step for a in self.window[0].over if (step := self._step(a)) is not None}
         # an axis that the output has too gets a name of its own within the window
         self.moved = {a: f"u{a[1:]}" if a in stage.kept else axis_index(a) for a, _ in self.access}
         inside, outside = {self.operand}, {b.value for b in stage.writes}
@@ -143,7 +144,7 @@ class WindowWriter:
         window = list(self.window_order())
         at_once, tests = program.size(tuple(window)) <= MAX_AT_ONCE, list[str]()
         for axis in window:
-            step = self._step(axis)
+            step = self.steps.get(axis)
             counter, count = (
                 (axis_index(axis), axis) if step is None else (f"j{axis[1:]}", f"cdiv({axis}, {step[1]})")
             )
@@ -194,8 +195,8 @@ class WindowWriter:
         """Declares the index of one axis of what the window reads; returns when that lies outside the tensor."""
         name = self.moved[axis]
         text = self.space.affine(Index(index.terms, index.offset))
-        stepped = any(self._step(a) is not None for _, a in index.terms if a in self.window[0].over)
-        tests = [f"({text}) % {index.divisor} != 0"] if index.divisor > 1 and not stepped else []
+        exact = index.divisor == 1 or any(a in self.steps for _, a in index.terms)
+        tests = [] if exact else [f"({text}) % {index.divisor} != 0"]
         text = f"({text}) / {index.divisor}" if index.divisor > 1 else text
         self.lines.add(f"const int {name} = {text};")
         return [*tests, f"{name} < 0", f"{name} >= {axis}"] if self._may_leave(axis, index) else tests
