@@ -103,6 +103,8 @@ NORM = (
         (Wanted(bytes=5e6), False),
         (Wanted(rows=7), False),
         (Wanted(ops=1), False),
+        (Wanted(text=r"= softmax|over d1"), True),
+        (Wanted(text="k2="), False),
     ],
 )
 def test_only_programs_of_a_kind_are_measured_where_that_is_wanted(wanted: Wanted, holds: bool) -> None:

@@ -20,6 +20,7 @@ import logging
 import math
 import os
 import random
+import re
 import sys
 import tempfile
 import time
@@ -82,9 +83,12 @@ class Wanted:
     bytes: float = 0.0  # of inputs and outputs, at least
     rows: float = math.inf  # results of the longest reduction, at most
     ops: float = math.inf  # operations, at most
+    text: str = ""  # a regular expression that is found in its text
 
     def holds(self, program: Program) -> bool:
         if len(program.ops) > self.ops or bytes_moved(program) < self.bytes:
+            return False
+        if not re.search(self.text, print_program(program)):
             return False
         reduced = (o for o in program.ops if o.over and o.fn != "iota")
         longest = max(reduced, key=lambda o: program.size(o.over), default=None)
@@ -308,6 +312,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=0, help="processes; one a core by default")
     parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
     parser.add_argument("--having", default="", help="only programs with a schedule of a mapping that begins so")
+    parser.add_argument("--text", default="", help="only programs in whose text this regular expression is found")
     parser.add_argument("--bytes", type=float, default=0.0, help="of inputs and outputs, at least")
     parser.add_argument("--rows", type=float, default=math.inf, help="results of the longest reduction, at most")
     parser.add_argument("--ops", type=float, default=math.inf, help="operations, at most")
@@ -318,7 +323,7 @@ def main(argv: list[str] | None = None) -> None:
         )
     recipe = load_recipe(arguments.recipe).scores
     seconds = arguments.seconds or recipe.seconds
-    wanted = Wanted(arguments.having, arguments.bytes, arguments.rows, arguments.ops)
+    wanted = Wanted(arguments.having, arguments.bytes, arguments.rows, arguments.ops, arguments.text)
     programs = recipe.programs if wanted == Wanted() else sys.maxsize  # most are passed over
     budget = Budget(seconds, programs, recipe.variants, arguments.workers, tuple(arguments.kinds), wanted)
     found = run(arguments.data, arguments.out, budget)
