@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,18 @@ def test_the_recipe_says_how_many_structures_are_hard() -> None:
     rng = random.Random(0)
     drawn = [source.program(rng) for _ in range(200)]
     assert 60 <= sum(p.ops[0].fn == "cumprod" for p in drawn) <= 100
+
+
+def test_the_recipe_says_how_many_are_of_written_modules() -> None:
+    product = "region v1\ndims d0=8 d1=8 d2=8\nin0 f32[d0,d2]\nin1 f32[d1,d2]\n"
+    product += "t0 f32[d0,d1] = dot(in0, in1) over d2\nout0 f32[d0,d1] = t0\n"
+    recipe = DataRecipe(structures=1.0, written=0.4, varied=0.0)
+    source = Source(recipe, hold_out(()), structures=(SUM,), written=(SCAN, product))
+    rng = random.Random(0)
+    drawn = Counter(source.program(rng).ops[0].fn for _ in range(200))
+    assert drawn.keys() == {"sum", "cumprod", "dot"}
+    assert min(drawn["cumprod"], drawn["dot"]) > 20
+    assert 60 <= drawn["cumprod"] + drawn["dot"] <= 100
 
 
 SHIPPED = {

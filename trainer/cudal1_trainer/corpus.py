@@ -1,14 +1,15 @@
 """The corpus: an endless, reproducible stream of training pairs, laid out as batches.
 
 Fresh pairs come from programs x teachers, made on the fly: structures that the partitioner cut from random small
-models, varied (vary.py) and at new sizes (structures.py; with products, products.py), and generated tasks, most of
-them widened to the breadth of real regions (widen.py). Their schedules are those that the prior takes for fast.
+models and from modules written for it, varied (vary.py) and at new sizes (structures.py; with products,
+products.py), and generated tasks, most of them widened to the breadth of real regions (widen.py). Their schedules
+are those that the prior takes for fast.
 Measured pairs come from the score file, written out by scored.py: contrastive ones (a strictly faster third) and
 plain ones whose target is mostly among the fastest. Programs held out are skipped by fingerprint and by
 structure. Chunk c of the stream is a function of (recipe, data folder, c).
 
 The data folder:   heldout.json   families.jsonl   tokenizer/   scores*.jsonl[.gz]   prior.npz
-                   structures.jsonl.gz   products.jsonl.gz   hard.jsonl.gz
+                   structures.jsonl.gz   products.jsonl.gz   hard.jsonl.gz   written.jsonl.gz
 
     python -m cudal1_trainer.corpus --recipe h100 --data trainer/data --pairs 2000     prints what the stream holds
 """
@@ -76,6 +77,7 @@ class Source:
     structures: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
     hard: tuple[str, ...] = ()  # structures of forms that a model failed on (hard_models.py)
+    written: tuple[str, ...] = ()  # structures with and without products, of modules as people write them
 
     def draw(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         """One or a few pairs; at times none, where a task is held out or no teacher answers."""
@@ -102,16 +104,23 @@ class Source:
         """A structure cut from a small model, most varied; or a task, most of them widened, or a narrow one."""
         if self.recipe.family:
             return self._narrow(rng)
+        if self.written and rng.random() < self.recipe.written:
+            text = rng.choice(self.written)
+            found = parse_program(text)
+            return draw_product((text,), rng, self.recipe.varied) if found.has_product else self._resized(found, rng)
         if self.recipe.products and self.products and rng.random() < self.recipe.products:
             return draw_product(self.products, rng, self.recipe.varied)
         if self.structures and rng.random() < self.recipe.structures:
             hard = bool(self.hard) and rng.random() < self.recipe.hard
             texts = self.hard if hard else self.structures
             found = parse_program(rng.choices(texts, cum_weights=self._structure_weights[hard])[0])
-            found = vary(found, rng) if rng.random() < self.recipe.varied else found
-            return resize_structure(found, rng)
+            return self._resized(found, rng)
         wide = WIDE_SEED if rng.random() < self.recipe.widened else 0
         return make_task(wide + rng.getrandbits(SEED_BITS))
+
+    def _resized(self, structure: Program, rng: random.Random) -> Program:
+        found = vary(structure, rng) if rng.random() < self.recipe.varied else structure
+        return resize_structure(found, rng)
 
     def _narrow(self, rng: random.Random) -> Program:
         """One of the recipe's few tasks at a new size."""
