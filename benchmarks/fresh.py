@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.generator import ask_all, load_generator
+from benchmarks.generator import BATCH, ask_all, load_generator
 from benchmarks.result_file import bootstrap, mean, write_result
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import token_counter
@@ -39,7 +39,7 @@ from cudal1_trainer.referee import Ruling
 REGIONS = Path(__file__).with_name("fresh_regions.jsonl")
 FACTS = "target sm_90a, 132 SMs, 227 KB shared a block, 50 MB L2"  # kernels are asked for as for an H100
 SAMPLES = 8
-AT_ONCE = 12  # regions; a CPU's memory holds their replies
+AT_ONCE = {"cpu": 12, "cuda": BATCH}  # regions whose replies a device holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,13 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     regions = read_regions(arguments.programs, arguments.seed)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    generator = load_generator(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    generator = load_generator(arguments.model, device)
     count = token_counter(generator)
     replies: dict[str, list[str]] = {}
     by_length = sorted(regions, key=lambda r: len(r.text))
-    for at in range(0, len(by_length), AT_ONCE):
-        some = by_length[at : at + AT_ONCE]
+    for at in range(0, len(by_length), AT_ONCE[device]):
+        some = by_length[at : at + AT_ONCE[device]]
         prompts = {r.fingerprint: [build_prompt(FACTS, r.text, (), generator.budget_tokens, count)] for r in some}
         replies = ask_all(generator, prompts, SAMPLES, arguments.out / "fresh.replies.jsonl", arguments.seed)
     detail = {}

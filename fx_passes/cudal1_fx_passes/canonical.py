@@ -1,6 +1,6 @@
 """The canonical form of a program and its fingerprints: one text for one computation.
 
-    simplify, fold positions -> merge axes -> refine labels -> break ties -> order by search from the outputs
+    simplify, fold positions -> merge axes, part inputs -> refine labels -> break ties -> order from the outputs
 
 Labels (refine.py) do not depend on names, on the order of operations, inputs and outputs, or on how commutative
 operands were written. Labels without sizes come first, so that programs that differ only in sizes have the
@@ -15,7 +15,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from math import prod
 
-from cudal1_fx_passes.merge import Parts, merge_axes
+from cudal1_fx_passes.merge import AGAIN, Parts, merge_axes, part_inputs
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.positions import fold_positions
 from cudal1_fx_passes.program import Axis, Domain, Index, Input, Literal, Op, Operand, Output, Program, Ref
@@ -28,8 +28,8 @@ from cudal1_fx_passes.text import print_program
 class Canonical:
     """A canonical program and where its parts were before.
 
-    Input i is input number input_order[i] of the original (unused ones are gone), likewise outputs; axis
-    i was axis_order[i] (of merged axes the outermost).
+    Input i is input number input_order[i] of the original (unused ones are gone, one may come twice), likewise
+    outputs; axis i was axis_order[i] (of merged axes the outermost).
     """
 
     program: Program
@@ -46,7 +46,7 @@ def canonical_form(program: Program) -> Canonical:
     parts = simplify(Parts(program.axes, program.inputs, program.ops, program.outputs))
     while (folded := fold_positions(parts)) is not parts:
         parts = simplify(folded)
-    return order(merge_axes(parts), program)
+    return order(part_inputs(merge_axes(parts)), program)
 
 
 def fingerprint(program: Program) -> str:
@@ -132,7 +132,7 @@ def order(parts: Parts, original: Program) -> Canonical:
     )
     return Canonical(
         program,
-        tuple(numbers[name] for name in walk.inputs),
+        tuple(numbers[name.removesuffix(AGAIN)] for name in walk.inputs),
         tuple(out_numbers[parts.outputs[i].name] for i in outputs),
         tuple(a.name for a, _ in axes),
     )

@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Axis, Index, Input, Literal, Op, Output, Program, Ref
+from cudal1_fx_passes.program import Axis, Index, Input, Literal, Op, Operand, Output, Program, Ref
+
+AGAIN = "+"  # behind the name of an input that is read as another one too
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,50 @@ def merge_axes(parts: Parts) -> Parts:
     parts = drop_unused(parts)
     runs = _runs(parts)
     return _rename(parts, runs) if runs else parts
+
+
+def part_inputs(parts: Parts) -> Parts:
+    """An input that a product reads along axes that it also writes, as beside a residual, becomes two.
+
+        dot(in0[d2=d2+k0-1], in1), add(t0, in0)   ->   dot(in0+[d4=d2+k0-1], in1), add(t0, in0)
+
+    A place along what is read and one along the result then have two names; the same tensor is passed twice.
+    """
+    inputs = {i.name: i for i in parts.inputs}
+    fixed = {a.name for a in parts.axes if a.symbolic}
+    own: dict[str, dict[str, str]] = {}  # input -> axis -> the new one
+    for op in parts.ops:
+        for x in op.operands if OPS[op.fn].kind is Kind.DOT else ():
+            if isinstance(x, Ref) and x.name in inputs:
+                axes = [a for a, index in x.access if a in {name for _, name in index.terms} - fixed]
+                own.setdefault(x.name, {}).update({a: f"{a} of {x.name}" for a in axes})
+    own = {name: axes for name, axes in own.items() if axes}
+    if not own:
+        return parts
+
+    def operand(x: Operand) -> Operand:
+        if isinstance(x, Literal) or x.name not in own or not own[x.name].keys() & dict(x.access).keys():
+            return x
+        new = own[x.name]
+        access = {a: Index(((1, a),)) for a in new} | dict(x.access)
+        return Ref(x.name + AGAIN, tuple((new.get(a, a), index) for a, index in access.items()))
+
+    size = {a.name: a for a in parts.axes}
+    again = [
+        replace(inputs[name], name=name + AGAIN, axes=tuple(new.get(a, a) for a in inputs[name].axes))
+        for name, new in own.items()
+    ]
+    return drop_unused(
+        Parts(
+            (*parts.axes, *(replace(size[a], name=name) for new in own.values() for a, name in new.items())),
+            (*parts.inputs, *again),
+            tuple(
+                replace(o, operands=tuple(map(operand, o.operands))) if OPS[o.fn].kind is Kind.DOT else o
+                for o in parts.ops
+            ),
+            parts.outputs,
+        )
+    )
 
 
 def drop_unused(parts: Parts) -> Parts:

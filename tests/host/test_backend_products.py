@@ -81,6 +81,17 @@ class Attention(nn.Module):
         return x + F.gelu(self.out(y))
 
 
+class Mixer(nn.Module):
+    """The image beside what a depthwise convolution makes of it: one tensor that a region reads in two ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deep = nn.Conv2d(4, 4, 3, 1, 1, groups=4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(self.deep(x)) + x
+
+
 def images() -> Tensor:
     return torch.randn(2, 4, 16, 16)
 
@@ -88,6 +99,7 @@ def images() -> Tensor:
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "block": (Block, images),
     "up": (Up, images),
+    "mixer": (Mixer, images),
     "attention": (Attention, lambda: torch.randn(2, 12, 16)),
     "conv1d": (lambda: nn.Sequential(nn.Conv1d(4, 6, 3, dilation=2), nn.GELU()), lambda: torch.randn(2, 4, 40)),
     "conv3d": (

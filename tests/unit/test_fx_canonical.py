@@ -227,6 +227,34 @@ def test_origin_of_axes_is_told() -> None:
     assert [a.symbolic for a in form.program.axes] == [False, True]
 
 
+RESIDUAL = """region v1
+dims d0=3 d1=6 d2=8 k0=3
+in0 f32[d0,d1,d2]
+in1 f32[d1,k0]
+t0 f32[d0,d1,d2] = dot_tf32(in0[d2=d2+k0-1], in1) over k0
+t1 f32[d0,d1,d2] = add(t0, in0)
+out0 f32[d0,d1,d2] = t1
+"""
+
+
+def test_an_input_that_a_product_reads_along_what_it_writes_is_passed_twice() -> None:
+    form = canonical_form(parse_program(RESIDUAL))
+    text = print_program(form.program)
+    assert "in0 f32[d0,d1,d3]\nin1 f32[d0,d1,d2]" in text and "add(in0, t0)" in text
+    assert "t0 f32[d0,d1,d3] = dot_tf32(in1[d2=d3+k0-1], in2) over k0" in text
+    assert form.input_order == (0, 0, 1)
+    assert print_program(canonicalise(form.program)) == text
+    given = [torch.randn(3, 6, 8), torch.randn(6, 3)]
+    same = [given[i] for i in form.input_order]
+    torch.testing.assert_close(evaluate(form.program, same), evaluate(parse_program(RESIDUAL), given))
+
+
+def test_an_input_that_products_alone_read_so_stays_one() -> None:
+    form = canonical_form(parse_program(RESIDUAL.replace("add(t0, in0)", "relu(t0)")))
+    assert form.input_order == (0, 1)
+    assert "t0 f32[d0,d1,d2] = dot_tf32(in0[d3=d2+k0-1], in1)" in print_program(form.program)
+
+
 _FINGERPRINTS = """
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx

@@ -106,21 +106,21 @@ class Source:
             return self._narrow(rng)
         if self.written and rng.random() < self.recipe.written:
             text = rng.choice(self.written)
-            found = parse_program(text)
-            return draw_product((text,), rng, self.recipe.varied) if found.has_product else self._resized(found, rng)
+            if parse_program(text).has_product:
+                return draw_product((text,), rng, self.recipe.varied)
+            return self._resized(text, rng)
         if self.recipe.products and self.products and rng.random() < self.recipe.products:
             return draw_product(self.products, rng, self.recipe.varied)
         if self.structures and rng.random() < self.recipe.structures:
             hard = bool(self.hard) and rng.random() < self.recipe.hard
             texts = self.hard if hard else self.structures
-            found = parse_program(rng.choices(texts, cum_weights=self._structure_weights[hard])[0])
-            return self._resized(found, rng)
+            return self._resized(rng.choices(texts, cum_weights=self._structure_weights[hard])[0], rng)
         wide = WIDE_SEED if rng.random() < self.recipe.widened else 0
         return make_task(wide + rng.getrandbits(SEED_BITS))
 
-    def _resized(self, structure: Program, rng: random.Random) -> Program:
-        found = vary(structure, rng) if rng.random() < self.recipe.varied else structure
-        return resize_structure(found, rng)
+    def _resized(self, text: str, rng: random.Random) -> Program:
+        structure = parse_program(text)
+        return resize_structure(vary(structure, rng) if rng.random() < self.recipe.varied else structure, rng)
 
     def _narrow(self, rng: random.Random) -> Program:
         """One of the recipe's few tasks at a new size."""
