@@ -20,8 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Ref
-from cudal1_trainer.teachers.element import Elements, in_order
+from cudal1_trainer.teachers.element import Elements, in_order, late_loads
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product_sides import (
@@ -225,10 +226,12 @@ class ProductWriter:
         self.lines.add(f"return {self._value(x.name, space)};")
 
     def _used_axes(self, x: Ref, space: Space) -> set[str]:
-        """Axes whose own index the access or a load of this operand needs."""
-        loads, _ = self._before(x.name)
+        """Axes whose own index the access, a load or a position of this operand needs."""
+        loads, ops = self._before(x.name)
         plain = [b for b in loads if not set(b.axes) <= set(space.renamed)]
-        return {a for _, i in x.access for _, a in i.terms} | (set(space.needed_axes(plain)) - set(space.renamed))
+        counted = {o.over[0] for o in ops if OPS[o.fn].kind is Kind.IOTA}
+        needed = {*space.needed_axes(plain), *counted} - set(space.renamed)
+        return needed | {a for _, i in x.access for _, a in i.terms}
 
     def _places(self, x: Ref, space: Space) -> tuple[list[str], list[str]]:
         """Declarations of the indices that are read at another place; conditions under which they lie outside.
@@ -255,10 +258,15 @@ class ProductWriter:
     def _value(self, name: str, space: Space) -> str:
         """Writes what computes an operand at the current place; returns its register."""
         loads, ops = self._before(name)
-        elements = Elements(self.program, space, None)
-        self.lines.add(*[elements.load(b)[0] or "" for b in loads])
+        elements, late = self._gathering(space, {})
+        self.lines.add(*[elements.load(b)[0] or "" for b in loads if b.key not in late])
         self.lines.add(*[line for o in ops for line in elements.statements(o)])
         return elements.spelled[name]
+
+    def _gathering(self, space: Space, spelled: dict[str, str]) -> tuple[Elements, dict[str, Buffer]]:
+        """And the loads that its statements write themselves, at a place that the kernel computes."""
+        late = late_loads(self.stage)
+        return Elements(self.program, replace(space, registers=spelled), None, spelled=spelled, late=late), late
 
     def _epilogue(self, writes: Sequence[Buffer]) -> None:
         sides, lines = self.sides, self.lines
@@ -295,9 +303,9 @@ class ProductWriter:
         """What follows the sum, and the stores. `known`: index lines that stand already. `total`: the sum."""
         dot, ops, loads = self.sides.dot, self._after_ops(), self._after_loads()
         spelled = {o.name: f"{_settled_name(o)}[n]" for o in self._settled()} | {dot.name: total or dot.name}
-        elements = Elements(self.program, space, None, spelled=spelled)
+        elements, late = self._gathering(space, spelled)
         self.lines.add(*[x for x in elements.index_lines([*loads, *self.stage.writes], ops) if x not in known])
-        self.lines.add(*[elements.load(b)[0] or "" for b in loads])
+        self.lines.add(*[elements.load(b)[0] or "" for b in loads if b.key not in late])
         self.lines.add(*[line for o in ops for line in elements.statements(o)])
         self.lines.add(*[elements.store(b)[2] or "" for b in self.stage.writes])
 
@@ -317,7 +325,8 @@ class ProductWriter:
 
     def _settled(self) -> list[Op]:
         """Operations behind the sum that its rows have no part in, as a norm's scale."""
-        if self.schedule.splits > 1 or self.schedule.tile is None:
+        gathers = any(b.index_values for b in self.stage.loads)
+        if self.schedule.splits > 1 or self.schedule.tile is None or gathers:
             return []
         columns = {*self.sides.n, *self.sides.batch}
         return [o for o in behind(self.stage, self.sides.dot) if o.axes and set(o.axes) <= columns]

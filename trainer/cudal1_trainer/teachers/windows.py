@@ -7,6 +7,8 @@ along the grid, so that no thread divides.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cudal1_fx_passes.program import Index, Ref
 from cudal1_trainer.teachers.element import Elements, in_order, late_loads
 from cudal1_trainer.teachers.pointwise import RESIDENT_BLOCKS, memory_order
@@ -21,10 +23,8 @@ SIMPLE = ("sum", "mean", "amax", "amin", "prod", "argmax", "argmin", "any", "all
 
 
 def is_supported(stage: Stage) -> bool:
-    """Reductions of one phase over one access, nothing gathered, to more than one element."""
-    reductions = [o for o in stage.ops if is_reduction(o)]
-    gathers = any(b.index_values for b in stage.loads)
-    return bool(stage.kept) and all(o.fn in SIMPLE for o in reductions) and not gathers and not late_loads(stage)
+    """Reductions of one phase over one access, to more than one element."""
+    return bool(stage.kept) and all(o.fn in SIMPLE for o in stage.ops if is_reduction(o))
 
 
 def schedules(stage: Stage) -> list[StageSchedule]:
@@ -66,9 +66,11 @@ class WindowWriter:
         inner = [o for o in stage.ops if not is_reduction(o) and o.name in inside and self._is_inner(o.axes)]
         self.inner_ops = inner
         self.outer_ops = [o for o in stage.ops if not is_reduction(o) and (o not in inner or o.name in outside)]
-        loads = [b for b in stage.loads if b.key in inside and self._is_inner(b.span)]
+        self.late = late_loads(stage)
+        early = [b for b in stage.loads if b.key not in self.late]
+        loads = [b for b in early if b.key in inside and self._is_inner(b.span)]
         self.inner_loads = in_order(loads)
-        self.outer_loads = in_order(b for b in stage.loads if b not in loads or b.key in outside)
+        self.outer_loads = in_order(b for b in early if b not in loads or b.key in outside)
         self.lines = Lines()
         self.spelled: dict[str, str] = {}
 
@@ -98,7 +100,8 @@ class WindowWriter:
 
     def _body(self) -> None:
         program, lines = self.stage.program, self.lines
-        outer = Elements(program, self.space, None, spelled=self.spelled)
+        space = replace(self.space, registers=self.spelled)
+        outer = Elements(program, space, None, spelled=self.spelled, late=self.late)
         lines.add(*self._index_lines(outer))
         for b in self.outer_loads:
             lines.add(outer.load(b)[0] or "")
@@ -119,7 +122,8 @@ class WindowWriter:
     def _index_lines(self, outer: Elements) -> list[str]:
         """Indices that loads, stores and the window's own access need."""
         inside = Space(self.stage.program, self.space.variables, self.moved)
-        used = {a for _, i in self.access for _, a in i.terms} | set(inside.needed_axes(self.inner_loads))
+        loads = [*self.inner_loads, *self.late.values()]
+        used = {a for _, i in self.access for _, a in i.terms} | set(inside.needed_axes(loads))
         lines = outer.index_lines([*self.outer_loads, *self.stage.writes], self.outer_ops)
         for axis in self.stage.program.axes:
             line = self.space.index_line(axis.name) if axis.name in used else None
@@ -139,7 +143,8 @@ class WindowWriter:
         """Nested loops over the window axes, then the operations at the window's index."""
         lines, opened = self.lines, 0
         program = self.stage.program
-        inner_space = Space(program, self.space.variables, self.moved)
+        spelled = dict(self.spelled)
+        inner_space = Space(program, self.space.variables, self.moved, registers=spelled)
         left = list(self.access)
         window = list(self.window_order())
         at_once, tests = program.size(tuple(window)) <= MAX_AT_ONCE, list[str]()
@@ -159,7 +164,7 @@ class WindowWriter:
             if tests and (axis == window[-1] or not at_once):
                 lines.add(f"if ({' || '.join(tests)}) continue;")
                 tests = []
-        inside = Elements(program, inner_space, None, spelled=dict(self.spelled))
+        inside = Elements(program, inner_space, None, spelled=spelled, late=self.late)
         inside_ops = self.inner_ops
         for b in self.inner_loads:
             lines.add(inside.load(b)[0] or "")
