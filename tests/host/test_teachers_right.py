@@ -32,6 +32,68 @@ pytestmark = pytest.mark.host
 
 # what real models gave and generated tasks have less of
 REGIONS = {
+    "scores_with_relative_positions": """region v1
+dims d0=2 d1=3 d2=18 d3=27 d4=8 d5=16
+in0 f32[d0,d1,d3,d4]
+in1 f32[d0,d1,d2,d4]
+in2 f32[d5,d1]
+in3 i64[d2,d3] in [0,d5)
+t0 f32[d0,d1,d2,d3] = dot(in0, in1) over d4
+t1 f32[d0,d1,d2,d3] = add(t0, in2[d5=in3])
+t2 f32[d0,d1,d2] = amax(t1) over d3
+t3 f32[d0,d1,d2,d3] = sub(t1, t2)
+out0 f32[d0,d1,d2,d3] = t3
+""",
+    "a_product_of_looked_up_weights": """region v1
+dims d0=22 d1=4 d2=8 d3=13 d4=16
+in0 f32[d3,d1,d2]
+in1 f32[d0,d1]
+in2 f32[d4]
+in3 i64[d0,d1,d2] in [-16,15]
+t0 bool[d0,d1,d2] = lt(in3, 0)
+t1 i64[d0,d1,d2] = add(in3, 16)
+t2 i64[d0,d1,d2] = where(t0, t1, in3)
+t3 f32[d0,d1,d2] = mul(in1, in2[d4=t2])
+t4 f32[d0,d3] = dot(in0, t3) over d1,d2
+out0 f32[d3,d0] = t4
+""",
+    "a_product_of_a_toeplitz_matrix": """region v1
+dims d0=44 d1=37 d2=37 d3=73
+in0 f32[d3]
+in1 f32[d0,d1]
+t0 i64[d1] = iota() along d1
+t1 i64[d2] = iota() along d2
+t2 i64[d1,d2] = sub(t0, t1)
+t3 i64[d1,d2] = add(t2, 36)
+t4 f32[d1,d2] = cast(in0[d3=t3])
+t5 f32[d0,d2] = dot(t4, in1) over d1
+out0 f32[d0,d2] = t5
+""",
+    "means_over_a_clamped_border": """region v1
+dims d0=4 d1=45 d2=11 d3=57 k0=13
+in0 f32[d0,d1,d2]
+t0 i64[d3] = iota() along d3
+t1 i64[d3] = add(t0, -6)
+t2 i64[d3] = maximum(t1, 0)
+t3 i64[d3] = minimum(t2, 44)
+t4 f32[d0,d2,d3] = cast(in0[d1=t3])
+t5 f32[d0,d1,d2] = mean(t4[d3=d1+k0]) over k0
+t6 f32[d0,d1,d2] = sub(in0, t5)
+out0 f32[d0,d2,d1] = t5
+out1 f32[d0,d1,d2] = t6
+""",
+    "margins_to_the_own_label": """region v1
+dims d0=10 d1=12 d2=6
+in0 f32[d0,d1]
+in1 f32[d2,d1]
+in2 i64[d2] in [0,d0)
+t0 f32[d0,d2] = dot(in0, in1) over d1
+t1 f32[d2] = sub(1.0, t0[d0=in2])
+t2 f32[d0,d2] = add(t0, t1)
+t3 f32[d0,d2] = maximum(t2, 0.0)
+t4 f32[] = mean(t3) over d0,d2
+out0 f32[] = t4
+""",
     "pool_of_a_pool": """region v1
 dims d0=12 d1=12 d2=12 d3=6 d4=6 d5=6 d6=6 k0=3 k1=2 k2=3 k3=2
 in0 f32[d0,d1,d2]

@@ -41,15 +41,19 @@ class Elements:
 
     def is_wide(self, buffer: Buffer) -> bool:
         """Whether one vector access moves the buffer's elements."""
-        if self.axis is None or not self.is_vectored(buffer):
+        if self.axis is None or not self.is_vectored(buffer) or self._scatters(buffer):
             return False
         return is_unit_stride(buffer, self.axis) or self._shifted_axis(buffer) is not None
 
     def _shifted_axis(self, buffer: Buffer) -> str | None:
         """The axis along which a vector lies side by side, at a distance that keeps it aligned."""
-        if self.axis is None or self.within:
+        if self.axis is None or self.within or self._scatters(buffer):
             return None
         return shifted_axis(self.program, buffer, self.axis, self.vector)
+
+    def _scatters(self, buffer: Buffer) -> bool:
+        """Whether the elements of a vector are read at indices of their own."""
+        return any(self.axis in self.program.value_axes[name] for name in buffer.index_values)
 
     def index_lines(self, buffers: Iterable[Buffer], ops: Iterable[Op]) -> list[str]:
         """Declarations of the axis indices that these buffers and index operations need."""
