@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cudal1_compile.generate.plan import mend_order, mend_plan, other_stage
+from cudal1_compile.generate.plan import fit_copies, mend_order, mend_plan, other_stage
 
 
 @pytest.mark.parametrize(
@@ -94,3 +94,29 @@ def test_a_wide_tile_whose_rows_no_copy_divides_becomes_a_plain_one(kind: str, d
 def test_the_first_stage_that_cannot_be_is_another() -> None:
     first, second = STAGE.format(depth=8, kind="tf32_wide"), STAGE.format(depth=5, kind="tf32_wide")
     assert other_stage(first + second).startswith(first + "stage 0 over d1=5")
+
+
+@pytest.mark.parametrize(
+    ("kind", "sides", "depth", "found"),
+    [
+        ("f32_split", "4, 1, 4, 1", "d1", "2, 1, 2, 1"),  # rows of 70
+        ("f32_split", "4, d0, 4, 1", "d3", "4, d0, 4, 1"),  # runs of 64 and rows of 128
+        ("f32_split", "4, 1, 1, d2", "d1", "2, 1, 1, d2"),
+        ("tf32", "4, d2, 4, d2 * 4", "d1", "1, d2, 4, d2 * 4"),  # 45, 180
+        ("f16", "8, 1, 8, d2", "d1", "2, 1, 1, d2"),  # a copy has 4 bytes at least, or is one element
+        ("bf16", "8, d0, 8, 1", "d3 * d2", "8, d0, 8, 1"),
+        ("f32_split", "4, 1, 4, d0", "max(min(step, d1 - begin), 0)", "2, 1, 4, d0"),
+        ("f32_split", "4, in0_d0, 4, 1", "d1", "4, in0_d0, 2, 1"),  # a stride that no dims line names
+    ],
+)
+def test_copies_divide_the_runs_that_they_copy(kind: str, sides: str, depth: str, found: str) -> None:
+    prompt = "target sm_90a\n\nregion v1\ndims d0=64 d1=70 d2=45 d3=128\nin0 f32[d0,d1]\n"
+    call = "  product_pipe<{}, 64, 32, 32, 32, 16, 3, {}>(1, {},\n    [&](int m) {{\n"
+    assert fit_copies(call.format(kind, sides, depth), prompt) == call.format(kind, found, depth)
+
+
+def test_other_tiles_are_left_as_they_are() -> None:
+    code = "  product_tile<f32_split, 64, 32, 32, 8, 8>(d1,\n  product_wide<tf32, 128, 128, 32, 4>(1, d1,\n"
+    assert fit_copies(code, "region v1\ndims d1=70\n") == code
+    pipe = "product_pipe<f32_split, 64, 32, 32, 32, 16, 3, 4, 1, 4, 1>(1, d1,"
+    assert fit_copies(pipe, "region v1\ndims d1=?70\n") == pipe, "of any size"

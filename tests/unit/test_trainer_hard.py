@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from cudal1_fx_passes.canonical import canonicalise
+from benchmarks.fresh import read_regions
+from cudal1_fx_passes.canonical import canonicalise, relative
 from cudal1_fx_passes.capture import capture_graphs
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.partition import partition
@@ -137,9 +138,22 @@ def test_halves_by_slices_have_gradients_that_are_padded_and_added() -> None:
     assert sum(text.count(", 0.0)") for text in texts) >= 2
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 10))])
+PARTS = pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 10))])
+
+
+@PARTS
 def test_no_shipped_hard_structure_is_held_out(part: int) -> None:
     heldout = read_heldout(DATA / "heldout.json")
     texts = read_structures(DATA / "hard.jsonl.gz")
     assert len(texts) > 4000
     assert not [text for text in texts[part::10] if heldout.holds(parse_program(text))]
+
+
+@PARTS
+def test_no_written_structure_is_held_out_or_one_of_the_fresh_modules(part: int) -> None:
+    heldout = read_heldout(DATA / "heldout.json")
+    fresh = {relative(parse_program(r.text)) for r in read_regions(10**6, 0)}
+    texts = read_structures(DATA / "written.jsonl.gz")
+    assert len(texts) > 8000
+    programs = [parse_program(text) for text in texts[part::10]]
+    assert not [p for p in programs if heldout.holds(p) or relative(p) in fresh]
