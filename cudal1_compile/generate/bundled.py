@@ -26,7 +26,6 @@ from cudal1_compile.generate.plan import fit_copies, mend_plan, other_stage
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.quiet import without_progress_bars
 from cudal1_compile.generate.tokens import Codec, load_codec
-from cudal1_compile.generate.wording import Wording
 
 MODEL_DIR = Path(__file__).parent / "model"
 INDEX = "model.safetensors.index.json"
@@ -77,8 +76,7 @@ class BundledGenerator:
 
     def propose_until(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
         """All prompts decode together; replies that the deadline cuts off are left out."""
-        worded = [Wording(p) for p in prompts]
-        coded = [self.codec.encode_prompt(w.shown) for w in worded]
+        coded = [self.codec.encode_prompt(p) for p in prompts]
         rows = [ids for ids in coded for _ in range(n)]
         longest = max((len(ids) for ids in coded), default=0)
         room = self.sampler.weights.max_positions - longest
@@ -96,8 +94,8 @@ class BundledGenerator:
         kept = [None if late and not s.finished else self.codec.decode(s.ids) for s in found]
         groups = [kept[i * n : (i + 1) * n] for i in range(len(coded))]
         return [
-            [fit_copies(w.restored(text), w.prompt) for text in group if text is not None]
-            for w, group in zip(worded, groups, strict=True)
+            [fit_copies(text, prompt) for text in group if text is not None]
+            for prompt, group in zip(prompts, groups, strict=True)
         ]
 
     def _again(
