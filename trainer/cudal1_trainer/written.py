@@ -4,10 +4,10 @@
     written_regions(made) -> regions of one of them, in every cut, forward, backward and inference
 
 trainer/data/modules holds 2,052 modules in six files, one to a few lines each, and what they share. They were
-written from descriptions of areas of work, without a look at the data or at the benchmarks. Of 8,281 structures that
-they gave, the 39,684 that were there before had 518. What is held out is left out, and so are the structures of a
-file of regions that must stay unseen. It takes an hour and a half; --first and --models make parts of it, which
-structures.merge joins.
+written from descriptions of areas of work, without a look at the data or at the benchmarks. Of 8,281 structures
+that they gave, the 39,684 that were there before had 518. What is held out is left out, and so are the structures
+of a file of regions that must stay unseen. It takes an hour and a half; --first and --models make parts of it,
+which structures.merge joins.
 
     python -m cudal1_trainer.written --data trainer/data --without benchmarks/fresh_regions.jsonl --out FILE.gz
 """

@@ -1,3 +1,4 @@
+"""Transformers: attention by hand, norms, losses of language models, recurrent forms."""
 from written_base import *
 INF=float("-inf")
 def tr(*s): return lambda: R(*s).mT

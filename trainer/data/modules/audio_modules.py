@@ -1,3 +1,4 @@
+"""1D and 3D networks: audio, video, GANs, diffusion, with losses."""
 from written_base import *
 # ---- 1D networks
 fn("aud_wavenet_gate","conv",lambda c,x:(lambda a,b:torch.tanh(a)*torch.sigmoid(b))(*c(F.pad(x,(4,0))).chunk(2,1)),(2,18,75),layers=lambda:(nn.Conv1d(18,44,3,dilation=2),),train=True)

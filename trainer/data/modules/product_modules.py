@@ -1,3 +1,4 @@
+"""Matrix products with what people put before and behind them."""
 from written_base import *
 L=nn.Linear
 T=True

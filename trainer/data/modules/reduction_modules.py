@@ -1,3 +1,4 @@
+"""Norms, reductions, scans, pooling, losses, metrics."""
 from written_base import *
 def f1(name,label,f,*shapes,train=True,layers=lambda:(),k=1):
     """as fn, but only the first k inputs want gradients: targets and masks do not"""

@@ -1,3 +1,4 @@
+"""Physics, graphics, finance, optimisers, and long programs."""
 from written_base import *
 def heat1(u,k):
     return u[:,1:-1]+0.1*k[1:-1]*(u[:,2:]-2*u[:,1:-1]+u[:,:-2])

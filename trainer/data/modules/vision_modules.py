@@ -1,3 +1,4 @@
+"""2D vision: convolutions of every kind, blocks, heads, losses."""
 from written_base import *
 C=nn.Conv2d; CT=nn.ConvTranspose2d; BN=nn.BatchNorm2d; GN=nn.GroupNorm; IN=nn.InstanceNorm2d; LN=nn.LayerNorm; L=nn.Linear
 gp=lambda x:x.mean((2,3),keepdim=True)
