@@ -1,13 +1,13 @@
-"""Structures of modules that people wrote for training: what random models, however many, do not put together.
+"""Structures of modules written for training, as people write them: what random models do not put together.
 
     modules(folder) -> [(name, whether it is trained, make)]
     written_regions(made) -> regions of one of them, in every cut, forward, backward and inference
 
 trainer/data/modules holds 2,052 modules in six files, one to a few lines each, and what they share. They were
-written from descriptions of areas of work, without a look at the data or at the benchmarks. Of 8,281 structures
-that they gave, the 39,684 that were there before had 518. What is held out is left out, and so are the structures
-of a file of regions that must stay unseen. It takes an hour and a half; --first and --models make parts of it,
-which structures.merge joins.
+written by language models from descriptions of areas of work, without a look at the data or at the benchmarks.
+Of 8,281 structures that they gave, the 39,684 that were there before had 518. What is held out is left out, and
+so are the structures of a file of regions that must stay unseen. It takes an hour and a half; --first and
+--models make parts of it, which structures.merge joins.
 
     python -m cudal1_trainer.written --data trainer/data --without benchmarks/fresh_regions.jsonl --out FILE.gz
 """
@@ -34,8 +34,6 @@ from cudal1_trainer.product_sizes import resize_structure
 from cudal1_trainer.products import is_taught
 from cudal1_trainer.structures import can_be_resized, collect, write_structures
 from cudal1_trainer.teachers import variants
-
-log = logging.getLogger(__name__)
 
 Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]
 SIZES = 2  # at which teachers must answer
