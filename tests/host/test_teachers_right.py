@@ -32,6 +32,20 @@ pytestmark = pytest.mark.host
 
 # what real models gave and generated tasks have less of
 REGIONS = {
+    "columns_scaled_by_a_number_that_is_computed": """region v1
+dims d0=4 d1=96 d2=40 d3=15
+in0 f32[d0,d1,d2]
+in1 f32[d0,d3,d1]
+in2 f32[] >=0
+in3 f32[d3]
+t0 f32[d0,d2,d3] = dot(in0, in1) over d1
+t1 f32[] = rsqrt(in2)
+t2 f32[d3] = mul(in3, t1)
+t3 f32[d3] = exp2(t2)
+t4 f32[d0,d2,d3] = mul(t0, t3)
+out0 f32[d0,d3,d2] = t4
+out1 f32[] = t1
+""",
     "scores_with_relative_positions": """region v1
 dims d0=2 d1=3 d2=18 d3=27 d4=8 d5=16
 in0 f32[d0,d1,d3,d4]

@@ -39,7 +39,7 @@ from cudal1_trainer.teachers.product_spread import derived_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, size_of
-from cudal1_trainer.teachers.stage import Buffer, Stage, read_names
+from cudal1_trainer.teachers.stage import Buffer, Stage, closure, read_names
 
 
 class ProductWriter:
@@ -333,13 +333,15 @@ class ProductWriter:
 
     def _settle(self, columns: int) -> None:
         """Once a block, not once a result: for the tile's columns, in shared memory."""
-        lines, ops = self.lines, self._settled()
-        if not ops:
+        lines, settled = self.lines, self._settled()
+        if not settled:
             return
+        needed = closure(self.program, [o.name for o in settled], {b.value for b in self.stage.loads})
+        ops = [o for o in behind(self.stage, self.sides.dot) if o.name in needed]  # with numbers of no axis
         elements = Elements(self.program, self._space((Var("j", self.sides.n),)), None)
         reads, later = {n for o in ops for n in read_names(o)}, self._after_reads()
         loads = in_order(b for b in self.stage.loads if b.value in reads)
-        wanted = [o for o in ops if o.name in later]
+        wanted = [o for o in settled if o.name in later]
         lines.add(*[f"__shared__ {COMPUTE_TYPE[o.dtype]} {_settled_name(o)}[{columns}];" for o in wanted])
         with lines.block(f"for (int n = threadIdx.x; n < {columns}; n += {self.threads})"):
             lines.add("const int j = n0 + n;", f"if (j >= {size_of(self.sides.n)}) break;")
