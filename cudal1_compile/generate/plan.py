@@ -130,13 +130,18 @@ def fit_copies(reply: str, prompt: str) -> str:
         head, kind, *sides, taps, depth = call.groups()
         whole, item = _PART.sub(r"\1", depth), 2 if kind.endswith("16") else 4  # bytes
         for at in (0, 2):
-            wide, run = int(sides[at]), _product(whole if sides[at + 1] == "1" else sides[at + 1], sizes)
-            while wide > 1 and run % wide:
-                wide //= 2
-            sides[at] = str(wide if wide * item >= 4 else 1)
+            run = _product(whole if sides[at + 1] == "1" else sides[at + 1], sizes)
+            sides[at] = str(copy_width(int(sides[at]), item, [run]))
         return f"{head}, {', '.join(sides)}>({taps}, {depth},"
 
     return _PIPE.sub(fitting, reply)
+
+
+def copy_width(widest: int, item: int, runs: Sequence[int]) -> int:
+    """Elements of `item` bytes in a copy: at most `widest`, dividing all runs; 4 bytes at least, or one element."""
+    while widest > 1 and any(run % widest for run in runs):
+        widest //= 2
+    return widest if widest * item >= 4 else 1
 
 
 def _product(text: str, sizes: Mapping[str, int]) -> int:

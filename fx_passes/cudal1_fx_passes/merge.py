@@ -54,13 +54,12 @@ def part_inputs(parts: Parts) -> Parts:
     """
     inputs = {i.name: i for i in parts.inputs}
     fixed = {a.name for a in parts.axes if a.symbolic}
+    dots = {op.name for op in parts.ops if OPS[op.fn].kind is Kind.DOT}
+    read = [x for op in parts.ops if op.name in dots for x in op.operands if isinstance(x, Ref)]
     own: dict[str, dict[str, str]] = {}  # input -> axis -> the new one
-    for op in parts.ops:
-        for x in op.operands if OPS[op.fn].kind is Kind.DOT else ():
-            if isinstance(x, Ref) and x.name in inputs:
-                axes = [a for a, index in x.access if a in {name for _, name in index.terms} - fixed]
-                own.setdefault(x.name, {}).update({a: f"{a} of {x.name}" for a in axes})
-    own = {name: axes for name, axes in own.items() if axes}
+    for name, axis, index in ((x.name, *place) for x in read if x.name in inputs for place in x.access):
+        if axis not in fixed and any(axis == a for _, a in index.terms):
+            own.setdefault(name, {})[axis] = f"{axis} of {name}"
     if not own:
         return parts
 
@@ -81,8 +80,7 @@ def part_inputs(parts: Parts) -> Parts:
             (*parts.axes, *(replace(size[a], name=name) for new in own.values() for a, name in new.items())),
             (*parts.inputs, *again),
             tuple(
-                replace(o, operands=tuple(map(operand, o.operands))) if OPS[o.fn].kind is Kind.DOT else o
-                for o in parts.ops
+                replace(o, operands=tuple(map(operand, o.operands))) if o.name in dots else o for o in parts.ops
             ),
             parts.outputs,
         )

@@ -16,6 +16,10 @@ from cudal1_fx_passes.layout import memory_view
 from cudal1_fx_passes.program import Program
 
 
+def tensor(*sizes: int, seed: int = 0) -> Tensor:
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
+
+
 def trace(run: Callable[..., Any], *inputs: Tensor, dynamic: bool = False) -> fx.GraphModule:
     """The aten graph as written, with fake tensors on every node."""
     mode = "symbolic" if dynamic else "fake"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fx_trace import canonical_text, check_import, compute_nodes, import_all, trace
+from fx_trace import canonical_text, check_import, compute_nodes, import_all, tensor, trace
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -20,10 +20,6 @@ from cudal1_fx_passes.program import Domain
 from cudal1_fx_passes.text import parse_program, print_program
 
 aten, prims = torch.ops.aten, torch.ops.prims
-
-
-def tensor(*sizes: int, seed: int = 0) -> Tensor:
-    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
 
 
 def positive(*sizes: int) -> Tensor:

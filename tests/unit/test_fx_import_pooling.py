@@ -8,17 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from fx_trace import canonical_text, check_import
+from fx_trace import canonical_text, check_import, tensor
 from torch import Tensor
 from torch.nn import functional as F
 
 from cudal1_fx_passes.program import Domain
 
 aten, prims = torch.ops.aten, torch.ops.prims
-
-
-def tensor(*sizes: int, seed: int = 0) -> Tensor:
-    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
 
 
 IMAGE = tensor(2, 3, 8, 8)

@@ -10,7 +10,7 @@ import networkx
 import pytest
 import torch
 from fx_check import check_convex, check_region, check_spliced, node_values
-from fx_trace import trace
+from fx_trace import tensor, trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -20,10 +20,6 @@ from cudal1_fx_passes.border import lent_nodes
 from cudal1_fx_passes.canonical import fingerprint
 from cudal1_fx_passes.capture import CapturedGraph
 from cudal1_fx_passes.partition import Partition, PartitionConfig, partition, region_graph
-
-
-def tensor(*sizes: int, seed: int = 0) -> Tensor:
-    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
 
 
 def cut(run: Callable[..., Any], *inputs: Tensor, config: PartitionConfig | None = None) -> Partition:

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
-from fx_trace import trace
+from fx_trace import tensor, trace
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -22,10 +22,6 @@ from cudal1_fx_passes.products import match_convolution
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_fx_passes.to_aten import to_aten
-
-
-def tensor(*sizes: int, seed: int = 0) -> Tensor:
-    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
 
 
 def check(program: Program, *inputs: Tensor) -> str:

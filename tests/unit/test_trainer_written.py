@@ -9,8 +9,9 @@ import pytest
 
 from cudal1_fx_passes.canonical import canonicalise, relative
 from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.products import is_taught
 from cudal1_trainer.structures import read_structures
-from cudal1_trainer.written import has_teachers, main, modules, written_regions
+from cudal1_trainer.written import main, modules, written_regions
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 
@@ -26,7 +27,7 @@ def test_a_trained_module_gives_all_directions_and_every_cut() -> None:
     programs = list(written_regions(*made[1:]))
     assert sum(p.has_product for p in programs) >= 4
     assert any(" sum(" in print_program(p) for p in programs), "gradients of the bias"
-    assert all(map(has_teachers, programs))
+    assert all(map(is_taught, programs))
 
 
 def test_what_must_stay_unseen_is_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

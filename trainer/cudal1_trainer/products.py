@@ -24,7 +24,7 @@ from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOut
-from cudal1_trainer.product_sizes import TRAINED, Most, resize_product
+from cudal1_trainer.product_sizes import TRAINED, Most, resize_product, resize_structure
 from cudal1_trainer.structures import PUBLISHED, can_be_resized, collect, collect_into
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.vary import vary
@@ -104,8 +104,9 @@ def is_taught(program: Program) -> bool:
     """Whether it can be resized and teachers have variants at each of a few sizes."""
     if not can_be_resized(program):
         return False
+    resize = resize_product if program.has_product else resize_structure
     try:
-        return all(variants(resize_product(program, random.Random(i))) for i in range(TRIED))
+        return all(variants(resize(program, random.Random(i))) for i in range(TRIED))
     except ProgramError:
         return False
 

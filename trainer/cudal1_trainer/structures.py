@@ -18,7 +18,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -384,12 +384,17 @@ def collect_into(
     arguments = parser.parse_args(argv)
     torch.set_num_threads(1)
     seeds = range(arguments.first, arguments.first + arguments.models)
+    write_found(collect(seeds, read_heldout(arguments.data / "heldout.json")), arguments.out)
+
+
+def write_found(found: Iterable[str], path: Path) -> None:
+    """As they come, at every hundredth: a collection that is killed keeps them."""
     texts: list[str] = []
-    for text in collect(seeds, read_heldout(arguments.data / "heldout.json")):
+    for text in found:
         texts.append(text)
         if len(texts) % 100 == 0:
-            write_structures(texts, arguments.out)
-    write_structures(texts, arguments.out)
+            write_structures(texts, path)
+    write_structures(texts, path)
     log.info("%d structures", len(texts))
 
 

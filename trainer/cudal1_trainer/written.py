@@ -18,7 +18,6 @@ import argparse
 import importlib
 import json
 import logging
-import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,13 +29,10 @@ from cudal1_fx_passes.canonical import canonicalise, relative
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import read_heldout
-from cudal1_trainer.product_sizes import resize_structure
 from cudal1_trainer.products import is_taught
-from cudal1_trainer.structures import can_be_resized, collect, write_structures
-from cudal1_trainer.teachers import variants
+from cudal1_trainer.structures import collect, write_found
 
 Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]
-SIZES = 2  # at which teachers must answer
 
 
 def modules(folder: Path) -> list[tuple[str, bool, Make]]:
@@ -64,13 +60,6 @@ def written_regions(trained: bool, make: Make) -> Iterator[Program]:
             yield from {r.fingerprint: r.program for r in (*found.regions, *cuts)}.values()
 
 
-def has_teachers(program: Program) -> bool:
-    if program.has_product:
-        return is_taught(program)
-    sized = (resize_structure(program, random.Random(i)) for i in range(SIZES))
-    return can_be_resized(program) and all(map(variants, sized))
-
-
 def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     parser = argparse.ArgumentParser(description="Collects structures of the modules written for training.")
@@ -93,9 +82,9 @@ def main(argv: list[str] | None = None) -> None:
         range(arguments.first, min(arguments.first + arguments.models, len(known))),
         read_heldout(arguments.data / "heldout.json"),
         regions_of,
-        lambda p: relative(p) not in unseen and has_teachers(p),
+        lambda p: relative(p) not in unseen and is_taught(p),
     )
-    write_structures(list(texts), arguments.out)
+    write_found(texts, arguments.out)
 
 
 if __name__ == "__main__":

@@ -258,15 +258,15 @@ class ProductWriter:
     def _value(self, name: str, space: Space) -> str:
         """Writes what computes an operand at the current place; returns its register."""
         loads, ops = self._before(name)
-        elements, late = self._gathering(space, {})
-        self.lines.add(*[elements.load(b)[0] or "" for b in loads if b.key not in late])
+        elements = self._gathering(space, {})
+        self.lines.add(*[elements.load(b)[0] or "" for b in loads if b.key not in elements.late])
         self.lines.add(*[line for o in ops for line in elements.statements(o)])
         return elements.spelled[name]
 
-    def _gathering(self, space: Space, spelled: dict[str, str]) -> tuple[Elements, dict[str, Buffer]]:
-        """And the loads that its statements write themselves, at a place that the kernel computes."""
-        late = late_loads(self.stage)
-        return Elements(self.program, replace(space, registers=spelled), None, spelled=spelled, late=late), late
+    def _gathering(self, space: Space, spelled: dict[str, str]) -> Elements:
+        """Whose statements write the late loads themselves, at a place that the kernel computes."""
+        space = replace(space, registers=spelled)
+        return Elements(self.program, space, None, spelled=spelled, late=late_loads(self.stage))
 
     def _epilogue(self, writes: Sequence[Buffer]) -> None:
         sides, lines = self.sides, self.lines
@@ -303,9 +303,9 @@ class ProductWriter:
         """What follows the sum, and the stores. `known`: index lines that stand already. `total`: the sum."""
         dot, ops, loads = self.sides.dot, self._after_ops(), self._after_loads()
         spelled = {o.name: f"{_settled_name(o)}[n]" for o in self._settled()} | {dot.name: total or dot.name}
-        elements, late = self._gathering(space, spelled)
+        elements = self._gathering(space, spelled)
         self.lines.add(*[x for x in elements.index_lines([*loads, *self.stage.writes], ops) if x not in known])
-        self.lines.add(*[elements.load(b)[0] or "" for b in loads if b.key not in late])
+        self.lines.add(*[elements.load(b)[0] or "" for b in loads if b.key not in elements.late])
         self.lines.add(*[line for o in ops for line in elements.statements(o)])
         self.lines.add(*[elements.store(b)[2] or "" for b in self.stage.writes])
 

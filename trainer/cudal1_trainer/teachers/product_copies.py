@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from cudal1_compile.generate.plan import copy_width
 from cudal1_fx_passes.program import ITEM_BYTES, Ref
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product_sides import Sides, phases_of
@@ -82,10 +83,7 @@ def copied(stage: Stage, sides: Sides, x: Ref, rows: tuple[str, ...]) -> Copied 
 
 def vector_of(size: int, numbers: Sequence[int]) -> int:
     """Elements of the widest copy that divides all numbers."""
-    vector = COPY_BYTES // size
-    while vector > 1 and (any(n % vector for n in numbers) or vector * size < 4):
-        vector //= 2
-    return vector if vector * size >= 4 else 1
+    return copy_width(COPY_BYTES // size, size, numbers)
 
 
 def packed(stage: Stage, sides: Sides, name: str) -> Stage:
