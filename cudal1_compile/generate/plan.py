@@ -138,7 +138,7 @@ def fit_copies(reply: str, prompt: str) -> str:
 
 
 def copy_width(widest: int, item: int, runs: Sequence[int]) -> int:
-    """Elements of `item` bytes in a copy: at most `widest`, dividing all runs; 4 bytes at least, or one element."""
+    """Elements (of `item` bytes) in a copy: at most `widest`, dividing all runs; of 4 bytes at least, else one."""
     while widest > 1 and any(run % widest for run in runs):
         widest //= 2
     return widest if widest * item >= 4 else 1
