@@ -36,7 +36,6 @@ from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.plan import GraphPlanned
 from cudal1_fx_passes.text import parse_program
 
-SETTLING_CALLS = 48  # within which the first-call trial must have decided
 PROFILED_CALLS = 3
 FRAIL = ("reduce_overhead", "cudal1_reduce_overhead")  # arms that a row can do without
 
@@ -129,7 +128,7 @@ class Turn:
         plans, calls = self._stored_plans(arm), 0
         start = time.monotonic()
         with watch_trials() as gains:
-            while any(p.choice == "deciding" for p in plans) and calls < SETTLING_CALLS:
+            while any(p.choice == "deciding" for p in plans) and calls < choice.SETTLED:
                 self.step.clear()
                 self.step.run(self.arms[arm].call)
                 calls += 1
