@@ -1,7 +1,7 @@
 """Mends the plan that a reply of the bundled model states before its code, and the width of its copies.
 
-    f0: out0=t2 t2=a1 t1=a0        what a kernel stores, and what each value needs that stands nowhere before
-    f0> a0 t1 p3 { a1 t2 out0 }    in which order its code sets and stores them, loops in braces
+    f0: out0=t2 t2=a1 t1=a0_2+7    what a kernel stores, and what each value needs that stands nowhere before
+    f0> a0_2 t1 p3 { a1 t2 out0 }  in which order its code sets and stores them, loops in braces
 
 The code is copied from the second line, so a value that is missing there, or stands before what it needs, ends as
 a name that is nowhere declared. Of 2,656 replies to held-out programs 58 did not build, nearly all for such names;
@@ -30,6 +30,7 @@ _PIPE = re.compile(  # head and type of a call; copies and steps of either side;
 )
 _PART = re.compile(r"max\(min\(step, (.+) - begin\), 0\)")  # of summed axes that several blocks share
 _DIMS = re.compile(r"^dims (.*)$", flags=re.M)
+_MARKS = re.compile(r"\*|[+-]\d+")  # moved in vectors; at which place
 _VALUE = re.compile(r"[ati]\d+(?:x\d+)?(?:_\d+)?")  # a computed value, a load or an index
 _OUTPUT = re.compile(r"out\d+")
 
@@ -61,7 +62,7 @@ def mend_order(outline: str, order: str) -> str:
     needs: dict[str, list[str]] = {}
     for word in outline.split():
         name, _, needed = word.lstrip("*").partition("=")
-        needs[name] = [n for n in needed.replace("*", "").split(",") if _VALUE.fullmatch(n)]
+        needs[name] = [n for n in _MARKS.sub("", needed).split(",") if _VALUE.fullmatch(n)]
     found: list[str] = []
     early: set[str] = set()  # values that were placed before their word came
 

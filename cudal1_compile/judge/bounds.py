@@ -18,7 +18,7 @@ from math import nan
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.budget import KEPT_SAFETY, Rule
+from cudal1_compile.judge.budget import KEPT_SAFETY, LARGEST, Rule
 from cudal1_compile.judge.error_rules import Trace, distance, error_of, move, operands_of
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
@@ -29,6 +29,7 @@ from cudal1_fx_passes.program import FLOAT_DTYPES, INT_DTYPES, Literal, Op, Oper
 _MAGNIFY = 2.0**20
 # what may stand where anything is right, of floats and of others: where it shows, some two give two results
 _ENDS = ((nan, 1), (nan, 0), (1.5, 0), (-2.0, 1))
+_OVERFLOWS = {"exp", "exp2", "expm1"}  # infinite for some operands, of any size for those beside
 _DOMAINS = {"sqrt", "rsqrt", "log", "log2", "log1p", "pow"}  # numbers for some operands, NaN for those beside
 
 
@@ -39,7 +40,9 @@ class Bounded:
     value: Tensor
     error: Tensor | None
     decided: Tensor | None = None  # the value where half types are rounded once, before they decide
-    free: Tensor | None = None  # where anything is right: rounding decides whether it is NaN, or no integer is
+    free: Tensor | None = (
+        None  # where anything is right: rounding decides whether it is NaN or infinite, or no integer is
+    )
 
     @property
     def of_one(self) -> Bounded:
@@ -161,6 +164,11 @@ def _free(
             trace.run(op, {**values, name: move(values[name], error, sign)}).isnan() for sign in (1.0, -1.0)
         )
         found.append(up ^ down)
+    if op.fn in _OVERFLOWS and (error := errors[name]) is not None:
+        largest = LARGEST["f64" if op.dtype == "f64" else "f32"]
+        over = values[op.name] > largest
+        if bool(over.any()):
+            found.append(over & (trace.run(op, {**values, name: move(values[name], error, -1.0)}) <= largest))
     if op.fn == "cast" and op.dtype in INT_DTYPES and source is not None and source.is_floating_point():
         limits = torch.iinfo(torch.int64 if op.dtype == "i64" else torch.int32)  # narrower ones by way of an int
         found.append(~((source > limits.min - 1.0) & (source < limits.max + 1.0)))

@@ -143,6 +143,17 @@ def test_an_infinite_sum_is_infinite_however_it_was_summed_up(fn: str) -> None:
     assert found.free is not None and found.free.any(1).tolist() == [False, True, False]
 
 
+def test_where_rounding_decides_whether_an_exponential_is_finite_silu_is_open() -> None:
+    """A sum of -3e4 that may be off by 1e5, one that may not, and one whose exp is at the largest float32."""
+    program = parse_program(
+        "region v1\ndims d0=3 d1=2\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\nt1 f32[d0] = neg(t0)\n"
+        "t2 f32[d0] = exp(t1)\nt3 f32[d0] = add(t2, 1.0)\nt4 f32[d0] = div(t0, t3)\nout0 f32[d0] = t4\n"
+    )
+    x = torch.tensor([[1e12, -1e12 - 3e4], [-2e4, -1e4], [1e4, -1e4 - 88.725]])
+    (found,) = bounded_outputs(program, [x])
+    assert found.free is not None and found.free.tolist() == [True, False, True]
+
+
 def test_errors_of_two_elements_of_one_value_do_not_cancel() -> None:
     """Neighbours' tanh err by some 1e-8 each, whatever their difference is: eager's own result shows it."""
     program = parse_program(

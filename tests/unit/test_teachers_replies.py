@@ -148,6 +148,29 @@ def test_an_outline_word_by_word() -> None:
     assert re.findall(r"s\d+ f32.*", reply.code)[:2] == ["s0 f32[d0]", "s1 f32[16, d1]"]
 
 
+GATED = """region v1
+dims d0=20 d1=60 d2=8
+in0 f32[d0,d1]
+in1 f32[d2,d0]
+in2 f32[d1]
+t0 f32[d1,d2] = dot(in0, in1) over d0
+t1 f32[d1,d2] = add(t0, in2)
+t2 f32[d0,d2] = sigmoid(t1[d1=d0+20])
+t3 f32[d0,d2] = tanh(t1[d1=d0])
+t4 f32[d0,d2] = mul(t2, t3)
+t5 f32[d0,d2] = add(t4, t1[d1=-d0+59])
+out0 f32[d2,d0] = t5
+"""
+
+
+def test_each_of_several_readings_tells_its_place() -> None:
+    """Nothing else in a plan says which of them a gate takes."""
+    reply = write_reply(parse_program(GATED), parse_schedule("staged/direct.1.256;exact.1.256"))
+    assert reply is not None
+    line = reply.design.splitlines()[-2]
+    assert "t1=t0_1+20,a2_1+20" in line and "t1x1=t0_2,a2_2" in line and "t1x2=t0_3+59,a2_3+59" in line, line
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_variants_differ(family: str) -> None:
     program = draw(3, family)

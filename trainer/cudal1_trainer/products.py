@@ -61,7 +61,7 @@ def product_regions(seed: int) -> Iterator[Program]:
     module, inputs = make(of_model - first)
     for train in (True, False):
         for graph in capture_graphs(module.train(train), inputs, train=train):
-            if seed >= LAST and not _lay_channels_last(graph.gm.graph):
+            if seed >= LAST and not lay_channels_last(graph.gm.graph):
                 continue
             take_for_cuda(graph.gm.graph)
             config = PartitionConfig(products=True)
@@ -71,7 +71,7 @@ def product_regions(seed: int) -> Iterator[Program]:
             yield from (p for p in found.values() if p.has_product)
 
 
-def _lay_channels_last(graph: fx.Graph) -> bool:
+def lay_channels_last(graph: fx.Graph) -> bool:
     """Gives the graph's fake tensors the strides that they have where Inductor runs convolutions channels-last.
 
     Also to what a forward saved for this backward. Returns whether there is such a convolution.

@@ -1,7 +1,8 @@
 """Structures of modules written for training, as people write them: what random models do not put together.
 
     modules(folder) -> [(name, whether it is trained, make)]
-    written_regions(made) -> regions of one of them, in every cut, forward, backward and inference
+    written_regions(made) -> regions of one of them, in every cut, forward, backward and inference, with 2D
+                             convolutions as they are and in channels-last
 
 trainer/data/modules holds 2,052 modules in six files, one to a few lines each, and what they share. They were
 written by language models from descriptions of areas of work, without a look at the data or at the benchmarks.
@@ -20,6 +21,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -29,7 +31,7 @@ from cudal1_fx_passes.canonical import canonicalise, relative
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import read_heldout
-from cudal1_trainer.products import is_taught
+from cudal1_trainer.products import is_taught, lay_channels_last
 from cudal1_trainer.structures import collect, write_found
 
 Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]
@@ -48,12 +50,14 @@ def written_regions(trained: bool, make: Make) -> Iterator[Program]:
     from cudal1_fx_passes.anchors import partition_with_products
     from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
 
-    for train in (False, True) if trained else (False,):
+    for train, channels_last in product((False, True) if trained else (False,), (False, True)):
         module, inputs = make()
         if not train:
             module.requires_grad_(False)
             inputs = tuple(x.detach() for x in inputs)
         for graph in capture_graphs(module.train(train), inputs, train=train):
+            if channels_last and not lay_channels_last(graph.gm.graph):
+                continue
             take_for_cuda(graph.gm.graph)
             found = partition_with_products(graph.gm.graph)
             cuts = (region for anchor in found.anchors for cut in anchor.cuts for region in cut)

@@ -5,10 +5,11 @@
 
 A word is a name and, after `=`, what it needs that stands nowhere before: values, loads (a2 is of in2) and the
 axis indices of their addresses; `*` marks what moves in vectors. That t9 needs t8, the value just before it, goes
-without saying. A sum of products, which a lambda takes as `float t0`, is of what the lambdas before it return: a
-value, or a tensor that is copied as it is (`in1`). Values come by falling number, so that each word follows from
-the words before it and one line of the region: who writes token by token never looks ahead. Forwards, the first
-load would hang on the last store.
+without saying. Of a value that is read at several places each reading tells its own, by the numbers in its
+address (`t0_1+20,*a3_1+20`). A sum of products, which a lambda takes as `float t0`, is of what the lambdas before
+it return: a value, or a tensor that is copied as it is (`in1`). Values come by falling number, so that each word
+follows from the words before it and one line of the region: who writes token by token never looks ahead.
+Forwards, the first load would hang on the last store.
 
 The second line is forwards, once it is settled what is needed: the name that each statement of the code sets or
 stores, loops in braces. What to write next is then copied, not decided in the middle of the code.
@@ -29,6 +30,10 @@ _SCAN = re.compile(rf"_scan_(?:sum|prod)\(({_NAME}), carry\)")
 _STORE = re.compile(rf"\b(st|vstore<\d+>)\(((?:out|s)\d+)\b(.*), ({_NAME})(?:\[\w\])*\);")
 _RETURN = re.compile(r"\breturn (?:[atr]\d+|\(+i\d.*|.* \? (nullptr|-1) : (\w+).*);$")
 _SUM = re.compile(r"\bfloat (t\d+)\) \{$")
+_LOAD = re.compile(r"\b(?:ld|vload<\d+>)\((.*)$")
+_CLAMP = re.compile(r", (?:0|d\d+ - 1)\)")  # the bounds in an address: those of the axis
+_LITERAL = re.compile(r"(- )?(?<![\w.])(\d+)(?![\w.])")
+_SEVERAL = re.compile(r"_\d+$")  # ends the name of one of several readings
 _SHOWN = re.compile(r"(t|a|i|s|out)\d")  # the other names are seen through
 
 
@@ -41,6 +46,7 @@ class _Body:
     wide: set[str] = field(default_factory=set)
     order: list[str] = field(default_factory=list)
     copied: set[str] = field(default_factory=set)  # tensors of which only the place is told
+    places: dict[str, str] = field(default_factory=dict)  # of one of several readings: numbers in its address
     returned: list[str] = field(default_factory=list)  # by lambdas, for the sum of products that follows
 
     def add(self, line: str) -> None:
@@ -66,6 +72,9 @@ class _Body:
         made = loaded or _SCAN.findall(line) or list(dict.fromkeys(_SET.findall(line)))
         for name in made:
             self.reads.setdefault(name, []).extend(n for n in _NAMES.findall(line) if n not in made)
+            if (load := _LOAD.search(line)) and _SEVERAL.search(name):
+                numbers = _LITERAL.findall(_CLAMP.sub(")", load[1]))
+                self.places[name] = "".join(f"{'-' if minus else '+'}{n}" for minus, n in numbers)
         return [n for n in made if n != "first"]  # a place like those beside it
 
     def _give_back(self, line: str, tensor: str | None) -> list[str]:
@@ -124,7 +133,7 @@ class _Words:
             if name in self.named:
                 continue
             self.named.add(name)
-            found.append(self._marked(name))
+            found.append(self._marked(name) + self.body.places.get(name, ""))
             if name[0] == "t":
                 self.waiting.add(name)
             else:
