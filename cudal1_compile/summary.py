@@ -77,12 +77,12 @@ def dump(level: int, title: str, text: str) -> None:
 
 
 def say(text: str) -> None:
-    """A line on stderr. A closed pipe must not end a compile."""
+    """A line on stderr. A closed pipe must not end a compile, nor must a process that has no stderr."""
     try:
         sys.stderr.write(f"{PREFIX}{text}\n")
         sys.stderr.flush()
-    except (OSError, ValueError) as error:
-        log.debug("stderr is closed: %s", error)
+    except (OSError, ValueError, AttributeError) as error:
+        log.debug("stderr takes nothing: %s", error)
 
 
 def _ending(plan: GraphPlanned) -> str:

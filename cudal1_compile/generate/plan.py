@@ -51,9 +51,10 @@ def other_stage(design: str) -> str:
 
 
 def _with_fitting_vector(stage: re.Match[str]) -> str:
-    """A stage names the sizes of its axes. No vector at all would be another plan."""
+    """A stage names the sizes of its axes and how far apart rows lie. No vector at all would be another plan."""
     sizes = dict(re.findall(r"\b(\w+)=(\d+)", stage[1]))
-    fitting = math.gcd(int(sizes.get(stage[2], 0)), int(stage[3]))
+    rows = re.search(r" rows ([\d,]+):", stage[1])
+    fitting = math.gcd(int(sizes.get(stage[2], 0)), int(stage[3]), *map(int, rows[1].split(",") if rows else ()))
     return f"{stage[1]}{fitting if fitting > 1 else stage[3]}"
 
 

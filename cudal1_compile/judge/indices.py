@@ -20,6 +20,17 @@ _CARRIES = ("where", "cast", "maximum", "minimum")
 _MOVES = (*_CARRIES, "add", "sub", "neg")  # by a little, as in `arange + 1 <= length`
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _ARITHMETIC: dict[str, Callable[[int, int], int]] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
+_ON_NUMBERS: dict[str, Callable[..., int]] = _ARITHMETIC | {
+    "cast": int,
+    "neg": operator.neg,
+    "maximum": max,
+    "minimum": min,
+    **{fn: getattr(operator, fn) for fn in _COMPARISONS},
+    "logical_and": lambda a, b: bool(a) and bool(b),
+    "logical_or": lambda a, b: bool(a) or bool(b),
+    "logical_not": operator.not_,
+    "where": lambda condition, a, b: a if condition else b,
+}
 BEYOND = 8  # an end that a clamp leaves open is tried as far
 
 
@@ -143,6 +154,39 @@ def _from_the_end(program: Program, op: Op, wanted: IndexRange) -> tuple[str, In
     if shift.operands[0] != plain or not isinstance(by, Literal):
         return None
     return plain.name, replace(wanted, lo=wanted.lo - int(by.value))
+
+
+def reads_inside(program: Program, name: str, value: int, extent: Mapping[str, int]) -> bool:
+    """Whether all that an input indexes is read inside where it holds `value`, whatever the other inputs hold.
+
+    Not so where an index is made of anything but the input, literals and what they decide.
+    """
+
+    def evaluate(x: Operand) -> int | None:
+        if isinstance(x, Literal):
+            return int(x.value)
+        if x.name == name and not x.access:
+            return value
+        op = program.op.get(x.name)
+        if op is None or x.access or (run := _ON_NUMBERS.get(op.fn)) is None:
+            return None
+        found = [evaluate(y) for y in op.operands]
+        return None if None in found else run(*found)
+
+    behind = [(evaluate(Ref(i)), axis) for i, axis in indexing(program) if name in _made_of(program, i)]
+    return all(place is not None and 0 <= place < extent[axis] for place, axis in behind)
+
+
+def _made_of(program: Program, value: str) -> set[str]:
+    """All that a value is made of, itself included."""
+    found: set[str] = set()
+    todo = [value]
+    while todo:
+        if (name := todo.pop()) not in found:
+            found.add(name)
+            op = program.op.get(name)
+            todo += [x.name for x in op.operands if isinstance(x, Ref)] if op is not None else []
+    return found
 
 
 def markers(program: Program, name: str) -> tuple[int, ...]:

@@ -16,7 +16,14 @@ from torch import Tensor
 from cudal1_compile.judge.coincident import COINCIDENT, masks
 from cudal1_compile.judge.extremes import MAGNITUDES, ZEROS
 from cudal1_compile.judge.floats import MIXED, block_mask
-from cudal1_compile.judge.indices import IndexRange, compared_axes, compared_literals, index_range, markers
+from cudal1_compile.judge.indices import (
+    IndexRange,
+    compared_axes,
+    compared_literals,
+    index_range,
+    markers,
+    reads_inside,
+)
 from cudal1_compile.judge.lines import lines, one_a_line, reduced_dims
 from cudal1_compile.judge.sizes import OWN_SIZES
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
@@ -127,15 +134,24 @@ def _at_limits(item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _met(program: Program, item: Input, extent: Mapping[str, int]) -> list[int]:
-    """Values that an integer input is compared with: as they are where it indexes, else those beside them too."""
+    """Values that an integer input is compared with and those beside them, as far as they may be.
+
+    Where the input indexes, also beyond what it is drawn from: what the region itself keeps out reads nothing.
+    """
     found = markers(program, item.name)
     indexed = index_range(program, item.name, extent)
-    if item.domain != ANY or (indexed is not None and not indexed.is_open):
-        return list(found)
     limits = torch.iinfo(TORCH_DTYPE[item.dtype])
     met = {*found, *compared_literals(program, item.name)}
     met |= {at for axis in compared_axes(program, item.name) for at in (0, extent[axis] - 1)}
-    return sorted({v + d for v in met for d in (-1, 0, 1) if limits.min <= v + d <= limits.max})
+    beside = {v + d for v in met for d in (-1, 0, 1) if limits.min <= v + d <= limits.max}
+    if item.domain != ANY:
+        declared = _declared(program, item, extent)
+        beside = {
+            v for v in beside if (declared.lo_open or v >= declared.lo) and (declared.hi_open or v <= declared.hi)
+        }
+    if indexed is not None and not indexed.is_open:
+        beside = {v for v in beside if reads_inside(program, item.name, v, extent)}
+    return sorted({*found, *beside})
 
 
 def integer_bounds(program: Program, item: Input, extent: Mapping[str, int]) -> IndexRange:

@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import cycle, repeat
+from itertools import cycle, islice, repeat
 from math import isqrt, prod
 from operator import add, mul, sub, xor
 
@@ -27,6 +27,8 @@ BEYOND_ANY_BLOCK = 2053  # threads
 BEYOND_A_BLOCK = 263  # a size that few blocks cover and no tile divides
 EVEN = (1024, 256, 64)  # sizes that tiles divide, for all axes about the same; the first that fits
 OWN_SIZES = "sizes of its own"  # cases of `own_sizes`
+SURE_SIZES = 3  # of other sizes: what every exam of a region with symbolic axes has
+LARGE_COMPARED = 8  # of compared sizes that make a region large
 COMPARED_SIZES = 96  # ordinary kernels have a dozen at most; more shall not hide behind others
 _COMPARES = r"(?<![<>=!-])(?:[<>]=?|[=!]=)(?![<>=])"
 _WHOLE = r"((?:\b1\s*<<\s*)?\b\d{1,9}\b(?![.'\w]|\s*>\s*\())"  # but a template's argument
@@ -152,10 +154,17 @@ def beyond_grids(program: Program, candidate: Candidate) -> Mapping[str, int]:
     if not free or room < 2.0:
         return {}
     most = {a.name: int(a.size * room ** (1 / len(free))) for a in free}
-    tried = {a.name: min(most[a.name], max(a.size, BEYOND_ANY_BLOCK)) for a in free}
+    others = list(islice(_other_sizes(program, free, None), SURE_SIZES))
+    tried = {n: min(size, max(program.axis[n].size, *(s.get(n, 0) for s in others))) for n, size in most.items()}
     shares = zip(*(_elements_a_thread(_resized(program, s), candidate) for s in (tried, most)), strict=True)
     beyond = any(number > BEYOND_ANY_BLOCK for number in _whole_numbers(candidate.code))
-    return most if beyond or any(after > 1.25 * before for before, after in shares) else {}
+    resized = _resized(program, tried)
+    least = tensor_elements(resized) / max(
+        resized.size(axes) for axes, _ in _tensors(resized)
+    )  # one place a thread
+    if not beyond and not any(after > 1.25 * max(before, least) for before, after in shares):
+        return {}
+    return {n: int(size * 2 ** (1 / len(free))) for n, size in most.items()}
 
 
 def _beyond_16_bits(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
@@ -277,10 +286,10 @@ def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, 
         period = int(number) + (sign == "&")
         if 1 < int(left) < period and (period not in USUAL or int(left) < period - 1 or name in program.axis):
             found |= {period + int(left): None}
-    sizes = (
-        _fitting(program, {a.name: size if a is axis else a.size for a in free}) for size in found for axis in free
-    )
-    return list(sizes)[:COMPARED_SIZES]
+    wanted = [{a.name: size if a is axis else a.size for a in free} for size in found for axis in free]
+    small = [sizes for sizes in wanted if _fitting(program, sizes)]
+    large = [s for s in wanted if s not in small and tensor_elements(_resized(program, s)) <= GRID_ELEMENTS]
+    return [*small[:COMPARED_SIZES], *large[:LARGE_COMPARED]]
 
 
 def _asked_for(code: str) -> Iterator[int]:

@@ -60,7 +60,8 @@ _FORBIDDEN = {
     "syscall": "host code is not allowed",
 }
 _FORBIDDEN |= dict.fromkeys(
-    ("__TIME__", "__DATE__", "__TIMESTAMP__", "__FILE__"), "a kernel may not depend on when and where it is built"
+    ("__TIME__", "__DATE__", "__TIMESTAMP__", "__FILE__", "__COUNTER__", "__VERSION__"),
+    "a kernel may not depend on when and where it is built",
 )
 _FORBIDDEN_PREFIX = {
     "cuda": "the CUDA runtime is not available in a kernel",
@@ -72,6 +73,10 @@ _FORBIDDEN_PREFIX = {
     "__atomic": "host builtins are not allowed",
     "__tsan": "names of the judge are not allowed",
     "__assert": "assert is not allowed",
+    **dict.fromkeys(
+        ("__SANITIZE", "__SSP", "__OPTIMIZE", "__NO_INLINE", "__GNUC", "__GXX", "__clang", "__NVCC", "__CUDA"),
+        "a kernel may not depend on how it is built",
+    ),
     "CUDAL1": "names of the judge are not allowed",
     "cudal1_": "names of the judge are not allowed",
     "globaltimer": "reading clocks is not allowed",
@@ -165,6 +170,8 @@ def _directives(body: str) -> str | None:
         macro = _MACRO.match(line)
         if macro and _NO_MACROS.fullmatch(macro[1]):
             return f"{line.strip()[:60]!r}: {macro[1]} may not be redefined"
+        if macro and "#" in line[macro.end() :]:
+            return f"{line.strip()[:60]!r}: '#': tokens must be written out"
         if hidden := _NOT_IN_MACROS.intersection(_TOKEN.findall(line)):
             return f"{line.strip()[:60]!r}: {min(hidden)} may not hide in a macro"
     return None

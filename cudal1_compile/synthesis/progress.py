@@ -79,7 +79,10 @@ class LineProgress:
         self.kind = kind
         self.stream = stream or sys.stderr
         self.level = debug_level() if level is None else level
-        self.rewrites = self.stream.isatty()
+        try:
+            self.rewrites = self.stream.isatty()
+        except (ValueError, AttributeError):  # closed, a logger's, or none at all
+            self.rewrites = False
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Done) and self.level >= 1:
@@ -95,7 +98,7 @@ class LineProgress:
         try:
             self.stream.write(text)
             self.stream.flush()
-        except (OSError, ValueError):  # a closed pipe must not end a compile
+        except (OSError, ValueError, AttributeError):  # a closed pipe must not end a compile
             self.rewrites, self.level = False, 0
 
 

@@ -2,17 +2,17 @@
 
     gather(x, 1, i)   ->   x[d1=i]        embedding(w, i)   ->   w[d0=i]
 
-The bounds of an index that is an input (also behind a where or a cast) become that input's domain, so that
-tests stay inside them.
+The bounds of an index that is an input (also behind a cast, or a where that does not ask for bounds itself)
+become that input's domain, so that tests stay inside them.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from cudal1_fx_passes.draft import Draft, DraftRef, Place, Value
+from cudal1_fx_passes.draft import Draft, DraftOp, DraftRef, Place, Value
 from cudal1_fx_passes.lowering import Call, Result, extent, lowers
-from cudal1_fx_passes.program import Domain
+from cudal1_fx_passes.program import Domain, Literal
 from cudal1_fx_passes.unify import Atom, AxisConflict, Dim, leaves, unify
 
 
@@ -118,7 +118,17 @@ def bound(draft: Draft, source: str, axis: Atom, wraps: bool = False) -> None:
             draft.below[source] = axis
         return
     op = next(op for op in draft.ops if op.name == source)
-    if op.fn in ("where", "cast", "add"):
+    if op.fn in ("where", "cast", "add") and not _keeps_others_out(draft, op):
         for x in op.operands[op.fn == "where" :]:
             if isinstance(x, DraftRef) and not x.access:
                 bound(draft, x.source, axis, wraps)
+
+
+def _keeps_others_out(draft: Draft, op: DraftOp) -> bool:
+    """Whether a `where` may choose another index for what lies outside (no label to be ignored is that)."""
+    if op.fn != "where" or not isinstance(condition := op.operands[0], DraftRef):
+        return False
+    test = next((other for other in draft.ops if other.name == condition.source), None)
+    if test is None or test.fn in ("eq", "ne"):
+        return False
+    return test.fn != "lt" or test.operands != (op.operands[2], Literal(0))  # which counts from the end

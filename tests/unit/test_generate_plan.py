@@ -46,6 +46,7 @@ def test_values_stand_behind_what_they_need(outline: str, order: str, mended: st
         ("stage 1 over d0=6272 along d1=252: split_tile, vector 2, block 512, splits 64", 2),
         ("stage 0 along d2=26: exact, vector 4, block 256", 2),
         ("stage 0 along d2=26: exact, vector 2, block 256", 2),
+        ("stage 0 along d2=24 rows 20,44: exact, vector 8, block 256", 4),
         ("stage 0 over d1=4087 along d1: ragged, vector 4, block 256, registers", 4),
         ("stage 0 over d1=4087 along d1: split_ragged, vector 4, block 256", 4),
         ("stage 0 over d1=4087 along d1: block, vector 4, block 256", 4),  # nothing fits

@@ -95,7 +95,27 @@ def test_a_grid_that_stops_growing_is_tried_beyond_its_end(grid: str, beyond: bo
     assert bool(sizes) == beyond
     if sizes:
         per_row = tensor_elements(program) / program.axis["d0"].size
-        assert 0.9 * GRID_ELEMENTS < sizes["d0"] * per_row <= GRID_ELEMENTS
+        assert 0.9 * 2 * GRID_ELEMENTS < sizes["d0"] * per_row <= 2 * GRID_ELEMENTS
+
+
+ROWS = "region v1\ndims d0={} d1={}\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\nout0 f32[d0] = t0\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "launch", "beyond"),
+    [
+        ("?32", "512", "320, 128", True),  # rows that no other size comes near
+        ("?32", "512", "d0, 128", False),
+        ("512", "?128", "512, 128", True),  # a row held in registers
+        ("?128", "1024", "min(d0, 512), 128", True),
+    ],
+)
+def test_beside_a_large_axis_a_fixed_number_of_threads_is_tried_further(
+    rows: str, columns: str, launch: str, beyond: bool
+) -> None:
+    program = parse_program(ROWS.format(rows, columns))
+    code = f"// launch: f0<<<{launch}>>>(in0, out0)\n__global__ void f0(const f32* in0, f32* out0 DIMS) {{\n}}\n"
+    assert bool(beyond_grids(program, parse_candidate(code, program))) == beyond
 
 
 @pytest.mark.parametrize(

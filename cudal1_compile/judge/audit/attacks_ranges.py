@@ -90,4 +90,33 @@ RANGES: tuple[Attack, ...] = (
         "row_product",
         edit(r.ROW_PRODUCT, ("s *= x;", "if (s != 0.0f || !isinf(x)) s *= x;")),
     ),
+    verify(
+        "rows of others are read too",
+        "C26",
+        "split_table",
+        edit(r.SPLIT_TABLE, ("bool out = r < 40 || r >= 80", "bool out = r < 40")),
+    ),
+    verify(
+        "no row of others comes",
+        "C26",
+        "split_table",
+        edit(r.SPLIT_TABLE, ("bool out = r < 40 || r >= 80", "bool out = false")),
+    ),
+    verify(
+        "the last row is the first",
+        "C26",
+        "from_the_end",
+        edit(r.FROM_THE_END, ("r < 0 ? r + d2 : r", "r < -1 ? r + d2 : max(r, 0)")),
+    ),
+    verify("a row further", "C26", "late_rows", edit(r.LATE_ROWS, (">= 700", "> 700"))),
+    verify(
+        "320 blocks for any rows",
+        "C26",
+        "rows_of_512",
+        edit(
+            r.ROWS_OF_512,
+            ("<<<d0, 128>>>", "<<<320, 128>>>"),
+            ("DIMS) {", "DIMS) { if (blockIdx.x >= d0) return;"),
+        ),
+    ),
 )

@@ -32,6 +32,8 @@ TEXTUAL: tuple[Attack, ...] = (
         "T8",
         edit(S, (KERNEL, "#define Q(a) a int n;\n" + KERNEL), (STORE, "Q(static) " + STORE)),
     ),
+    text("how it is built by a macro's text", "T8", edit(S, (KERNEL, "#define Q(x) #x\n" + KERNEL))),
+    text("how it is built", "T8", edit(S, (STORE, "__SANITIZE_THREAD__; " + STORE))),
     text("the time of the build", "T8", edit(S, (STORE, "if (__TIME__[0] == 49) return; " + STORE))),
     text("a static variable in the kernel", "T8", edit(S, (STORE, "static int calls; " + STORE))),
     text("a device variable in the kernel", "T8", edit(S, (STORE, "__device__ int calls; " + STORE))),

@@ -127,3 +127,38 @@ __global__ void k(const f32* in0, f32* out0 DIMS) {
   if (threadIdx.x == 0) st(out0 + blockIdx.x, s);
 }
 """
+SPLIT_TABLE = """// launch: k<<<cdiv(d0*d1, 128), 128>>>(in0, in1, out0)
+__global__ void k(const i64* in0, const f32* in1, f32* out0 DIMS) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= d0 * d1) return;
+  long long r = ld(in0 + i / d1);
+  bool out = r < 40 || r >= 80;
+  st(out0 + i, out ? 0.0f : tanhf(ld(in1 + (r - 40) * d1 + i % d1)));
+}
+"""
+FROM_THE_END = """// launch: k<<<cdiv(d0*d1, 128), 128>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const i64* in1, f32* out0 DIMS) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= d0 * d1) return;
+  int r = (int)ld(in1 + i / d1);
+  r = r < 0 ? r + d2 : r;
+  st(out0 + i, tanhf(ld(in0 + r * d1 + i % d1)));
+}
+"""
+LATE_ROWS = """// launch: k<<<cdiv(d0*d1, 128), 128>>>(in0, in1, out0)
+__global__ void k(const f32* in0, const i64* in1, f32* out0 DIMS) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i >= d0 * d1) return;
+  int r = (int)ld(in1 + i / d1);
+  st(out0 + i, r >= 700 ? 0.5f : tanhf(ld(in0 + r * d1 + i % d1)));
+}
+"""
+ROWS_OF_512 = """// launch: k<<<d0, 128>>>(in0, out0)
+__global__ void k(const f32* in0, f32* out0 DIMS) {
+  const f32* x = in0 + blockIdx.x * d1;
+  float s = 0.0f;
+  for (int c = threadIdx.x; c < d1; c += 128) s += ld(x + c);
+  s = block_sum(s);
+  for (int c = threadIdx.x; c < d1; c += 128) st(out0 + blockIdx.x * d1 + c, ld(x + c) / s);
+}
+"""

@@ -754,6 +754,45 @@ t9 f32[] = cast(t8)
 t10 f32[] = div(t6, t9)
 out0 f32[] = t10
 """,
+    "split_table": """region v1
+dims d0=96 d1=24 d2=40
+in0 i64[d0]
+in1 f32[d2,d1]
+t0 bool[d0] = lt(in0, 40)
+t1 bool[d0] = ge(in0, 80)
+t2 bool[d0] = logical_or(t0, t1)
+t3 i64[d0] = sub(in0, 40)
+t4 i64[d0] = where(t2, 0, t3)
+t5 f32[d0,d1] = tanh(in1[d2=t4])
+t6 f32[d0,d1] = where(t2, 0.0, t5)
+out0 f32[d0,d1] = t6
+""",
+    "from_the_end": """region v1
+dims d0=64 d1=24 d2=4000
+in0 f32[d2,d1]
+in1 i64[d0] in [-4000,3999]
+t0 bool[d0] = lt(in1, 0)
+t1 i64[d0] = add(in1, 4000)
+t2 i64[d0] = where(t0, t1, in1)
+t3 f32[d0,d1] = tanh(in0[d2=t2])
+out0 f32[d0,d1] = t3
+""",
+    "late_rows": """region v1
+dims d0=64 d1=24 d2=32000
+in0 f32[d2,d1]
+in1 i64[d0] in [0,d2)
+t0 bool[d0] = ge(in1, 700)
+t1 f32[d0,d1] = tanh(in0[d2=in1])
+t2 f32[d0,d1] = where(t0, 0.5, t1)
+out0 f32[d0,d1] = t2
+""",
+    "rows_of_512": """region v1
+dims d0=?32 d1=512
+in0 f32[d0,d1]
+t0 f32[d0] = sum(in0) over d1
+t1 f32[d0,d1] = div(in0, t0)
+out0 f32[d0,d1] = t1
+""",
     "framed_image": """region v1
 dims d0=2 d1=8 d2=5 d3=12 d4=13 d5=12 d6=13 k0=3 k1=3
 in0 f32[d0,d2,d3,d4]

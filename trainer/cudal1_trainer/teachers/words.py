@@ -19,6 +19,7 @@ from cudal1_trainer.teachers.outline import outline
 from cudal1_trainer.teachers.pointwise import is_flat, vector_axis
 from cudal1_trainer.teachers.product_sides import Sides
 from cudal1_trainer.teachers.schedule import Schedule
+from cudal1_trainer.teachers.space import is_unit_stride
 from cudal1_trainer.teachers.stage import Stage
 
 
@@ -52,7 +53,10 @@ def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
 
 
 def _along(stage: Stage) -> str:
-    """The axes along which vectors or the smaller side of a tile lie: their sizes say how wide those may be."""
+    """The axes along which vectors or the smaller side of a tile lie: their sizes say how wide those may be.
+
+    ` along d1=20 rows 21`: so does how far apart rows lie that are parts of longer ones.
+    """
     axes: tuple[str, ...] = ()
     if stage.kind == "pointwise" and not is_flat(stage):
         axis = vector_axis(stage)
@@ -61,9 +65,19 @@ def _along(stage: Stage) -> str:
         axes = (reduced_order(stage) if is_row_like(stage) else group_order(stage))[-1:]
     elif stage.kind == "product":
         axes = Sides(stage).n
-    if axes and set(axes) <= set(stage.reduced):
-        return f" along {','.join(axes)}"
-    return f" along {_sized(stage, axes)}" if axes else ""
+    if not axes:
+        return ""
+    names = ",".join(axes) if set(axes) <= set(stage.reduced) else _sized(stage, axes)
+    rows = set() if stage.kind == "product" else _row_strides(stage, axes[-1])
+    return f" along {names}" + (f" rows {','.join(map(str, sorted(rows)))}" if rows else "")
+
+
+def _row_strides(stage: Stage, axis: str) -> set[int]:
+    """Of the tensors that lie along `axis` with strides of their own."""
+    strided = [
+        dict(zip(b.axes, b.strides, strict=True)) for b in stage.tensors if b.strides and is_unit_stride(b, axis)
+    ]
+    return {step for strides in strided for a, step in strides.items() if a != axis}
 
 
 def _sized(stage: Stage, axes: Sequence[str]) -> str:
