@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-BUSY_TIMEOUT_S = 30.0
+BUSY_TIMEOUT_S = 10.0
 SEED_TABLES = ("regions", "entries", "plans", "misses")
 _RETRIES = 3
 

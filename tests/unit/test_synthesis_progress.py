@@ -10,6 +10,7 @@ from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, host_judge,
 
 from cudal1_cache import Store
 from cudal1_compile.runtime.target import HOST
+from cudal1_compile.summary import say
 from cudal1_compile.synthesis import Budget, LineProgress, synthesize_all
 
 
@@ -67,3 +68,20 @@ def test_a_closed_stream_ends_the_progress_and_nothing_else() -> None:
     io.StringIO.close(stream)
     run(ScriptedJudge(), progress)
     assert not progress.rewrites
+
+
+class Logger:
+    """What daemons put in stderr's place."""
+
+    def write(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+def test_no_stderr_or_one_that_is_no_terminal_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = Terminal()
+    closed.close()
+    for stream in (None, closed, Logger()):
+        monkeypatch.setattr("sys.stderr", stream)
+        run(ScriptedJudge(), LineProgress(GPU.kind, level=0))
+        if not isinstance(stream, Logger):
+            say("regions: 1")

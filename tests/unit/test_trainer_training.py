@@ -121,6 +121,28 @@ def test_nan_stops_the_run_and_keeps_the_last_good_state(tokenizer: Path, tmp_pa
     assert all(torch.equal(w, good[name]) for name, w in _weights(tmp_path / "run").items())
 
 
+def test_weights_that_are_not_finite_are_not_saved(tokenizer: Path, tmp_path: Path) -> None:
+    """A loss and a gradient that are finite may be followed by a step that is not."""
+    training = Training(RECIPE, tokenizer, tmp_path / "run")
+    training.save()
+    with torch.no_grad():
+        next(training.loss.parameters()).fill_(float("inf"))
+    with pytest.raises(NotFinite, match="weights are not finite at step 0; the last good state"):
+        training.save()
+    assert all(bool(w.isfinite().all()) for w in _weights(tmp_path / "run").values())
+
+
+@pytest.mark.parametrize("name", ["state.pt", "rank0.0.pt"])
+def test_a_state_of_which_a_part_has_changed_is_refused(tokenizer: Path, tmp_path: Path, name: str) -> None:
+    Training(RECIPE, tokenizer, tmp_path / "run").save()
+    path = tmp_path / "run" / name
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + bytes(64) + content[middle + 64 :])
+    with pytest.raises(ValueError, match=f"{name} is damaged"):
+        Training(RECIPE, tokenizer, tmp_path / "run")
+
+
 FULL = """
 import sys
 from dataclasses import replace

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import IO
+from zipfile import BadZipFile, ZipFile
 
 import torch
 from accelerate import Accelerator
@@ -55,20 +56,30 @@ class Checkpoints:
         if not path.is_file():
             return None
         place = device if device.type == "cuda" else torch.device("cpu")  # several processes have cpu:0, cpu:1
-        try:
-            shared: State = torch.load(path, map_location=place, weights_only=True)
-        except (RuntimeError, EOFError, UnpicklingError) as error:
-            raise ValueError(f"{path} is damaged ({error}): begin anew with --fresh or another --out") from None
+        shared = _read(path, place)
         own = self._own(shared["step"])
         begun, now = len(list(self.folder.glob(f"rank*.{shared['step']}.pt"))), self._accelerator.num_processes
         if begun != now or not own.is_file():  # each has its own part of the data
             raise ValueError(
                 f"{self.folder} holds a run of {begun} processes, these are {now}: resume with as many"
             )
-        return shared, torch.load(own, weights_only=True)
+        return shared, _read(own, torch.device("cpu"))
 
     def _own(self, step: int) -> Path:
         return self.folder / f"rank{self.rank}.{step}.pt"
+
+
+def _read(path: Path, place: torch.device) -> State:
+    """Raises ValueError where the file is damaged: torch itself checks no checksum."""
+    try:
+        with ZipFile(path) as parts:
+            damaged = parts.testzip()
+        if damaged is not None:
+            raise BadZipFile(f"{damaged} has changed")
+        state: State = torch.load(path, map_location=place, weights_only=True)
+    except (RuntimeError, EOFError, UnpicklingError, BadZipFile) as error:
+        raise ValueError(f"{path} is damaged ({error}): begin anew with another --out") from None
+    return state
 
 
 def forget(folder: Path) -> None:

@@ -56,7 +56,7 @@ def make_heldout(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
 
 def make_tokenizer(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
     directory = data / "tokenizer"
-    if directory.exists() and not fresh:
+    if (directory / "tokenizer.json").is_file() and not fresh:
         log.info("tokenizer: kept")
         return
     tokenizer = train_tokenizer(texts_for_tokenizer(recipe, data), recipe.tokenizer.vocab)

@@ -196,6 +196,9 @@ def row_of(language: Language, pair: Pair) -> Row:
     return Row([*prompt, *language.codec.encode_reply(pair.reply)], len(prompt))
 
 
+FRUITLESS_DRAWS = 300  # programs in a row of which no reply fits
+
+
 @dataclass(frozen=True)
 class CorpusMaker:
     """The loader's ChunkMaker: pickles as four names, loads its data where it runs."""
@@ -210,8 +213,11 @@ class CorpusMaker:
         rng = random.Random(f"{self.recipe.seed} chunk {index}")
         # replies to one program go to different batches: in one they teach little more than one of them does
         parts: list[list[Row]] = [[] for _ in range(self.recipe.data.variants_per_task)]
-        tokens = 0
+        tokens = draws = 0
         while tokens < self.recipe.data.chunk_tokens:
+            if tokens == 0 and (draws := draws + 1) > FRUITLESS_DRAWS:
+                longest = self.recipe.data.max_tokens
+                raise ValueError(f"no reply of {FRUITLESS_DRAWS} programs has room in data.max_tokens={longest}")
             first = rng.randrange(len(parts))
             for i, (_, pair) in enumerate(source.draw(rng)):
                 row = row_of(language, pair)
@@ -317,4 +323,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from cudal1_trainer.mistakes import mistakes_told
+
+    with mistakes_told():
+        main()

@@ -34,12 +34,17 @@ class Marks:
 
 
 def examine(desk: Desk, samples: int, temperature: float, seed: int) -> Marks:
-    """`samples` replies for every text of the desk, with a book of its own: what is known must not help."""
-    desk = replace(desk, book=Book(1, 1), texts=[t for t in desk.texts if desk.fits(t)])
+    """`samples` replies for every text of the desk, with a book of its own: what is known must not help.
+
+    A program that is too long for the model has none that is right.
+    """
+    asked = [t for t in desk.texts if desk.fits(t)]
+    too_long = [[Outcome("malformed")] for _ in range(len(desk.texts) - len(asked))]
+    desk = replace(desk, book=Book(1, 1), texts=asked)
     items = [Item(i, 0, []) for i in range(len(desk.texts))]
     batch = desk.sample(-1, items, samples, temperature, seed)
     desk.submit(batch)
-    return marks_of(desk.conclude(batch))
+    return marks_of([*desk.conclude(batch), *too_long])
 
 
 def marks_of(outcomes: list[list[Outcome]]) -> Marks:

@@ -134,4 +134,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from cudal1_trainer.mistakes import mistakes_told
+
+    with mistakes_told():
+        main()

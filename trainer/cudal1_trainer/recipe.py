@@ -40,6 +40,12 @@ class ModelRecipe:
     max_positions: int = 4096
     lora: int = 0  # rank of the adapters that are trained on a foreign checkpoint; 0 trains all its weights
 
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        for name in ("hidden", "layers", "heads", "kv_heads", "mlp", "max_positions"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+
 
 @dataclass(frozen=True, slots=True)
 class DataRecipe:
@@ -66,6 +72,12 @@ class DataRecipe:
     chunk_tokens: int = 600_000  # of one unit of work of a producer process
     ahead: int = 0  # chunks that are made before training (chunks.py); where 0, producers make them meanwhile
     workers: int = 14  # at most; fewer where there are fewer cores. Nothing that is learned depends on it
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        for name, least in (("max_tokens", 256), ("chunk_tokens", 256), ("pool", 1), ("variants_per_task", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
 
     @property
     def draws_measured(self) -> bool:

@@ -409,4 +409,7 @@ def merge(paths: Sequence[Path], out: Path) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    from cudal1_trainer.mistakes import mistakes_told
+
+    with mistakes_told():
+        main()

@@ -179,11 +179,11 @@ class Training:
                 group["lr"] = rate
         loss: Tensor = self.step_module(batch.tokens_BT, batch.places_N, batch.ids_N)
         self.accelerator.backward(loss)
-        self.accelerator.clip_grad_norm_(self.step_module.parameters(), self.recipe.train.clip)
+        norm: Tensor = self.accelerator.clip_grad_norm_(self.step_module.parameters(), self.recipe.train.clip)
         for stepper in self.steppers:
             stepper.step()
             stepper.zero_grad(set_to_none=True)
-        return loss.detach()
+        return loss.detach() + 0.0 * norm  # so that a gradient that is not finite shows
 
     def _look(self, losses: list[Tensor]) -> float:
         """Mean of the losses since the last look; raises NotFinite."""
@@ -192,10 +192,15 @@ class Training:
         mean = float(torch.stack(losses).mean())
         if not math.isfinite(mean):
             raise NotFinite(
-                f"loss is {mean} at step {self.progress.step}; the last good state is {self.out / 'state.pt'}. "
-                f"Lower train.lr (now {self.recipe.train.lr}) or raise train.warmup_steps, and start again"
+                f"loss or gradient is not finite (mean loss {mean}) at step {self.progress.step}; {self._advice()}"
             )
         return mean
+
+    def _advice(self) -> str:
+        return (
+            f"the last good state is {self.out / 'state.pt'}. "
+            f"Lower train.lr (now {self.recipe.train.lr}) or raise train.warmup_steps, and start again"
+        )
 
     def _done(self, elapsed_s: float) -> float:
         """Share of the run that is over."""
@@ -240,11 +245,17 @@ class Training:
         return total / count if count else math.nan
 
     def save(self) -> bool:
-        """A kill at any moment leaves the old or the new state whole; False where there is no room."""
+        """A kill at any moment leaves the old or the new state whole; False where there is no room.
+
+        Raises NotFinite where the weights are not finite, and leaves the old state.
+        """
         p = self.progress
+        model = trained_state(self.loss)
+        if not all(bool(x.isfinite().all()) for x in model.values()):
+            raise NotFinite(f"the weights are not finite at step {p.step}; {self._advice()}")
         state = {
             "recipe": self.recipe.digest + self.base.digest,
-            "model": trained_state(self.loss),
+            "model": model,
             "optimizers": [optimizer_state(self.loss, o) for o in self.optimizers],
             "elapsed_s": p.elapsed_s,
             "tokens": p.tokens,
