@@ -40,9 +40,7 @@ class Bounded:
     value: Tensor
     error: Tensor | None
     decided: Tensor | None = None  # the value where half types are rounded once, before they decide
-    free: Tensor | None = (
-        None  # where anything is right: rounding decides whether it is NaN or infinite, or no integer is
-    )
+    free: Tensor | None = None  # where anything is right: rounding decides whether it is finite, or no integer is
 
     @property
     def of_one(self) -> Bounded:

@@ -159,9 +159,7 @@ def beyond_grids(program: Program, candidate: Candidate) -> Mapping[str, int]:
     shares = zip(*(_elements_a_thread(_resized(program, s), candidate) for s in (tried, most)), strict=True)
     beyond = any(number > BEYOND_ANY_BLOCK for number in _whole_numbers(candidate.code))
     resized = _resized(program, tried)
-    least = tensor_elements(resized) / max(
-        resized.size(axes) for axes, _ in _tensors(resized)
-    )  # one place a thread
+    least = tensor_elements(resized) / max(resized.size(axes) for axes, _ in _tensors(resized))  # one place each
     if not beyond and not any(after > 1.25 * max(before, least) for before, after in shares):
         return {}
     return {n: int(size * 2 ** (1 / len(free))) for n, size in most.items()}
