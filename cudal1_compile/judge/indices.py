@@ -69,7 +69,7 @@ class IndexRange:
 def index_range(program: Program, name: str, extent: Mapping[str, int]) -> IndexRange | None:
     """For which values of an input all that it indexes is read inside; None where it indexes nothing.
 
-    It may be selected, clamped, shifted, added to another and counted from the end on its way.
+    It may be selected, clamped, shifted, multiplied, added to another and counted from the end on its way.
     """
     found: IndexRange | None = None
     todo = [(value, IndexRange(0, max(0, extent[axis] - 1))) for value, axis in indexing(program)]
@@ -89,6 +89,8 @@ def _behind(
     operands = op.operands[1:] if op.fn == "where" else op.operands
     if op.fn in ("add", "sub"):
         yield from _summands(program, op, wanted, extent)
+    elif op.fn == "mul":
+        yield from _factors(op, wanted)
     elif op.fn == "where" and (found := _from_the_end(program, op, wanted)):
         yield found
     elif op.fn in _CARRIES:
@@ -117,6 +119,14 @@ def _summands(
             own = replace(wanted, lo=-(-wanted.lo // 2), hi=wanted.hi // 2)
         if own.lo <= own.hi:
             yield x.name, own.negated() if at and op.fn == "sub" else own
+
+
+def _factors(op: Op, wanted: IndexRange) -> Iterator[tuple[str, IndexRange]]:
+    """What a literal multiplies: `i * 7` in a table of rows of 7."""
+    by = next((int(x.value) for x in op.operands if isinstance(x, Literal)), 0)
+    for x in op.operands:
+        if isinstance(x, Ref) and by > 0 and -(-wanted.lo // by) <= wanted.hi // by:
+            yield x.name, replace(wanted, lo=-(-wanted.lo // by), hi=wanted.hi // by)
 
 
 def _span(program: Program, x: Operand, extent: Mapping[str, int]) -> tuple[int, int] | None:

@@ -379,6 +379,27 @@ def test_strides_are_kept_and_gaps_hold_values() -> None:
     assert bool((whole != 0).all())
 
 
+@pytest.mark.parametrize(
+    ("name", "item", "wanted"),
+    [("split_table", 0, {39, 40, 79, 80}), ("late_rows", 1, {699, 700, 701}), ("from_the_end", 1, {-1, 0, 1})],
+)
+def test_integers_are_tried_at_what_they_are_compared_with(name: str, item: int, wanted: set[int]) -> None:
+    """Also where they index: those that the region itself keeps out of the table read nothing."""
+    met = set(make_inputs(region(name), "edges", 1, CPU)[item].tolist())
+    assert wanted <= met
+
+
+def test_an_index_of_rows_and_columns_stays_inside() -> None:
+    program = parse_program(
+        "region v1\ndims d0=96 d1=8 d2=49\nin0 f32[d2,d1]\nin1 i64[d0]\nin2 i64[d0]\nt0 i64[d0] = mul(in1, 7)\n"
+        "t1 i64[d0] = add(t0, in2)\nt2 f32[d0,d1] = tanh(in0[d2=t1])\nout0 f32[d0,d1] = t2\n"
+    )
+    assert index_range(program, "in1", {"d2": 49}) == IndexRange(0, 3)
+    for distribution in ("normal", "edges", "magnitudes", "coincident"):
+        _, rows, columns = make_inputs(program, distribution, 1, CPU)
+        assert int((rows * 7 + columns).min()) >= 0 and int((rows * 7 + columns).max()) < 49
+
+
 def test_indices_and_their_markers_are_found() -> None:
     assert index_range(LOSS, "in1", {"d1": 9}) == IndexRange(0, 8)
     assert markers(LOSS, "in1") == (-100,)
