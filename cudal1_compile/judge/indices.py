@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from cudal1_fx_passes.program import Literal, Op, Operand, Program, Ref
+from cudal1_fx_passes.program import FLOAT_DTYPES, Literal, Op, Operand, Program, Ref
 
 _CARRIES = ("where", "cast", "maximum", "minimum")
 _MOVES = (*_CARRIES, "add", "sub", "neg")  # by a little, as in `arange + 1 <= length`
@@ -169,34 +169,19 @@ def _from_the_end(program: Program, op: Op, wanted: IndexRange) -> tuple[str, In
 def reads_inside(program: Program, name: str, value: int, extent: Mapping[str, int]) -> bool:
     """Whether all that an input indexes is read inside where it holds `value`, whatever the other inputs hold.
 
-    Not so where an index is made of anything but the input, literals and what they decide.
+    Not so where an index is made of anything but the input, literals and what they decide, in integers.
     """
-
-    def evaluate(x: Operand) -> int | None:
-        if isinstance(x, Literal):
-            return int(x.value)
-        if x.name == name and not x.access:
-            return value
-        op = program.op.get(x.name)
-        if op is None or x.access or (run := _ON_NUMBERS.get(op.fn)) is None:
-            return None
-        found = [evaluate(y) for y in op.operands]
-        return None if None in found else run(*found)
-
-    behind = [(evaluate(Ref(i)), axis) for i, axis in indexing(program) if name in _made_of(program, i)]
-    return all(place is not None and 0 <= place < extent[axis] for place, axis in behind)
-
-
-def _made_of(program: Program, value: str) -> set[str]:
-    """All that a value is made of, itself included."""
-    found: set[str] = set()
-    todo = [value]
-    while todo:
-        if (name := todo.pop()) not in found:
-            found.add(name)
-            op = program.op.get(name)
-            todo += [x.name for x in op.operands if isinstance(x, Ref)] if op is not None else []
-    return found
+    known: dict[str, int | float] = {name: value}
+    made = {name}  # of the input, known or not
+    for op in program.ops:
+        refs = [x for x in op.operands if isinstance(x, Ref)]
+        if any(x.name in made for x in refs):
+            made.add(op.name)
+            run = _ON_NUMBERS.get(op.fn) if op.dtype not in FLOAT_DTYPES else None
+            if run is not None and all(x.name in known and not x.access for x in refs):
+                known[op.name] = run(*(known[x.name] if isinstance(x, Ref) else x.value for x in op.operands))
+    places = [(known.get(index), axis) for index, axis in indexing(program) if index in made]
+    return all(place is not None and 0 <= place < extent[axis] for place, axis in places)
 
 
 def markers(program: Program, name: str) -> tuple[int, ...]:
