@@ -119,6 +119,8 @@ def _run(
     if (found := _convolution(p, op, values, extent)) is not None:
         return found.to(dtype)
     literal_dtype = _operand_dtype(p, op, float64)
+    if op.fn in ("mul", "div") and literal_dtype in (torch.float16, torch.bfloat16):
+        literal_dtype = torch.float32  # as torch does with numbers there
     read = [_read(p, x, values, extent, span, literal_dtype, device) for x in op.operands]
     if spec.kind is Kind.POINTWISE:
         x = spec.run(*(t for t, _ in read)).to(dtype)

@@ -133,14 +133,15 @@ def lower_add(c: Call) -> Result:
     name = c.node.target.__name__ if not isinstance(c.node.target, str) else ""
     fn = "add" if name.startswith("add") else "sub"
     alpha = c.number("alpha")
-    if alpha == 1 and fn == "add":
-        return same_dtype(c, "add")
+    if alpha == 1 and not name.startswith("rsub"):
+        return same_dtype(c, fn)
     if c.dtype == "bool":
         raise AxisConflict(f"{fn} of bool")
-    a, b = (c.as_dtype(c.operand(x), c.dtype) for x in ("self", "other"))
-    if name.startswith("rsub"):
-        return c.draft.pointwise("sub", [b, _scaled(c, a, alpha)], c.dtype)
-    return c.draft.pointwise(fn, [a, _scaled(c, b, alpha)], c.dtype)
+    first, second = ("other", "self") if name.startswith("rsub") else ("self", "other")
+    if alpha == 1:
+        return same_dtype(c, fn, first, second)
+    a, b = c.wide(c.operand(first)), c.wide(c.operand(second))
+    return c.draft.cast(c.draft.pointwise(fn, [a, _scaled(c, b, alpha)]), c.dtype)
 
 
 @lowers("aten.mul.Tensor aten.mul.Scalar")
@@ -235,19 +236,19 @@ def lower_leaky_relu(c: Call) -> Result:
 @lowers("aten.addcmul.default aten.addcdiv.default", weight=3)
 def lower_addcmul(c: Call) -> Result:
     fn = "mul" if "addcmul" in str(c.node.target) else "div"
-    a, b = (c.draft.cast(c.value(x), c.dtype) for x in ("tensor1", "tensor2"))
+    a, b, start = (c.wide(c.value(x)) for x in ("tensor1", "tensor2", "self"))
     value = c.number("value")
     inner = c.draft.pointwise(fn, [_scaled(c, a, value) if fn == "mul" else a, b])
     if fn == "div":
         inner = c.draft.pointwise("mul", [inner, value]) if value != 1 else inner
-    return c.draft.pointwise("add", [c.draft.cast(c.value("self"), c.dtype), inner])
+    return c.draft.cast(c.draft.pointwise("add", [start, inner]), c.dtype)
 
 
 @lowers("aten.lerp.Scalar aten.lerp.Tensor", weight=3)
 def lower_lerp(c: Call) -> Result:
-    start, end = c.value("self"), c.value("end")
-    step = c.draft.pointwise("mul", [c.draft.pointwise("sub", [end, start]), c.operand("weight")])
-    return c.draft.pointwise("add", [start, step])
+    start, end, weight = (c.wide(c.operand(x)) for x in ("self", "end", "weight"))
+    step = c.draft.pointwise("mul", [c.draft.pointwise("sub", [end, start]), weight])
+    return c.draft.cast(c.draft.pointwise("add", [start, step]), c.dtype)
 
 
 @lowers("prims.fma.default")

@@ -120,7 +120,7 @@ def lower_online_softmax(c: Call) -> Result:
 @lowers("aten.native_layer_norm.default", role="reduce", weight=8)
 def lower_layer_norm(c: Call) -> Result:
     rank = len(c.args["normalized_shape"])
-    value = _wide(c, c.value("input"))
+    value = c.wide(c.value("input"))
     out, mean, rstd = _normalise(c, value, list(range(len(value.dims) - rank, len(value.dims))))
     for fn, name in (("mul", "weight"), ("add", "bias")):
         scale = c.optional(name)
@@ -131,7 +131,7 @@ def lower_layer_norm(c: Call) -> Result:
 
 @lowers("aten.native_group_norm.default", role="reduce", weight=8)
 def lower_group_norm(c: Call) -> Result:
-    value = _wide(c, c.value("input"))
+    value = c.wide(c.value("input"))
     batch, groups, channels = c.integers("N")[0], c.integers("group")[0], c.integers("C")[0]
     grouped = replace(value, dims=regroup(value.dims, [batch, groups, channels // groups, *c.integers("HxW")]))
     out, mean, rstd = _normalise(c, grouped, [2, 3])
@@ -150,7 +150,7 @@ def lower_group_norm(c: Call) -> Result:
     weight=8,
 )
 def lower_batch_norm(c: Call) -> Result:
-    d, value = c.draft, _wide(c, c.value("input"))
+    d, value = c.draft, c.wide(c.value("input"))
     rank = len(value.dims)
     mean, var = c.value("running_mean"), c.value("running_var")
     rstd = d.pointwise("rsqrt", [d.pointwise("add", [var, c.number("eps")])])
@@ -161,11 +161,6 @@ def lower_batch_norm(c: Call) -> Result:
         if scale is not None:
             out = d.pointwise(fn, [out, _per_channel(d.cast(scale, value.dtype), rank)])
     return d.cast(out, c.dtype), None, None
-
-
-def _wide(c: Call, value: Value) -> Value:
-    """Half types are normalised in float32, as torch does."""
-    return c.draft.cast(value, "f32") if value.dtype in ("f16", "bf16") else value
 
 
 def _normalise(c: Call, value: Value, dims: Sequence[int]) -> tuple[Value, Value, Value]:

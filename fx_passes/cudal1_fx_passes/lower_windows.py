@@ -149,7 +149,8 @@ def lower_avg_pool(c: Call) -> Result:
     whole = not c.args["count_include_pad"] or (w.inside and not any(w.padding))
     if c.args["divisor_override"] is None and whole:
         return _reduce(c, value, w, ("mean", value.dtype))[0]
-    (total,) = _reduce(c, value, w, ("sum", value.dtype))
+    wide = c.wide(value)
+    (total,) = _reduce(c, wide, w, ("sum", wide.dtype))
     return c.draft.cast(average(c, total, w), value.dtype)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import sympy
 import torch
@@ -135,6 +135,14 @@ class Call:
 
     def as_dtype(self, x: Value | Number, dtype: str) -> Value | Number:
         return self.draft.cast(x, dtype) if isinstance(x, Value) else x
+
+    @overload
+    def wide(self, x: Value) -> Value: ...
+    @overload
+    def wide(self, x: Value | Number) -> Value | Number: ...
+    def wide(self, x: Value | Number) -> Value | Number:
+        """x in the dtype in which torch computes within one operator: the result's, float32 for half types."""
+        return self.as_dtype(x, "f32" if self.dtype in ("f16", "bf16") else self.dtype)
 
     def full(self, number: Number, dtype: str | None = None) -> Value:
         """A literal of the result's shape."""

@@ -361,6 +361,30 @@ def test_types_are_promoted_as_torch_does() -> None:
     check_import(lambda a, s: a * s, half, torch.tensor(1.5), tolerance=1e-3)
 
 
+BEYOND_F16 = {  # on large and small: finite results of steps over 65,504
+    "padded average": lambda x, y: aten.avg_pool2d.default(x, [3, 3], [1, 1], [1, 1]) * y,
+    "average by a divisor": lambda x, y: aten.avg_pool2d.default(x, [2, 2], [1, 1], [0, 0], False, True, 5) + 1,
+    "addcmul": lambda x, y: torch.addcmul(y, x, y, value=100) * y,
+    "addcdiv": lambda x, y: torch.addcdiv(y, x, y, value=-0.001) * y,
+    "add": lambda x, y: torch.add(-x, x, alpha=2.5) * y,
+    "sub": lambda x, y: torch.sub(x, x, alpha=2.5) * y,
+    "rsub": lambda x, y: torch.rsub(x, x, alpha=2.5) * y,
+    "lerp": lambda x, y: torch.lerp(-x, x, 0.5) * y,
+    "lerp by weights": lambda x, y: torch.lerp(-x, x, y) * y,
+    "a scale": lambda x, y: y * 1e6 * y,
+    "a divisor": lambda x, y: x / 1e6 * y,
+}
+
+
+@pytest.mark.parametrize("name", BEYOND_F16)
+def test_half_types_are_float32_within_one_operator(name: str) -> None:
+    large, small = (
+        torch.linspace(29e3, 4e4, 64),
+        torch.linspace(0.01, 0.03, 64),
+    )  # aten's loops round in what is no vector
+    check_import(BEYOND_F16[name], *(x.reshape(1, 2, 4, 8).half() for x in (large, small)), tolerance=2e-3)
+
+
 def test_no_operation_mixes_dtypes() -> None:
     program = import_all(lambda a, b, i: (a * b + i) > b, X.half(), Y, torch.arange(6)).program
     for op in program.ops:
