@@ -107,6 +107,37 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
 """
     + WEIGHTS_AND_STORES
 )
+STEM_CONVOLUTION = """// launch: k<<<dim3(d0*{tall}*cdiv(d5,8),cdiv(d6,{BN})),{threads},{bytes}>>>(in0, in1, out0)
+__global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
+  const int x0 = blockIdx.x % cdiv(d5, 8) * 8, y0 = blockIdx.x / cdiv(d5, 8) % cdiv(d4, {BM} / 8) * ({BM} / 8);
+  const int i0 = blockIdx.x / (cdiv(d4, {BM} / 8) * cdiv(d5, 8)), n0 = blockIdx.y * {BN};
+  constexpr int high = ({BM} / 8 - 1) * {S} + k0, wide = 7 * {S} + k1;
+  product_stem<{T}, {BM}, {BN}, {BK}, {WM}, {WN}, d1, high, wide, {VB}, 1>(d1 * k0 * k1,
+    [&](int i1) {{
+      return [=](int y) {{
+        const int i2 = {S} * y0 + y - {P};
+        return [=](int x) {{
+          const int i3 = {S} * x0 + x - {P};
+          const bool inside = i2 >= 0 && i2 < d2 && i3 >= 0 && i3 < d3;
+          return inside ? ld(in0 + ((i0 * d1 + i1) * d2 + i2) * d3 + i3) : 0.0f;
+        }};
+      }};
+    }},
+    [&](int m) {{ return m / 8 * ({S} * wide) + m % 8 * {S}; }},
+    [&](int k) {{ return (k / (k0 * k1) * high + k / k1 % k0) * wide + k % k1; }},
+    [&](int n) {{
+      const int i6 = n0 + n;
+      return [=](int) {{ return i6 < d6 ? in1 + i6 * (d1 * k0 * k1) : nullptr; }};
+    }},
+    [&](int m) {{
+      const int i4 = y0 + m / 8, i5 = x0 + m % 8;
+      return [=](int n, float v) {{
+        const int i6 = n0 + n;
+        if (i4 < d4 && i5 < d5 && i6 < d6) st(out0 + ((i0 * d6 + i6) * d4 + i4) * d5 + i5, v);
+      }};
+    }});
+}}
+"""
 PIPE_MATRIX = """// launch: k<<<dim3(cdiv(d0, {BM}), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, in1, out0)
 __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
@@ -203,6 +234,7 @@ class Product:
     warp: tuple[int, int] = (0, 0)  # of product_pipe
     vector: int = 4  # of its matrices
     patch: int = 0  # places of product_patch
+    stem: bool = False  # product_stem
     wide: int = 0  # stages of product_wide
     at_once: int = 1  # of its taps; from 2 on there are two of them, and rows go through the nearest cache
     rounds: bool = False  # its first operand on the way
@@ -212,7 +244,7 @@ class Product:
     def name(self) -> str:
         kind = "matrix" if self.matrix else f"convolution-{self.stride}"
         kind += f"-patch-{self.patch}" if self.patch else f"-pipe-{self.vector}" if self.warp[0] else ""
-        kind += f"-wide-{self.wide}-{self.at_once}" if self.wide else ""
+        kind += f"-wide-{self.wide}-{self.at_once}" if self.wide else "-stem" * self.stem
         kind += "-rounds" * self.rounds + "-along" * self.along
         return f"{kind}-{self.arithmetic}-{'x'.join(map(str, self.tile))}"
 
@@ -277,6 +309,11 @@ class Product:
         (wm, wn), size, stages = self.warp, ITEM_BYTES[self.dtype], 3
         along = bm * (bk * size + 16) if self.matrix else bk * (bm + 8) * size
         words |= {"WM": wm, "WN": wn, "V": self.vector, "stages": stages, "threads": 32 * (bm // wm) * (bn // wn)}
+        if self.stem:
+            rows, wide = 5 * ((bm // 8 - 1) * self.stride + 3), 7 * self.stride + 3
+            tables = -(-rows * wide // 8) * 8 * size + -(-45 // bk) * bk * 4
+            words |= {"tall": f"cdiv(d4,{bm // 8})", "VB": 1, "bytes": tables + 3 * bn * (bk * size + 16)}
+            return parse_candidate(STEM_CONVOLUTION.format_map(words), program)
         if self.patch:
             pipe, words["L"] = PATCH_CONVOLUTION, self.patch
             patch = (2 * self.patch + 1) * (bk * size + 16)
@@ -312,6 +349,10 @@ CASES = [
     Product("tf32", (64, 32, 8), warp=(32, 32), patch=88, rtol=1e-3),
     Product("tf32", (32, 32, 8), stride=2, warp=(16, 16), patch=152, rtol=1e-3),
     Product("f16", (64, 64, 16), dtype="f16", padding=0, warp=(32, 32), patch=120, rtol=1e-3),
+    Product("tf32", (64, 32, 16), warp=(32, 16), stem=True, rtol=1e-3),
+    Product("tf32", (128, 16, 8), stride=2, warp=(32, 16), stem=True, rtol=1e-3),
+    Product("f16", (64, 64, 32), dtype="f16", padding=0, warp=(64, 32), stem=True, rtol=1e-3),
+    Product("bf16", (128, 32, 16), dtype="bf16", stride=2, warp=(64, 32), stem=True, rtol=8e-3),
     Product("bf16", (64, 256, 64), dtype="bf16", matrix=True, wide=4, rtol=8e-3),
     Product("f16", (128, 128, 32), dtype="f16", matrix=True, wide=3, rtol=1e-3),
     Product("tf32", (64, 64, 32), matrix=True, wide=5, rtol=1e-5),

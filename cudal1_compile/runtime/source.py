@@ -33,6 +33,7 @@ PARTS = {
     "product.cuh": Part(("product_t", "window_bits", "tf32")),
     "product_pipe.cuh": Part(("product_pipe",), "product.cuh"),
     "product_patch.cuh": Part(("product_patch", "larger("), "product_pipe.cuh"),
+    "product_stem.cuh": Part(("product_stem",), "product_pipe.cuh"),
     "product_wide.cuh": Part(("product_wide", "turn_tile"), "product_pipe.cuh"),
     "product_split.cuh": Part(("f32_split",), "product_wide.cuh"),
 }

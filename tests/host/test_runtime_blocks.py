@@ -28,6 +28,7 @@ ONE = "[&](int) { return [=](int k) { return in0[k]; }; }"
 PLACES = "[&](int) { return [=](int) { return in0; }; }"
 SUMS = "[&](int m) { return [=](int n, float v) { if (m + n == 0) out0[0] = v; }; }"
 PATCH = "[&](int) { return [=](int) { return [=](int k) { return in0[k]; }; }; }"
+ZERO = "[](int) { return 0; }"
 PLACE = "[&](int) { return [=](int, int tap) { return tap; }; }"
 
 
@@ -80,6 +81,10 @@ def _bodies() -> Iterator[tuple[str, str]]:
         "product_patch",
         f"product_patch<tf32, 64, 64, 16, 32, 16, 9, 1, 64, 4, 1>(1, 16, {PATCH}, {PLACE}, {PLACES}, {SUMS});",
     )
+    yield (
+        "product_stem",
+        f"product_stem<tf32, 64, 64, 16, 32, 16, 3, 3, 64, 4, 1>(16, {PATCH}, {ZERO}, {ZERO}, {PLACES}, {SUMS});",
+    )
     yield "product_wide", f"product_wide<tf32, 128, 64, 16, 3>(1, 16, {PLACES}, {PLACES}, {SUMS});"
     turned = "[&](int r, int c) { return in0[r]; }, [&](int r, int c, float v) { out0[c] = v; }"
     yield "turn_tile", f"turn_tile<32, 32, 256>({turned});"
@@ -117,7 +122,7 @@ def test_a_part_brings_what_it_stands_on() -> None:
     assert needed("window_bits(0, 3, 3)") == ["product.cuh"]
     assert needed("turn_tile<32, 32, 256>") == ["product.cuh", "product_pipe.cuh", "product_wide.cuh"]
     assert needed("f32_split") == ["product.cuh", "product_pipe.cuh", "product_wide.cuh", "product_split.cuh"]
-    assert needed("product_patch f32_split tile_sum") == list(PARTS)
+    assert needed("product_patch product_stem f32_split tile_sum") == list(PARTS)
 
 
 def public_names(text: str) -> Iterator[str]:

@@ -13,7 +13,8 @@ from cudal1_trainer.teachers.stage import Stage, cut_stages
 
 RESIDENT = 132  # multiprocessors of the GPU that is measured
 # in a mapping
-MARKS = ("_phased", "_taps", "_raw", "_pipe", "_patch", "_wide", "direct", "strip", "f32_split", "long")
+FORMS = ("_phased", "_table", "_stem", "_taps", "_raw", "_pipe", "_patch", "_wide")
+MARKS = (*FORMS, "direct", "strip", "f32_split", "long")
 COUNT = len(MARKS) + 8
 
 

@@ -455,6 +455,7 @@ CUDAL1_MINMAX_MIXED(double, float, double)
 #include "product.cuh"
 #include "product_pipe.cuh"
 #include "product_patch.cuh"
+#include "product_stem.cuh"
 #include "product_wide.cuh"
 
 // Last, so that what pasting or a typo lets through is one clear error instead of assembler noise.

@@ -66,7 +66,7 @@ template <int N, int... I> struct CountTo : CountTo<N - 1, N - 1, I...> {};
 template <int... I> struct CountTo<0, I...> { typedef Count<I...> type; };
 
 // Who copies what of an operand's tile. The rows of a thread are asked for once, their places once a tile.
-template <class T, int ROWS, int BK, int V, int S, int THREADS, class OF> struct Copier {
+template <class T, int ROWS, int BK, int V, int S, int THREADS, class OF, int NEAR = 0> struct Copier {
   typedef PipeTile<T, ROWS, BK, S> Tile;
   typedef typename Tile::item item;
   typedef decltype((*(OF*)0)(0)) Row;
@@ -113,7 +113,7 @@ template <class T, int ROWS, int BK, int V, int S, int THREADS, class OF> struct
         const bool inside = is_there(place, p) && (depth % BK == 0 || k0 + k(j) < depth);
         const int away = i * (row_lanes * wide) * Tile::row_pitch + j * (k_lanes * k_wide) * Tile::k_pitch;
         if (!in_tile(i, j)) continue;
-        if constexpr (ahead) copy_ahead<bytes>(to + away * (int)sizeof(item), p, inside);
+        if constexpr (ahead) copy_ahead<bytes, NEAR>(to + away * (int)sizeof(item), p, inside);
         else held[i * k_steps + j] = inside ? *p : item();
       }
     }

@@ -16,8 +16,9 @@ from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_patch import PatchWriter
 from cudal1_trainer.teachers.product_pipe import PipeWriter
-from cudal1_trainer.teachers.product_sides import PATCH, PIPE, TABLE, WIDE
+from cudal1_trainer.teachers.product_sides import PATCH, PIPE, STEM, TABLE, WIDE
 from cudal1_trainer.teachers.product_spread import stage_for
+from cudal1_trainer.teachers.product_stem import StemWriter
 from cudal1_trainer.teachers.product_table import TableWriter
 from cudal1_trainer.teachers.product_wide import WideWriter
 from cudal1_trainer.teachers.ragged import RaggedWriter
@@ -31,7 +32,8 @@ from cudal1_trainer.teachers.strips_last import LastStripWriter, strip_of
 from cudal1_trainer.teachers.transposed import TransposedWriter
 from cudal1_trainer.teachers.windows import WindowWriter
 
-COPYING = {PIPE: PipeWriter, PATCH: PatchWriter, WIDE: WideWriter}
+COPYING: dict[str, type[PipeWriter] | type[StemWriter]] = {PIPE: PipeWriter, PATCH: PatchWriter, WIDE: WideWriter}
+COPYING[STEM] = StemWriter
 GROUPED = {"online": OnlineWriter, "ragged": RaggedWriter}
 
 

@@ -7,6 +7,7 @@ what follows it element by element.
              one product, so that no term is an empty one; phases of a place are neighbours in the grid
     spread   the same where the window fills its step: a plain product with the window among the weight's columns
     table    tiles of few channels: where a term lies is looked up (product_table.py)
+    stem     the same over a patch of the image that lies whole in shared memory (product_stem.py)
     taps     any, with the window walked outside and channels inside: bounds and places once a tap
     split    a tile's sum cut into parts over more blocks, which a second kernel adds up
     direct   one thread an output, loops over the summed axes: few terms, or few weights a value (depthwise)
@@ -276,6 +277,23 @@ class ProductWriter:
             known = self._indices("i", sides.m, set(sides.m), space) if set(sides.m) & set(self.steps) else []
             lines.add(*known, f"if ({self._past()}) return;")
             self._store(writes, space, known)
+        lines.text[-1] += ");"
+
+    def _epilogue_of_rows(self, writes: Sequence[Buffer], row: str) -> None:
+        """[&](int m) { const int i = m0 + m; ... return [=](int n, float t0) { ... }; });"""
+        sides, lines = self.sides, self.lines
+        space = self._space((Var("i", sides.m), Var("j", sides.n)))
+        with lines.block("[&](int m)"):
+            lines.add(f"const int i = {row};")
+            rows = [space.index_line(a) for a in (*sides.m, *sides.batch)]
+            known = [x for x in self._index_lines(writes, space) if x in rows]
+            if self.phases:
+                known = self._indices("i", sides.m, set(sides.m), space)
+            lines.add(*known)
+            with lines.block(f"return [=](int n, float {sides.dot.name})"):
+                lines.add("const int j = n0 + n;", f"if ({self._past()}) return;")
+                self._store(writes, space, known)
+            lines.text[-1] += ";"
         lines.text[-1] += ");"
 
     def _past(self) -> str:

@@ -195,21 +195,7 @@ class PipeWriter(ProductWriter):
         self.lines.add(f"return {outside} ? nullptr : {at};")
 
     def _epilogue(self, writes: Sequence[Buffer]) -> None:
-        """[&](int m) { const int i = m0 + m; ... return [=](int n, float t0) { ... }; });"""
-        sides, lines = self.sides, self.lines
-        space = self._space((Var("i", sides.m), Var("j", sides.n)))
-        with lines.block("[&](int m)"):
-            lines.add("const int i = m0 + m;")
-            rows = [space.index_line(a) for a in (*sides.m, *sides.batch)]
-            known = [x for x in self._index_lines(writes, space) if x in rows]
-            if self.phases:
-                known = self._indices("i", sides.m, set(sides.m), space)
-            lines.add(*known)
-            with lines.block(f"return [=](int n, float {sides.dot.name})"):
-                lines.add("const int j = n0 + n;", f"if ({self._past()}) return;")
-                self._store(writes, space, known)
-            lines.text[-1] += ";"
-        lines.text[-1] += ");"
+        self._epilogue_of_rows(writes, "m0 + m")
 
 
 def _without_zeros(text: str) -> str:

@@ -10,6 +10,7 @@ from cudal1_trainer.teachers.product_patch import patch_schedules
 from cudal1_trainer.teachers.product_pipe import pipe_schedules
 from cudal1_trainer.teachers.product_sides import PHASED, TABLE, TAPS, THREADS, Sides, dot_of, phases_of, slides_of
 from cudal1_trainer.teachers.product_spread import spread_of, spread_schedule
+from cudal1_trainer.teachers.product_stem import stem_schedules
 from cudal1_trainer.teachers.product_table import fits_table
 from cudal1_trainer.teachers.product_times import Times
 from cudal1_trainer.teachers.product_wide import wide_schedules
@@ -64,6 +65,7 @@ def _schedules(stage: Stage) -> list[StageSchedule]:
             cut = [replace(s, splits=n) for s in found[:2] for n in (splits, splits // 2) if n > 1]
             found = [s for s in cut if not s.mapping.endswith((TAPS, TABLE))] + found
         found += pipe_schedules(stage, RESIDENT) + patch_schedules(stage, RESIDENT) + wide_schedules(stage)
+        found += stem_schedules(stage)
     slides = slides_of(stage, sides)
     if slides is not None and 1 < columns <= FEW:
         held = columns * program.size((slides[0].window, slides[1].window))

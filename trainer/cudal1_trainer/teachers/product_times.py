@@ -11,7 +11,7 @@ from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES
 from cudal1_trainer.teachers.product_copies import ordered, wants_packing
-from cudal1_trainer.teachers.product_layouts import RESIDENT, estimate
+from cudal1_trainer.teachers.product_layouts import RESIDENT, estimate, warp_of
 from cudal1_trainer.teachers.product_pack import pack_stage
 from cudal1_trainer.teachers.product_sides import (
     PATCH,
@@ -19,6 +19,7 @@ from cudal1_trainer.teachers.product_sides import (
     PIPE,
     RAW,
     SPREAD,
+    STEM,
     TABLE,
     TAPS,
     WIDE,
@@ -27,6 +28,7 @@ from cudal1_trainer.teachers.product_sides import (
     phases_of,
 )
 from cudal1_trainer.teachers.product_spread import spread_of
+from cudal1_trainer.teachers.product_stem import STEM_LAYOUTS, patch_parts, stem_of
 from cudal1_trainer.teachers.product_wide import item_bytes, shares, stage_bytes, steps_of, waiting_for
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
@@ -71,6 +73,8 @@ class Times:
             return self.spread.us(replace(schedule, mapping=schedule.mapping.replace(SPREAD, "")))
         if schedule.mapping.endswith(WIDE):
             return self._wide(schedule)
+        if schedule.mapping.endswith(STEM):
+            return self._stem(schedule)
         size, sides = self.stage.program.size, self.sides
         if schedule.tile is None:
             if strip_of(schedule) is not None:
@@ -107,6 +111,21 @@ class Times:
         # what is read beside the sums waits on few warps
         us += self.beside / FAST_MEMORY * max(1.0, WARPS / (bm // 16 * room))
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
+
+    def _stem(self, schedule: StageSchedule) -> float:
+        """What shared memory and the tensor cores do for all blocks, and what fills the patches."""
+        assert schedule.tile is not None
+        (bm, bn, bk), size = schedule.tile, self.stage.program.size
+        stem = stem_of(self.stage, self.sides, bm)
+        assert stem is not None
+        wm, wn = warp_of(schedule, STEM_LAYOUTS)
+        warps, steps = schedule.block // 32, -(-size(self.sides.over) // bk) * bk // 8
+        sums = steps * warps * max(wm / 4 + wn / 4 + 2, wm * wn / 80)
+        places = -(-size((stem.across.out,)) // stem.wide) * size(stem.planes)
+        places *= -(-size((stem.down.out,)) // stem.high) if stem.down else 1
+        blocks = places * -(-size(self.sides.n) // bn) * size(self.sides.batch)
+        cycles = 1.3 * sums + 8 * patch_parts(self.stage, self.sides, stem) + bm * bn / 16 + 500
+        return self.least + KERNEL_US + max(blocks / RESIDENT, 1.0) * cycles / CYCLES
 
     def _packed(self, arithmetic: str, raw: bool) -> int:
         """Bytes."""
