@@ -15,6 +15,7 @@ from benchmarks.block_convolutions import convolutions, transposed
 from benchmarks.block_matrices import matrices, split_sums
 from benchmarks.block_memory import rows, vectors
 from benchmarks.block_scans import scans
+from benchmarks.block_stems import stems
 from benchmarks.block_waits import waits
 from benchmarks.block_windows import windows
 
@@ -29,3 +30,4 @@ def blocks(small: bool = False) -> Iterator[Block]:
     yield from split_sums(small)
     yield from convolutions(small)
     yield from transposed(small)
+    yield from stems(small)
