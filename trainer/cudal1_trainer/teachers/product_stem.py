@@ -51,10 +51,6 @@ class Stem:
     def slides(self) -> tuple[Slide, ...]:
         return (*self.outer, *([self.down] if self.down else []), self.across)
 
-    @property
-    def windows(self) -> tuple[str, ...]:
-        return tuple(s.window for s in self.slides)
-
 
 def stem_of(stage: Stage, sides: Sides, rows: int) -> Stem | None:
     """For tiles of so many rows; None where no forward window slides along the innermost of them."""
@@ -228,16 +224,8 @@ class StemWriter(ProductWriter):
         self.shared_bytes = shared_text(self.stage, sides, stem, self.schedule)
         warp = warp_of(self.schedule, STEM_LAYOUTS)
         arithmetic = arithmetic_of(self.schedule) + ("_ready" if self.packed.dtype == "f32" else "")
-        words = (
-            arithmetic,
-            *self.schedule.tile,
-            *warp,
-            size_of(self._planes()),
-            "high" if stem.down else 1,
-            "wide",
-            self.vector,
-            1,
-        )
+        patch = (size_of(self._planes()), "high" if stem.down else 1, "wide")
+        words = (arithmetic, *self.schedule.tile, *warp, *patch, self.vector, 1)
         return f"product_stem<{', '.join(map(str, words))}>({size_of(sides.over)},"
 
     def _patch(self) -> None:
@@ -280,13 +268,10 @@ class StemWriter(ProductWriter):
         outside += [f"{name} < 0", f"{name} >= {s.read}"]
 
     def _within(self) -> None:
-        stem = self.stem
-        step = stem.across.stride
+        stem, text = self.stem, product("m", self.stem.across.stride)
         if stem.down:
-            down = "wide" if stem.down.stride == 1 else f"({stem.down.stride} * wide)"
-            text = f"m / {stem.wide} * {down} + m % {stem.wide}" + (f" * {step}" if step > 1 else "")
-        else:
-            text = f"m * {step}" if step > 1 else "m"
+            down = grouped(product(stem.down.stride, "wide"))
+            text = f"m / {stem.wide} * {down} + {product(f'm % {stem.wide}', stem.across.stride)}"
         self.lines.add(f"[&](int m) {{ return {text}; }},")
 
     def _behind(self) -> None:
