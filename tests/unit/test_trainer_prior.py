@@ -84,7 +84,8 @@ def test_a_design_never_measured_is_taken_for_fast_in_the_teachers_order(book: S
     designs = [t.designs[0] for t in traffic(program, schedules)]
     assert "split_tile.v.s" in designs
     x = gather(book).x
-    layer = (np.random.default_rng(0).normal(size=(1, x.shape[1])).astype(np.float32), np.zeros(1, np.float32))
+    weight = np.random.default_rng(0).normal(size=(1, 1, x.shape[1])).astype(np.float32)
+    layer = weight, np.zeros((1, 1), np.float32)
     known = Prior(x.mean(0), x.std(0) + 1e-3, (layer,), seen=frozenset(designs))
     without = replace(known, seen=frozenset(designs) - {"split_tile.v.s"})
     new = [i for i, d in enumerate(designs) if d == "split_tile.v.s"]

@@ -31,6 +31,11 @@ CHANNELS = (
     *(1, 3, 4, 8, 16, 16, 24, 32, 32, 40, 48, 64, 64, 64, 80, 96, 96, 112, 128, 128, 128, 144, 160, 192, 240, 256),
     *(256, 320, 384, 480, 512, 512, 640, 672, 768, 960, 1000, 1024, 1280, 2048),
 )
+STEMS = (
+    0.1  # share of convolutions drawn as a network's first; 3% were, and their strides were not learned from that
+)
+FIRST_CHANNELS, FIRST_COLUMNS = (1, 1, 2, 3, 3, 3, 4, 6, 8), (8, 16, 24, 32, 32, 48, 64, 64, 96)
+FIRST_SIDES = 6  # of PLACES, the last
 PLACES = {
     1: (50, 100, 128, 256, 400, 512, 1000, 1024, 2048, 4096, 8000, 16384, 65536),
     2: (4, 7, 8, 14, 14, 16, 17, 20, 28, 28, 32, 32, 35, 40, 56, 56, 64, 64, 96, 112, 128, 224, 256),
@@ -204,6 +209,9 @@ class _Draw:
         side = rng.choice(places)
         kept, summed = _shared(self.program, dot)
         gradient = any(a.startswith("k") for a in dot.axes)  # of a weight: it sums over the batch
+        first = not gradient and rng.random() < STEMS
+        if first:
+            side = rng.choice(places[-FIRST_SIDES:])
         sizes = {}
         for a in free:
             if a in read:
@@ -213,7 +221,8 @@ class _Draw:
                 sizes[a] = rng.choice(GROUPS if deep else CHANNELS[2:])
             else:
                 is_batch = (a in summed) == gradient and a in image
-                sizes[a] = rng.choice(BATCHES if is_batch else CHANNELS)
+                channels = CHANNELS if not first else FIRST_CHANNELS if a in summed else FIRST_COLUMNS
+                sizes[a] = rng.choice(BATCHES if is_batch else channels)
         return sizes
 
     def _of_matrices(self, dot: Op, free: list[str]) -> dict[str, int]:

@@ -77,15 +77,15 @@ def _dearness(stage: Stage, sides: Sides, x: Stem) -> int:
 
 def _reach(s: Slide, results: int) -> str:
     """Places of the image that the windows of so many results read."""
-    if s.dilation == 1:
-        return f"{(results - 1) * s.stride} + {s.window}" if results > 1 else s.window
-    return f"{(results - 1) * s.stride + 1} + {s.dilation} * ({s.window} - 1)"
+    moved = [product(results - 1, s.stride)] if results > 1 else []
+    window = [s.window] if s.dilation == 1 else [f"{s.dilation} * ({s.window} - 1)", "1"]
+    return " + ".join([*moved, *window])
 
 
 def _pitch(x: Stem) -> str:
     """Elements from a row of the patch to the next: a window's next row goes on where the last one's banks end."""
     s = x.across
-    return f"{x.wide * s.stride} + {s.window}" if s.dilation == 1 else _reach(s, x.wide)
+    return f"{product(x.wide, s.stride)} + {s.window}" if s.dilation == 1 else _reach(s, x.wide)
 
 
 def _patch_text(sides: Sides, x: Stem) -> str:
@@ -170,8 +170,10 @@ class StemWriter(ProductWriter):
             lines.add(f"const int i = blockIdx.x * {PACKERS} + threadIdx.x;", f"if (i >= {total}) return;")
             lines.add(f"const int j = i / {self.run}, k = i % {self.run};")
             lines.add(f"const float {a} = k < {terms} ? ld({old.name} + j * {grouped(terms)} + k) : 0.0f;")
-            rounded = f"round_to<tf32>({a})" if new.dtype == "f32" else a
-            lines.add(f"st({new.name} + i, {rounded});")
+            if new.dtype == "f32":
+                lines.add(f"const float r{a[1:]} = round_to<tf32>({a});")
+                a = f"r{a[1:]}"
+            lines.add(f"st({new.name} + i, {a});")
         declared = (f"{new.name} {new.dtype}[{total}]",)
         grid, names = f"cdiv({total}, {PACKERS})", (old.name, new.name)
         return Kernel(f"f{self.first}", "\n".join(lines.text), grid, str(PACKERS), names, declared)
