@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from teacher_checks import run_on_host
+from teacher_checks import assert_no_rule_is_broken, run_on_host
 
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
@@ -65,9 +65,11 @@ def test_a_patch_in_shared_memory_is_right(name: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(product_stem, "MIN_WORK", 1)
     monkeypatch.setattr(product_stem, "MIN_TERMS", 1)
     program = program_of(name)
-    candidates = {v.name: v.candidate for v in stems(program)}
+    written = stems(program)
+    candidates = {v.name: v.candidate for v in written}
     assert len(candidates) >= 2
     assert run_on_host(program, candidates) == (set(candidates), {})
+    assert_no_rule_is_broken(program, written[:1])
 
 
 @pytest.mark.parametrize(("channels", "columns", "rows"), [(9, 64, 112), (3, 160, 112), (3, 64, 28)])
