@@ -141,6 +141,8 @@ def test_rows_follow_from_times() -> None:
 def test_a_program_that_cannot_be_timed_is_not_measured() -> None:
     assert _measured("pool", {}, {"program": "unusable: not finite"}) is None
     assert _measured("pool", {}, {"program": "lost at aten: CUDA error"}) is None
+    no_room = {"aten": "capture: CUDA out of memory", "inductor": "capture: CUDA out of memory"}
+    assert _measured("pool", {"s0": 4.0}, no_room) is None
 
 
 PRODUCT = "region v1\ndims {dims}\nin0 f32[{a}]\nin1 f32[{b}]\nt0 f32[{o}] = {dot}\nout0 f32[{o}] = t0\n"
