@@ -6,15 +6,14 @@ import math
 
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.teachers.product_layouts import blocks_of, estimate
-from cudal1_trainer.teachers.product_sides import Sides
+from cudal1_trainer.teachers.product_sides import FORMS, SPREAD, Sides
 from cudal1_trainer.teachers.product_spread import stage_for
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Stage, cut_stages
 
 RESIDENT = 132  # multiprocessors of the GPU that is measured
 # in a mapping
-FORMS = ("_phased", "_table", "_stem", "_taps", "_raw", "_pipe", "_patch", "_wide")
-MARKS = (*FORMS, "direct", "strip", "f32_split", "long")
+MARKS = (*(form for form in FORMS if form != SPREAD), "direct", "strip", "f32_split", "long")
 COUNT = len(MARKS) + 8
 
 

@@ -32,8 +32,12 @@ from cudal1_trainer.teachers.strips_last import LastStripWriter, strip_of
 from cudal1_trainer.teachers.transposed import TransposedWriter
 from cudal1_trainer.teachers.windows import WindowWriter
 
-COPYING: dict[str, type[PipeWriter] | type[StemWriter]] = {PIPE: PipeWriter, PATCH: PatchWriter, WIDE: WideWriter}
-COPYING[STEM] = StemWriter
+COPYING: dict[str, type[PipeWriter] | type[StemWriter]] = {
+    PIPE: PipeWriter,
+    PATCH: PatchWriter,
+    WIDE: WideWriter,
+    STEM: StemWriter,
+}
 GROUPED = {"online": OnlineWriter, "ragged": RaggedWriter}
 
 
