@@ -108,20 +108,28 @@ def _image(name: str, arithmetic: str, work: Work, kind: Mapping[str, str], tile
     return Block(name, arithmetic, work, plan + fill(WEIGHTS, **words) + fill(IMAGE, CALL=call, **words))
 
 
+def image_work(
+    name: str, arithmetic: str, sizes: Mapping[str, int], places: str, size: str, weight: str = "d4,d1"
+) -> Work:
+    """in0 d0 x d1 x d2 x d3 and in1 (channels as `weight`, k0 x k1), read at `places`, to d0 x d4 x d5 x d6."""
+    t, fn = MEMORY.get(arithmetic, arithmetic), "dot_tf32" if arithmetic == "tf32" else "dot"
+    return make_work(
+        name,
+        sizes,
+        f"in0 {t}[d0,d1,d2,d3]",
+        f"in1 {t}[{weight},k0,k1]",
+        f"t0 {t}[d0,d4,d5,d6] = {fn}(in0[{places}], in1) over d1,k0,k1",
+        f"out0 {t}[d0,d4,d5,d6] = t0",
+        size=size,
+    )
+
+
 def convolutions(small: bool) -> Iterator[Block]:
     batch, channels, n, outputs = (2, 16, 7, 24) if small else (64, 128, 28, 128)
     sizes = {"d0": batch, "d1": channels, "d2": n, "d3": n, "d4": outputs, "d5": n, "d6": n, "k0": 3, "k1": 3}
+    shown = f"{batch}x{channels}x{n}x{n}, 3x3 to {outputs}"
     for arithmetic in ("f32_split", "tf32", "f16", "bf16"):
-        t, fn = MEMORY.get(arithmetic, arithmetic), "dot_tf32" if arithmetic == "tf32" else "dot"
-        work = make_work(
-            "convolution",
-            sizes,
-            f"in0 {t}[d0,d1,d2,d3]",
-            f"in1 {t}[d4,d1,k0,k1]",
-            f"t0 {t}[d0,d4,d5,d6] = {fn}(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1",
-            f"out0 {t}[d0,d4,d5,d6] = t0",
-            size=f"{batch}x{channels}x{n}x{n}, 3x3 to {outputs}",
-        )
+        work = image_work("convolution", arithmetic, sizes, "d2=d5+k0-1, d3=d6+k1-1", shown)
         for name in named(CONVOLUTION_TILES, arithmetic):
             tile = CONVOLUTION_TILES[name, WIDTH.get(arithmetic, arithmetic)]
             yield _image(name, arithmetic, work, CONVOLUTION, tile, n)
@@ -130,18 +138,20 @@ def convolutions(small: bool) -> Iterator[Block]:
 def transposed(small: bool) -> Iterator[Block]:
     batch, channels, n, outputs = (2, 16, 5, 24) if small else (64, 256, 16, 128)
     made = 2 * n
-    sizes = {"d0": batch, "d1": channels, "d2": n, "d3": n, "d4": outputs, "d5": made, "d6": made}
+    sizes = {
+        "d0": batch,
+        "d1": channels,
+        "d2": n,
+        "d3": n,
+        "d4": outputs,
+        "d5": made,
+        "d6": made,
+        "k0": 4,
+        "k1": 4,
+    }
+    places, shown = "d2=(d5-k0+1)/2, d3=(d6-k1+1)/2", f"{batch}x{channels}x{n}x{n}, 4x4 at stride 2 to {outputs}"
     for arithmetic in ("f32_split", "tf32", "bf16"):
-        t, fn = MEMORY.get(arithmetic, arithmetic), "dot_tf32" if arithmetic == "tf32" else "dot"
-        work = make_work(
-            "transposed convolution",
-            sizes | {"k0": 4, "k1": 4},
-            f"in0 {t}[d0,d1,d2,d3]",
-            f"in1 {t}[d1,d4,k0,k1]",
-            f"t0 {t}[d0,d4,d5,d6] = {fn}(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1",
-            f"out0 {t}[d0,d4,d5,d6] = t0",
-            size=f"{batch}x{channels}x{n}x{n}, 4x4 at stride 2 to {outputs}",
-        )
+        work = image_work("transposed convolution", arithmetic, sizes, places, shown, "d1,d4")
         for name in named(TRANSPOSED_TILES, arithmetic):
             tile = TRANSPOSED_TILES[name, WIDTH.get(arithmetic, arithmetic)]
             yield _image(name, arithmetic, work, TRANSPOSED, tile, n)

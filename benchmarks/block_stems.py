@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.block import Block, fill, make_work
+from benchmarks.block import Block, fill
+from benchmarks.block_convolutions import image_work
 from benchmarks.block_tiles import MEMORY
 from cudal1_fx_passes.program import ITEM_BYTES
 
@@ -55,17 +56,10 @@ __global__ void __launch_bounds__(128) k(const $T* __restrict__ in0, const $T* _
 def stems(small: bool) -> Iterator[Block]:
     batch, n, outputs = (2, 20, 24) if small else (64, 224, 64)
     sizes = {"d0": batch, "d1": 3, "d2": n, "d3": n, "d4": outputs, "d5": n // 2, "d6": n // 2, "k0": 7, "k1": 7}
+    shown = f"{batch}x3x{n}x{n}, 7x7 at stride 2 to {outputs}"
     for arithmetic in ("tf32", "f16", "bf16"):
-        t, fn = MEMORY.get(arithmetic, arithmetic), "dot_tf32" if arithmetic == "tf32" else "dot"
-        work = make_work(
-            "first convolution",
-            sizes,
-            f"in0 {t}[d0,d1,d2,d3]",
-            f"in1 {t}[d4,d1,k0,k1]",
-            f"t0 {t}[d0,d4,d5,d6] = {fn}(in0[d2=2*d5+k0-3, d3=2*d6+k1-3], in1) over d1,k0,k1",
-            f"out0 {t}[d0,d4,d5,d6] = t0",
-            size=f"{batch}x3x{n}x{n}, 7x7 at stride 2 to {outputs}",
-        )
+        work = image_work("first convolution", arithmetic, sizes, "d2=2*d5+k0-3, d3=2*d6+k1-3", shown)
+        t = MEMORY.get(arithmetic, arithmetic)
         size = ITEM_BYTES[t]
         patch = f"cdiv(d1 * (14 + k0) * (32 + k1), 8) * {8 * size}"
         words = {

@@ -162,8 +162,7 @@ def average(c: Call, x: Value, w: Windows) -> Value:
     count = _counted(d, x, w, bool(c.args["count_include_pad"]))
     if isinstance(count, int):
         return d.pointwise("div", [x, count])
-    wide = "f64" if x.dtype == "f64" else "f32"
-    return d.pointwise("div", [d.cast(x, wide), d.cast(count, wide)])
+    return d.pointwise("div", [c.wide(x), c.wide(count)])
 
 
 def _counted(d: Draft, x: Value, w: Windows, padded: bool) -> Value | int:

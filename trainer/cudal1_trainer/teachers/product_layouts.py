@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
+from cudal1_compile.candidate import Expr
 from cudal1_trainer.teachers.product_sides import Sides, phases_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
@@ -46,6 +48,16 @@ def layouts_for(
         if (x.tile not in chosen or more) and (arithmetic not in LONG or prod(x.warp) <= MAX_LONG):
             chosen[x.tile] = x
     return list(chosen.values())
+
+
+def evaluated(stage: Stage, text: str) -> int:
+    """A launch expression at the stage's sizes."""
+    return _evaluate(text, tuple((a.name, a.size) for a in stage.program.axes))
+
+
+@lru_cache(maxsize=4096)
+def _evaluate(text: str, dims: tuple[tuple[str, int], ...]) -> int:
+    return Expr(text).evaluate(dict(dims))
 
 
 def warp_of(schedule: StageSchedule, known: Sequence[Layout]) -> tuple[int, int]:

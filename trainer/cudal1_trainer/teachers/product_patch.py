@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
-from cudal1_compile.candidate import MAX_EXPRESSION, Expr
+from cudal1_compile.candidate import MAX_EXPRESSION
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Ref
 from cudal1_trainer.teachers.product_copies import (
     COPY_BYTES,
@@ -23,7 +22,7 @@ from cudal1_trainer.teachers.product_copies import (
     packed,
     wants_packing,
 )
-from cudal1_trainer.teachers.product_layouts import LAYOUTS, Layout, estimate, layouts_for, warp_of
+from cudal1_trainer.teachers.product_layouts import LAYOUTS, Layout, estimate, evaluated, layouts_for, warp_of
 from cudal1_trainer.teachers.product_pipe import PipeWriter, tile_bytes
 from cudal1_trainer.teachers.product_sides import PATCH, PHASED, Sides, arithmetic_of, before, phases_of
 from cudal1_trainer.teachers.product_walk import Moved, Walk, patch_length, walk_of, windows_size
@@ -64,25 +63,19 @@ def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, b: Copied) -> Pla
     arithmetic = arithmetic_of(schedule)
     size = ITEM_BYTES[ITEMS.get(arithmetic, arithmetic)]
     most = MAX_SHARED // (1 if schedule.block > 128 else 2)
-    dims = tuple((a.name, a.size) for a in stage.program.axes)
     for inner in range(len(walk.moved), 0, -1):
         length = patch_length(walk, bm, inner)
         tiles = f"{product(STAGES_B, group_of(bk))} * {tile_bytes(b, bn, bk)}"
         taken = f"(2 * ({length}) + 1) * ({bk} * {size} + 16) + {tiles}"
         if len(taken) > MAX_EXPRESSION:
             continue
-        places = _evaluate(length, dims)
+        places = evaluated(stage, length)
         parts = -(-windows_size(stage, walk, inner) // group_of(bk))
         held = -(-places * bk * size // (COPY_BYTES * parts * schedule.block)) * COPY_BYTES // 4
         registers = bm * bn // schedule.block + held
-        if places <= 6 * bm and _evaluate(taken, dims) <= most and registers <= MAX_REGISTERS:
+        if places <= 6 * bm and evaluated(stage, taken) <= most and registers <= MAX_REGISTERS:
             return Plan(inner, length, taken)
     return None
-
-
-@lru_cache(maxsize=4096)
-def _evaluate(text: str, dims: tuple[tuple[str, int], ...]) -> int:
-    return Expr(text).evaluate(dict(dims))
 
 
 def patch_schedules(stage: Stage, resident: int) -> list[StageSchedule]:

@@ -10,6 +10,7 @@ from cudal1_fx_passes.program import Index, Op, Ref, operand_axes
 from cudal1_trainer.teachers.element import in_order
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.source import product
 from cudal1_trainer.teachers.stage import Buffer, Stage, closure, read_names
 
 THREADS = 256
@@ -123,6 +124,14 @@ class Slide:
     def dilation(self) -> int:
         """Of the window; below zero where it slides the other way."""
         return next(factor for factor, axis in self.index.terms if axis == self.window)
+
+
+def place_of(slide: Slide, first: str, at: str) -> str:
+    """Of the image, the `at`-th place that the results from `first` on read."""
+    far, offset = slide.dilation, slide.index.offset
+    back = f" - {product(-far, f'({slide.window} - 1)')}" if far < 0 else ""
+    shift = f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else ""
+    return f"{product(slide.stride, first)} + {at}{back}{shift}"
 
 
 def windows_of(stage: Stage, sides: Sides) -> list[Slide]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cudal1_compile.candidate import MAX_EXPRESSION, Expr
+from cudal1_compile.candidate import MAX_EXPRESSION
 from cudal1_fx_passes.program import ITEM_BYTES
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_copies import COPY_BYTES, ITEMS, load_of
-from cudal1_trainer.teachers.product_layouts import Layout, warp_of
+from cudal1_trainer.teachers.product_layouts import Layout, evaluated, warp_of
+from cudal1_trainer.teachers.product_patch import MAX_SHARED, STAGES_B
 from cudal1_trainer.teachers.product_pipe import PACKERS
-from cudal1_trainer.teachers.product_sides import STEM, Sides, Slide, arithmetic_of, windows_of
+from cudal1_trainer.teachers.product_sides import STEM, Sides, Slide, arithmetic_of, place_of, windows_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
@@ -25,14 +26,11 @@ from cudal1_trainer.teachers.stage import Buffer, Stage
 ARITHMETICS = ("tf32", "f16", "bf16")
 # where it may be the fastest: of 171 measured programs beyond these it won 16
 MAX_CHANNELS, MAX_COLUMNS, MIN_TERMS, MIN_WORK = 8, 128, 24, 1_500_000
-MAX_SHARED = 225 * 1024
-STAGES_B = 3
 STEM_LAYOUTS = (
     *(Layout((128, 16), (32, 16)), Layout((256, 16), (64, 16)), Layout((128, 32), (32, 32))),
     *(Layout((256, 32), (64, 32)), Layout((128, 64), (32, 64)), Layout((256, 64), (64, 64))),
     Layout((256, 64), (32, 64)),
 )
-_SIGN = ("+", "-")
 WIDTHS = (16, 8, 32, 64, 4)  # of a tile's rectangle, the usual one first
 
 
@@ -44,12 +42,9 @@ class Stem:
     down: Slide | None
     outer: tuple[Slide, ...]
     planes: tuple[str, ...]  # axes of the result's rows besides the rectangle's
+    inner: tuple[str, ...]  # axes of the sum that make the patch's planes
     high: int  # results of the rectangle
     wide: int
-
-    @property
-    def slides(self) -> tuple[Slide, ...]:
-        return (*self.outer, *([self.down] if self.down else []), self.across)
 
 
 def stem_of(stage: Stage, sides: Sides, rows: int) -> Stem | None:
@@ -62,17 +57,22 @@ def stem_of(stage: Stage, sides: Sides, rows: int) -> Stem | None:
         return None
     across, down = slides[sides.m[-1]], slides.get(sides.m[-2]) if len(sides.m) > 1 else None
     outer = tuple(s for s in slides.values() if s not in (across, down))
-    planes = sides.m[: -2 if down else -1]
+    planes, inner = sides.m[: -2 if down else -1], (*sides.channels, *(s.window for s in outer))
     shapes = [(rows // w, w) for w in WIDTHS if rows % w == 0] if down else [(1, rows)]
-    found = [Stem(across, down, outer, planes, *shape) for shape in shapes]
+    found = [Stem(across, down, outer, planes, inner, *shape) for shape in shapes]
     return min(found, key=lambda x: _dearness(stage, sides, x))
 
 
 def _dearness(stage: Stage, sides: Sides, x: Stem) -> int:
     """What a multiprocessor does for all tiles of a plane: warps that copy, and warps that multiply."""
+    products = x.high * x.wide * stage.program.size((*sides.over, *sides.n))
+    return tiles_of(stage, x) * (8 * patch_parts(stage, x) + products // 512)
+
+
+def tiles_of(stage: Stage, x: Stem) -> int:
+    """Of a plane."""
     size = stage.program.size
-    tiles = -(-size((x.across.out,)) // x.wide) * (-(-size((x.down.out,)) // x.high) if x.down else 1)
-    return tiles * (8 * patch_parts(stage, sides, x) + x.high * x.wide * size((*sides.over, *sides.n)) // 512)
+    return -(-size((x.across.out,)) // x.wide) * (-(-size((x.down.out,)) // x.high) if x.down else 1)
 
 
 def _reach(s: Slide, results: int) -> str:
@@ -88,11 +88,10 @@ def _pitch(x: Stem) -> str:
     return f"{product(x.wide, s.stride)} + {s.window}" if s.dilation == 1 else _reach(s, x.wide)
 
 
-def _patch_text(sides: Sides, x: Stem) -> str:
+def _patch_text(x: Stem) -> str:
     """Elements of a patch."""
-    sizes = [*sides.channels, *(s.window for s in x.outer)]
-    sizes += [grouped(_reach(x.down, x.high))] if x.down else []
-    return size_of([*sizes, grouped(_pitch(x))])
+    high = [grouped(_reach(x.down, x.high))] if x.down else []
+    return size_of([*x.inner, *high, grouped(_pitch(x))])
 
 
 def shared_text(stage: Stage, sides: Sides, x: Stem, schedule: StageSchedule) -> str:
@@ -101,17 +100,13 @@ def shared_text(stage: Stage, sides: Sides, x: Stem, schedule: StageSchedule) ->
     _, bn, bk = schedule.tile
     size = ITEM_BYTES[stage.program.value_dtype[sides.b.name]]
     table = f"cdiv({size_of(sides.over)}, {bk}) * {bk * 4}"
-    return f"cdiv({_patch_text(sides, x)}, 8) * {8 * size} + {table} + {STAGES_B * bn * (bk * size + 16)}"
+    return f"cdiv({_patch_text(x)}, 8) * {8 * size} + {table} + {STAGES_B * bn * (bk * size + 16)}"
 
 
-def patch_parts(stage: Stage, sides: Sides, x: Stem) -> int:
+def patch_parts(stage: Stage, x: Stem) -> int:
     """Reads of a warp that fill a patch."""
-    wide = _evaluated(stage, _pitch(x))
-    return _evaluated(stage, _patch_text(sides, x)) // wide * -(-wide // 32)
-
-
-def _evaluated(stage: Stage, text: str) -> int:
-    return Expr(text).evaluate({a.name: a.size for a in stage.program.axes})
+    wide = evaluated(stage, _pitch(x))
+    return evaluated(stage, _patch_text(x)) // wide * -(-wide // 32)
 
 
 def stem_schedules(stage: Stage) -> Iterator[StageSchedule]:
@@ -123,7 +118,7 @@ def stem_schedules(stage: Stage) -> Iterator[StageSchedule]:
         return
     for arithmetic in usable:
         for x in STEM_LAYOUTS:
-            (bm, bn), deep = x.tile, 32 if size(sides.over) > 48 else 16
+            (bm, bn), deep = x.tile, 32 if terms > 48 else 16
             if bn // 2 >= columns and bn > 16 or bn * 4 <= columns and bn < 64:
                 continue
             schedule = StageSchedule(arithmetic + STEM, 1, x.threads, tile=(bm, bn, deep))
@@ -131,7 +126,7 @@ def stem_schedules(stage: Stage) -> Iterator[StageSchedule]:
             if stem is None:
                 continue
             taken = shared_text(stage, sides, stem, schedule)
-            if len(taken) <= MAX_EXPRESSION and _evaluated(stage, taken) <= MAX_SHARED:
+            if len(taken) <= MAX_EXPRESSION and evaluated(stage, taken) <= MAX_SHARED:
                 yield schedule
 
 
@@ -226,47 +221,39 @@ class StemWriter(ProductWriter):
         self.shared_bytes = shared_text(self.stage, sides, stem, self.schedule)
         warp = warp_of(self.schedule, STEM_LAYOUTS)
         arithmetic = arithmetic_of(self.schedule) + ("_ready" if self.packed.dtype == "f32" else "")
-        patch = (size_of(self._planes()), "high" if stem.down else 1, "wide")
+        patch = (size_of(stem.inner), "high" if stem.down else 1, "wide")
         words = (arithmetic, *self.schedule.tile, *warp, *patch, self.vector, 1)
         return f"product_stem<{', '.join(map(str, words))}>({size_of(sides.over)},"
 
     def _patch(self) -> None:
         """[&](int p) { const int i1 = p / k0; ... return [=](int y) { ... return [=](int x) { ... }; }; },"""
         lines, sides, stem = self.lines, self.sides, self.stem
-        moved = {s.read: axis_index(s.read) for s in stem.slides}
-        variables = (Var("plane", stem.planes), Var("g", sides.batch), Var("p", self._planes()))
-        space = Space(self.program, tuple(v for v in variables if v.axes), moved)
+        space = self._space((Var("plane", stem.planes), Var("p", stem.inner)), sides.a)
         used = self._used_axes(sides.a, space)
         outside: list[str] = []
-        with lines.block(f"[&](int{' p' if self._planes() else ''})"):
-            lines.add(*[x for a in self._planes() if (x := space.index_line(a))])
+        with lines.block(f"[&](int{' p' if stem.inner else ''})"):
+            lines.add(*[x for a in stem.inner if (x := space.index_line(a))])
             lines.add(*[x for a in (*stem.planes, *sides.batch) if a in used and (x := space.index_line(a))])
             for s in stem.outer:
-                window = space.index(s.window)
-                step = window if s.dilation == 1 else f"{s.dilation} * {window}"
-                self._moved(s, f"{product(s.stride, space.index(s.out))} + {step}", outside)
+                self._moved(s, space.index(s.out), product(s.dilation, space.index(s.window)), outside)
             with lines.block(f"return [=](int{' y' if stem.down else ''})"):
                 if stem.down:
-                    self._moved(stem.down, f"{product(stem.down.stride, 'top')} + y", outside)
+                    self._moved(stem.down, "top", "y", outside)
                 if outside:
                     lines.add(f"const bool outside = {' || '.join(outside)};")
                 with lines.block("return [=](int x)"):
                     past = ["outside"] if outside else []
-                    self._moved(stem.across, f"{product(stem.across.stride, 'left')} + x", past)
+                    self._moved(stem.across, "left", "x", past)
                     lines.add(f"if ({' || '.join(past)}) return 0.0f;")
                     lines.add(f"return {self._value(sides.a.name, space)};")
                 lines.text[-1] += ";"
             lines.text[-1] += ";"
         lines.text[-1] += ","
 
-    def _planes(self) -> tuple[str, ...]:
-        """Axes that make the patch's planes."""
-        return (*self.sides.channels, *(s.window for s in self.stem.outer))
-
-    def _moved(self, s: Slide, at: str, outside: list[str]) -> None:
+    def _moved(self, s: Slide, first: str, at: str, outside: list[str]) -> None:
         """An index of the image, and the conditions under which it lies outside."""
-        name, offset = axis_index(s.read), s.index.offset
-        self.lines.add(f"const int {name} = {at}{f' {_SIGN[offset < 0]} {abs(offset)}' if offset else ''};")
+        name = axis_index(s.read)
+        self.lines.add(f"const int {name} = {place_of(s, first, at)};")
         outside += [f"{name} < 0", f"{name} >= {s.read}"]
 
     def _within(self) -> None:
@@ -281,11 +268,11 @@ class StemWriter(ProductWriter):
         lines, sides, stem = self.lines, self.sides, self.stem
         space = Space(self.program, (Var("k", sides.over),))
         text = ""
-        for axis in (*sides.channels, *(s.window for s in stem.outer)):
+        for axis in stem.inner:
             text = f"{grouped(text)} * {axis} + {space.index(axis)}" if text else space.index(axis)
         for s, size in ((stem.down, "high"), (stem.across, "wide")):
             if s is not None:
-                step = space.index(s.window) if s.dilation == 1 else f"{s.dilation} * {space.index(s.window)}"
+                step = product(s.dilation, space.index(s.window))
                 text = f"{grouped(text)} * {size} + {step}" if text else step
         with lines.block("[&](int k)"):
             lines.add(*[x for a in sides.over if (x := space.index_line(a))], f"return {text};")
@@ -294,7 +281,7 @@ class StemWriter(ProductWriter):
     def _weight(self) -> None:
         """[&](int n) { const int j = n0 + n; return [=](int) { return ... ? nullptr : s0 + ...; }; },"""
         lines, sides, packed = self.lines, self.sides, self.packed
-        space = Space(self.program, tuple(v for v in (Var("j", sides.n), Var("g", sides.batch)) if v.axes))
+        space = self._space((Var("j", sides.n),))
         used = space.needed_axes([packed])
         with lines.block("[&](int n)"):
             lines.add("const int j = n0 + n;")

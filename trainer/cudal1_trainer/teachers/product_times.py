@@ -28,7 +28,7 @@ from cudal1_trainer.teachers.product_sides import (
     phases_of,
 )
 from cudal1_trainer.teachers.product_spread import spread_of
-from cudal1_trainer.teachers.product_stem import STEM_LAYOUTS, patch_parts, stem_of
+from cudal1_trainer.teachers.product_stem import STEM_LAYOUTS, patch_parts, stem_of, tiles_of
 from cudal1_trainer.teachers.product_wide import item_bytes, shares, stage_bytes, steps_of, waiting_for
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
@@ -121,10 +121,9 @@ class Times:
         wm, wn = warp_of(schedule, STEM_LAYOUTS)
         warps, steps = schedule.block // 32, -(-size(self.sides.over) // bk) * bk // 8
         sums = steps * warps * max(wm / 4 + wn / 4 + 2, wm * wn / 80)
-        places = -(-size((stem.across.out,)) // stem.wide) * size(stem.planes)
-        places *= -(-size((stem.down.out,)) // stem.high) if stem.down else 1
-        blocks = places * -(-size(self.sides.n) // bn) * size(self.sides.batch)
-        cycles = 1.3 * sums + 8 * patch_parts(self.stage, self.sides, stem) + bm * bn / 16 + 500
+        places = tiles_of(self.stage, stem) * size((*stem.planes, *self.sides.batch))
+        blocks = places * -(-size(self.sides.n) // bn)
+        cycles = 1.3 * sums + 8 * patch_parts(self.stage, stem) + bm * bn / 16 + 500
         return self.least + KERNEL_US + max(blocks / RESIDENT, 1.0) * cycles / CYCLES
 
     def _packed(self, arithmetic: str, raw: bool) -> int:

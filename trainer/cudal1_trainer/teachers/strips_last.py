@@ -20,7 +20,7 @@ from cudal1_fx_passes.program import Op, Ref
 from cudal1_trainer.teachers.element import Elements, in_order, write_visit
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import allows_vector, memory_order
-from cudal1_trainer.teachers.product_sides import MAX_WEIGHTS, Sides, Slide, before, windows_of
+from cudal1_trainer.teachers.product_sides import MAX_WEIGHTS, Sides, Slide, before, place_of, windows_of
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, product, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
@@ -245,14 +245,14 @@ class LastStripWriter(StripWriter):
             self._enter([(row.read, row.index)], space)
         else:
             place = axis_index(row.read)
-            self.lines.add(f"const int {place} = {_place(row, 'top', 'y')};")
+            self.lines.add(f"const int {place} = {place_of(row, 'top', 'y')};")
             if self._may_leave(row, self.rows):
                 self.lines.add(f"if ({place} < 0 || {place} >= {row.read}) continue;")
 
     def _enter_place(self, last: Slide) -> bool:
         """Returns whether the place may lie outside."""
         place = axis_index(last.read)
-        self.lines.add(f"const int {place} = {_place(last, 'left', 'k')};")
+        self.lines.add(f"const int {place} = {place_of(last, 'left', 'k')};")
         if not self._may_leave(last, self.columns):
             return False
         self.lines.add(f"const bool inside = {place} >= 0 && {place} < {last.read};")
@@ -372,14 +372,6 @@ def _places(stage: Stage, slide: Slide, count: int) -> int:
     """Their number at the stage's sizes."""
     window = stage.program.size((slide.window,))
     return slide.stride * (count - 1) + abs(slide.dilation) * (window - 1) + 1
-
-
-def _place(slide: Slide, first: str, at: str) -> str:
-    """Of the image, the `at`-th that a strip reads."""
-    far, offset = slide.dilation, slide.index.offset
-    back = f" - {product(-far, f'({slide.window} - 1)')}" if far < 0 else ""
-    shift = f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else ""
-    return f"{product(slide.stride, first)} + {at}{back}{shift}"
 
 
 def _met(slide: Slide, name: str, at: str) -> list[str]:
