@@ -86,6 +86,9 @@ def _bodies() -> Iterator[tuple[str, str]]:
         f"product_stem<tf32, 64, 64, 16, 32, 16, 3, 3, 64, 4, 1>(16, {PATCH}, {ZERO}, {ZERO}, {PLACES}, {SUMS});",
     )
     yield "product_wide", f"product_wide<tf32, 128, 64, 16, 3>(1, 16, {PLACES}, {PLACES}, {SUMS});"
+    plane, same = "[&](int o) { return [=](int p) { return in0 + (p + o) * 4; }; }", "[&](int tap) { return tap; }"
+    bulk = f"product_bulk<tf32, 64, 64, 16, 4, 9, 20, 2>(1, 16, {plane}, {same}, {plane}, {SUMS});"
+    yield "product_bulk", bulk
     turned = "[&](int r, int c) { return in0[r]; }, [&](int r, int c, float v) { out0[c] = v; }"
     yield "turn_tile", f"turn_tile<32, 32, 256>({turned});"
 
@@ -122,7 +125,7 @@ def test_a_part_brings_what_it_stands_on() -> None:
     assert needed("window_bits(0, 3, 3)") == ["product.cuh"]
     assert needed("turn_tile<32, 32, 256>") == ["product.cuh", "product_pipe.cuh", "product_wide.cuh"]
     assert needed("f32_split") == ["product.cuh", "product_pipe.cuh", "product_wide.cuh", "product_split.cuh"]
-    assert needed("product_patch product_stem f32_split tile_sum") == list(PARTS)
+    assert needed("product_patch product_stem product_bulk f32_split tile_sum") == list(PARTS)
 
 
 def public_names(text: str) -> Iterator[str]:

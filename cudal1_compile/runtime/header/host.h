@@ -457,6 +457,7 @@ CUDAL1_MINMAX_MIXED(double, float, double)
 #include "product_patch.cuh"
 #include "product_stem.cuh"
 #include "product_wide.cuh"
+#include "product_bulk.cuh"
 
 // Last, so that what pasting or a typo lets through is one clear error instead of assembler noise.
 #define asm cudal1_device_code_may_not_hold_inline_assembly

@@ -26,8 +26,10 @@ template <int BM, int N> struct SplitGroup {
   static CUDAL1_FN int n(int p) { return n0() + p / 4 * 8 + lane_id() % 4 * 2 + p % 2; }
 
   // The low parts first, while the sums are small: what tensor cores cut off is then small too.
-  CUDAL1_FN void multiply(const unsigned (&high)[4][4], const unsigned (&low)[4][4], const float* b_high, const float* b_low) {
-    const unsigned long long at_high = descriptor<128>(b_high + n0() * 32), at_low = descriptor<128>(b_low + n0() * 32);
+  CUDAL1_FN void multiply(const unsigned (&high)[4][4], const unsigned (&low)[4][4], float* b_high, float* b_low) {
+    const int first = __shfl_sync(0xffffffffu, n0(), 0);
+    const unsigned long long at_high = WideTile<f32, N, 32>{b_high}.descriptor(first);
+    const unsigned long long at_low = WideTile<f32, N, 32>{b_low}.descriptor(first);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
     for (int s = 0; s < 4; s++) {

@@ -25,6 +25,13 @@ namespace cudal1 {
 #define CUDAL1_WGMMA
 #endif
 
+#ifndef CUDAL1_HOST
+// Where a tile lies, as wgmma wants to know it: along k and along its rows, in pieces of 16 bytes to the next eight.
+CUDAL1_FN unsigned long long describe(const void* tile, int along, int across) {
+  return (shared_at((void*)tile) & 0x3ffff) >> 4 | (unsigned long long)along << 16 | (unsigned long long)across << 32;
+}
+#endif
+
 // A tile of rows whose pieces of 16 bytes change places within eight rows, as the tensor cores read them without
 // meeting on a bank: a row's pieces are exchanged by the bits of its address above 128.
 template <class T, int ROWS, int BK> struct WideTile {
@@ -35,6 +42,13 @@ template <class T, int ROWS, int BK> struct WideTile {
   item* at;
   static CUDAL1_FN int place(int row, int piece) { return row * BK + (piece ^ (row * row_bytes / 128 % pieces)) * wide; }
   CUDAL1_FN item& operator()(int row, int k) const { return at[place(row, k / wide) + k % wide]; }
+#ifndef CUDAL1_HOST
+  enum { next = 2 };  // from a step's descriptor to the next one's
+  CUDAL1_FN unsigned long long descriptor(int row) const {
+    const unsigned long long mode = row_bytes == 128 ? 1 : row_bytes == 64 ? 2 : 3;
+    return describe(at + row * BK, 1, 8 * row_bytes / 16) | mode << 62;
+  }
+#endif
 };
 
 // Who copies what of a tile: neighbouring threads a row's pieces.
@@ -114,11 +128,6 @@ CUDAL1_MULTIPLY_ROWS("m64n256", 128, 128, 129, 130, 131, 132, 133)
 template <int LEFT> CUDAL1_FN void wait_for_groups() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
-// Where a tile lies and how its rows are exchanged, as wgmma wants to know it.
-template <int ROW_BYTES> CUDAL1_FN unsigned long long descriptor(const void* tile) {
-  const unsigned long long mode = ROW_BYTES == 128 ? 1 : ROW_BYTES == 64 ? 2 : 3;
-  return (shared_at((void*)tile) & 0x3ffff) >> 4 | 1ull << 16 | (unsigned long long)(8 * ROW_BYTES / 16) << 32 | mode << 62;
-}
 #endif
 
 // The sums of 64 x BN results in a warp group: a warp has 16 rows, a thread four of each 8 columns.
@@ -149,7 +158,7 @@ template <class T, int BN, int BK, int ROUNDS> struct WideGroup {
   template <class A, class B> CUDAL1_FN void multiply(A a, B b, unsigned (&rows)[steps][4]) {
     auto& to = growing();
 #ifdef CUDAL1_WGMMA
-    const unsigned long long from_b = descriptor<B::row_bytes>(b.at);
+    const unsigned long long from_b = b.descriptor(0);
     if constexpr (ROUNDS) {
 #pragma unroll
       for (int s = 0; s < steps; s++) {
@@ -157,12 +166,13 @@ template <class T, int BN, int BK, int ROUNDS> struct WideGroup {
         round_fragment(rows[s]);
       }
     }
-    const unsigned long long from_a = descriptor<A::row_bytes>(a.at + warp_id() / 4 * 64 * BK);
+    // a warp group's number by one lane: the compiler sees that all have the same
+    const unsigned long long from_a = a.descriptor(__shfl_sync(0xffffffffu, warp_id() / 4, 0) * 64);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
     for (int s = 0; s < steps; s++) {
-      if constexpr (ROUNDS) wgmma_rows(to, rows[s], from_b + s * 2, 1);
-      else wgmma(to, from_a + s * 2, from_b + s * 2, typename Kind::on_tensor_cores());
+      if constexpr (ROUNDS) wgmma_rows(to, rows[s], from_b + s * B::next, 1);
+      else wgmma(to, from_a + s * A::next, from_b + s * B::next, typename Kind::on_tensor_cores());
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");  // 32 bytes of k each
 #elif defined(CUDAL1_HOST)

@@ -1,0 +1,178 @@
+// product_bulk.cuh: sums of products whose operands one warp copies in bulk, ahead of warp groups that only multiply.
+//
+//   product_bulk<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG = 0>(outer, depth, a, shift, b, c);
+//                                                                 by all 2 * BM + 32 threads of a block
+//     Operands lie in planes: places (rows of a, columns of b) of 16 bytes side by side, a vector of k each. Plane p
+//     holds k from p * VECTOR on (VECTOR: 4 of float32, 8 of half types), 0 where there is none; up to whole BK.
+//     c(m)(n, v)      gets v = sum over o < outer, tap < TAPS and k < depth of
+//                     A(o, k)[m + shift(tap)] * B(o * TAPS + tap, k)[n]
+//     a(o)(p)         where the block's first place lies in plane p; BM + SPAN places are read, for all TAPS at once
+//     shift(tap)      0 to SPAN places: where a window's step reads
+//     b(t)(p)         where the block's first column lies in plane p; BN columns are read
+//     T, BM, BN       as in product_wide
+//     BK              a multiple of 32 bytes, 128 or 256 mostly; depth is rounded up to it
+//     STAGES          tiles of b on their way; PATCHES: of a, 2 for many TAPS, STAGES for one
+//     ALONG           0: neighbouring threads call c with neighbouring m; 1: with neighbouring n
+//   Dynamic shared memory: 384 + (STAGES * BN + PATCHES * (BM + SPAN)) * BK * size bytes, but 384 + BN * (BM + 4) * 4
+//   at least, along n 384 + BM * (BN + 8) * 4
+//
+// GPUs without wgmma multiply with mma; on the host target the products are plain loops.
+#pragma once
+
+namespace cudal1 {
+template <class T, int PITCH> struct PlaneTile {
+  typedef typename Arithmetic<T>::item item;
+  enum { wide = 16 / (int)sizeof(item), along = 1 };
+  item* at;
+  CUDAL1_FN item& operator()(int row, int k) const { return at[(k / wide * PITCH + row) * wide + k % wide]; }
+#ifndef CUDAL1_HOST
+  enum { next = 2 * PITCH };
+  CUDAL1_FN unsigned long long descriptor(int row) const { return describe(at + row * wide, PITCH, 8); }
+#endif
+  template <int PLANES, int THREADS, class P> CUDAL1_FN void copy(const P& plane, int first) const {
+    for (int i = thread_id(); i < PLANES * PITCH; i += THREADS)
+      copy_ahead<16>(shared_at(at + i * wide), plane(first + i / PITCH) + i % PITCH * wide, true);
+  }
+};
+
+#ifdef CUDAL1_WGMMA
+// A barrier in shared memory: its phases end when `count` have arrived, and the bytes expected are there.
+struct CopyBarrier {
+  unsigned at;
+  CUDAL1_FN void open(int count) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory"); }
+  CUDAL1_FN void close() { asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(at) : "memory"); }
+  CUDAL1_FN void arrive() { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(at) : "memory"); }
+  CUDAL1_FN void expect(int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+  }
+  CUDAL1_FN void wait(int phase) {
+    asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1; @p bra done; bra again; done:}"
+                 ::"r"(at), "r"(phase) : "memory");
+  }
+};
+// Slots that the copying warp fills and the multiplying ones empty, in turn.
+template <int SLOTS> struct CopySlots {
+  unsigned barriers;
+  int slot, phase;
+  CUDAL1_FN CopyBarrier full() const { return {barriers + slot * 8}; }
+  CUDAL1_FN CopyBarrier empty() const { return {barriers + (SLOTS + slot) * 8}; }
+  CUDAL1_FN void advance() {
+    if (++slot == SLOTS) slot = 0, phase ^= 1;
+  }
+  CUDAL1_FN void open(int readers) {
+    for (int s = 0; s < SLOTS; s++) {
+      CopyBarrier{barriers + s * 8}.open(1);
+      CopyBarrier{barriers + (SLOTS + s) * 8}.open(readers);
+    }
+  }
+  CUDAL1_FN void close() {
+    for (int s = 0; s < 2 * SLOTS; s++) CopyBarrier{barriers + s * 8}.close();
+  }
+  // A plane a lane; the slot is full when all are there.
+  template <int PLANES, int BYTES, class P> CUDAL1_FN void fill(unsigned to, const P& plane, int first) {
+    empty().wait(phase ^ 1);
+    if (lane_id() == 0) full().expect(PLANES * BYTES);
+    __syncwarp();
+    if (lane_id() < PLANES)
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                       to + (slot * PLANES + lane_id()) * BYTES), "l"(plane(first + lane_id())), "r"(BYTES), "r"(full().at) : "memory");
+    advance();
+  }
+};
+#endif
+}  // namespace cudal1
+
+template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, class A, class S,
+          class B, class C>
+CUDAL1_FN void product_bulk(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
+  typedef typename cudal1::Arithmetic<T>::item item;
+  typedef cudal1::PlaneTile<T, BM + SPAN> TileA;
+  typedef cudal1::PlaneTile<T, BN> TileB;
+  typedef cudal1::WideGroup<T, BN, BK, 0> Group;
+  enum { wide = TileA::wide, planes = BK / wide, warps = BM / 16 };
+  enum { items_a = (BM + SPAN) * BK, items_b = BN * BK };
+  static_assert(BM % 64 == 0 && planes % 2 == 0 && planes <= 32, "product_bulk: whole warp groups; BK is 32 to 512 bytes");
+  static_assert(2 * (STAGES + PATCHES) <= 32, "product_bulk: 16 stages and patches at most");
+  const int chunks = cdiv(depth, BK);
+#ifdef CUDAL1_HOST
+  char* const base = (char*)cudal1_dynamic;
+#else
+  char* const base = cudal1_dynamic + (-(int)cudal1::shared_at(cudal1_dynamic) & 127);
+#endif
+  item* const stages_b = (item*)(base + 256);
+  item* const patches = stages_b + STAGES * items_b;
+  Group group;
+  unsigned rows[Group::steps][4];
+#ifdef CUDAL1_WGMMA
+  const unsigned barriers = cudal1::shared_at(base);
+  cudal1::CopySlots<STAGES> slots_b = {barriers, 0, 0};
+  cudal1::CopySlots<PATCHES> slots_a = {barriers + 16 * STAGES, 0, 0};
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // of what an earlier call may have left there
+  __syncthreads();
+  if (thread_id() == 0) {
+    slots_b.open(warps);
+    slots_a.open(warps);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  if (warp_id() == warps) {
+    for (int o = 0; o < outer; o++)
+      for (int chunk = 0; chunk < chunks; chunk++) {
+        slots_a.template fill<planes, (BM + SPAN) * 16>(cudal1::shared_at(patches), a(o), chunk * planes);
+        for (int tap = 0; tap < TAPS; tap++)
+          slots_b.template fill<planes, BN * 16>(cudal1::shared_at(stages_b), b(o * TAPS + tap), chunk * planes);
+      }
+  } else {
+    cudal1::CopyBarrier last_a = {0}, last_b = {0};  // of the step before, whose products may still run
+    int step = 0;
+    for (int chunk = 0; chunk < outer * chunks; chunk++) {
+      slots_a.full().wait(slots_a.phase);
+#pragma unroll 1
+      for (int tap = 0; tap < TAPS; tap++, step++) {
+        slots_b.full().wait(slots_b.phase);
+        if (group.long_sums && step % group.between == 0) group.finish();
+        group.multiply(TileA{patches + slots_a.slot * items_a + shift(tap) * wide}, TileB{stages_b + slots_b.slot * items_b}, rows);
+        group.finish_last();
+        if (lane_id() == 0) {
+          if (step) last_b.arrive();
+          if (tap == 0 && step) last_a.arrive();
+        }
+        last_b = slots_b.empty();
+        slots_b.advance();
+      }
+      last_a = slots_a.empty();
+      slots_a.advance();
+    }
+    group.finish();
+  }
+#else
+  int step = 0;
+  for (int o = 0; o < outer; o++)
+    for (int chunk = 0; chunk < chunks; chunk++)
+      for (int tap = 0; tap < TAPS; tap++, step++) {
+        const auto of_a = a(o);
+        const auto of_b = b(o * TAPS + tap);
+        __syncthreads(CUDAL1_LINE_ONLY);  // nobody reads the last tiles any more
+        if (tap == 0) TileA{patches}.template copy<planes, 2 * BM + 32>(of_a, chunk * planes);
+        TileB{stages_b}.template copy<planes, 2 * BM + 32>(of_b, chunk * planes);
+        cudal1::end_of_stage();
+        cudal1::wait_for_stages<0>();
+        __syncthreads(CUDAL1_LINE_ONLY);
+        if (group.long_sums && step % group.between == 0) group.finish();
+        if (warp_id() < warps) group.multiply(TileA{patches + shift(tap) * wide}, TileB{stages_b}, rows);
+      }
+  group.finish();
+#endif
+  if (warp_id() < warps) {
+    group.template hand_out<BM, ALONG>((float*)(base + 256), c CUDAL1_AT);
+  } else {
+    __syncthreads(CUDAL1_LINE_ONLY);
+    __syncthreads(CUDAL1_LINE_ONLY);
+  }
+#ifdef CUDAL1_WGMMA
+  if (thread_id() == 0) {
+    slots_b.close();
+    slots_a.close();
+  }
+#endif
+}
