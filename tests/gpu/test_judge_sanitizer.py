@@ -43,7 +43,7 @@ def test_honest_kernels_are_clean(honest: Honest, target: Target) -> None:
     assert _look(honest.region, honest.code, target) == Look(None, CLEAN)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.warp[0] or c.wide], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", [c for c in CASES if c.warp[0] or c.wide or c.bulk], ids=lambda c: c.name)
 def test_pipelined_products_are_clean(case: Product, target: Target) -> None:
     """Tiles in flight, and float32 ones that warp groups multiply in place."""
     program = case.program()

@@ -14,9 +14,10 @@ from cudal1_trainer.teachers.joined import JoinedWriter
 from cudal1_trainer.teachers.online import OnlineWriter
 from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.product import ProductWriter
+from cudal1_trainer.teachers.product_bulk import BulkWriter
 from cudal1_trainer.teachers.product_patch import PatchWriter
 from cudal1_trainer.teachers.product_pipe import PipeWriter
-from cudal1_trainer.teachers.product_sides import PATCH, PIPE, STEM, TABLE, WIDE
+from cudal1_trainer.teachers.product_sides import BULK, PATCH, PIPE, STEM, TABLE, WIDE
 from cudal1_trainer.teachers.product_spread import stage_for
 from cudal1_trainer.teachers.product_stem import StemWriter
 from cudal1_trainer.teachers.product_table import TableWriter
@@ -32,11 +33,12 @@ from cudal1_trainer.teachers.strips_last import LastStripWriter, strip_of
 from cudal1_trainer.teachers.transposed import TransposedWriter
 from cudal1_trainer.teachers.windows import WindowWriter
 
-COPYING: dict[str, type[PipeWriter] | type[StemWriter]] = {
+COPYING: dict[str, type[PipeWriter] | type[StemWriter] | type[BulkWriter]] = {
     PIPE: PipeWriter,
     PATCH: PatchWriter,
     WIDE: WideWriter,
     STEM: StemWriter,
+    BULK: BulkWriter,
 }
 GROUPED = {"online": OnlineWriter, "ragged": RaggedWriter}
 

@@ -57,9 +57,10 @@ class ProductWriter:
         self.steps = {a: p for p in self.phases for a in (p.out, p.window)}
         self.threads = schedule.block if schedule.mapping == "direct" else THREADS
         self.shared_bytes: int | str = 0  # of a block: what its launch asks for
+        self.blocks = 1  # that share a multiprocessor, at least
 
     def write(self) -> Kernel:
-        with self.lines.block(signature(self.name, self.threads, self.stage.reads, self.stage.writes)):
+        with self.lines.block(self._signature(self.stage.reads, self.stage.writes)):
             grid = self._direct() if self.schedule.mapping == "direct" else self._tile(self.stage.writes)
         return self._kernel(grid, self._block(), self.stage.reads, self.stage.writes)
 
@@ -68,9 +69,8 @@ class ProductWriter:
         stage, dot, splits = self.stage, self.sides.dot, self.schedule.splits
         order = memory_order(stage)
         parts = Buffer(f"s{first_scratch}", dot.name, "f32", order, None, (), order, dot.name)
-        feeding = {b.value for x in (self.sides.a, self.sides.b) for b in self._before(x.name)[0]}
-        reads = tuple(b for b in stage.reads if b.value in feeding)
-        with self.lines.block(signature(self.name, self.threads, reads, (parts,))):
+        reads = self._feeding()
+        with self.lines.block(self._signature(reads, (parts,))):
             grid = self._tile((parts,))
         made = self._kernel(grid, self._block(), reads, (parts,))
         made = replace(made, scratch=(f"{parts.name} f32[{splits}, {', '.join(order)}]",))
@@ -85,6 +85,15 @@ class ProductWriter:
             )
             self._after(Space(self.program, (Var("i", order),), derived=self.derived))
         return [made, self._kernel(f"cdiv({total}, {THREADS})", str(THREADS), reads, stage.writes)]
+
+    def _feeding(self) -> tuple[Buffer, ...]:
+        """What the sum is made of."""
+        feeding = {b.value for x in (self.sides.a, self.sides.b) for b in self._before(x.name)[0]}
+        return tuple(b for b in self.stage.reads if b.value in feeding)
+
+    def _signature(self, reads: Iterable[Buffer], writes: Iterable[Buffer]) -> str:
+        bounds = f"{self.threads}, {self.blocks}" if self.blocks > 1 else self.threads
+        return signature(self.name, bounds, reads, writes)
 
     def _kernel(self, grid: str, block: str, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Kernel:
         names = tuple(b.name for b in (*reads, *writes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cudal1_fx_passes.program import Ref
+from cudal1_trainer.teachers.product_bulk import bulk_schedules
 from cudal1_trainer.teachers.product_layouts import RESIDENT
 from cudal1_trainer.teachers.product_patch import patch_schedules
 from cudal1_trainer.teachers.product_pipe import pipe_schedules
@@ -65,7 +66,7 @@ def _schedules(stage: Stage) -> list[StageSchedule]:
             cut = [replace(s, splits=n) for s in found[:2] for n in (splits, splits // 2) if n > 1]
             found = [s for s in cut if not s.mapping.endswith((TAPS, TABLE))] + found
         found += pipe_schedules(stage, RESIDENT) + patch_schedules(stage, RESIDENT) + wide_schedules(stage)
-        found += stem_schedules(stage)
+        found += [*stem_schedules(stage), *bulk_schedules(stage)]
     slides = slides_of(stage, sides)
     if slides is not None and 1 < columns <= FEW:
         held = columns * program.size((slides[0].window, slides[1].window))

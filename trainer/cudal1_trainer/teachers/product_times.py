@@ -10,10 +10,14 @@ from dataclasses import replace
 from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES
+from cudal1_trainer.teachers.product_bulk import plan_of as bulk_plan
+from cudal1_trainer.teachers.product_bulk import waiting_for as bulk_blocks
 from cudal1_trainer.teachers.product_copies import ordered, wants_packing
-from cudal1_trainer.teachers.product_layouts import RESIDENT, estimate, warp_of
+from cudal1_trainer.teachers.product_layouts import RESIDENT, estimate, evaluated, warp_of
 from cudal1_trainer.teachers.product_pack import pack_stage
+from cudal1_trainer.teachers.product_planes import planes_of
 from cudal1_trainer.teachers.product_sides import (
+    BULK,
     PATCH,
     PHASED,
     PIPE,
@@ -44,6 +48,8 @@ RATES = COPYING | {TAPS: 2e-6, TABLE: 1.5e-6, "": 2.6e-6}
 ARITHMETICS = {"tf32_long": 1.1, "tf32": 1.0, "f16": 0.63, "bf16": 0.63, "f32_split": 3.0, "f32": 6.0}
 BY_GROUPS = {(128, 128, 32): 0.8}  # of f32_split in pipes by wgmma, over the time by mma
 TERMS = {"direct": 2.4e6, "strip": 9e6, "strip_all": 14e6}  # a microsecond; the last one not fitted
+IDLE_FEW, IDLE = 250, 80  # cycles of a step of product_bulk, by whether two warp groups multiply or more
+COPIED = 48  # bytes a cycle
 READS = 24e6  # a microsecond, of strips with channels inside; reckoned from `direct`, not fitted
 
 
@@ -75,6 +81,8 @@ class Times:
             return self._wide(schedule)
         if schedule.mapping.endswith(STEM):
             return self._stem(schedule)
+        if schedule.mapping.endswith(BULK):
+            return self._bulk(schedule)
         size, sides = self.stage.program.size, self.sides
         if schedule.tile is None:
             if strip_of(schedule) is not None:
@@ -125,6 +133,32 @@ class Times:
         blocks = places * -(-size(self.sides.n) // bn)
         cycles = 1.3 * sums + 8 * patch_parts(self.stage, stem) + bm * bn / 16 + 500
         return self.least + KERNEL_US + max(blocks / RESIDENT, 1.0) * cycles / CYCLES
+
+    def _bulk(self, schedule: StageSchedule) -> float:
+        """What limits a step: the tensor cores, which few warp groups leave idle in between, or what is copied."""
+        assert schedule.tile is not None
+        (bm, bn, bk), size, sides = schedule.tile, self.stage.program.size, self.ordered
+        planes, item = planes_of(self.stage, sides), item_bytes(arithmetic_of(schedule))
+        assert planes is not None
+        plan = bulk_plan(self.stage, sides, planes, schedule)
+        assert plan is not None
+        blocks = bulk_blocks(self.stage, sides, planes, schedule)
+        outer = prod(x.taps for x in planes.axes[: len(planes.axes) - plan.inner])
+        inner = prod(x.taps for x in planes.axes[len(planes.axes) - plan.inner :])
+        chunks = -(-size(sides.channels) // (bk * schedule.splits))
+        span = evaluated(self.stage, planes.span(plan.inner, named=False))
+        copied = (bn + (bm + span) / inner) * bk * item / COPIED
+        products = bm * bn * bk * item / 4096 * max(1.0, (64 + bn) / (2 * bn))
+        rounds = [plan.blocks] * (blocks // plan.blocks) + [blocks % plan.blocks] * (blocks % plan.blocks > 0)
+        cycles = 0.0
+        for n in rounds:
+            idle = IDLE_FEW if n * bm < 192 else IDLE
+            cycles += 2500 + outer * inner * chunks * n * max(products + idle / n, copied) + n * bm * bn / 6
+        rows, columns = evaluated(self.stage, planes.places(bm, named=False)), -(-size(sides.n) // bn) * bn
+        packed = (rows + columns * outer * inner * self.phases) * size((*sides.channels, *sides.batch)) * item
+        us = CALL_US + KERNEL_US + cycles / CYCLES + 2 * packed / FAST_MEMORY
+        us += self.beside / FAST_MEMORY
+        return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
 
     def _packed(self, arithmetic: str, raw: bool) -> int:
         """Bytes."""

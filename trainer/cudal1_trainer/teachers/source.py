@@ -53,7 +53,7 @@ def parameters(reads: Iterable[Buffer], writes: Iterable[Buffer]) -> str:
     return ", ".join(parts)
 
 
-def signature(name: str, threads: int, reads: Iterable[Buffer], writes: Iterable[Buffer]) -> str:
+def signature(name: str, threads: int | str, reads: Iterable[Buffer], writes: Iterable[Buffer]) -> str:
     return f"__global__ void __launch_bounds__({threads}) {name}({parameters(reads, writes)} DIMS)"
 
 

@@ -1,0 +1,69 @@
+"""Products whose operands are packed into planes and copied in bulk are right on the host target."""
+
+from __future__ import annotations
+
+import pytest
+from teacher_checks import assert_no_rule_is_broken, run_on_host
+
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.teachers import variants
+from cudal1_trainer.teachers.product_sides import BULK
+from cudal1_trainer.variants import Variant, write_variant
+
+PROGRAMS = {
+    "images, chains before and behind, a norm of the columns, channels that fill no step": (
+        "d0=2 d1=20 d2=9 d3=11 d4=70 d5=9 d6=11 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]\nin2 f32[d4]\nin3 f32[d0,d4,d5,d6]",
+        "t0 f32[d0,d1,d2,d3] = exp(in0)\nt1 f32[d0,d4,d5,d6] = dot_tf32(t0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
+        "t2 f32[d4] = abs(in2)\nt3 f32[d0,d4,d5,d6] = mul(t1, t2)\nt4 f32[d0,d4,d5,d6] = add(t3, in3)\n"
+        "out0 f32[d0,d4,d5,d6] = t4",
+    ),
+    "channels last, no padding, dilated along one axis": (
+        "d0=2 d1=32 d2=12 d3=10 d4=40 d5=8 d6=8 k0=3 k1=3",
+        "in0 f32[d0,d2,d3,d1]\nin1 f32[d4,k0,k1,d1]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=d5+2*k0, d3=d6+k1], in1) over d1,k0,k1\n"
+        "out0 f32[d0,d5,d6,d4] = t0",
+    ),
+    "a volume with more padding at its ends than results, groups": (
+        "d0=2 d1=2 d2=16 d3=5 d4=6 d5=7 d6=18 d7=6 d8=6 d9=7 k0=4 k1=3 k2=3",
+        "in0 f32[d0,d1,d2,d3,d4,d5]\nin1 f32[d1,d6,d2,k0,k1,k2]",
+        "t0 f32[d0,d1,d6,d7,d8,d9] = dot_tf32(in0[d3=d7+k0-2, d4=d8+k1-1, d5=d9+k2-1], in1) over d2,k0,k1,k2\n"
+        "out0 f32[d0,d1,d6,d7,d8,d9] = t0",
+    ),
+    "the gradient of an image, half": (
+        "d0=2 d1=24 d2=13 d3=40 d4=13 k0=5",
+        "in0 f16[d0,d1,d2]\nin1 f16[d1,d3,k0]",
+        "t0 f16[d0,d3,d4] = dot(in0[d2=d4-k0+2], in1) over d1,k0\nout0 f16[d0,d3,d4] = t0",
+    ),
+    "transposed, phases of unequal windows": (
+        "d0=2 d1=32 d2=6 d3=5 d4=40 d5=12 d6=9 k0=4 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,k0,k1]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
+        "out0 f32[d0,d4,d5,d6] = t0",
+    ),
+    "a matrix product, batched, bf16": (
+        "d0=3 d1=70 d2=520 d3=48",
+        "in0 bf16[d0,d1,d2]\nin1 bf16[d0,d2,d3]",
+        "t0 bf16[d0,d1,d3] = dot(in0, in1) over d2\nout0 bf16[d0,d1,d3] = t0",
+    ),
+}
+
+
+def program_of(name: str) -> Program:
+    return parse_program("region v1\ndims {}\n{}\n{}\n".format(*PROGRAMS[name]))
+
+
+def in_bulk(program: Program) -> list[Variant]:
+    found = [s for s in variants(program) if any(x.mapping.endswith(BULK) for x in s.stages)]
+    return [v for s in found if (v := write_variant(program, s)) is not None]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_planes_copied_in_bulk_are_right(name: str) -> None:
+    program = program_of(name)
+    written = in_bulk(program)
+    candidates = {v.name: v.candidate for v in written[:: max(len(written) // 8, 1)]}
+    assert len(candidates) >= 2
+    assert run_on_host(program, candidates) == (set(candidates), {})
+    assert_no_rule_is_broken(program, written[:1])

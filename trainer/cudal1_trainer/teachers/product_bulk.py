@@ -1,0 +1,399 @@
+"""Writes product stages whose operands one warp copies in bulk (product_bulk of the device header).
+
+Both operands are packed first, into planes of 16 bytes a place (product_planes.py): what is computed before the sum
+is computed there, once an element, and rounded to TF32 where the arithmetic is. The image is read along its rows and
+stored so: no tile has to be turned. All steps of a window then read one patch of it in shared memory; where that is
+too long (planes of a volume) the outermost steps have patches of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product as product_of
+from math import prod
+
+from cudal1_compile.candidate import MAX_EXPRESSION
+from cudal1_fx_passes.program import ITEM_BYTES, Ref
+from cudal1_trainer.teachers.pointwise import memory_order
+from cudal1_trainer.teachers.product import ProductWriter
+from cudal1_trainer.teachers.product_copies import COPY_BYTES, ITEMS, ordered
+from cudal1_trainer.teachers.product_layouts import RESIDENT, evaluated
+from cudal1_trainer.teachers.product_planes import Axis, Planes, planes_of
+from cudal1_trainer.teachers.product_sides import BULK, LONG_SUM, PHASED, Sides, arithmetic_of, behind, phases_of
+from cudal1_trainer.teachers.schedule import StageSchedule
+from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
+from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
+from cudal1_trainer.teachers.stage import Buffer, Stage, read_names
+
+MAX_SHARED = 226 * 1024  # of a multiprocessor
+BARRIERS = 384  # bytes, with what aligns them
+PACKERS = 256  # threads of a block that packs
+TILES = (
+    *((256, 32), (256, 64), (256, 128), (192, 64), (192, 128)),
+    *((128, 32), (128, 64), (128, 128), (128, 256), (64, 64), (64, 128), (64, 256)),
+)
+ROW_BYTES = (128, 256, 64)  # of a place in a tile
+MIN_STAGES, MAX_STAGES = 3, 6
+MAX_BLOCKS = 4
+SPLITS = (1, 2, 4, 8)
+MIN_DEPTH = 16  # channels
+MIN_COLUMNS = 512  # of a product without windows: what is packed is read often enough
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPlan:
+    """inner: window axes that share a patch; blocks: of a multiprocessor; shared: bytes, as a launch expression."""
+
+    inner: int
+    stages: int
+    patches: int
+    blocks: int
+    shared: str
+
+
+def bulk_schedules(stage: Stage) -> Iterator[StageSchedule]:
+    """Every tile that fits, its sums whole and cut."""
+    sides, size = ordered(stage), stage.program.size
+    planes = planes_of(stage, sides)
+    depth, columns, terms = size(sides.channels), size(sides.n), size(sides.over)
+    if planes is None or depth < MIN_DEPTH or not (sides.taps or max(columns, depth) >= MIN_COLUMNS):
+        return
+    form = (PHASED if phases_of(sides.a) else "") + BULK
+    for arithmetic in sides.arithmetics:
+        if not arithmetic.startswith(("tf32", "f16", "bf16")):
+            continue
+        for splits, bk, (bm, bn) in product_of(SPLITS, _depths(depth, item_bytes(arithmetic)), TILES):
+            short = arithmetic.removesuffix("_long") if terms <= splits * LONG_SUM else arithmetic
+            schedule = StageSchedule(short + form, 1, 2 * bm + 32, splits=splits, tile=(bm, bn, bk))
+            many = splits > 1 and (splits * bk > depth or waiting_for(stage, sides, planes, schedule) > 2)
+            empty = bn >= 2 * columns and bn > 32
+            if not many and not empty and plan_of(stage, sides, planes, schedule) is not None:
+                yield schedule
+
+
+def _depths(depth: int, size: int) -> list[int]:
+    """Channels of a step: those that leave little empty; short ones only where they leave less."""
+    padded = {b // size: -(-depth // (b // size)) * (b // size) for b in ROW_BYTES}
+    least = min(padded.values())
+    long = [k for k, n in padded.items() if k * size > ROW_BYTES[-1] and n * 4 <= least * 5]
+    return long or [ROW_BYTES[-1] // size]
+
+
+def waiting_for(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule) -> int:
+    """Blocks of the busiest multiprocessor."""
+    assert schedule.tile is not None
+    (bm, bn, _), size = schedule.tile, stage.program.size
+    tall = -(-evaluated(stage, planes.rows(named=False)) // bm) * prod(x.step for x in planes.axes)
+    return -(-tall * -(-size(sides.n) // bn) * size(sides.batch) * schedule.splits // RESIDENT)
+
+
+def item_bytes(arithmetic: str) -> int:
+    return ITEM_BYTES[ITEMS.get(arithmetic, arithmetic)]
+
+
+def registers_of(schedule: StageSchedule) -> int:
+    """Of a thread, at least, as ptxas has it."""
+    assert schedule.tile is not None
+    bn = schedule.tile[1]
+    return (bn if "long" in schedule.mapping else bn // 2) + 32
+
+
+def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule) -> BulkPlan | None:
+    """The most window axes in a patch, then the most blocks of a multiprocessor, then stages."""
+    assert schedule.tile is not None
+    (bm, bn, bk), size = schedule.tile, item_bytes(arithmetic_of(schedule))
+    along = memory_order(stage)[-1:] == sides.n[-1:]
+    sums = f"{bm} * ({bn} + 8) * 4" if along else f"{bn} * ({bm} + 4) * 4"
+    room = 65536 // (-(-registers_of(schedule) // 8) * 8 * schedule.block)
+    room = min(room, waiting_for(stage, sides, planes, schedule), MAX_BLOCKS)
+    for inner in range(len(planes.axes), -1, -1):
+        taps = prod(x.taps for x in planes.axes[len(planes.axes) - inner :])
+        span = planes.span(inner, named=False)
+        for blocks in range(room, 0, -1):
+            for stages in range(MAX_STAGES, MIN_STAGES - 1, -1):
+                patches = 2 if taps >= 4 else 3 if taps > 1 else stages
+                length = f"{bm} + {span}" if span != "0" else str(bm)
+                tiles = f"({stages * bn} + {product(patches, grouped(length))}) * {bk * size}"
+                text = f"{BARRIERS} + max({tiles}, {sums})"
+                if len(text) <= MAX_EXPRESSION and evaluated(stage, text) + 1024 <= MAX_SHARED // blocks:
+                    return BulkPlan(inner, stages, patches, blocks, text)
+    return None
+
+
+class BulkWriter(ProductWriter):
+    """One product stage: its kernels are numbered from `first`, its scratch from `scratch`."""
+
+    def __init__(self, stage: Stage, schedule: StageSchedule, first: int, scratch: int) -> None:
+        super().__init__(stage, schedule, f"f{first + 1}")
+        assert schedule.tile is not None
+        self.sides = ordered(stage)
+        planes = planes_of(stage, self.sides)
+        assert planes is not None
+        plan = plan_of(stage, self.sides, planes, schedule)
+        assert plan is not None
+        self.planes, self.plan, self.first, self.scratch = planes, plan, first, scratch
+        self.threads, self.blocks = schedule.block, plan.blocks
+        self.arithmetic = arithmetic_of(schedule)
+        self.item = ITEMS.get(self.arithmetic, self.arithmetic)
+        self.vector = COPY_BYTES // ITEM_BYTES[self.item]
+        _, bn, bk = schedule.tile
+        self.depth = f"cdiv({size_of(self.sides.channels)}, {bk}) * {bk // self.vector}"
+        self.columns = f"cdiv({size_of(self.sides.n)}, {bn}) * {bn}"
+        later = {n for o in behind(stage, self.sides.dot) for n in read_names(o)} | {w.value for w in stage.writes}
+        loads = tuple(b for b in stage.loads if b.value in later)
+        self.packed = [Buffer(f"s{scratch + i}", "", self.item, ()) for i in range(2)]
+        reads = {b.name: b for b in (*self.packed, *loads)}
+        self.stage = replace(stage, reads=tuple(reads.values()))
+
+    def write_all(self) -> list[Kernel]:
+        made = [self._pack()]
+        if self.schedule.splits > 1:
+            return made + self.write_split(f"f{self.first + 2}", self.scratch + 2)
+        return [*made, self.write()]
+
+    def _feeding(self) -> tuple[Buffer, ...]:
+        return tuple(self.packed)
+
+    # packing
+
+    def _pack(self) -> Kernel:
+        lines, kept, sides = Lines(), self.lines, self.sides
+        self.lines = lines
+        assert self.schedule.tile is not None
+        rows = self.planes.places(self.schedule.tile[0], named=False)
+        sizes = [size_of([*sides.batch, grouped(self.depth), grouped(x)]) for x in (rows, self.columns)]
+        planes = size_of([*sides.batch, "planes"])
+        reads = {b.name: b for x in (sides.a, sides.b) for b in self._before(x.name)[0]}
+        with lines.block(signature(f"f{self.first}", PACKERS, reads.values(), self.packed)):
+            self._names()
+            lines.add("int b = blockIdx.x;")
+            with lines.block(f"if (b < cdiv({planes} * places, {PACKERS}))"):
+                self._pack_image()
+                lines.add("return;")
+            lines.add(f"b -= cdiv({planes} * places, {PACKERS});")
+            self._pack_weight()
+        self.lines = kept
+        windows = [grouped(self._windows(x)) for x in self.planes.axes]
+        declared = (
+            f"{self.packed[0].name} {self.item}[{sizes[0]}, {self.vector}]",
+            f"{self.packed[1].name} {self.item}[{', '.join([*windows, sizes[1]])}, {self.vector}]",
+        )
+        grid = " + ".join(f"cdiv({x}, {PACKERS})" for x in sizes)
+        names = tuple(b.name for b in (*reads.values(), *self.packed))
+        return Kernel(f"f{self.first}", "\n".join(lines.text), grid, str(PACKERS), names, declared)
+
+    def _windows(self, x: Axis) -> str:
+        """Steps of a window along an axis, whole phases."""
+        return f"cdiv({x.window}, {x.step}) * {x.step}" if x.step > 1 else x.window
+
+    def _names(self) -> None:
+        """Sizes that several lines need."""
+        assert self.schedule.tile is not None
+        padded = [f"{x.name} = {x.size}" for x in self.planes.axes]
+        padded.append(f"places = {self.planes.places(self.schedule.tile[0], named=True)}")
+        self.lines.add(f"constexpr int {', '.join([*padded, f'columns = {self.columns}', f'planes = {self.depth}'])};")
+
+    def _pack_image(self) -> None:
+        lines, sides, planes = self.lines, self.sides, self.planes
+        before = planes.distance([str(x.before) for x in planes.axes], named=True)
+        lines.add(f"const int i = b * {PACKERS} + threadIdx.x, p = i / places;")
+        lines.add(f"const int place = i % places{f' - ({before})' if before != '0' else ''};")
+        batch = self._plane_lines()
+        inside = ["place >= 0"] if before != "0" else []
+        for at, x in enumerate(planes.axes):
+            inner = size_of(y.name for y in planes.axes[at + 1 :])
+            text = f"place / {grouped(inner)}" if inner != "1" else "place"
+            text += f" % {x.name}" if at or planes.plain else ""
+            lines.add(f"const int {axis_index(x.read)} = {text};")
+            inside += [f"{axis_index(x.read)} < {x.read}"] if x.room or not (at or planes.plain) else []
+        if planes.plain:
+            around = size_of(x.name for x in planes.axes)
+            row = f"place / {grouped(around)}" if around != "1" else "place"
+            lines.add(f"const int row = {row};")
+            inside.append(f"row < {size_of(planes.plain)}")
+        space = Space(self.program, (Var("row", planes.plain), Var("c", sides.channels), *batch))
+        self._vectors(sides.a, space, planes.plain, inside, f"{self.packed[0].name} + i * {self.vector}")
+
+    def _pack_weight(self) -> None:
+        lines, sides = self.lines, self.sides
+        lines.add(f"const int i = b * {PACKERS} + threadIdx.x, j = i % columns, p = i / columns;")
+        batch = self._plane_lines()
+        space = Space(self.program, (Var("j", sides.n), Var("c", sides.channels), *batch), derived=self.derived)
+        inside = [f"j < {size_of(sides.n)}"]
+        to, windows = f"{self.packed[1].name} + i * {self.vector}", [self._windows(x) for x in self.planes.axes]
+        if not windows:
+            self._vectors(sides.b, space, sides.n, inside, to)
+            return
+        inner = " * ".join(map(grouped, windows))
+        with lines.block(f"for (int tap = 0; tap < {inner}; tap++)"):
+            for at, x in enumerate(self.planes.axes):
+                rest = " * ".join(map(grouped, windows[at + 1 :]))
+                text = f"tap / {grouped(rest)}" if rest else "tap"
+                text += f" % {grouped(windows[at])}" if at else ""
+                lines.add(f"const int {axis_index(x.window)} = {text};")
+            short = [f"{axis_index(x.window)} < {x.window}" for x in self.planes.axes if x.step > 1]
+            around = grouped(size_of([*sides.batch, "planes", "columns"]))
+            to = f"{self.packed[1].name} + (tap * {around} + i) * {self.vector}"
+            self._vectors(sides.b, space, sides.n, [*inside, *short], to)
+
+    def _plane_lines(self) -> tuple[Var, ...]:
+        """Leaves where there is no plane `p`; finds its batch."""
+        batch = self.sides.batch
+        self.lines.add(f"if (p >= {size_of([*batch, 'planes'])}) return;")
+        if not batch:
+            return ()
+        self.lines.add("const int g = p / planes;")
+        return (Var("g", batch),)
+
+    def _vectors(self, x: Ref, space: Space, rows: tuple[str, ...], inside: list[str], to: str) -> None:
+        """One vector along k, each element computed."""
+        lines, sides = self.lines, self.sides
+        loads, _ = self._before(x.name)
+        needed = space.needed_axes(loads)
+        lines.add(*[t for a in (*rows, *sides.batch) if a in needed and (t := space.index_line(a))])
+        p = "p % planes" if sides.batch else "p"
+        lines.add(f"float v[{self.vector}] = {{}};")
+        if inside:
+            lines.add(f"if ({' && '.join(inside)}) {{")
+            lines.depth += 1
+        lines.add("#pragma unroll")
+        with lines.block(f"for (int e = 0; e < {self.vector}; e++)"):
+            lines.add(f"const int c = {p} * {self.vector} + e;")
+            if self.program.size(sides.channels) % self._deep():
+                lines.add(f"if (c >= {size_of(sides.channels)}) break;")
+            lines.add(*[t for a in sides.channels if a in needed and (t := space.index_line(a))])
+            value = self._value(x.name, space)
+            lines.add(f"v[e] = {f'round_to<tf32>({value})' if self.item == 'f32' else value};")
+        if inside:
+            lines.depth -= 1
+            lines.add("}")
+        lines.add(f"vstore<{self.vector}>({to}, v);")
+
+    def _deep(self) -> int:
+        assert self.schedule.tile is not None
+        return self.schedule.tile[2]
+
+    # multiplying
+
+    def _tile(self, writes: Sequence[Buffer]) -> str:
+        assert self.schedule.tile is not None
+        sides, (bm, bn, bk), lines, planes = self.sides, self.schedule.tile, self.lines, self.planes
+        splits, plan = self.schedule.splits, self.plan
+        steps = " * ".join(str(p.step) for p in self.phases)
+        place = f"blockIdx.x / {grouped(steps)}" if steps else "blockIdx.x"
+        lines.add(f"const int m0 = {place} * {bm}, n0 = blockIdx.y * {bn};")
+        if sides.batch:
+            lines.add(f"const int g = blockIdx.z{f' / {splits}' if splits > 1 else ''};")
+        self._choose_phases()
+        self._names()
+        self._rows()
+        self._settle(bn)
+        depth = size_of(sides.channels)
+        if splits > 1:
+            lines.add(f"const int step = cdiv({depth}, {splits * bk}) * {bk}, z = blockIdx.z % {splits};")
+            lines.add("const int begin = z * step;")
+            depth = f"max(min(step, {depth} - begin), 0)"
+        outer, inner = planes.axes[: len(planes.axes) - plan.inner], planes.axes[len(planes.axes) - plan.inner :]
+        span = planes.span(plan.inner, named=True)
+        words: list[object] = [self.arithmetic, bm, bn, bk, plan.stages, self._taps(inner), span, plan.patches]
+        if memory_order(self.stage)[-1:] == sides.n[-1:]:
+            words.append(1)
+        self.shared_bytes = plan.shared
+        lines.add(f"product_bulk<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},")
+        lines.depth += 1
+        self._image(outer)
+        self._shift(inner)
+        self._weight()
+        self._epilogue_of_rows(writes, "at(m)")
+        lines.depth -= 1
+        others = [*sides.batch, *([str(splits)] if splits > 1 else [])]
+        third = f", {' * '.join(others)}" if others else ""
+        tall = f"cdiv({planes.rows(named=False)}, {bm}){f' * {steps}' if steps else ''}"
+        return f"dim3({tall}, cdiv({size_of(sides.n)}, {bn}){third})"
+
+    def _taps(self, axes: Sequence[Axis]) -> str:
+        return self._size(x.window for x in axes)
+
+    def _rows(self) -> None:
+        """Where in the result a row of the tile lies; past its end where there is none."""
+        lines, planes, sides = self.lines, self.planes, self.sides
+        if not planes.axes:
+            lines.add("const auto at = [&](int m) { return m0 + m; };")
+            return
+        past, text = [], ""
+        with lines.block("const auto at = [&](int m)"):
+            found = []
+            if planes.plain:
+                found.append(f"row = place / {grouped(size_of(x.name for x in planes.axes))}")
+                past, text = [f"row >= {size_of(planes.plain)}"], "row"
+            for at, x in enumerate(planes.axes):
+                inner = size_of(y.name for y in planes.axes[at + 1 :])
+                own = f"place / {grouped(inner)}" if inner != "1" else "place"
+                own += f" % {x.name}" if at or planes.plain else ""
+                name, size = f"q{x.out[1:]}", self._size([x.out])
+                found.append(f"{name} = {own}")
+                past.append(f"{name} >= {size}")
+                text = f"{grouped(text)} * {size} + {name}" if text else name
+            lines.add(f"const int place = m0 + m, {', '.join(found)};")
+            lines.add(f"return {' || '.join(past)} ? {self._size(sides.m)} : {text};")
+        lines.text[-1] += ";"
+
+    def _digits(self, variable: str, axes: Sequence[Axis]) -> list[str]:
+        """Steps along each axis, in places, out of a number that counts them."""
+        found = []
+        for at, x in enumerate(axes):
+            inner = self._taps(axes[at + 1 :])
+            text = variable if inner == "1" else f"{variable} / {grouped(inner)}"
+            text += f" % {self._size([x.window])}" if at else ""
+            if x.far < 0:
+                text = f"{self._size([x.window])} - 1 - {text}"
+            found.append(product(abs(x.far), grouped(text)) if abs(x.far) > 1 else text)
+        return found
+
+    def _image(self, outer: Sequence[Axis]) -> None:
+        """[&](int o) { return [=](int p) { return s0 + (p * places + m0) * 4; }; },"""
+        steps = [*self._digits("o", outer), *["0"] * self.plan.inner]
+        begins = []
+        for x, step in zip(self.planes.axes, steps, strict=True):
+            own = [step] if step != "0" else []
+            if x.step > 1:
+                phase = next(p for p in self.phases if p.out == x.out)
+                offset = f"({phase.names[0]} + {x.offset})" if x.offset else phase.names[0]
+                own.append(f"{offset} / {x.step}")
+            own += [str(x.first)] if x.first else []
+            begins.append(" + ".join(own) or "0")
+        terms = ["m0"]
+        if any(b != "0" for b in begins):
+            terms.append(self.planes.distance(begins, named=True))
+        at = f"{grouped(self._plane('p'))} * places + {' + '.join(terms)}"
+        lines = self.lines
+        with lines.block(f"[&](int{' o' if outer else ''})"):
+            lines.add(f"return [=](int p) {{ return {self.packed[0].name} + ({at}) * {self.vector}; }};")
+        lines.text[-1] += ","
+
+    def _plane(self, p: str) -> str:
+        parts = ["g * planes"] if self.sides.batch else []
+        parts += [f"begin / {self.vector}"] if self.schedule.splits > 1 else []
+        return " + ".join([*parts, p])
+
+    def _shift(self, inner: Sequence[Axis]) -> None:
+        text = self.planes.distance(self._digits("tap", inner), named=True)
+        self.lines.add(f"[&](int{' tap' if text != '0' else ''}) {{ return {text}; }},")
+
+    def _weight(self) -> None:
+        """[&](int t) { return [=](int p) { return s1 + ((t * 8 + p) * 64 + n0) * 4; }; },"""
+        lines, sides, axes = self.lines, self.sides, self.planes.axes
+        tap, windows = "t", [self._windows(x) for x in axes]
+        with lines.block(f"[&](int{' t' if axes else ''})"):
+            if self.phases:
+                space = self._space((Var("t", sides.taps),))
+                lines.add(*self._indices("t", sides.taps, set(sides.taps), space))
+                tap = ""
+                for x, size in zip(axes, windows, strict=True):
+                    tap = f"{grouped(tap)} * {grouped(size)} + {axis_index(x.window)}" if tap else axis_index(x.window)
+            whole = grouped(size_of([*sides.batch, "planes"]))
+            plane = f"{grouped(tap)} * {whole} + {self._plane('p')}" if axes else self._plane("p")
+            at = f"({grouped(plane)} * columns + n0) * {self.vector}"
+            lines.add(f"return [=](int p) {{ return {self.packed[1].name} + {at}; }};")
+        lines.text[-1] += ","

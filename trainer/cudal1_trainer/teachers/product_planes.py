@@ -1,0 +1,121 @@
+"""Where operands lie that product_bulk copies: planes of 16 bytes a place, an image's places with room between rows.
+
+A place is an index into the rows' axes, those of the image that a window moves with some zeros behind their ends:
+(n * p2 + y) * p3 + x. So a step of the window is one distance for all rows, whatever lies at their edges; the zeros
+behind a row are those before the next one. A transposed convolution's phases read the same places from one another's
+distances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from cudal1_fx_passes.program import Index
+from cudal1_trainer.teachers.product_sides import Sides
+from cudal1_trainer.teachers.source import product
+from cudal1_trainer.teachers.space import grouped, size_of
+from cudal1_trainer.teachers.stage import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of the image, read at out + far * window + offset, or at (out - window + offset) / step.
+
+    room: places behind its last one; before: places that the first row's reads lie ahead of it; first: how far behind
+    that a row's first read lies, without a phase.
+    """
+
+    read: str
+    out: str
+    window: str
+    step: int
+    far: int
+    offset: int
+    taps: int  # of one phase
+    room: int
+    before: int
+    first: int
+    last: int  # the farthest read of any phase
+
+    @property
+    def size(self) -> str:
+        """Places, as an expression of the axis."""
+        return f"{self.read} + {self.room}" if self.room else self.read
+
+    @property
+    def name(self) -> str:
+        return f"p{self.read[1:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """plain: the rows' axes that no window moves, outermost; axes: the others."""
+
+    plain: tuple[str, ...]
+    axes: tuple[Axis, ...]
+
+    def rows(self, named: bool) -> str:
+        """Places of all rows; `named`: by the names that a kernel gives to padded sizes."""
+        return size_of([*self.plain, *(x.name if named else grouped(x.size) for x in self.axes)])
+
+    def distance(self, steps: Sequence[str], named: bool) -> str:
+        """So many steps along the last axes, as a distance in places."""
+        text = ""
+        for x, step in zip(self.axes[len(self.axes) - len(steps) :], steps, strict=True):
+            size = x.name if named else grouped(x.size)
+            if text:
+                text = product(grouped(text), size) + (f" + {step}" if step != "0" else "")
+            else:
+                text = step if step != "0" else ""
+        return text or "0"
+
+    def span(self, inner: int, named: bool) -> str:
+        """From a window's first place to its last, over the last `inner` axes."""
+        steps = [str(abs(x.far) * (x.taps - 1)) for x in self.axes[len(self.axes) - inner :]]
+        return self.distance(steps, named)
+
+    def places(self, rows: int, named: bool) -> str:
+        """Of a plane: whole tiles of rows, and what their last windows read."""
+        behind = self.distance([str(x.last) for x in self.axes], named)
+        return f"cdiv({self.rows(named)}, {rows}) * {rows}" + (f" + {behind}" if behind != "0" else "")
+
+
+def planes_of(stage: Stage, sides: Sides) -> Planes | None:
+    """None where a window does not slide by whole places, or rows come in another order."""
+    axis, value_axes = stage.program.axis, stage.program.value_axes[sides.a.name]
+    if any(a.symbolic for a in stage.program.axes) or sides.b.access or not sides.channels:
+        return None
+    moved = dict(sides.a.access)
+    if any(b.index_values or b.access for b in stage.loads) or set(sides.channels) & set(moved):
+        return None
+    found = []
+    for name in (a for a in value_axes if a in moved):
+        x = _axis(stage, sides, name, moved[name], axis[name].size)
+        if x is None:
+            return None
+        found.append(x)
+    outs = tuple(x.out for x in found)
+    plain = sides.m[: len(sides.m) - len(outs)]
+    whole = sides.m[len(plain) :] == outs and tuple(x.window for x in found) == sides.taps
+    return Planes(plain, tuple(found)) if whole and set(plain) <= set(value_axes) else None
+
+
+def _axis(stage: Stage, sides: Sides, name: str, index: Index, size: int) -> Axis | None:
+    terms, axis = {a: f for f, a in index.terms}, stage.program.axis
+    outs, windows = [a for a in terms if a in sides.m], [a for a in terms if a in sides.taps]
+    if len(terms) != 2 or len(outs) != 1 or len(windows) != 1 or terms[outs[0]] != 1 or index.value is not None:
+        return None
+    step, far, offset = index.divisor, terms[windows[0]], index.offset
+    if step > 1 and (far != -1 or offset < 0):
+        return None
+    taps = -(-axis[windows[0]].size // step)
+    begins = [(r + offset) // step for r in range(step)]
+    back = min(0, far * (taps - 1))
+    lowest = min(begins) + back
+    highest = -(-axis[outs[0]].size // step) - 1 + max(begins) + max(0, far * (taps - 1))
+    before = max(0, -lowest)
+    room = max(before, highest - (size - 1), -(-axis[outs[0]].size // step) - size, 0)
+    first = before + back + (offset if step == 1 else 0)
+    last = before + max(begins) + max(0, far * (taps - 1))
+    return Axis(name, outs[0], windows[0], step, far, offset, taps, room, before, first, last)
+
