@@ -12,8 +12,9 @@ from runtime_kernels import Case, cases
 from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launcher import load
-from cudal1_compile.runtime.target import detect_target
+from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.quickcheck import empty_scratch
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,28 +38,24 @@ def test_the_gpu_equals_torch(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_products_equal_torch(case: Product) -> None:
-    program = case.program()
-    candidate = case.candidate(program)
-    kernel = load(program, candidate, build(program, candidate, detect_target(torch.device("cuda"))))
-    inputs = case.inputs("cuda")
-    want = case.want(case.inputs())
-    out = torch.full(want.shape, torch.nan, dtype=inputs[0].dtype, device="cuda")
-    kernel(out, *inputs, torch.cuda.current_stream().cuda_stream)
-    assert (out.cpu().double() - want).abs().max() <= case.rtol * want.abs().max()
-    kernel.close()
+    _assert_equal(case, detect_target(torch.device("cuda")))
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.wide or c.bulk], ids=lambda c: c.name)
 def test_products_of_warp_groups_equal_torch_where_there_are_none(case: Product) -> None:
     """Built without what is Hopper's alone, as for any other GPU."""
+    _assert_equal(case, replace(detect_target(torch.device("cuda")), arch="sm_90"))
+
+
+def _assert_equal(case: Product, target: Target) -> None:
     program = case.program()
     candidate = case.candidate(program)
-    target = replace(detect_target(torch.device("cuda")), arch="sm_90")
     kernel = load(program, candidate, build(program, candidate, target))
     inputs = case.inputs("cuda")
     want = case.want(case.inputs())
     out = torch.full(want.shape, torch.nan, dtype=inputs[0].dtype, device="cuda")
-    kernel(out, *inputs, torch.cuda.current_stream().cuda_stream)
+    scratch = empty_scratch(program, candidate, out.device)
+    kernel(out, *scratch, *inputs, torch.cuda.current_stream().cuda_stream)
     assert (out.cpu().double() - want).abs().max() <= case.rtol * want.abs().max()
     kernel.close()
 

@@ -22,8 +22,7 @@ PROGRAMS = {
     "channels last, no padding, dilated along one axis": (
         "d0=2 d1=32 d2=12 d3=10 d4=40 d5=8 d6=8 k0=3 k1=3",
         "in0 f32[d0,d2,d3,d1]\nin1 f32[d4,k0,k1,d1]",
-        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=d5+2*k0, d3=d6+k1], in1) over d1,k0,k1\n"
-        "out0 f32[d0,d5,d6,d4] = t0",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=d5+2*k0, d3=d6+k1], in1) over d1,k0,k1\nout0 f32[d0,d5,d6,d4] = t0",
     ),
     "a volume with more padding at its ends than results, groups": (
         "d0=2 d1=2 d2=16 d3=5 d4=6 d5=7 d6=18 d7=6 d8=6 d9=7 k0=4 k1=3 k2=3",

@@ -17,7 +17,7 @@ from cudal1_compile.candidate import MAX_EXPRESSION
 from cudal1_fx_passes.program import ITEM_BYTES, Ref
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
-from cudal1_trainer.teachers.product_copies import COPY_BYTES, ITEMS, ordered
+from cudal1_trainer.teachers.product_copies import COPY_BYTES, ITEMS, copied, ordered
 from cudal1_trainer.teachers.product_layouts import RESIDENT, evaluated
 from cudal1_trainer.teachers.product_planes import Axis, Planes, planes_of
 from cudal1_trainer.teachers.product_sides import BULK, LONG_SUM, PHASED, Sides, arithmetic_of, behind, phases_of
@@ -133,7 +133,7 @@ class BulkWriter(ProductWriter):
         plan = plan_of(stage, self.sides, planes, schedule)
         assert plan is not None
         self.planes, self.plan, self.first, self.scratch = planes, plan, first, scratch
-        self.threads, self.blocks = schedule.block, plan.blocks
+        self.threads, self.blocks, self.whole = schedule.block, plan.blocks, stage
         self.arithmetic = arithmetic_of(schedule)
         self.item = ITEMS.get(self.arithmetic, self.arithmetic)
         self.vector = COPY_BYTES // ITEM_BYTES[self.item]
@@ -163,23 +163,25 @@ class BulkWriter(ProductWriter):
         assert self.schedule.tile is not None
         rows = self.planes.places(self.schedule.tile[0], named=False)
         sizes = [size_of([*sides.batch, grouped(self.depth), grouped(x)]) for x in (rows, self.columns)]
-        planes = size_of([*sides.batch, "planes"])
+        weight = size_of([*(grouped(self._windows(x)) for x in self.planes.axes), sizes[1]])
         reads = {b.name: b for x in (sides.a, sides.b) for b in self._before(x.name)[0]}
         with lines.block(signature(f"f{self.first}", PACKERS, reads.values(), self.packed)):
             self._names()
+            taps = [grouped(self._windows(x)) for x in self.planes.axes]
+            blocks = f"cdiv({size_of([*taps, *sides.batch, 'planes', 'columns'])}, {PACKERS})"
             lines.add("int b = blockIdx.x;")
-            with lines.block(f"if (b < cdiv({planes} * places, {PACKERS}))"):
-                self._pack_image()
+            with lines.block(f"if (b < {blocks})"):
+                self._pack_weight()
                 lines.add("return;")
-            lines.add(f"b -= cdiv({planes} * places, {PACKERS});")
-            self._pack_weight()
+            lines.add(f"b -= {blocks};")
+            self._pack_image()
         self.lines = kept
         windows = [grouped(self._windows(x)) for x in self.planes.axes]
         declared = (
             f"{self.packed[0].name} {self.item}[{sizes[0]}, {self.vector}]",
             f"{self.packed[1].name} {self.item}[{', '.join([*windows, sizes[1]])}, {self.vector}]",
         )
-        grid = " + ".join(f"cdiv({x}, {PACKERS})" for x in sizes)
+        grid = " + ".join(f"cdiv({x}, {PACKERS})" for x in (weight, sizes[0]))
         names = tuple(b.name for b in (*reads.values(), *self.packed))
         return Kernel(f"f{self.first}", "\n".join(lines.text), grid, str(PACKERS), names, declared)
 
@@ -192,14 +194,17 @@ class BulkWriter(ProductWriter):
         assert self.schedule.tile is not None
         padded = [f"{x.name} = {x.size}" for x in self.planes.axes]
         padded.append(f"places = {self.planes.places(self.schedule.tile[0], named=True)}")
-        self.lines.add(f"constexpr int {', '.join([*padded, f'columns = {self.columns}', f'planes = {self.depth}'])};")
+        self.lines.add(
+            f"constexpr int {', '.join([*padded, f'columns = {self.columns}', f'planes = {self.depth}'])};"
+        )
 
     def _pack_image(self) -> None:
         lines, sides, planes = self.lines, self.sides, self.planes
         before = planes.distance([str(x.before) for x in planes.axes], named=True)
         lines.add(f"const int i = b * {PACKERS} + threadIdx.x, p = i / places;")
         lines.add(f"const int place = i % places{f' - ({before})' if before != '0' else ''};")
-        batch = self._plane_lines()
+        lines.add(f"if (p >= {size_of([*sides.batch, 'planes'])}) return;")
+        batch = self._batch()
         inside = ["place >= 0"] if before != "0" else []
         for at, x in enumerate(planes.axes):
             inner = size_of(y.name for y in planes.axes[at + 1 :])
@@ -216,35 +221,30 @@ class BulkWriter(ProductWriter):
         self._vectors(sides.a, space, planes.plain, inside, f"{self.packed[0].name} + i * {self.vector}")
 
     def _pack_weight(self) -> None:
-        lines, sides = self.lines, self.sides
-        lines.add(f"const int i = b * {PACKERS} + threadIdx.x, j = i % columns, p = i / columns;")
-        batch = self._plane_lines()
+        """Neighbours along the columns; steps of the window outermost."""
+        lines, sides, axes = self.lines, self.sides, self.planes.axes
+        lines.add(f"const int i = b * {PACKERS} + threadIdx.x, j = i % columns;")
+        windows = [grouped(self._windows(x)) for x in axes]
+        around = size_of([*sides.batch, "planes"])
+        if axes:
+            lines.add(f"const int p = i / columns % {grouped(around)}, tap = i / ({around} * columns);")
+            lines.add(f"if (tap >= {size_of(windows)}) return;")
+        else:
+            lines.add("const int p = i / columns;", f"if (p >= {around}) return;")
+        batch = self._batch()
+        for at, x in enumerate(axes):
+            rest = size_of(windows[at + 1 :])
+            text = "tap" if rest == "1" else f"tap / {grouped(rest)}"
+            lines.add(f"const int {axis_index(x.window)} = {text}{f' % {windows[at]}' if at else ''};")
+        inside = [f"j < {size_of(sides.n)}", *(f"{axis_index(x.window)} < {x.window}" for x in axes if x.step > 1)]
         space = Space(self.program, (Var("j", sides.n), Var("c", sides.channels), *batch), derived=self.derived)
-        inside = [f"j < {size_of(sides.n)}"]
-        to, windows = f"{self.packed[1].name} + i * {self.vector}", [self._windows(x) for x in self.planes.axes]
-        if not windows:
-            self._vectors(sides.b, space, sides.n, inside, to)
-            return
-        inner = " * ".join(map(grouped, windows))
-        with lines.block(f"for (int tap = 0; tap < {inner}; tap++)"):
-            for at, x in enumerate(self.planes.axes):
-                rest = " * ".join(map(grouped, windows[at + 1 :]))
-                text = f"tap / {grouped(rest)}" if rest else "tap"
-                text += f" % {grouped(windows[at])}" if at else ""
-                lines.add(f"const int {axis_index(x.window)} = {text};")
-            short = [f"{axis_index(x.window)} < {x.window}" for x in self.planes.axes if x.step > 1]
-            around = grouped(size_of([*sides.batch, "planes", "columns"]))
-            to = f"{self.packed[1].name} + (tap * {around} + i) * {self.vector}"
-            self._vectors(sides.b, space, sides.n, [*inside, *short], to)
+        self._vectors(sides.b, space, sides.n, inside, f"{self.packed[1].name} + i * {self.vector}")
 
-    def _plane_lines(self) -> tuple[Var, ...]:
-        """Leaves where there is no plane `p`; finds its batch."""
-        batch = self.sides.batch
-        self.lines.add(f"if (p >= {size_of([*batch, 'planes'])}) return;")
-        if not batch:
+    def _batch(self) -> tuple[Var, ...]:
+        if not self.sides.batch:
             return ()
         self.lines.add("const int g = p / planes;")
-        return (Var("g", batch),)
+        return (Var("g", self.sides.batch),)
 
     def _vectors(self, x: Ref, space: Space, rows: tuple[str, ...], inside: list[str], to: str) -> None:
         """One vector along k, each element computed."""
@@ -252,19 +252,33 @@ class BulkWriter(ProductWriter):
         loads, _ = self._before(x.name)
         needed = space.needed_axes(loads)
         lines.add(*[t for a in (*rows, *sides.batch) if a in needed and (t := space.index_line(a))])
-        p = "p % planes" if sides.batch else "p"
+        first = f"{'p % planes' if sides.batch else 'p'} * {self.vector}"
         lines.add(f"float v[{self.vector}] = {{}};")
+        partly = self.program.size(sides.channels) % self._deep() != 0
+        rounds, direct = self.item == "f32", copied(self.whole, sides, x, rows)
+        if direct is not None and direct.step == 1 and direct.vector == self.vector:
+            lines.add(f"const int c = {first};", *[t for a in sides.channels if (t := space.index_line(a))])
+            inside = [*inside, *([f"c < {size_of(sides.channels)}"] if partly else [])]
+            only = f"if ({' && '.join(inside)}) " if inside else ""
+            at = f"{direct.buffer.name} + {space.offset(direct.buffer)}"
+            lines.add(f"{only}vload<{self.vector}>({at}, v);")
+            if rounds:
+                lines.add(
+                    "#pragma unroll", f"for (int e = 0; e < {self.vector}; e++) v[e] = round_to<tf32>(v[e]);"
+                )
+            lines.add(f"vstore<{self.vector}>({to}, v);")
+            return
         if inside:
             lines.add(f"if ({' && '.join(inside)}) {{")
             lines.depth += 1
         lines.add("#pragma unroll")
         with lines.block(f"for (int e = 0; e < {self.vector}; e++)"):
-            lines.add(f"const int c = {p} * {self.vector} + e;")
-            if self.program.size(sides.channels) % self._deep():
+            lines.add(f"const int c = {first} + e;")
+            if partly:
                 lines.add(f"if (c >= {size_of(sides.channels)}) break;")
             lines.add(*[t for a in sides.channels if a in needed and (t := space.index_line(a))])
             value = self._value(x.name, space)
-            lines.add(f"v[e] = {f'round_to<tf32>({value})' if self.item == 'f32' else value};")
+            lines.add(f"v[e] = {f'round_to<tf32>({value})' if rounds else value};")
         if inside:
             lines.depth -= 1
             lines.add("}")
@@ -391,7 +405,11 @@ class BulkWriter(ProductWriter):
                 lines.add(*self._indices("t", sides.taps, set(sides.taps), space))
                 tap = ""
                 for x, size in zip(axes, windows, strict=True):
-                    tap = f"{grouped(tap)} * {grouped(size)} + {axis_index(x.window)}" if tap else axis_index(x.window)
+                    tap = (
+                        f"{grouped(tap)} * {grouped(size)} + {axis_index(x.window)}"
+                        if tap
+                        else axis_index(x.window)
+                    )
             whole = grouped(size_of([*sides.batch, "planes"]))
             plane = f"{grouped(tap)} * {whole} + {self._plane('p')}" if axes else self._plane("p")
             at = f"({grouped(plane)} * columns + n0) * {self.vector}"

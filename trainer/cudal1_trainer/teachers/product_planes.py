@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
 from cudal1_fx_passes.program import Index
 from cudal1_trainer.teachers.product_sides import Sides
 from cudal1_trainer.teachers.source import product
@@ -118,4 +119,3 @@ def _axis(stage: Stage, sides: Sides, name: str, index: Index, size: int) -> Axi
     first = before + back + (offset if step == 1 else 0)
     last = before + max(begins) + max(0, far * (taps - 1))
     return Axis(name, outs[0], windows[0], step, far, offset, taps, room, before, first, last)
-
