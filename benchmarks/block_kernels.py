@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.block import Block
+from benchmarks.block_bulk import bulks
 from benchmarks.block_convolutions import convolutions, transposed
 from benchmarks.block_matrices import matrices, split_sums
 from benchmarks.block_memory import rows, vectors
@@ -31,3 +32,4 @@ def blocks(small: bool = False) -> Iterator[Block]:
     yield from convolutions(small)
     yield from transposed(small)
     yield from stems(small)
+    yield from bulks(small)

@@ -15,7 +15,8 @@ PROGRAMS = {
     "images, chains before and behind, a norm of the columns, channels that fill no step": (
         "d0=2 d1=20 d2=9 d3=11 d4=70 d5=9 d6=11 k0=3 k1=3",
         "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]\nin2 f32[d4]\nin3 f32[d0,d4,d5,d6]",
-        "t0 f32[d0,d1,d2,d3] = exp(in0)\nt1 f32[d0,d4,d5,d6] = dot_tf32(t0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
+        "t0 f32[d0,d1,d2,d3] = exp(in0)\n"
+        "t1 f32[d0,d4,d5,d6] = dot_tf32(t0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
         "t2 f32[d4] = abs(in2)\nt3 f32[d0,d4,d5,d6] = mul(t1, t2)\nt4 f32[d0,d4,d5,d6] = add(t3, in3)\n"
         "out0 f32[d0,d4,d5,d6] = t4",
     ),

@@ -1,9 +1,9 @@
 """Writes product stages whose operands one warp copies in bulk (product_bulk of the device header).
 
-Both operands are packed first, into planes of 16 bytes a place (product_planes.py): what is computed before the sum
-is computed there, once an element, and rounded to TF32 where the arithmetic is. The image is read along its rows and
-stored so: no tile has to be turned. All steps of a window then read one patch of it in shared memory; where that is
-too long (planes of a volume) the outermost steps have patches of their own.
+Both operands are packed first, into planes of 16 bytes a place (product_planes.py): what is computed before
+the sum is computed there, once an element, and rounded to TF32 where the arithmetic is. The image is read along
+its rows and stored so: no tile has to be turned. All steps of a window then read one patch of it in shared
+memory; where that is too long (planes of a volume) the outermost steps have patches of their own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MIN_COLUMNS = 512  # of a product without windows: what is packed is read often 
 
 @dataclass(frozen=True, slots=True)
 class BulkPlan:
-    """inner: window axes that share a patch; blocks: of a multiprocessor; shared: bytes, as a launch expression."""
+    """inner: window axes of a patch; blocks: of a multiprocessor; shared: bytes, as a launch expression."""
 
     inner: int
     stages: int
@@ -221,16 +221,16 @@ class BulkWriter(ProductWriter):
         self._vectors(sides.a, space, planes.plain, inside, f"{self.packed[0].name} + i * {self.vector}")
 
     def _pack_weight(self) -> None:
-        """Neighbours along the columns; steps of the window outermost."""
+        """Neighbours along the window, which mostly lies side by side, then along the columns."""
         lines, sides, axes = self.lines, self.sides, self.planes.axes
-        lines.add(f"const int i = b * {PACKERS} + threadIdx.x, j = i % columns;")
         windows = [grouped(self._windows(x)) for x in axes]
-        around = size_of([*sides.batch, "planes"])
+        taps, around = grouped(size_of(windows)), grouped(size_of([*sides.batch, "planes"]))
+        lines.add(f"const int i = b * {PACKERS} + threadIdx.x;")
         if axes:
-            lines.add(f"const int p = i / columns % {grouped(around)}, tap = i / ({around} * columns);")
-            lines.add(f"if (tap >= {size_of(windows)}) return;")
+            lines.add(f"const int tap = i % {taps}, j = i / {taps} % columns, p = i / ({taps} * columns);")
         else:
-            lines.add("const int p = i / columns;", f"if (p >= {around}) return;")
+            lines.add("const int j = i % columns, p = i / columns;")
+        lines.add(f"if (p >= {around}) return;")
         batch = self._batch()
         for at, x in enumerate(axes):
             rest = size_of(windows[at + 1 :])
@@ -238,7 +238,8 @@ class BulkWriter(ProductWriter):
             lines.add(f"const int {axis_index(x.window)} = {text}{f' % {windows[at]}' if at else ''};")
         inside = [f"j < {size_of(sides.n)}", *(f"{axis_index(x.window)} < {x.window}" for x in axes if x.step > 1)]
         space = Space(self.program, (Var("j", sides.n), Var("c", sides.channels), *batch), derived=self.derived)
-        self._vectors(sides.b, space, sides.n, inside, f"{self.packed[1].name} + i * {self.vector}")
+        at_place = f"((tap * {around} + p) * columns + j)" if axes else "i"
+        self._vectors(sides.b, space, sides.n, inside, f"{self.packed[1].name} + {at_place} * {self.vector}")
 
     def _batch(self) -> tuple[Var, ...]:
         if not self.sides.batch:

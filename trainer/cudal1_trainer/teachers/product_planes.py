@@ -1,9 +1,9 @@
-"""Where operands lie that product_bulk copies: planes of 16 bytes a place, an image's places with room between rows.
+"""Where operands lie that product_bulk copies: planes of 16 bytes a place, zeros between an image's rows.
 
-A place is an index into the rows' axes, those of the image that a window moves with some zeros behind their ends:
-(n * p2 + y) * p3 + x. So a step of the window is one distance for all rows, whatever lies at their edges; the zeros
-behind a row are those before the next one. A transposed convolution's phases read the same places from one another's
-distances.
+A place is an index into the rows' axes, those of the image that a window moves with some zeros behind their
+ends: (n * p2 + y) * p3 + x. So a step of the window is one distance for all rows, whatever lies at their edges;
+the zeros behind a row are those before the next one. A transposed convolution's phases read the same places, each
+from a distance of its own.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cudal1_trainer.teachers.stage import Stage
 class Axis:
     """One axis of the image, read at out + far * window + offset, or at (out - window + offset) / step.
 
-    room: places behind its last one; before: places that the first row's reads lie ahead of it; first: how far behind
-    that a row's first read lies, without a phase.
+    room: places behind its last one; before: places that the first row's reads lie ahead of it; first: how far
+    behind that a row's first read lies, without a phase.
     """
 
     read: str
