@@ -36,10 +36,10 @@ PROGRAMS = {
         "in0 f16[d0,d1,d2]\nin1 f16[d1,d3,k0]",
         "t0 f16[d0,d3,d4] = dot(in0[d2=d4-k0+2], in1) over d1,k0\nout0 f16[d0,d3,d4] = t0",
     ),
-    "transposed, phases of unequal windows": (
-        "d0=2 d1=32 d2=6 d3=5 d4=40 d5=12 d6=9 k0=4 k1=3",
+    "transposed, windows of two steps and of one": (
+        "d0=2 d1=32 d2=6 d3=5 d4=40 d5=12 d6=10 k0=4 k1=2",
         "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,k0,k1]",
-        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0+1)/2, d3=(d6-k1)/2], in1) over d1,k0,k1\n"
         "out0 f32[d0,d4,d5,d6] = t0",
     ),
     "a matrix product, batched, bf16": (
@@ -67,3 +67,13 @@ def test_planes_copied_in_bulk_are_right(name: str) -> None:
     assert len(candidates) >= 2
     assert run_on_host(program, candidates) == (set(candidates), {})
     assert_no_rule_is_broken(program, written[:1])
+
+
+def test_phases_of_unequal_windows_are_left_to_others() -> None:
+    """A tap that is none would multiply an infinite value by 0."""
+    assert not in_bulk(
+        parse_program(
+            "region v1\ndims d0=2 d1=32 d2=6 d3=40 d4=11 k0=3\nin0 f32[d0,d1,d2]\nin1 f32[d1,d3,k0]\n"
+            "t0 f32[d0,d3,d4] = dot_tf32(in0[d2=(d4-k0+1)/2], in1) over d1,k0\nout0 f32[d0,d3,d4] = t0\n"
+        )
+    )

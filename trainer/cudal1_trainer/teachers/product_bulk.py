@@ -163,12 +163,12 @@ class BulkWriter(ProductWriter):
         assert self.schedule.tile is not None
         rows = self.planes.places(self.schedule.tile[0], named=False)
         sizes = [size_of([*sides.batch, grouped(self.depth), grouped(x)]) for x in (rows, self.columns)]
-        weight = size_of([*(grouped(self._windows(x)) for x in self.planes.axes), sizes[1]])
+        windows = [x.window for x in self.planes.axes]
+        weight = size_of([*windows, sizes[1]])
         reads = {b.name: b for x in (sides.a, sides.b) for b in self._before(x.name)[0]}
         with lines.block(signature(f"f{self.first}", PACKERS, reads.values(), self.packed)):
             self._names()
-            taps = [grouped(self._windows(x)) for x in self.planes.axes]
-            blocks = f"cdiv({size_of([*taps, *sides.batch, 'planes', 'columns'])}, {PACKERS})"
+            blocks = f"cdiv({size_of([*windows, *sides.batch, 'planes', 'columns'])}, {PACKERS})"
             lines.add("int b = blockIdx.x;")
             with lines.block(f"if (b < {blocks})"):
                 self._pack_weight()
@@ -176,7 +176,6 @@ class BulkWriter(ProductWriter):
             lines.add(f"b -= {blocks};")
             self._pack_image()
         self.lines = kept
-        windows = [grouped(self._windows(x)) for x in self.planes.axes]
         declared = (
             f"{self.packed[0].name} {self.item}[{sizes[0]}, {self.vector}]",
             f"{self.packed[1].name} {self.item}[{', '.join([*windows, sizes[1]])}, {self.vector}]",
@@ -184,10 +183,6 @@ class BulkWriter(ProductWriter):
         grid = " + ".join(f"cdiv({x}, {PACKERS})" for x in (weight, sizes[0]))
         names = tuple(b.name for b in (*reads.values(), *self.packed))
         return Kernel(f"f{self.first}", "\n".join(lines.text), grid, str(PACKERS), names, declared)
-
-    def _windows(self, x: Axis) -> str:
-        """Steps of a window along an axis, whole phases."""
-        return f"cdiv({x.window}, {x.step}) * {x.step}" if x.step > 1 else x.window
 
     def _names(self) -> None:
         """Sizes that several lines need."""
@@ -223,7 +218,7 @@ class BulkWriter(ProductWriter):
     def _pack_weight(self) -> None:
         """Neighbours along the window, which mostly lies side by side, then along the columns."""
         lines, sides, axes = self.lines, self.sides, self.planes.axes
-        windows = [grouped(self._windows(x)) for x in axes]
+        windows = [x.window for x in axes]
         taps, around = grouped(size_of(windows)), grouped(size_of([*sides.batch, "planes"]))
         lines.add(f"const int i = b * {PACKERS} + threadIdx.x;")
         if axes:
@@ -236,10 +231,10 @@ class BulkWriter(ProductWriter):
             rest = size_of(windows[at + 1 :])
             text = "tap" if rest == "1" else f"tap / {grouped(rest)}"
             lines.add(f"const int {axis_index(x.window)} = {text}{f' % {windows[at]}' if at else ''};")
-        inside = [f"j < {size_of(sides.n)}", *(f"{axis_index(x.window)} < {x.window}" for x in axes if x.step > 1)]
         space = Space(self.program, (Var("j", sides.n), Var("c", sides.channels), *batch), derived=self.derived)
-        at_place = f"((tap * {around} + p) * columns + j)" if axes else "i"
-        self._vectors(sides.b, space, sides.n, inside, f"{self.packed[1].name} + {at_place} * {self.vector}")
+        place = f"((tap * {around} + p) * columns + j)" if axes else "i"
+        to = f"{self.packed[1].name} + {place} * {self.vector}"
+        self._vectors(sides.b, space, sides.n, [f"j < {size_of(sides.n)}"], to)
 
     def _batch(self) -> tuple[Var, ...]:
         if not self.sides.batch:
@@ -399,18 +394,15 @@ class BulkWriter(ProductWriter):
     def _weight(self) -> None:
         """[&](int t) { return [=](int p) { return s1 + ((t * 8 + p) * 64 + n0) * 4; }; },"""
         lines, sides, axes = self.lines, self.sides, self.planes.axes
-        tap, windows = "t", [self._windows(x) for x in axes]
+        tap = "t"
         with lines.block(f"[&](int{' t' if axes else ''})"):
             if self.phases:
                 space = self._space((Var("t", sides.taps),))
                 lines.add(*self._indices("t", sides.taps, set(sides.taps), space))
                 tap = ""
-                for x, size in zip(axes, windows, strict=True):
-                    tap = (
-                        f"{grouped(tap)} * {grouped(size)} + {axis_index(x.window)}"
-                        if tap
-                        else axis_index(x.window)
-                    )
+                for x in axes:
+                    own = axis_index(x.window)
+                    tap = f"{grouped(tap)} * {x.window} + {own}" if tap else own
             whole = grouped(size_of([*sides.batch, "planes"]))
             plane = f"{grouped(tap)} * {whole} + {self._plane('p')}" if axes else self._plane("p")
             at = f"({grouped(plane)} * columns + n0) * {self.vector}"

@@ -107,9 +107,10 @@ def _axis(stage: Stage, sides: Sides, name: str, index: Index, size: int) -> Axi
     if len(terms) != 2 or len(outs) != 1 or len(windows) != 1 or terms[outs[0]] != 1 or index.value is not None:
         return None
     step, far, offset = index.divisor, terms[windows[0]], index.offset
-    if step > 1 and (far != -1 or offset < 0):
+    taps, left = divmod(axis[windows[0]].size, step)
+    # all phases have as many taps: one that is none would multiply what it reads by 0, infinite or not
+    if step > 1 and (far != -1 or offset < 0 or left):
         return None
-    taps = -(-axis[windows[0]].size // step)
     begins = [(r + offset) // step for r in range(step)]
     back = min(0, far * (taps - 1))
     lowest = min(begins) + back
