@@ -126,7 +126,8 @@ def check_order(words: list[str], body: str) -> None:
     assert words.count("{") == words.count("}") == len(re.findall(r"\{$", body, flags=re.M))
     value, at = r"t\d+(?:x\d+)?", r"(?:\[\w\])*"
     statements = rf"\b({value}){at} [+*]?=[^=]|vload<\d+>\(.*, ({value}){at}\);|\bv?st(?:ore<\d+>)?\((\w+)"
-    statements += rf"|_scan_\w+\(({value}),|float ({value})\) \{{$|nullptr : (s\d+)"  # sums of products, of what
+    statements += rf"|_scan_\w+\(({value}),|float ({value})\) \{{$"
+    statements += r"|nullptr : (s\d+)|return (s\d+) \+"  # sums of products, of what
     found = [w for w in words if re.fullmatch(r"t\d+(?:x\d+)?|out\d+|s\d+", w)]
     assert found == ["".join(names) for names in re.findall(statements, body, flags=re.M)], f"{body}\n{words}"
 

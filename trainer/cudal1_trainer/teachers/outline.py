@@ -28,7 +28,7 @@ _SET = re.compile(rf"({_NAME})(?:\[[^\]]*\])*\s*[-+*]?=(?!=)")
 _VLOAD = re.compile(rf"\bvload<\d+>\(.*, ({_NAME})(?:\[k\])?\);")
 _SCAN = re.compile(rf"_scan_(?:sum|prod)\(({_NAME}), carry\)")
 _STORE = re.compile(rf"\b(st|vstore<\d+>)\(((?:out|s)\d+)\b(.*), ({_NAME})(?:\[\w\])*\);")
-_RETURN = re.compile(r"\breturn (?:[atr]\d+|\(+i\d.*|.* \? (nullptr|-1) : (\w+).*);$")
+_RETURN = re.compile(r"\breturn (?:[atr]\d+|\(+i\d.*|.* \? (nullptr|-1) : (\w+).*|(s\d+) \+ .*);$")
 _SUM = re.compile(r"\bfloat (t\d+)\) \{$")
 _LOAD = re.compile(r"\b(?:ld|vload<\d+>)\((.*)$")
 _CLAMP = re.compile(r", (?:0|d\d+ - 1)\)")  # the bounds in an address: those of the axis
@@ -63,7 +63,7 @@ class _Body:
             self.wide |= {store[2]} if store[1] != "st" else set()
             return [store[2]]
         if back := _RETURN.search(line):
-            return self._give_back(line, back[2] if back[1] == "nullptr" else None)
+            return self._give_back(line, back[2] if back[1] == "nullptr" else back[3])
         if total := _SUM.search(line):
             self.reads[total[1]], self.returned = [n for n in self.returned if n != total[1]], []
             return [total[1]]

@@ -249,21 +249,21 @@ class BulkWriter(ProductWriter):
         needed = space.needed_axes(loads)
         lines.add(*[t for a in (*rows, *sides.batch) if a in needed and (t := space.index_line(a))])
         first = f"{'p % planes' if sides.batch else 'p'} * {self.vector}"
-        lines.add(f"float v[{self.vector}] = {{}};")
         partly = self.program.size(sides.channels) % self._deep() != 0
         rounds, direct = self.item == "f32", copied(self.whole, sides, x, rows)
         if direct is not None and direct.step == 1 and direct.vector == self.vector:
-            lines.add(f"const int c = {first};", *[t for a in sides.channels if (t := space.index_line(a))])
             inside = [*inside, *([f"c < {size_of(sides.channels)}"] if partly else [])]
             only = f"if ({' && '.join(inside)}) " if inside else ""
-            at = f"{direct.buffer.name} + {space.offset(direct.buffer)}"
-            lines.add(f"{only}vload<{self.vector}>({at}, v);")
+            held, at = direct.buffer.register, f"{direct.buffer.name} + {space.offset(direct.buffer)}"
+            lines.add(f"const int c = {first};", *[t for a in sides.channels if (t := space.index_line(a))])
+            lines.add(f"float {held}[{self.vector}] = {{}};", f"{only}vload<{self.vector}>({at}, {held});")
             if rounds:
-                lines.add(
-                    "#pragma unroll", f"for (int e = 0; e < {self.vector}; e++) v[e] = round_to<tf32>(v[e]);"
-                )
-            lines.add(f"vstore<{self.vector}>({to}, v);")
+                lines.add("#pragma unroll")
+                lines.add(f"for (int e = 0; e < {self.vector}; e++) {held}[e] = round_to<tf32>({held}[e]);")
+            lines.add(f"vstore<{self.vector}>({to}, {held});")
             return
+        held = f"r{x.name.lstrip('int')}{'x1' if x is sides.b else ''}"  # both may have one number
+        lines.add(f"float {held}[{self.vector}] = {{}};")
         if inside:
             lines.add(f"if ({' && '.join(inside)}) {{")
             lines.depth += 1
@@ -274,11 +274,11 @@ class BulkWriter(ProductWriter):
                 lines.add(f"if (c >= {size_of(sides.channels)}) break;")
             lines.add(*[t for a in sides.channels if a in needed and (t := space.index_line(a))])
             value = self._value(x.name, space)
-            lines.add(f"v[e] = {f'round_to<tf32>({value})' if rounds else value};")
+            lines.add(f"{held}[e] = {f'round_to<tf32>({value})' if rounds else value};")
         if inside:
             lines.depth -= 1
             lines.add("}")
-        lines.add(f"vstore<{self.vector}>({to}, v);")
+        lines.add(f"vstore<{self.vector}>({to}, {held});")
 
     def _deep(self) -> int:
         assert self.schedule.tile is not None
