@@ -21,6 +21,7 @@ from cudal1_trainer.teachers.product_copies import COPY_BYTES, ITEMS, copied, or
 from cudal1_trainer.teachers.product_layouts import RESIDENT, evaluated
 from cudal1_trainer.teachers.product_planes import Axis, Planes, planes_of
 from cudal1_trainer.teachers.product_sides import BULK, LONG_SUM, PHASED, Sides, arithmetic_of, behind, phases_of
+from cudal1_trainer.teachers.product_wide import item_bytes
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
@@ -86,10 +87,6 @@ def waiting_for(stage: Stage, sides: Sides, planes: Planes, schedule: StageSched
     (bm, bn, _), size = schedule.tile, stage.program.size
     tall = -(-evaluated(stage, planes.rows(named=False)) // bm) * prod(x.step for x in planes.axes)
     return -(-tall * -(-size(sides.n) // bn) * size(sides.batch) * schedule.splits // RESIDENT)
-
-
-def item_bytes(arithmetic: str) -> int:
-    return ITEM_BYTES[ITEMS.get(arithmetic, arithmetic)]
 
 
 def registers_of(schedule: StageSchedule) -> int:
@@ -202,10 +199,7 @@ class BulkWriter(ProductWriter):
         batch = self._batch()
         inside = ["place >= 0"] if before != "0" else []
         for at, x in enumerate(planes.axes):
-            inner = size_of(y.name for y in planes.axes[at + 1 :])
-            text = f"place / {grouped(inner)}" if inner != "1" else "place"
-            text += f" % {x.name}" if at or planes.plain else ""
-            lines.add(f"const int {axis_index(x.read)} = {text};")
+            lines.add(f"const int {axis_index(x.read)} = {planes.index(at)};")
             inside += [f"{axis_index(x.read)} < {x.read}"] if x.room or not (at or planes.plain) else []
         if planes.plain:
             around = size_of(x.name for x in planes.axes)
@@ -338,11 +332,8 @@ class BulkWriter(ProductWriter):
                 found.append(f"row = place / {grouped(size_of(x.name for x in planes.axes))}")
                 past, text = [f"row >= {size_of(planes.plain)}"], "row"
             for at, x in enumerate(planes.axes):
-                inner = size_of(y.name for y in planes.axes[at + 1 :])
-                own = f"place / {grouped(inner)}" if inner != "1" else "place"
-                own += f" % {x.name}" if at or planes.plain else ""
                 name, size = f"q{x.out[1:]}", self._size([x.out])
-                found.append(f"{name} = {own}")
+                found.append(f"{name} = {planes.index(at)}")
                 past.append(f"{name} >= {size}")
                 text = f"{grouped(text)} * {size} + {name}" if text else name
             lines.add(f"const int place = m0 + m, {', '.join(found)};")

@@ -59,6 +59,12 @@ class Planes:
         """Places of all rows; `named`: by the names that a kernel gives to padded sizes."""
         return size_of([*self.plain, *(x.name if named else grouped(x.size) for x in self.axes)])
 
+    def index(self, at: int) -> str:
+        """Of a place along the `at`-th axis, by the names of a kernel."""
+        inner = size_of(x.name for x in self.axes[at + 1 :])
+        text = "place" if inner == "1" else f"place / {grouped(inner)}"
+        return text + (f" % {self.axes[at].name}" if at or self.plain else "")
+
     def distance(self, steps: Sequence[str], named: bool) -> str:
         """So many steps along the last axes, as a distance in places."""
         text = ""
