@@ -138,7 +138,33 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
     }});
 }}
 """
-BULK_CONVOLUTION = """// scratch: s0 {dtype}[{pieces} * {places} * {vector}]
+WEIGHT_PLANES = """__global__ void __launch_bounds__(128) weight(const {dtype}* in1, {dtype}* s1 DIMS) {{
+  const int i = blockIdx.x * 128 + threadIdx.x, i6 = i % {columns}, c = i / {columns} * {vector};
+  if (c >= {pieces} * {vector}) return;
+  for (int tap = 0; tap < k0 * k1; tap++) {{
+    float v[{vector}];
+    for (int j = 0; j < {vector}; j++)
+      v[j] = i6 < d6 && c + j < d1 ? ld(in1 + (i6 * d1 + c + j) * (k0 * k1) + tap) : 0.0f;
+    vstore<{vector}>(s1 + (tap * ({pieces} * {columns}) + i) * {vector}, v);
+  }}
+}}
+"""
+FROM_PLANES = """    [&](int tap) {{ return {shift}; }},
+    [&](int tap) {{
+      return [=](int p) {{ return s1 + ((tap * {pieces} + p) * {columns} + n0) * {vector}; }};
+    }},
+    [&](int m) {{
+      const int i = m0 + m, i5 = i % (d3 + {P}), i4 = i / (d3 + {P}) % (d2 + {P});
+      const int i0 = i / ((d3 + {P}) * (d2 + {P}));
+      return [=](int n, float v) {{
+        const int i6 = n0 + n;
+        if (i0 < d0 && i4 < d4 && i5 < d5 && i6 < d6) st(out0 + ((i0 * d6 + i6) * d4 + i4) * d5 + i5, v);
+      }};
+    }});
+}}
+"""
+BULK_CONVOLUTION = (
+    """// scratch: s0 {dtype}[{pieces} * {places} * {vector}]
 // scratch: s1 {dtype}[k0 * k1 * {pieces} * {columns} * {vector}]
 // launch: image<<<cdiv({pieces} * {places}, 128), 128>>>(in0, s0)
 // launch: weight<<<cdiv({pieces} * {columns}, 128), 128>>>(in1, s1)
@@ -154,36 +180,37 @@ __global__ void __launch_bounds__(128) image(const {dtype}* in0, {dtype}* s0 DIM
     v[j] = inside && c + j < d1 ? ld(in0 + ((i0 * d1 + c + j) * d2 + i2) * d3 + i3) : 0.0f;
   vstore<{vector}>(s0 + i * {vector}, v);
 }}
-__global__ void __launch_bounds__(128) weight(const {dtype}* in1, {dtype}* s1 DIMS) {{
-  const int i = blockIdx.x * 128 + threadIdx.x, i6 = i % {columns}, c = i / {columns} * {vector};
-  if (c >= {pieces} * {vector}) return;
-  for (int tap = 0; tap < k0 * k1; tap++) {{
-    float v[{vector}];
-    for (int j = 0; j < {vector}; j++)
-      v[j] = i6 < d6 && c + j < d1 ? ld(in1 + (i6 * d1 + c + j) * (k0 * k1) + tap) : 0.0f;
-    vstore<{vector}>(s1 + (tap * ({pieces} * {columns}) + i) * {vector}, v);
-  }}
-}}
-__global__ void __launch_bounds__({threads}) k(const {dtype}* s0, const {dtype}* s1, {dtype}* out0 DIMS) {{
+"""
+    + WEIGHT_PLANES
+    + """__global__ void __launch_bounds__({threads}) k(const {dtype}* s0, const {dtype}* s1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
   product_bulk<{T}, {BM}, {BN}, {BK}, {stages}, {taps}, {span}, {patches}, {along}>({outer}, d1,
     [&](int o) {{
       return [=](int p) {{ return s0 + (p * ({places}) + m0 + {row}) * {vector}; }};
     }},
-    [&](int tap) {{ return {shift}; }},
-    [&](int tap) {{
-      return [=](int p) {{ return s1 + ((tap * {pieces} + p) * {columns} + n0) * {vector}; }};
-    }},
-    [&](int m) {{
-      const int i = m0 + m, i5 = i % (d3 + {P}), i4 = i / (d3 + {P}) % (d2 + {P});
-      const int i0 = i / ((d3 + {P}) * (d2 + {P}));
-      return [=](int n, float v) {{
-        const int i6 = n0 + n;
-        if (i0 < d0 && i4 < d4 && i5 < d5 && i6 < d6) st(out0 + ((i0 * d6 + i6) * d4 + i4) * d5 + i5, v);
-      }};
-    }});
-}}
 """
+    + FROM_PLANES
+)
+FILL_CONVOLUTION = (
+    """// scratch: s1 {dtype}[k0 * k1 * {pieces} * {columns} * {vector}]
+// launch: weight<<<cdiv({pieces} * {columns}, 128), 128>>>(in1, s1)
+// launch: k<<<dim3(cdiv(d0 * (d2 + {P}) * (d3 + {P}), {BM}), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, s1, out0)
+"""
+    + WEIGHT_PLANES
+    + """__global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* s1, {dtype}* out0 DIMS) {{
+  const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
+  product_fill<{T}, {BM}, {BN}, {BK}, {stages}, {taps}, {span}, {patches}, {along}>({outer}, d1,
+    [&](int o) {{
+      return [=](int m) {{
+        const int at = m0 + m + {row} - {P} * (d3 + {P} + 1);
+        const int i3 = at % (d3 + {P}), i2 = at / (d3 + {P}) % (d2 + {P}), i0 = at / ((d3 + {P}) * (d2 + {P}));
+        const bool inside = at >= 0 && i0 < d0 && i2 < d2 && i3 < d3;
+        return [=](int k) {{ return inside ? ld(in0 + ((i0 * d1 + k) * d2 + i2) * d3 + i3) : 0.0f; }};
+      }};
+    }},
+"""
+    + FROM_PLANES
+)
 PIPE_MATRIX = """// launch: k<<<dim3(cdiv(d0, {BM}), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, in1, out0)
 __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
@@ -286,13 +313,14 @@ class Product:
     rounds: bool = False  # its first operand on the way
     along: bool = False  # neighbouring threads have neighbouring columns
     bulk: int = 0  # patches of product_bulk; from 3 on, each row of the window reads one of its own
+    fill: bool = False  # by product_fill
 
     @property
     def name(self) -> str:
         kind = "matrix" if self.matrix else f"convolution-{self.stride}"
         kind += f"-patch-{self.patch}" if self.patch else f"-pipe-{self.vector}" if self.warp[0] else ""
         kind += f"-wide-{self.wide}-{self.at_once}" if self.wide else "-stem" * self.stem
-        kind += f"-bulk-{self.bulk}" if self.bulk else ""
+        kind += f"-{'fill' if self.fill else 'bulk'}-{self.bulk}" if self.bulk else ""
         kind += "-rounds" * self.rounds + "-along" * self.along
         return f"{kind}-{self.arithmetic}-{'x'.join(map(str, self.tile))}"
 
@@ -357,13 +385,15 @@ class Product:
             pitch, columns = 9 + self.padding, -(-19 // bn) * bn
             span, stages = 2 if rows else 2 * pitch + 2, 3
             tiles = (stages * bn + self.bulk * (bm + span)) * bk * size
-            words |= {"vector": 16 // size, "pieces": bk * size // 16, "columns": columns, "threads": 2 * bm + 32}
+            words |= {"vector": 16 // size, "pieces": bk * size // 16, "columns": columns}
+            words |= {"threads": 2 * bm + (160 if self.fill else 32)}
             words |= {"places": f"(cdiv(d0 * (d2 + {self.padding}) * {pitch}, {bm}) * {bm} + {2 * pitch + 2})"}
             words |= {"stages": stages, "taps": 3 if rows else 9, "span": span, "patches": self.bulk}
             words |= {"outer": 3 if rows else 1, "row": f"o * {pitch}" if rows else "o", "along": int(self.along)}
             words |= {"shift": "tap" if rows else f"tap / 3 * {pitch} + tap % 3"}
             words["bytes"] = 384 + max(tiles, (bn + 8) * (bm + 4) * 4)
-            return parse_candidate(BULK_CONVOLUTION.format_map(words), program)
+            text = FILL_CONVOLUTION if self.fill else BULK_CONVOLUTION
+            return parse_candidate(text.format_map(words), program)
         if not self.warp[0]:
             return parse_candidate(plain.format_map(words), program)
         (wm, wn), size, stages = self.warp, ITEM_BYTES[self.dtype], 3
@@ -430,4 +460,7 @@ CASES = [
     Product("tf32", (192, 128, 8), bulk=4, rtol=1e-3),
     Product("bf16", (64, 256, 64), dtype="bf16", bulk=3, along=True, rtol=8e-3),
     Product("f16", (256, 16, 16), dtype="f16", padding=0, bulk=2, rtol=1e-3),
+    Product("tf32", (64, 32, 32), bulk=2, fill=True, rtol=1e-3),
+    Product("tf32_long", (128, 64, 16), padding=0, bulk=3, fill=True, along=True, rtol=1e-3),
+    Product("bf16", (192, 64, 64), dtype="bf16", bulk=2, fill=True, rtol=8e-3),
 ]

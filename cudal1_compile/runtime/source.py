@@ -35,7 +35,7 @@ PARTS = {
     "product_patch.cuh": Part(("product_patch", "larger("), "product_pipe.cuh"),
     "product_stem.cuh": Part(("product_stem",), "product_pipe.cuh"),
     "product_wide.cuh": Part(("product_wide", "turn_tile"), "product_pipe.cuh"),
-    "product_bulk.cuh": Part(("product_bulk",), "product_wide.cuh"),
+    "product_bulk.cuh": Part(("product_bulk", "product_fill"), "product_wide.cuh"),
     "product_split.cuh": Part(("f32_split",), "product_wide.cuh"),
 }
 CANDIDATE_NAME = "candidate.cu"  # what compilers and checks call the candidate's lines

@@ -89,6 +89,8 @@ def _bodies() -> Iterator[tuple[str, str]]:
     plane, same = "[&](int o) { return [=](int p) { return in0 + (p + o) * 4; }; }", "[&](int tap) { return tap; }"
     bulk = f"product_bulk<tf32, 64, 64, 16, 4, 9, 20, 2>(1, 16, {plane}, {same}, {plane}, {SUMS});"
     yield "product_bulk", bulk
+    number = "[&](int) { return [=](int) { return [=](int) { return 1.0f; }; }; }"
+    yield "product_fill", f"product_fill<tf32, 64, 64, 16, 4, 9, 20, 2>(1, 16, {number}, {same}, {plane}, {SUMS});"
     turned = "[&](int r, int c) { return in0[r]; }, [&](int r, int c, float v) { out0[c] = v; }"
     yield "turn_tile", f"turn_tile<32, 32, 256>({turned});"
 

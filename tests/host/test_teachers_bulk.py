@@ -8,7 +8,7 @@ from teacher_checks import assert_no_rule_is_broken, run_on_host
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.teachers import variants
-from cudal1_trainer.teachers.product_sides import BULK
+from cudal1_trainer.teachers.product_sides import BULK, FILL
 from cudal1_trainer.variants import Variant, write_variant
 
 PROGRAMS = {
@@ -42,6 +42,24 @@ PROGRAMS = {
         "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0+1)/2, d3=(d6-k1)/2], in1) over d1,k0,k1\n"
         "out0 f32[d0,d4,d5,d6] = t0",
     ),
+    "strides of two and three, a norm of the columns, no padding along one": (
+        "d0=2 d1=20 d2=13 d3=15 d4=70 d5=7 d6=5 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]\nin2 f32[d4]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=2*d5+k0-1, d3=3*d6+k1], in1) over d1,k0,k1\n"
+        "t1 f32[d4] = abs(in2)\nt2 f32[d0,d4,d5,d6] = mul(t0, t1)\nout0 f32[d0,d4,d5,d6] = t2",
+    ),
+    "a volume, strides along two of its axes, a long window": (
+        "d0=2 d1=32 d2=5 d3=12 d4=11 d5=24 d6=5 d7=6 d8=6 k0=3 k1=4 k2=5",
+        "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d5,d1,k0,k1,k2]",
+        "t0 f32[d0,d5,d6,d7,d8] = dot_tf32(in0[d2=d6+k0-1, d3=2*d7+k1-1, d4=2*d8+k2-2], in1) over d1,k0,k1,k2\n"
+        "out0 f32[d0,d5,d6,d7,d8] = t0",
+    ),
+    "one axis, a stride of two, half, a chain before": (
+        "d0=3 d1=40 d2=37 d3=70 d4=19 k0=5",
+        "in0 f16[d0,d1,d2]\nin1 f16[d3,d1,k0]",
+        "t0 f16[d0,d1,d2] = relu(in0)\n"
+        "t1 f16[d0,d3,d4] = dot(t0[d2=2*d4+k0-2], in1) over d1,k0\nout0 f16[d0,d3,d4] = t1",
+    ),
     "a matrix product, batched, bf16": (
         "d0=3 d1=70 d2=520 d3=48",
         "in0 bf16[d0,d1,d2]\nin1 bf16[d0,d2,d3]",
@@ -54,15 +72,20 @@ def program_of(name: str) -> Program:
     return parse_program("region v1\ndims {}\n{}\n{}\n".format(*PROGRAMS[name]))
 
 
-def in_bulk(program: Program) -> list[Variant]:
-    found = [s for s in variants(program) if any(x.mapping.endswith(BULK) for x in s.stages)]
+def in_bulk(program: Program, form: str = BULK) -> list[Variant]:
+    found = [s for s in variants(program) if any(x.mapping.endswith(form) for x in s.stages)]
     return [v for s in found if (v := write_variant(program, s)) is not None]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_planes_copied_in_bulk_are_right(name: str) -> None:
+BOTH = [(name, form) for name in PROGRAMS for form in (BULK, FILL)]
+STRIDED = "of two and three, a norm's columns behind", "of two along one axis of a volume, split", "half, of two, a chain before"
+NOT_FILLED = "channels last", "a matrix product"
+
+
+@pytest.mark.parametrize(("name", "form"), BOTH)
+def test_planes_copied_in_bulk_are_right(name: str, form: str) -> None:
     program = program_of(name)
-    written = in_bulk(program)
+    written = in_bulk(program, form)
     candidates = {v.name: v.candidate for v in written[:: max(len(written) // 8, 1)]}
     assert len(candidates) >= 2
     assert run_on_host(program, candidates) == (set(candidates), {})

@@ -16,6 +16,11 @@
 //   Dynamic shared memory: 384 + (STAGES * BN + PATCHES * (BM + SPAN)) * BK * size bytes, but 384 + BN * (BM + 4) * 4
 //   at least, along n 384 + BM * (BN + 8) * 4
 //
+//   product_fill<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG = 0>(outer, depth, a, shift, b, c);
+//                                                                 by all 2 * BM + 160 threads of a block
+//     as product_bulk, but a need not lie in planes: four more warps compute its patches, an element once for all TAPS
+//     a(o)(place)(k)  any number, for place < BM + SPAN and k < depth; neighbouring threads have neighbouring places
+//
 // GPUs without wgmma multiply with mma; on the host target the products are plain loops.
 #pragma once
 
@@ -32,6 +37,25 @@ template <class T, int PITCH> struct PlaneTile {
   template <int PLANES, int THREADS, class P> CUDAL1_FN void copy(const P& plane, int first) const {
     for (int i = thread_id(); i < PLANES * PITCH; i += THREADS)
       copy_ahead<16>(shared_at(at + i * wide), plane(first + i / PITCH) + i % PITCH * wide, true);
+  }
+  // All loads of a place first, then its stores.
+  template <int PLANES, int THREADS, class P> CUDAL1_FN void fill(const P& of, int thread, int first, int depth) const {
+    enum { together = PLANES % 8 == 0 ? 8 : PLANES % 4 == 0 ? 4 : 2 };
+    for (int place = thread; place < PITCH; place += THREADS) {
+      const auto row = of(place);
+#pragma unroll 1
+      for (int p = 0; p < PLANES; p += together) {
+        float v[together][wide];
+#pragma unroll
+        for (int e = 0; e < together * wide; e++) {
+          const int k = first + p * wide + e;
+          const float x = k < depth ? (float)row(k) : 0.0f;
+          v[e / wide][e % wide] = Arithmetic<T>::rounds ? to_tf32(x) : x;
+        }
+#pragma unroll
+        for (int j = 0; j < together; j++) vstore<wide>(at + ((p + j) * PITCH + place) * wide, v[j]);
+      }
+    }
   }
 };
 
@@ -59,9 +83,9 @@ template <int SLOTS> struct CopySlots {
   CUDAL1_FN void advance() {
     if (++slot == SLOTS) slot = 0, phase ^= 1;
   }
-  CUDAL1_FN void open(int readers) {
+  CUDAL1_FN void open(int writers, int readers) {
     for (int s = 0; s < SLOTS; s++) {
-      CopyBarrier{barriers + s * 8}.open(1);
+      CopyBarrier{barriers + s * 8}.open(writers);
       CopyBarrier{barriers + (SLOTS + s) * 8}.open(readers);
     }
   }
@@ -80,16 +104,16 @@ template <int SLOTS> struct CopySlots {
   }
 };
 #endif
-}  // namespace cudal1
 
-template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, class A, class S,
-          class B, class C>
-CUDAL1_FN void product_bulk(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
-  typedef typename cudal1::Arithmetic<T>::item item;
-  typedef cudal1::PlaneTile<T, BM + SPAN> TileA;
-  typedef cudal1::PlaneTile<T, BN> TileB;
-  typedef cudal1::WideGroup<T, BN, BK, 0> Group;
-  enum { wide = TileA::wide, planes = BK / wide, warps = BM / 16 };
+// FILLERS: warps that compute a's patches; 0 where these are copied.
+template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG, int FILLERS, class A,
+          class S, class B, class C>
+CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
+  typedef typename Arithmetic<T>::item item;
+  typedef PlaneTile<T, BM + SPAN> TileA;
+  typedef PlaneTile<T, BN> TileB;
+  typedef WideGroup<T, BN, BK, 0> Group;
+  enum { wide = TileA::wide, planes = BK / wide, warps = BM / 16, threads = 2 * BM + 32 + 32 * FILLERS };
   enum { items_a = (BM + SPAN) * BK, items_b = BN * BK };
   static_assert(BM % 64 == 0 && planes % 2 == 0 && planes <= 32, "product_bulk: whole warp groups; BK is 32 to 512 bytes");
   static_assert(2 * (STAGES + PATCHES) <= 32, "product_bulk: 16 stages and patches at most");
@@ -97,33 +121,45 @@ CUDAL1_FN void product_bulk(int outer, int depth, A a, S shift, B b, C c CUDAL1_
 #ifdef CUDAL1_HOST
   char* const base = (char*)cudal1_dynamic;
 #else
-  char* const base = cudal1_dynamic + (-(int)cudal1::shared_at(cudal1_dynamic) & 127);
+  char* const base = cudal1_dynamic + (-(int)shared_at(cudal1_dynamic) & 127);
 #endif
   item* const stages_b = (item*)(base + 256);
   item* const patches = stages_b + STAGES * items_b;
   Group group;
   unsigned rows[Group::steps][4];
 #ifdef CUDAL1_WGMMA
-  const unsigned barriers = cudal1::shared_at(base);
-  cudal1::CopySlots<STAGES> slots_b = {barriers, 0, 0};
-  cudal1::CopySlots<PATCHES> slots_a = {barriers + 16 * STAGES, 0, 0};
+  const unsigned barriers = shared_at(base);
+  CopySlots<STAGES> slots_b = {barriers, 0, 0};
+  CopySlots<PATCHES> slots_a = {barriers + 16 * STAGES, 0, 0};
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // of what an earlier call may have left there
   __syncthreads();
   if (thread_id() == 0) {
-    slots_b.open(warps);
-    slots_a.open(warps);
+    slots_b.open(1, warps);
+    slots_a.open(FILLERS > 0 ? FILLERS : 1, warps);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  if (warp_id() == warps) {
+  if (warp_id() == warps + FILLERS) {
     for (int o = 0; o < outer; o++)
       for (int chunk = 0; chunk < chunks; chunk++) {
-        slots_a.template fill<planes, (BM + SPAN) * 16>(cudal1::shared_at(patches), a(o), chunk * planes);
+        if constexpr (FILLERS == 0)
+          slots_a.template fill<planes, (BM + SPAN) * 16>(shared_at(patches), a(o), chunk * planes);
         for (int tap = 0; tap < TAPS; tap++)
-          slots_b.template fill<planes, BN * 16>(cudal1::shared_at(stages_b), b(o * TAPS + tap), chunk * planes);
+          slots_b.template fill<planes, BN * 16>(shared_at(stages_b), b(o * TAPS + tap), chunk * planes);
       }
+  } else if (warp_id() >= warps) {
+    if constexpr (FILLERS > 0)
+      for (int o = 0; o < outer; o++)
+        for (int chunk = 0; chunk < chunks; chunk++) {
+          slots_a.empty().wait(slots_a.phase ^ 1);
+          TileA{patches + slots_a.slot * items_a}.template fill<planes, 32 * FILLERS>(a(o), thread_id() - 2 * BM, chunk * BK, depth);
+          asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the tensor cores see what was written
+          __syncwarp();
+          if (lane_id() == 0) slots_a.full().arrive();
+          slots_a.advance();
+        }
   } else {
-    cudal1::CopyBarrier last_a = {0}, last_b = {0};  // of the step before, whose products may still run
+    CopyBarrier last_a = {0}, last_b = {0};  // of the step before, whose products may still run
     int step = 0;
     for (int chunk = 0; chunk < outer * chunks; chunk++) {
       slots_a.full().wait(slots_a.phase);
@@ -153,10 +189,14 @@ CUDAL1_FN void product_bulk(int outer, int depth, A a, S shift, B b, C c CUDAL1_
         const auto of_a = a(o);
         const auto of_b = b(o * TAPS + tap);
         __syncthreads(CUDAL1_LINE_ONLY);  // nobody reads the last tiles any more
-        if (tap == 0) TileA{patches}.template copy<planes, 2 * BM + 32>(of_a, chunk * planes);
-        TileB{stages_b}.template copy<planes, 2 * BM + 32>(of_b, chunk * planes);
-        cudal1::end_of_stage();
-        cudal1::wait_for_stages<0>();
+        if constexpr (FILLERS > 0) {
+          if (tap == 0) TileA{patches}.template fill<planes, threads>(of_a, thread_id(), chunk * BK, depth);
+        } else {
+          if (tap == 0) TileA{patches}.template copy<planes, threads>(of_a, chunk * planes);
+        }
+        TileB{stages_b}.template copy<planes, threads>(of_b, chunk * planes);
+        end_of_stage();
+        wait_for_stages<0>();
         __syncthreads(CUDAL1_LINE_ONLY);
         if (group.long_sums && step % group.between == 0) group.finish();
         if (warp_id() < warps) group.multiply(TileA{patches + shift(tap) * wide}, TileB{stages_b}, rows);
@@ -175,4 +215,17 @@ CUDAL1_FN void product_bulk(int outer, int depth, A a, S shift, B b, C c CUDAL1_
     slots_a.close();
   }
 #endif
+}
+}  // namespace cudal1
+
+template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, class A, class S,
+          class B, class C>
+CUDAL1_FN void product_bulk(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
+  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 0>(outer, depth, a, shift, b, c CUDAL1_AT);
+}
+
+template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, class A, class S,
+          class B, class C>
+CUDAL1_FN void product_fill(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
+  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 4>(outer, depth, a, shift, b, c CUDAL1_AT);
 }

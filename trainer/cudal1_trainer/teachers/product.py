@@ -8,6 +8,7 @@ what follows it element by element.
     spread   the same where the window fills its step: a plain product with the window among the weight's columns
     table    tiles of few channels: where a term lies is looked up (product_table.py)
     bulk     over operands packed into planes, which one warp copies (product_bulk.py)
+    fill     the same over patches of the image that further warps compute (product_fill.py)
     stem     the same over a patch of the image that lies whole in shared memory (product_stem.py)
     taps     any, with the window walked outside and channels inside: bounds and places once a tap
     split    a tile's sum cut into parts over more blocks, which a second kernel adds up

@@ -17,10 +17,20 @@ from cudal1_compile.candidate import MAX_EXPRESSION
 from cudal1_fx_passes.program import ITEM_BYTES, Ref
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
-from cudal1_trainer.teachers.product_copies import COPY_BYTES, ITEMS, copied, ordered
+from cudal1_trainer.teachers.product_copies import COPY_BYTES, ITEMS, copied, ordered, strides_of
 from cudal1_trainer.teachers.product_layouts import RESIDENT, evaluated
 from cudal1_trainer.teachers.product_planes import Axis, Planes, planes_of
-from cudal1_trainer.teachers.product_sides import BULK, LONG_SUM, PHASED, Sides, arithmetic_of, behind, phases_of
+from cudal1_trainer.teachers.product_sides import (
+    BULK,
+    FILL,
+    LONG_SUM,
+    PHASED,
+    Sides,
+    arithmetic_of,
+    before,
+    behind,
+    phases_of,
+)
 from cudal1_trainer.teachers.product_wide import item_bytes
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
@@ -40,6 +50,9 @@ MAX_BLOCKS = 4
 SPLITS = (1, 2, 4, 8)
 MIN_DEPTH = 16  # channels
 MIN_COLUMNS = 512  # of a product without windows: what is packed is read often enough
+MIN_FILLED = 4  # steps of a window: what is computed for a patch is read often enough
+FILLED = 80  # registers of a thread that fills a patch
+COPYING, FILLING = 32, 160  # threads besides those that multiply
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +70,32 @@ def bulk_schedules(stage: Stage) -> Iterator[StageSchedule]:
     """Every tile that fits, its sums whole and cut."""
     sides, size = ordered(stage), stage.program.size
     planes = planes_of(stage, sides)
-    depth, columns, terms = size(sides.channels), size(sides.n), size(sides.over)
+    depth, columns = size(sides.channels), size(sides.n)
     if planes is None or depth < MIN_DEPTH or not (sides.taps or max(columns, depth) >= MIN_COLUMNS):
         return
-    form = (PHASED if phases_of(sides.a) else "") + BULK
+    if all(x.stride == 1 for x in planes.axes):
+        yield from _tiles(stage, sides, planes, BULK, COPYING)
+    if prod(x.taps for x in planes.axes) >= MIN_FILLED and not _runs_along(stage, sides):
+        yield from _tiles(stage, sides, planes, FILL, FILLING)
+
+
+def _runs_along(stage: Stage, sides: Sides) -> bool:
+    """Whether channels lie side by side in the image: then few neighbouring places do."""
+    loads = [strides_of(stage, b) for b in before(stage, sides.a.name)[0] if len(b.axes) > 1]
+    return any(min(at, key=lambda a: at[a]) in sides.channels for at in loads)
+
+
+def _tiles(stage: Stage, sides: Sides, planes: Planes, form: str, further: int) -> Iterator[StageSchedule]:
+    """further: threads besides those that multiply."""
+    size = stage.program.size
+    depth, columns, terms = size(sides.channels), size(sides.n), size(sides.over)
+    form = (PHASED if phases_of(sides.a) else "") + form
     for arithmetic in sides.arithmetics:
         if not arithmetic.startswith(("tf32", "f16", "bf16")):
             continue
         for splits, bk, (bm, bn) in product_of(SPLITS, _depths(depth, item_bytes(arithmetic)), TILES):
             short = arithmetic.removesuffix("_long") if terms <= splits * LONG_SUM else arithmetic
-            schedule = StageSchedule(short + form, 1, 2 * bm + 32, splits=splits, tile=(bm, bn, bk))
+            schedule = StageSchedule(short + form, 1, 2 * bm + further, splits=splits, tile=(bm, bn, bk))
             many = splits > 1 and (splits * bk > depth or waiting_for(stage, sides, planes, schedule) > 2)
             empty = bn >= 2 * columns and bn > 32
             if not many and not empty and plan_of(stage, sides, planes, schedule) is not None:
@@ -93,7 +122,8 @@ def registers_of(schedule: StageSchedule) -> int:
     """Of a thread, at least, as ptxas has it."""
     assert schedule.tile is not None
     bn = schedule.tile[1]
-    return (bn if "long" in schedule.mapping else bn // 2) + 32
+    sums = (bn if "long" in schedule.mapping else bn // 2) + 32
+    return max(sums, FILLED) if schedule.mapping.endswith(FILL) else sums
 
 
 def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule) -> BulkPlan | None:
@@ -111,7 +141,8 @@ def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule)
             for stages in range(MAX_STAGES, MIN_STAGES - 1, -1):
                 patches = 2 if taps >= 4 else 3 if taps > 1 else stages
                 length = f"{bm} + {span}" if span != "0" else str(bm)
-                tiles = f"({stages * bn} + {product(patches, grouped(length))}) * {bk * size}"
+                length = product(patches * planes.parts(inner), grouped(length))
+                tiles = f"({stages * bn} + {length}) * {bk * size}"
                 text = f"{BARRIERS} + max({tiles}, {sums})"
                 if len(text) <= MAX_EXPRESSION and evaluated(stage, text) + 1024 <= MAX_SHARED // blocks:
                     return BulkPlan(inner, stages, patches, blocks, text)
@@ -120,6 +151,8 @@ def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule)
 
 class BulkWriter(ProductWriter):
     """One product stage: its kernels are numbered from `first`, its scratch from `scratch`."""
+
+    NAME, COPIED = "product_bulk", 2  # of the device function; operands that are packed, the weight last
 
     def __init__(self, stage: Stage, schedule: StageSchedule, first: int, scratch: int) -> None:
         super().__init__(stage, schedule, f"f{first + 1}")
@@ -139,14 +172,14 @@ class BulkWriter(ProductWriter):
         self.columns = f"cdiv({size_of(self.sides.n)}, {bn}) * {bn}"
         later = {n for o in behind(stage, self.sides.dot) for n in read_names(o)} | {w.value for w in stage.writes}
         loads = tuple(b for b in stage.loads if b.value in later)
-        self.packed = [Buffer(f"s{scratch + i}", "", self.item, ()) for i in range(2)]
-        reads = {b.name: b for b in (*self.packed, *loads)}
+        self.packed = [Buffer(f"s{scratch + i}", "", self.item, ()) for i in range(self.COPIED)]
+        reads = {b.name: b for b in (*self._feeding(), *loads)}
         self.stage = replace(stage, reads=tuple(reads.values()))
 
     def write_all(self) -> list[Kernel]:
         made = [self._pack()]
         if self.schedule.splits > 1:
-            return made + self.write_split(f"f{self.first + 2}", self.scratch + 2)
+            return made + self.write_split(f"f{self.first + 2}", self.scratch + self.COPIED)
         return [*made, self.write()]
 
     def _feeding(self) -> tuple[Buffer, ...]:
@@ -159,35 +192,42 @@ class BulkWriter(ProductWriter):
         self.lines = lines
         assert self.schedule.tile is not None
         rows = self.planes.places(self.schedule.tile[0], named=False)
-        sizes = [size_of([*sides.batch, grouped(self.depth), grouped(x)]) for x in (rows, self.columns)]
+        image, weight = (size_of([*sides.batch, grouped(self.depth), grouped(x)]) for x in (rows, self.columns))
         windows = [x.window for x in self.planes.axes]
-        weight = size_of([*windows, sizes[1]])
-        reads = {b.name: b for x in (sides.a, sides.b) for b in self._before(x.name)[0]}
+        sizes = [image, size_of([*windows, weight])][2 - self.COPIED :]
+        shapes = [image, ", ".join([*windows, weight])][2 - self.COPIED :]
+        reads = {b.name: b for x in (sides.a, sides.b)[2 - self.COPIED :] for b in self._before(x.name)[0]}
         with lines.block(signature(f"f{self.first}", PACKERS, reads.values(), self.packed)):
-            self._names()
-            blocks = f"cdiv({size_of([*windows, *sides.batch, 'planes', 'columns'])}, {PACKERS})"
-            lines.add("int b = blockIdx.x;")
-            with lines.block(f"if (b < {blocks})"):
-                self._pack_weight()
-                lines.add("return;")
-            lines.add(f"b -= {blocks};")
-            self._pack_image()
+            self._pack_all()
         self.lines = kept
-        declared = (
-            f"{self.packed[0].name} {self.item}[{sizes[0]}, {self.vector}]",
-            f"{self.packed[1].name} {self.item}[{', '.join([*windows, sizes[1]])}, {self.vector}]",
+        declared = tuple(
+            f"{b.name} {self.item}[{shape}, {self.vector}]" for b, shape in zip(self.packed, shapes, strict=True)
         )
-        grid = " + ".join(f"cdiv({x}, {PACKERS})" for x in (weight, sizes[0]))
+        grid = " + ".join(f"cdiv({x}, {PACKERS})" for x in reversed(sizes))
         names = tuple(b.name for b in (*reads.values(), *self.packed))
         return Kernel(f"f{self.first}", "\n".join(lines.text), grid, str(PACKERS), names, declared)
+
+    def _pack_all(self) -> None:
+        lines = self.lines
+        self._names()
+        blocks = size_of([*(x.window for x in self.planes.axes), *self.sides.batch, "planes", "columns"])
+        lines.add("int b = blockIdx.x;")
+        with lines.block(f"if (b < cdiv({blocks}, {PACKERS}))"):
+            self._pack_weight("b")
+            lines.add("return;")
+        lines.add(f"b -= cdiv({blocks}, {PACKERS});")
+        self._pack_image()
 
     def _names(self) -> None:
         """Sizes that several lines need."""
         assert self.schedule.tile is not None
         padded = [f"{x.name} = {x.size}" for x in self.planes.axes]
         padded.append(f"places = {self.planes.places(self.schedule.tile[0], named=True)}")
+        self._constants(padded)
+
+    def _constants(self, found: Sequence[str]) -> None:
         self.lines.add(
-            f"constexpr int {', '.join([*padded, f'columns = {self.columns}', f'planes = {self.depth}'])};"
+            f"constexpr int {', '.join([*found, f'columns = {self.columns}', f'planes = {self.depth}'])};"
         )
 
     def _pack_image(self) -> None:
@@ -209,12 +249,12 @@ class BulkWriter(ProductWriter):
         space = Space(self.program, (Var("row", planes.plain), Var("c", sides.channels), *batch))
         self._vectors(sides.a, space, planes.plain, inside, f"{self.packed[0].name} + i * {self.vector}")
 
-    def _pack_weight(self) -> None:
+    def _pack_weight(self, block: str) -> None:
         """Neighbours along the window, which mostly lies side by side, then along the columns."""
         lines, sides, axes = self.lines, self.sides, self.planes.axes
         windows = [x.window for x in axes]
         taps, around = grouped(size_of(windows)), grouped(size_of([*sides.batch, "planes"]))
-        lines.add(f"const int i = b * {PACKERS} + threadIdx.x;")
+        lines.add(f"const int i = {block} * {PACKERS} + threadIdx.x;")
         if axes:
             lines.add(f"const int tap = i % {taps}, j = i / {taps} % columns, p = i / ({taps} * columns);")
         else:
@@ -227,7 +267,7 @@ class BulkWriter(ProductWriter):
             lines.add(f"const int {axis_index(x.window)} = {text}{f' % {windows[at]}' if at else ''};")
         space = Space(self.program, (Var("j", sides.n), Var("c", sides.channels), *batch), derived=self.derived)
         place = f"((tap * {around} + p) * columns + j)" if axes else "i"
-        to = f"{self.packed[1].name} + {place} * {self.vector}"
+        to = f"{self.packed[-1].name} + {place} * {self.vector}"
         self._vectors(sides.b, space, sides.n, [f"j < {size_of(sides.n)}"], to)
 
     def _batch(self) -> tuple[Var, ...]:
@@ -299,12 +339,11 @@ class BulkWriter(ProductWriter):
             lines.add("const int begin = z * step;")
             depth = f"max(min(step, {depth} - begin), 0)"
         outer, inner = planes.axes[: len(planes.axes) - plan.inner], planes.axes[len(planes.axes) - plan.inner :]
-        span = planes.span(plan.inner, named=True)
-        words: list[object] = [self.arithmetic, bm, bn, bk, plan.stages, self._taps(inner), span, plan.patches]
+        words: list[object] = [self.arithmetic, bm, bn, bk, plan.stages, self._taps(inner), self._span(), plan.patches]
         if memory_order(self.stage)[-1:] == sides.n[-1:]:
             words.append(1)
         self.shared_bytes = plan.shared
-        lines.add(f"product_bulk<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},")
+        lines.add(f"{self.NAME}<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},")
         lines.depth += 1
         self._image(outer)
         self._shift(inner)
@@ -315,6 +354,10 @@ class BulkWriter(ProductWriter):
         third = f", {' * '.join(others)}" if others else ""
         tall = f"cdiv({planes.rows(named=False)}, {bm}){f' * {steps}' if steps else ''}"
         return f"dim3({tall}, cdiv({size_of(sides.n)}, {bn}){third})"
+
+    def _span(self) -> str:
+        """Places of a patch besides the tile's rows."""
+        return self.planes.span(self.plan.inner, named=True)
 
     def _taps(self, axes: Sequence[Axis]) -> str:
         return self._size(x.window for x in axes)
@@ -354,6 +397,15 @@ class BulkWriter(ProductWriter):
 
     def _image(self, outer: Sequence[Axis]) -> None:
         """[&](int o) { return [=](int p) { return s0 + (p * places + m0) * 4; }; },"""
+        begin = self._begin(outer)
+        at = f"{grouped(self._plane('p'))} * places + m0{f' + {begin}' if begin != '0' else ''}"
+        lines = self.lines
+        with lines.block(f"[&](int{' o' if outer else ''})"):
+            lines.add(f"return [=](int p) {{ return {self.packed[0].name} + ({at}) * {self.vector}; }};")
+        lines.text[-1] += ","
+
+    def _begin(self, outer: Sequence[Axis]) -> str:
+        """Places from the block's first row to what the outer step `o` reads for it first."""
         steps = [*self._digits("o", outer), *["0"] * self.plan.inner]
         begins = []
         for x, step in zip(self.planes.axes, steps, strict=True):
@@ -364,14 +416,7 @@ class BulkWriter(ProductWriter):
                 own.append(f"{offset} / {x.step}")
             own += [str(x.first)] if x.first else []
             begins.append(" + ".join(own) or "0")
-        terms = ["m0"]
-        if any(b != "0" for b in begins):
-            terms.append(self.planes.distance(begins, named=True))
-        at = f"{grouped(self._plane('p'))} * places + {' + '.join(terms)}"
-        lines = self.lines
-        with lines.block(f"[&](int{' o' if outer else ''})"):
-            lines.add(f"return [=](int p) {{ return {self.packed[0].name} + ({at}) * {self.vector}; }};")
-        lines.text[-1] += ","
+        return self.planes.distance(begins, named=True) if any(b != "0" for b in begins) else "0"
 
     def _plane(self, p: str) -> str:
         parts = ["g * planes"] if self.sides.batch else []
@@ -397,5 +442,5 @@ class BulkWriter(ProductWriter):
             whole = grouped(size_of([*sides.batch, "planes"]))
             plane = f"{grouped(tap)} * {whole} + {self._plane('p')}" if axes else self._plane("p")
             at = f"({grouped(plane)} * columns + n0) * {self.vector}"
-            lines.add(f"return [=](int p) {{ return {self.packed[1].name} + {at}; }};")
+            lines.add(f"return [=](int p) {{ return {self.packed[-1].name} + {at}; }};")
         lines.text[-1] += ","

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from cudal1_fx_passes.program import Index
 from cudal1_trainer.teachers.product_sides import Sides
@@ -20,10 +21,11 @@ from cudal1_trainer.teachers.stage import Stage
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis of the image, read at out + far * window + offset, or at (out - window + offset) / step.
+    """One axis of the image, read at stride * out + far * window + offset, or at (out - window + offset) / step.
 
     room: places behind its last one; before: places that the first row's reads lie ahead of it; first: how far
-    behind that a row's first read lies, without a phase.
+    behind that a row's first read lies, without a phase. With a stride a place holds that many elements, and the
+    window's step w reads element (w + skipped) % stride of the place (w + skipped) / stride behind the first.
     """
 
     read: str
@@ -37,11 +39,19 @@ class Axis:
     before: int
     first: int
     last: int  # the farthest read of any phase
+    stride: int = 1
+    skipped: int = 0
 
     @property
     def size(self) -> str:
         """Places, as an expression of the axis."""
-        return f"{self.read} + {self.room}" if self.room else self.read
+        whole = f"cdiv({self.read}, {self.stride})" if self.stride > 1 else self.read
+        return f"{whole} + {self.room}" if self.room else whole
+
+    @property
+    def span(self) -> int:
+        """Places from a window's first to its last."""
+        return abs(self.far) * (self.taps - 1) if self.stride == 1 else (self.taps - 1 + self.skipped) // self.stride
 
     @property
     def name(self) -> str:
@@ -78,8 +88,11 @@ class Planes:
 
     def span(self, inner: int, named: bool) -> str:
         """From a window's first place to its last, over the last `inner` axes."""
-        steps = [str(abs(x.far) * (x.taps - 1)) for x in self.axes[len(self.axes) - inner :]]
-        return self.distance(steps, named)
+        return self.distance([str(x.span) for x in self.axes[len(self.axes) - inner :]], named)
+
+    def parts(self, inner: int) -> int:
+        """Elements of a place over the last `inner` axes, each of which has a patch of its own."""
+        return prod(x.stride for x in self.axes[len(self.axes) - inner :])
 
     def places(self, rows: int, named: bool) -> str:
         """Of a plane: whole tiles of rows, and what their last windows read."""
@@ -110,9 +123,11 @@ def planes_of(stage: Stage, sides: Sides) -> Planes | None:
 def _axis(stage: Stage, sides: Sides, name: str, index: Index, size: int) -> Axis | None:
     terms, axis = {a: f for f, a in index.terms}, stage.program.axis
     outs, windows = [a for a in terms if a in sides.m], [a for a in terms if a in sides.taps]
-    if len(terms) != 2 or len(outs) != 1 or len(windows) != 1 or terms[outs[0]] != 1 or index.value is not None:
+    if len(terms) != 2 or len(outs) != 1 or len(windows) != 1 or index.value is not None:
         return None
-    step, far, offset = index.divisor, terms[windows[0]], index.offset
+    step, far, offset, stride = index.divisor, terms[windows[0]], index.offset, terms[outs[0]]
+    if stride != 1:
+        return _strided(name, outs[0], windows[0], stride, index, [axis[a].size for a in (name, outs[0], windows[0])])
     taps, left = divmod(axis[windows[0]].size, step)
     # all phases have as many taps: one that is none would multiply what it reads by 0, infinite or not
     if step > 1 and (far != -1 or offset < 0 or left):
@@ -126,3 +141,18 @@ def _axis(stage: Stage, sides: Sides, name: str, index: Index, size: int) -> Axi
     first = before + back + (offset if step == 1 else 0)
     last = before + max(begins) + max(0, far * (taps - 1))
     return Axis(name, outs[0], windows[0], step, far, offset, taps, room, before, first, last)
+
+
+def _strided(read: str, out: str, window: str, stride: int, index: Index, sizes: Sequence[int]) -> Axis | None:
+    """None where the window leaves out some elements of a place."""
+    size, results, taps = sizes
+    if index.divisor != 1 or dict(index.terms) != {stride: out, 1: window} or stride < 0 or taps < stride:
+        return None
+    begin, skipped = divmod(index.offset, stride)
+    far, places = (taps - 1 + skipped) // stride, -(-size // stride)
+    before = max(0, -begin)
+    room = max(before, results - 1 + begin + far - (places - 1), results - places, 0)
+    return Axis(
+        *(read, out, window, 1, 1, index.offset, taps, room, before, before + begin, before + begin + far),
+        *(stride, skipped),
+    )
