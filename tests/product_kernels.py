@@ -386,7 +386,7 @@ class Product:
             span, stages = 2 if rows else 2 * pitch + 2, 3
             tiles = (stages * bn + self.bulk * (bm + span)) * bk * size
             words |= {"vector": 16 // size, "pieces": bk * size // 16, "columns": columns}
-            words |= {"threads": 2 * bm + (160 if self.fill else 32)}
+            words |= {"threads": 2 * bm + (256 if self.fill else 32)}
             words |= {"places": f"(cdiv(d0 * (d2 + {self.padding}) * {pitch}, {bm}) * {bm} + {2 * pitch + 2})"}
             words |= {"stages": stages, "taps": 3 if rows else 9, "span": span, "patches": self.bulk}
             words |= {"outer": 3 if rows else 1, "row": f"o * {pitch}" if rows else "o", "along": int(self.along)}

@@ -8,7 +8,7 @@ from teacher_checks import assert_no_rule_is_broken, run_on_host
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.teachers import variants
-from cudal1_trainer.teachers.product_sides import BULK, FILL
+from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL
 from cudal1_trainer.variants import Variant, write_variant
 
 PROGRAMS = {

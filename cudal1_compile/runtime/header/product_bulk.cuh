@@ -16,23 +16,27 @@
 //   Dynamic shared memory: 384 + (STAGES * BN + PATCHES * (BM + SPAN)) * BK * size bytes, but 384 + BN * (BM + 4) * 4
 //   at least, along n 384 + BM * (BN + 8) * 4
 //
-//   product_fill<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG = 0>(outer, depth, a, shift, b, c);
-//                                                                 by all 2 * BM + 160 threads of a block
-//     as product_bulk, but a need not lie in planes: four more warps compute its patches, an element once for all TAPS
+//   product_fill<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG = 0, ROW = 0>(outer, depth, a, shift, b, c);
+//                                                                 by all 2 * BM + 256 threads of a block
+//     as product_bulk, but a need not lie in planes: seven more warps compute its patches, an element once for all TAPS
 //     a(o)(place)(k)  any number, for place < BM + SPAN and k < depth; neighbouring threads have neighbouring places
+//     ROW             places of a patch's row, where a tile is 8 rows of BM / 8 places: its m-th place lies in row
+//                     m / 8 % 8, m / 64 * 8 + m % 8 from its left
 //
 // GPUs without wgmma multiply with mma; on the host target the products are plain loops.
 #pragma once
 
 namespace cudal1 {
-template <class T, int PITCH> struct PlaneTile {
+// ROW: from one eight of places to the next within 64.
+template <class T, int PITCH, int ROW = 8> struct PlaneTile {
   typedef typename Arithmetic<T>::item item;
   enum { wide = 16 / (int)sizeof(item), along = 1 };
   item* at;
-  CUDAL1_FN item& operator()(int row, int k) const { return at[(k / wide * PITCH + row) * wide + k % wide]; }
+  static CUDAL1_FN int place(int m) { return ROW == 8 ? m : m / 64 * 8 + m / 8 % 8 * ROW + m % 8; }
+  CUDAL1_FN item& operator()(int m, int k) const { return at[(k / wide * PITCH + place(m)) * wide + k % wide]; }
 #ifndef CUDAL1_HOST
   enum { next = 2 * PITCH };
-  CUDAL1_FN unsigned long long descriptor(int row) const { return describe(at + row * wide, PITCH, 8); }
+  CUDAL1_FN unsigned long long descriptor(int m) const { return describe(at + place(m) * wide, PITCH, ROW); }
 #endif
   template <int PLANES, int THREADS, class P> CUDAL1_FN void copy(const P& plane, int first) const {
     for (int i = thread_id(); i < PLANES * PITCH; i += THREADS)
@@ -40,6 +44,11 @@ template <class T, int PITCH> struct PlaneTile {
   }
   // All loads of a place first, then its stores.
   template <int PLANES, int THREADS, class P> CUDAL1_FN void fill(const P& of, int thread, int first, int depth) const {
+    if (first + PLANES * wide <= depth) fill_places<PLANES, THREADS, 1>(of, thread, first, depth);
+    else fill_places<PLANES, THREADS, 0>(of, thread, first, depth);
+  }
+  template <int PLANES, int THREADS, int WHOLE, class P>
+  CUDAL1_FN void fill_places(const P& of, int thread, int first, int depth) const {
     enum { together = PLANES % 8 == 0 ? 8 : PLANES % 4 == 0 ? 4 : 2 };
     for (int place = thread; place < PITCH; place += THREADS) {
       const auto row = of(place);
@@ -49,7 +58,7 @@ template <class T, int PITCH> struct PlaneTile {
 #pragma unroll
         for (int e = 0; e < together * wide; e++) {
           const int k = first + p * wide + e;
-          const float x = k < depth ? (float)row(k) : 0.0f;
+          const float x = WHOLE || k < depth ? (float)row(k) : 0.0f;
           v[e / wide][e % wide] = Arithmetic<T>::rounds ? to_tf32(x) : x;
         }
 #pragma unroll
@@ -103,18 +112,29 @@ template <int SLOTS> struct CopySlots {
     advance();
   }
 };
+// What warps do that have no sums, while the others hand theirs out.
+CUDAL1_FN void stand_by() {
+  __syncthreads();
+  __syncthreads();
+}
+// Registers change hands within a block, a warp group's at once.
+template <int N> CUDAL1_FN void shrink_to() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> CUDAL1_FN void grow_to() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 #endif
 
 // FILLERS: warps that compute a's patches; 0 where these are copied.
-template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG, int FILLERS, class A,
-          class S, class B, class C>
+template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG, int FILLERS, int ROW,
+          class A, class S, class B, class C>
 CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
   typedef typename Arithmetic<T>::item item;
-  typedef PlaneTile<T, BM + SPAN> TileA;
+  typedef PlaneTile<T, BM + SPAN, ROW ? ROW : 8> TileA;
   typedef PlaneTile<T, BN> TileB;
   typedef WideGroup<T, BN, BK, 0> Group;
   enum { wide = TileA::wide, planes = BK / wide, warps = BM / 16, threads = 2 * BM + 32 + 32 * FILLERS };
   enum { items_a = (BM + SPAN) * BK, items_b = BN * BK };
+  // Registers of a thread: an even share of a multiprocessor's, and, where sums need more, what those who fill leave.
+  enum { groups = BM / 64, even = 512 / (groups + 2) / 8 * 8, filling = 64, more = (512 - 2 * filling) / groups / 8 * 8 };
+  enum { uneven = FILLERS > 0 && (Group::long_sums ? BN : BN / 2) + 32 > even, most = more < 240 ? more : 240 };
   static_assert(BM % 64 == 0 && planes % 2 == 0 && planes <= 32, "product_bulk: whole warp groups; BK is 32 to 512 bytes");
   static_assert(2 * (STAGES + PATCHES) <= 32, "product_bulk: 16 stages and patches at most");
   const int chunks = cdiv(depth, BK);
@@ -140,6 +160,7 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
   }
   __syncthreads();
   if (warp_id() == warps + FILLERS) {
+    if constexpr (uneven) shrink_to<filling>();
     for (int o = 0; o < outer; o++)
       for (int chunk = 0; chunk < chunks; chunk++) {
         if constexpr (FILLERS == 0)
@@ -147,7 +168,9 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
         for (int tap = 0; tap < TAPS; tap++)
           slots_b.template fill<planes, BN * 16>(shared_at(stages_b), b(o * TAPS + tap), chunk * planes);
       }
+    stand_by();
   } else if (warp_id() >= warps) {
+    if constexpr (uneven) shrink_to<filling>();
     if constexpr (FILLERS > 0)
       for (int o = 0; o < outer; o++)
         for (int chunk = 0; chunk < chunks; chunk++) {
@@ -158,7 +181,9 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
           if (lane_id() == 0) slots_a.full().arrive();
           slots_a.advance();
         }
+    stand_by();
   } else {
+    if constexpr (uneven) grow_to<most>();
     CopyBarrier last_a = {0}, last_b = {0};  // of the step before, whose products may still run
     int step = 0;
     for (int chunk = 0; chunk < outer * chunks; chunk++) {
@@ -180,6 +205,11 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
       slots_a.advance();
     }
     group.finish();
+    group.template hand_out<BM, ALONG>((float*)(base + 256), c);
+    if (thread_id() == 0) {
+      slots_b.close();
+      slots_a.close();
+    }
   }
 #else
   int step = 0;
@@ -202,17 +232,11 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
         if (warp_id() < warps) group.multiply(TileA{patches + shift(tap) * wide}, TileB{stages_b}, rows);
       }
   group.finish();
-#endif
   if (warp_id() < warps) {
     group.template hand_out<BM, ALONG>((float*)(base + 256), c CUDAL1_AT);
   } else {
     __syncthreads(CUDAL1_LINE_ONLY);
     __syncthreads(CUDAL1_LINE_ONLY);
-  }
-#ifdef CUDAL1_WGMMA
-  if (thread_id() == 0) {
-    slots_b.close();
-    slots_a.close();
   }
 #endif
 }
@@ -221,11 +245,11 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
 template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, class A, class S,
           class B, class C>
 CUDAL1_FN void product_bulk(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
-  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 0>(outer, depth, a, shift, b, c CUDAL1_AT);
+  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 0, 0>(outer, depth, a, shift, b, c CUDAL1_AT);
 }
 
-template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, class A, class S,
-          class B, class C>
+template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, int ROW = 0, class A,
+          class S, class B, class C>
 CUDAL1_FN void product_fill(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
-  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 4>(outer, depth, a, shift, b, c CUDAL1_AT);
+  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 7, ROW>(outer, depth, a, shift, b, c CUDAL1_AT);
 }

@@ -15,10 +15,10 @@ from cudal1_trainer.teachers.online import OnlineWriter
 from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_bulk import BulkWriter
-from cudal1_trainer.teachers.product_fill import FillWriter
+from cudal1_trainer.teachers.product_fill import FieldWriter, FillWriter
 from cudal1_trainer.teachers.product_patch import PatchWriter
 from cudal1_trainer.teachers.product_pipe import PipeWriter
-from cudal1_trainer.teachers.product_sides import BULK, FILL, PATCH, PIPE, STEM, TABLE, WIDE
+from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL, PATCH, PIPE, STEM, TABLE, WIDE
 from cudal1_trainer.teachers.product_spread import stage_for
 from cudal1_trainer.teachers.product_stem import StemWriter
 from cudal1_trainer.teachers.product_table import TableWriter
@@ -41,6 +41,7 @@ COPYING: dict[str, type[PipeWriter] | type[StemWriter] | type[BulkWriter]] = {
     STEM: StemWriter,
     BULK: BulkWriter,
     FILL: FillWriter,
+    FIELD: FieldWriter,
 }
 GROUPED = {"online": OnlineWriter, "ragged": RaggedWriter}
 

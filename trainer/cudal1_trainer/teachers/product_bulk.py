@@ -22,6 +22,7 @@ from cudal1_trainer.teachers.product_layouts import RESIDENT, evaluated
 from cudal1_trainer.teachers.product_planes import Axis, Planes, planes_of
 from cudal1_trainer.teachers.product_sides import (
     BULK,
+    FIELD,
     FILL,
     LONG_SUM,
     PHASED,
@@ -51,8 +52,10 @@ SPLITS = (1, 2, 4, 8)
 MIN_DEPTH = 16  # channels
 MIN_COLUMNS = 512  # of a product without windows: what is packed is read often enough
 MIN_FILLED = 4  # steps of a window: what is computed for a patch is read often enough
-FILLED = 80  # registers of a thread that fills a patch
-COPYING, FILLING = 32, 160  # threads besides those that multiply
+FILLED = 64  # registers of a thread that fills a patch
+QUARTER = 512  # registers by lanes
+MAX_FIELD, FIELD_GAIN = 1.15, 0.85  # tiles of eight rows, over those of one run; places of their patches
+COPYING, FILLING = 32, 256  # threads besides those that multiply
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ def bulk_schedules(stage: Stage) -> Iterator[StageSchedule]:
         yield from _tiles(stage, sides, planes, BULK, COPYING)
     if prod(x.taps for x in planes.axes) >= MIN_FILLED and not _runs_along(stage, sides):
         yield from _tiles(stage, sides, planes, FILL, FILLING)
+        if len(planes.axes) > 1 and all(x.step == 1 for x in planes.axes):
+            yield from _tiles(stage, sides, planes, FIELD, FILLING)
 
 
 def _runs_along(stage: Stage, sides: Sides) -> bool:
@@ -93,13 +98,36 @@ def _tiles(stage: Stage, sides: Sides, planes: Planes, form: str, further: int) 
     for arithmetic in sides.arithmetics:
         if not arithmetic.startswith(("tf32", "f16", "bf16")):
             continue
-        for splits, bk, (bm, bn) in product_of(SPLITS, _depths(depth, item_bytes(arithmetic)), TILES):
+        depths = _depths(depth, item_bytes(arithmetic))
+        if form.endswith((FILL, FIELD)):
+            depths = sorted({*depths, ROW_BYTES[-1] // item_bytes(arithmetic)})
+        for splits, bk, (bm, bn) in product_of(SPLITS, depths, TILES):
             short = arithmetic.removesuffix("_long") if terms <= splits * LONG_SUM else arithmetic
             schedule = StageSchedule(short + form, 1, 2 * bm + further, splits=splits, tile=(bm, bn, bk))
             many = splits > 1 and (splits * bk > depth or waiting_for(stage, sides, planes, schedule) > 2)
             empty = bn >= 2 * columns and bn > 32
+            empty = empty or (form.endswith(FIELD) and not worth_field(stage, planes, bm))
             if not many and not empty and plan_of(stage, sides, planes, schedule) is not None:
                 yield schedule
+
+
+def field_sides(planes: Planes, rows: int) -> tuple[int, int]:
+    """Rows of a patch around a tile of eight rows, and places of each."""
+    y, x = planes.axes[-2:]
+    return 8 + y.span, rows // 8 + x.span
+
+
+def field_tall(planes: Planes, rows: int) -> str:
+    """Tiles of eight rows."""
+    *outer, y, x = planes.axes
+    return size_of([*planes.plain, *(a.out for a in outer), f"cdiv({y.out}, 8)", f"cdiv({x.out}, {rows // 8})"])
+
+
+def worth_field(stage: Stage, planes: Planes, rows: int) -> bool:
+    """Whether tiles of eight rows have less around them, and little outside of the image."""
+    flat = rows + evaluated(stage, planes.span(2, named=False))
+    more = evaluated(stage, field_tall(planes, rows)) / evaluated(stage, planes.tall(rows))
+    return more <= MAX_FIELD and more * prod(field_sides(planes, rows)) <= FIELD_GAIN * flat
 
 
 def _depths(depth: int, size: int) -> list[int]:
@@ -114,16 +142,29 @@ def waiting_for(stage: Stage, sides: Sides, planes: Planes, schedule: StageSched
     """Blocks of the busiest multiprocessor."""
     assert schedule.tile is not None
     (bm, bn, _), size = schedule.tile, stage.program.size
-    tall = -(-evaluated(stage, planes.rows(named=False)) // bm) * prod(x.step for x in planes.axes)
-    return -(-tall * -(-size(sides.n) // bn) * size(sides.batch) * schedule.splits // RESIDENT)
+    tall = field_tall(planes, bm) if schedule.mapping.endswith(FIELD) else planes.tall(bm)
+    tiles = evaluated(stage, tall) * prod(x.step for x in planes.axes)
+    return -(-tiles * -(-size(sides.n) // bn) * size(sides.batch) * schedule.splits // RESIDENT)
+
+
+def _room(schedule: StageSchedule) -> int:
+    """Blocks of a multiprocessor, by its registers."""
+    assert schedule.tile is not None
+    registers = -(-registers_of(schedule) // 8) * 8
+    if not schedule.mapping.endswith((FILL, FIELD)):
+        return 65536 // (registers * schedule.block)
+    groups = schedule.tile[0] // 64  # of four warps, one to each quarter of a multiprocessor
+    even = QUARTER // (max(registers, FILLED) * (groups + 2))
+    # those who fill give some away, but an instruction's own must fit into an even share
+    fits = registers * groups + 2 * FILLED <= QUARTER and schedule.tile[1] // 2 + 26 <= QUARTER // (groups + 2)
+    return even or int(fits)
 
 
 def registers_of(schedule: StageSchedule) -> int:
     """Of a thread, at least, as ptxas has it."""
     assert schedule.tile is not None
     bn = schedule.tile[1]
-    sums = (bn if "long" in schedule.mapping else bn // 2) + 32
-    return max(sums, FILLED) if schedule.mapping.endswith(FILL) else sums
+    return (bn if "long" in schedule.mapping else bn // 2) + 32
 
 
 def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule) -> BulkPlan | None:
@@ -132,17 +173,19 @@ def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule)
     (bm, bn, bk), size = schedule.tile, item_bytes(arithmetic_of(schedule))
     along = memory_order(stage)[-1:] == sides.n[-1:]
     sums = f"{bm} * ({bn} + 8) * 4" if along else f"{bn} * ({bm} + 4) * 4"
-    room = 65536 // (-(-registers_of(schedule) // 8) * 8 * schedule.block)
-    room = min(room, waiting_for(stage, sides, planes, schedule), MAX_BLOCKS)
-    for inner in range(len(planes.axes), -1, -1):
+    room = min(_room(schedule), waiting_for(stage, sides, planes, schedule), MAX_BLOCKS)
+    field = schedule.mapping.endswith(FIELD)
+    for inner in [2] if field else range(len(planes.axes), -1, -1):
         taps = prod(x.taps for x in planes.axes[len(planes.axes) - inner :])
         span = planes.span(inner, named=False)
+        length = f"{bm} + {span}" if span != "0" else str(bm)
+        if field:
+            length = str(prod(field_sides(planes, bm)))
         for blocks in range(room, 0, -1):
             for stages in range(MAX_STAGES, MIN_STAGES - 1, -1):
                 patches = 2 if taps >= 4 else 3 if taps > 1 else stages
-                length = f"{bm} + {span}" if span != "0" else str(bm)
-                length = product(patches * planes.parts(inner), grouped(length))
-                tiles = f"({stages * bn} + {length}) * {bk * size}"
+                places = product(patches * planes.parts(inner), grouped(length))
+                tiles = f"({stages * bn} + {places}) * {bk * size}"
                 text = f"{BARRIERS} + max({tiles}, {sums})"
                 if len(text) <= MAX_EXPRESSION and evaluated(stage, text) + 1024 <= MAX_SHARED // blocks:
                     return BulkPlan(inner, stages, patches, blocks, text)
@@ -325,8 +368,7 @@ class BulkWriter(ProductWriter):
         sides, (bm, bn, bk), lines, planes = self.sides, self.schedule.tile, self.lines, self.planes
         splits, plan = self.schedule.splits, self.plan
         steps = " * ".join(str(p.step) for p in self.phases)
-        place = f"blockIdx.x / {grouped(steps)}" if steps else "blockIdx.x"
-        lines.add(f"const int m0 = {place} * {bm}, n0 = blockIdx.y * {bn};")
+        lines.add(f"const int {self._origin()}n0 = blockIdx.y * {bn};")
         if sides.batch:
             lines.add(f"const int g = blockIdx.z{f' / {splits}' if splits > 1 else ''};")
         self._choose_phases()
@@ -340,8 +382,7 @@ class BulkWriter(ProductWriter):
             depth = f"max(min(step, {depth} - begin), 0)"
         outer, inner = planes.axes[: len(planes.axes) - plan.inner], planes.axes[len(planes.axes) - plan.inner :]
         words: list[object] = [self.arithmetic, bm, bn, bk, plan.stages, self._taps(inner), self._span(), plan.patches]
-        if memory_order(self.stage)[-1:] == sides.n[-1:]:
-            words.append(1)
+        words += self._further_words(memory_order(self.stage)[-1:] == sides.n[-1:])
         self.shared_bytes = plan.shared
         lines.add(f"{self.NAME}<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},")
         lines.depth += 1
@@ -352,8 +393,20 @@ class BulkWriter(ProductWriter):
         lines.depth -= 1
         others = [*sides.batch, *([str(splits)] if splits > 1 else [])]
         third = f", {' * '.join(others)}" if others else ""
-        tall = f"cdiv({planes.rows(named=False)}, {bm}){f' * {steps}' if steps else ''}"
+        tall = self._tall(bm) + (f" * {steps}" if steps else "")
         return f"dim3({tall}, cdiv({size_of(sides.n)}, {bn}){third})"
+
+    def _further_words(self, along: bool) -> list[int]:
+        return [1] if along else []
+
+    def _origin(self) -> str:
+        """Where a block's rows begin, in places."""
+        assert self.schedule.tile is not None
+        steps = " * ".join(str(p.step) for p in self.phases)
+        return f"m0 = {f'blockIdx.x / {grouped(steps)}' if steps else 'blockIdx.x'} * {self.schedule.tile[0]}, "
+
+    def _tall(self, rows: int) -> str:
+        return self.planes.tall(rows)
 
     def _span(self) -> str:
         """Places of a patch besides the tile's rows."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from cudal1_trainer.teachers.product_bulk import BulkWriter
+from cudal1_trainer.teachers.product_bulk import BulkWriter, field_sides, field_tall
 from cudal1_trainer.teachers.product_planes import Axis
 from cudal1_trainer.teachers.source import product
 from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
@@ -105,14 +105,104 @@ class FillWriter(BulkWriter):
         return [t if x.stride == 1 else f"{grouped(_after(t, x))} / {x.stride}" for t, x in zip(plain, axes, strict=True)]
 
     def _shift(self, inner: Sequence[Axis]) -> None:
-        text = self.planes.distance(self._digits("tap", inner), named=True)
-        if self.planes.parts(self.plan.inner) > 1:
-            which = ""
-            for x, element in zip(inner, self._elements("tap", inner), strict=True):
-                if x.stride > 1:
-                    which = f"{product(grouped(which), str(x.stride))} + {element}" if which else element
-            text = f"{grouped(which)} * part + {text}"
+        text = self._part_of("tap", inner) + self.planes.distance(self._digits("tap", inner), named=True)
         self.lines.add(f"[&](int{' tap' if text != '0' else ''}) {{ return {text}; }},")
+
+    def _part_of(self, variable: str, inner: Sequence[Axis]) -> str:
+        """Where the part of the patch begins that a step of the window reads."""
+        which = ""
+        for x, element in zip(inner, self._elements(variable, inner), strict=True):
+            if x.stride > 1:
+                which = f"{product(x.stride, grouped(which))} + {element}" if which else element
+        return f"{grouped(which)} * part + " if which else ""
+
+
+class FieldWriter(FillWriter):
+    """Tiles of eight rows of the image's two innermost axes, whose patches have less around them."""
+
+    def _tall(self, rows: int) -> str:
+        return field_tall(self.planes, rows)
+
+    def _further_words(self, along: bool) -> list[int]:
+        return [int(along), self._sides()[1]]
+
+    def _origin(self) -> str:
+        return ""
+
+    def _sides(self) -> tuple[int, int]:
+        assert self.schedule.tile is not None
+        return field_sides(self.planes, self.schedule.tile[0])
+
+    def _constants(self, found: Sequence[str]) -> None:
+        assert self.schedule.tile is not None
+        y, x = self.planes.axes[-2:]
+        if found:
+            found = [f"down = cdiv({y.out}, 8)", f"across = cdiv({x.out}, {self.schedule.tile[0] // 8})"]
+            found += [f"part = {prod(self._sides())}"] if self.planes.parts(2) > 1 else []
+        super()._constants(found)
+
+    def _rows(self) -> None:
+        lines, planes = self.lines, self.planes
+        assert self.schedule.tile is not None
+        *outer, y, x = planes.axes
+        wide = self.schedule.tile[0] // 8
+        lines.add(f"const int y0 = blockIdx.x / across % down * 8, x0 = blockIdx.x % across * {wide};")
+        rest, names = "blockIdx.x / (across * down)", [f"q{a.out[1:]}" for a in outer]
+        if planes.plain:
+            inner = size_of(a.out for a in outer)
+            lines.add(f"const int row = {rest}{f' / {grouped(inner)}' if outer else ''};")
+        for n, a in enumerate(outer):
+            inner = size_of(b.out for b in outer[n + 1 :])
+            text = rest + (f" / {grouped(inner)}" if inner != "1" else "")
+            lines.add(f"const int {names[n]} = {text}{f' % {a.out}' if n or planes.plain else ''};")
+        text = "row" if planes.plain else ""
+        places = [f"q{a.out[1:]}" for a in planes.axes]
+        for name, a in zip(places, planes.axes, strict=True):
+            text = f"{grouped(text)} * {a.out} + {name}" if text else name
+        with lines.block("const auto at = [&](int m)"):
+            lines.add(f"const int {places[-2]} = y0 + m / 8 % 8, {places[-1]} = x0 + m / 64 * 8 + m % 8;")
+            past = f"{places[-2]} >= {y.out} || {places[-1]} >= {x.out}"
+            lines.add(f"return {past} ? {self._size(self.sides.m)} : {text};")
+        lines.text[-1] += ";"
+
+    def _span(self) -> str:
+        assert self.schedule.tile is not None
+        parts = self.planes.parts(2)
+        places = f"{parts} * part" if parts > 1 else str(prod(self._sides()))
+        return f"{places} - {self.schedule.tile[0]}"
+
+    def _place(self, outer: Sequence[Axis]) -> list[str]:
+        lines, (y, x) = self.lines, self.planes.axes[-2:]
+        pitch, inside = self._sides()[1], []
+        q = "m % part" if self.planes.parts(2) > 1 else "m"
+        steps = self._elements("m / part", (y, x), part=True)
+        for a, at, step in ((y, f"y0 + {grouped(q)} / {pitch}", steps[0]), (x, f"x0 + {q} % {pitch}", steps[1])):
+            begin = a.first - a.before
+            at += f" {'-' if begin < 0 else '+'} {abs(begin)}" if begin else ""
+            at = f"({at}) * {a.stride} + {step}" if a.stride > 1 else at
+            lines.add(f"const int {axis_index(a.read)} = {at};")
+            inside += [f"{axis_index(a.read)} >= 0", f"{axis_index(a.read)} < {a.read}"]
+        for a, step in zip(outer, self._walked("o", outer), strict=True):
+            at = product(a.stride, f"q{a.out[1:]}") if a.stride > 1 else f"q{a.out[1:]}"
+            at += f" + {step}" + (f" {'-' if a.offset < 0 else '+'} {abs(a.offset)}" if a.offset else "")
+            lines.add(f"const int {axis_index(a.read)} = {at};")
+            inside += [f"{axis_index(a.read)} >= 0", f"{axis_index(a.read)} < {a.read}"]
+        return inside
+
+    def _walked(self, variable: str, axes: Sequence[Axis]) -> list[str]:
+        """Elements that an outer step adds along each axis."""
+        found = []
+        for n, a in enumerate(axes):
+            inner = self._taps(axes[n + 1 :])
+            text = variable if inner == "1" else f"{variable} / {grouped(inner)}"
+            text += f" % {a.window}" if n else ""
+            found.append(product(a.far, grouped(text)) if a.far != 1 else grouped(text))
+        return found
+
+    def _shift(self, inner: Sequence[Axis]) -> None:
+        dy, dx = self._digits("tap", inner)
+        text = f"{product(self._sides()[1], grouped(dy))} + {dx}"
+        self.lines.add(f"[&](int tap) {{ return {self._part_of('tap', inner)}{text}; }},")
 
 
 def _after(text: str, x: Axis) -> str:

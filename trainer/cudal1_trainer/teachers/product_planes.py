@@ -69,6 +69,10 @@ class Planes:
         """Places of all rows; `named`: by the names that a kernel gives to padded sizes."""
         return size_of([*self.plain, *(x.name if named else grouped(x.size) for x in self.axes)])
 
+    def tall(self, rows: int) -> str:
+        """Tiles of so many rows, one phase's."""
+        return f"cdiv({self.rows(named=False)}, {rows})"
+
     def index(self, at: int) -> str:
         """Of a place along the `at`-th axis, by the names of a kernel."""
         inner = size_of(x.name for x in self.axes[at + 1 :])

@@ -17,9 +17,9 @@ THREADS = 256
 MAX_WEIGHTS = 64  # in registers
 LONG_SUM = 4096  # terms from which on what tensor cores cut off a sum matters
 # behind the arithmetic, in this order; at most one of the first two; raw: the larger side is rounded on its way
-PHASED, SPREAD, TABLE, STEM, TAPS, RAW, PIPE, PATCH, WIDE, BULK, FILL = FORMS = (
+PHASED, SPREAD, TABLE, STEM, TAPS, RAW, PIPE, PATCH, WIDE, BULK, FILL, FIELD = FORMS = (
     *("_phased", "_spread", "_table", "_stem", "_taps"),
-    *("_raw", "_pipe", "_patch", "_wide", "_bulk", "_fill"),
+    *("_raw", "_pipe", "_patch", "_wide", "_bulk", "_fill", "_field"),
 )
 
 

@@ -18,6 +18,7 @@ from cudal1_trainer.teachers.product_pack import pack_stage
 from cudal1_trainer.teachers.product_planes import planes_of
 from cudal1_trainer.teachers.product_sides import (
     BULK,
+    FIELD,
     FILL,
     PATCH,
     PHASED,
@@ -82,7 +83,7 @@ class Times:
             return self._wide(schedule)
         if schedule.mapping.endswith(STEM):
             return self._stem(schedule)
-        if schedule.mapping.endswith((BULK, FILL)):
+        if schedule.mapping.endswith((BULK, FILL, FIELD)):
             return self._bulk(schedule)
         size, sides = self.stage.program.size, self.sides
         if schedule.tile is None:
