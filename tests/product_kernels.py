@@ -182,7 +182,8 @@ __global__ void __launch_bounds__(128) image(const {dtype}* in0, {dtype}* s0 DIM
 }}
 """
     + WEIGHT_PLANES
-    + """__global__ void __launch_bounds__({threads}) k(const {dtype}* s0, const {dtype}* s1, {dtype}* out0 DIMS) {{
+    + """__global__ void __launch_bounds__({threads})
+    k(const {dtype}* s0, const {dtype}* s1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
   product_bulk<{T}, {BM}, {BN}, {BK}, {stages}, {taps}, {span}, {patches}, {along}>({outer}, d1,
     [&](int o) {{
@@ -197,7 +198,8 @@ FILL_CONVOLUTION = (
 // launch: k<<<dim3(cdiv(d0 * (d2 + {P}) * (d3 + {P}), {BM}), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, s1, out0)
 """
     + WEIGHT_PLANES
-    + """__global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* s1, {dtype}* out0 DIMS) {{
+    + """__global__ void __launch_bounds__({threads})
+    k(const {dtype}* in0, const {dtype}* s1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
   product_fill<{T}, {BM}, {BN}, {BK}, {stages}, {taps}, {span}, {patches}, {along}>({outer}, d1,
     [&](int o) {{

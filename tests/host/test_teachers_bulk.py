@@ -7,8 +7,10 @@ from teacher_checks import assert_no_rule_is_broken, run_on_host
 
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teachers import variants
 from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL
+from cudal1_trainer.teachers.schedule import Schedule
+from cudal1_trainer.teachers.stage import cut_stages
+from cudal1_trainer.teachers.strategies import stage_schedules
 from cudal1_trainer.variants import Variant, write_variant
 
 PROGRAMS = {
@@ -60,6 +62,25 @@ PROGRAMS = {
         "t0 f16[d0,d1,d2] = relu(in0)\n"
         "t1 f16[d0,d3,d4] = dot(t0[d2=2*d4+k0-2], in1) over d1,k0\nout0 f16[d0,d3,d4] = t1",
     ),
+    "a wide volume, strides of two, windows of several lengths": (
+        "d0=1 d1=16 d2=3 d3=15 d4=128 d5=16 d6=2 d7=8 d8=64 k0=3 k1=3 k2=4",
+        "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d5,d1,k0,k1,k2]",
+        "t0 f32[d0,d5,d6,d7,d8] = dot_tf32(in0[d2=2*d6+k0-1, d3=2*d7+k1-1, d4=2*d8+k2-1], in1) over d1,k0,k1,k2\n"
+        "out0 f32[d0,d5,d6,d7,d8] = t0",
+    ),
+    "the gradient of a wide volume, dilated along one axis, channels last behind": (
+        "d0=1 d1=16 d2=6 d3=14 d4=62 d5=24 d6=2 d7=16 d8=64 k0=3 k1=3 k2=3",
+        "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d1,d5,k0,k1,k2]",
+        "t0 f32[d0,d1,d2,d3,d4] = abs(in0)\n"
+        "t1 f32[d0,d5,d6,d7,d8] = dot_tf32(t0[d2=d6+2*k0, d3=d7-k1, d4=d8-k2], in1) over d1,k0,k1,k2\n"
+        "out0 f32[d0,d6,d7,d8,d5] = t1",
+    ),
+    "groups of a wide image": (
+        "d0=1 d1=2 d2=24 d3=16 d4=64 d5=32 d6=16 d7=64 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d1,d5,d2,k0,k1]",
+        "t0 f32[d0,d1,d5,d6,d7] = dot_tf32(in0[d3=d6+k0-1, d4=d7+k1-1], in1) over d2,k0,k1\n"
+        "out0 f32[d0,d1,d5,d6,d7] = t0",
+    ),
     "a matrix product, batched, bf16": (
         "d0=3 d1=70 d2=520 d3=48",
         "in0 bf16[d0,d1,d2]\nin1 bf16[d0,d2,d3]",
@@ -73,21 +94,39 @@ def program_of(name: str) -> Program:
 
 
 def in_bulk(program: Program, form: str = BULK) -> list[Variant]:
-    found = [s for s in variants(program) if any(x.mapping.endswith(form) for x in s.stages)]
-    return [v for s in found if (v := write_variant(program, s)) is not None]
+    """All of them, however late they come among a program's variants."""
+    plan = cut_stages(program)
+    assert plan is not None and len(plan.stages) == 1
+    found = [x for x in stage_schedules(plan.stages[0]) if x.mapping.endswith(form)]
+    written = [write_variant(program, Schedule("split" if x.splits > 1 else "product", (x,))) for x in found]
+    return [v for v in written if v is not None]
 
 
-BOTH = [(name, form) for name in PROGRAMS for form in (BULK, FILL)]
-STRIDED = "of two and three, a norm's columns behind", "of two along one axis of a volume, split", "half, of two, a chain before"
-NOT_FILLED = "channels last", "a matrix product"
+# what a program must have kernels of: planes copied, patches filled, patches of eight rows
+FORMS = {
+    "a matrix": (BULK,),
+    "channels last": (BULK,),
+    "transposed": (BULK,),
+    "strides": (FILL,),
+    "a volume, strides": (FILL,),
+    "one axis, a stride": (FILL,),
+    "a wide volume": (FILL, FIELD),
+    "the gradient of a wide volume": (FILL, FIELD),
+    "groups": (BULK, FILL, FIELD),
+}
+CASES = [
+    (name, form)
+    for name in PROGRAMS
+    for form in next((f for begin, f in reversed(FORMS.items()) if name.startswith(begin)), (BULK, FILL))
+]
 
 
-@pytest.mark.parametrize(("name", "form"), BOTH)
-def test_planes_copied_in_bulk_are_right(name: str, form: str) -> None:
+@pytest.mark.parametrize(("name", "form"), CASES)
+def test_planes_and_patches_are_right(name: str, form: str) -> None:
     program = program_of(name)
     written = in_bulk(program, form)
-    candidates = {v.name: v.candidate for v in written[:: max(len(written) // 8, 1)]}
-    assert len(candidates) >= 2
+    candidates = {v.name: v.candidate for v in written[:: max(len(written) // 4, 1)]}
+    assert candidates
     assert run_on_host(program, candidates) == (set(candidates), {})
     assert_no_rule_is_broken(program, written[:1])
 

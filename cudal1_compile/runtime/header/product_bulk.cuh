@@ -133,7 +133,7 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
   enum { wide = TileA::wide, planes = BK / wide, warps = BM / 16, threads = 2 * BM + 32 + 32 * FILLERS };
   enum { items_a = (BM + SPAN) * BK, items_b = BN * BK };
   // Registers of a thread: an even share of a multiprocessor's, and, where sums need more, what those who fill leave.
-  enum { groups = BM / 64, even = 512 / (groups + 2) / 8 * 8, filling = 64, more = (512 - 2 * filling) / groups / 8 * 8 };
+  enum { groups = BM / 64, even = 512 / (groups + 2) / 8 * 8, filling = 64, more = (even - filling) * 2 / groups / 8 * 8 + even };
   enum { uneven = FILLERS > 0 && (Group::long_sums ? BN : BN / 2) + 32 > even, most = more < 240 ? more : 240 };
   static_assert(BM % 64 == 0 && planes % 2 == 0 && planes <= 32, "product_bulk: whole warp groups; BK is 32 to 512 bytes");
   static_assert(2 * (STAGES + PATCHES) <= 32, "product_bulk: 16 stages and patches at most");

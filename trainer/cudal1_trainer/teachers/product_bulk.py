@@ -98,10 +98,7 @@ def _tiles(stage: Stage, sides: Sides, planes: Planes, form: str, further: int) 
     for arithmetic in sides.arithmetics:
         if not arithmetic.startswith(("tf32", "f16", "bf16")):
             continue
-        depths = _depths(depth, item_bytes(arithmetic))
-        if form.endswith((FILL, FIELD)):
-            depths = sorted({*depths, ROW_BYTES[-1] // item_bytes(arithmetic)})
-        for splits, bk, (bm, bn) in product_of(SPLITS, depths, TILES):
+        for splits, bk, (bm, bn) in product_of(SPLITS, _depths(depth, item_bytes(arithmetic)), TILES):
             short = arithmetic.removesuffix("_long") if terms <= splits * LONG_SUM else arithmetic
             schedule = StageSchedule(short + form, 1, 2 * bm + further, splits=splits, tile=(bm, bn, bk))
             many = splits > 1 and (splits * bk > depth or waiting_for(stage, sides, planes, schedule) > 2)
@@ -154,10 +151,10 @@ def _room(schedule: StageSchedule) -> int:
     if not schedule.mapping.endswith((FILL, FIELD)):
         return 65536 // (registers * schedule.block)
     groups = schedule.tile[0] // 64  # of four warps, one to each quarter of a multiprocessor
-    even = QUARTER // (max(registers, FILLED) * (groups + 2))
+    blocks, even = QUARTER // (max(registers, FILLED) * (groups + 2)), QUARTER // (groups + 2) // 8 * 8
     # those who fill give some away, but an instruction's own must fit into an even share
-    fits = registers * groups + 2 * FILLED <= QUARTER and schedule.tile[1] // 2 + 26 <= QUARTER // (groups + 2)
-    return even or int(fits)
+    more = even + (even - FILLED) * 2 // groups // 8 * 8
+    return blocks or int(registers <= more and schedule.tile[1] // 2 + 26 <= even)
 
 
 def registers_of(schedule: StageSchedule) -> int:
@@ -167,6 +164,19 @@ def registers_of(schedule: StageSchedule) -> int:
     return (bn if "long" in schedule.mapping else bn // 2) + 32
 
 
+def patch_places(stage: Stage, planes: Planes, schedule: StageSchedule, inner: int) -> int:
+    """Places of a patch over the last `inner` axes."""
+    return evaluated(stage, _patch(planes, schedule, inner)) * planes.parts(inner)
+
+
+def _patch(planes: Planes, schedule: StageSchedule, inner: int) -> str:
+    assert schedule.tile is not None
+    rows, span = schedule.tile[0], planes.span(inner, named=False)
+    if schedule.mapping.endswith(FIELD):
+        return str(prod(field_sides(planes, rows)))
+    return f"{rows} + {span}" if span != "0" else str(rows)
+
+
 def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule) -> BulkPlan | None:
     """The most window axes in a patch, then the most blocks of a multiprocessor, then stages."""
     assert schedule.tile is not None
@@ -174,13 +184,9 @@ def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule)
     along = memory_order(stage)[-1:] == sides.n[-1:]
     sums = f"{bm} * ({bn} + 8) * 4" if along else f"{bn} * ({bm} + 4) * 4"
     room = min(_room(schedule), waiting_for(stage, sides, planes, schedule), MAX_BLOCKS)
-    field = schedule.mapping.endswith(FIELD)
-    for inner in [2] if field else range(len(planes.axes), -1, -1):
+    for inner in [2] if schedule.mapping.endswith(FIELD) else range(len(planes.axes), -1, -1):
         taps = prod(x.taps for x in planes.axes[len(planes.axes) - inner :])
-        span = planes.span(inner, named=False)
-        length = f"{bm} + {span}" if span != "0" else str(bm)
-        if field:
-            length = str(prod(field_sides(planes, bm)))
+        length = _patch(planes, schedule, inner)
         for blocks in range(room, 0, -1):
             for stages in range(MAX_STAGES, MIN_STAGES - 1, -1):
                 patches = 2 if taps >= 4 else 3 if taps > 1 else stages
@@ -381,7 +387,16 @@ class BulkWriter(ProductWriter):
             lines.add("const int begin = z * step;")
             depth = f"max(min(step, {depth} - begin), 0)"
         outer, inner = planes.axes[: len(planes.axes) - plan.inner], planes.axes[len(planes.axes) - plan.inner :]
-        words: list[object] = [self.arithmetic, bm, bn, bk, plan.stages, self._taps(inner), self._span(), plan.patches]
+        words: list[object] = [
+            self.arithmetic,
+            bm,
+            bn,
+            bk,
+            plan.stages,
+            self._taps(inner),
+            self._span(),
+            plan.patches,
+        ]
         words += self._further_words(memory_order(self.stage)[-1:] == sides.n[-1:])
         self.shared_bytes = plan.shared
         lines.add(f"{self.NAME}<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},")

@@ -1,4 +1,4 @@
-"""Writes product stages whose patches of the image are computed by warps of their own (product_fill of the header).
+"""Writes product stages whose patches of the image some warps compute (product_fill of the device header).
 
 As product_bulk, but only the weight is packed: nothing of the image's size is written and read again. What a
 window reads is computed once for a patch, so windows of few steps gain little. Where the window moves by more than
@@ -52,7 +52,9 @@ class FillWriter(BulkWriter):
         with lines.block(f"[&](int{' o' if outer else ''})"):
             with lines.block("return [=](int m)"):
                 inside = self._place(outer)
-                lines.add(*[t for a in (*planes.plain, *sides.batch) if a in needed and (t := space.index_line(a))])
+                lines.add(
+                    *[t for a in (*planes.plain, *sides.batch) if a in needed and (t := space.index_line(a))]
+                )
                 lines.add(f"const bool inside = {' && '.join(inside)};")
                 with lines.block("return [=](int k)"):
                     lines.add("if (!inside) return 0.0f;")
@@ -80,7 +82,9 @@ class FillWriter(BulkWriter):
             if x.stride > 1:
                 index = f"{grouped(index)} * {x.stride} + {element}"
             lines.add(f"const int {axis_index(x.read)} = {index};")
-            inside += [f"{axis_index(x.read)} < {x.read}"] if x.room or x.stride > 1 or not (n or planes.plain) else []
+            inside += (
+                [f"{axis_index(x.read)} < {x.read}"] if x.room or x.stride > 1 or not (n or planes.plain) else []
+            )
         if planes.plain:
             around = size_of(x.name for x in planes.axes)
             lines.add(f"const int row = {f'place / {grouped(around)}' if around != '1' else 'place'};")
@@ -102,7 +106,10 @@ class FillWriter(BulkWriter):
 
     def _digits(self, variable: str, axes: Sequence[Axis]) -> list[str]:
         plain = super()._digits(variable, axes)
-        return [t if x.stride == 1 else f"{grouped(_after(t, x))} / {x.stride}" for t, x in zip(plain, axes, strict=True)]
+        return [
+            t if x.stride == 1 else f"{grouped(_after(t, x))} / {x.stride}"
+            for t, x in zip(plain, axes, strict=True)
+        ]
 
     def _shift(self, inner: Sequence[Axis]) -> None:
         text = self._part_of("tap", inner) + self.planes.distance(self._digits("tap", inner), named=True)

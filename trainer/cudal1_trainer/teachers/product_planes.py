@@ -51,7 +51,9 @@ class Axis:
     @property
     def span(self) -> int:
         """Places from a window's first to its last."""
-        return abs(self.far) * (self.taps - 1) if self.stride == 1 else (self.taps - 1 + self.skipped) // self.stride
+        return (
+            abs(self.far) * (self.taps - 1) if self.stride == 1 else (self.taps - 1 + self.skipped) // self.stride
+        )
 
     @property
     def name(self) -> str:
@@ -131,7 +133,9 @@ def _axis(stage: Stage, sides: Sides, name: str, index: Index, size: int) -> Axi
         return None
     step, far, offset, stride = index.divisor, terms[windows[0]], index.offset, terms[outs[0]]
     if stride != 1:
-        return _strided(name, outs[0], windows[0], stride, index, [axis[a].size for a in (name, outs[0], windows[0])])
+        return _strided(
+            name, outs[0], windows[0], stride, index, [axis[a].size for a in (name, outs[0], windows[0])]
+        )
     taps, left = divmod(axis[windows[0]].size, step)
     # all phases have as many taps: one that is none would multiply what it reads by 0, infinite or not
     if step > 1 and (far != -1 or offset < 0 or left):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES
+from cudal1_trainer.teachers.product_bulk import patch_places
 from cudal1_trainer.teachers.product_bulk import plan_of as bulk_plan
 from cudal1_trainer.teachers.product_bulk import waiting_for as bulk_blocks
 from cudal1_trainer.teachers.product_copies import ordered, wants_packing
@@ -52,6 +53,7 @@ BY_GROUPS = {(128, 128, 32): 0.8}  # of f32_split in pipes by wgmma, over the ti
 TERMS = {"direct": 2.4e6, "strip": 9e6, "strip_all": 14e6}  # a microsecond; the last one not fitted
 IDLE_FEW, IDLE = 250, 80  # cycles of a step of product_bulk, by whether two warp groups multiply or more
 COPIED = 48  # bytes a cycle
+FILLED, FILL_WAIT = 4, 2500  # elements a cycle, cycles of a patch; fitted to 111 kernels of 7 programs
 READS = 24e6  # a microsecond, of strips with channels inside; reckoned from `direct`, not fitted
 
 
@@ -148,15 +150,21 @@ class Times:
         outer = prod(x.taps for x in planes.axes[: len(planes.axes) - plan.inner])
         inner = prod(x.taps for x in planes.axes[len(planes.axes) - plan.inner :])
         chunks = -(-size(sides.channels) // (bk * schedule.splits))
-        span = evaluated(self.stage, planes.span(plan.inner, named=False))
-        copied = (bn + (bm + span) / inner) * bk * item / COPIED
+        patch = patch_places(self.stage, planes, schedule, plan.inner)
+        fills = schedule.mapping.endswith((FILL, FIELD))
+        copied = (bn + (0 if fills else patch / inner)) * bk * item / COPIED
         products = bm * bn * bk * item / 4096 * max(1.0, (64 + bn) / (2 * bn))
         rounds = [plan.blocks] * (blocks // plan.blocks) + [blocks % plan.blocks] * (blocks % plan.blocks > 0)
         cycles = 0.0
         for n in rounds:
             idle = IDLE_FEW if n * bm < 192 else IDLE
-            cycles += 2500 + outer * inner * chunks * n * max(products + idle / n, copied) + n * bm * bn / 6
-        rows, columns = evaluated(self.stage, planes.places(bm, named=False)), -(-size(sides.n) // bn) * bn
+            filled = (patch * bk / FILLED + FILL_WAIT / n) / inner if fills else 0.0
+            cycles += (
+                2500 + outer * inner * chunks * n * max(products + idle / n, copied, filled) + n * bm * bn / 6
+            )
+            cycles += filled * inner
+        columns = -(-size(sides.n) // bn) * bn
+        rows = 0 if fills else evaluated(self.stage, planes.places(bm, named=False))
         packed = (rows + columns * outer * inner * self.phases) * size((*sides.channels, *sides.batch)) * item
         us = CALL_US + KERNEL_US + cycles / CYCLES + 2 * packed / FAST_MEMORY
         us += self.beside / FAST_MEMORY
