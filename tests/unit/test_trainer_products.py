@@ -49,6 +49,13 @@ in1 f32[d1,d3,k0]
 t0 f32[d0,d3,d4] = dot_tf32(in0[d2=(d4-k0+1)/2], in1) over d1,k0
 out0 f32[d0,d3,d4] = t0
 """
+VOLUME = """region v1
+dims d0=2 d1=6 d2=8 d3=8 d4=8 d5=4 d6=8 d7=8 d8=8 k0=3 k1=3 k2=3
+in0 f32[d0,d1,d2,d3,d4]
+in1 f32[d5,d1,k0,k1,k2]
+t0 f32[d0,d5,d6,d7,d8] = dot_tf32(in0[d2=d6+k0-1, d3=d7+k1-1, d4=d8+k2-1], in1) over d1,k0,k1,k2
+out0 f32[d0,d5,d6,d7,d8] = t0
+"""
 DEPTHWISE = """region v1
 dims d0=2 d1=3 d2=9 d3=9 k0=3
 in0 f32[d0,d1,d2]
@@ -159,6 +166,22 @@ def test_draws_fit_and_have_a_product(most: Most) -> None:
     assert all(p.has_product and multiplications(p) <= most.multiplications for p in found)
     assert all(bytes_moved(p) <= most.moved for p in found)
     assert sum(bool(variants(p)) for p in found) >= 38
+
+
+def test_first_layers_in_three_axes_are_drawn_often() -> None:
+    recipe = DataRecipe(products=1.0, solid=3.0, varied=0.0)
+    source, rng = Source(recipe, hold_out(()), products=(CONVOLUTION, VOLUME)), random.Random(3)
+    drawn = [p for p in (source.program(rng) for _ in range(200)) if len(p.ops) == 1]
+    assert 130 <= len(drawn) <= 170
+    channels = [p.size([a for a in dots(p)[0].over if a.startswith("d")]) for p in drawn]
+    assert sum(c <= 8 for c in channels) > len(drawn) / 2
+
+
+def test_a_convolution_of_one_channel_is_a_first_layer() -> None:
+    text = VOLUME.replace("d1=6 ", "").replace("d1,", "")
+    for p in _sizes(text):
+        columns = [a for a in next(i for i in p.inputs if "k0" in i.axes).axes if a.startswith("d")]
+        assert p.size(columns) <= 96
 
 
 def test_models_give_structures_that_teachers_answer_and_none_that_is_held_out() -> None:

@@ -63,6 +63,7 @@ log = logging.getLogger(__name__)
 
 NARROW_STEP = 16  # sizes of narrow tasks are multiples of it: every vector width fits
 RARE = re.compile(r"= cum(?:sum|prod)\(|\[(?=[^]]*k\d)[^]]*=d\d+[],]")
+SOLID = re.compile(r"= dot.* over .*\bk2$", flags=re.M)
 SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
 
 
@@ -110,7 +111,8 @@ class Source:
                 return draw_product((text,), rng, self.recipe.varied)
             return self._resized(text, rng)
         if self.recipe.products and self.products and rng.random() < self.recipe.products:
-            return draw_product(self.products, rng, self.recipe.varied)
+            text = rng.choices(self.products, cum_weights=self._product_weights)[0]
+            return draw_product((text,), rng, self.recipe.varied)
         if self.structures and rng.random() < self.recipe.structures:
             hard = bool(self.hard) and rng.random() < self.recipe.hard
             texts = self.hard if hard else self.structures
@@ -132,6 +134,10 @@ class Source:
         """Regions of several stages, with positions, of rare forms more often: the others are learned before."""
         plain, hard = (list(accumulate(map(self._weight, texts))) for texts in (self.structures, self.hard))
         return plain, hard
+
+    @cached_property
+    def _product_weights(self) -> list[float]:
+        return list(accumulate(self.recipe.solid if SOLID.search(text) else 1.0 for text in self.products))
 
     def _weight(self, text: str) -> float:
         stages = len(set(re.findall(r" over ([\w,]+)$", text, flags=re.M)))

@@ -31,9 +31,8 @@ CHANNELS = (
     *(1, 3, 4, 8, 16, 16, 24, 32, 32, 40, 48, 64, 64, 64, 80, 96, 96, 112, 128, 128, 128, 144, 160, 192, 240, 256),
     *(256, 320, 384, 480, 512, 512, 640, 672, 768, 960, 1000, 1024, 1280, 2048),
 )
-STEMS = (
-    0.1  # share of convolutions drawn as a network's first; 3% were, and their strides were not learned from that
-)
+# share of convolutions drawn as a network's first, by axes; 3% of all were, and their strides were not learned
+STEMS = {1: 0.1, 2: 0.2, 3: 0.6}
 FIRST_CHANNELS, FIRST_COLUMNS = (1, 1, 2, 3, 3, 3, 4, 6, 8), (8, 16, 24, 32, 32, 48, 64, 64, 96)
 FIRST_SIDES = 6  # of PLACES, the last
 PLACES = {
@@ -205,11 +204,13 @@ class _Draw:
         image = {
             a for x in dot.operands if isinstance(x, Ref) and x.access for a in self.program.value_axes[x.name]
         }
-        places = PLACES[min(3, max(1, sum(1 for _, i in _accessed(dot) if i.value is None)))]
+        rank = min(3, max(1, sum(1 for _, i in _accessed(dot) if i.value is None)))
+        places = PLACES[rank]
         side = rng.choice(places)
         kept, summed = _shared(self.program, dot)
         gradient = any(a.startswith("k") for a in dot.axes)  # of a weight: it sums over the batch
-        first = not gradient and rng.random() < STEMS
+        alone = not kept and all(a.startswith("k") for a in summed)  # one channel
+        first = not gradient and (alone or rng.random() < STEMS[rank])
         if first:
             side = rng.choice(places[-FIRST_SIDES:])
         sizes = {}
@@ -332,7 +333,7 @@ def _window(transposed: bool, rank: int, rng: random.Random) -> tuple[int, int, 
     if rank == 2 and rng.random() < 0.06:  # the largest of images
         size = rng.choice((13, 15, 21, 31))
         return size, 1, 1, rng.choice((0, size // 2, size // 2))
-    size = rng.choice((2, 3, 3, 3, 3, 4, 5, 5, 7, 9, 11)[: 11 - 3 * (rank == 3)])
+    size = rng.choice((2, 3, 3, 3, 3, 4, 5, 5, 7, 9, 11)[: 11 - 2 * (rank == 3)])
     dilation = rng.choice((1, 1, 1, 1, 1, 2, 3))
     same = dilation * (size - 1) // 2
     return size, rng.choice((1, 1, 1, 1, 2, 2, 3, 4)), dilation, rng.choice((0, same, same, same, 1))
