@@ -150,7 +150,7 @@ class StemWriter(ProductWriter):
         assert found is not None and load is not None
         self.stem, self.threads, self.weight, self.first = found, schedule.block, load, first
         self.vector = COPY_BYTES // ITEM_BYTES[load.dtype]
-        self.run = f"(cdiv({size_of(self.sides.over)}, {self.vector}) * {self.vector})"
+        self.run = f"cdiv({size_of(self.sides.over)}, {self.vector}) * {self.vector}"
         self.packed = replace(load, name=f"s{scratch}", axes=load.axes[: -len(self.sides.over)])
         self.stage = replace(stage, reads=tuple(self.packed if b.name == load.name else b for b in stage.reads))
 
@@ -160,33 +160,34 @@ class StemWriter(ProductWriter):
     def _pack(self) -> Kernel:
         """The weight, rounded once, its rows padded to whole copies."""
         old, new, lines, terms = self.weight, self.packed, Lines(), size_of(self.sides.over)
-        total, a = size_of([*new.axes, self.run]), old.register
+        a = old.register
         with lines.block(signature(f"f{self.first}", PACKERS, (old,), (new,))):
-            lines.add(f"const int i = blockIdx.x * {PACKERS} + threadIdx.x;", f"if (i >= {total}) return;")
-            lines.add(f"const int j = i / {self.run}, k = i % {self.run};")
+            lines.add(f"constexpr int run = {self.run};", f"const int i = blockIdx.x * {PACKERS} + threadIdx.x;")
+            lines.add(f"if (i >= {size_of([*new.axes, 'run'])}) return;")
+            lines.add("const int j = i / run;", "const int k = i % run;")
             lines.add(f"const float {a} = k < {terms} ? ld({old.name} + j * {grouped(terms)} + k) : 0.0f;")
             if new.dtype == "f32":
                 lines.add(f"const float r{a[1:]} = round_to<tf32>({a});")
                 a = f"r{a[1:]}"
             lines.add(f"st({new.name} + i, {a});")
-        declared = (f"{new.name} {new.dtype}[{total}]",)
-        grid, names = f"cdiv({total}, {PACKERS})", (old.name, new.name)
+        declared = (f"{new.name} {new.dtype}[{', '.join([*new.axes, self.run])}]",)
+        grid, names = f"cdiv({size_of([*new.axes, self.run])}, {PACKERS})", (old.name, new.name)
         return Kernel(f"f{self.first}", "\n".join(lines.text), grid, str(PACKERS), names, declared)
 
     def _tile(self, writes: Sequence[Buffer]) -> str:
         assert self.schedule.tile is not None
         sides, stem, lines, bn = self.sides, self.stem, self.lines, self.schedule.tile[1]
         tiles = [f"cdiv({stem.across.out}, {stem.wide})"]
-        lines.add(f"const int left = blockIdx.x % {tiles[0]} * {stem.wide}, n0 = blockIdx.y * {bn};")
+        lines.add(f"const int left = blockIdx.x % {tiles[0]} * {stem.wide};", f"const int n0 = blockIdx.y * {bn};")
         if stem.down:
             tiles.append(f"cdiv({stem.down.out}, {stem.high})")
             lines.add(f"const int top = blockIdx.x / {tiles[0]} % {tiles[1]} * {stem.high};")
         if stem.planes:
             lines.add(f"const int plane = blockIdx.x / {grouped(size_of(tiles))};")
         lines.add(*(["const int g = blockIdx.z;"] if sides.batch else []))
-        moved = [f"wide = {_pitch(stem)}"]
-        moved += [f"high = {_reach(stem.down, stem.high)}"] if stem.down else []
-        lines.add(f"constexpr int {', '.join(moved)};")
+        if stem.down:
+            lines.add(f"constexpr int high = {_reach(stem.down, stem.high)};")
+        lines.add(f"constexpr int wide = {_pitch(stem)};", f"constexpr int run = {self.run};")
         self._place()
         self._settle(bn)
         lines.add(self._open())
@@ -206,7 +207,7 @@ class StemWriter(ProductWriter):
         text, past = "plane" if stem.planes else "", []
         with lines.block("const auto at = [&](int m)"):
             if stem.down:
-                lines.add(f"const int y = top + m / {stem.wide}, x = left + m % {stem.wide};")
+                lines.add(f"const int y = top + m / {stem.wide};", f"const int x = left + m % {stem.wide};")
                 text, past = f"{text} * {stem.down.out} + y" if text else "y", [f"y >= {stem.down.out}"]
             else:
                 lines.add("const int x = left + m;")
@@ -286,6 +287,6 @@ class StemWriter(ProductWriter):
         with lines.block("[&](int n)"):
             lines.add("const int j = n0 + n;")
             lines.add(*[x for a in (*sides.n, *sides.batch) if a in used and (x := space.index_line(a))])
-            at = f"{packed.name} + {grouped(space.offset(packed))} * {self.run}"
+            at = f"{packed.name} + {grouped(space.offset(packed))} * run"
             lines.add(f"return [=](int) {{ return j >= {size_of(sides.n)} ? nullptr : {at}; }};")
         lines.text[-1] += ","
