@@ -92,7 +92,7 @@ def describe_schedules(
     return [
         [
             *_describe_schedule(s),
-            sum(1 + (x.splits > 1 and not x.mapping.startswith("joined")) for x in s.stages) / 2,
+            sum(1 + (x.splits > 1 and not x.mapping.startswith(("joined", "strip"))) for x in s.stages) / 2,
             math.log2((t.asked + 1) / least),
             math.log2((t.sectors + 1) / least),
             *describe_product(program, s),

@@ -31,6 +31,7 @@ from cudal1_trainer.teachers.split import write_split
 from cudal1_trainer.teachers.stage import Buffer, Plan
 from cudal1_trainer.teachers.strips import ALL, StripWriter
 from cudal1_trainer.teachers.strips_last import LastStripWriter, strip_of
+from cudal1_trainer.teachers.strips_phases import PHASES, PhaseStripWriter
 from cudal1_trainer.teachers.transposed import TransposedWriter
 from cudal1_trainer.teachers.windows import WindowWriter
 
@@ -60,6 +61,8 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             made = copying(stage, schedule, len(kernels), taken).write_all()
             taken += sum(len(k.scratch) for k in made)
             kernels += made
+        elif stage.kind == "product" and schedule.mapping == PHASES:
+            kernels.append(PhaseStripWriter(stage, schedule, name).write())
         elif stage.kind == "product" and schedule.splits > 1:
             made = ProductWriter(stage, schedule, name).write_split(f"f{len(kernels) + 1}", taken)
             taken += 1

@@ -40,6 +40,7 @@ from cudal1_trainer.teachers.product_wide import item_bytes, shares, stage_bytes
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
 from cudal1_trainer.teachers.strips_last import reads_of, strip_of
+from cudal1_trainer.teachers.strips_phases import PHASES, cells_of
 
 CYCLES = 1700  # of a microsecond
 CALL_US = 6.0
@@ -91,6 +92,8 @@ class Times:
         if schedule.tile is None:
             if strip_of(schedule) is not None:
                 return self.least + reads_of(self.stage, sides, schedule) / READS
+            if schedule.mapping == PHASES:
+                return self._phases(schedule)
             rate = TERMS[schedule.mapping] * (7 + schedule.vector) / 8
             return self.least + self.results * size(sides.over) / rate
         how = next(h for h in RATES if schedule.mapping.endswith(h))
@@ -169,6 +172,23 @@ class Times:
         us = CALL_US + KERNEL_US + cycles / CYCLES + 2 * packed / FAST_MEMORY
         us += self.beside / FAST_MEMORY
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
+
+    def _phases(self, schedule: StageSchedule) -> float:
+        """What a thread issues for a channel, where warps enough hide what they wait for; reckoned, not fitted."""
+        size, sides, vector = self.stage.program.size, self.sides, schedule.vector
+        cells = cells_of(self.stage, sides, vector)
+        assert cells is not None
+        weights, channels = size((*sides.n, *sides.taps)), size(sides.channels)
+        slots = weights * vector + 3 * prod(c.places for c in cells) + weights / 2 + 10
+        outs = {c.out for c in cells}
+        outer = size(tuple(a for a in sides.m if a not in outs))
+        threads = outer * prod(-(-(size((c.out,)) + c.shift) // c.results) for c in cells)
+        sums = size(sides.n) * prod(c.results for c in cells)
+        blocks = -(-threads * schedule.splits // schedule.block)
+        busiest = -(-blocks // RESIDENT) * schedule.block // 32  # warps of a multiprocessor, in all
+        each = slots * -(-channels // schedule.splits) + 8 * sums
+        cycles = max(busiest / 4, 4) * each + 1000 + 4 * weights * channels / schedule.block
+        return max(self.least, CALL_US + cycles / CYCLES) + 0.3 * min(self.least - CALL_US, cycles / CYCLES)
 
     def _packed(self, arithmetic: str, raw: bool) -> int:
         """Bytes."""

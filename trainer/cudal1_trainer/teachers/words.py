@@ -44,7 +44,7 @@ def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
     for i, s in enumerate(schedule.stages):
         over = f" over {_sized(stages[i], stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""
         packs = s.tile is not None and "product_" not in bodies[0]
-        joins = s.splits > 1 and not s.mapping.startswith("joined")
+        joins = s.splits > 1 and not s.mapping.startswith(("joined", "strip"))
         last = len(kernels) if i == len(schedule.stages) - 1 else 1 + packs + joins
         along = _along(stages[i]) if i < len(stages) else ""
         lines += [f"stage {i}{over}{along}: {s.describe()}", *kernels[:last]]
