@@ -88,8 +88,8 @@ def _varied(found: list[StageSchedule]) -> list[StageSchedule]:
     first: dict[object, StageSchedule] = {}
     for s in found:
         first.setdefault((s.mapping, s.block, s.tile or s.vector, s.cached, s.splits > 1), s)
-    near = [s for s in first.values() if s.cached][:NEAR]
-    return [s for s in first.values() if not s.cached or s in near]
+    near = [s for s in first.values() if s.cached and s.tile][:NEAR]
+    return [s for s in first.values() if not (s.cached and s.tile) or s in near]
 
 
 def _waste(rows: int, columns: int, tile: tuple[int, int, int]) -> tuple[float, int]:

@@ -40,7 +40,7 @@ from cudal1_trainer.teachers.product_wide import item_bytes, shares, stage_bytes
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
 from cudal1_trainer.teachers.strips_last import reads_of, strip_of
-from cudal1_trainer.teachers.strips_phases import PHASES, cells_of
+from cudal1_trainer.teachers.strips_phases import PHASES, cells_of, phase_bytes
 
 CYCLES = 1700  # of a microsecond
 CALL_US = 6.0
@@ -53,6 +53,8 @@ ARITHMETICS = {"tf32_long": 1.1, "tf32": 1.0, "f16": 0.63, "bf16": 0.63, "f32_sp
 BY_GROUPS = {(128, 128, 32): 0.8}  # of f32_split in pipes by wgmma, over the time by mma
 TERMS = {"direct": 2.4e6, "strip": 9e6, "strip_all": 14e6}  # a microsecond; the last one not fitted
 IDLE_FEW, IDLE = 250, 80  # cycles of a step of product_bulk, by whether two warp groups multiply or more
+LATENCY = 700  # cycles of a read
+REGISTERS, SHARED_BYTES = 65536, 227 * 1024  # of a multiprocessor
 COPIED = 48  # bytes a cycle
 FILLED, FILL_WAIT = 4, 2500  # elements a cycle, cycles of a patch; fitted to 111 kernels of 7 programs
 READS = 24e6  # a microsecond, of strips with channels inside; reckoned from `direct`, not fitted
@@ -174,21 +176,23 @@ class Times:
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
 
     def _phases(self, schedule: StageSchedule) -> float:
-        """What a thread issues for a channel, where warps enough hide what they wait for; reckoned, not fitted."""
-        size, sides, vector = self.stage.program.size, self.sides, schedule.vector
-        cells = cells_of(self.stage, sides, vector)
+        """What warps issue for a channel, or wait for where they are few; reckoned, not fitted."""
+        size, sides, warps = self.stage.program.size, self.sides, schedule.block // 32
+        cells = cells_of(self.stage, sides, schedule.vector)
         assert cells is not None
-        weights, channels = size((*sides.n, *sides.taps)), size(sides.channels)
-        slots = weights * vector + 3 * prod(c.places for c in cells) + weights / 2 + 10
-        outs = {c.out for c in cells}
+        weights, channels, outs = size((*sides.n, *sides.taps)), size(sides.channels), {c.out for c in cells}
+        sums, places = size(sides.n) * prod(c.results for c in cells), prod(c.places for c in cells)
         outer = size(tuple(a for a in sides.m if a not in outs))
-        threads = outer * prod(-(-(size((c.out,)) + c.shift) // c.results) for c in cells)
-        sums = size(sides.n) * prod(c.results for c in cells)
-        blocks = -(-threads * schedule.splits // schedule.block)
-        busiest = -(-blocks // RESIDENT) * schedule.block // 32  # warps of a multiprocessor, in all
-        each = slots * -(-channels // schedule.splits) + 8 * sums
-        cycles = max(busiest / 4, 4) * each + 1000 + 4 * weights * channels / schedule.block
-        return max(self.least, CALL_US + cycles / CYCLES) + 0.3 * min(self.least - CALL_US, cycles / CYCLES)
+        threads = outer * prod(-(-(size((c.out,)) + c.shift) // c.results) for c in cells) * schedule.splits
+        blocks = -(-threads // (schedule.block * RESIDENT))  # of a multiprocessor, in all
+        held = schedule.block * (45 + 3 * sums // 2), phase_bytes(self.stage, sides, schedule, sums)
+        room = min(REGISTERS // held[0], SHARED_BYTES // held[1], blocks) or 1
+        slots = weights * schedule.vector + weights / 4 + places * (3.5 if schedule.cached else 1.5) + 10
+        each = max(slots, LATENCY) if schedule.cached else slots + LATENCY / 2
+        steps = -(-channels // schedule.splits)
+        cycles = -(-blocks // room) * (steps * max(room * warps / 4 * slots, each) + room * warps * sums)
+        cycles += 1500 + room * 16 * weights * channels / schedule.block
+        return max(self.least, CALL_US + cycles / CYCLES) + 0.1 * cycles / CYCLES
 
     def _packed(self, arithmetic: str, raw: bool) -> int:
         """Bytes."""

@@ -7,7 +7,7 @@ a window's weights, which are the same for all threads; each of them meets one p
     t0[(2 * j + p5) * 2 + p6] += image[y2 + j][y3] * weight
 
 Weights lie in shared memory, those of a channel in whole vectors. `splits`: the threads of a block share a
-cell's channels, and then its results.
+cell's channels, and then its results. `cached`: the next channel's places are on their way to registers meanwhile.
 """
 
 from __future__ import annotations
@@ -121,13 +121,19 @@ def phase_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
         sums = columns * prod(c.results for c in cells)
         if sums > MAX_SUMS or prod(c.places for c in cells) > MAX_PLACES:
             continue
-        held = size(sides.channels) * -(-weights // 4) * 4
-        for block, splits in ((128, 1), (256, 1), (128, 2), (256, 2), (256, 4), (256, 8)):
-            parts = sums * block if splits > 1 else 0
+        for block, splits in ((128, 1), (128, 2), (256, 4), (256, 8)):
+            made = [StageSchedule(PHASES, vector, block, ahead, splits) for ahead in (False, True)]
             enough = splits == 1 or size(sides.channels[:1]) >= 4 * splits
-            if enough and (held + parts) * 4 <= SHARED_BYTES:
-                found.append(StageSchedule(PHASES, vector, block, splits=splits))
+            if enough and phase_bytes(stage, sides, made[0], sums) <= SHARED_BYTES:
+                found += made[: 1 + (splits <= 2)]  # where many share a cell, there are enough to hide a read
     return found
+
+
+def phase_bytes(stage: Stage, sides: Sides, schedule: StageSchedule, sums: int) -> int:
+    """Of shared memory, a block."""
+    size = stage.program.size
+    weights = size(sides.channels) * -(-size((*sides.n, *sides.taps)) // 4) * 4
+    return 4 * (weights + (sums * schedule.block if schedule.splits > 1 else 0))
 
 
 class PhaseStripWriter(ProductWriter):
@@ -194,32 +200,43 @@ class PhaseStripWriter(ProductWriter):
 
     def _walk(self, space: Space) -> None:
         """Over the channels: their places into registers, then each weight to the results that it meets."""
-        lines, sides, splits = self.lines, self.sides, self.schedule.splits
+        lines, channels, splits = self.lines, self.sides.channels, self.schedule.splits
+        ahead, shape = self.schedule.cached, "".join(f"[{c.places}]" for c in self.cells)
+        lines.add(f"{self.kind} {'ahead' if ahead else 'image'}{shape} = {{}};")
         with ExitStack() as loops:
-            for axis in sides.channels:
-                i = axis_index(axis)
-                if axis == sides.channels[-1]:
+            for axis in channels:
+                i, step = axis_index(axis), splits if axis == channels[0] else 1
+                first, before, advance = (
+                    ("z", f"z - {step}", f"{i} += {step}") if step > 1 else ("0", "-1", f"{i}++")
+                )
+                if axis == channels[-1]:
                     lines.add("#pragma unroll 2")
-                cut = splits > 1 and axis == sides.channels[0]
-                first, step = ("z", f"{i} += {splits}") if cut else ("0", f"{i}++")
-                loops.enter_context(lines.block(f"for (int {i} = {first}; {i} < {axis}; {step})"))
+                    first = before if ahead else first
+                loops.enter_context(lines.block(f"for (int {i} = {first}; {i} < {axis}; {advance})"))
+            if ahead:
+                lines.add(f"const int next = min({i} + {step}, {axis} - 1);", f"{self.kind} image{shape};")
             self._load(space)
+            if ahead:
+                lines.add(f"if ({i} < 0) continue;")
             self._accumulate()
 
     def _load(self, space: Space) -> None:
-        """The places of one channel; those outside the image stay 0."""
+        """The places of one channel; those outside the image are never written and stay 0."""
         lines, places = self.lines, [axis_index(c.image) for c in self.cells]
         moved = {c.image: at for c, at in zip(self.cells, places, strict=True)}
-        lines.add(f"{self.kind} image{''.join(f'[{c.places}]' for c in self.cells)} = {{}};")
+        held, at_place = "image", "".join(f"[{c.names[1]}]" for c in self.cells)
         with ExitStack() as loops:
             for at, c in zip(places, self.cells, strict=True):
                 q, y, _ = c.names
                 loops.enter_context(self._loop(y, str(c.places)))
                 lines.add(f"const int {at} = {q} + {y}{_plus(c.lowest)};")
+            if self.schedule.cached:
+                held, moved[self.sides.channels[-1]] = "ahead", "next"
+                lines.add(f"image{at_place} = ahead{at_place};")
             outside = [f"{at} < 0 || {at} >= {c.image}" for at, c in zip(places, self.cells, strict=True)]
             lines.add(f"if ({' || '.join(outside)}) continue;")
             value = self._value(self.sides.a.name, Space(self.program, space.variables, moved))
-            lines.add(f"image{''.join(f'[{c.names[1]}]' for c in self.cells)} = {value};")
+            lines.add(f"{held}{at_place} = {value};")
 
     def _accumulate(self) -> None:
         lines, sides = self.lines, self.sides
