@@ -60,11 +60,43 @@ PROGRAMS = {
         "t1 f32[d0,d5,d6,d7,d8] = dot(in0[d2=d6-k0+1, d3=(d7-k1+1)/2, d4=(d8-k2)/2], t0) over d1,k0,k1,k2\n"
         "out0 f32[d0,d5,d6,d7,d8] = t1",
     ),
+    "channels of two axes, images that are not counted": (
+        "d0=?2 d1=5 d2=7 d3=5 d4=3 d5=3 d6=9 d7=7 k0=3 k1=4",
+        "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d2,d1,d5,k0,k1]\nin2 f32[d0,d3,d4]",
+        "t0 f32[d0,d1,d2,d3,d4] = mul(in0, in2)\n"
+        "t1 f32[d0,d5,d6,d7] = dot(t0[d3=(d6-k0+1)/2, d4=(d7-k1+1)/2], in1) over d1,d2,k0,k1\n"
+        "out0 f32[d0,d5,d6,d7] = t1",
+    ),
+}
+LEFT = {
+    "a window that slides": (
+        "d0=2 d1=33 d2=9 d3=7 d4=3 d5=9 d6=7 k0=3 k1=3",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]",
+        "t0 f32[d0,d4,d5,d6] = dot(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\nout0 f32[d0,d4,d5,d6] = t0",
+    ),
+    "groups": (
+        "d0=2 d1=8 d2=4 d3=5 d4=7 d5=10 d6=14 k0=2 k1=2",
+        "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d1,d2,k0,k1]",
+        "t0 f32[d0,d1,d5,d6] = dot(in0[d3=(d5-k0)/2, d4=(d6-k1)/2], in1) over d2,k0,k1\n"
+        "out0 f32[d0,d1,d5,d6] = t0",
+    ),
+    "channels last": (
+        "d0=2 d1=33 d2=5 d3=7 d4=3 d5=10 d6=14 k0=4 k1=4",
+        "in0 f32[d0,d2,d3,d1]\nin1 f32[d1,d4,k0,k1]",
+        "t0 f32[d0,d4,d5,d6] = dot(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
+        "out0 f32[d0,d5,d6,d4] = t0",
+    ),
+    "many outputs": (
+        "d0=2 d1=33 d2=5 d3=7 d4=9 d5=10 d6=14 k0=4 k1=4",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d1,d4,k0,k1]",
+        "t0 f32[d0,d4,d5,d6] = dot(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
+        "out0 f32[d0,d4,d5,d6] = t0",
+    ),
 }
 
 
 def program_of(name: str) -> Program:
-    return parse_program("region v1\ndims {}\n{}\n{}\n".format(*PROGRAMS[name]))
+    return parse_program("region v1\ndims {}\n{}\n{}\n".format(*(PROGRAMS | LEFT)[name]))
 
 
 def in_cells(program: Program) -> list[Variant]:
@@ -80,6 +112,11 @@ def test_cells_are_right(name: str) -> None:
     assert len(candidates) >= 2
     assert run_on_host(program, candidates) == (set(candidates), {})
     assert_no_rule_is_broken(program, written[:: len(written) - 1])
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_has_no_cells_is_left_to_others(name: str) -> None:
+    assert not in_cells(program_of(name))
 
 
 @pytest.mark.slow

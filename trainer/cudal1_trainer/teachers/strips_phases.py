@@ -82,7 +82,9 @@ class Cell:
 def cells_of(stage: Stage, sides: Sides, vector: int) -> list[Cell] | None:
     """The innermost axes of the result; None where it is no transposed convolution over all of them."""
     program, order, found = stage.program, memory_order(stage), list[Cell]()
-    if sides.batch or sides.b.access or not sides.channels or any(a.symbolic for a in program.axes):
+    if sides.batch or sides.b.access or not sides.channels:
+        return None
+    if any(program.axis[a].symbolic for a in (*sides.n, *sides.over)):
         return None
     for axis, index in sides.a.access:
         terms = {a: f for f, a in index.terms}
