@@ -24,7 +24,7 @@ PROGRAMS = {
         "t0 f32[d3,d4,d5] = dot(in0[d1=(d4-k0)/2, d2=(d5-k1)/2], in1) over d0,k0,k1\nout0 f32[d3,d4,d5] = t0",
     ),
     "unequal phases, a chain before, half": (
-        "d0=2 d1=17 d2=5 d3=6 d4=3 d5=10 d6=12 k0=3 k1=3",
+        "d0=2 d1=32 d2=5 d3=6 d4=3 d5=10 d6=12 k0=3 k1=3",
         "in0 f16[d0,d1,d2,d3]\nin1 f16[d1,d4,k0,k1]\nin2 f16[d1]",
         "t0 f16[d0,d1,d2,d3] = add(in0, in2)\nt1 f16[d0,d1,d2,d3] = relu(t0)\n"
         "t2 f16[d0,d4,d5,d6] = dot(t1[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"

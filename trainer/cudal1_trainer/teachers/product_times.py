@@ -40,7 +40,7 @@ from cudal1_trainer.teachers.product_wide import item_bytes, shares, stage_bytes
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
 from cudal1_trainer.teachers.strips_last import reads_of, strip_of
-from cudal1_trainer.teachers.strips_phases import PHASES, cells_of, phase_bytes
+from cudal1_trainer.teachers.strips_phases import PHASES, batch_of, cells_of, phase_bytes
 
 CYCLES = 1700  # of a microsecond
 CALL_US = 6.0
@@ -185,10 +185,11 @@ class Times:
         outer = size(tuple(a for a in sides.m if a not in outs))
         threads = outer * prod(-(-(size((c.out,)) + c.shift) // c.results) for c in cells) * schedule.splits
         blocks = -(-threads // (schedule.block * RESIDENT))  # of a multiprocessor, in all
-        held = schedule.block * (45 + 3 * sums // 2), phase_bytes(self.stage, sides, schedule, sums)
+        batch = batch_of(self.stage, sides, schedule, cells)
+        held = schedule.block * (40 + sums + batch * places), phase_bytes(self.stage, sides, schedule, sums)
         room = min(REGISTERS // held[0], SHARED_BYTES // held[1], blocks) or 1
-        slots = weights * schedule.vector + weights / 4 + places * (3.5 if schedule.cached else 1.5) + 10
-        each = max(slots, LATENCY) if schedule.cached else slots + LATENCY / 2
+        slots = weights * schedule.vector + weights / 4 + places * 1.5 + 10 / batch
+        each = slots + LATENCY / batch
         steps = -(-channels // schedule.splits)
         cycles = -(-blocks // room) * (steps * max(room * warps / 4 * slots, each) + room * warps * sums)
         cycles += 1500 + room * 16 * weights * channels / schedule.block

@@ -4,10 +4,10 @@ A cell is `step` results along each axis, made of the same few places of the ima
 below one another and the sums of all their outputs. Of each channel it loads the places that they read, once, and
 a window's weights, which are the same for all threads; each of them meets one place and one sum a cell:
 
-    t0[(2 * j + p5) * 2 + p6] += image[y2 + j][y3] * weight
+    t0[(2 * j + p5) * 2 + p6] += image[u][y2 + j][y3] * weight
 
 Weights lie in shared memory, those of a channel in whole vectors. `splits`: the threads of a block share a
-cell's channels, and then its results. `cached`: the next channel's places are on their way to registers meanwhile.
+cell's channels, and then its results. Places of some channels are loaded at once, of twice as many if `cached`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from cudal1_trainer.teachers.stage import Stage
 PHASES = "strip_phases"
 MAX_COLUMNS = 8
 MAX_SUMS, MAX_PLACES, MAX_WEIGHTS = 64, 64, 200  # of a thread
-MAX_TERMS = 1024  # of a thread and channel: what is unrolled
+MAX_TERMS = 1024  # of a thread and channel: what is unrolled at least
 SHARED_BYTES = 48 * 1024
+BATCH, MAX_HELD = 400, 96  # of a thread: terms of a batch of channels, registers for sums and the batch's places
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +125,22 @@ def phase_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
         if sums > MAX_SUMS or prod(c.places for c in cells) > MAX_PLACES:
             continue
         for block, splits in ((128, 1), (128, 2), (256, 4), (256, 8)):
-            made = [StageSchedule(PHASES, vector, block, ahead, splits) for ahead in (False, True)]
+            made = [StageSchedule(PHASES, vector, block, longer, splits) for longer in (False, True)]
             enough = splits == 1 or size(sides.channels[:1]) >= 4 * splits
             if enough and phase_bytes(stage, sides, made[0], sums) <= SHARED_BYTES:
-                found += made[: 1 + (splits <= 2)]  # where many share a cell, there are enough to hide a read
+                batches = [batch_of(stage, sides, m, cells) for m in made]
+                found += made if batches[0] < batches[1] else made[:1]
     return found
+
+
+def batch_of(stage: Stage, sides: Sides, schedule: StageSchedule, cells: Sequence[Cell]) -> int:
+    """Channels whose places a thread loads at once."""
+    size, last = stage.program.size, sides.channels[-1]
+    share = size((last,)) / (schedule.splits if len(sides.channels) == 1 else 1)
+    terms, places = size((*sides.n, *sides.taps)) * schedule.vector, prod(c.places for c in cells)
+    sums, limit = size(sides.n) * prod(c.results for c in cells), BATCH * (1 + schedule.cached)
+    fit = [u for u in (8, 4, 2) if share % u == 0 and u * terms <= limit and sums + u * places <= MAX_HELD]
+    return max(fit, default=1)
 
 
 def phase_bytes(stage: Stage, sides: Sides, schedule: StageSchedule, sums: int) -> int:
@@ -150,6 +162,8 @@ class PhaseStripWriter(ProductWriter):
         space = Space(self.program, (Var("g", outer),) if outer else ())
         self.total = " * ".join([*outer, *(c.parts for c in cells)])
         self.sums = product(*sides.n, prod(c.results for c in cells))
+        self.batch = batch_of(self.stage, sides, s, cells)
+        self.member = "[u]" if self.batch > 1 else ""  # of a batch
         self.kind = COMPUTE_TYPE[sides.dot.dtype]
         with lines.block(signature(self.name, s.block, self.stage.reads, self.stage.writes)):
             self._share_weights()
@@ -202,43 +216,45 @@ class PhaseStripWriter(ProductWriter):
 
     def _walk(self, space: Space) -> None:
         """Over the channels: their places into registers, then each weight to the results that it meets."""
-        lines, channels, splits = self.lines, self.sides.channels, self.schedule.splits
-        ahead, shape = self.schedule.cached, "".join(f"[{c.places}]" for c in self.cells)
-        lines.add(f"{self.kind} {'ahead' if ahead else 'image'}{shape} = {{}};")
+        lines, channels = self.lines, self.sides.channels
+        shape = [self.batch] * (self.batch > 1) + [c.places for c in self.cells]
+        lines.add(f"{self.kind} image{''.join(f'[{n}]' for n in shape)} = {{}};")
         with ExitStack() as loops:
             for axis in channels:
-                i, step = axis_index(axis), splits if axis == channels[0] else 1
-                first, before, advance = (
-                    ("z", f"z - {step}", f"{i} += {step}") if step > 1 else ("0", "-1", f"{i}++")
-                )
-                if axis == channels[-1]:
-                    lines.add("#pragma unroll 2")
-                    first = before if ahead else first
+                i, own = axis_index(axis), self.batch if axis == channels[-1] else 1
+                parts = self.schedule.splits if axis == channels[0] else 1
+                first, step = product("z", own) if parts > 1 else "0", own * parts
+                advance = f"{i} += {step}" if step > 1 else f"{i}++"
                 loops.enter_context(lines.block(f"for (int {i} = {first}; {i} < {axis}; {advance})"))
-            if ahead:
-                lines.add(f"const int next = min({i} + {step}, {axis} - 1);", f"{self.kind} image{shape};")
-            self._load(space)
-            if ahead:
-                lines.add(f"if ({i} < 0) continue;")
-            self._accumulate()
+            with self._each_channel():
+                self._load(space)
+            with self._each_channel():
+                self._accumulate()
+
+    @contextmanager
+    def _each_channel(self) -> Iterator[None]:
+        """Of a batch."""
+        with ExitStack() as loops:
+            if self.batch > 1:
+                loops.enter_context(self._loop("u", str(self.batch)))
+            yield
 
     def _load(self, space: Space) -> None:
         """The places of one channel; those outside the image are never written and stay 0."""
-        lines, places = self.lines, [axis_index(c.image) for c in self.cells]
+        lines, last, places = self.lines, self.sides.channels[-1], [axis_index(c.image) for c in self.cells]
         moved = {c.image: at for c, at in zip(self.cells, places, strict=True)}
-        held, at_place = "image", "".join(f"[{c.names[1]}]" for c in self.cells)
+        if self.batch > 1:
+            moved[last] = f"{axis_index(last)} + u"
         with ExitStack() as loops:
             for at, c in zip(places, self.cells, strict=True):
                 q, y, _ = c.names
                 loops.enter_context(self._loop(y, str(c.places)))
                 lines.add(f"const int {at} = {q} + {y}{_plus(c.lowest)};")
-            if self.schedule.cached:
-                held, moved[self.sides.channels[-1]] = "ahead", "next"
-                lines.add(f"image{at_place} = ahead{at_place};")
             outside = [f"{at} < 0 || {at} >= {c.image}" for at, c in zip(places, self.cells, strict=True)]
             lines.add(f"if ({' || '.join(outside)}) continue;")
             value = self._value(self.sides.a.name, Space(self.program, space.variables, moved))
-            lines.add(f"{held}{at_place} = {value};")
+            held = "".join(f"[{c.names[1]}]" for c in self.cells)
+            lines.add(f"image{self.member}{held} = {value};")
 
     def _accumulate(self) -> None:
         lines, sides = self.lines, self.sides
@@ -258,11 +274,11 @@ class PhaseStripWriter(ProductWriter):
                 own = [product(c.step, "j")] * (c.count > 1) + [p] * (c.step > 1)
                 index = " + ".join([f"{grouped(index)} * {c.results}"] * bool(index and own) + own) or index
                 places += f"[{y} + j]" if c.count > 1 else f"[{y}]"
-            channel = grouped(_flat(sides.channels))
+            channel = grouped(_flat(sides.channels) + (" + u" if self.batch > 1 else ""))
             lines.add(f"const {self.kind} weight = weights[{channel} * W + {_flat(window)}];")
             if self.schedule.vector > 1:
                 loops.enter_context(self._loop("j", str(self.schedule.vector)))
-            lines.add(f"{sides.dot.name}[{index}] += image{places} * weight;")
+            lines.add(f"{sides.dot.name}[{index}] += image{self.member}{places} * weight;")
 
     def _share_sums(self) -> None:
         lines, block = self.lines, self.schedule.block
