@@ -22,7 +22,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 _KERNEL = re.compile(r"^__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(.*?\{$(.*?)^\}$", flags=re.M | re.S)
-_PATCH = "plane|high|wide|run|places|windows|columns|planes|part|down|across|y0"  # of products; not every kernel has them
+# sizes of products; not every kernel has them
+_PATCH = "plane|high|wide|run|places|windows|columns|planes|part|down|across|y0"
 _NAME = rf"(?<![<\w])(?:carry|first|{_PATCH}|(?:z?[at]|b?[pq]|in|out|[eimrsuvwx])\d+(?:x\d+)?(?:_\d+)?)\b"
 _NAMES = re.compile(_NAME)
 _SET = re.compile(rf"({_NAME})(?:\[[^\]]*\])*\s*[-+*]?=(?!=)")

@@ -87,9 +87,11 @@ def _varied(found: list[StageSchedule]) -> list[StageSchedule]:
     """Of a tile, the best cut and the whole; few whose rows go through the nearest cache."""
     first: dict[object, StageSchedule] = {}
     for s in found:
-        first.setdefault((s.mapping, s.block, s.tile or s.vector, s.cached, s.splits > 1), s)
-    near = [s for s in first.values() if s.cached and s.tile][:NEAR]
-    return [s for s in first.values() if not (s.cached and s.tile) or s in near]
+        first.setdefault(
+            (s.mapping, s.block, s.tile or s.vector, s.cached, s.splits > 1 if s.tile else s.splits), s
+        )
+    near = [s for s in first.values() if s.cached][:NEAR]
+    return [s for s in first.values() if not s.cached or s in near]
 
 
 def _waste(rows: int, columns: int, tile: tuple[int, int, int]) -> tuple[float, int]:

@@ -7,7 +7,7 @@ a window's weights, which are the same for all threads; each of them meets one p
     t0[(2 * j + p5) * 2 + p6] += image[u][y2 + j][y3] * weight
 
 Weights lie in shared memory, those of a channel in whole vectors. `splits`: the threads of a block share a
-cell's channels, and then its results. Places of some channels are loaded at once, of twice as many if `cached`.
+cell's channels, and then its results. Places of some channels are loaded at once.
 """
 
 from __future__ import annotations
@@ -125,11 +125,10 @@ def phase_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
         if sums > MAX_SUMS or prod(c.places for c in cells) > MAX_PLACES:
             continue
         for block, splits in ((128, 1), (128, 2), (256, 4), (256, 8)):
-            made = [StageSchedule(PHASES, vector, block, longer, splits) for longer in (False, True)]
+            made = StageSchedule(PHASES, vector, block, splits=splits)
             enough = splits == 1 or size(sides.channels[:1]) >= 4 * splits
-            if enough and phase_bytes(stage, sides, made[0], sums) <= SHARED_BYTES:
-                batches = [batch_of(stage, sides, m, cells) for m in made]
-                found += made if batches[0] < batches[1] else made[:1]
+            if enough and phase_bytes(stage, sides, made, sums) <= SHARED_BYTES:
+                found.append(made)
     return found
 
 
@@ -138,8 +137,8 @@ def batch_of(stage: Stage, sides: Sides, schedule: StageSchedule, cells: Sequenc
     size, last = stage.program.size, sides.channels[-1]
     share = size((last,)) / (schedule.splits if len(sides.channels) == 1 else 1)
     terms, places = size((*sides.n, *sides.taps)) * schedule.vector, prod(c.places for c in cells)
-    sums, limit = size(sides.n) * prod(c.results for c in cells), BATCH * (1 + schedule.cached)
-    fit = [u for u in (8, 4, 2) if share % u == 0 and u * terms <= limit and sums + u * places <= MAX_HELD]
+    sums = size(sides.n) * prod(c.results for c in cells)
+    fit = [u for u in (8, 4, 2) if share % u == 0 and u * terms <= BATCH and sums + u * places <= MAX_HELD]
     return max(fit, default=1)
 
 
