@@ -33,8 +33,9 @@ CHANNELS = (
 )
 # share of convolutions drawn as a network's first, by axes; 3% of all were, and their strides were not learned
 STEMS = {1: 0.1, 2: 0.2, 3: 0.6}
-FIRST_CHANNELS, FIRST_COLUMNS = (1, 1, 2, 3, 3, 3, 4, 6, 8), (8, 16, 24, 32, 32, 48, 64, 64, 96)
-FIRST_SIDES = 6  # of PLACES, the last
+LASTS = 0.35  # of transposed ones as a generator's last: few outputs
+FEW, FIRST_COLUMNS = (1, 1, 2, 3, 3, 3, 4, 6, 8), (8, 16, 24, 32, 32, 48, 64, 64, 96)
+FIRST_SIDES = 6  # of PLACES, the largest
 PLACES = {
     1: (50, 100, 128, 256, 400, 512, 1000, 1024, 2048, 4096, 8000, 16384, 65536),
     2: (4, 7, 8, 14, 14, 16, 17, 20, 28, 28, 32, 32, 35, 40, 56, 56, 64, 64, 96, 112, 128, 224, 256),
@@ -211,7 +212,8 @@ class _Draw:
         gradient = any(a.startswith("k") for a in dot.axes)  # of a weight: it sums over the batch
         alone = not kept and all(a.startswith("k") for a in summed)  # one channel
         first = not gradient and (alone or rng.random() < STEMS[rank])
-        if first:
+        last = not (gradient or first) and any(s.divisor > 1 for s in self.slides) and rng.random() < LASTS
+        if first or last:
             side = rng.choice(places[-FIRST_SIDES:])
         sizes = {}
         for a in free:
@@ -222,7 +224,8 @@ class _Draw:
                 sizes[a] = rng.choice(GROUPS if deep else CHANNELS[2:])
             else:
                 is_batch = (a in summed) == gradient and a in image
-                channels = CHANNELS if not first else FIRST_CHANNELS if a in summed else FIRST_COLUMNS
+                channels = (FEW if a in summed else FIRST_COLUMNS) if first else CHANNELS
+                channels = FEW if last and a not in summed else channels
                 sizes[a] = rng.choice(BATCHES if is_batch else channels)
         return sizes
 
