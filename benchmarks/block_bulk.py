@@ -1,4 +1,4 @@
-"""Kernels over a convolution whose operands are packed into planes and copied in bulk (product_bulk)."""
+"""Kernels over a convolution whose operands are copied in bulk, or its patches computed (product_bulk, _fill)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ from benchmarks.block_tiles import MEMORY
 from cudal1_fx_passes.program import ITEM_BYTES
 
 BM, BN, STAGES, PATCHES = 128, 128, 4, 2
-BULK = """
-// scratch: s0 $T[$PLANES * $PLACES, $VECTOR]
-// scratch: s1 $T[k0 * k1 * $PLANES * $COLUMNS, $VECTOR]
-// launch: planes<<<$WEIGHTS + cdiv($PLANES * $PLACES, 256), 256>>>(in0, in1, s0, s1)
-// launch: k<<<dim3(cdiv(d0 * (d2 + 1) * (d3 + 1), $BM), cdiv(d4, $BN)), $THREADS, $BYTES>>>(s0, s1, out0)
-__global__ void __launch_bounds__(256) planes(const $T* __restrict__ in0, const $T* __restrict__ in1,
-                                              $T* __restrict__ s0, $T* __restrict__ s1 DIMS) {
-  int b = blockIdx.x;
-  if (b < $WEIGHTS) {
-    const int i = b * 256 + threadIdx.x, tap = i % (k0 * k1), j = i / (k0 * k1) % $COLUMNS;
+WEIGHT = """const int tap = i % (k0 * k1), j = i / (k0 * k1) % $COLUMNS;
     const int p = i / (k0 * k1 * $COLUMNS);
     if (p >= $PLANES) return;
     float v[$VECTOR] = {};
@@ -29,30 +20,8 @@ __global__ void __launch_bounds__(256) planes(const $T* __restrict__ in0, const 
       if (j < d4 && c < d1) v[e] = $ROUND(ld(in1 + (j * d1 + c) * (k0 * k1) + tap));
     }
     vstore<$VECTOR>(s1 + ((tap * $PLANES + p) * $COLUMNS + j) * $VECTOR, v);
-    return;
-  }
-  b -= $WEIGHTS;
-  const int i = b * 256 + threadIdx.x, p = i / $PLACES, place = i % $PLACES - (d3 + 2);
-  if (p >= $PLANES) return;
-  const int i3 = place % (d3 + 1), i2 = place / (d3 + 1) % (d2 + 1), i0 = place / ((d2 + 1) * (d3 + 1));
-  float v[$VECTOR] = {};
-  if (place >= 0 && i0 < d0 && i2 < d2 && i3 < d3) {
-    #pragma unroll
-    for (int e = 0; e < $VECTOR; e++) {
-      const int c = p * $VECTOR + e;
-      if (c < d1) v[e] = $ROUND(ld(in0 + ((i0 * d1 + c) * d2 + i2) * d3 + i3));
-    }
-  }
-  vstore<$VECTOR>(s0 + i * $VECTOR, v);
-}
-__global__ void __launch_bounds__($THREADS, 2) k(const $T* __restrict__ s0, const $T* __restrict__ s1,
-                                                 $T* __restrict__ out0 DIMS) {
-  const int m0 = blockIdx.x * $BM, n0 = blockIdx.y * $BN;
-  product_bulk<$A, $BM, $BN, $BK, $STAGES, 9, 2 * (d3 + 1) + 2, $PATCHES>(1, d1,
-    [&](int) {
-      return [=](int p) { return s0 + (p * $PLACES + m0) * $VECTOR; };
-    },
-    [&](int tap) { return tap / 3 * (d3 + 1) + tap % 3; },
+"""
+SUMS = """    [&](int tap) { return tap / 3 * (d3 + 1) + tap % 3; },
     [&](int tap) {
       return [=](int p) { return s1 + ((tap * $PLANES + p) * $COLUMNS + n0) * $VECTOR; };
     },
@@ -66,6 +35,60 @@ __global__ void __launch_bounds__($THREADS, 2) k(const $T* __restrict__ s0, cons
     });
 }
 """
+BULK = f"""
+// scratch: s0 $T[$PLANES * $PLACES, $VECTOR]
+// scratch: s1 $T[k0 * k1 * $PLANES * $COLUMNS, $VECTOR]
+// launch: planes<<<$WEIGHTS + cdiv($PLANES * $PLACES, 256), 256>>>(in0, in1, s0, s1)
+// launch: k<<<dim3(cdiv(d0 * (d2 + 1) * (d3 + 1), $BM), cdiv(d4, $BN)), $THREADS, $BYTES>>>(s0, s1, out0)
+__global__ void __launch_bounds__(256) planes(const $T* __restrict__ in0, const $T* __restrict__ in1,
+                                              $T* __restrict__ s0, $T* __restrict__ s1 DIMS) {{
+  int b = blockIdx.x;
+  if (b < $WEIGHTS) {{
+    const int i = b * 256 + threadIdx.x;
+    {WEIGHT}    return;
+  }}
+  b -= $WEIGHTS;
+  const int i = b * 256 + threadIdx.x, p = i / $PLACES, place = i % $PLACES - (d3 + 2);
+  if (p >= $PLANES) return;
+  const int i3 = place % (d3 + 1), i2 = place / (d3 + 1) % (d2 + 1), i0 = place / ((d2 + 1) * (d3 + 1));
+  float v[$VECTOR] = {{}};
+  if (place >= 0 && i0 < d0 && i2 < d2 && i3 < d3) {{
+    #pragma unroll
+    for (int e = 0; e < $VECTOR; e++) {{
+      const int c = p * $VECTOR + e;
+      if (c < d1) v[e] = $ROUND(ld(in0 + ((i0 * d1 + c) * d2 + i2) * d3 + i3));
+    }}
+  }}
+  vstore<$VECTOR>(s0 + i * $VECTOR, v);
+}}
+__global__ void __launch_bounds__($THREADS, 2) k(const $T* __restrict__ s0, const $T* __restrict__ s1,
+                                                 $T* __restrict__ out0 DIMS) {{
+  const int m0 = blockIdx.x * $BM, n0 = blockIdx.y * $BN;
+  product_bulk<$A, $BM, $BN, $BK, $STAGES, 9, 2 * (d3 + 1) + 2, $PATCHES>(1, d1,
+    [&](int) {{
+      return [=](int p) {{ return s0 + (p * $PLACES + m0) * $VECTOR; }};
+    }},
+{SUMS}"""
+FILL = f"""
+// scratch: s1 $T[k0 * k1 * $PLANES * $COLUMNS, $VECTOR]
+// launch: planes<<<$WEIGHTS, 256>>>(in1, s1)
+// launch: k<<<dim3(cdiv(d0 * (d2 + 1) * (d3 + 1), $BM), cdiv(d4, $BN)), $THREADS, $BYTES>>>(in0, s1, out0)
+__global__ void __launch_bounds__(256) planes(const $T* __restrict__ in1, $T* __restrict__ s1 DIMS) {{
+    const int i = blockIdx.x * 256 + threadIdx.x;
+    {WEIGHT}}}
+__global__ void __launch_bounds__($THREADS) k(const $T* __restrict__ in0, const $T* __restrict__ s1,
+                                              $T* __restrict__ out0 DIMS) {{
+  const int m0 = blockIdx.x * $BM, n0 = blockIdx.y * $BN;
+  product_fill<$A, $BM, $BN, $BK, $STAGES, 9, 2 * (d3 + 1) + 2, $PATCHES>(1, d1,
+    [&](int) {{
+      return [=](int m) {{
+        const int place = m0 + m - (d3 + 2);
+        const int i3 = place % (d3 + 1), i2 = place / (d3 + 1) % (d2 + 1), i0 = place / ((d2 + 1) * (d3 + 1));
+        const bool inside = place >= 0 && i0 < d0 && i2 < d2 && i3 < d3;
+        return [=](int k) {{ return inside ? ld(in0 + ((i0 * d1 + k) * d2 + i2) * d3 + i3) : 0.0f; }};
+      }};
+    }},
+{SUMS}"""
 
 
 def bulks(small: bool) -> Iterator[Block]:
@@ -97,3 +120,5 @@ def bulks(small: bool) -> Iterator[Block]:
             "BYTES": f"384 + max({rows} * 128, {BN * (BM + 4) * 4})",
         }
         yield Block("product_bulk", arithmetic, work, fill(BULK, **words))
+        words["THREADS"] = 2 * BM + 256
+        yield Block("product_fill", arithmetic, work, fill(FILL, **words))

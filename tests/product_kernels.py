@@ -213,6 +213,40 @@ FILL_CONVOLUTION = (
 """
     + FROM_PLANES
 )
+# tiles of eight rows of the image; the patch's rows are {pitch} long
+FIELD_CONVOLUTION = (
+    """// scratch: s1 {dtype}[k0 * k1 * {pieces} * {columns} * {vector}]
+// launch: weight<<<cdiv({pieces} * {columns}, 128), 128>>>(in1, s1)
+// launch: k<<<dim3(d0 * cdiv(d4, 8) * cdiv(d5, {BM} / 8), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, s1, out0)
+"""
+    + WEIGHT_PLANES
+    + """__global__ void __launch_bounds__({threads})
+    k(const {dtype}* in0, const {dtype}* s1, {dtype}* out0 DIMS) {{
+  const int n0 = blockIdx.y * {BN}, x0 = blockIdx.x % cdiv(d5, {BM} / 8) * ({BM} / 8);
+  const int y0 = blockIdx.x / cdiv(d5, {BM} / 8) % cdiv(d4, 8) * 8;
+  const int i0 = blockIdx.x / (cdiv(d5, {BM} / 8) * cdiv(d4, 8));
+  product_fill<{T}, {BM}, {BN}, {BK}, {stages}, 9, {span}, {patches}, {along}, {pitch}>(1, d1,
+    [&](int) {{
+      return [=](int m) {{
+        const int i2 = y0 + m / {pitch} - {P}, i3 = x0 + m % {pitch} - {P};
+        const bool inside = i2 >= 0 && i2 < d2 && i3 >= 0 && i3 < d3;
+        return [=](int k) {{ return inside ? ld(in0 + ((i0 * d1 + k) * d2 + i2) * d3 + i3) : 0.0f; }};
+      }};
+    }},
+    [&](int tap) {{ return tap / 3 * {pitch} + tap % 3; }},
+    [&](int tap) {{
+      return [=](int p) {{ return s1 + ((tap * {pieces} + p) * {columns} + n0) * {vector}; }};
+    }},
+    [&](int m) {{
+      const int i4 = y0 + m / 8 % 8, i5 = x0 + m / 64 * 8 + m % 8;
+      return [=](int n, float v) {{
+        const int i6 = n0 + n;
+        if (i4 < d4 && i5 < d5 && i6 < d6) st(out0 + ((i0 * d6 + i6) * d4 + i4) * d5 + i5, v);
+      }};
+    }});
+}}
+"""
+)
 PIPE_MATRIX = """// launch: k<<<dim3(cdiv(d0, {BM}), cdiv(d6, {BN})), {threads}, {bytes}>>>(in0, in1, out0)
 __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
@@ -316,6 +350,7 @@ class Product:
     along: bool = False  # neighbouring threads have neighbouring columns
     bulk: int = 0  # patches of product_bulk; from 3 on, each row of the window reads one of its own
     fill: bool = False  # by product_fill
+    field: bool = False  # in tiles of eight rows
 
     @property
     def name(self) -> str:
@@ -323,7 +358,7 @@ class Product:
         kind += f"-patch-{self.patch}" if self.patch else f"-pipe-{self.vector}" if self.warp[0] else ""
         kind += f"-wide-{self.wide}-{self.at_once}" if self.wide else "-stem" * self.stem
         kind += f"-{'fill' if self.fill else 'bulk'}-{self.bulk}" if self.bulk else ""
-        kind += "-rounds" * self.rounds + "-along" * self.along
+        kind += "-field" * self.field + "-rounds" * self.rounds + "-along" * self.along
         return f"{kind}-{self.arithmetic}-{'x'.join(map(str, self.tile))}"
 
     def inputs(self, device: str = "cpu") -> list[Tensor]:
@@ -386,6 +421,8 @@ class Product:
             size, rows = ITEM_BYTES[self.dtype], self.bulk > 2
             pitch, columns = 9 + self.padding, -(-19 // bn) * bn
             span, stages = 2 if rows else 2 * pitch + 2, 3
+            if self.field:
+                span = 10 * (bm // 8 + 2) - bm
             tiles = (stages * bn + self.bulk * (bm + span)) * bk * size
             words |= {"vector": 16 // size, "pieces": bk * size // 16, "columns": columns}
             words |= {"threads": 2 * bm + (256 if self.fill else 32)}
@@ -394,7 +431,8 @@ class Product:
             words |= {"outer": 3 if rows else 1, "row": f"o * {pitch}" if rows else "o", "along": int(self.along)}
             words |= {"shift": "tap" if rows else f"tap / 3 * {pitch} + tap % 3"}
             words["bytes"] = 384 + max(tiles, (bn + 8) * (bm + 4) * 4)
-            text = FILL_CONVOLUTION if self.fill else BULK_CONVOLUTION
+            words["pitch"] = bm // 8 + 2
+            text = FIELD_CONVOLUTION if self.field else FILL_CONVOLUTION if self.fill else BULK_CONVOLUTION
             return parse_candidate(text.format_map(words), program)
         if not self.warp[0]:
             return parse_candidate(plain.format_map(words), program)
@@ -465,4 +503,6 @@ CASES = [
     Product("tf32", (64, 32, 32), bulk=2, fill=True, rtol=1e-3),
     Product("tf32_long", (128, 64, 16), padding=0, bulk=3, fill=True, along=True, rtol=1e-3),
     Product("bf16", (192, 64, 64), dtype="bf16", bulk=2, fill=True, rtol=8e-3),
+    Product("tf32", (128, 32, 16), bulk=2, fill=True, field=True, rtol=1e-3),
+    Product("f16", (64, 64, 32), dtype="f16", padding=0, bulk=2, fill=True, field=True, along=True, rtol=1e-3),
 ]

@@ -35,7 +35,7 @@ def test_every_block_and_every_arithmetic_has_a_kernel() -> None:
     products = {(b.name, b.dtype) for b in full}
     for name in ("product_tile", "product_taps", "product_pipe", "product_patch"):
         assert {(name, t) for t in ("f32_split", "tf32", "f16", "bf16")} <= products
-    for name in ("product_wide", "product_stem", "product_bulk"):
+    for name in ("product_wide", "product_stem", "product_bulk", "product_fill"):
         assert {(name, t) for t in ("tf32", "f16", "bf16")} <= products
     for word in ("vload", "warp_sum", "block_sum", "wait_for_blocks", "block_scan_sum", "block_before_sum"):
         assert any(word in b.code for b in full), word
