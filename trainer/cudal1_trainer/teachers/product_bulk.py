@@ -8,194 +8,25 @@ memory; where that is too long (planes of a volume) the outermost steps have pat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import product as product_of
-from math import prod
+from collections.abc import Sequence
+from dataclasses import replace
 
-from cudal1_compile.candidate import MAX_EXPRESSION
 from cudal1_fx_passes.program import ITEM_BYTES, Ref
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
-from cudal1_trainer.teachers.product_copies import COPY_BYTES, ITEMS, copied, ordered, strides_of
-from cudal1_trainer.teachers.product_layouts import RESIDENT, evaluated
-from cudal1_trainer.teachers.product_planes import Axis, Planes, planes_of
+from cudal1_trainer.teachers.product_bulk_plan import geometry_of, plan_of
+from cudal1_trainer.teachers.product_copies import COPY_BYTES, ITEMS, copied, ordered
+from cudal1_trainer.teachers.product_planes import Axis
 from cudal1_trainer.teachers.product_sides import (
-    BULK,
-    FIELD,
-    FILL,
-    LONG_SUM,
-    PHASED,
-    Sides,
     arithmetic_of,
-    before,
     behind,
-    phases_of,
 )
-from cudal1_trainer.teachers.product_wide import item_bytes
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage, read_names
 
-MAX_SHARED = 226 * 1024  # of a multiprocessor
-BARRIERS = 384  # bytes, with what aligns them
 PACKERS = 256  # threads of a block that packs
-TILES = (
-    *((256, 32), (256, 64), (256, 128), (192, 64), (192, 128)),
-    *((128, 32), (128, 64), (128, 128), (128, 256), (64, 64), (64, 128), (64, 256)),
-)
-ROW_BYTES = (128, 256, 64)  # of a place in a tile
-MIN_STAGES, MAX_STAGES = 3, 6
-MAX_BLOCKS = 4
-SPLITS = (1, 2, 4, 8)
-MIN_DEPTH = 16  # channels
-MIN_COLUMNS = 512  # of a product without windows: what is packed is read often enough
-MIN_FILLED = 4  # steps of a window: what is computed for a patch is read often enough
-FILLED = 64  # registers of a thread that fills a patch
-QUARTER = 512  # registers by lanes
-MAX_FIELD, FIELD_GAIN = 1.15, 0.85  # tiles of eight rows, over those of one run; places of their patches
-COPYING, FILLING = 32, 256  # threads besides those that multiply
-
-
-@dataclass(frozen=True, slots=True)
-class BulkPlan:
-    """inner: window axes of a patch; blocks: of a multiprocessor; shared: bytes, as a launch expression."""
-
-    inner: int
-    stages: int
-    patches: int
-    blocks: int
-    shared: str
-
-
-def bulk_schedules(stage: Stage) -> Iterator[StageSchedule]:
-    """Every tile that fits, its sums whole and cut."""
-    sides, size = ordered(stage), stage.program.size
-    planes = planes_of(stage, sides)
-    depth, columns = size(sides.channels), size(sides.n)
-    if planes is None or depth < MIN_DEPTH or not (sides.taps or max(columns, depth) >= MIN_COLUMNS):
-        return
-    if all(x.stride == 1 for x in planes.axes):
-        yield from _tiles(stage, sides, planes, BULK, COPYING)
-    if prod(x.taps for x in planes.axes) >= MIN_FILLED and not _runs_along(stage, sides):
-        yield from _tiles(stage, sides, planes, FILL, FILLING)
-        if len(planes.axes) > 1 and all(x.step == 1 for x in planes.axes):
-            yield from _tiles(stage, sides, planes, FIELD, FILLING)
-
-
-def _runs_along(stage: Stage, sides: Sides) -> bool:
-    """Whether channels lie side by side in the image: then few neighbouring places do."""
-    loads = [strides_of(stage, b) for b in before(stage, sides.a.name)[0] if len(b.axes) > 1]
-    return any(min(at, key=lambda a: at[a]) in sides.channels for at in loads)
-
-
-def _tiles(stage: Stage, sides: Sides, planes: Planes, form: str, further: int) -> Iterator[StageSchedule]:
-    """further: threads besides those that multiply."""
-    size = stage.program.size
-    depth, columns, terms = size(sides.channels), size(sides.n), size(sides.over)
-    form = (PHASED if phases_of(sides.a) else "") + form
-    for arithmetic in sides.arithmetics:
-        if not arithmetic.startswith(("tf32", "f16", "bf16")):
-            continue
-        for splits, bk, (bm, bn) in product_of(SPLITS, _depths(depth, item_bytes(arithmetic)), TILES):
-            short = arithmetic.removesuffix("_long") if terms <= splits * LONG_SUM else arithmetic
-            schedule = StageSchedule(short + form, 1, 2 * bm + further, splits=splits, tile=(bm, bn, bk))
-            many = splits > 1 and (splits * bk > depth or waiting_for(stage, sides, planes, schedule) > 2)
-            empty = bn >= 2 * columns and bn > 32
-            empty = empty or (form.endswith(FIELD) and not worth_field(stage, planes, bm))
-            if not many and not empty and plan_of(stage, sides, planes, schedule) is not None:
-                yield schedule
-
-
-def field_sides(planes: Planes, rows: int) -> tuple[int, int]:
-    """Rows of a patch around a tile of eight rows, and places of each."""
-    y, x = planes.axes[-2:]
-    return 8 + y.span, rows // 8 + x.span
-
-
-def field_tall(planes: Planes, rows: int) -> str:
-    """Tiles of eight rows."""
-    *outer, y, x = planes.axes
-    return size_of([*planes.plain, *(a.out for a in outer), f"cdiv({y.out}, 8)", f"cdiv({x.out}, {rows // 8})"])
-
-
-def worth_field(stage: Stage, planes: Planes, rows: int) -> bool:
-    """Whether tiles of eight rows have less around them, and little outside of the image."""
-    flat = rows + evaluated(stage, planes.span(2, named=False))
-    more = evaluated(stage, field_tall(planes, rows)) / evaluated(stage, planes.tall(rows))
-    return more <= MAX_FIELD and more * prod(field_sides(planes, rows)) <= FIELD_GAIN * flat
-
-
-def _depths(depth: int, size: int) -> list[int]:
-    """Channels of a step: those that leave little empty; short ones only where they leave less."""
-    padded = {b // size: -(-depth // (b // size)) * (b // size) for b in ROW_BYTES}
-    least = min(padded.values())
-    long = [k for k, n in padded.items() if k * size > ROW_BYTES[-1] and n * 4 <= least * 5]
-    return long or [ROW_BYTES[-1] // size]
-
-
-def waiting_for(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule) -> int:
-    """Blocks of the busiest multiprocessor."""
-    assert schedule.tile is not None
-    (bm, bn, _), size = schedule.tile, stage.program.size
-    tall = field_tall(planes, bm) if schedule.mapping.endswith(FIELD) else planes.tall(bm)
-    tiles = evaluated(stage, tall) * prod(x.step for x in planes.axes)
-    return -(-tiles * -(-size(sides.n) // bn) * size(sides.batch) * schedule.splits // RESIDENT)
-
-
-def _room(schedule: StageSchedule) -> int:
-    """Blocks of a multiprocessor, by its registers."""
-    assert schedule.tile is not None
-    registers = -(-registers_of(schedule) // 8) * 8
-    if not schedule.mapping.endswith((FILL, FIELD)):
-        return 65536 // (registers * schedule.block)
-    groups = schedule.tile[0] // 64  # of four warps, one to each quarter of a multiprocessor
-    blocks, even = QUARTER // (max(registers, FILLED) * (groups + 2)), QUARTER // (groups + 2) // 8 * 8
-    # those who fill give some away, but an instruction's own must fit into an even share
-    more = even + (even - FILLED) * 2 // groups // 8 * 8
-    return blocks or int(registers <= more and schedule.tile[1] // 2 + 26 <= even)
-
-
-def registers_of(schedule: StageSchedule) -> int:
-    """Of a thread, at least, as ptxas has it."""
-    assert schedule.tile is not None
-    bn = schedule.tile[1]
-    return (bn if "long" in schedule.mapping else bn // 2) + 32
-
-
-def patch_places(stage: Stage, planes: Planes, schedule: StageSchedule, inner: int) -> int:
-    """Places of a patch over the last `inner` axes."""
-    return evaluated(stage, _patch(planes, schedule, inner)) * planes.parts(inner)
-
-
-def _patch(planes: Planes, schedule: StageSchedule, inner: int) -> str:
-    assert schedule.tile is not None
-    rows, span = schedule.tile[0], planes.span(inner, named=False)
-    if schedule.mapping.endswith(FIELD):
-        return str(prod(field_sides(planes, rows)))
-    return f"{rows} + {span}" if span != "0" else str(rows)
-
-
-def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule) -> BulkPlan | None:
-    """The most window axes in a patch, then the most blocks of a multiprocessor, then stages."""
-    assert schedule.tile is not None
-    (bm, bn, bk), size = schedule.tile, item_bytes(arithmetic_of(schedule))
-    along = memory_order(stage)[-1:] == sides.n[-1:]
-    sums = f"{bm} * ({bn} + 8) * 4" if along else f"{bn} * ({bm} + 4) * 4"
-    room = min(_room(schedule), waiting_for(stage, sides, planes, schedule), MAX_BLOCKS)
-    for inner in [2] if schedule.mapping.endswith(FIELD) else range(len(planes.axes), -1, -1):
-        taps = prod(x.taps for x in planes.axes[len(planes.axes) - inner :])
-        length = _patch(planes, schedule, inner)
-        for blocks in range(room, 0, -1):
-            for stages in range(MAX_STAGES, MIN_STAGES - 1, -1):
-                patches = 2 if taps >= 4 else 3 if taps > 1 else stages
-                places = product(patches * planes.parts(inner), grouped(length))
-                tiles = f"({stages * bn} + {places}) * {bk * size}"
-                text = f"{BARRIERS} + max({tiles}, {sums})"
-                if len(text) <= MAX_EXPRESSION and evaluated(stage, text) + 1024 <= MAX_SHARED // blocks:
-                    return BulkPlan(inner, stages, patches, blocks, text)
-    return None
 
 
 class BulkWriter(ProductWriter):
@@ -207,8 +38,7 @@ class BulkWriter(ProductWriter):
         super().__init__(stage, schedule, f"f{first + 1}")
         assert schedule.tile is not None
         self.sides = ordered(stage)
-        planes = planes_of(stage, self.sides)
-        assert planes is not None
+        planes = geometry_of(stage, self.sides, schedule)
         plan = plan_of(stage, self.sides, planes, schedule)
         assert plan is not None
         self.planes, self.plan, self.first, self.scratch = planes, plan, first, scratch
@@ -408,7 +238,7 @@ class BulkWriter(ProductWriter):
         lines.depth -= 1
         others = [*sides.batch, *([str(splits)] if splits > 1 else [])]
         third = f", {' * '.join(others)}" if others else ""
-        tall = self._tall(bm) + (f" * {steps}" if steps else "")
+        tall = planes.tall(bm) + (f" * {steps}" if steps else "")
         return f"dim3({tall}, cdiv({size_of(sides.n)}, {bn}){third})"
 
     def _further_words(self, along: bool) -> list[int]:
@@ -419,9 +249,6 @@ class BulkWriter(ProductWriter):
         assert self.schedule.tile is not None
         steps = " * ".join(str(p.step) for p in self.phases)
         return f"m0 = {f'blockIdx.x / {grouped(steps)}' if steps else 'blockIdx.x'} * {self.schedule.tile[0]}, "
-
-    def _tall(self, rows: int) -> str:
-        return self.planes.tall(rows)
 
     def _span(self) -> str:
         """Places of a patch besides the tile's rows."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from cudal1_trainer.teachers.product_bulk import BulkWriter, field_sides, field_tall
-from cudal1_trainer.teachers.product_planes import Axis
+from cudal1_trainer.teachers.product_bulk import BulkWriter
+from cudal1_trainer.teachers.product_planes import Axis, Field
 from cudal1_trainer.teachers.source import product
 from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
 from cudal1_trainer.teachers.stage import Buffer
@@ -125,10 +125,7 @@ class FillWriter(BulkWriter):
 
 
 class FieldWriter(FillWriter):
-    """Tiles of eight rows of the image's two innermost axes, whose patches have less around them."""
-
-    def _tall(self, rows: int) -> str:
-        return field_tall(self.planes, rows)
+    """In tiles of eight rows (product_planes.Field)."""
 
     def _further_words(self, along: bool) -> list[int]:
         return [int(along), self._sides()[1]]
@@ -137,8 +134,8 @@ class FieldWriter(FillWriter):
         return ""
 
     def _sides(self) -> tuple[int, int]:
-        assert self.schedule.tile is not None
-        return field_sides(self.planes, self.schedule.tile[0])
+        assert self.schedule.tile is not None and isinstance(self.planes, Field)
+        return self.planes.sides(self.schedule.tile[0])
 
     def _constants(self, found: Sequence[str]) -> None:
         assert self.schedule.tile is not None

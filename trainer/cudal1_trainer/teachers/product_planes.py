@@ -75,6 +75,16 @@ class Planes:
         """Tiles of so many rows, one phase's."""
         return f"cdiv({self.rows(named=False)}, {rows})"
 
+    @property
+    def inner(self) -> Sequence[int]:
+        """How many of the last axes a patch may span, the most first."""
+        return range(len(self.axes), -1, -1)
+
+    def patch(self, rows: int, inner: int) -> str:
+        """Places around a tile, over the last `inner` axes; as many for each of their elements (parts)."""
+        span = self.span(inner, named=False)
+        return f"{rows} + {span}" if span != "0" else str(rows)
+
     def index(self, at: int) -> str:
         """Of a place along the `at`-th axis, by the names of a kernel."""
         inner = size_of(x.name for x in self.axes[at + 1 :])
@@ -104,6 +114,26 @@ class Planes:
         """Of a plane: whole tiles of rows, and what their last windows read."""
         behind = self.distance([str(x.last) for x in self.axes], named)
         return f"cdiv({self.rows(named)}, {rows}) * {rows}" + (f" + {behind}" if behind != "0" else "")
+
+
+class Field(Planes):
+    """Tiles of eight rows of the two innermost axes, which have less around them."""
+
+    @property
+    def inner(self) -> Sequence[int]:
+        return [2]
+
+    def tall(self, rows: int) -> str:
+        *outer, y, x = self.axes
+        return size_of([*self.plain, *(a.out for a in outer), f"cdiv({y.out}, 8)", f"cdiv({x.out}, {rows // 8})"])
+
+    def sides(self, rows: int) -> tuple[int, int]:
+        """Rows of a patch, and places of each."""
+        y, x = self.axes[-2:]
+        return 8 + y.span, rows // 8 + x.span
+
+    def patch(self, rows: int, inner: int) -> str:
+        return str(prod(self.sides(rows)))
 
 
 def planes_of(stage: Stage, sides: Sides) -> Planes | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cudal1_fx_passes.program import Ref
-from cudal1_trainer.teachers.product_bulk import bulk_schedules
+from cudal1_trainer.teachers.product_bulk_plan import bulk_schedules
 from cudal1_trainer.teachers.product_layouts import RESIDENT
 from cudal1_trainer.teachers.product_patch import patch_schedules
 from cudal1_trainer.teachers.product_pipe import pipe_schedules

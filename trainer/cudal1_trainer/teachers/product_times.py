@@ -10,13 +10,12 @@ from dataclasses import replace
 from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES
-from cudal1_trainer.teachers.product_bulk import patch_places
-from cudal1_trainer.teachers.product_bulk import plan_of as bulk_plan
-from cudal1_trainer.teachers.product_bulk import waiting_for as bulk_blocks
+from cudal1_trainer.teachers.product_bulk_plan import geometry_of
+from cudal1_trainer.teachers.product_bulk_plan import plan_of as bulk_plan
+from cudal1_trainer.teachers.product_bulk_plan import waiting_for as bulk_blocks
 from cudal1_trainer.teachers.product_copies import ordered, wants_packing
 from cudal1_trainer.teachers.product_layouts import RESIDENT, estimate, evaluated, warp_of
 from cudal1_trainer.teachers.product_pack import pack_stage
-from cudal1_trainer.teachers.product_planes import planes_of
 from cudal1_trainer.teachers.product_sides import (
     BULK,
     FIELD,
@@ -147,15 +146,14 @@ class Times:
         """What limits a step: the tensor cores, which few warp groups leave idle in between, or what is copied."""
         assert schedule.tile is not None
         (bm, bn, bk), size, sides = schedule.tile, self.stage.program.size, self.ordered
-        planes, item = planes_of(self.stage, sides), item_bytes(arithmetic_of(schedule))
-        assert planes is not None
+        planes, item = geometry_of(self.stage, sides, schedule), item_bytes(arithmetic_of(schedule))
         plan = bulk_plan(self.stage, sides, planes, schedule)
         assert plan is not None
         blocks = bulk_blocks(self.stage, sides, planes, schedule)
         outer = prod(x.taps for x in planes.axes[: len(planes.axes) - plan.inner])
         inner = prod(x.taps for x in planes.axes[len(planes.axes) - plan.inner :])
         chunks = -(-size(sides.channels) // (bk * schedule.splits))
-        patch = patch_places(self.stage, planes, schedule, plan.inner)
+        patch = evaluated(self.stage, planes.patch(bm, plan.inner)) * planes.parts(plan.inner)
         fills = schedule.mapping.endswith((FILL, FIELD))
         copied = (bn + (0 if fills else patch / inner)) * bk * item / COPIED
         products = bm * bn * bk * item / 4096 * max(1.0, (64 + bn) / (2 * bn))
