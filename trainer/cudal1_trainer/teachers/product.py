@@ -292,20 +292,39 @@ class ProductWriter:
 
     def _epilogue_of_rows(self, writes: Sequence[Buffer], row: str) -> None:
         """[&](int m) { const int i = m0 + m; ... return [=](int n, float t0) { ... }; });"""
-        sides, lines = self.sides, self.lines
+        sides, lines, late = self.sides, self.lines, self._stores_late()
         space = self._space((Var("i", sides.m), Var("j", sides.n)))
+        total = self._size(sides.m)
         with lines.block("[&](int m)"):
-            lines.add(f"const int i = {row};")
+            lines.add(f"const int r = {row}, i = min(r, {total} - 1);" if late else f"const int i = {row};")
             rows = [space.index_line(a) for a in (*sides.m, *sides.batch)]
             known = [x for x in self._index_lines(writes, space) if x in rows]
             if self.phases:
                 known = self._indices("i", sides.m, set(sides.m), space)
             lines.add(*known)
             with lines.block(f"return [=](int n, float {sides.dot.name})"):
-                lines.add("const int j = n0 + n;", f"if ({self._past()}) return;")
-                self._store(writes, space, known)
+                lines.add("const int j = n0 + n;")
+                if late:
+                    self._after(space, known, past=f"r >= {total}")
+                else:
+                    lines.add(f"if ({self._past()}) return;")
+                    self._store(writes, space, known)
             lines.text[-1] += ";"
         lines.text[-1] += ");"
+
+    def _stores_late(self) -> bool:
+        """Whether only stores ask for a row's end: what is read beside many results is then on its way at once."""
+        program, sides, columns = self.program, self.sides, self.sides.n
+        assert self.schedule.tile is not None
+        if self.phases or self.schedule.splits > 1 or any(program.axis[a].symbolic for a in columns):
+            return False
+        loads = self._after_loads()
+        plain = not any(b.index_values or b.access for b in loads)
+        return (
+            plain
+            and any(set(b.axes) & set(sides.m) for b in loads)
+            and program.size(columns) % self.schedule.tile[1] == 0
+        )
 
     def _past(self) -> str:
         """Whether a tile's place lies past the end of the result."""
@@ -328,14 +347,18 @@ class ProductWriter:
             return elements.index_lines(writes, [])
         return elements.index_lines([*self._after_loads(), *writes], self._after_ops())
 
-    def _after(self, space: Space, known: Sequence[str] = (), total: str = "") -> None:
-        """What follows the sum, and the stores. `known`: index lines that stand already. `total`: the sum."""
+    def _after(self, space: Space, known: Sequence[str] = (), total: str = "", past: str = "") -> None:
+        """What follows the sum, and the stores. `known`: index lines that stand already. `total`: the sum.
+
+        past: where nothing is stored.
+        """
         dot, ops, loads = self.sides.dot, self._after_ops(), self._after_loads()
         spelled = {o.name: f"{_settled_name(o)}[n]" for o in self._settled()} | {dot.name: total or dot.name}
         elements = self._gathering(space, spelled)
         self.lines.add(*[x for x in elements.index_lines([*loads, *self.stage.writes], ops) if x not in known])
         self.lines.add(*[elements.load(b)[0] or "" for b in loads if b.key not in elements.late])
         self.lines.add(*[line for o in ops for line in elements.statements(o)])
+        self.lines.add(*([f"if ({past}) return;"] if past else []))
         self.lines.add(*[elements.store(b)[2] or "" for b in self.stage.writes])
 
     def _after_loads(self) -> list[Buffer]:

@@ -45,7 +45,6 @@ CYCLES = 1700  # of a microsecond
 CALL_US = 6.0
 KERNEL_US = 1.5  # each further one
 MEMORY, FAST_MEMORY = 1.7e6, 2.4e6  # bytes a microsecond
-WARPS = 16  # of a multiprocessor that keep the memory busy
 COPYING = {PIPE: 1.1e-6, PHASED + PATCH: 2.6e-6, PATCH: 1.5e-6}  # us, by the way of copying
 RATES = COPYING | {TAPS: 2e-6, TABLE: 1.5e-6, "": 2.6e-6}
 ARITHMETICS = {"tf32_long": 1.1, "tf32": 1.0, "f16": 0.63, "bf16": 0.63, "f32_split": 3.0, "f32": 6.0}
@@ -124,8 +123,7 @@ class Times:
         rounds = [room] * (blocks // room) + [blocks % room] * (blocks % room > 0)
         cycles = sum(1300 + steps * max(n * busiest, late) + n * bm * bn / 6 for n in rounds)
         us = CALL_US + 2 + cycles / CYCLES + 2 * self._packed(arithmetic, RAW in schedule.mapping) / MEMORY
-        # what is read beside the sums waits on few warps
-        us += self.beside / FAST_MEMORY * max(1.0, WARPS / (bm // 16 * room))
+        us += self.beside / FAST_MEMORY
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
 
     def _stem(self, schedule: StageSchedule) -> float:
