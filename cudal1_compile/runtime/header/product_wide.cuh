@@ -227,14 +227,23 @@ template <class T, int BN, int BK, int ROUNDS> struct WideGroup {
 #pragma unroll 2
       for (int row = thread_id() / lanes; row < BM; row += rows) {
         const auto store = c(row);
+        float v[BN / lanes];  // read at once: what stores may branch
 #pragma unroll
-        for (int p = 0; p < BN / lanes; p++) store(p * lanes + lane, staged[row * pitch + p * lanes + lane]);
+        for (int p = 0; p < BN / lanes; p++) v[p] = staged[row * pitch + p * lanes + lane];
+#pragma unroll
+        for (int p = 0; p < BN / lanes; p++) store(p * lanes + lane, v[p]);
       }
     } else {
       const int row = thread_id() % BM, half = thread_id() / BM;
       const auto store = c(row);
-#pragma unroll 8
-      for (int p = 0; p < BN / 2; p++) store(p * 2 + half, staged[(p * 2 + half) * pitch + row]);
+#pragma unroll 1
+      for (int p = 0; p < BN / 2; p += 8) {
+        float v[8];
+#pragma unroll
+        for (int q = 0; q < 8; q++) v[q] = staged[((p + q) * 2 + half) * pitch + row];
+#pragma unroll
+        for (int q = 0; q < 8; q++) store((p + q) * 2 + half, v[q]);
+      }
     }
   }
 };
