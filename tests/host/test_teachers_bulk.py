@@ -81,6 +81,13 @@ PROGRAMS = {
         "t0 f32[d0,d1,d5,d6,d7] = dot_tf32(in0[d3=d6+k0-1, d4=d7+k1-1], in1) over d2,k0,k1\n"
         "out0 f32[d0,d1,d5,d6,d7] = t0",
     ),
+    "channels of two axes, positions of one of them on both sides": (
+        "d0=2 d1=2 d2=10 d3=17 d4=17 d5=18 k0=4",
+        "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,d2,k0]",
+        "t0 i64[d1] = iota() along d1\nt1 f32[d1] = cast(t0)\nt2 f32[d0,d1,d2,d3] = add(in0, t1)\n"
+        "t3 f32[d1,d2,d4,k0] = mul(in1, t1)\n"
+        "t4 f32[d0,d4,d5] = dot_tf32(t2[d3=d5+k0-2], t3) over d1,d2,k0\nout0 f32[d0,d4,d5] = t4",
+    ),
     "a matrix product, batched, bf16": (
         "d0=3 d1=70 d2=520 d3=48",
         "in0 bf16[d0,d1,d2]\nin1 bf16[d0,d2,d3]",

@@ -69,6 +69,12 @@ PROGRAMS = {
     ),
 }
 LEFT = {
+    "weights in double that fill more than shared memory": (
+        "d0=2 d1=200 d2=5 d3=6 d4=3 d5=10 d6=12 k0=4 k1=4",
+        "in0 f64[d0,d1,d2,d3]\nin1 f64[d1,d4,k0,k1]",
+        "t0 f64[d0,d4,d5,d6] = dot(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
+        "out0 f64[d0,d4,d5,d6] = t0",
+    ),
     "a window that slides": (
         "d0=2 d1=33 d2=9 d3=7 d4=3 d5=9 d6=7 k0=3 k1=3",
         "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,k0,k1]",

@@ -158,8 +158,7 @@ class BulkWriter(ProductWriter):
     def _vectors(self, x: Ref, space: Space, rows: tuple[str, ...], inside: list[str], to: str) -> None:
         """One vector along k, each element computed."""
         lines, sides = self.lines, self.sides
-        loads, _ = self._before(x.name)
-        needed = space.needed_axes(loads)
+        needed = self._used_axes(x, space)
         lines.add(*[t for a in (*rows, *sides.batch) if a in needed and (t := space.index_line(a))])
         first = f"{'p % planes' if sides.batch else 'p'} * {self.vector}"
         partly = self.program.size(sides.channels) % self._deep() != 0

@@ -48,7 +48,7 @@ class FillWriter(BulkWriter):
         lines, sides, planes = self.lines, self.sides, self.planes
         batch = (Var("g", sides.batch),) if sides.batch else ()
         space = Space(self.program, (Var("row", planes.plain), Var("k", sides.channels), *batch))
-        needed = space.needed_axes(self._before(sides.a.name)[0])
+        needed = self._used_axes(sides.a, space)
         with lines.block(f"[&](int{' o' if outer else ''})"):
             with lines.block("return [=](int m)"):
                 inside = self._place(outer)

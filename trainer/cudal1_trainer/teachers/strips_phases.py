@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
+from cudal1_fx_passes.program import ITEM_BYTES
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
@@ -146,7 +147,8 @@ def phase_bytes(stage: Stage, sides: Sides, schedule: StageSchedule, sums: int) 
     """Of shared memory, a block."""
     size = stage.program.size
     weights = size(sides.channels) * -(-size((*sides.n, *sides.taps)) // 4) * 4
-    return 4 * (weights + (sums * schedule.block if schedule.splits > 1 else 0))
+    item = max(ITEM_BYTES[sides.dot.dtype], 4)
+    return item * (weights + (sums * schedule.block if schedule.splits > 1 else 0))
 
 
 class PhaseStripWriter(ProductWriter):
