@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from teacher_checks import assert_no_rule_is_broken, run_on_host
+from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
@@ -146,3 +146,14 @@ def test_phases_of_unequal_windows_are_left_to_others() -> None:
             "t0 f32[d0,d3,d4] = dot_tf32(in0[d2=(d4-k0+1)/2], in1) over d1,k0\nout0 f32[d0,d3,d4] = t0\n"
         )
     )
+
+
+@pytest.mark.slow
+def test_registers_hold_what_is_filled_at_once() -> None:
+    """Of half types, where a place of a patch has the most elements."""
+    program = parse_program(
+        "region v1\ndims d0=16 d1=256 d2=32 d3=64 d4=48 d5=32 d6=64 k0=3 k1=3\nin0 f16[d0,d1,d2,d3]\n"
+        "in1 f16[d4,d1,k0,k1]\n"
+        "t0 f16[d0,d4,d5,d6] = dot(in0[d2=d5+2*k0-2, d3=d6+2*k1-2], in1) over d1,k0,k1\nout0 f16[d0,d4,d5,d6] = t0\n"
+    )
+    assert_registers_hold_all(program, [v for form in (FILL, FIELD) for v in in_bulk(program, form)])

@@ -42,14 +42,14 @@ template <class T, int PITCH, int ROW = 8> struct PlaneTile {
     for (int i = thread_id(); i < PLANES * PITCH; i += THREADS)
       copy_ahead<16>(shared_at(at + i * wide), plane(first + i / PITCH) + i % PITCH * wide, true);
   }
-  // All loads of a place first, then its stores.
+  // Loads of up to 32 elements of a place first, then their stores: 64 would not stay in registers.
   template <int PLANES, int THREADS, class P> CUDAL1_FN void fill(const P& of, int thread, int first, int depth) const {
     if (first + PLANES * wide <= depth) fill_places<PLANES, THREADS, 1>(of, thread, first, depth);
     else fill_places<PLANES, THREADS, 0>(of, thread, first, depth);
   }
   template <int PLANES, int THREADS, int WHOLE, class P>
   CUDAL1_FN void fill_places(const P& of, int thread, int first, int depth) const {
-    enum { together = PLANES % 8 == 0 ? 8 : PLANES % 4 == 0 ? 4 : 2 };
+    enum { together = PLANES % 8 == 0 && wide == 4 ? 8 : PLANES % 4 == 0 ? 4 : 2 };
     for (int place = thread; place < PITCH; place += THREADS) {
       const auto row = of(place);
 #pragma unroll 1
