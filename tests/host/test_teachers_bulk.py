@@ -154,6 +154,7 @@ def test_registers_hold_what_is_filled_at_once() -> None:
     program = parse_program(
         "region v1\ndims d0=16 d1=256 d2=32 d3=64 d4=48 d5=32 d6=64 k0=3 k1=3\nin0 f16[d0,d1,d2,d3]\n"
         "in1 f16[d4,d1,k0,k1]\n"
-        "t0 f16[d0,d4,d5,d6] = dot(in0[d2=d5+2*k0-2, d3=d6+2*k1-2], in1) over d1,k0,k1\nout0 f16[d0,d4,d5,d6] = t0\n"
+        "t0 f16[d0,d4,d5,d6] = dot(in0[d2=d5+2*k0-2, d3=d6+2*k1-2], in1) over d1,k0,k1\n"
+        "out0 f16[d0,d4,d5,d6] = t0\n"
     )
     assert_registers_hold_all(program, [v for form in (FILL, FIELD) for v in in_bulk(program, form)])
