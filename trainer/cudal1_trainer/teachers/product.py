@@ -30,6 +30,7 @@ from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product_sides import (
     PHASED,
+    PIPE,
     TAPS,
     THREADS,
     Sides,
@@ -43,6 +44,8 @@ from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, signature
 from cudal1_trainer.teachers.space import Space, Var, axis_index, bounds, size_of
 from cudal1_trainer.teachers.stage import Buffer, Stage, closure, read_names
+
+MAX_PREDICATED = 2  # loads behind a sum
 
 
 class ProductWriter:
@@ -313,18 +316,18 @@ class ProductWriter:
         lines.text[-1] += ");"
 
     def _stores_late(self) -> bool:
-        """Whether only stores ask for a row's end: what is read beside many results is then on its way at once."""
-        program, sides, columns = self.program, self.sides, self.sides.n
+        """Whether only stores ask for a row's end: what is read beside many results is then on its way at once.
+
+        Of float32 and few loads the compiler has that by predicates, and takes it apart where stores alone ask.
+        """
+        program, sides, loads = self.program, self.sides, self._after_loads()
         assert self.schedule.tile is not None
-        if self.phases or self.schedule.splits > 1 or any(program.axis[a].symbolic for a in columns):
+        if self.phases or self.schedule.splits > 1 or any(program.axis[a].symbolic for a in sides.n):
             return False
-        loads = self._after_loads()
-        plain = not any(b.index_values or b.access for b in loads)
-        return (
-            plain
-            and any(set(b.axes) & set(sides.m) for b in loads)
-            and program.size(columns) % self.schedule.tile[1] == 0
-        )
+        beside = any(set(b.axes) & set(sides.m) for b in loads)
+        placed = any(b.index_values or b.access for b in loads)
+        long = len(loads) > MAX_PREDICATED or sides.dot.dtype != "f32" or self.schedule.mapping.endswith(PIPE)
+        return beside and long and not placed and program.size(sides.n) % self.schedule.tile[1] == 0
 
     def _past(self) -> str:
         """Whether a tile's place lies past the end of the result."""
