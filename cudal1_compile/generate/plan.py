@@ -1,4 +1,4 @@
-"""Mends the plan that a reply of the bundled model states before its code, and the width of its copies.
+"""Mends the plan that a reply of the bundled model states before its code, and two numbers of that code.
 
     f0: out0=t2 t2=a1 t1=a0_2+7    what a kernel stores, and what each value needs that stands nowhere before
     f0> a0_2 t1 p3 { a1 t2 out0 }  in which order its code sets and stores them, loops in braces
@@ -9,8 +9,10 @@ in 34 of them the second line breaks the first (in 7 of the 2,544 right ones, in
 ones 9 move vectors that the length of their rows is no multiple of (no right one does, but for designs that say
 so: ragged). So the plan is mended, and the model then writes the code to it.
 
-Of the code itself one number is: how many elements a copy of product_pipe takes at once. No plan states it, and of
-174 replies with such tiles to regions of fresh modules 42 were wrong by it alone or nearly so; 40 are right since.
+Of the code itself two numbers are. How many elements a copy of product_pipe takes at once: no plan states it,
+and of 174 replies with such tiles to regions of fresh modules 42 were wrong by it alone or nearly so; 40 are right
+since. And how many tiles product_bulk and product_fill have on their way: whether they fit into shared memory is
+arithmetic, which a small model does not do. Of 11 replies to held-out convolutions that asked for too much 8 build.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+
+from cudal1_compile.candidate import Expr
+from cudal1_compile.errors import CandidateError
 
 _LINES = re.compile(r"^(f\d+): (.*)\n\1> (.*)$", flags=re.M)
 _STAGE = re.compile(r"^(stage \d+.* along (\w+)\b[^:]*: (?!\w*ragged)\w+, vector )(\d+)", flags=re.M)
@@ -29,10 +34,17 @@ _PIPE = re.compile(  # head and type of a call; copies and steps of either side;
     r"(product_pipe<(\w+)(?:, \d+){6}), (\d+), ([\w* ]+), (\d+), ([\w* ]+)>\(([^,\n]+), (.+),$", flags=re.M
 )
 _PART = re.compile(r"max\(min\(step, (.+) - begin\), 0\)")  # of summed axes that several blocks share
+# head, columns, depth and tiles of a call; of its launch: places of tiles, those of patches, bytes of a place
+_BULK = re.compile(r"(product_(?:bulk|fill)<\w+, \d+, (\d+), (\d+)), (\d+)(?=, )")
+_KERNEL = re.compile(r"^__global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(", flags=re.M)
+_SHARED = r"^(// launch: {}<<<.*, 384 \+ max\(\()(\d+)( \+ (.+)\) \* (\d+), [^,]+\)>>>)"
+_ROOM = re.compile(r"(\d+) KB shared a block")
 _DIMS = re.compile(r"^dims (.*)$", flags=re.M)
 _MARKS = re.compile(r"\*|[+-]\d+")  # moved in vectors; at which place
 _VALUE = re.compile(r"[ati]\d+(?:x\d+)?(?:_\d+)?")  # a computed value, a load or an index
 _OUTPUT = re.compile(r"out\d+")
+MIN_STAGES = 2  # a tile's room is free once the next one is multiplied
+SPARE_BYTES = 384 + 1024  # barriers; what the kernel declares besides
 
 
 def mend_plan(design: str) -> str:
@@ -125,8 +137,7 @@ def fit_copies(reply: str, prompt: str) -> str:
 
     A run is the summed axes where they lie side by side (their step is 1), else what one of their steps skips.
     """
-    dims = _DIMS.search(prompt)
-    sizes = {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", dims[1])} if dims else {}
+    sizes = _sizes(prompt)
 
     def fitting(call: re.Match[str]) -> str:
         head, kind, *sides, taps, depth = call.groups()
@@ -139,11 +150,40 @@ def fit_copies(reply: str, prompt: str) -> str:
     return _PIPE.sub(fitting, reply)
 
 
+def fit_stages(reply: str, prompt: str) -> str:
+    """`reply` with as many tiles of product_bulk and product_fill on their way as fit, in call and launch."""
+    sizes, room = _sizes(prompt), _ROOM.search(prompt)
+    if room is None:
+        return reply
+    for call in reversed(list(_BULK.finditer(reply))):
+        kernels = [k[1] for k in _KERNEL.finditer(reply, 0, call.start())]
+        launch = re.search(_SHARED.format(kernels[-1]), reply, flags=re.M) if kernels else None
+        if launch is None or launch.start() > call.start():
+            continue
+        try:
+            patches = Expr(launch[4]).evaluate(sizes)
+        except CandidateError:
+            continue  # of any size
+        columns, wanted, stated = int(call[2]), int(call[4]), int(launch[2]) // int(call[2])
+        places = (int(room[1]) * 1024 - SPARE_BYTES) // int(launch[5]) - patches
+        stages = min(max(wanted, stated), places // columns)
+        if stages >= MIN_STAGES:
+            reply = f"{reply[: call.start()]}{call[1]}, {stages}{reply[call.end() :]}"
+            reply = f"{reply[: launch.start(2)]}{stages * columns}{reply[launch.end(2) :]}"
+    return reply
+
+
 def copy_width(widest: int, item: int, runs: Sequence[int]) -> int:
     """Elements (of `item` bytes) in a copy: at most `widest`, dividing all runs; of 4 bytes at least, else one."""
     while widest > 1 and any(run % widest for run in runs):
         widest //= 2
     return widest if widest * item >= 4 else 1
+
+
+def _sizes(prompt: str) -> dict[str, int]:
+    """Of the region's static axes."""
+    dims = _DIMS.search(prompt)
+    return {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", dims[1])} if dims else {}
 
 
 def _product(text: str, sizes: Mapping[str, int]) -> int:

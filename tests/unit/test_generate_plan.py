@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cudal1_compile.generate.plan import fit_copies, mend_order, mend_plan, other_stage
+from cudal1_compile.generate.plan import fit_copies, fit_stages, mend_order, mend_plan, other_stage
 
 
 @pytest.mark.parametrize(
@@ -121,3 +121,39 @@ def test_other_tiles_are_left_as_they_are() -> None:
     assert fit_copies(code, "region v1\ndims d1=70\n") == code
     pipe = "product_pipe<f32_split, 64, 32, 32, 32, 16, 3, 4, 1, 4, 1>(1, d1,"
     assert fit_copies(pipe, "region v1\ndims d1=?70\n") == pipe, "of any size"
+
+
+FILL = (
+    "// launch: f0<<<cdiv(d1, 256), 256>>>(in1, s0)\n"
+    "// launch: f1<<<dim3(cdiv(d0, 192), 2), 640, 384 + max(({} + 2 * (192 + 2 * (d3 + 1) + 2)) * {}, "
+    "128 * (192 + 4) * 4)>>>(in0, s0, out0)\n"
+    "__global__ void __launch_bounds__(256) f0(const f32* in1, f32* s0 DIMS) {{\n}}\n"
+    "__global__ void __launch_bounds__(640) f1(const f32* in0, const f32* s0, f32* out0 DIMS) {{\n"
+    "  product_fill<tf32, 192, 128, 32, {}, k0 * k1, 2 * p3 + 2, 2>(1, d1,\n}}\n"
+)
+PLACES = "target sm_90a, 132 SMs, 227 KB shared a block, 50 MB L2\n\nregion v1\ndims d0=900 d1=256 d3=56\n"
+
+
+@pytest.mark.parametrize(
+    ("places", "of_place", "stages", "mended"),
+    [
+        (768, 128, 6, (768, 6)),  # 177 KB
+        (384, 256, 3, (256, 2)),  # 250 KB
+        (384, 128, 6, (768, 6)),  # the launch has room for three
+        (768, 128, 3, (768, 6)),  # six fit
+        (384, 512, 3, (384, 3)),  # not even two fit: it is not for this mend
+    ],
+)
+def test_call_and_launch_have_the_stages_that_fit(
+    places: int, of_place: int, stages: int, mended: tuple[int, int]
+) -> None:
+    wanted = FILL.format(mended[0], of_place, mended[1])
+    assert fit_stages(FILL.format(places, of_place, stages), PLACES) == wanted
+
+
+def test_stages_are_left_where_sizes_or_room_are_not_known() -> None:
+    code = FILL.format(384, 256, 3)
+    assert fit_stages(code, PLACES.replace("d3=56", "d3=?56")) == code
+    assert fit_stages(code, PLACES.replace("227 KB shared a block, ", "")) == code
+    stem = code.replace("product_fill", "product_stem")
+    assert fit_stages(stem, PLACES) == stem

@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 NARROW_STEP = 16  # sizes of narrow tasks are multiples of it: every vector width fits
 RARE = re.compile(r"= cum(?:sum|prod)\(|\[(?=[^]]*k\d)[^]]*=d\d+[],]")
-SOLID = re.compile(r"= dot.* over .*\bk2$", flags=re.M)
+SOLID = re.compile(r"= dot.*(?:\)/\d.*| over .*\bk2)$", flags=re.M)  # three axes of a window, or transposed
 SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
 
 
