@@ -12,7 +12,7 @@ so: ragged). So the plan is mended, and the model then writes the code to it.
 Of the code itself two numbers are. How many elements a copy of product_pipe takes at once: no plan states it,
 and of 174 replies with such tiles to regions of fresh modules 42 were wrong by it alone or nearly so; 40 are right
 since. And how many tiles product_bulk and product_fill have on their way: whether they fit into shared memory is
-arithmetic, which a small model does not do. Of 11 replies to held-out convolutions that asked for too much 8 build.
+arithmetic, which a small model does not do. Of 11 replies to held-out convolutions that did not fit 8 build since.
 """
 
 from __future__ import annotations

@@ -306,11 +306,12 @@ class ProductWriter:
                 known = self._indices("i", sides.m, set(sides.m), space)
             lines.add(*known)
             with lines.block(f"return [=](int n, float {sides.dot.name})"):
-                lines.add("const int j = n0 + n;")
+                columns = size_of(sides.n)
                 if late:
-                    self._after(space, known, past=f"r >= {total}")
+                    lines.add(f"const int c = n0 + n, j = min(c, {columns} - 1);")
+                    self._after(space, known, past=f"r >= {total} || c >= {columns}")
                 else:
-                    lines.add(f"if ({self._past()}) return;")
+                    lines.add("const int j = n0 + n;", f"if ({self._past()}) return;")
                     self._store(writes, space, known)
             lines.text[-1] += ";"
         lines.text[-1] += ");"
@@ -320,14 +321,14 @@ class ProductWriter:
 
         Of float32 and few loads the compiler has that by predicates, and takes it apart where stores alone ask.
         """
-        program, sides, loads = self.program, self.sides, self._after_loads()
-        assert self.schedule.tile is not None
-        if self.phases or self.schedule.splits > 1 or any(program.axis[a].symbolic for a in sides.n):
+        sides, loads = self.sides, self._after_loads()
+        # a thread of a pipe hands out too many for their indices to stay in registers
+        if self.phases or self.schedule.splits > 1 or self.schedule.mapping.endswith(PIPE):
             return False
         beside = any(set(b.axes) & set(sides.m) for b in loads)
         placed = any(b.index_values or b.access for b in loads)
-        long = len(loads) > MAX_PREDICATED or sides.dot.dtype != "f32" or self.schedule.mapping.endswith(PIPE)
-        return beside and long and not placed and program.size(sides.n) % self.schedule.tile[1] == 0
+        long = len(loads) > MAX_PREDICATED or sides.dot.dtype != "f32"
+        return beside and long and not placed
 
     def _past(self) -> str:
         """Whether a tile's place lies past the end of the result."""
@@ -356,7 +357,8 @@ class ProductWriter:
         past: where nothing is stored.
         """
         dot, ops, loads = self.sides.dot, self._after_ops(), self._after_loads()
-        spelled = {o.name: f"{_settled_name(o)}[n]" for o in self._settled()} | {dot.name: total or dot.name}
+        n = "j - n0" if past else "n"
+        spelled = {o.name: f"{_settled_name(o)}[{n}]" for o in self._settled()} | {dot.name: total or dot.name}
         elements = self._gathering(space, spelled)
         self.lines.add(*[x for x in elements.index_lines([*loads, *self.stage.writes], ops) if x not in known])
         self.lines.add(*[elements.load(b)[0] or "" for b in loads if b.key not in elements.late])
