@@ -11,7 +11,8 @@ each (designs at temperature 0.8, code at 0.1), judged for rightness alone: no G
 
     right_1, right_8    share of samples that are right; of regions with at least one right of 8
 
-OUT/fresh.replies.jsonl grows while it runs; existing replies are reused. Eight seconds a region on one core.
+OUT/fresh.replies.jsonl grows while it runs; existing replies are reused: `--sample-only` on a GPU (half a minute), the
+judge at home. Eight seconds a region on one core.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--programs", type=int, default=10**6, help="draw so many of the regions")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sample-only", action="store_true", help="write the replies, judge none")
     arguments = parser.parse_args(argv)
     regions = read_regions(arguments.programs, arguments.seed)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -87,6 +89,8 @@ def main(argv: list[str] | None = None) -> None:
         some = by_length[at : at + AT_ONCE[device]]
         prompts = {r.fingerprint: [build_prompt(FACTS, r.text, (), generator.budget_tokens, count)] for r in some}
         replies = ask_all(generator, prompts, SAMPLES, arguments.out / "fresh.replies.jsonl", arguments.seed)
+    if arguments.sample_only:
+        return
     detail = {}
     shares: dict[str, list[float]] = defaultdict(list)
     every: Counter[str] = Counter()
