@@ -11,8 +11,8 @@ each (designs at temperature 0.8, code at 0.1), judged for rightness alone: no G
 
     right_1, right_8    share of samples that are right; of regions with at least one right of 8
 
-OUT/fresh.replies.jsonl grows while it runs; existing replies are reused: `--sample-only` on a GPU (half a minute), the
-judge at home. Eight seconds a region on one core.
+OUT/fresh.replies.jsonl grows while it runs; existing replies are reused: `--sample-only` on a GPU (half a minute),
+the judge at home. Eight seconds a region on one core.
 """
 
 from __future__ import annotations
