@@ -157,3 +157,4 @@ def test_stages_are_left_where_sizes_or_room_are_not_known() -> None:
     assert fit_stages(code, PLACES.replace("227 KB shared a block, ", "")) == code
     stem = code.replace("product_fill", "product_stem")
     assert fit_stages(stem, PLACES) == stem
+    fit_stages(code.replace("192, 128, 32", "192, 0, 32").replace(" * 256, ", " * 0, "), PLACES)  # does not raise
