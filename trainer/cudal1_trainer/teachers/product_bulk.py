@@ -277,13 +277,19 @@ class BulkWriter(ProductWriter):
             lines.add(f"return {' || '.join(past)} ? {self._size(sides.m)} : {text};")
         lines.text[-1] += ";"
 
-    def _digits(self, variable: str, axes: Sequence[Axis]) -> list[str]:
-        """Steps along each axis, in places, out of a number that counts them."""
+    def _steps(self, variable: str, axes: Sequence[Axis]) -> list[str]:
+        """Of the window along each axis, out of a number that counts them."""
         found = []
         for at, x in enumerate(axes):
             inner = self._taps(axes[at + 1 :])
             text = variable if inner == "1" else f"{variable} / {grouped(inner)}"
-            text += f" % {self._size([x.window])}" if at else ""
+            found.append(text + (f" % {self._size([x.window])}" if at else ""))
+        return found
+
+    def _digits(self, variable: str, axes: Sequence[Axis]) -> list[str]:
+        """Steps along each axis, in places, out of a number that counts them."""
+        found = []
+        for x, text in zip(axes, self._steps(variable, axes), strict=True):
             if x.far < 0:
                 text = f"{self._size([x.window])} - 1 - {text}"
             found.append(product(abs(x.far), grouped(text)) if abs(x.far) > 1 else text)

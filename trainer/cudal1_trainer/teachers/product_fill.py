@@ -76,7 +76,7 @@ class FillWriter(BulkWriter):
         text = " + ".join(["m0", at, *([begin] if begin != "0" else [])])
         lines.add(f"const int place = {text}{f' - {grouped(before)}' if before != '0' else ''};")
         inside = ["place >= 0"] if before != "0" else []
-        elements = [*self._elements("o", outer), *self._elements("m / part", planes.axes[len(outer) :], part=True)]
+        elements = [*self._elements("o", outer), *self._held(planes.axes[len(outer) :])]
         for n, (x, element) in enumerate(zip(planes.axes, elements, strict=True)):
             index = planes.index(n)
             if x.stride > 1:
@@ -91,17 +91,17 @@ class FillWriter(BulkWriter):
             inside.append(f"row < {size_of(planes.plain)}")
         return inside
 
-    def _elements(self, variable: str, axes: Sequence[Axis], part: bool = False) -> list[str]:
-        """Which element of a place a step of the window reads, along each axis; part: by the patch's part."""
+    def _elements(self, variable: str, axes: Sequence[Axis]) -> list[str]:
+        """Which element of a place a step of the window reads, along each axis."""
+        steps = zip(axes, self._steps(variable, axes), strict=True)
+        return [f"{grouped(_after(t, x))} % {x.stride}" for x, t in steps]
+
+    def _held(self, axes: Sequence[Axis]) -> list[str]:
+        """Which element of a place the part of the patch holds that a place `m` lies in, along each axis."""
         found = []
         for n, x in enumerate(axes):
-            inner = str(prod(y.stride for y in axes[n + 1 :])) if part else self._taps(axes[n + 1 :])
-            text = variable if inner == "1" else f"{variable} / {grouped(inner)}"
-            if part:
-                found.append(text + (f" % {x.stride}" if n else ""))
-                continue
-            text += f" % {self._size([x.window])}" if n else ""
-            found.append(f"{grouped(_after(text, x))} % {x.stride}")
+            inner = prod(y.stride for y in axes[n + 1 :])
+            found.append(("m / part" if inner == 1 else f"m / part / {inner}") + (f" % {x.stride}" if n else ""))
         return found
 
     def _digits(self, variable: str, axes: Sequence[Axis]) -> list[str]:
@@ -137,13 +137,12 @@ class FieldWriter(FillWriter):
         assert self.schedule.tile is not None and isinstance(self.planes, Field)
         return self.planes.sides(self.schedule.tile[0])
 
-    def _constants(self, found: Sequence[str]) -> None:
+    def _names(self) -> None:
         assert self.schedule.tile is not None
         y, x = self.planes.axes[-2:]
-        if found:
-            found = [f"down = cdiv({y.out}, 8)", f"across = cdiv({x.out}, {self.schedule.tile[0] // 8})"]
-            found += [f"part = {prod(self._sides())}"] if self.planes.parts(2) > 1 else []
-        super()._constants(found)
+        found = [f"down = cdiv({y.out}, 8)", f"across = cdiv({x.out}, {self.schedule.tile[0] // 8})"]
+        found += [f"part = {prod(self._sides())}"] if self.planes.parts(2) > 1 else []
+        self._constants(found)
 
     def _rows(self) -> None:
         lines, planes = self.lines, self.planes
@@ -151,16 +150,15 @@ class FieldWriter(FillWriter):
         *outer, y, x = planes.axes
         wide = self.schedule.tile[0] // 8
         lines.add(f"const int y0 = blockIdx.x / across % down * 8, x0 = blockIdx.x % across * {wide};")
-        rest, names = "blockIdx.x / (across * down)", [f"q{a.out[1:]}" for a in outer]
+        rest, places = "blockIdx.x / (across * down)", [f"q{a.out[1:]}" for a in planes.axes]
         if planes.plain:
             inner = size_of(a.out for a in outer)
             lines.add(f"const int row = {rest}{f' / {grouped(inner)}' if outer else ''};")
         for n, a in enumerate(outer):
             inner = size_of(b.out for b in outer[n + 1 :])
             text = rest + (f" / {grouped(inner)}" if inner != "1" else "")
-            lines.add(f"const int {names[n]} = {text}{f' % {a.out}' if n or planes.plain else ''};")
+            lines.add(f"const int {places[n]} = {text}{f' % {a.out}' if n or planes.plain else ''};")
         text = "row" if planes.plain else ""
-        places = [f"q{a.out[1:]}" for a in planes.axes]
         for name, a in zip(places, planes.axes, strict=True):
             text = f"{grouped(text)} * {a.out} + {name}" if text else name
         with lines.block("const auto at = [&](int m)"):
@@ -179,29 +177,21 @@ class FieldWriter(FillWriter):
         lines, (y, x) = self.lines, self.planes.axes[-2:]
         pitch, inside = self._sides()[1], []
         q = "m % part" if self.planes.parts(2) > 1 else "m"
-        steps = self._elements("m / part", (y, x), part=True)
+        steps = self._held((y, x))
         for a, at, step in ((y, f"y0 + {grouped(q)} / {pitch}", steps[0]), (x, f"x0 + {q} % {pitch}", steps[1])):
             begin = a.first - a.before
             at += f" {'-' if begin < 0 else '+'} {abs(begin)}" if begin else ""
             at = f"({at}) * {a.stride} + {step}" if a.stride > 1 else at
             lines.add(f"const int {axis_index(a.read)} = {at};")
             inside += [f"{axis_index(a.read)} >= 0", f"{axis_index(a.read)} < {a.read}"]
-        for a, step in zip(outer, self._walked("o", outer), strict=True):
+        for a, step in zip(outer, self._steps("o", outer), strict=True):
             at = product(a.stride, f"q{a.out[1:]}") if a.stride > 1 else f"q{a.out[1:]}"
-            at += f" + {step}" + (f" {'-' if a.offset < 0 else '+'} {abs(a.offset)}" if a.offset else "")
+            at += f" + {product(a.far, grouped(step))}" + (
+                f" {'-' if a.offset < 0 else '+'} {abs(a.offset)}" if a.offset else ""
+            )
             lines.add(f"const int {axis_index(a.read)} = {at};")
             inside += [f"{axis_index(a.read)} >= 0", f"{axis_index(a.read)} < {a.read}"]
         return inside
-
-    def _walked(self, variable: str, axes: Sequence[Axis]) -> list[str]:
-        """Elements that an outer step adds along each axis."""
-        found = []
-        for n, a in enumerate(axes):
-            inner = self._taps(axes[n + 1 :])
-            text = variable if inner == "1" else f"{variable} / {grouped(inner)}"
-            text += f" % {a.window}" if n else ""
-            found.append(product(a.far, grouped(text)) if a.far != 1 else grouped(text))
-        return found
 
     def _shift(self, inner: Sequence[Axis]) -> None:
         dy, dx = self._digits("tap", inner)
