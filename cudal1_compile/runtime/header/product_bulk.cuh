@@ -23,8 +23,8 @@
 //     ROW             places of a patch's row, where a tile is 8 rows of BM / 8 places: its m-th place lies in row
 //                     m / 8 % 8, m / 64 * 8 + m % 8 from its left
 //     VECTORS         1: a(o)(place)(k, v) writes v[e] for k + e, a vector at once (v is all 0 before); neighbouring
-//                     threads have neighbouring k; depth is whole vectors. A patch then has 1 place more, or 3 if BK is
-//                     64 bytes: planes lie apart so that a place's vectors are on banks of their own
+//                     threads have neighbouring k; depth is whole vectors, BK 64 bytes or more. A patch then has 1 place
+//                     more, or 3 if BK is 64 bytes: planes so far apart that a place's vectors are on other banks
 //
 // GPUs without wgmma multiply with mma; on the host target the products are plain loops.
 #pragma once
@@ -49,7 +49,7 @@ template <class T, int PITCH, int ROW = 8> struct PlaneTile {
   template <int PLANES, int PLACES, int THREADS, class P>
   CUDAL1_FN void fill_vectors(const P& of, int thread, int first, int depth) const {
     enum { step = THREADS / PLANES, each = cdiv(PLACES, step), together = cdiv(each, cdiv(each, 32 / wide)) };
-    static_assert(THREADS % PLANES == 0, "product_fill: BK is 64 to 512 bytes where vectors are filled");
+    static_assert(THREADS % PLANES == 0, "product_fill: BK is a power of two where vectors are filled");
     const int p = thread % PLANES, k = first + p * wide;
 #pragma unroll 1
     for (int place = thread / PLANES; place < PLACES; place += together * step) {
