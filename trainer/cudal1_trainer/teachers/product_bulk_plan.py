@@ -168,6 +168,13 @@ def registers_of(schedule: StageSchedule) -> int:
     return (bn if "long" in schedule.mapping else bn // 2) + 32
 
 
+def _places(patches: int, parts: int, length: str, between: int) -> str:
+    """Of all patches."""
+    if not between:
+        return product(patches * parts, grouped(length))
+    return f"{patches} * ({product(parts, grouped(length)) if parts > 1 else length} + {between})"
+
+
 def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule) -> BulkPlan | None:
     """The most window axes in a patch, then the most blocks of a multiprocessor, then stages."""
     assert schedule.tile is not None
@@ -182,9 +189,7 @@ def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule)
         for blocks in range(room, 0, -1):
             for stages in range(MAX_STAGES, MIN_STAGES - 1, -1):
                 patches = 2 if taps >= 4 else 3 if taps > 1 else stages
-                places = product(patches * parts, grouped(length))
-                if between:
-                    places = f"{patches} * ({product(parts, grouped(length) if parts > 1 else length)} + {between})"
+                places = _places(patches, parts, length, between)
                 tiles = f"({stages * bn} + {places}) * {bk * size}"
                 text = f"{BARRIERS} + max({tiles}, {sums})"
                 if len(text) <= MAX_EXPRESSION and evaluated(stage, text) + 1024 <= MAX_SHARED // blocks:
