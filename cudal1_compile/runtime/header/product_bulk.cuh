@@ -247,20 +247,22 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
       for (int tap = 0; tap < TAPS; tap++, step++) {
         const auto of_a = a(o);
         const auto of_b = b(o * TAPS + tap);
+        const TileA tile_a = {patches + step / TAPS % PATCHES * items_a};
+        const TileB tile_b = {stages_b + step % STAGES * items_b};
         __syncthreads(CUDAL1_LINE_ONLY);  // nobody reads the last tiles any more
         if constexpr (VECTORS) {
-          if (tap == 0) TileA{patches}.template fill_vectors<planes, patch, threads>(of_a, thread_id(), chunk * BK, depth);
+          if (tap == 0) tile_a.template fill_vectors<planes, patch, threads>(of_a, thread_id(), chunk * BK, depth);
         } else if constexpr (FILLERS > 0) {
-          if (tap == 0) TileA{patches}.template fill<planes, threads>(of_a, thread_id(), chunk * BK, depth);
+          if (tap == 0) tile_a.template fill<planes, threads>(of_a, thread_id(), chunk * BK, depth);
         } else {
-          if (tap == 0) TileA{patches}.template copy<planes, threads>(of_a, chunk * planes);
+          if (tap == 0) tile_a.template copy<planes, threads>(of_a, chunk * planes);
         }
-        TileB{stages_b}.template copy<planes, threads>(of_b, chunk * planes);
+        tile_b.template copy<planes, threads>(of_b, chunk * planes);
         end_of_stage();
         wait_for_stages<0>();
         __syncthreads(CUDAL1_LINE_ONLY);
         if (group.long_sums && step % group.between == 0) group.finish();
-        if (warp_id() < warps) group.multiply(TileA{patches + shift(tap) * wide}, TileB{stages_b}, rows);
+        if (warp_id() < warps) group.multiply(TileA{tile_a.at + shift(tap) * wide}, tile_b, rows);
       }
   group.finish();
   if (warp_id() < warps) {
