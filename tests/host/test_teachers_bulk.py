@@ -103,7 +103,7 @@ PROGRAMS = {
         "out0 f32[d0,d5,d6,d4] = t0",
     ),
     "channels last, a wide image, half, strides of two, groups": (
-        "d0=1 d1=2 d2=72 d3=31 d4=127 d5=32 d6=16 d7=64 k0=3 k1=3",
+        "d0=1 d1=2 d2=24 d3=31 d4=127 d5=16 d6=16 d7=64 k0=3 k1=3",
         "in0 f16[d0,d3,d4,d1,d2]\nin1 f16[d1,d5,d2,k0,k1]",
         "t0 f16[d0,d1,d5,d6,d7] = dot(in0[d3=2*d6+k0-1, d4=2*d7+k1-1], in1) over d2,k0,k1\n"
         "out0 f16[d0,d6,d7,d1,d5] = t0",
