@@ -192,6 +192,12 @@ __global__ void __launch_bounds__(128) image(const {dtype}* in0, {dtype}* s0 DIM
 """
     + FROM_PLANES
 )
+# what a patch holds: element by element, or 16 bytes of k at once
+ELEMENT = """return [=](int k) {{ return inside ? ld(in0 + ((i0 * d1 + k) * d2 + i2) * d3 + i3) : 0.0f; }};"""
+VECTOR = """return [=](int k, float (&v)[{vector}]) {{
+          for (int e = 0; e < {vector}; e++)
+            if (inside && k + e < d1) v[e] = ld(in0 + ((i0 * d1 + k + e) * d2 + i2) * d3 + i3);
+        }};"""
 FILL_CONVOLUTION = (
     """// scratch: s1 {dtype}[k0 * k1 * {pieces} * {columns} * {vector}]
 // launch: weight<<<cdiv({pieces} * {columns}, 128), 128>>>(in1, s1)
@@ -201,13 +207,13 @@ FILL_CONVOLUTION = (
     + """__global__ void __launch_bounds__({threads})
     k(const {dtype}* in0, const {dtype}* s1, {dtype}* out0 DIMS) {{
   const int m0 = blockIdx.x * {BM}, n0 = blockIdx.y * {BN};
-  product_fill<{T}, {BM}, {BN}, {BK}, {stages}, {taps}, {span}, {patches}, {along}>({outer}, d1,
+  product_fill<{T}, {BM}, {BN}, {BK}, {stages}, {taps}, {span}, {patches}, {along}, 0, {vectors}>({outer}, {depth},
     [&](int o) {{
       return [=](int m) {{
         const int at = m0 + m + {row} - {P} * (d3 + {P} + 1);
         const int i3 = at % (d3 + {P}), i2 = at / (d3 + {P}) % (d2 + {P}), i0 = at / ((d3 + {P}) * (d2 + {P}));
         const bool inside = at >= 0 && i0 < d0 && i2 < d2 && i3 < d3;
-        return [=](int k) {{ return inside ? ld(in0 + ((i0 * d1 + k) * d2 + i2) * d3 + i3) : 0.0f; }};
+        {held}
       }};
     }},
 """
@@ -225,12 +231,12 @@ FIELD_CONVOLUTION = (
   const int n0 = blockIdx.y * {BN}, x0 = blockIdx.x % cdiv(d5, {BM} / 8) * ({BM} / 8);
   const int y0 = blockIdx.x / cdiv(d5, {BM} / 8) % cdiv(d4, 8) * 8;
   const int i0 = blockIdx.x / (cdiv(d5, {BM} / 8) * cdiv(d4, 8));
-  product_fill<{T}, {BM}, {BN}, {BK}, {stages}, 9, {span}, {patches}, {along}, {pitch}>(1, d1,
+  product_fill<{T}, {BM}, {BN}, {BK}, {stages}, 9, {span}, {patches}, {along}, {pitch}, {vectors}>(1, {depth},
     [&](int) {{
       return [=](int m) {{
         const int i2 = y0 + m / {pitch} - {P}, i3 = x0 + m % {pitch} - {P};
         const bool inside = i2 >= 0 && i2 < d2 && i3 >= 0 && i3 < d3;
-        return [=](int k) {{ return inside ? ld(in0 + ((i0 * d1 + k) * d2 + i2) * d3 + i3) : 0.0f; }};
+        {held}
       }};
     }},
     [&](int tap) {{ return tap / 3 * {pitch} + tap % 3; }},
@@ -351,6 +357,7 @@ class Product:
     bulk: int = 0  # patches of product_bulk; from 3 on, each row of the window reads one of its own
     fill: bool = False  # by product_fill
     field: bool = False  # in tiles of eight rows
+    vectors: bool = False  # 16 bytes of a place at once
 
     @property
     def name(self) -> str:
@@ -358,7 +365,7 @@ class Product:
         kind += f"-patch-{self.patch}" if self.patch else f"-pipe-{self.vector}" if self.warp[0] else ""
         kind += f"-wide-{self.wide}-{self.at_once}" if self.wide else "-stem" * self.stem
         kind += f"-{'fill' if self.fill else 'bulk'}-{self.bulk}" if self.bulk else ""
-        kind += "-field" * self.field + "-rounds" * self.rounds + "-along" * self.along
+        kind += "-field" * self.field + "-vectors" * self.vectors + "-rounds" * self.rounds + "-along" * self.along
         return f"{kind}-{self.arithmetic}-{'x'.join(map(str, self.tile))}"
 
     def inputs(self, device: str = "cpu") -> list[Tensor]:
@@ -423,7 +430,8 @@ class Product:
             span, stages = 2 if rows else 2 * pitch + 2, 3
             if self.field:
                 span = 10 * (bm // 8 + 2) - bm
-            tiles = (stages * bn + self.bulk * (bm + span)) * bk * size
+            between = 2 * max(128 // (bk * size), 1) - 1 if self.vectors else 0
+            tiles = (stages * bn + self.bulk * (bm + span + between)) * bk * size
             words |= {"vector": 16 // size, "pieces": bk * size // 16, "columns": columns}
             words |= {"threads": 2 * bm + (256 if self.fill else 32)}
             words |= {"places": f"(cdiv(d0 * (d2 + {self.padding}) * {pitch}, {bm}) * {bm} + {2 * pitch + 2})"}
@@ -431,7 +439,9 @@ class Product:
             words |= {"outer": 3 if rows else 1, "row": f"o * {pitch}" if rows else "o", "along": int(self.along)}
             words |= {"shift": "tap" if rows else f"tap / 3 * {pitch} + tap % 3"}
             words["bytes"] = 384 + max(tiles, (bn + 8) * (bm + 4) * 4)
-            words["pitch"] = bm // 8 + 2
+            words |= {"pitch": bm // 8 + 2, "vectors": int(self.vectors)}
+            words["depth"] = f"cdiv(d1, {16 // size}) * {16 // size}" if self.vectors else "d1"
+            words["held"] = (VECTOR if self.vectors else ELEMENT).format_map(words)
             text = FIELD_CONVOLUTION if self.field else FILL_CONVOLUTION if self.fill else BULK_CONVOLUTION
             return parse_candidate(text.format_map(words), program)
         if not self.warp[0]:
@@ -505,4 +515,9 @@ CASES = [
     Product("bf16", (192, 64, 64), dtype="bf16", bulk=2, fill=True, rtol=8e-3),
     Product("tf32", (128, 32, 16), bulk=2, fill=True, field=True, rtol=1e-3),
     Product("f16", (64, 64, 32), dtype="f16", padding=0, bulk=2, fill=True, field=True, along=True, rtol=1e-3),
+    Product("tf32", (128, 64, 32), bulk=2, fill=True, vectors=True, along=True, rtol=1e-3),
+    Product("bf16", (64, 32, 32), dtype="bf16", padding=0, bulk=3, fill=True, vectors=True, rtol=8e-3),
+    Product("tf32_long", (64, 64, 64), bulk=2, fill=True, field=True, vectors=True, rtol=1e-3),
+    Product("f16", (64, 32, 256), dtype="f16", bulk=2, fill=True, field=True, vectors=True, along=True, rtol=1e-3),
+    Product("tf32", (64, 64, 16), padding=0, bulk=3, fill=True, vectors=True, rtol=1e-3),
 ]

@@ -81,6 +81,39 @@ PROGRAMS = {
         "t0 f32[d0,d1,d5,d6,d7] = dot_tf32(in0[d3=d6+k0-1, d4=d7+k1-1], in1) over d2,k0,k1\n"
         "out0 f32[d0,d1,d5,d6,d7] = t0",
     ),
+    "channels last, a norm, a mask and rows of the other order before, a residual behind, no full step": (
+        "d0=2 d1=20 d2=9 d3=11 d4=70 d5=9 d6=11 k0=3 k1=3",
+        "in0 f32[d0,d2,d3,d1]\nin1 f32[d4,k0,k1,d1]\nin2 f32[d1]\nin3 f32[d0,d5,d6,d4]\nin4 f32[d0,d2,d3]\n"
+        "in5 f32[d0,d1,d2,d3]",
+        "t0 f32[d1] = abs(in2)\nt1 f32[d0,d1,d2,d3] = mul(in0, t0)\nt2 f32[d0,d1,d2,d3] = add(t1, in4)\n"
+        "t3 f32[d0,d1,d2,d3] = exp(t2)\nt4 f32[d0,d1,d2,d3] = add(t3, in5)\n"
+        "t5 f32[d0,d4,d5,d6] = dot_tf32(t4[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
+        "t6 f32[d0,d4,d5,d6] = add(t5, in3)\nout0 f32[d0,d5,d6,d4] = t6",
+    ),
+    "channels last, strides of two, half, a chain before": (
+        "d0=3 d1=40 d2=12 d3=17 d4=70 d5=6 d6=9 k0=3 k1=3",
+        "in0 f16[d0,d2,d3,d1]\nin1 f16[d4,d1,k0,k1]",
+        "t0 f16[d0,d1,d2,d3] = relu(in0)\n"
+        "t1 f16[d0,d4,d5,d6] = dot(t0[d2=2*d5+k0-1, d3=2*d6+k1-1], in1) over d1,k0,k1\nout0 f16[d0,d5,d6,d4] = t1",
+    ),
+    "channels last, a wide image of few channels": (
+        "d0=1 d1=16 d2=16 d3=64 d4=24 d5=16 d6=64 k0=3 k1=3",
+        "in0 f32[d0,d2,d3,d1]\nin1 f32[d4,d1,k0,k1]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=d5+k0-1, d3=d6+k1-1], in1) over d1,k0,k1\n"
+        "out0 f32[d0,d5,d6,d4] = t0",
+    ),
+    "channels last, a wide image, half, strides of two, groups": (
+        "d0=1 d1=2 d2=24 d3=31 d4=127 d5=16 d6=16 d7=64 k0=3 k1=3",
+        "in0 f16[d0,d3,d4,d1,d2]\nin1 f16[d1,d5,d2,k0,k1]",
+        "t0 f16[d0,d1,d5,d6,d7] = dot(in0[d3=2*d6+k0-1, d4=2*d7+k1-1], in1) over d2,k0,k1\n"
+        "out0 f16[d0,d6,d7,d1,d5] = t0",
+    ),
+    "channels last, transposed": (
+        "d0=2 d1=32 d2=6 d3=5 d4=40 d5=12 d6=10 k0=4 k1=4",
+        "in0 f32[d0,d2,d3,d1]\nin1 f32[d1,d4,k0,k1]",
+        "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=(d5-k0+1)/2, d3=(d6-k1+1)/2], in1) over d1,k0,k1\n"
+        "out0 f32[d0,d5,d6,d4] = t0",
+    ),
     "channels of two axes, positions of one of them on both sides": (
         "d0=2 d1=2 d2=10 d3=17 d4=17 d5=18 k0=4",
         "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,d1,d2,k0]",
@@ -112,7 +145,8 @@ def in_bulk(program: Program, form: str = BULK) -> list[Variant]:
 # what a program must have kernels of: planes copied, patches filled, patches of eight rows
 FORMS = {
     "a matrix": (BULK,),
-    "channels last": (BULK,),
+    "channels last, strides": (FILL,),
+    "channels last, a wide image": (FILL, FIELD),
     "transposed": (BULK,),
     "strides": (FILL,),
     "a volume, strides": (FILL,),
@@ -136,6 +170,15 @@ def test_planes_and_patches_are_right(name: str, form: str) -> None:
     assert candidates
     assert run_on_host(program, candidates) == (set(candidates), {})
     assert_no_rule_is_broken(program, written[:1])
+
+
+def test_channels_that_no_vector_divides_are_not_filled() -> None:
+    text = (
+        "region v1\ndims d0=2 d1=%d d2=12 d3=40 d4=10 k0=4\nin0 f16[d0,d2,d1]\nin1 f16[d3,d1,k0]\n"
+        "t0 f16[d0,d3,d4] = dot(in0[d2=d4+k0-1], in1) over d1,k0\nout0 f16[d0,d4,d3] = t0\n"
+    )
+    assert in_bulk(parse_program(text % 40), FILL)
+    assert not in_bulk(parse_program(text % 36), FILL)
 
 
 def test_phases_of_unequal_windows_are_left_to_others() -> None:

@@ -172,6 +172,26 @@ def test_each_of_several_readings_tells_its_place() -> None:
     assert "t1=t0_1+20,a2_1+20" in line and "t1x1=t0_2,a2_2" in line and "t1x2=t0_3+59,a2_3+59" in line, line
 
 
+LAST = """region v1
+dims d0=2 d1=12 d2=16 d3=32 d4=12 d5=16 d6=40 k0=3 k1=3
+in0 f32[d0,d1,d2,d3]
+in1 f32[d6,d3,k0,k1]
+in2 f32[d3]
+t0 f32[d0,d1,d2,d3] = mul(in0, in2)
+t1 f32[d0,d1,d2,d3] = relu(t0)
+t2 f32[d0,d4,d5,d6] = dot_tf32(t1[d1=d4+k0-1, d2=d5+k1-1], in1) over d3,k0,k1
+out0 f32[d0,d4,d5,d6] = t2
+"""
+
+
+def test_what_a_lambda_fills_belongs_to_the_sum() -> None:
+    reply = write_reply(parse_program(LAST), parse_schedule("product/tf32_fill.1.384.t64x64x32"))
+    assert reply is not None
+    check_design(reply)
+    line = reply.design.splitlines()[-2]
+    assert line == "f1: out0=t2 t2=s0 t1 t0=*a0,i1,i2,*a2", line
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_variants_differ(family: str) -> None:
     program = draw(3, family)

@@ -16,12 +16,15 @@
 //   Dynamic shared memory: 384 + (STAGES * BN + PATCHES * (BM + SPAN)) * BK * size bytes, but 384 + BN * (BM + 4) * 4
 //   at least, along n 384 + BM * (BN + 8) * 4
 //
-//   product_fill<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG = 0, ROW = 0>(outer, depth, a, shift, b, c);
+//   product_fill<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG = 0, ROW = 0, VECTORS = 0>(outer, depth, a, shift, b, c);
 //                                                                 by all 2 * BM + 256 threads of a block
 //     as product_bulk, but a need not lie in planes: seven more warps compute its patches, an element once for all TAPS
 //     a(o)(place)(k)  any number, for place < BM + SPAN and k < depth; neighbouring threads have neighbouring places
 //     ROW             places of a patch's row, where a tile is 8 rows of BM / 8 places: its m-th place lies in row
 //                     m / 8 % 8, m / 64 * 8 + m % 8 from its left
+//     VECTORS         1: a(o)(place)(k, v) writes v[e] for k + e, a vector at once (v is all 0 before); neighbouring
+//                     threads have neighbouring k; depth is whole vectors, BK 64 bytes or more. A patch then has 1 place
+//                     more, or 3 if BK is 64 bytes: planes so far apart that a place's vectors are on other banks
 //
 // GPUs without wgmma multiply with mma; on the host target the products are plain loops.
 #pragma once
@@ -30,7 +33,7 @@ namespace cudal1 {
 // ROW: from one eight of places to the next within 64.
 template <class T, int PITCH, int ROW = 8> struct PlaneTile {
   typedef typename Arithmetic<T>::item item;
-  enum { wide = 16 / (int)sizeof(item), along = 1 };
+  enum { wide = 16 / (int)sizeof(item), along = 1, pitch = PITCH };
   item* at;
   static CUDAL1_FN int place(int m) { return ROW == 8 ? m : m / 64 * 8 + m / 8 % 8 * ROW + m % 8; }
   CUDAL1_FN item& operator()(int m, int k) const { return at[(k / wide * PITCH + place(m)) * wide + k % wide]; }
@@ -41,6 +44,27 @@ template <class T, int PITCH, int ROW = 8> struct PlaneTile {
   template <int PLANES, int THREADS, class P> CUDAL1_FN void copy(const P& plane, int first) const {
     for (int i = thread_id(); i < PLANES * PITCH; i += THREADS)
       copy_ahead<16>(shared_at(at + i * wide), plane(first + i / PITCH) + i % PITCH * wide, true);
+  }
+  // Neighbouring threads have a place's planes. Loads of up to 32 elements first, of several places, as below.
+  template <int PLANES, int PLACES, int THREADS, class P>
+  CUDAL1_FN void fill_vectors(const P& of, int thread, int first, int depth) const {
+    enum { step = THREADS / PLANES, each = cdiv(PLACES, step), together = cdiv(each, cdiv(each, 32 / wide)) };
+    static_assert(THREADS % PLANES == 0, "product_fill: BK is a power of two where vectors are filled");
+    const int p = thread % PLANES, k = first + p * wide;
+#pragma unroll 1
+    for (int place = thread / PLANES; place < PLACES; place += together * step) {
+      float v[together][wide] = {};
+      if (k < depth) {
+#pragma unroll
+        for (int j = 0; j < together; j++) of(min(place + j * step, PLACES - 1))(k, v[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < together; j++) {
+#pragma unroll
+        for (int e = 0; e < wide; e++) v[j][e] = Arithmetic<T>::rounds ? to_tf32(v[j][e]) : v[j][e];
+        if (place + j * step < PLACES) vstore<wide>(at + (p * PITCH + place + j * step) * wide, v[j]);
+      }
+    }
   }
   // Loads of up to 32 elements of a place first, then their stores: 64 would not stay in registers.
   template <int PLANES, int THREADS, class P> CUDAL1_FN void fill(const P& of, int thread, int first, int depth) const {
@@ -124,14 +148,16 @@ template <int N> CUDAL1_FN void grow_to() { asm volatile("setmaxnreg.inc.sync.al
 
 // FILLERS: warps that compute a's patches; 0 where these are copied.
 template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG, int FILLERS, int ROW,
-          class A, class S, class B, class C>
+          int VECTORS, class A, class S, class B, class C>
 CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
   typedef typename Arithmetic<T>::item item;
-  typedef PlaneTile<T, BM + SPAN, ROW ? ROW : 8> TileA;
+  // Planes apart by an odd number of places, or of twos or fours where a place has four planes or two.
+  enum { wide = 16 / (int)sizeof(item), planes = BK / wide, odd = planes < 8 ? 8 / planes : 1, patch = BM + SPAN };
+  typedef PlaneTile<T, VECTORS ? (patch + odd - 1) / (2 * odd) * (2 * odd) + odd : patch, ROW ? ROW : 8> TileA;
   typedef PlaneTile<T, BN> TileB;
   typedef WideGroup<T, BN, BK, 0> Group;
-  enum { wide = TileA::wide, planes = BK / wide, warps = BM / 16, threads = 2 * BM + 32 + 32 * FILLERS };
-  enum { items_a = (BM + SPAN) * BK, items_b = BN * BK };
+  enum { warps = BM / 16, threads = 2 * BM + 32 + 32 * FILLERS };
+  enum { items_a = TileA::pitch * BK, items_b = BN * BK };
   // Registers of a thread: an even share of a multiprocessor's, and, where sums need more, what those who fill leave.
   enum { groups = BM / 64, even = 512 / (groups + 2) / 8 * 8, filling = 64, more = (even - filling) * 2 / groups / 8 * 8 + even };
   enum { uneven = FILLERS > 0 && (Group::long_sums ? BN : BN / 2) + 32 > even, most = more < 240 ? more : 240 };
@@ -164,7 +190,7 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
     for (int o = 0; o < outer; o++)
       for (int chunk = 0; chunk < chunks; chunk++) {
         if constexpr (FILLERS == 0)
-          slots_a.template fill<planes, (BM + SPAN) * 16>(shared_at(patches), a(o), chunk * planes);
+          slots_a.template fill<planes, patch * 16>(shared_at(patches), a(o), chunk * planes);
         for (int tap = 0; tap < TAPS; tap++)
           slots_b.template fill<planes, BN * 16>(shared_at(stages_b), b(o * TAPS + tap), chunk * planes);
       }
@@ -175,7 +201,10 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
       for (int o = 0; o < outer; o++)
         for (int chunk = 0; chunk < chunks; chunk++) {
           slots_a.empty().wait(slots_a.phase ^ 1);
-          TileA{patches + slots_a.slot * items_a}.template fill<planes, 32 * FILLERS>(a(o), thread_id() - 2 * BM, chunk * BK, depth);
+          const TileA tile = {patches + slots_a.slot * items_a};
+          const int thread = thread_id() - 2 * BM;
+          if constexpr (VECTORS) tile.template fill_vectors<planes, patch, 32 * FILLERS>(a(o), thread, chunk * BK, depth);
+          else tile.template fill<planes, 32 * FILLERS>(a(o), thread, chunk * BK, depth);
           asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the tensor cores see what was written
           __syncwarp();
           if (lane_id() == 0) slots_a.full().arrive();
@@ -218,18 +247,22 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
       for (int tap = 0; tap < TAPS; tap++, step++) {
         const auto of_a = a(o);
         const auto of_b = b(o * TAPS + tap);
+        const TileA tile_a = {patches + step / TAPS % PATCHES * items_a};
+        const TileB tile_b = {stages_b + step % STAGES * items_b};
         __syncthreads(CUDAL1_LINE_ONLY);  // nobody reads the last tiles any more
-        if constexpr (FILLERS > 0) {
-          if (tap == 0) TileA{patches}.template fill<planes, threads>(of_a, thread_id(), chunk * BK, depth);
+        if constexpr (VECTORS) {
+          if (tap == 0) tile_a.template fill_vectors<planes, patch, threads>(of_a, thread_id(), chunk * BK, depth);
+        } else if constexpr (FILLERS > 0) {
+          if (tap == 0) tile_a.template fill<planes, threads>(of_a, thread_id(), chunk * BK, depth);
         } else {
-          if (tap == 0) TileA{patches}.template copy<planes, threads>(of_a, chunk * planes);
+          if (tap == 0) tile_a.template copy<planes, threads>(of_a, chunk * planes);
         }
-        TileB{stages_b}.template copy<planes, threads>(of_b, chunk * planes);
+        tile_b.template copy<planes, threads>(of_b, chunk * planes);
         end_of_stage();
         wait_for_stages<0>();
         __syncthreads(CUDAL1_LINE_ONLY);
         if (group.long_sums && step % group.between == 0) group.finish();
-        if (warp_id() < warps) group.multiply(TileA{patches + shift(tap) * wide}, TileB{stages_b}, rows);
+        if (warp_id() < warps) group.multiply(TileA{tile_a.at + shift(tap) * wide}, tile_b, rows);
       }
   group.finish();
   if (warp_id() < warps) {
@@ -245,11 +278,11 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
 template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, class A, class S,
           class B, class C>
 CUDAL1_FN void product_bulk(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
-  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 0, 0>(outer, depth, a, shift, b, c CUDAL1_AT);
+  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 0, 0, 0>(outer, depth, a, shift, b, c CUDAL1_AT);
 }
 
-template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, int ROW = 0, class A,
-          class S, class B, class C>
+template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, int ROW = 0,
+          int VECTORS = 0, class A, class S, class B, class C>
 CUDAL1_FN void product_fill(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
-  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 7, ROW>(outer, depth, a, shift, b, c CUDAL1_AT);
+  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 7, ROW, VECTORS>(outer, depth, a, shift, b, c CUDAL1_AT);
 }

@@ -4,12 +4,12 @@
     f1> a0 t2 p4 { s1 t3 p4 } t4 s0 { a1 t5 t7 t8 a2 t9 out0 }
 
 A word is a name and, after `=`, what it needs that stands nowhere before: values, loads (a2 is of in2) and the
-axis indices of their addresses; `*` marks what moves in vectors. That t9 needs t8, the value just before it, goes
-without saying. Of a value that is read at several places each reading tells its own, by the numbers in its
-address (`t0_1+20,*a3_1+20`). A sum of products, which a lambda takes as `float t0`, is of what the lambdas before
-it return: a value, or a tensor that is copied as it is (`in1`). Values come by falling number, so that each word
-follows from the words before it and one line of the region: who writes token by token never looks ahead.
-Forwards, the first load would hang on the last store.
+axis indices of their addresses; `*` marks what moves in vectors. That t9 needs t8, the value just before it,
+goes without saying. Of a value that is read at several places each reading tells its own, by the numbers in its
+address (`t0_1+20,*a3_1+20`). A sum of products, which a lambda takes as `float t0`, is of what the lambdas
+before it return or fill: a value, or a tensor that is copied as it is (`in1`). Values come by falling number,
+so that each word follows from the words before it and one line of the region: who writes token by token never
+looks ahead. Forwards, the first load would hang on the last store.
 
 The second line is forwards, once it is settled what is needed: the name that each statement of the code sets or
 stores, loops in braces. What to write next is then copied, not decided in the middle of the code.
@@ -31,6 +31,7 @@ _VLOAD = re.compile(rf"\bvload<\d+>\(.*, ({_NAME})(?:\[k\])?\);")
 _SCAN = re.compile(rf"_scan_(?:sum|prod)\(({_NAME}), carry\)")
 _STORE = re.compile(rf"\b(st|vstore<\d+>)\(((?:out|s)\d+)\b(.*), ({_NAME})(?:\[\w\])*\);")
 _RETURN = re.compile(r"\breturn (?:[atr]\d+|\(+i\d.*|.* \? (nullptr|-1) : (\w+).*|(s\d+) \+ .*);$")
+_FILLED = re.compile(r"\bfloat \(&(\w+)\)\[\d+\]\) \{$")
 _SUM = re.compile(r"\bfloat (t\d+)\) \{$")
 _LOAD = re.compile(r"\b(?:ld|vload<\d+>)\((.*)$")
 _CLAMP = re.compile(r", (?:0|d\d+ - 1)\)")  # the bounds in an address: those of the axis
@@ -66,6 +67,9 @@ class _Body:
             return [store[2]]
         if back := _RETURN.search(line):
             return self._give_back(line, back[2] if back[1] == "nullptr" else back[3])
+        if filled := _FILLED.search(line):
+            self.returned.append(filled[1])
+            return []
         if total := _SUM.search(line):
             self.reads[total[1]], self.returned = [n for n in self.returned if n != total[1]], []
             return [total[1]]

@@ -9,7 +9,7 @@ from math import prod
 
 from cudal1_compile.candidate import MAX_EXPRESSION
 from cudal1_trainer.teachers.pointwise import memory_order
-from cudal1_trainer.teachers.product_copies import ordered, strides_of
+from cudal1_trainer.teachers.product_copies import COPY_BYTES, ordered, strides_of
 from cudal1_trainer.teachers.product_layouts import RESIDENT, evaluated
 from cudal1_trainer.teachers.product_planes import Field, Planes, planes_of
 from cudal1_trainer.teachers.product_sides import (
@@ -26,7 +26,7 @@ from cudal1_trainer.teachers.product_sides import (
 from cudal1_trainer.teachers.product_wide import item_bytes
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import product
-from cudal1_trainer.teachers.space import grouped
+from cudal1_trainer.teachers.space import grouped, vector_fits
 from cudal1_trainer.teachers.stage import Stage
 
 MAX_SHARED = 226 * 1024  # of a multiprocessor
@@ -68,7 +68,7 @@ def bulk_schedules(stage: Stage) -> Iterator[StageSchedule]:
         return
     if all(x.stride == 1 for x in planes.axes):
         yield from _tiles(stage, sides, planes, BULK, COPYING)
-    if prod(x.taps for x in planes.axes) >= MIN_FILLED and not _runs_along(stage, sides):
+    if prod(x.taps for x in planes.axes) >= MIN_FILLED and _may_fill(stage, sides):
         yield from _tiles(stage, sides, planes, FILL, FILLING)
         if len(planes.axes) > 1 and all(x.step == 1 for x in planes.axes):
             field = Field(planes.plain, planes.axes)
@@ -83,10 +83,29 @@ def geometry_of(stage: Stage, sides: Sides, schedule: StageSchedule) -> Planes:
     return Field(planes.plain, planes.axes) if schedule.mapping.endswith(FIELD) else planes
 
 
-def _runs_along(stage: Stage, sides: Sides) -> bool:
+def by_vectors(stage: Stage, sides: Sides) -> bool:
     """Whether channels lie side by side in the image: then few neighbouring places do."""
     loads = [strides_of(stage, b) for b in before(stage, sides.a.name)[0] if len(b.axes) > 1]
     return any(min(at, key=lambda a: at[a]) in sides.channels for at in loads)
+
+
+def _may_fill(stage: Stage, sides: Sides) -> bool:
+    """Whether a patch is read side by side: along places, or along channels in whole vectors of 16 bytes."""
+    if not by_vectors(stage, sides):
+        return True
+    vector = max(COPY_BYTES // item_bytes(a) for a in sides.arithmetics)
+    loads = before(stage, sides.a.name)[0]
+    fitting = all(vector_fits(stage.program, b, sides.channels[-1], vector) for b in loads)
+    return len(sides.channels) == 1 and fitting
+
+
+def _between(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
+    """Places more that a patch has so that its planes lie apart."""
+    assert schedule.tile is not None
+    if not schedule.mapping.endswith((FILL, FIELD)) or not by_vectors(stage, sides):
+        return 0
+    planes = schedule.tile[2] * item_bytes(arithmetic_of(schedule)) // COPY_BYTES
+    return 2 * max(8 // planes, 1) - 1
 
 
 def _tiles(stage: Stage, sides: Sides, planes: Planes, form: str, further: int) -> Iterator[StageSchedule]:
@@ -149,6 +168,13 @@ def registers_of(schedule: StageSchedule) -> int:
     return (bn if "long" in schedule.mapping else bn // 2) + 32
 
 
+def _places(patches: int, parts: int, length: str, between: int) -> str:
+    """Of all patches."""
+    if not between:
+        return product(patches * parts, grouped(length))
+    return f"{patches} * ({product(parts, grouped(length)) if parts > 1 else length} + {between})"
+
+
 def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule) -> BulkPlan | None:
     """The most window axes in a patch, then the most blocks of a multiprocessor, then stages."""
     assert schedule.tile is not None
@@ -156,13 +182,14 @@ def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule)
     along = memory_order(stage)[-1:] == sides.n[-1:]
     sums = f"{bm} * ({bn} + 8) * 4" if along else f"{bn} * ({bm} + 4) * 4"
     room = min(_room(schedule), waiting_for(stage, sides, planes, schedule), MAX_BLOCKS)
+    between = _between(stage, sides, schedule)
     for inner in planes.inner:
         taps = prod(x.taps for x in planes.axes[len(planes.axes) - inner :])
-        length = planes.patch(bm, inner)
+        length, parts = planes.patch(bm, inner), planes.parts(inner)
         for blocks in range(room, 0, -1):
             for stages in range(MAX_STAGES, MIN_STAGES - 1, -1):
                 patches = 2 if taps >= 4 else 3 if taps > 1 else stages
-                places = product(patches * planes.parts(inner), grouped(length))
+                places = _places(patches, parts, length, between)
                 tiles = f"({stages * bn} + {places}) * {bk * size}"
                 text = f"{BARRIERS} + max({tiles}, {sums})"
                 if len(text) <= MAX_EXPRESSION and evaluated(stage, text) + 1024 <= MAX_SHARED // blocks:

@@ -3,6 +3,7 @@
 As product_bulk, but only the weight is packed: nothing of the image's size is written and read again. What a
 window reads is computed once for a patch, so windows of few steps gain little. Where the window moves by more than
 one place, the patch holds every stride-th element apart (Planes.parts), and each step reads one such part.
+Where channels lie side by side in the image, a thread computes 16 bytes of a place's at once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from cudal1_trainer.teachers.element import Elements, write_each
 from cudal1_trainer.teachers.product_bulk import BulkWriter
+from cudal1_trainer.teachers.product_bulk_plan import by_vectors
 from cudal1_trainer.teachers.product_planes import Axis, Field
 from cudal1_trainer.teachers.source import product
 from cudal1_trainer.teachers.space import Space, Var, axis_index, grouped, size_of
@@ -32,6 +35,9 @@ class FillWriter(BulkWriter):
         if self.planes.parts(self.plan.inner) > 1:
             found.append(f"part = {self._part()}")
         self._constants(found)
+
+    def _further_words(self, along: bool) -> list[int]:
+        return [int(along), 0, 1] if by_vectors(self.whole, self.sides) else super()._further_words(along)
 
     def _part(self) -> str:
         """Places of a patch that hold the same of a place's elements."""
@@ -56,15 +62,49 @@ class FillWriter(BulkWriter):
                     *[t for a in (*planes.plain, *sides.batch) if a in needed and (t := space.index_line(a))]
                 )
                 lines.add(f"const bool inside = {' && '.join(inside)};")
-                with lines.block("return [=](int k)"):
-                    lines.add("if (!inside) return 0.0f;")
-                    if self.schedule.splits > 1:
-                        lines.add("k += begin;")
-                    lines.add(*[t for a in sides.channels if a in needed and (t := space.index_line(a))])
-                    lines.add(f"return {self._value(sides.a.name, space)};")
+                if by_vectors(self.whole, sides):
+                    self._vector(space)
+                else:
+                    self._element_at(space, needed)
                 lines.text[-1] += ";"
             lines.text[-1] += ";"
         lines.text[-1] += ","
+
+    def _element_at(self, space: Space, needed: set[str]) -> None:
+        lines, sides = self.lines, self.sides
+        with lines.block("return [=](int k)"):
+            lines.add("if (!inside) return 0.0f;")
+            if self.schedule.splits > 1:
+                lines.add("k += begin;")
+            lines.add(*[t for a in sides.channels if a in needed and (t := space.index_line(a))])
+            lines.add(f"return {self._value(sides.a.name, space)};")
+
+    def _vector(self, space: Space) -> None:
+        """return [=](int k, float (&a0)[4]) { if (inside) vload<4>(in0 + ..., a0); };
+
+        Loads alone ask whether the place is inside: those of several places are then on their way together.
+        """
+        lines, sides, name = self.lines, self.sides, self.sides.a.name
+        loads, ops = self._before(name)
+        elements = Elements(self.program, space, sides.channels[0], self.vector)
+        direct = not ops and elements.is_wide(loads[0])
+        result = loads[0].register if direct else f"r{name.lstrip('int')}"
+        with lines.block(f"return [=](int k, float (&{result})[{self.vector}])"):
+            lines.add(*(["k += begin;"] if self.schedule.splits > 1 else []))
+            each = []
+            for b in loads:
+                before, within = elements.load(b)
+                beside = set(b.axes) <= set(sides.channels)  # the same for all places
+                if beside:
+                    lines.add(*elements.declare_loads([b]))
+                elif elements.is_wide(b):
+                    lines.add(*([] if direct else [f"float {b.register}[{self.vector}] = {{}};"]))
+                    before = f"if (inside) {before}"
+                lines.add(*([before if beside or elements.is_wide(b) else _guarded(before)] if before else []))
+                each += [within if beside else _guarded(within)] if within else []
+            each += [line for o in ops for line in elements.statements(o)]
+            if not direct:
+                write_each(lines, self.vector, [*each, f"{result}[j] = inside ? {elements.spelled[name]} : 0.0f;"])
 
     def _place(self, outer: Sequence[Axis]) -> list[str]:
         """Where in the image a patch's place lies; returns when that is inside."""
@@ -128,7 +168,7 @@ class FieldWriter(FillWriter):
     """In tiles of eight rows (product_planes.Field)."""
 
     def _further_words(self, along: bool) -> list[int]:
-        return [int(along), self._sides()[1]]
+        return [int(along), self._sides()[1], *([1] if by_vectors(self.whole, self.sides) else [])]
 
     def _origin(self) -> str:
         return ""
@@ -197,6 +237,12 @@ class FieldWriter(FillWriter):
         dy, dx = self._digits("tap", inner)
         text = f"{product(self._sides()[1], grouped(dy))} + {dx}"
         self.lines.add(f"[&](int tap) {{ return {self._part_of('tap', inner)}{text}; }},")
+
+
+def _guarded(load: str) -> str:
+    """Of an element that lies nowhere outside of the image."""
+    name, value = load.removesuffix(";").split(" = ", 1)
+    return f"{name} = inside ? {value} : 0;"
 
 
 def _after(text: str, x: Axis) -> str:
