@@ -31,6 +31,7 @@ _MAGNIFY = 2.0**20
 _ENDS = ((nan, 1), (nan, 0), (1.5, 0), (-2.0, 1))
 _OVERFLOWS = {"exp", "exp2", "expm1"}  # infinite for some operands, of any size for those beside
 _DOMAINS = {"sqrt", "rsqrt", "log", "log2", "log1p", "pow"}  # numbers for some operands, NaN for those beside
+_SIGNS = {"mul", "fma", "div", "reciprocal"}  # of an infinite one, by what an operand's sign is
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,12 @@ def _free(
         over = values[op.name] > largest
         if bool(over.any()):
             found.append(over & (trace.run(op, {**values, name: move(values[name], error, -1.0)}) <= largest))
+    if op.fn in _SIGNS and bool((odd := ~values[op.name].isfinite()).any()):
+        for name in operands_of(op):
+            if (error := errors[name]) is not None:
+                error = error.masked_fill(values[name].isinf(), 0.0)
+                up, down = (trace.run(op, {**values, name: move(values[name], error, sign)}) for sign in (1.0, -1.0))
+                found.append(odd & (up != down) & ~(up.isnan() & down.isnan()))
     if op.fn == "cast" and op.dtype in INT_DTYPES and source is not None and source.is_floating_point():
         limits = torch.iinfo(torch.int64 if op.dtype == "i64" else torch.int32)  # narrower ones by way of an int
         found.append(~((source > limits.min - 1.0) & (source < limits.max + 1.0)))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cudal1_compile.judge.bounds import bounded_outputs
 from cudal1_compile.judge.compare import expect, measure, read, refusal
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
@@ -29,6 +30,16 @@ t0 f32[d0] = mul(in0, 2.0)
 t1 i32[d0] = cast(t0)
 t2 i32[d0] = add(t1, 1)
 out0 i32[d0] = t2
+""")
+SCALED = parse_program("""region v1
+dims d0=4 d1=3
+in0 f32[d0,d1]
+in1 f32[d1]
+in2 f32[d0]
+t0 f32[d0] = dot_tf32(in0, in1) over d1
+t1 f32[d0] = mul(t0, in2)
+t2 f32[d0] = relu(t1)
+out0 f32[d0] = t2
 """)
 
 
@@ -66,3 +77,33 @@ def test_only_where_rounding_decides_the_sign_a_root_is_anything(got: list[float
 )
 def test_casts_of_what_no_integer_holds_are_anything(got: list[float], right: bool) -> None:
     assert _is_right(CASTS, [torch.tensor([1.0, nan, inf, 2.0])], got) == right
+
+
+@pytest.mark.parametrize(
+    ("got", "right"),
+    [
+        ([inf, inf, inf, 0.0], True),
+        ([0.0, inf, inf, 0.0], True),
+        ([nan, 0.0, inf, 0.0], True),
+        ([inf, inf, 0.0, 0.0], False),
+        ([inf, inf, inf, inf], False),
+        ([inf, inf, nan, 0.0], False),
+    ],
+)
+def test_only_where_rounding_decides_the_sign_an_infinite_product_is_anything(got: list[float], right: bool) -> None:
+    """A norm's infinite scale behind sums of 1e-5, -1e-5, 3 and -3, which err by some 1e-3."""
+    x = torch.tensor([[1.0, -1.0, 1e-5], [1.0, -1.0, -1e-5], [1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]])
+    assert _is_right(SCALED, [x, torch.ones(3), torch.full((4,), inf)], got) == right
+
+
+@pytest.mark.parametrize("op", ["div(t0, in2)", "div(in1, t0)", "reciprocal(t0)", "fma(in1, t0, in2)"])
+def test_signs_of_infinite_quotients_too(op: str) -> None:
+    """The sum is exactly 0 in the first row, and certainly not in the second."""
+    program = parse_program(
+        "region v1\ndims d0=2 d1=3\nin0 f32[d0,d1]\nin1 f32[d0]\nin2 f32[d0]\nt0 f32[d0] = mean(in0) over d1\n"
+        f"t1 f32[d0] = {op}\nout0 f32[d0] = t1\n"
+    )
+    (found,) = bounded_outputs(
+        program, [torch.tensor([[0.5, -0.25, -0.25], [1.0, 1.0, 1.0]]), torch.full((2,), inf), torch.zeros(2)]
+    )
+    assert found.free is not None and found.free.tolist() == [True, False]
