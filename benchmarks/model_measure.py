@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 from unittest import mock
@@ -53,22 +53,31 @@ def may_fail(arms: dict[str, Arm], failures: dict[str, str], what: str) -> Itera
         traceback.print_exc()
 
 
+@dataclass
+class Watched:
+    """What the trial of the last graph measured, by variant."""
+
+    gains: dict[str, float] = field(default_factory=dict)  # speed over `none`, of those too that dropped out
+    us: dict[str, list[float | None]] = field(default_factory=dict)  # a call, of those that were decided between
+    host_us: dict[str, list[float | None]] = field(default_factory=dict)
+
+
 @contextmanager
-def watch_trials() -> Iterator[dict[str, float]]:
-    """Filled with the speed of each variant over `none`, of those too that dropped out; of the last graph."""
-    found: dict[str, float] = {}
+def watch_trials() -> Iterator[Watched]:
+    found = Watched()
     worth_more_calls, decide = choice.worth_more_calls, choice.decide
 
     def note(figures: choice.Figures) -> None:
-        found.update({name: median(ratios) for name in figures if (ratios := choice.speedups(figures, name))})
+        found.gains |= {n: median(ratios) for n in figures if (ratios := choice.speedups(figures, n))}
 
     def noted_worth(figures: choice.Figures) -> Any:
         note(figures)
         return worth_more_calls(figures)
 
-    def noted_decide(figures: choice.Figures, *rest: Any) -> choice.Decision:
+    def noted_decide(figures: choice.Figures, host_us: choice.Figures, rivals: int) -> choice.Decision:
         note(figures)
-        return decide(figures, *rest)
+        found.us, found.host_us = ({n: list(us) for n, us in x.items()} for x in (figures, host_us))
+        return decide(figures, host_us, rivals)
 
     with mock.patch.multiple(choice, worth_more_calls=noted_worth, decide=noted_decide):
         yield found
@@ -127,7 +136,7 @@ class Turn:
         """Calls of an arm of cudal1 until the trial between variants has decided, and what it decided."""
         plans, calls = self._stored_plans(arm), 0
         start = time.monotonic()
-        with watch_trials() as gains:
+        with watch_trials() as watched:
             while any(p.choice == "deciding" for p in plans) and calls < choice.SETTLED:
                 self.step.clear()
                 self.step.run(self.arms[arm].call)
@@ -138,7 +147,7 @@ class Turn:
             "settling": {
                 "calls": calls,
                 "seconds": time.monotonic() - start,
-                "gains": gains,
+                **asdict(watched),
                 "proposed": [_proposed(p) for p in plans],
             },
             "plans": [

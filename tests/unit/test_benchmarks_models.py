@@ -512,7 +512,8 @@ def test_a_trial_is_watched_with_those_that_drop_out() -> None:
 
     costs = {"none": 100.0, "all": 125.0, "some": 80.0}
     trial = Trial({n: variant(c) for n, c in costs.items()}, clock, lambda *_: None)  # type: ignore[misc, arg-type]
-    with model_measure.watch_trials() as gains:
+    with model_measure.watch_trials() as watched:
         for _ in range(USUAL_CALLS + 1):
             trial()
-    assert trial.is_decided and gains == {"none": 1.0, "all": 0.8, "some": 1.25}
+    assert trial.is_decided and watched.gains == {"none": 1.0, "all": 0.8, "some": 1.25}
+    assert watched.us.keys() == watched.host_us.keys() == {"none", "some"} and set(watched.us["some"]) == {80.0}
