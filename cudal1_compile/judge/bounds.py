@@ -158,11 +158,8 @@ def _free(
         found += [(first != x) & ~(first.isnan() & x.isnan()) for x in results]
     source = values[name] if (name := operands_of(op)[0] if op.operands else "") else None
     if op.fn in _DOMAINS and (error := errors[name]) is not None:
-        error = error.masked_fill(values[name].isinf(), 0.0)  # an infinity is one, however far it may be off
-        up, down = (
-            trace.run(op, {**values, name: move(values[name], error, sign)}).isnan() for sign in (1.0, -1.0)
-        )
-        found.append(up ^ down)
+        up, down = _both_ways(trace, op, values, name, error)
+        found.append(up.isnan() ^ down.isnan())
     if op.fn in _OVERFLOWS and (error := errors[name]) is not None:
         largest = LARGEST["f64" if op.dtype == "f64" else "f32"]
         over = values[op.name] > largest
@@ -171,14 +168,22 @@ def _free(
     if op.fn in _SIGNS and bool((odd := ~values[op.name].isfinite()).any()):
         for name in operands_of(op):
             if (error := errors[name]) is not None:
-                error = error.masked_fill(values[name].isinf(), 0.0)
-                up, down = (trace.run(op, {**values, name: move(values[name], error, sign)}) for sign in (1.0, -1.0))
+                up, down = _both_ways(trace, op, values, name, error)
                 found.append(odd & (up != down) & ~(up.isnan() & down.isnan()))
     if op.fn == "cast" and op.dtype in INT_DTYPES and source is not None and source.is_floating_point():
         limits = torch.iinfo(torch.int64 if op.dtype == "i64" else torch.int32)  # narrower ones by way of an int
         found.append(~((source > limits.min - 1.0) & (source < limits.max + 1.0)))
     mask = reduce(operator.or_, found) if found else None
     return mask if mask is not None and bool(mask.any()) else None
+
+
+def _both_ways(
+    trace: Trace, op: Op, values: Mapping[str, Tensor], name: str, error: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The result with an operand moved up, and down; an infinity is one, however far it may be off."""
+    error = error.masked_fill(values[name].isinf(), 0.0)
+    up, down = (move(values[name], error, sign) for sign in (1.0, -1.0))
+    return trace.run(op, {**values, name: up}), trace.run(op, {**values, name: down})
 
 
 def _filled(value: Tensor, where: Tensor, number: float, other: int) -> Tensor:

@@ -90,7 +90,9 @@ def test_casts_of_what_no_integer_holds_are_anything(got: list[float], right: bo
         ([inf, inf, nan, 0.0], False),
     ],
 )
-def test_only_where_rounding_decides_the_sign_an_infinite_product_is_anything(got: list[float], right: bool) -> None:
+def test_only_where_rounding_decides_its_sign_an_infinite_product_is_anything(
+    got: list[float], right: bool
+) -> None:
     """A norm's infinite scale behind sums of 1e-5, -1e-5, 3 and -3, which err by some 1e-3."""
     x = torch.tensor([[1.0, -1.0, 1e-5], [1.0, -1.0, -1e-5], [1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]])
     assert _is_right(SCALED, [x, torch.ones(3), torch.full((4,), inf)], got) == right
