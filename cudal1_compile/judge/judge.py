@@ -30,7 +30,7 @@ from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.host_bench import HostBench
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.sizes import tensor_bytes
+from cudal1_compile.judge.sizes import product_bytes, tensor_bytes
 from cudal1_compile.judge.textgate import RefusedText, check_text
 from cudal1_compile.judge.verdict import Rejected, Verdict
 from cudal1_compile.runtime.target import Target
@@ -39,7 +39,7 @@ from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
 MIN_SCRATCH_LIMIT = 16 << 20  # bytes
-SCRATCH_FACTOR = 2  # of the bytes of all inputs and outputs
+SCRATCH_FACTOR = 2  # of the bytes of all inputs and outputs, and of the products between them
 LIBRARY_KINDS = (Kind.REDUCE, Kind.SCAN, Kind.DOT)  # of operations that aten has library code for
 GROWTH = 64  # of symbolic sizes: scratch may not grow faster than the tensors
 
@@ -215,7 +215,7 @@ def _read(program: Program, code: str) -> Candidate | Rejected:
             program, axes=tuple(replace(a, size=a.size * times) if a.symbolic else a for a in program.axes)
         )
         asked = sum(s.size_bytes({a.name: a.size for a in larger.axes}) for s in candidate.scratch)
-        allowed = max(MIN_SCRATCH_LIMIT, SCRATCH_FACTOR * tensor_bytes(larger))
+        allowed = max(MIN_SCRATCH_LIMIT, SCRATCH_FACTOR * (tensor_bytes(larger) + product_bytes(larger)))
         if asked > allowed:
             where = "for this region" if times == 1 else f"where symbolic sizes are {times} times as large"
             return Rejected("text", f"{asked} bytes of scratch, at most {allowed} are allowed {where}")

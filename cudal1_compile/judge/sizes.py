@@ -73,6 +73,12 @@ def tensor_bytes(program: Program) -> int:
     return sum(program.size(axes) * ITEM_BYTES[dtype] for axes, dtype in _tensors(program))
 
 
+def product_bytes(program: Program) -> int:
+    """Bytes of the results of all sums of products, which a library writes down."""
+    products = (op for op in program.ops if OPS[op.fn].kind is Kind.DOT)
+    return sum(program.size(op.axes) * ITEM_BYTES[op.dtype] for op in products)
+
+
 def _tensors(program: Program) -> list[tuple[tuple[str, ...], str]]:
     outputs = [(o.axes, program.output_dtype(o)) for o in program.outputs]
     return [*((i.axes, i.dtype) for i in program.inputs), *outputs]

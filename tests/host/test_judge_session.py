@@ -30,6 +30,7 @@ from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timing, V
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
 from tests.host_worker import HostClock, Replayed
 
 pytestmark = pytest.mark.host
@@ -398,3 +399,32 @@ def test_an_answer_by_the_page_of_a_buffer_is_refused_whatever_places_are_drawn(
     program = region(attack.region)
     entrant = _entrant(program, attack.code)
     assert not [seed for seed in range(30) if isinstance(session.judge(program, entrant, seed), Accepted)]
+
+
+STEM = """region v1
+dims d0=64 d1=8 d2=128
+in0 f32[d0,d1]
+in1 f32[d1,d2]
+t0 f32[d0,d2] = dot(in0, in1) over d1
+t1 f32[d0] = amax(t0) over d2
+out0 f32[d0] = t1
+"""
+
+
+@pytest.mark.parametrize(("shape", "stage"), [("d0, d2", "verify"), ("2, d0, d2, 2", "text")])
+def test_scratch_may_hold_the_products_that_a_library_writes_down(
+    shape: str, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """32 KiB of them, between tensors of 6: as of a first layer whose results are pooled."""
+    monkeypatch.setattr("cudal1_compile.judge.judge.MIN_SCRATCH_LIMIT", 1 << 10)
+    program = parse_program(STEM)
+    code = f"""// scratch: s0 f32[{shape}]
+// launch: f<<<1, 32>>>(in0, in1, s0, out0)
+__global__ void f(const f32* in0, const f32* in1, f32* s0, f32* out0 DIMS) {{
+  if (threadIdx.x < d0) st(out0 + threadIdx.x, ld(s0 + threadIdx.x));
+}}
+"""
+    with Judge(HOST) as judge:
+        verdict = judge.judge(program, code)
+    assert isinstance(verdict, Rejected) and verdict.stage == stage, verdict
+    assert stage != "text" or "131072 bytes of scratch, at most 78336" in verdict.reason
