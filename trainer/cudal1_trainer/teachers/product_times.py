@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES
-from cudal1_trainer.teachers.product_bulk_plan import geometry_of
+from cudal1_trainer.teachers.product_bulk_plan import by_vectors, geometry_of
 from cudal1_trainer.teachers.product_bulk_plan import plan_of as bulk_plan
 from cudal1_trainer.teachers.product_bulk_plan import waiting_for as bulk_blocks
 from cudal1_trainer.teachers.product_copies import ordered, wants_packing
@@ -55,6 +55,8 @@ LATENCY = 700  # cycles of a read
 REGISTERS, SHARED_BYTES = 65536, 227 * 1024  # of a multiprocessor
 COPIED = 48  # bytes a cycle
 FILLED, FILL_WAIT = 4, 2500  # elements a cycle, cycles of a patch; fitted to 111 kernels of 7 programs
+BY_VECTORS = (8, 1000)  # the same where channels lie side by side; fitted to 392 kernels of 14 programs, as is
+RAW_STEPS = 1.15  # what product_wide takes longer over tiles that nobody packed
 READS = 24e6  # a microsecond, of strips with channels inside; reckoned from `direct`, not fitted
 
 
@@ -122,6 +124,7 @@ class Times:
         busiest, late = max(products, stage_bytes(schedule) / 40), 1000 / (stages - 2)
         rounds = [room] * (blocks // room) + [blocks % room] * (blocks % room > 0)
         cycles = sum(1300 + steps * max(n * busiest, late) + n * bm * bn / 6 for n in rounds)
+        cycles *= RAW_STEPS if RAW in schedule.mapping else 1.0
         us = CALL_US + 2 + cycles / CYCLES + 2 * self._packed(arithmetic, RAW in schedule.mapping) / MEMORY
         us += self.beside / FAST_MEMORY
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
@@ -156,10 +159,11 @@ class Times:
         copied = (bn + (0 if fills else patch / inner)) * bk * item / COPIED
         products = bm * bn * bk * item / 4096 * max(1.0, (64 + bn) / (2 * bn))
         rounds = [plan.blocks] * (blocks // plan.blocks) + [blocks % plan.blocks] * (blocks % plan.blocks > 0)
+        rate, wait = BY_VECTORS if by_vectors(self.stage, sides) else (FILLED, FILL_WAIT)
         cycles = 0.0
         for n in rounds:
             idle = IDLE_FEW if n * bm < 192 else IDLE
-            filled = (patch * bk / FILLED + FILL_WAIT / n) / inner if fills else 0.0
+            filled = (patch * bk / rate + wait / n) / inner if fills else 0.0
             cycles += (
                 2500 + outer * inner * chunks * n * max(products + idle / n, copied, filled) + n * bm * bn / 6
             )
