@@ -1,4 +1,4 @@
-"""Mends the plan that a reply of the bundled model states before its code, and two numbers of that code.
+"""Mends the plan that a reply of the bundled model states before its code, and three numbers of that code.
 
     f0: out0=t2 t2=a1 t1=a0_2+7    what a kernel stores, and what each value needs that stands nowhere before
     f0> a0_2 t1 p3 { a1 t2 out0 }  in which order its code sets and stores them, loops in braces
@@ -9,10 +9,12 @@ in 34 of them the second line breaks the first (in 7 of the 2,544 right ones, in
 ones 9 move vectors that the length of their rows is no multiple of (no right one does, but for designs that say
 so: ragged). So the plan is mended, and the model then writes the code to it.
 
-Of the code itself two numbers are. How many elements a copy of product_pipe takes at once: no plan states it,
+Of the code itself three numbers are. How many elements a copy of product_pipe takes at once: no plan states it,
 and of 174 replies with such tiles to regions of fresh modules 42 were wrong by it alone or nearly so; 40 are right
 since. And how many tiles product_bulk and product_fill have on their way: whether they fit into shared memory is
 arithmetic, which a small model does not do. Of 15 replies to held-out convolutions that this changes 13 build.
+And how many places a strip walks over: of 116 replies to 14 depthwise regions of stride 2 in channels-last 62 are
+wrong, all with other spans than their strips need; 45 of them are right since.
 """
 
 from __future__ import annotations
@@ -38,6 +40,12 @@ _PART = re.compile(r"max\(min\(step, (.+) - begin\), 0\)")  # of summed axes tha
 _BULK = re.compile(r"(product_(?:bulk|fill)<\w+, \d+, (\d+), (\d+)), (\d+)(?=, )")
 _KERNEL = re.compile(r"^__global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(", flags=re.M)
 _SHARED = r"^(// launch: {}<<<.*, 384 \+ max\(\()(\d+)( \+ (.+)\) \* (\d+), [^,]+\)>>>)"
+# a strip's results that a window meets at a place: which one of how many, the weight, its axis, place, far apart
+_MET = re.compile(
+    r"for \(int (\w+) = 0; \1 < (\d{1,3}); \1\+\+\) \{\s+const int w(\d+) = "
+    r"\(?(?:(\w+) - (?:(\d{1,3}) \* )?\1|(?:(\d{1,3}) \* )?\1 \+ (?:\d+ \* )?\(k\3 - 1\) - (\w+))"
+    r"(?:\) / (\d{1,3}))?;"
+)
 _ROOM = re.compile(r"(\d+) KB shared a block")
 _DIMS = re.compile(r"^dims (.*)$", flags=re.M)
 _MARKS = re.compile(r"\*|[+-]\d+")  # moved in vectors; at which place
@@ -171,6 +179,27 @@ def fit_stages(reply: str, prompt: str) -> str:
             reply = f"{reply[: call.start()]}{call[1]}, {stages}{reply[call.end() :]}"
             reply = f"{reply[: launch.start(2)]}{stages * columns}{reply[launch.end(2) :]}"
     return reply
+
+
+def fit_spans(reply: str) -> str:
+    """`reply` whose strips walk over all places that their results read: (results - 1) * stride + window.
+
+    Both are read where a result meets the place: `for (int p = 0; p < 4; p++) { const int w0 = y - 2 * p;`. Any
+    other span leaves weights out, or visits places that no result reads.
+    """
+    return "".join(map(_with_fitting_spans, re.split(r"(?=^__global__)", reply, flags=re.M)))
+
+
+def _with_fitting_spans(kernel: str) -> str:
+    for _, count, window, at, stride, turned_stride, turned_at, far in _MET.findall(kernel):
+        place, axis, step, by = at or turned_at, f"k{window}", int(stride or turned_stride or 1), int(far or 1)
+        between = step * (int(count) - 1)
+        span = f"{between} + {axis}" if by == 1 else f"{between + 1} + {by} * ({axis} - 1)"
+        whole = f"{f'{step} * ' if step > 1 else ''}({count} - 1) + {axis}"  # as "strip" writes it
+        other = rf"(?!{re.escape(whole)}(?!\w))[\d(][\d +*()-]*\b{axis}\b(?: - 1\))?"
+        kernel = re.sub(rf"(for \(int {place} = 0; {place} < ){other}(?=; {place}\+\+)", rf"\g<1>{span}", kernel)
+        kernel = re.sub(rf"\[(?=\d+ \+){other}\]", f"[{span}]", kernel)  # what holds a row of them
+    return kernel
 
 
 def copy_width(widest: int, item: int, runs: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cudal1_compile.generate.plan import fit_copies, fit_stages, mend_order, mend_plan, other_stage
+from cudal1_compile.generate.plan import fit_copies, fit_spans, fit_stages, mend_order, mend_plan, other_stage
 
 
 @pytest.mark.parametrize(
@@ -158,3 +158,81 @@ def test_stages_are_left_where_sizes_or_room_are_not_known() -> None:
     stem = code.replace("product_fill", "product_stem")
     assert fit_stages(stem, PLACES) == stem
     fit_stages(code.replace("192, 128, 32", "192, 0, 32").replace(" * 256, ", " * 0, "), PLACES)  # does not raise
+
+
+STRIP = """__global__ void __launch_bounds__(128) f0(const f32* in0, const f32* in1, f32* out0 DIMS) {{
+  float r1[k0 * k1];
+  for (int k = 0; k < k0 * k1; k++) r1[k] = ld(in1 + c * k0 * k1 + k);
+  for (int y = 0; y < {0}; y++) {{
+    const int i1 = {2} * top + y - 1;
+    float a0[{1}] = {{}};
+    #pragma unroll
+    for (int k = 0; k < {1}; k++) {{
+      const int i2 = {2} * left + k - 1;
+      if (i2 >= 0 && i2 < d2) a0[k] = ld(in0 + (i1 * d2 + i2) * d3 + c);
+    }}
+    for (int k = 0; k < {1}; k++) {{
+      #pragma unroll
+      for (int p = 0; p < 2; p++) {{
+        const int w0 = {3};
+        if (w0 < 0 || w0 >= k0) continue;
+        for (int q = 0; q < 4; q++) {{
+          const int w1 = {4};
+          if (w1 < 0 || w1 >= k1) continue;
+          t0[p][q] += a0[k] * r1[w0 * k1 + w1];
+        }}
+      }}
+    }}
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stride", "meets", "right"),
+    [
+        (2, ("y - 2 * p", "k - 2 * q"), ("2 + k0", "6 + k1")),
+        (1, ("y - p", "k - q"), ("1 + k0", "3 + k1")),
+        (3, ("(y - 3 * p) / 2", "(k - 3 * q) / 2"), ("4 + 2 * (k0 - 1)", "10 + 2 * (k1 - 1)")),
+        (1, ("p + (k0 - 1) - y", "q + (k1 - 1) - k"), ("1 + k0", "3 + k1")),
+        (2, ("(2 * p + 2 * (k0 - 1) - y) / 2", "k - 2 * q"), ("3 + 2 * (k0 - 1)", "6 + k1")),
+    ],
+)
+@pytest.mark.parametrize(
+    "stated", [("3 + k0", "3 + k1"), ("1 * k0", "7 + 2 * (k1 - 1)"), ("2 * (8 - 1) + k0", "2 + k1")]
+)
+def test_strips_walk_over_all_that_their_results_read(
+    stride: int, meets: tuple[str, str], right: tuple[str, str], stated: tuple[str, str]
+) -> None:
+    wanted = STRIP.format(*right, stride, *meets)
+    assert fit_spans(wanted) == wanted
+    assert fit_spans(STRIP.format(*stated, stride, *meets)) == wanted
+
+
+ROWS = "for (int y = 0; y < {}; y++) {{\n  for (int j = 0; j < 8; j++) {{\n    const int w0 = y - 2 * j;\n"
+
+
+def test_each_kernel_has_spans_of_its_own() -> None:
+    head = "__global__ void f{}(f32* out0 DIMS) {{\n"
+    other = ROWS.replace("2 * j", "j")
+    stated = head.format(0) + ROWS.format("3 + k0") + "}\n" + head.format(1) + other.format("3 + k0")
+    wanted = head.format(0) + ROWS.format("14 + k0") + "}\n" + head.format(1) + other.format("7 + k0")
+    assert fit_spans(stated) == wanted
+
+
+def test_spans_as_strips_of_rows_write_them_stay() -> None:
+    assert fit_spans(ROWS.format("2 * (8 - 1) + k0")) == ROWS.format("2 * (8 - 1) + k0")
+    assert fit_spans(ROWS.format("2 * (4 - 1) + k0")) == ROWS.format("14 + k0")
+    assert fit_spans(ROWS.format("k0")) == ROWS.format("k0"), "of weights alone, as far as anybody knows"
+    assert fit_spans(ROWS.format("k0 * 3")) == ROWS.format("k0 * 3"), "of another form"
+
+
+def test_whatever_a_reply_says_of_a_strip_does_not_raise() -> None:
+    for old, new in (
+        ("2 * j", "0 * j"),
+        ("y - 2 * j", "(y - 2 * j) / 0"),
+        ("< 8", "< 0"),
+        ("< 8", f"< {'9' * 5000}"),
+    ):
+        fit_spans(ROWS.format("3 + k0").replace(old, new))
+    fit_spans("")
