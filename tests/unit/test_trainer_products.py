@@ -177,6 +177,30 @@ def test_first_layers_in_three_axes_are_drawn_often() -> None:
     assert sum(c <= 8 for c in channels) > len(drawn) / 2
 
 
+LAST_IMAGE = """region v1
+dims d0=2 d1=9 d2=9 d3=32 d4=8 d5=8 d6=16 k0=2 k1=2
+in0 f32[d0,d1,d2,d3]
+in1 f32[d6,d3,k0,k1]
+t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d1=d4+k0, d2=d5+k1], in1) over d3,k0,k1
+out0 f32[d0,d4,d5,d6] = t0
+"""
+STRIDED_LAST = """region v1
+dims d0=2 d1=9 d2=9 d3=32 d4=4 d5=4 k0=2 k1=2
+in0 f32[d0,d1,d2,d3]
+in1 f32[d3,k0,k1]
+t0 f32[d0,d3,d4,d5] = dot_tf32(in0[d1=2*d4+k0, d2=2*d5+k1], in1) over k0,k1
+out0 f32[d0,d4,d5,d3] = t0
+"""
+
+
+def test_windows_of_channels_last_images_are_drawn_often() -> None:
+    """But not depthwise ones of stride 1, nor where channels are an outer axis."""
+    depthwise = STRIDED_LAST.replace("2*d", "d").replace("d4=4 d5=4", "d4=8 d5=8")
+    texts = (CONVOLUTION, VOLUME, depthwise, LAST_IMAGE, STRIDED_LAST)
+    source = Source(DataRecipe(last=3.0), hold_out(()), products=texts)
+    assert source._product_weights == [1.0, 2.0, 3.0, 6.0, 9.0]
+
+
 def test_a_convolution_of_one_channel_is_a_first_layer() -> None:
     text = VOLUME.replace("d1=6 ", "").replace("d1,", "")
     for p in _sizes(text):

@@ -64,6 +64,11 @@ log = logging.getLogger(__name__)
 NARROW_STEP = 16  # sizes of narrow tasks are multiples of it: every vector width fits
 RARE = re.compile(r"= cum(?:sum|prod)\(|\[(?=[^]]*k\d)[^]]*=d\d+[],]")
 SOLID = re.compile(r"= dot.*(?:\)/\d.*| over .*\bk2)$", flags=re.M)  # three axes of a window, or transposed
+# windows of a channels-last image, over which channels are summed up, or which move by more than one place
+LAST = re.compile(
+    r"^(\w+) \w+\[[\w,]*,(d\d+)\]( .*)?\n(.*\n)*t\d+ .*= dot.*\b\1\[(?!.*\b\2=)(.* over \2,k|.*=\d\*.* over k)",
+    flags=re.M,
+)
 SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
 
 
@@ -137,7 +142,11 @@ class Source:
 
     @cached_property
     def _product_weights(self) -> list[float]:
-        return list(accumulate(self.recipe.solid if SOLID.search(text) else 1.0 for text in self.products))
+        return list(accumulate(map(self._product_weight, self.products)))
+
+    def _product_weight(self, text: str) -> float:
+        solid = self.recipe.solid if SOLID.search(text) else 1.0
+        return solid * (self.recipe.last if LAST.search(text) else 1.0)
 
     def _weight(self, text: str) -> float:
         stages = len(set(re.findall(r" over ([\w,]+)$", text, flags=re.M)))

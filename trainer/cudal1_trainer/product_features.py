@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.teachers.product_layouts import blocks_of, estimate
 from cudal1_trainer.teachers.product_sides import FORMS, SPREAD, Sides
 from cudal1_trainer.teachers.product_spread import stage_for
+from cudal1_trainer.teachers.product_times import Times
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Stage, cut_stages
 
 RESIDENT = 132  # multiprocessors of the GPU that is measured
 # in a mapping
 MARKS = (*(form for form in FORMS if form != SPREAD), "direct", "strip", "f32_split", "long")
-COUNT = len(MARKS) + 8
+COUNT = len(MARKS) + 9
 
 
 def describe_product(program: Program, schedule: Schedule) -> list[float]:
@@ -25,8 +27,14 @@ def describe_product(program: Program, schedule: Schedule) -> list[float]:
     if plan is not None and len(plan.stages) == len(schedule.stages):
         for stage, s in zip(plan.stages, schedule.stages, strict=True):
             if stage.kind == "product":
-                return _of_stage(stage_for(stage, s), s)
+                times = _times(stage)
+                return [*_of_stage(stage_for(stage, s), s), math.log2(times.us(s) / times.least)]
     return [0.0] * COUNT
+
+
+@lru_cache(8)
+def _times(stage: Stage) -> Times:
+    return Times(stage)
 
 
 def _of_stage(stage: Stage, s: StageSchedule) -> list[float]:
