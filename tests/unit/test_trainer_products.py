@@ -230,8 +230,8 @@ def test_models_give_structures_that_teachers_answer_and_none_that_is_held_out()
 
 
 def test_some_shipped_structures_have_pointwise_work_before_the_product() -> None:
-    programs = [parse_program(t) for t in TEXTS[-800:]]
-    assert sum(any(_is_fed(p, o) for o in dots(p)) for p in programs) > 300
+    programs = [parse_program(t) for t in TEXTS[::10]]
+    assert sum(any(_is_fed(p, o) for o in dots(p)) for p in programs) > 50
 
 
 def _is_fed(p: Program, dot: Op) -> bool:
