@@ -250,12 +250,10 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
         const TileA tile_a = {patches + step / TAPS % PATCHES * items_a};
         const TileB tile_b = {stages_b + step % STAGES * items_b};
         __syncthreads(CUDAL1_LINE_ONLY);  // nobody reads the last tiles any more
-        if constexpr (VECTORS) {
-          if (tap == 0) tile_a.template fill_vectors<planes, patch, threads>(of_a, thread_id(), chunk * BK, depth);
-        } else if constexpr (FILLERS > 0) {
-          if (tap == 0) tile_a.template fill<planes, threads>(of_a, thread_id(), chunk * BK, depth);
-        } else {
-          if (tap == 0) tile_a.template copy<planes, threads>(of_a, chunk * planes);
+        if (tap == 0) {
+          if constexpr (VECTORS) tile_a.template fill_vectors<planes, patch, threads>(of_a, thread_id(), chunk * BK, depth);
+          else if constexpr (FILLERS > 0) tile_a.template fill<planes, threads>(of_a, thread_id(), chunk * BK, depth);
+          else tile_a.template copy<planes, threads>(of_a, chunk * planes);
         }
         tile_b.template copy<planes, threads>(of_b, chunk * planes);
         end_of_stage();

@@ -9,6 +9,7 @@ Where channels lie side by side in the image, a thread computes 16 bytes of a pl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from math import prod
 
 from cudal1_trainer.teachers.element import Elements, write_each
@@ -36,8 +37,12 @@ class FillWriter(BulkWriter):
             found.append(f"part = {self._part()}")
         self._constants(found)
 
+    @cached_property
+    def _by_vectors(self) -> bool:
+        return by_vectors(self.whole, self.sides)
+
     def _further_words(self, along: bool) -> list[int]:
-        return [int(along), 0, 1] if by_vectors(self.whole, self.sides) else super()._further_words(along)
+        return [int(along), 0, 1] if self._by_vectors else super()._further_words(along)
 
     def _part(self) -> str:
         """Places of a patch that hold the same of a place's elements."""
@@ -62,7 +67,7 @@ class FillWriter(BulkWriter):
                     *[t for a in (*planes.plain, *sides.batch) if a in needed and (t := space.index_line(a))]
                 )
                 lines.add(f"const bool inside = {' && '.join(inside)};")
-                if by_vectors(self.whole, sides):
+                if self._by_vectors:
                     self._vector(space)
                 else:
                     self._element_at(space, needed)
@@ -90,18 +95,20 @@ class FillWriter(BulkWriter):
         direct = not ops and elements.is_wide(loads[0])
         result = loads[0].register if direct else f"r{name.lstrip('int')}"
         with lines.block(f"return [=](int k, float (&{result})[{self.vector}])"):
-            lines.add(*(["k += begin;"] if self.schedule.splits > 1 else []))
+            if self.schedule.splits > 1:
+                lines.add("k += begin;")
             each = []
             for b in loads:
                 before, within = elements.load(b)
-                beside = set(b.axes) <= set(sides.channels)  # the same for all places
-                if beside:
-                    lines.add(*elements.declare_loads([b]))
-                elif elements.is_wide(b):
+                if set(b.axes) <= set(sides.channels):  # the same for all places
+                    lines.add(*elements.declare_loads([b]), *([before] if before else []))
+                    each += [within] if within else []
+                elif before and elements.is_wide(b):
                     lines.add(*([] if direct else [f"float {b.register}[{self.vector}] = {{}};"]))
-                    before = f"if (inside) {before}"
-                lines.add(*([before if beside or elements.is_wide(b) else _guarded(before)] if before else []))
-                each += [within if beside else _guarded(within)] if within else []
+                    lines.add(f"if (inside) {before}")
+                else:
+                    lines.add(*([_guarded(before)] if before else []))
+                    each += [_guarded(within)] if within else []
             each += [line for o in ops for line in elements.statements(o)]
             if not direct:
                 write_each(lines, self.vector, [*each, f"{result}[j] = inside ? {elements.spelled[name]} : 0.0f;"])
@@ -168,7 +175,7 @@ class FieldWriter(FillWriter):
     """In tiles of eight rows (product_planes.Field)."""
 
     def _further_words(self, along: bool) -> list[int]:
-        return [int(along), self._sides()[1], *([1] if by_vectors(self.whole, self.sides) else [])]
+        return [int(along), self._sides()[1], *([1] if self._by_vectors else [])]
 
     def _origin(self) -> str:
         return ""

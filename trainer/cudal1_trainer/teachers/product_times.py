@@ -7,6 +7,7 @@ faster ones of each. Only the order of schedules depends on it, not what their k
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES
@@ -55,7 +56,7 @@ LATENCY = 700  # cycles of a read
 REGISTERS, SHARED_BYTES = 65536, 227 * 1024  # of a multiprocessor
 COPIED = 48  # bytes a cycle
 FILLED, FILL_WAIT = 4, 2500  # elements a cycle, cycles of a patch; fitted to 111 kernels of 7 programs
-BY_VECTORS = (8, 1000)  # the same where channels lie side by side; fitted to 392 kernels of 14 programs, as is
+BY_VECTORS = (8, 1000)  # the same where channels lie side by side; this and the next fitted to 392 kernels of 14
 RAW_STEPS = 1.15  # what product_wide takes longer over tiles that nobody packed
 READS = 24e6  # a microsecond, of strips with channels inside; reckoned from `direct`, not fitted
 
@@ -80,6 +81,10 @@ class Times:
         self.packed: dict[tuple[str, bool], int] = {}
         spread = spread_of(stage)
         self.spread = Times(spread) if spread is not None else self
+
+    @cached_property
+    def by_vectors(self) -> bool:
+        return by_vectors(self.stage, self.ordered)
 
     def us(self, schedule: StageSchedule) -> float:
         if SPREAD in schedule.mapping:
@@ -159,7 +164,7 @@ class Times:
         copied = (bn + (0 if fills else patch / inner)) * bk * item / COPIED
         products = bm * bn * bk * item / 4096 * max(1.0, (64 + bn) / (2 * bn))
         rounds = [plan.blocks] * (blocks // plan.blocks) + [blocks % plan.blocks] * (blocks % plan.blocks > 0)
-        rate, wait = BY_VECTORS if by_vectors(self.stage, sides) else (FILLED, FILL_WAIT)
+        rate, wait = BY_VECTORS if self.by_vectors else (FILLED, FILL_WAIT)
         cycles = 0.0
         for n in rounds:
             idle = IDLE_FEW if n * bm < 192 else IDLE
