@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ PART_BYTES = 15 * 1024 * 1024  # no file of the model is larger
 DEFAULT_MAX_NEW = 1536
 GPU_PROMPTS = 128  # a GPU takes hardly longer for many prompts than for 4; with 8 replies each they fill max_rows
 SHORTEST_REPLY = 64  # tokens; a prompt that leaves less room is not worth asking
+DESIGN_TOKENS = 80  # a reply's first lines up to its stages; 36 mostly, 62 of 1,064 have 60 and more
+OUTLINE = "\nf0: "  # what comes behind them
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class BundledConfig:
     temperature: float | None = None  # None: as generation_config.json says, or 0.8
     code_temperature: float = 0.1  # once the code has begun: the design is a choice, the code its consequence
     greedy_first: bool = True  # the first of n replies takes the most likely token always
+    draws: int = 4  # designs for each reply of several; 1: replies are drawn as they come
 
 
 class BundledGenerator:
@@ -86,7 +90,8 @@ class BundledGenerator:
             )
         warm = [0.0 if self.config.greedy_first and i == 0 else self.temperature for _ in coded for i in range(n)]
         end = deadline if deadline != float("inf") else None
-        found = self.sampler.sample_until(rows, room, warm, seed, end)
+        begun = self._designs(coded, n, room, seed, end)
+        found = self.sampler.sample_until(rows, room, warm, seed, end, begun)
         self._again(self._other_stages(found), rows, warm, found, seed, end)
         cool = [min(t, self.config.code_temperature) for t in warm]
         self._again(self._mended_plans(found), rows, cool, found, seed, end)
@@ -97,6 +102,33 @@ class BundledGenerator:
             [fit_spans(fit_stages(fit_copies(text, prompt), prompt)) for text in group if text is not None]
             for prompt, group in zip(prompts, groups, strict=True)
         ]
+
+    def _designs(
+        self, coded: Sequence[list[int]], n: int, room: int, seed: int, deadline: float | None
+    ) -> list[list[int]]:
+        """What each of n replies a prompt begins with, up to its stages: different ones as far as there are.
+
+        Alike stages make alike code, since that is written cool: of eight replies to 706 held-out programs 5.6
+        were different. So more designs are drawn, which are short, and the most frequent ones are written out.
+        Over 120 measured programs the best of four is 1.4% behind the fastest schedule for 2.8%, of eight 0.4%
+        for 1.5%.
+        """
+        count = n * self.config.draws
+        if n == 1 or self.config.draws < 2:
+            return [[] for _ in coded for _ in range(n)]
+        first = 0.0 if self.config.greedy_first else self.temperature
+        warm = [first if i == 0 else self.temperature for _ in coded for i in range(count)]
+        rows = [ids for ids in coded for _ in range(count)]
+        drawn = self.sampler.sample_until(rows, min(DESIGN_TOKENS, room), warm, seed, deadline)
+        texts = [self.codec.decode(s.ids) for s in drawn]
+        begun: list[list[int]] = []
+        for start in range(0, len(rows), count):
+            heads = [text[: text.find(OUTLINE) + 1] for text in texts[start : start + count]]
+            often = Counter(heads)
+            ranked = sorted(often, key=lambda h: (h != heads[0] or not self.config.greedy_first, -often[h]))
+            chosen = [ranked[i % len(ranked)] for i in range(n)]
+            begun += [self.codec.encode_reply(head)[:-1][: room - 1] for head in chosen]
+        return begun
 
     def _again(
         self,

@@ -100,15 +100,20 @@ class FastLlama:
         temperature: float | Sequence[float] = 1.0,
         seed: int = 0,
         deadline: float | None = None,
+        begun: Sequence[Sequence[int]] | None = None,
     ) -> list[Sample]:
-        """As sample, ending unfinished at `deadline` (time.monotonic). Temperature 0 is greedy."""
+        """As sample, ending unfinished at `deadline` (time.monotonic). Temperature 0 is greedy.
+
+        `begun`: the tokens that each reply begins with, fewer than `max_new`; they are part of what comes back.
+        """
         warm = [temperature] * len(prompts) if isinstance(temperature, int | float) else list(temperature)
-        self._check(prompts, warm, max_new)
+        begun = [()] * len(prompts) if begun is None else begun
+        self._check(prompts, warm, max_new, begun)
         device = self.weights.device
         generator = torch.Generator(device=device).manual_seed(seed)
         results = [Sample([], False) for _ in prompts]
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-            self._sample_batches(prompts, max_new, warm, generator, deadline, results)
+            self._sample_batches(prompts, max_new, warm, generator, deadline, begun, results)
         return results
 
     def _sample_batches(
@@ -118,16 +123,28 @@ class FastLlama:
         warm: list[float],
         generator: torch.Generator,
         deadline: float | None,
+        begun: Sequence[Sequence[int]],
         results: list[Sample],
     ) -> None:
         for batch in _split_batches(prompts, self.max_rows):
             if deadline is not None and time.monotonic() >= deadline:
                 break
-            run = _Run(self, [prompts[i] for i in batch], max_new, [warm[i] for i in batch], generator, deadline)
+            parts = [prompts[i] for i in batch], max_new, [warm[i] for i in batch], generator, deadline
+            run = _Run(self, *parts, [begun[i] for i in batch])
             for i, found in zip(batch, run.finish(), strict=True):
                 results[i] = found
 
-    def _check(self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], max_new: int) -> None:
+    def _check(
+        self,
+        prompts: Sequence[Sequence[int]],
+        temperatures: Sequence[float],
+        max_new: int,
+        begun: Sequence[Sequence[int]],
+    ) -> None:
+        if len(begun) != len(prompts) or any(len(b) >= max_new for b in begun):
+            raise ValueError(
+                f"{len(begun)} beginnings for {len(prompts)} prompts, or one of {max_new} tokens or more"
+            )
         if len(temperatures) != len(prompts):
             raise ValueError(f"{len(temperatures)} temperatures for {len(prompts)} prompts")
         if any(t < 0 for t in temperatures):
@@ -153,10 +170,11 @@ class _Run:
         temperatures: list[float],
         generator: torch.Generator,
         deadline: float | None,
+        begun: list[Sequence[int]],
     ) -> None:
         self.weights, self.stage_steps, self.use_graphs = owner.weights, owner.stage_steps, owner.use_graphs
         self.side_stream, self.cooling = owner.side_stream, owner.cooling
-        self.max_new, self.deadline, self.generator = max_new, deadline, generator
+        self.max_new, self.deadline, self.generator, self.begun = max_new, deadline, generator, begun
         self.ids: list[list[int]] = [[] for _ in prompts]
         self.ended = [False] * len(prompts)
         self.eos = torch.tensor(self.weights.eos_ids, dtype=torch.long, device=self.weights.device)
@@ -166,7 +184,7 @@ class _Run:
         made = 0
         while made < self.max_new:
             steps = min(self.stage_steps, self.max_new - made)
-            made += self._run_stage(steps)
+            made += self._run_stage(made, steps)
             if all(self.ended) or self._is_late():
                 break
             if made < self.max_new:
@@ -250,17 +268,20 @@ class _Run:
 
     # decoding
 
-    def _run_stage(self, steps: int) -> int:
-        """Makes up to `steps` tokens a row and hands them out; returns how many it made."""
+    def _run_stage(self, before: int, steps: int) -> int:
+        """Makes up to `steps` tokens a row behind `before` and hands them out; returns how many it made."""
         r = self.rows
         tokens_RS = torch.empty(r.token_R.shape[0], steps, dtype=torch.long, device=r.token_R.device)
         done_R = torch.zeros(r.token_R.shape[0], dtype=torch.bool, device=r.token_R.device)
         flat = [i for group in r.number for i in group]
         done_R |= torch.tensor([i == DEAD or self.ended[i] for i in flat], device=done_R.device)
+        given = self._given(flat, before, steps)
         graph: torch.cuda.CUDAGraph | None = None
         made = 0
         for s in range(steps):
             r.token_R.copy_(self._pick(r.logits_RV, r.temperature_R))
+            if s < len(given):
+                r.token_R.copy_(torch.where(given[s] >= 0, given[s], r.token_R))
             self._cool(r)
             tokens_RS[:, s] = r.token_R
             done_R |= torch.isin(r.token_R, self.eos)
@@ -275,6 +296,12 @@ class _Run:
                 graph = self._capture() if self.use_graphs and s + 2 < steps else None
         self._hand_out(flat, tokens_RS[:, :made].tolist())
         return made
+
+    def _given(self, flat: list[int], before: int, steps: int) -> Tensor:
+        """(steps, R), as far as any row's tokens are given: the token, -1 where a row picks its own."""
+        parts = [() if i == DEAD else self.begun[i][before : before + steps] for i in flat]
+        rows = [[*part, *[-1] * (max(map(len, parts)) - len(part))] for part in parts]
+        return torch.tensor(rows, dtype=torch.long, device=self.eos.device).T
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Not torch.cuda.graph(): that empties the allocator's cache, which belongs to the user's process."""

@@ -12,7 +12,13 @@ from generate_models import make_checkpoint, make_tokenizer
 from transformers import LlamaForCausalLM
 
 from cudal1_compile.generate import bundled
-from cudal1_compile.generate.bundled import MODEL_DIR, BundledConfig, BundledGenerator, find_code_token
+from cudal1_compile.generate.bundled import (
+    DESIGN_TOKENS,
+    MODEL_DIR,
+    BundledConfig,
+    BundledGenerator,
+    find_code_token,
+)
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.fast_llama import Sample
@@ -88,7 +94,7 @@ def test_code_is_written_again_where_its_plan_does_not_hold(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first reply's value stands before its load; the second one's does not; the third has no code."""
-    generator = open_generator(directory)
+    generator = open_generator(directory, draws=1)
     text = "## Algorithm Design\nf0: out0=t0 t0=a0\nf0> {}\n## Code\n```cuda\nold\n```\n"
     first, second = (generator.codec.encode_reply(text.format(o)) for o in ("t0 a0 out0", "a0 t0 out0"))
     code = generator.codec.encode_reply("\nnew\n```\n")
@@ -104,6 +110,42 @@ def test_code_is_written_again_where_its_plan_does_not_hold(
     mended = text.format("a0 t0 out0")
     assert replies == [mended.replace("old", "new"), mended, generator.codec.decode([7])]
     assert asked[1] == ([f"region v1{mended.partition('```cuda')[0]}```cuda"], [0.0])  # the first is greedy
+
+
+def test_replies_begin_with_different_designs_as_far_as_there_are(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The greedy one first, then the most frequent; again from the front where the draws had no others."""
+    generator = open_generator(directory, draws=2)
+    text = "stage 0 along d0=32: {}\nf0: out0=t0"
+    drawn = {"region v1": [*"abbccc", "no outline", "a"], "dims d0": [*"zzyzzzzz"]}
+    asked: list[tuple[list[str], list[float], list[list[int]]]] = []
+
+    def sample(
+        rows: list[list[int]], room: int, warm: list[float], seed: int, end: None, begun: Any = ()
+    ) -> list[Sample]:
+        asked.append(([generator.codec.decode(ids) for ids in rows], warm, begun))
+        if len(asked) == 1:
+            assert room == DESIGN_TOKENS
+            names = [name for names in drawn.values() for name in names]
+            heads = [name if " " in name else text.format(name) for name in names]
+            return [Sample(generator.codec.encode_reply(head)[:-1], False) for head in heads]
+        return [Sample([*ids, *generator.codec.encode_reply("rest")], True) for ids in begun]
+
+    monkeypatch.setattr(generator.sampler, "sample_until", sample)
+    found = generator.propose(list(drawn), 4, seed=0)
+    heads = [text.format(name).partition("f0: ")[0] for name in "acbzyzy"]
+    assert found == [[*(h + "rest" for h in heads[:3]), "rest"], [h + "rest" for h in heads[3:]]]
+    assert asked[0][:2] == (["region v1"] * 8 + ["dims d0"] * 8, [0.0, *[0.8] * 7] * 2)
+    assert asked[1][:2] == (["region v1"] * 4 + ["dims d0"] * 4, [0.0, *[0.8] * 3] * 2)
+
+
+def test_one_reply_is_not_begun_by_another(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    generator = open_generator(directory)
+    monkeypatch.setattr(generator.sampler, "sample_until", lambda *a: calls.append(a) or [Sample([7], True)])
+    generator.propose(["region v1"], 1, seed=0)
+    assert [call[-1] for call in calls] == [[[]]]
 
 
 def test_a_tokenizer_that_splits_the_word_cuda_does_not_cool() -> None:

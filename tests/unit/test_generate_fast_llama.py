@@ -137,6 +137,18 @@ def test_a_row_cools_down_after_its_token_and_not_before() -> None:
     assert same == before
 
 
+def test_replies_go_on_from_what_they_begin_with() -> None:
+    """Beginnings of unlike lengths, over several stages, of rows that end early and that share a prompt."""
+    model = make_model(0)
+    prompts = make_prompts([4, 30, 11]) * 3
+    begun = [[], [7] * 3, [9, 8], *make_prompts([17, 1, 6, 12, 2, 23], seed=5)]
+    sampler = FastLlama(FastLlama.from_model(model).weights, stage_steps=5)
+    got = [s.ids for s in sampler.sample_until(prompts, 60, 0.0, begun=begun)]
+    rest = [reference(model, p + b, 60 - len(b)) for p, b in zip(prompts, begun, strict=True)]
+    assert got == [b + r for b, r in zip(begun, rest, strict=True)]
+    assert got[0] != got[3][: len(got[0])]
+
+
 def test_finished_rows_leave_and_greedy_ones_go_on() -> None:
     model = make_model(0)
     prompts = make_prompts([4, 30, 11, 11, 3]) * 6
@@ -179,6 +191,8 @@ def test_bad_arguments_are_refused_with_their_numbers() -> None:
     sampler = FastLlama.from_model(make_model())
     with pytest.raises(ValueError, match="512"):
         sampler.sample([[5] * 500], 100)
+    with pytest.raises(ValueError, match="1 beginnings for 1 prompts, or one of 4 tokens"):
+        sampler.sample_until([[5]], 4, begun=[[6, 7, 8, 9]])
     with pytest.raises(ValueError, match="2 temperatures for 1"):
         sampler.sample([[5]], 4, [1.0, 1.0])
     with pytest.raises(ValueError, match="empty"):
