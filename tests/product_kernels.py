@@ -5,6 +5,7 @@ tests/host runs them on the host target and builds them for five GPUs; tests/gpu
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import torch
@@ -179,6 +180,13 @@ __global__ void __launch_bounds__({threads}) k(const {dtype}* in0, const {dtype}
     }});
 }}
 """
+ONE_COLUMN = re.compile(r"\(int n, float v\) \{\n(.*?)\n      \};", flags=re.S)
+FOUR_COLUMNS = r"""(int n, float (&sums)[4]) {
+        for (int e = 0; e < 4; e++, n++) {
+          const float v = sums[e];
+\1
+        }
+      };"""
 
 # the weight gradient of a strided convolution along rows: rows of its second operand that are not there have a
 # null pointer, and ptxas 13.0 looks a cycle too early whether they have (runtime/sass.py)
@@ -240,6 +248,7 @@ class Product:
     at_once: int = 1  # of its taps; from 2 on there are two of them, and rows go through the nearest cache
     rounds: bool = False  # its first operand on the way
     along: bool = False  # neighbouring threads have neighbouring columns
+    four: bool = False  # of these at once
     bulk: int = 0  # patches of product_bulk; from 3 on, each row of the window reads one of its own
     fill: bool = False  # by product_fill
     field: bool = False  # in tiles of eight rows
@@ -252,6 +261,7 @@ class Product:
         kind += f"-wide-{self.wide}-{self.at_once}" if self.wide else "-stem" * self.stem
         kind += f"-{'fill' if self.fill else 'bulk'}-{self.bulk}" if self.bulk else ""
         kind += "-field" * self.field + "-vectors" * self.vectors + "-rounds" * self.rounds + "-along" * self.along
+        kind += "-four" * self.four
         return f"{kind}-{self.arithmetic}-{'x'.join(map(str, self.tile))}"
 
     def inputs(self, device: str = "cpu") -> list[Tensor]:
@@ -290,6 +300,10 @@ class Product:
         )
         return parse_program(f"region v1\n{dims}\n{body}out0 {t}[d0,d6,d4,d5] = t0\n")
 
+    def _stored(self, text: str) -> str:
+        """With columns that are stored as they are handed out."""
+        return ONE_COLUMN.sub(FOUR_COLUMNS, text) if self.four else text
+
     def candidate(self, program: Program) -> Candidate:
         bm, bn, bk = self.tile
         plain, pipe = (MATRIX, PIPE_MATRIX) if self.matrix else (CONVOLUTION, PIPE_CONVOLUTION)
@@ -309,7 +323,7 @@ class Product:
             words["bytes"] = 1024 + max(
                 self.wide * (bm + bn) * bk * ITEM_BYTES[self.dtype], (bn + 8) * (bm + 4) * 4
             )
-            return parse_candidate(WIDE_MATRIX.format_map(words), program)
+            return parse_candidate(self._stored(WIDE_MATRIX.format_map(words)), program)
         if self.bulk:
             size, rows = ITEM_BYTES[self.dtype], self.bulk > 2
             pitch, columns = 9 + self.padding, -(-19 // bn) * bn
@@ -329,7 +343,7 @@ class Product:
             words["depth"] = f"cdiv(d1, {16 // size}) * {16 // size}" if self.vectors else "d1"
             words["held"] = (VECTOR if self.vectors else ELEMENT).format_map(words)
             text = FIELD_CONVOLUTION if self.field else FILL_CONVOLUTION if self.fill else BULK_CONVOLUTION
-            return parse_candidate(text.format_map(words), program)
+            return parse_candidate(self._stored(text.format_map(words)), program)
         if not self.warp[0]:
             return parse_candidate(plain.format_map(words), program)
         (wm, wn), size, stages = self.warp, ITEM_BYTES[self.dtype], 3
@@ -406,4 +420,11 @@ CASES = [
     Product("tf32_long", (64, 64, 64), bulk=2, fill=True, field=True, vectors=True, rtol=1e-3),
     Product("f16", (64, 32, 256), dtype="f16", bulk=2, fill=True, field=True, vectors=True, along=True, rtol=1e-3),
     Product("tf32", (64, 64, 16), padding=0, bulk=3, fill=True, vectors=True, rtol=1e-3),
+    Product("tf32", (64, 16, 32), matrix=True, wide=5, at_once=2, rounds=True, along=True, four=True, rtol=1e-5),
+    Product("tf32_long", (192, 32, 16), matrix=True, wide=3, rounds=True, along=True, four=True, rtol=1e-6),
+    Product("f16", (128, 192, 32), dtype="f16", matrix=True, wide=3, along=True, four=True, rtol=1e-3),
+    Product("tf32_long", (128, 64, 16), padding=0, bulk=2, along=True, four=True, rtol=1e-3),
+    Product("bf16", (64, 256, 64), dtype="bf16", bulk=3, along=True, four=True, rtol=8e-3),
+    Product("tf32", (64, 128, 32), bulk=2, fill=True, vectors=True, along=True, four=True, rtol=1e-3),
+    Product("f16", (64, 32, 64), dtype="f16", bulk=2, fill=True, field=True, along=True, four=True, rtol=1e-3),
 ]

@@ -180,6 +180,16 @@ def _vectors() -> Iterator[Case]:
                 block=32,
                 per_thread=v,
             )
+        body = "compute<in0_t> v[4];\nvload<4>(in0 + i, v);\nvstore<4>(out0 + i, v, i % 12 == 4);"
+        yield Case(
+            f"vector_{name}_inside",
+            (name, name),
+            body,
+            lambda n=name: [_numbers(n, 256)],
+            lambda x: torch.where(torch.arange(len(x), device=x.device) // 4 % 3 == 1, x, 0).to(x.dtype),
+            block=32,
+            per_thread=4,
+        )
     body = "float v[8];\nvload<8>(in0 + i, v);\nfor (int k = 0; k < 8; k++) v[k] *= 2.0f;\nvstore<8>(out0 + i, v);"
     yield Case(
         "vector_bf16_to_f16",

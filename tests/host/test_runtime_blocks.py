@@ -40,7 +40,7 @@ def _bodies() -> Iterator[tuple[str, str]]:
     yield "st", "st(out0 + i, in0[i]);"
     yield "round_to", "out0[i] = round_to<bf16>(in0[i]);"
     yield "vload", "float v[4]; vload<4>(in0, v); out0[i] = v[3];"
-    yield "vstore", "float v[4] = {1, 2, 3, 4}; vstore<4>(out0, v);"
+    yield "vstore", "float v[4] = {1, 2, 3, 4}; vstore<4>(out0, v); vstore<4>(out0, v, i == 0);"
     yield from ((name, f"out0[i] = {name}<f32>();") for name in ("lowest", "highest"))
     yield from ((name, f"out0[i] = {name}(in0[i], 2.0f);") for name in ("maximum", "minimum", "remainder_"))
     for name in ("finite_or_zero", "relu", "sign", "reciprocal", "sigmoid", "round_even"):

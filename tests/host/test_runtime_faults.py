@@ -420,6 +420,9 @@ def test_cost_counts_lines_and_barriers() -> None:
     vectors += "for (int j = 0; j < 8; j++) a[j] += b[j];\nvstore<8>(out0 + 8 * i, a);"
     found, _, _ = run(Planted("", "", TID + vectors, launch="k<<<1, 32>>>(in0, in1, out0)"))
     assert found.cost == 3 * 8  # both halves of a vector are one access
+    asked = TID + vectors.replace("vstore<8>(out0 + 8 * i, a)", "vstore<8>(out0 + 8 * i, a, i >= 0)")
+    found, _, _ = run(Planted("", "", asked, launch="k<<<1, 32>>>(in0, in1, out0)"))
+    assert found.cost == 3 * 8  # as are those of one that asks whether to store
     halves = TID + "for (int j = 0; j < 8; j++) out0[8 * i + j] = in0[8 * i + j] + in1[8 * i + j];"
     found, _, _ = run(Planted("", "", halves, launch="k<<<1, 32>>>(in0, in1, out0)"))
     assert found.cost == 3 * 8 * 8  # scalars far apart are not

@@ -126,7 +126,7 @@ def check_order(words: list[str], body: str) -> None:
     assert words.count("{") == words.count("}") == len(re.findall(r"\{$", body, flags=re.M))
     value, at = r"t\d+(?:x\d+)?", r"(?:\[\w\])*"
     statements = rf"\b({value}){at} [+*]?=[^=]|vload<\d+>\(.*, ({value}){at}\);|\bv?st(?:ore<\d+>)?\((\w+)"
-    statements += rf"|_scan_\w+\(({value}),|float ({value})\) \{{$"
+    statements += rf"|_scan_\w+\(({value}),|float (?:\(&)?({value})(?:\)\[4\])?\) \{{$"
     statements += r"|nullptr : (s\d+)|return (s\d+) \+"  # sums of products, of what
     found = [w for w in words if re.fullmatch(r"t\d+(?:x\d+)?|out\d+|s\d+", w)]
     assert found == ["".join(names) for names in re.findall(statements, body, flags=re.M)], f"{body}\n{words}"
@@ -189,7 +189,7 @@ def test_what_a_lambda_fills_belongs_to_the_sum() -> None:
     assert reply is not None
     check_design(reply)
     line = reply.design.splitlines()[-2]
-    assert line == "f1: out0=t2 t2=s0 t1 t0=*a0,i1,i2,*a2", line
+    assert line == "f1: *out0=t2 t2=s0 t1 t0=*a0,i1,i2,*a2", line
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -8,6 +8,8 @@
 //   constants    INFINITY NAN, lowest<T>() highest<T>() (-inf/inf, or the limits of an integer type), cdiv(a, b)
 //   memory       ld(p) st(p, v)   vload<V>(p, v) vstore<V>(p, v)   round_to<T>(x)
 //                vload<V>(p, from, to, v) vstore<V>(p, from, to, v): of V elements those in [from, to), p not aligned
+//                vstore<V>(p, v, inside): nothing where that is false, without a branch: what a thread reads for its
+//                next vectors is then on its way already; p in global memory
 //                compute<T>: the compute type of T (float, double, int, long long, bool)
 //                atomic_add(p, v) atomic_max(p, v) atomic_min(p, v) on float, double, int, long long (NaN wins)
 //   indices      lane_id() warp_id() thread_id() block_threads(): of this thread in its block, in linear order
@@ -191,17 +193,49 @@ template <int V, class T, class A> CUDAL1_FN void vload(const T* p, A&& v) {
   }
 }
 
+namespace cudal1 {
+template <int N, class T, class A> CUDAL1_FN auto narrowed(const A& v, int first) {  // N items as one word
+  Pack<T, N> pack;
+#pragma unroll
+  for (int i = 0; i < N; i++) pack.item[i] = Narrow<T>::from(v[first + i]);
+  return pack.word;
+}
+}  // namespace cudal1
+
 template <int V, class T, class A> CUDAL1_FN void vstore(T* p, A&& v) {
   static_assert((int)cudal1::Room<A>::n >= V, "the register array of vstore is shorter than V");
   constexpr int n = cudal1::Split<V, T>::n;
 #pragma unroll
-  for (int k = 0; k < V / n; k++) {
-    cudal1::Pack<T, n> pack;
-#pragma unroll
-    for (int i = 0; i < n; i++) pack.item[i] = cudal1::Narrow<T>::from(v[k * n + i]);
-    ((decltype(pack.word)*)p)[k] = pack.word;
-  }
+  for (int k = 0; k < V / n; k++) ((decltype(cudal1::Pack<T, n>::word)*)p)[k] = cudal1::narrowed<n, T>(v, k * n);
 }
+
+// A compiler would move loads behind the branch that alone needs them, and wait for each.
+#ifdef CUDAL1_HOST
+template <int V, class T, class A> CUDAL1_FN void vstore(T* p, A&& v, bool inside) {
+  if (inside) vstore<V>(p, v);
+}
+#else
+namespace cudal1 {
+CUDAL1_FN void store_if(uint2* p, uint2 v, bool inside) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %3, 0; @p st.global.v2.b32 [%0], {%1,%2};}"
+               ::"l"(p), "r"(v.x), "r"(v.y), "r"((int)inside) : "memory");
+}
+CUDAL1_FN void store_if(uint4* p, uint4 v, bool inside) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.b32 [%0], {%1,%2,%3,%4};}"
+               ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((int)inside) : "memory");
+}
+template <class W> CUDAL1_FN void store_if(W* p, W v, bool inside) {
+  if (inside) *p = v;
+}
+}  // namespace cudal1
+template <int V, class T, class A> CUDAL1_FN void vstore(T* p, A&& v, bool inside) {
+  static_assert((int)cudal1::Room<A>::n >= V, "the register array of vstore is shorter than V");
+  constexpr int n = cudal1::Split<V, T>::n;
+  const auto to = (decltype(cudal1::Pack<T, n>::word)*)p;
+#pragma unroll
+  for (int k = 0; k < V / n; k++) cudal1::store_if(to + k, cudal1::narrowed<n, T>(v, k * n), inside);
+}
+#endif
 
 // Vectors at the ends of a row, or of rows whose length no vector divides: what is not read is 0.
 namespace cudal1 {

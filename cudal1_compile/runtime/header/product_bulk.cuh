@@ -12,7 +12,7 @@
 //     T, BM, BN       as in product_wide
 //     BK              a multiple of 32 bytes, 128 or 256 mostly; depth is rounded up to it
 //     STAGES          tiles of b on their way; PATCHES: of a, 2 for many TAPS, STAGES for one
-//     ALONG           0: neighbouring threads call c with neighbouring m; 1: with neighbouring n
+//     ALONG           0: neighbouring threads call c with neighbouring m; 1: with neighbouring n, one or four at once
 //   Dynamic shared memory: 384 + (STAGES * BN + PATCHES * (BM + SPAN)) * BK * size bytes, but 384 + BN * (BM + 4) * 4
 //   at least, along n 384 + BM * (BN + 8) * 4
 //

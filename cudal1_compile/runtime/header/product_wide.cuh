@@ -11,6 +11,9 @@
 //     TAPS       side by side in a tile's row, each of BK / TAPS elements (whole vectors): 2 or more if depth is small
 //     ROUNDS     1: A's elements are any float32, rounded to TF32 on their way
 //     ALONG      0: neighbouring threads call c with neighbouring m; 1: with neighbouring n
+//                Along n a store may take four columns at once: c(m)(n, float (&v)[4]) gets the sums of n to n + 3, where n
+//                is a multiple of 4. Those of several rows follow each other: vstore<4>(p, v, inside) lets their loads
+//                be on their way together
 //   Dynamic shared memory: 1024 + STAGES * (BM + BN) * BK * size bytes, but 1024 + BN * (BM + 4) * 4 at least,
 //   along n 1024 + BM * (BN + 8) * 4
 //
@@ -130,6 +133,14 @@ template <int LEFT> CUDAL1_FN void wait_for_groups() {
 }
 #endif
 
+// Columns that a store takes at once: one as float, or four as float (&)[4].
+template <class S, class = void> struct AtOnce {
+  enum { columns = 4 };
+};
+template <class S> struct AtOnce<S, decltype((void)(*(const S*)0)(0, 0.0f))> {
+  enum { columns = 1 };
+};
+
 // The sums of 64 x BN results in a warp group: a warp has 16 rows, a thread four of each 8 columns.
 template <class T, int BN, int BK, int ROUNDS> struct WideGroup {
   typedef Arithmetic<T> Kind;
@@ -218,22 +229,30 @@ template <class T, int BN, int BK, int ROUNDS> struct WideGroup {
   template <int BM, int ALONG, class C> CUDAL1_FN void hand_out(float* staged, C& c CUDAL1_FROM) {
     enum { pitch = ALONG ? BN + 8 : BM + 4 };  // a warp's fragments keep off each other's banks
     __syncthreads(CUDAL1_LINE_ONLY);
-#pragma unroll
-    for (int p = 0; p < BN / 2; p++) staged[ALONG ? m(p % 4) * pitch + n(p) : n(p) * pitch + m(p % 4)] = sum[p];
-    __syncthreads(CUDAL1_LINE_ONLY);
     if constexpr (ALONG) {
-      enum { lanes = BN < 32 ? BN : 32, rows = 2 * BM / lanes };
+      float* const first = staged + m(0) * pitch + n(0);  // two neighbours at once: 16 lanes' are on all banks
+#pragma unroll
+      for (int p = 0; p < BN / 2; p += 2) vstore<2>(first + p % 4 * 4 * pitch + p / 4 * 8, sum + p);
+      __syncthreads(CUDAL1_LINE_ONLY);
+      enum { at_once = AtOnce<decltype(c(0))>::columns, vectors = BN / at_once };
+      enum { lanes = vectors % 32 == 0 ? 32 : vectors < 16 ? vectors : 16, rows = 2 * BM / lanes, each = vectors / lanes };
       const int lane = thread_id() % lanes;
-#pragma unroll 2
+#pragma unroll(at_once == 1 || each > 1 ? 2 : 4)  // rows whose loads are on their way together
       for (int row = thread_id() / lanes; row < BM; row += rows) {
         const auto store = c(row);
-        float v[BN / lanes];  // read at once: what stores may branch
+        float v[each][at_once];  // read at once: what stores may branch
 #pragma unroll
-        for (int p = 0; p < BN / lanes; p++) v[p] = staged[row * pitch + p * lanes + lane];
+        for (int p = 0; p < each; p++) vload<at_once>(staged + row * pitch + (p * lanes + lane) * at_once, v[p]);
 #pragma unroll
-        for (int p = 0; p < BN / lanes; p++) store(p * lanes + lane, v[p]);
+        for (int p = 0; p < each; p++) {
+          if constexpr (at_once == 1) store(p * lanes + lane, v[p][0]);
+          else store((p * lanes + lane) * at_once, v[p]);
+        }
       }
     } else {
+#pragma unroll
+      for (int p = 0; p < BN / 2; p++) staged[n(p) * pitch + m(p % 4)] = sum[p];
+      __syncthreads(CUDAL1_LINE_ONLY);
       const int row = thread_id() % BM, half = thread_id() / BM;
       const auto store = c(row);
 #pragma unroll 1

@@ -35,6 +35,7 @@ class Elements:
     spelled: dict[str, str] = field(default_factory=dict)
     late: dict[str, Buffer] = field(default_factory=dict)  # loads whose index is computed in this kernel
     within: str = ""  # "from, to, " of vectors that may be cut at the ends of a row
+    only: str = ""  # ", inside" of vectors that are stored there alone
 
     def is_vectored(self, buffer: Buffer) -> bool:
         return self.vector > 1 and self.axis in buffer.span
@@ -148,13 +149,17 @@ class Elements:
         value = self.spelled[buffer.value]
         if self.is_wide(buffer):
             if value.endswith("[j]"):
-                return None, None, f"vstore<{self.vector}>({at}, {self.within}{value.removesuffix('[j]')});"
+                return (
+                    None,
+                    None,
+                    f"vstore<{self.vector}>({at}, {self.within}{value.removesuffix('[j]')}{self.only});",
+                )
             array = f"r{buffer.name.removeprefix('out')}"
             kind = COMPUTE_TYPE[buffer.dtype]
             return (
                 f"{kind} {array}[{self.vector}];",
                 f"{array}[j] = {value};",
-                f"vstore<{self.vector}>({at}, {self.within}{array});",
+                f"vstore<{self.vector}>({at}, {self.within}{array}{self.only});",
             )
         if self.is_vectored(buffer):
             return None, f"st({at}, {value});", None

@@ -6,10 +6,10 @@
 A word is a name and, after `=`, what it needs that stands nowhere before: values, loads (a2 is of in2) and the
 axis indices of their addresses; `*` marks what moves in vectors. That t9 needs t8, the value just before it,
 goes without saying. Of a value that is read at several places each reading tells its own, by the numbers in its
-address (`t0_1+20,*a3_1+20`). A sum of products, which a lambda takes as `float t0`, is of what the lambdas
-before it return or fill: a value, or a tensor that is copied as it is (`in1`). Values come by falling number,
-so that each word follows from the words before it and one line of the region: who writes token by token never
-looks ahead. Forwards, the first load would hang on the last store.
+address (`t0_1+20,*a3_1+20`). A sum of products, which a lambda takes as `float t0` or four at once, is of
+what the lambdas before it return or fill: a value, or a tensor that is copied as it is (`in1`). Values come by
+falling number, so that each word follows from the words before it and one line of the region: who writes token by
+token never looks ahead. Forwards, the first load would hang on the last store.
 
 The second line is forwards, once it is settled what is needed: the name that each statement of the code sets or
 stores, loops in braces. What to write next is then copied, not decided in the middle of the code.
@@ -29,10 +29,10 @@ _NAMES = re.compile(_NAME)
 _SET = re.compile(rf"({_NAME})(?:\[[^\]]*\])*\s*[-+*]?=(?!=)")
 _VLOAD = re.compile(rf"\bvload<\d+>\(.*, ({_NAME})(?:\[k\])?\);")
 _SCAN = re.compile(rf"_scan_(?:sum|prod)\(({_NAME}), carry\)")
-_STORE = re.compile(rf"\b(st|vstore<\d+>)\(((?:out|s)\d+)\b(.*), ({_NAME})(?:\[\w\])*\);")
+_STORE = re.compile(rf"\b(st|vstore<\d+>)\(((?:out|s)\d+)\b(.*), ({_NAME})(?:\[\w\])*(?:, inside)?\);")
 _RETURN = re.compile(r"\breturn (?:[atr]\d+|\(+i\d.*|.* \? (nullptr|-1) : (\w+).*|(s\d+) \+ .*);$")
-_FILLED = re.compile(r"\bfloat \(&(\w+)\)\[\d+\]\) \{$")
-_SUM = re.compile(r"\bfloat (t\d+)\) \{$")
+_FILLED = re.compile(r"\bfloat \(&([ar]\w+)\)\[\d+\]\) \{$")
+_SUM = re.compile(r"\bfloat (?:\(&)?(t\d+)(?:\)\[\d+\])?\) \{$")
 _LOAD = re.compile(r"\b(?:ld|vload<\d+>)\((.*)$")
 _CLAMP = re.compile(r", (?:0|d\d+ - 1)\)")  # the bounds in an address: those of the axis
 _LITERAL = re.compile(r"(- )?(?<![\w.])(\d+)(?![\w.])")

@@ -300,10 +300,7 @@ class ProductWriter:
         total = self._size(sides.m)
         with lines.block("[&](int m)"):
             lines.add(f"const int r = {row}, i = min(r, {total} - 1);" if late else f"const int i = {row};")
-            rows = [space.index_line(a) for a in (*sides.m, *sides.batch)]
-            known = [x for x in self._index_lines(writes, space) if x in rows]
-            if self.phases:
-                known = self._indices("i", sides.m, set(sides.m), space)
+            known = self._row_lines(writes, space)
             lines.add(*known)
             with lines.block(f"return [=](int n, float {sides.dot.name})"):
                 columns = size_of(sides.n)
@@ -315,6 +312,14 @@ class ProductWriter:
                     self._store(writes, space, known)
             lines.text[-1] += ";"
         lines.text[-1] += ");"
+
+    def _row_lines(self, writes: Sequence[Buffer], space: Space) -> list[str]:
+        """The indices that follow from a row."""
+        sides = self.sides
+        if self.phases:
+            return self._indices("i", sides.m, set(sides.m), space)
+        rows = [space.index_line(a) for a in (*sides.m, *sides.batch)]
+        return [x for x in self._index_lines(writes, space) if x in rows]
 
     def _stores_late(self) -> bool:
         """Whether only stores ask for a row's end: what is read beside many results is then on its way at once.
@@ -357,8 +362,7 @@ class ProductWriter:
         past: where nothing is stored.
         """
         dot, ops, loads = self.sides.dot, self._after_ops(), self._after_loads()
-        n = "j - n0" if past else "n"
-        spelled = {o.name: f"{_settled_name(o)}[{n}]" for o in self._settled()} | {dot.name: total or dot.name}
+        spelled = self._spelled("j - n0" if past else "n") | {dot.name: total or dot.name}
         elements = self._gathering(space, spelled)
         self.lines.add(*[x for x in elements.index_lines([*loads, *self.stage.writes], ops) if x not in known])
         self.lines.add(*[elements.load(b)[0] or "" for b in loads if b.key not in elements.late])
@@ -387,6 +391,10 @@ class ProductWriter:
             return []
         columns = {*self.sides.n, *self.sides.batch}
         return [o for o in behind(self.stage, self.sides.dot) if o.axes and set(o.axes) <= columns]
+
+    def _spelled(self, column: str) -> dict[str, str]:
+        """What is settled, at a column of the tile."""
+        return {o.name: f"{_settled_name(o)}[{column}]" for o in self._settled()}
 
     def _settle(self, columns: int) -> None:
         """Once a block, not once a result: for the tile's columns, in shared memory."""

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cudal1_fx_passes.program import ITEM_BYTES, Ref
-from cudal1_trainer.teachers.pointwise import memory_order
-from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_bulk_plan import geometry_of, plan_of
+from cudal1_trainer.teachers.product_columns import ColumnWriter
 from cudal1_trainer.teachers.product_copies import COPY_BYTES, ITEMS, copied, ordered
 from cudal1_trainer.teachers.product_planes import Axis
 from cudal1_trainer.teachers.product_sides import (
@@ -29,7 +28,7 @@ from cudal1_trainer.teachers.stage import Buffer, Stage, read_names
 PACKERS = 256  # threads of a block that packs
 
 
-class BulkWriter(ProductWriter):
+class BulkWriter(ColumnWriter):
     """One product stage: its kernels are numbered from `first`, its scratch from `scratch`."""
 
     NAME, COPIED = "product_bulk", 2  # of the device function; operands that are packed, the weight last
@@ -226,7 +225,7 @@ class BulkWriter(ProductWriter):
             self._span(),
             plan.patches,
         ]
-        words += self._further_words(memory_order(self.stage)[-1:] == sides.n[-1:])
+        words += self._further_words(self._is_along())
         self.shared_bytes = plan.shared
         lines.add(f"{self.NAME}<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},")
         lines.depth += 1

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from math import prod
 
 from cudal1_fx_passes.program import ITEM_BYTES
-from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
+from cudal1_trainer.teachers.product_columns import ColumnWriter
 from cudal1_trainer.teachers.product_copies import ITEMS, ordered
 from cudal1_trainer.teachers.product_layouts import RESIDENT, blocks_of
 from cudal1_trainer.teachers.product_pack import Packer, pack_stage
@@ -118,7 +118,7 @@ def waiting_for(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
     return -(-blocks_of(stage, sides, schedule.tile[:2]) * schedule.splits // RESIDENT)
 
 
-class WideWriter(PipeWriter):
+class WideWriter(ColumnWriter, PipeWriter):
     """One product stage: its kernels are numbered from `first`, its scratch from `scratch`."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, first: int, scratch: int) -> None:
@@ -146,7 +146,7 @@ class WideWriter(PipeWriter):
         assert self.schedule.tile is not None
         (bm, bn, bk), size = self.schedule.tile, item_bytes(self.arithmetic)
         _, stages = shares(self.schedule, waiting_for(self.stage, self.sides, self.schedule))
-        along = memory_order(self.stage)[-1:] == self.sides.n[-1:]
+        along = self._is_along()
         tiles = f"{stages} * ({bm} + {bn}) * {bk} * {size}"
         sums = f"{bm} * ({bn} + 8) * 4" if along else f"{bn} * ({bm} + 4) * 4"
         self.shared_bytes = f"{ALIGNED} + max({tiles}, {sums})"
