@@ -8,12 +8,12 @@ to, and where anything is right.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from ctypes import c_float
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import nan
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from cudal1_fx_passes.program import FLOAT_DTYPES, INT_DTYPES, Literal, Op, Oper
 # periods, which are no larger for that, as they are
 _MAGNIFY = 2.0**20
 # what may stand where anything is right, of floats and of others: where it shows, some two give two results
-_ENDS = ((nan, 1), (nan, 0), (1.5, 0), (-2.0, 1))
+_ENDS = ((math.nan, 1), (math.nan, 0), (1.5, 0), (-2.0, 1))
 _OVERFLOWS = {"exp", "exp2", "expm1"}  # infinite for some operands, of any size for those beside
 _DOMAINS = {"sqrt", "rsqrt", "log", "log2", "log1p", "pow"}  # numbers for some operands, NaN for those beside
 _SIGNS = {"mul", "fma", "div", "reciprocal"}  # of an infinite one, by what an operand's sign is
@@ -162,9 +162,10 @@ def _free(
         found.append(up.isnan() ^ down.isnan())
     if op.fn in _OVERFLOWS and (error := errors[name]) is not None:
         largest = LARGEST["f64" if op.dtype == "f64" else "f32"]
-        over = values[op.name] > largest
-        if bool(over.any()):
-            found.append(over & (trace.run(op, {**values, name: move(values[name], error, -1.0)}) <= largest))
+        if bool((values[name] + error > math.log(largest) - 1.0).any()):
+            up, down = _both_ways(trace, op, values, name, error)
+            known = error.isfinite() | (values[op.name] > largest)
+            found.append((up > largest) & (down <= largest) & known)
     if op.fn in _SIGNS and bool((odd := ~values[op.name].isfinite()).any()):
         for name in operands_of(op):
             if (error := errors[name]) is not None:

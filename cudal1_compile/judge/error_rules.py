@@ -353,18 +353,18 @@ def _dot(trace: Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str
     names = [x.name for x in op.operands if isinstance(x, Ref)]
     size = {n: values[n].double().abs() for n in names}
     plain = trace.run(op, {**values, **size})
-    moved = {n: size[n] if (e := errors[n]) is None else size[n] + e for n in names}
-    carried = trace.run(op, {**values, **moved}) - plain
+    moved = {n: size[n] + e for n in names if (e := errors[n]) is not None}
+    carried = trace.run(op, {**values, **size, **moved}) - plain if moved else torch.zeros_like(plain)
     count = float(trace.program.size(op.over))
     terms = torch.full([1] * plain.dim(), count, device=trace.device, dtype=torch.float64)
     unit = trace.accumulator(op.dtype)
     result = values[op.name]
     own = result.abs() * trace.unit(op.dtype)
     summing = unit * growth(terms, trace.coherent) * plain
-    if op.fn == "dot_tf32":  # both factors of each term are rounded; unlike terms average it out
-        unlike = min(1.0, TF32_SPREAD / count**0.5)
-        spread = torch.where(of_cases(trace.coherent, plain), 1.0, unlike)
-        own = own + 2.0 * TF32_UNIT * spread * plain
+    if op.fn == "dot_tf32":  # both factors of each term are rounded; unlike ones average it out
+        unlike = TF32_SPREAD * trace.run(op, {**values, **{n: x.square() for n, x in size.items()}}).sqrt()
+        spread = torch.where(of_cases(trace.coherent, plain), plain, torch.minimum(plain, unlike))
+        own = own + 2.0 * TF32_UNIT * spread
     if trace.integral is not False and all(_holds_integers(trace.program, n) for n in names):
         exact = (unit * plain < 1.0) & of_cases(trace.integral, plain)
         summing = summing.masked_fill(exact, 0.0)

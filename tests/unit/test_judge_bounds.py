@@ -225,6 +225,22 @@ def test_products_are_as_precise_as_the_flags_ask(fn: str, allows: list[str]) ->
         assert bool(refusals(exam.cases, results)) == (name not in allows), name
 
 
+@pytest.mark.parametrize(
+    ("large", "off", "right"), [(0.0, 0.3, True), (0.0, 0.4, False), (1000.0, 0.97, True), (1000.0, 6.0, False)]
+)
+def test_one_large_term_of_a_tf32_sum_errs_as_far_as_its_factors_do(large: float, off: float, right: bool) -> None:
+    """Beside 4,095 others, whose roundings average out: 1000 * 2**-10 is far beyond what is left of theirs."""
+    program = parse_program(
+        "region v1\ndims d0=4 d1=4096\nin0 f32[d0,d1]\nin1 f32[d1]\n"
+        "t0 f32[d0] = dot_tf32(in0, in1) over d1\nout0 f32[d0] = t0\n"
+    )
+    x = torch.randn(4, 4096, generator=torch.Generator().manual_seed(0)).sign()
+    x[:, 0] = large
+    (wanted,) = expect(program, [x, torch.ones(4096)])
+    made = (x.double().sum(1) + off).float()
+    assert (refusal(read(measure(made, wanted), wanted), made, wanted) is None) == right
+
+
 EXACT = """region v1
 dims d0=300000 d1=3 d2=40 d3=5
 in0 f32[d0]

@@ -98,6 +98,27 @@ def test_only_where_rounding_decides_its_sign_an_infinite_product_is_anything(
     assert _is_right(SCALED, [x, torch.ones(3), torch.full((4,), inf)], got) == right
 
 
+@pytest.mark.parametrize(
+    ("got", "right"),
+    [
+        ([-2.6073837e-37, -5.328e-37, -0.0, 1.0], True),
+        ([-0.0, -5.328e-37, -0.0, 1.0], True),
+        ([-0.0, -0.0, -0.0, 1.0], False),
+        ([-0.0, -5.328e-37, -9e-37, 1.0], False),
+    ],
+)
+def test_where_rounding_decides_whether_an_exponential_is_finite_its_quotients_are_anything(
+    got: list[float], right: bool
+) -> None:
+    """SiLU at -88.7228, -88, -89.5 and 1.278: exp(88.7228) is the largest float within its error."""
+    program = parse_program(
+        "region v1\ndims d0=4 d1=3\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\nt1 f32[d0] = neg(t0)\n"
+        "t2 f32[d0] = exp(t1)\nt3 f32[d0] = add(t2, 1.0)\nt4 f32[d0] = div(t0, t3)\nout0 f32[d0] = t4\n"
+    )
+    x = torch.tensor([[-88.0, -0.7, -0.02283], [-88.0, 0.5, -0.5], [-89.0, -0.5, 0.0], [1.2784645, 0.0, 0.0]])
+    assert _is_right(program, [x], got) == right
+
+
 @pytest.mark.parametrize("op", ["div(t0, in2)", "div(in1, t0)", "reciprocal(t0)", "fma(in1, t0, in2)"])
 def test_signs_of_infinite_quotients_too(op: str) -> None:
     """The sum is exactly 0 in the first row, and certainly not in the second."""
