@@ -10,6 +10,7 @@ growth of budget.py. Scales are upper bounds: correlated errors that cancel are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -361,8 +362,10 @@ def _dot(trace: Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str
     result = values[op.name]
     own = result.abs() * trace.unit(op.dtype)
     summing = unit * growth(terms, trace.coherent) * plain
-    if op.fn == "dot_tf32":  # both factors of each term are rounded; unlike ones average it out
-        unlike = TF32_SPREAD * trace.run(op, {**values, **{n: x.square() for n, x in size.items()}}).sqrt()
+    if op.fn == "dot_tf32":  # both factors of each term are rounded; unlike terms average it out
+        squares = trace.run(op, {**values, **{n: x.square() for n, x in size.items()}})
+        # of normal factors both are the same; where few terms are there, or few are large, the second is larger
+        unlike = TF32_SPREAD * torch.maximum(plain / count**0.5, 2.0 / math.pi * squares.sqrt())
         spread = torch.where(of_cases(trace.coherent, plain), plain, torch.minimum(plain, unlike))
         own = own + 2.0 * TF32_UNIT * spread
     if trace.integral is not False and all(_holds_integers(trace.program, n) for n in names):
