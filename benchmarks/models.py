@@ -414,7 +414,12 @@ def parse_arguments(argv: Collection[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=Path, nargs="*", default=[], help="rows.jsonl of earlier runs to take over")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--measure-s", type=float, default=8.0, help="of the timed rounds of one model")
-    parser.add_argument("--reduce-overhead", action="store_true", help="cudal1 in that mode too: one more compile")
+    parser.add_argument(
+        "--reduce-overhead",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="cudal1 in that mode too: its variants are compiled once more",
+    )
     parser.add_argument("--work", type=Path, help="folder for caches, logs and traces; default: a temporary one")
     parser.add_argument("--dry", action="store_true", help="host target, tiny models: proves the script")
     words = list(argv) if argv is not None else sys.argv[1:]
