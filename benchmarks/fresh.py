@@ -7,7 +7,8 @@ and convolutions of every kind with what follows them, norms, pooling, scans, lo
 sizes odd and even. Unlike the programs of heldout.json they share structures with the training data where people's
 modules do (a plain product is one). None of the modules was drawn from, and no structure of written.jsonl.gz, cut
 from other modules that were written for training, is one of theirs; but authors of both are alike. Eight samples
-each (designs at temperature 0.8, code at 0.1), judged for rightness alone: no GPU, no times.
+each (of different designs as far as there are, at temperature 0.8, code at 0.1), judged for rightness alone: no
+GPU, no times.
 
     right_1, right_8    share of samples that are right; of regions with at least one right of 8
 
