@@ -123,7 +123,10 @@ class BundledGenerator:
         texts = [self.codec.decode(s.ids) for s in drawn]
         begun: list[list[int]] = []
         for start in range(0, len(rows), count):
-            heads = [text[: text.find(OUTLINE) + 1] for text in texts[start : start + count]]
+            # up to the line's end without its break, which is one token with the next line's first letter
+            heads = [
+                text.partition(OUTLINE)[0] if OUTLINE in text else "" for text in texts[start : start + count]
+            ]
             often = Counter(heads)
             ranked = sorted(often, key=lambda h: (h != heads[0] or not self.config.greedy_first, -often[h]))
             chosen = [ranked[i % len(ranked)] for i in range(n)]
@@ -154,7 +157,8 @@ class BundledGenerator:
     def _other_stages(self, found: Sequence[Sample]) -> dict[int, list[int]]:
         """Of each reply with a stage that cannot be: what comes before it, and another one."""
         begun = ((i, other_stage(self.codec.decode(s.ids[: self._code_at(s.ids)]))) for i, s in enumerate(found))
-        return {i: self.codec.encode_reply(text)[:-1] for i, text in begun if text}
+        # without the line's break, as above
+        return {i: self.codec.encode_reply(text.rstrip("\n"))[:-1] for i, text in begun if text}
 
     def _mended_plans(self, found: Sequence[Sample]) -> dict[int, list[int]]:
         """Of each reply whose plan does not hold: what comes before the code, up to the token that opens it."""

@@ -134,7 +134,7 @@ def test_replies_begin_with_different_designs_as_far_as_there_are(
 
     monkeypatch.setattr(generator.sampler, "sample_until", sample)
     found = generator.propose(list(drawn), 4, seed=0)
-    heads = [text.format(name).partition("f0: ")[0] for name in "acbzyzy"]
+    heads = [text.format(name).partition("\nf0: ")[0] for name in "acbzyzy"]
     assert found == [[*(h + "rest" for h in heads[:3]), "rest"], [h + "rest" for h in heads[3:]]]
     assert asked[0][:2] == (["region v1"] * 8 + ["dims d0"] * 8, [0.0, *[0.8] * 7] * 2)
     assert asked[1][:2] == (["region v1"] * 4 + ["dims d0"] * 4, [0.0, *[0.8] * 3] * 2)
