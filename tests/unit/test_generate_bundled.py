@@ -15,6 +15,7 @@ from cudal1_compile.generate import bundled
 from cudal1_compile.generate.bundled import (
     DESIGN_TOKENS,
     MODEL_DIR,
+    OUTLINE,
     BundledConfig,
     BundledGenerator,
     find_code_token,
@@ -138,6 +139,18 @@ def test_replies_begin_with_different_designs_as_far_as_there_are(
     assert found == [[*(h + "rest" for h in heads[:3]), "rest"], [h + "rest" for h in heads[3:]]]
     assert asked[0][:2] == (["region v1"] * 8 + ["dims d0"] * 8, [0.0, *[0.8] * 7] * 2)
     assert asked[1][:2] == (["region v1"] * 4 + ["dims d0"] * 4, [0.0, *[0.8] * 3] * 2)
+
+
+@pytest.mark.parametrize("stage", ["block 256", "block 1024, registers", "tile 64x32x32, near", "splits 8"])
+def test_what_a_reply_begins_with_is_spelled_as_in_the_whole(stage: str) -> None:
+    """The shipped tokenizer has a token of a line's break and the next line's letter; what follows such is learned."""
+    codec = load_codec(str(MODEL_DIR / "tokenizer.json"))
+    text = f"## Algorithm Design\nrows.\nstage 0 along d0=32: tile, vector 1, {stage}{OUTLINE}out0=t0\n"
+    whole, head = codec.encode_reply(text), text.partition(OUTLINE)[0]
+    begun = codec.encode_reply(head)[:-1]
+    assert whole[: len(begun)] == begun
+    broken = codec.encode_reply(head + "\n")[:-1]
+    assert whole[: len(broken)] != broken
 
 
 def test_one_reply_is_not_begun_by_another(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
