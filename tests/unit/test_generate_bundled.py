@@ -143,7 +143,7 @@ def test_replies_begin_with_different_designs_as_far_as_there_are(
 
 @pytest.mark.parametrize("stage", ["block 256", "block 1024, registers", "tile 64x32x32, near", "splits 8"])
 def test_what_a_reply_begins_with_is_spelled_as_in_the_whole(stage: str) -> None:
-    """The shipped tokenizer has a token of a line's break and the next line's letter; what follows such is learned."""
+    """The shipped tokenizer has one token of a line's break and the next line's letter."""
     codec = load_codec(str(MODEL_DIR / "tokenizer.json"))
     text = f"## Algorithm Design\nrows.\nstage 0 along d0=32: tile, vector 1, {stage}{OUTLINE}out0=t0\n"
     whole, head = codec.encode_reply(text), text.partition(OUTLINE)[0]
