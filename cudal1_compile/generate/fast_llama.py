@@ -129,8 +129,8 @@ class FastLlama:
         for batch in _split_batches(prompts, self.max_rows):
             if deadline is not None and time.monotonic() >= deadline:
                 break
-            parts = [prompts[i] for i in batch], max_new, [warm[i] for i in batch], generator, deadline
-            run = _Run(self, *parts, [begun[i] for i in batch])
+            asked, first = [prompts[i] for i in batch], [begun[i] for i in batch]
+            run = _Run(self, asked, max_new, [warm[i] for i in batch], generator, deadline, first)
             for i, found in zip(batch, run.finish(), strict=True):
                 results[i] = found
 
