@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +82,13 @@ class BundledGenerator:
     def propose_until(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
         """All prompts decode together; replies that the deadline cuts off are left out."""
         coded = [self.codec.encode_prompt(p) for p in prompts]
-        rows = [ids for ids in coded for _ in range(n)]
+        rows, warm = self._asked(coded, n)
         longest = max((len(ids) for ids in coded), default=0)
         room = self.sampler.weights.max_positions - longest
         if room < min(SHORTEST_REPLY, self.least_room):
             raise GeneratorError(
                 f"a prompt of {longest} tokens leaves room for {room}; at most {self.budget_tokens}"
             )
-        warm = [0.0 if self.config.greedy_first and i == 0 else self.temperature for _ in coded for i in range(n)]
         end = deadline if deadline != float("inf") else None
         begun = self._designs(coded, n, room, seed, end)
         found = self.sampler.sample_until(rows, room, warm, seed, end, begun)
@@ -103,6 +103,16 @@ class BundledGenerator:
             for prompt, group in zip(prompts, groups, strict=True)
         ]
 
+    def _asked(self, coded: Sequence[list[int]], n: int) -> tuple[list[list[int]], list[float]]:
+        """Every prompt n times, and how warm its replies are."""
+        first = 0.0 if self.config.greedy_first else self.temperature
+        warm = [first if i == 0 else self.temperature for _ in coded for i in range(n)]
+        return [ids for ids in coded for _ in range(n)], warm
+
+    def _beginning(self, text: str) -> list[int]:
+        """Without a line's break at its end, which is one token with the next line's first letter."""
+        return self.codec.encode_reply(text.rstrip("\n"))[:-1]
+
     def _designs(
         self, coded: Sequence[list[int]], n: int, room: int, seed: int, deadline: float | None
     ) -> list[list[int]]:
@@ -116,21 +126,16 @@ class BundledGenerator:
         count = n * self.config.draws
         if n == 1 or self.config.draws < 2:
             return [[] for _ in coded for _ in range(n)]
-        first = 0.0 if self.config.greedy_first else self.temperature
-        warm = [first if i == 0 else self.temperature for _ in coded for i in range(count)]
-        rows = [ids for ids in coded for _ in range(count)]
+        rows, warm = self._asked(coded, count)
         drawn = self.sampler.sample_until(rows, min(DESIGN_TOKENS, room), warm, seed, deadline)
         texts = [self.codec.decode(s.ids) for s in drawn]
+        heads = [text.partition(OUTLINE)[0] if OUTLINE in text else "" for text in texts]
         begun: list[list[int]] = []
         for start in range(0, len(rows), count):
-            # up to the line's end without its break, which is one token with the next line's first letter
-            heads = [
-                text.partition(OUTLINE)[0] if OUTLINE in text else "" for text in texts[start : start + count]
-            ]
-            often = Counter(heads)
-            ranked = sorted(often, key=lambda h: (h != heads[0] or not self.config.greedy_first, -often[h]))
-            chosen = [ranked[i % len(ranked)] for i in range(n)]
-            begun += [self.codec.encode_reply(head)[:-1][: room - 1] for head in chosen]
+            some = heads[start : start + count]
+            greedy = some[:1] if self.config.greedy_first else []
+            ranked = dict.fromkeys([*greedy, *(head for head, _ in Counter(some).most_common())])
+            begun += [self._beginning(head)[: room - 1] for head in islice(cycle(ranked), n)]
         return begun
 
     def _again(
@@ -157,8 +162,7 @@ class BundledGenerator:
     def _other_stages(self, found: Sequence[Sample]) -> dict[int, list[int]]:
         """Of each reply with a stage that cannot be: what comes before it, and another one."""
         begun = ((i, other_stage(self.codec.decode(s.ids[: self._code_at(s.ids)]))) for i, s in enumerate(found))
-        # without the line's break, as above
-        return {i: self.codec.encode_reply(text.rstrip("\n"))[:-1] for i, text in begun if text}
+        return {i: self._beginning(text) for i, text in begun if text}
 
     def _mended_plans(self, found: Sequence[Sample]) -> dict[int, list[int]]:
         """Of each reply whose plan does not hold: what comes before the code, up to the token that opens it."""
@@ -168,7 +172,7 @@ class BundledGenerator:
                 continue
             before = self.codec.decode(sample.ids[:at])
             if (mended := mend_plan(before)) != before:
-                begun[i] = self.codec.encode_reply(mended)[:-1]
+                begun[i] = self._beginning(mended)
         return begun
 
     def _code_at(self, ids: Sequence[int]) -> int | None:

@@ -300,7 +300,8 @@ class _Run:
     def _given(self, flat: list[int], before: int, steps: int) -> Tensor:
         """(steps, R), as far as any row's tokens are given: the token, -1 where a row picks its own."""
         parts = [() if i == DEAD else self.begun[i][before : before + steps] for i in flat]
-        rows = [[*part, *[-1] * (max(map(len, parts)) - len(part))] for part in parts]
+        longest = max(map(len, parts))
+        rows = [[*part, *[-1] * (longest - len(part))] for part in parts]
         return torch.tensor(rows, dtype=torch.long, device=self.eos.device).T
 
     def _capture(self) -> torch.cuda.CUDAGraph:
