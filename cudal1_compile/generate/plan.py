@@ -107,7 +107,8 @@ def mend_order(outline: str, order: str) -> str:
         behind = [i + 1 for i, word in enumerate(found) if word in (needs[name] or _before(name))]
         if name not in found and behind and not name.startswith("s"):
             found.insert(_beside_stores(found, behind[-1]) if _OUTPUT.fullmatch(name) else behind[-1], name)
-    return " ".join(found).replace("{ } ", "")
+    text = " ".join(found)
+    return text if "{ } " in order else text.replace("{ } ", "")  # a block that was emptied; some name nothing
 
 
 def _once_a_block(words: Sequence[str]) -> list[str]:

@@ -33,12 +33,12 @@ CHANNELS = (
 )
 # share of convolutions drawn as a network's first, by axes; 3% of all were, and their strides were not learned
 STEMS = {1: 0.1, 2: 0.2, 3: 0.6}
-LASTS = 0.35  # of transposed ones as a generator's last: few outputs
+LASTS = 0.5  # of transposed ones as a generator's last: few outputs
 FEW, FIRST_COLUMNS = (1, 1, 2, 3, 3, 3, 4, 6, 8), (8, 16, 24, 32, 32, 48, 64, 64, 96)
 FIRST_SIDES = 6  # of PLACES, the largest
 PLACES = {
     1: (50, 100, 128, 256, 400, 512, 1000, 1024, 2048, 4096, 8000, 16384, 65536),
-    2: (4, 7, 8, 14, 14, 16, 17, 20, 28, 28, 32, 32, 35, 40, 56, 56, 64, 64, 96, 112, 128, 224, 256),
+    2: (4, 7, 8, 14, 14, 16, 17, 20, 28, 28, 32, 32, 35, 40, 56, 56, 64, 64, 96, 112, 128, 224, 256, 320, 384, 512),
     3: (4, 7, 8, 8, 14, 16, 16, 28, 32, 32, 48, 56, 64, 96, 128),
 }
 ROWS = (1, 2, 8, 16, 50, 128, 197, 256, 512, 1000, 1024, 2048, 3072, 4096, 8192, 12544, 16384, 65536)
@@ -337,7 +337,7 @@ def _window(transposed: bool, rank: int, rng: random.Random) -> tuple[int, int, 
         size = rng.choice((13, 15, 21, 31))
         return size, 1, 1, rng.choice((0, size // 2, size // 2))
     size = rng.choice((2, 3, 3, 3, 3, 4, 5, 5, 7, 9, 11)[: 11 - 2 * (rank == 3)])
-    dilation = rng.choice((1, 1, 1, 1, 1, 2, 3))
+    dilation = rng.choice((1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 6, 12))
     same = dilation * (size - 1) // 2
     return size, rng.choice((1, 1, 1, 1, 2, 2, 3, 4)), dilation, rng.choice((0, same, same, same, 1))
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 _KERNEL = re.compile(r"^__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(.*?\{$(.*?)^\}$", flags=re.M | re.S)
 # sizes of products; not every kernel has them
 _PATCH = "plane|high|wide|run|places|windows|columns|planes|part|down|across|y0"
-_NAME = rf"(?<![<\w])(?:carry|first|{_PATCH}|(?:z?[at]|b?[pq]|in|out|[eimrsuvwx])\d+(?:x\d+)?(?:_\d+)?)\b"
+_NAME = rf"(?<![<\w])(?:carry|first|{_PATCH}|(?:z?[at]|b?[pq]|in|out|r?s|[eimruvwx])\d+(?:x\d+)?(?:_\d+)?)\b"
 _NAMES = re.compile(_NAME)
 _SET = re.compile(rf"({_NAME})(?:\[[^\]]*\])*\s*[-+*]?=(?!=)")
 _VLOAD = re.compile(rf"\bvload<\d+>\(.*, ({_NAME})(?:\[k\])?\);")
