@@ -305,6 +305,19 @@ def test_one_filter_of_many_terms_has_teachers_without_a_window_along_two_axes()
     assert run_on_host(program, candidates) == (set(candidates), {})
 
 
+def test_what_follows_a_product_without_rows_is_never_settled_ahead_of_it() -> None:
+    program = parse_program(
+        "region v1\ndims d0=3 d1=40 d2=16 d3=9 d4=9 k0=5 k1=5\nin0 f32[d0,d1,d2,k0,k1]\nin1 f32[d0,d2,d3,d4]\n"
+        "in2 f32[d1]\nt0 f32[d0,d1] = dot_tf32(in0, in1[d3=2*k0, d4=2*k1]) over d2,k0,k1\n"
+        "t1 f32[d0,d1] = mul(t0, in2)\nt2 f32[d0,d1] = relu(t1)\nout0 f32[d0,d1] = t2\n"
+    )
+    schedules = variants(program)
+    written = {v.name: v.candidate for s in schedules if (v := write_variant(program, s)) is not None}
+    assert len(written) == len(schedules)  # a teacher that stumbles writes none
+    candidates = dict([*written.items()][::6])
+    assert run_on_host(program, candidates) == (set(candidates), {})
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_products_are_right(name: str) -> None:
     program = program_of(name)

@@ -387,7 +387,7 @@ class ProductWriter:
     def _settled(self) -> list[Op]:
         """Operations behind the sum that its rows have no part in, as a norm's scale."""
         gathers = any(b.index_values for b in self.stage.loads)
-        if self.schedule.splits > 1 or self.schedule.tile is None or gathers:
+        if self.schedule.splits > 1 or self.schedule.tile is None or gathers or not self.sides.m:
             return []
         columns = {*self.sides.n, *self.sides.batch}
         return [o for o in behind(self.stage, self.sides.dot) if o.axes and set(o.axes) <= columns]
