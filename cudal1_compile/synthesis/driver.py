@@ -101,21 +101,29 @@ class _Run:
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
         settling = Settling(self.places, self.judge, self.timer, self.progress)
-        late = settling.run(self.tasks)  # what an earlier call left open
+        # what an earlier call left open comes before the regions that are less valuable, not before all others
+        first = min((self.places[t] for t in self._next_group() if not t.to_judge()), default=len(self.tasks) + 1)
+        late = set(settling.run(self.tasks[: first - 1]))
+        open_ = set(self.tasks[first - 1 :])
         while (group := self._next_group()) and self.timer.proposals_left_s > 0:
             self._ask(group)
-            late += settling.run(group)
-        settling.run([t for t in self.tasks if t in late])  # what was not built in its round
+            late |= set(settling.run([t for t in self.tasks if t in open_ or t in group]))
+            open_.clear()
+        settling.run([t for t in self.tasks if t in late | open_])  # what was not built in its round
         self.judge.expect([])
         for task in self.tasks:
             task.close(TIME_OVER)
             self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
 
     def _next_group(self) -> list[Task]:
-        """Regions that are fewest rounds along, as many as the generator takes; last those beaten by far."""
-        waiting = sorted((t for t in self.tasks if t.wants_round), key=lambda t: (t.rounds_done, t.is_beaten))
+        """Regions that are fewest rounds along, as many as the generator takes; last those beaten by far.
+
+        Where candidates of an earlier call wait for the judge, their verdicts come before more of them.
+        """
+        waiting = [((t.rounds_done, bool(t.to_judge())), t) for t in self.tasks if t.wants_round]
+        waiting.sort(key=lambda pair: (*pair[0], pair[1].is_beaten))
         size = self.budget.regions_at_once or prompts_at_once(self.generator)
-        return [t for t in waiting[:size] if t.rounds_done == waiting[0].rounds_done]
+        return [t for key, t in waiting[:size] if key == waiting[0][0]]
 
     # proposals
 

@@ -85,6 +85,18 @@ def test_valuable_regions_are_measured_before_others_are_judged(clock: Clock) ->
     assert all(not any(a.stage == "deferred" for a in run.store.attempts(o.fingerprint, GPU.key)) for o in left)
 
 
+def test_what_an_earlier_call_left_open_waits_for_more_valuable_regions(clock: Clock) -> None:
+    """A backward's products are known once its forward has kernels, and are most of a training step."""
+    run = Run(clock, 60, Budget(seconds=12))
+    left = [p for p, o in zip(run.programs, run.outcomes, strict=True) if not o.judged]
+    called, regions = len(run.generator.asked), [left[0], program(2000), program(1999), *left[1:]]
+    values = [float(-i) for i in range(len(regions))]
+    outcomes = synthesize_all(regions, run.generator, run.judge, run.store, Budget(seconds=6), values=values)
+    assert run.generator.asked[called] == [2000, 1999]  # the others have replies
+    judged = [bool(o.judged) for o in outcomes]
+    assert judged[:3] == [True] * 3 and judged == sorted(judged, reverse=True) and not all(judged)
+
+
 def test_a_winner_is_improved_only_by_what_beats_it() -> None:
     judge, store = ScriptedJudge(), Store.memory()
     generator = ScriptedGenerator([["good_120", "good_119"], ["good_121", "good_118"], ["good_140"]])
