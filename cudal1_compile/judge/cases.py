@@ -127,7 +127,7 @@ class Case:
         worst = 0.0
         for row, want, got in zip(figures, self.expected, outputs, strict=True):
             found = measured(row, want)
-            reason = refusal(found, got, want)
+            reason = refusal(found, got, want, is_coherent(self.name))
             if reason:
                 return CaseResult(found.worst, f"{reason} (inputs: {self.name})")
             worst = max(worst, found.worst)
@@ -170,7 +170,7 @@ class Case:
                     return CaseResult(found.worst, f"{reason} (inputs: {self.name}, {self.axis} from {start})")
         for got, (name, total) in zip(outputs, totals.items(), strict=True):
             whole = Expected(name, got.new_empty(0), None, None, 0.0, limits[name])
-            if reason := refusal(total, got, whole):
+            if reason := refusal(total, got, whole, is_coherent(self.name)):
                 return CaseResult(total.worst, f"{reason} (inputs: {self.name})")
         return CaseResult(max((t.worst for t in totals.values()), default=0.0), None)
 
@@ -305,6 +305,5 @@ def _merge(a: Measured | None, b: Measured) -> Measured:
         return b
     count = a.count + b.count
     rms = ((a.rms**2 * a.count + b.rms**2 * b.count) / max(1, count)) ** 0.5
-    return replace(
-        a, wrong=a.wrong + b.wrong, worst=max(a.worst, b.worst), rms=rms, exempt=a.exempt + b.exempt, count=count
-    )
+    exempt, ambiguous = a.exempt + b.exempt, a.ambiguous + b.ambiguous
+    return Measured(a.wrong + b.wrong, max(a.worst, b.worst), rms, exempt, ambiguous, count)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from cudal1_compile.judge.bounds import Bounded, bounded_outputs
 from cudal1_compile.judge.budget import (
+    AMBIGUOUS_SHARE,
     EXEMPT_SHARE,
     LARGEST,
     MAX_NONFINITE,
@@ -70,6 +71,7 @@ class Measured:
     worst: float
     rms: float
     exempt: int
+    ambiguous: int  # elements that may be exempt
     count: int
 
 
@@ -149,7 +151,10 @@ def usable(expected: Sequence[Expected]) -> bool:
 
 
 def measure(got: Tensor, expected: Expected) -> Tensor:
-    """Four float64 figures on the device: right elements, worst share, norm of the shares, exempt differences."""
+    """Four float64 figures on the device: right elements, worst share, norm of the shares, exempt differences.
+
+    Of a discrete output the third is how many elements are ambiguous.
+    """
     return measure_all(got[None], expected)[0]
 
 
@@ -218,13 +223,13 @@ def _differs(got: Tensor, expected: Expected) -> Tensor:
 
 def _measure_discrete(got: Tensor, expected: Expected) -> Tensor:
     differs = _differs(got, expected)
-    exempt = torch.zeros_like(differs)
+    exempt = ambiguous = torch.zeros_like(differs)
     if expected.tolerance is not None:
         exempt = differs & ((got.double() - expected.want.double()).abs_() <= expected.tolerance)
-    correct = (differs & ~exempt).logical_not_()
-    counted = exempt if expected.tolerance is None else exempt & (expected.tolerance < inf)
-    right, exempted = (x.reshape(len(got), -1).sum(1, dtype=torch.float64) for x in (correct, counted))
-    return torch.stack([right, exempted, exempted, exempted], 1)
+        ambiguous = ((expected.tolerance > 0) & (expected.tolerance < inf)).expand_as(differs)
+    counts = (~(differs & ~exempt), exempt & ambiguous, ambiguous)
+    right, exempted, open_ = (x.reshape(len(got), -1).sum(1, dtype=torch.float64) for x in counts)
+    return torch.stack([right, exempted, open_, exempted], 1)
 
 
 def read(stats: Tensor, expected: Expected) -> Measured:
@@ -238,8 +243,8 @@ def measured(figures: Sequence[float], expected: Expected) -> Measured:
     count = expected.want.numel()
     wrong = count - int(right)
     if expected.discrete:
-        return Measured(wrong, float(wrong), 0.0, int(exempt), count)
-    return Measured(wrong, inf if isnan(worst) else worst, norm / sqrt(max(1, count)), 0, count)
+        return Measured(wrong, float(wrong), 0.0, int(exempt), int(norm), count)
+    return Measured(wrong, inf if isnan(worst) else worst, norm / sqrt(max(1, count)), 0, 0, count)
 
 
 def why_wrong(got: Tensor, expected: Expected) -> str | None:
@@ -247,12 +252,15 @@ def why_wrong(got: Tensor, expected: Expected) -> str | None:
     return refusal(read(measure(got, expected), expected), got, expected)
 
 
-def refusal(measured: Measured, got: Tensor, expected: Expected) -> str | None:
-    """Why an output is not accepted, naming the first wrong element; None where it is right."""
+def refusal(measured: Measured, got: Tensor, expected: Expected, coherent: bool = False) -> str | None:
+    """Why an output is not accepted, naming the first wrong element; None where it is right.
+
+    coherent: inputs have many equal numbers, so that much is nearly equal.
+    """
     if measured.wrong:
         return _first_wrong(measured, got, expected)
     if expected.discrete:
-        allowed = ceil(EXEMPT_SHARE * measured.count)
+        allowed = ceil(max(EXEMPT_SHARE * measured.count, coherent * AMBIGUOUS_SHARE * measured.ambiguous))
         if measured.exempt > allowed:
             return (
                 f"{expected.name}: {measured.exempt} of {measured.count} elements differ where rounding decides, "

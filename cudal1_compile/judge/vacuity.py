@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.cases import Case
+from cudal1_compile.judge.cases import Case, is_coherent
 from cudal1_compile.judge.compare import Expected, measure_all, measured, refusal
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import DTYPE_NAME
@@ -52,7 +52,7 @@ def _passing(program: Program, out: Output, cases: Sequence[Case], wanted: Seque
             continue
         stand_ins = dict(_stand_ins(program, out, case, expected, wanted[(i + 1) % len(wanted)]))
         seen |= stand_ins.keys()
-        refused |= _refused(stand_ins, expected)
+        refused |= _refused(stand_ins, expected, is_coherent(case.name))
         if seen == refused:
             break
     return seen - refused
@@ -67,13 +67,13 @@ def _view(case: Case) -> list[Expected]:
     return [want for _, want in case.compared_slice(empty, start, stop)]
 
 
-def _refused(stand_ins: Mapping[str, Tensor], expected: Expected) -> set[str]:
+def _refused(stand_ins: Mapping[str, Tensor], expected: Expected, coherent: bool) -> set[str]:
     """Names of those that one case refuses, in one reading."""
     figures = measure_all(torch.stack(list(stand_ins.values())), expected).tolist()
     rows = zip(stand_ins.items(), figures, strict=True)
     found = {name: (got, measured(row, expected)) for (name, got), row in rows}
     # a wrong element is enough: to name it would synchronise with the device several times
-    return {name for name, (got, m) in found.items() if m.wrong > 0 or refusal(m, got, expected) is not None}
+    return {n for n, (got, m) in found.items() if m.wrong > 0 or refusal(m, got, expected, coherent) is not None}
 
 
 def _stand_ins(
