@@ -7,7 +7,8 @@ The code is copied from the second line, so a value that is missing there, or st
 a name that is nowhere declared. Of 2,656 replies to held-out programs 58 did not build, nearly all for such names;
 in 34 of them the second line breaks the first (in 7 of the 2,544 right ones, in none of a teacher's). Of 32 wrong
 ones 9 move vectors that the length of their rows is no multiple of (no right one does, but for designs that say
-so: ragged). So the plan is mended, and the model then writes the code to it.
+so: ragged). So the plan is mended, and the model then writes the code to it. Where vectors run over whole outputs
+that they do not divide (13 of 2,784 replies to regions of fresh modules, all wrong), what follows is written anew.
 
 Of the code itself three numbers are. How many elements a copy of product_pipe takes at once: no plan states it,
 and of 174 replies with such tiles to regions of fresh modules 42 were wrong by it alone or nearly so; 40 are right
@@ -32,6 +33,9 @@ _WIDE = re.compile(
     r"^(stage \d+ over ([^\n:]*?)(?: along [^\n:]*)?: (tf32|f32_split|f16|bf16)(?:_phased)?)(?:_raw)?_wide, .*\n",
     flags=re.M,
 )
+# runs over whole outputs, and what its kernels store
+_FLAT = re.compile(r"^(stage \d+: exact, vector )(\d+)(, .*\n)((?:f\d+[:>] .*\n?)*)", flags=re.M)
+_STORED = re.compile(r" \*?((?:out|s)\d+)=")
 _PIPE = re.compile(  # head and type of a call; copies and steps of either side; taps, summed axes
     r"(product_pipe<(\w+)(?:, \d+){6}), (\d+), ([\w* ]+), (\d+), ([\w* ]+)>\(([^,\n]+), (.+),$", flags=re.M
 )
@@ -48,6 +52,7 @@ _MET = re.compile(
 )
 _ROOM = re.compile(r"(\d+) KB shared a block")
 _DIMS = re.compile(r"^dims (.*)$", flags=re.M)
+_OUTPUTS = re.compile(r"^(out\d+) \w+\[([\w,]*)\]", flags=re.M)
 _MARKS = re.compile(r"\*|[+-]\d+")  # moved in vectors; at which place
 _VALUE = re.compile(r"[ati]\d+(?:x\d+)?(?:_\d+)?")  # a computed value, a load or an index
 _OUTPUT = re.compile(r"out\d+")
@@ -61,13 +66,22 @@ def mend_plan(design: str) -> str:
     return _LINES.sub(lambda m: f"{m[1]}: {m[2]}\n{m[1]}> {mend_order(m[2], m[3])}", design)
 
 
-def other_stage(design: str) -> str:
+def other_stage(design: str, prompt: str) -> str:
     """`design` up to its first stage that cannot be, with another in its place; empty where all can."""
+    others = {}
     for stage in _WIDE.finditer(design):
         depth = math.prod(int(size) for axis, size in re.findall(r"(\w+)=(\d+)", stage[2]) if axis[0] != "k")
         if depth % (8 if stage[3].endswith("16") else 4):
-            return f"{design[: stage.start()]}{stage[1]}, vector 1, block 256, tile 64x32x32\n"
-    return ""
+            others[stage.start()] = f"{stage[1]}, vector 1, block 256, tile 64x32x32\n"
+    counts = _counts(prompt)
+    for stage in _FLAT.finditer(design):
+        stored = _STORED.findall(stage[4])
+        if counts.keys() >= set(stored):  # scratch has any size
+            fitting = math.gcd(int(stage[2]), *(counts[name] for name in stored))
+            if fitting != int(stage[2]) and stored:
+                others[stage.start()] = f"{stage[1]}{fitting}{stage[3]}"
+    first = min(others, default=0)
+    return design[:first] + others[first] if others else ""
 
 
 def _with_fitting_vector(stage: re.Match[str]) -> str:
@@ -214,6 +228,15 @@ def _sizes(prompt: str) -> dict[str, int]:
     """Of the region's static axes."""
     dims = _DIMS.search(prompt)
     return {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", dims[1])} if dims else {}
+
+
+def _counts(prompt: str) -> dict[str, int]:
+    """Elements of the region's outputs whose axes are all static."""
+    sizes, found = _sizes(prompt), {}
+    for name, axes in _OUTPUTS.findall(prompt):
+        if all(axis in sizes for axis in axes.split(",") if axis):
+            found[name] = math.prod(sizes[axis] for axis in axes.split(",") if axis)
+    return found
 
 
 def _product(text: str, sizes: Mapping[str, int]) -> int:

@@ -87,14 +87,38 @@ STAGE = "stage 0 over d1={depth},k0=3,k1=3 along d4=14: {kind}, vector 1, block 
 def test_a_wide_tile_whose_rows_no_copy_divides_becomes_a_plain_one(kind: str, depth: int, other: str) -> None:
     before = "## Algorithm Design\nstaged.\n"
     stage = STAGE.format(depth=depth, kind=kind)
-    found = other_stage(f"{before}{stage}f0: out0=t1 t1\n")
+    found = other_stage(f"{before}{stage}f0: out0=t1 t1\n", "")
     plain = f"stage 0 over d1={depth},k0=3,k1=3 along d4=14: {other}, vector 1, block 256, tile 64x32x32\n"
     assert found == (before + plain if other else "")
 
 
+@pytest.mark.parametrize(
+    ("stored", "vector", "fitting"),
+    [
+        ("out0", 2, 1),
+        ("*out0", 4, 1),
+        ("*out1", 4, 2),
+        ("*out1", 2, 2),
+        ("out2", 4, 4),
+        ("s0", 4, 4),
+        ("out3", 8, 8),
+    ],
+)
+def test_vectors_over_whole_outputs_divide_them(stored: str, vector: int, fitting: int) -> None:
+    """out0 has 1287 elements, out1 546, out2 64; of out3 nobody knows."""
+    prompt = (
+        "region v1\ndims d0=1287 d1=42 d2=13 d3=64 d4=?5\n"
+        "out0 f32[d0] = t1\nout1 f32[d1,d2] = t2\nout2 f32[d3] = t3\nout3 f32[d4] = t4\n"
+    )
+    stages = "staged.\nstage 0: exact, vector {}, block 128\n"
+    rest = f"f0: {stored}=t1 t1=*a0\nf0> a0 {{ t1 }} out0\nstage 1 over d1=42: exact, vector 1, block 64\n"
+    found = other_stage(stages.format(vector) + rest, prompt)
+    assert found == ("" if fitting == vector else stages.format(fitting))
+
+
 def test_the_first_stage_that_cannot_be_is_another() -> None:
     first, second = STAGE.format(depth=8, kind="tf32_wide"), STAGE.format(depth=5, kind="tf32_wide")
-    assert other_stage(first + second).startswith(first + "stage 0 over d1=5")
+    assert other_stage(first + second, "").startswith(first + "stage 0 over d1=5")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_compile.candidate import Reply, parse_candidate, parse_reply, print_reply
-from cudal1_compile.generate.plan import mend_plan
+from cudal1_compile.generate.plan import mend_plan, other_stage
 from cudal1_compile.generate.prompt import Exemplar, build_prompt
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
@@ -83,6 +83,7 @@ def test_outlines_follow_what_is_stored_down_to_memory(family: str) -> None:
         program = draw(seed, family)
         for reply in [r for r in (write_reply(program, s) for s in variants(program)[::5]) if r is not None]:
             check_design(reply)
+            assert not other_stage(reply.design, print_program(program))
             stored = set(re.findall(r"(?:^| )\*?(out\d+)=", reply.design, flags=re.M))
             assert stored == {o.name for o in program.outputs}, reply.design
 
@@ -97,6 +98,7 @@ def test_replies_to_products_need_no_reckoning_and_outline_every_kernel(seed: in
         for line in reply.code.splitlines():
             assert set(re.findall(r"(\w+) < 0\b", line)) <= set(re.findall(r"(\w+) >= \w", line)), line
         bodies = check_design(reply)
+        assert not other_stage(reply.design, print_program(program))
         for line, kernels in re.findall(r"^stage (.*)\n((?:f\d.*\n?)+)", reply.design, flags=re.M):
             ours = " ".join(bodies[n] for n in re.findall(r"^(f\d): ", kernels, flags=re.M))
             assert len(re.findall(r"\bproduct_\w+<", ours)) == (" tile " in line), reply.design
