@@ -98,7 +98,7 @@ def from_json(text: str) -> Verdict:
     try:
         match body["verdict"]:
             case "accepted":
-                return Accepted(_proof(body["proof"]))
+                return Accepted(parse_proof(body["proof"]))
             case "rejected" if body["stage"] in get_args(Stage):
                 return Rejected(body["stage"], body["reason"])
             case "deferred":
@@ -108,7 +108,8 @@ def from_json(text: str) -> Verdict:
     raise ValueError(f"not a verdict: {text[:80]!r}; expected accepted, rejected or deferred")
 
 
-def _proof(body: Mapping[str, Any]) -> Proof:
+def parse_proof(body: Mapping[str, Any]) -> Proof:
+    """Raises KeyError or TypeError for what is no proof."""
     return Proof(
         target_key=body["target_key"],
         numerics=body["numerics"],

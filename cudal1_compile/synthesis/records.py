@@ -16,7 +16,7 @@ from cudal1_cache.keys import EntryKey, NoWinKey
 from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, Region
 from cudal1_compile.candidate import Candidate, Reply, parse_reply
 from cudal1_compile.errors import CandidateError
-from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict, parse_proof
 from cudal1_compile.judge.versions import outdated, versions
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.source import PARTS, header_text
@@ -85,6 +85,15 @@ def is_win(proof: Proof) -> bool:
         # a speedup is rounded toward 1: what is 1.00 then is a tie
         return proof.timing.final and proof.timing.lower_bound >= 1.0 and proof.timing.speedup > 1.0
     return proof.host_cost is not None and proof.host_cost.candidate < proof.host_cost.baseline
+
+
+def final_proof(attempt: Attempt, target: Target) -> Proof | None:
+    """That of a long measurement under this software."""
+    body = json.loads(attempt.proof_json)
+    if not (body.get("timing") or {}).get("final"):
+        return None
+    proof, now = parse_proof(body), versions(target)
+    return proof if all(now.get(name) == version for name, version in proof.versions) else None
 
 
 def to_attempt(proposal: Proposal, verdict: Verdict, target: Target) -> Attempt:

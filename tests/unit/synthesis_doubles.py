@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+import torch
+
 from cudal1_compile.candidate import Reply, parse_candidate, print_reply
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Timing, Verdict
@@ -153,7 +155,7 @@ class ScriptedJudge:
 
     def _proof(self, value: float, final: bool) -> Proof:
         errors = (("normal", 0.1),)
-        versions = (("torch", "test"),)
+        versions = (("torch", str(torch.__version__)),)
         if self.target.kind == "host":
             cost = HostCost(1000.0 / value, 1000.0)
             return Proof(self.target.key, "exact", errors, 1, None, cost, versions)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from synthesis_clock import Clock, SlowGenerator, SlowJudge
 from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, program, reply
 
 from cudal1_cache import Store
+from cudal1_cache.rows import Region
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE, prompts_at_once
 from cudal1_compile.synthesis import Budget, NoWin, Outcome, Unfinished, Won, driver, synthesize, synthesize_all
 from cudal1_compile.synthesis.progress import Asking, Event, Finals
@@ -105,6 +107,24 @@ def test_a_winner_is_improved_only_by_what_beats_it() -> None:
     assert judge.measured == [["good_120", "good_119"], ["good_140"]]
     assert outcome.entry is not None and outcome.entry.speedup == 1.4
     assert store.find_entry(outcome.fingerprint, GPU.key) == outcome.entry
+
+
+def test_what_lost_its_long_measurement_is_not_measured_again_by_a_later_call(clock: Clock) -> None:
+    judge, store = SlowJudge(clock), Store.memory()
+    one = Budget(seconds=60, rounds=1, samples_per_round=1)
+    first = synthesize(program(), ScriptedGenerator([["good_97"]]), judge, store, one)
+    assert isinstance(first.result, NoWin) and judge.measured == [["good_97"]]
+    two = replace(one, rounds=3, prompts_per_round=1)
+    later = synthesize(program(), ScriptedGenerator([["good_90"], ["good_120"]]), judge, store, two)
+    assert judge.measured == [["good_97"], ["good_120"]]  # nor what is behind the faster baseline, known by then
+    assert isinstance(later.result, Won)
+    # a winner whose entry is gone may win again
+    again = synthesize(program(), ScriptedGenerator([]), judge, Store.memory(), one)
+    assert isinstance(again.result, Unfinished)
+    lost = Store.memory()
+    lost.add_region(Region(later.fingerprint, "", ""))
+    lost.add_attempts(store.attempts(later.fingerprint, GPU.key))
+    assert isinstance(synthesize(program(), ScriptedGenerator([]), judge, lost, two).result, Won)
 
 
 def test_once_inductor_is_timed_all_scores_are_over_it(clock: Clock) -> None:
