@@ -20,9 +20,8 @@ SAFETY = 1.5
 KEPT_SAFETY = 16 * SAFETY  # in place of SAFETY for f32 within half types (kept.py): fast intrinsics are fine there
 RMS_LIMIT = 0.8
 EXEMPT_SHARE = 1e-3  # of the elements of a discrete output, where rounding alone may decide
-AMBIGUOUS_SHARE = (
-    0.25  # of those, where inputs have many equal numbers: truncated to TF32 up to 19% fall otherwise
-)
+# of those, where inputs have many equal numbers: operands truncated to TF32 decide up to 19% otherwise
+AMBIGUOUS_SHARE = 0.25
 SPECIAL_RTOL = 2.0**-6  # where the oracle or the native reference is not finite, from the other one
 MAX_NONFINITE = 1e-2  # share of a reference's elements; above it the inputs are changed
 

@@ -88,12 +88,13 @@ def is_win(proof: Proof) -> bool:
 
 
 def final_proof(attempt: Attempt, target: Target) -> Proof | None:
-    """That of a long measurement under this software."""
-    body = json.loads(attempt.proof_json)
-    if not (body.get("timing") or {}).get("final"):
+    """That of a long measurement under this software; None where there is none, or none that can be read."""
+    try:
+        proof, now = parse_proof(json.loads(attempt.proof_json)), versions(target)
+    except (ValueError, KeyError, TypeError):  # written by another version
         return None
-    proof, now = parse_proof(body), versions(target)
-    return proof if all(now.get(name) == version for name, version in proof.versions) else None
+    is_final = proof.timing is not None and proof.timing.final
+    return proof if is_final and all(now.get(name) == version for name, version in proof.versions) else None
 
 
 def to_attempt(proposal: Proposal, verdict: Verdict, target: Target) -> Attempt:

@@ -118,13 +118,17 @@ def test_what_lost_its_long_measurement_is_not_measured_again_by_a_later_call(cl
     later = synthesize(program(), ScriptedGenerator([["good_90"], ["good_120"]]), judge, store, two)
     assert judge.measured == [["good_97"], ["good_120"]]  # nor what is behind the faster baseline, known by then
     assert isinstance(later.result, Won)
-    # a winner whose entry is gone may win again
-    again = synthesize(program(), ScriptedGenerator([]), judge, Store.memory(), one)
-    assert isinstance(again.result, Unfinished)
-    lost = Store.memory()
-    lost.add_region(Region(later.fingerprint, "", ""))
-    lost.add_attempts(store.attempts(later.fingerprint, GPU.key))
-    assert isinstance(synthesize(program(), ScriptedGenerator([]), judge, lost, two).result, Won)
+
+
+@pytest.mark.parametrize("proof", [None, "{", "[]", '{"timing": {"final": true}}'])
+def test_a_winner_whose_entry_is_gone_may_win_again_whatever_its_proof_is(clock: Clock, proof: str | None) -> None:
+    judge, store, lost = SlowJudge(clock), Store.memory(), Store.memory()
+    budget = Budget(seconds=60, rounds=1, samples_per_round=1)
+    won = synthesize(program(), ScriptedGenerator([["good_120"]]), judge, store, budget)
+    rows = store.attempts(won.fingerprint, GPU.key)
+    lost.add_region(Region(won.fingerprint, "", ""))
+    lost.add_attempts(rows if proof is None else [replace(a, proof_json=proof) for a in rows])
+    assert isinstance(synthesize(program(), ScriptedGenerator([]), judge, lost, budget).result, Won)
 
 
 def test_once_inductor_is_timed_all_scores_are_over_it(clock: Clock) -> None:
