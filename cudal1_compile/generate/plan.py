@@ -34,7 +34,7 @@ _WIDE = re.compile(
     flags=re.M,
 )
 # runs over whole outputs, and what its kernels store
-_FLAT = re.compile(r"^(stage \d+: exact, vector )(\d+)(, .*\n)((?:f\d+[:>] .*\n?)*)", flags=re.M)
+_FLAT = re.compile(r"^(stage \d+: (?:exact|stride), vector )(\d+)(, .*\n)((?:f\d+[:>] .*\n?)*)", flags=re.M)
 _STORED = re.compile(r" \*?((?:out|s)\d+)=")
 _PIPE = re.compile(  # head and type of a call; copies and steps of either side; taps, summed axes
     r"(product_pipe<(\w+)(?:, \d+){6}), (\d+), ([\w* ]+), (\d+), ([\w* ]+)>\(([^,\n]+), (.+),$", flags=re.M

@@ -110,7 +110,7 @@ def test_vectors_over_whole_outputs_divide_them(stored: str, vector: int, fittin
         "region v1\ndims d0=1287 d1=42 d2=13 d3=64 d4=?5\n"
         "out0 f32[d0] = t1\nout1 f32[d1,d2] = t2\nout2 f32[d3] = t3\nout3 f32[d4] = t4\n"
     )
-    stages = "staged.\nstage 0: exact, vector {}, block 128\n"
+    stages = f"staged.\nstage 0: {'stride' if vector == 2 else 'exact'}, vector {{}}, block 128\n"
     rest = f"f0: {stored}=t1 t1=*a0\nf0> a0 {{ t1 }} out0\nstage 1 over d1=42: exact, vector 1, block 64\n"
     found = other_stage(stages.format(vector) + rest, prompt)
     assert found == ("" if fitting == vector else stages.format(fitting))
