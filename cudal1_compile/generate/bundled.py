@@ -24,7 +24,7 @@ import torch
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.fast_llama import Cooling, FastLlama, Sample
 from cudal1_compile.generate.linear import fast_cpu_dtype
-from cudal1_compile.generate.plan import fit_copies, fit_spans, fit_stages, mend_plan, other_stage
+from cudal1_compile.generate.plan import fit_code, mend_plan, other_stage
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.quiet import without_progress_bars
 from cudal1_compile.generate.tokens import Codec, load_codec
@@ -99,7 +99,7 @@ class BundledGenerator:
         kept = [None if late and not s.finished else self.codec.decode(s.ids) for s in found]
         groups = [kept[i * n : (i + 1) * n] for i in range(len(coded))]
         return [
-            [fit_spans(fit_stages(fit_copies(text, prompt), prompt)) for text in group if text is not None]
+            [fit_code(text, prompt) for text in group if text is not None]
             for prompt, group in zip(prompts, groups, strict=True)
         ]
 

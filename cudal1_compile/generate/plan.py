@@ -10,12 +10,14 @@ ones 9 move vectors that the length of their rows is no multiple of (no right on
 so: ragged). So the plan is mended, and the model then writes the code to it. Where vectors run over whole outputs
 that they do not divide (13 of 2,784 replies to regions of fresh modules, all wrong), what follows is written anew.
 
-Of the code itself three numbers are. How many elements a copy of product_pipe takes at once: no plan states it,
+Of the code itself three numbers are, and one kind of load. How many elements a copy of product_pipe takes at once: no plan states it,
 and of 174 replies with such tiles to regions of fresh modules 42 were wrong by it alone or nearly so; 40 are right
 since. And how many tiles product_bulk and product_fill have on their way: whether they fit into shared memory is
 arithmetic, which a small model does not do. Of 15 replies to held-out convolutions that this changes 13 build.
 And how many places a strip walks over: of 116 replies to 14 depthwise regions of stride 2 in channels-last 62 are
-wrong, all with other spans than their strips need; 45 of them are right since.
+wrong, all with other spans than their strips need; 45 of them are right since. And vectors along rows that they do
+not divide, or shifted by other steps than theirs (a concatenation of odd halves): 17 of 7,872 replies to held-out
+programs load so, none of them right; all are with single loads.
 """
 
 from __future__ import annotations
@@ -50,6 +52,13 @@ _MET = re.compile(
     r"\(?(?:(\w+) - (?:(\d{1,3}) \* )?\1|(?:(\d{1,3}) \* )?\1 \+ (?:\d+ \* )?\(k\3 - 1\) - (\w+))"
     r"(?:\) / (\d{1,3}))?;"
 )
+# a vector of a row that is shifted or clamped: its width, the tensor, the row, its length, the place, a register
+_LOAD = re.compile(
+    r"^( *)vload<(\d+)>\((in\d+) \+ (.+) \* (d\d+) \+ "
+    r"(?:min\((\w+(?: [+-] (\d+))?), \5 - \d+\)|max\((\w+(?: [+-] (\d+))?), 0\)), (\w+(?:\[k\])?)\);$",
+    flags=re.M,
+)
+_INPUTS = re.compile(r"^(in\d+) \w+\[(?:\w+,)*(\w+)\](?!.*strides)", flags=re.M)
 _ROOM = re.compile(r"(\d+) KB shared a block")
 _DIMS = re.compile(r"^dims (.*)$", flags=re.M)
 _OUTPUTS = re.compile(r"^(out\d+) \w+\[([\w,]*)\]", flags=re.M)
@@ -155,6 +164,11 @@ def _beside_stores(words: list[str], start: int) -> int:
     return next(ends, start)
 
 
+def fit_code(reply: str, prompt: str) -> str:
+    """`reply` with all that is mended in its code."""
+    return fit_loads(fit_spans(fit_stages(fit_copies(reply, prompt), prompt)), prompt)
+
+
 def fit_copies(reply: str, prompt: str) -> str:
     """`reply` with copies of product_pipe that divide the runs they copy, as those of right replies do.
 
@@ -215,6 +229,22 @@ def _with_fitting_spans(kernel: str) -> str:
         kernel = re.sub(rf"(for \(int {place} = 0; {place} < ){other}(?=; {place}\+\+)", rf"\g<1>{span}", kernel)
         kernel = re.sub(rf"\[(?=\d+ \+){other}\]", f"[{span}]", kernel)  # what holds a row of them
     return kernel
+
+
+def fit_loads(reply: str, prompt: str) -> str:
+    """`reply` with single loads where a vector's rows, or its shift along them, are no multiple of it."""
+    sizes, along = _sizes(prompt), dict(_INPUTS.findall(prompt))
+
+    def fitting(load: re.Match[str]) -> str:
+        indent, width, tensor, row, axis, low, low_shift, high, high_shift, held = load.groups()
+        is_whole = axis in sizes and math.gcd(sizes[axis], int(low_shift or high_shift or 0)) % int(width) == 0
+        if is_whole or axis not in sizes or along.get(tensor) != axis:
+            return load[0]
+        place = f"min({low} + j, {axis} - 1)" if low else f"max({high} + j, 0)"
+        head = f"{indent}#pragma unroll\n{indent}for (int j = 0; j < {width}; j++) "
+        return f"{head}{held}[j] = ld({tensor} + {row} * {axis} + {place});"
+
+    return _LOAD.sub(fitting, reply)
 
 
 def copy_width(widest: int, item: int, runs: Sequence[int]) -> int:

@@ -6,7 +6,15 @@ import re
 
 import pytest
 
-from cudal1_compile.generate.plan import fit_copies, fit_spans, fit_stages, mend_order, mend_plan, other_stage
+from cudal1_compile.generate.plan import (
+    fit_copies,
+    fit_loads,
+    fit_spans,
+    fit_stages,
+    mend_order,
+    mend_plan,
+    other_stage,
+)
 
 
 @pytest.mark.parametrize(
@@ -260,3 +268,27 @@ def test_whatever_a_reply_says_of_a_strip_does_not_raise() -> None:
     ):
         fit_spans(ROWS.format("3 + k0").replace(old, new))
     fit_spans("")
+
+
+@pytest.mark.parametrize(
+    ("address", "single"),
+    [
+        ("in0 + i0 * d2 + min(i1, d2 - 2)", "in0 + i0 * d2 + min(i1 + j, d2 - 1)"),  # rows of 75
+        ("in0 + (i0 * d1 + i1) * d2 + max(i2 - 4, 0)", "in0 + (i0 * d1 + i1) * d2 + max(i2 - 4 + j, 0)"),
+        ("in1 + i0 * d1 + max(c - 75, 0)", "in1 + i0 * d1 + max(c - 75 + j, 0)"),  # of 150, but shifted by 75
+        ("in1 + i0 * d1 + max(c - 74, 0)", ""),
+        ("in1 + i0 * d1 + min(c, d1 - 2)", ""),
+        ("in1 + i0 * d1 + min(c, d2 - 2)", ""),  # the bound of another axis
+        ("in2 + i0 * d2 + min(i1, d2 - 2)", ""),  # strided
+        ("in1 + i0 * d2 + min(i1, d2 - 2)", ""),  # not its rows
+        ("in3 + i0 * d3 + min(i1, d3 - 2)", ""),  # of any size
+    ],
+)
+def test_vectors_along_rows_that_they_do_not_divide_are_single_loads(address: str, single: str) -> None:
+    prompt = (
+        "region v1\ndims d0=61 d1=150 d2=75 d3=?9\nin0 f32[d0,d2]\nin1 f32[d0,d1]\n"
+        "in2 f32[d0,d2] strides(80,1)\nin3 f32[d0,d3]\n"
+    )
+    load = f"  vload<2>({address}, a0_1[k]);\n"
+    loop = f"  #pragma unroll\n  for (int j = 0; j < 2; j++) a0_1[k][j] = ld({single});\n"
+    assert fit_loads(load, prompt) == (loop if single else load)
