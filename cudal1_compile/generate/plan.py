@@ -10,14 +10,15 @@ ones 9 move vectors that the length of their rows is no multiple of (no right on
 so: ragged). So the plan is mended, and the model then writes the code to it. Where vectors run over whole outputs
 that they do not divide (13 of 2,784 replies to regions of fresh modules, all wrong), what follows is written anew.
 
-Of the code itself three numbers are, and one kind of load. How many elements a copy of product_pipe takes at once: no plan states it,
-and of 174 replies with such tiles to regions of fresh modules 42 were wrong by it alone or nearly so; 40 are right
-since. And how many tiles product_bulk and product_fill have on their way: whether they fit into shared memory is
-arithmetic, which a small model does not do. Of 15 replies to held-out convolutions that this changes 13 build.
-And how many places a strip walks over: of 116 replies to 14 depthwise regions of stride 2 in channels-last 62 are
-wrong, all with other spans than their strips need; 45 of them are right since. And vectors along rows that they do
-not divide, or shifted by other steps than theirs (a concatenation of odd halves): 17 of 7,872 replies to held-out
-programs load so, none of them right; all are with single loads.
+Of the code itself three numbers are, and one kind of load. How many elements a copy of product_pipe takes at
+once: no plan states it, and of 174 replies with such tiles to regions of fresh modules 42 were wrong by it alone
+or nearly so; 40 are right since. And how many tiles product_bulk and product_fill have on their way: whether
+they fit into shared memory is arithmetic, which a small model does not do. Of 15 replies to held-out
+convolutions that this changes 13 build. And how many places a strip walks over: of 116 replies to 14 depthwise
+regions of stride 2 in channels-last 62 are wrong, all with other spans than their strips need; 45 of them are
+right since. And vectors along rows that they do not divide, or shifted by other steps than theirs (a
+concatenation of odd halves): 17 of 7,872 replies to held-out programs load so, none of them right; all are with
+single loads.
 """
 
 from __future__ import annotations
