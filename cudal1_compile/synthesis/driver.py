@@ -103,13 +103,11 @@ class _Run:
         settling = Settling(self.places, self.judge, self.timer, self.progress)
         # what an earlier call left open comes before the regions that are less valuable, not before all others
         first = min((self.places[t] for t in self._next_group() if not t.to_judge()), default=len(self.tasks) + 1)
-        late = set(settling.run(self.tasks[: first - 1]))
-        open_ = set(self.tasks[first - 1 :])
+        left = {*settling.run(self.tasks[: first - 1]), *self.tasks[first - 1 :]}
         while (group := self._next_group()) and self.timer.proposals_left_s > 0:
             self._ask(group)
-            late |= set(settling.run([t for t in self.tasks if t in open_ or t in group]))
-            open_.clear()
-        settling.run([t for t in self.tasks if t in late | open_])  # what was not built in its round
+            left = set(settling.run([t for t in self.tasks if t in left or t in group]))
+        settling.run([t for t in self.tasks if t in left])  # what was not built in its round
         self.judge.expect([])
         for task in self.tasks:
             task.close(TIME_OVER)
