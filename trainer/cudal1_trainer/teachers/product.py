@@ -20,7 +20,8 @@ element is read, operations behind it where its sum is ready.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from cudal1_fx_passes.ops import OPS, Kind
@@ -294,22 +295,33 @@ class ProductWriter:
         lines.text[-1] += ");"
 
     def _epilogue_of_rows(self, writes: Sequence[Buffer], row: str) -> None:
-        """[&](int m) { const int i = m0 + m; ... return [=](int n, float t0) { ... }; });"""
         sides, lines, late = self.sides, self.lines, self._stores_late()
         space = self._space((Var("i", sides.m), Var("j", sides.n)))
-        total = self._size(sides.m)
+        with self._each_result(writes, row, space, late, f"float {sides.dot.name}") as known:
+            columns = size_of(sides.n)
+            if late:
+                lines.add(f"const int c = n0 + n, j = min(c, {columns} - 1);")
+                self._after(space, known, past=f"r >= {self._size(sides.m)} || c >= {columns}")
+            else:
+                lines.add("const int j = n0 + n;", f"if ({self._past()}) return;")
+                self._store(writes, space, known)
+
+    @contextmanager
+    def _each_result(
+        self, writes: Sequence[Buffer], row: str, space: Space, clamped: bool, taken: str
+    ) -> Iterator[list[str]]:
+        """[&](int m) { const int i = m0 + m; ... return [=](int n, <taken>) { ... }; });
+
+        Yields the index lines that stand before the inner lambda. clamped: also a row past the end is one that
+        is there, and `r` is its own.
+        """
+        lines, last = self.lines, f"{self._size(self.sides.m)} - 1"
         with lines.block("[&](int m)"):
-            lines.add(f"const int r = {row}, i = min(r, {total} - 1);" if late else f"const int i = {row};")
+            lines.add(f"const int r = {row}, i = min(r, {last});" if clamped else f"const int i = {row};")
             known = self._row_lines(writes, space)
             lines.add(*known)
-            with lines.block(f"return [=](int n, float {sides.dot.name})"):
-                columns = size_of(sides.n)
-                if late:
-                    lines.add(f"const int c = n0 + n, j = min(c, {columns} - 1);")
-                    self._after(space, known, past=f"r >= {total} || c >= {columns}")
-                else:
-                    lines.add("const int j = n0 + n;", f"if ({self._past()}) return;")
-                    self._store(writes, space, known)
+            with lines.block(f"return [=](int n, {taken})"):
+                yield known
             lines.text[-1] += ";"
         lines.text[-1] += ");"
 

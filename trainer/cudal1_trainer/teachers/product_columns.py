@@ -48,25 +48,18 @@ class ColumnWriter(ProductWriter):
         if not self._in_vectors(writes):
             super()._epilogue_of_rows(writes, row)
             return
-        sides, lines, dot = self.sides, self.lines, self.sides.dot.name
+        sides, dot = self.sides, self.sides.dot.name
         space = self._space((Var("i", sides.m), Var("c", sides.n)))
         clamped = self._reads() and not self.phases
-        with lines.block("[&](int m)"):
-            last = f"{self._size(sides.m)} - 1"
-            lines.add(f"const int r = {row}, i = min(r, {last});" if clamped else f"const int i = {row};")
-            known = self._row_lines(writes, space)
-            lines.add(*known)
-            with lines.block(f"return [=](int n, float (&{dot})[{COLUMNS}])"):
-                only = self._place_columns(clamped)
-                spelled = self._spelled("c - n0 + j" if clamped else "n + j") | {dot: f"{dot}[j]"}
-                elements = Elements(self.program, space, sides.n[-1], COLUMNS, spelled=spelled, only=only)
-                ops, stores = self._after_ops(), list(writes)
-                if self.schedule.splits > 1:
-                    ops, stores = [], [replace(b, name=f"{b.name} + z * ({size_of(b.axes)})") for b in writes]
-                visit = elements.visit(self._beside(), ops, stores)
-                write_visit(lines, COLUMNS, (x for x in visit if x not in known))
-            lines.text[-1] += ";"
-        lines.text[-1] += ");"
+        with self._each_result(writes, row, space, clamped, f"float (&{dot})[{COLUMNS}]") as known:
+            only = self._place_columns(clamped)
+            spelled = self._spelled("c - n0 + j" if clamped else "n + j") | {dot: f"{dot}[j]"}
+            elements = Elements(self.program, space, sides.n[-1], COLUMNS, spelled=spelled, only=only)
+            ops, stores = self._after_ops(), list(writes)
+            if self.schedule.splits > 1:
+                ops, stores = [], [replace(b, name=f"{b.name} + z * ({size_of(b.axes)})") for b in writes]
+            visit = elements.visit(self._beside(), ops, stores)
+            write_visit(self.lines, COLUMNS, (x for x in visit if x not in known))
 
     def _place_columns(self, clamped: bool) -> str:
         """Writes which columns these are; returns what stores ask for."""
