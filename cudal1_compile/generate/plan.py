@@ -85,11 +85,10 @@ def other_stage(design: str, prompt: str) -> str:
             others[stage.start()] = f"{stage[1]}, vector 1, block 256, tile 64x32x32\n"
     counts = _counts(prompt)
     for stage in _FLAT.finditer(design):
-        stored = _STORED.findall(stage[4])
-        if counts.keys() >= set(stored):  # scratch has any size
-            fitting = math.gcd(int(stage[2]), *(counts[name] for name in stored))
-            if fitting != int(stage[2]) and stored:
-                others[stage.start()] = f"{stage[1]}{fitting}{stage[3]}"
+        stored = [counts.get(name, 0) for name in _STORED.findall(stage[4])]  # scratch has any size
+        fitting = math.gcd(int(stage[2]), *stored)
+        if all(stored) and fitting != int(stage[2]):
+            others[stage.start()] = f"{stage[1]}{fitting}{stage[3]}"
     first = min(others, default=0)
     return design[:first] + others[first] if others else ""
 
@@ -238,8 +237,11 @@ def fit_loads(reply: str, prompt: str) -> str:
 
     def fitting(load: re.Match[str]) -> str:
         indent, width, tensor, row, axis, low, low_shift, high, high_shift, held = load.groups()
-        is_whole = axis in sizes and math.gcd(sizes[axis], int(low_shift or high_shift or 0)) % int(width) == 0
-        if is_whole or axis not in sizes or along.get(tensor) != axis:
+        if (
+            along.get(tensor) != axis or axis not in sizes or int(width) == 0
+        ):  # of any size; a reply may say anything
+            return load[0]
+        if math.gcd(sizes[axis], int(low_shift or high_shift or 0)) % int(width) == 0:
             return load[0]
         place = f"min({low} + j, {axis} - 1)" if low else f"max({high} + j, 0)"
         head = f"{indent}#pragma unroll\n{indent}for (int j = 0; j < {width}; j++) "
@@ -262,12 +264,9 @@ def _sizes(prompt: str) -> dict[str, int]:
 
 
 def _counts(prompt: str) -> dict[str, int]:
-    """Elements of the region's outputs whose axes are all static."""
-    sizes, found = _sizes(prompt), {}
-    for name, axes in _OUTPUTS.findall(prompt):
-        if all(axis in sizes for axis in axes.split(",") if axis):
-            found[name] = math.prod(sizes[axis] for axis in axes.split(",") if axis)
-    return found
+    """Elements of the region's outputs; 0 where an axis is not static."""
+    sizes = _sizes(prompt)
+    return {name: _product(axes.replace(",", " * ") or "1", sizes) for name, axes in _OUTPUTS.findall(prompt)}
 
 
 def _product(text: str, sizes: Mapping[str, int]) -> int:

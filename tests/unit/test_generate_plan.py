@@ -292,3 +292,8 @@ def test_vectors_along_rows_that_they_do_not_divide_are_single_loads(address: st
     load = f"  vload<2>({address}, a0_1[k]);\n"
     loop = f"  #pragma unroll\n  for (int j = 0; j < 2; j++) a0_1[k][j] = ld({single});\n"
     assert fit_loads(load, prompt) == (loop if single else load)
+
+
+def test_a_vector_of_no_element_does_not_raise() -> None:
+    load = "  vload<0>(in0 + i0 * d1 + min(i1, d1 - 2), a0);\n"
+    assert fit_loads(load, "region v1\ndims d0=3 d1=75\nin0 f32[d0,d1]\n") == load
