@@ -246,7 +246,7 @@ def plan_again(run: Run, processes: list[Process]) -> None:
 
 
 def synthesise(run: Run, wanted: list[Wanted], generator: Generator, store: Path, limit_s: float) -> None:
-    """For those that have no kernel yet, as the backend does."""
+    """For those that have no kernel yet."""
     seconds = min(limit_s, max(0.0, run.left_s - run.reserve_s))
     known = {r["fingerprint"] for p in run.plans.values() for r in p["regions"] if r["outcome"] == "hit"}
     wanted = [w for w in wanted if w.fingerprint not in known]

@@ -92,7 +92,8 @@ class BundledGenerator:
         end = deadline if deadline != float("inf") else None
         begun = self._designs(coded, n, room, seed, end)
         found = self.sampler.sample_until(rows, room, warm, seed, end, begun)
-        self._again(self._other_stages(found, prompts), rows, warm, found, seed, end)
+        asked = [prompt for prompt in prompts for _ in range(n)]
+        self._again(self._other_stages(found, asked), rows, warm, found, seed, end)
         cool = [min(t, self.config.code_temperature) for t in warm]
         self._again(self._mended_plans(found), rows, cool, found, seed, end)
         late = time.monotonic() >= deadline
@@ -161,8 +162,8 @@ class BundledGenerator:
 
     def _other_stages(self, found: Sequence[Sample], prompts: Sequence[str]) -> dict[int, list[int]]:
         """Of each reply with a stage that cannot be: what comes before it, and another one."""
-        designs = [self.codec.decode(s.ids[: self._code_at(s.ids)]) for s in found]
-        begun = (other_stage(design, prompts[i * len(prompts) // len(found)]) for i, design in enumerate(designs))
+        designs = (self.codec.decode(s.ids[: self._code_at(s.ids)]) for s in found)
+        begun = map(other_stage, designs, prompts)
         return {i: self._beginning(text) for i, text in enumerate(begun) if text}
 
     def _mended_plans(self, found: Sequence[Sample]) -> dict[int, list[int]]:

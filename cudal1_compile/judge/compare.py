@@ -260,7 +260,8 @@ def refusal(measured: Measured, got: Tensor, expected: Expected, coherent: bool 
     if measured.wrong:
         return _first_wrong(measured, got, expected)
     if expected.discrete:
-        allowed = ceil(max(EXEMPT_SHARE * measured.count, coherent * AMBIGUOUS_SHARE * measured.ambiguous))
+        near = AMBIGUOUS_SHARE * measured.ambiguous if coherent else 0.0
+        allowed = ceil(max(EXEMPT_SHARE * measured.count, near))
         if measured.exempt > allowed:
             return (
                 f"{expected.name}: {measured.exempt} of {measured.count} elements differ where rounding decides, "

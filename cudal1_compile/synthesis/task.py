@@ -23,7 +23,7 @@ from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
-from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.archive import Archive
@@ -83,19 +83,14 @@ class Task:
         self.result: Result | None = None
         self._asked = 0  # rounds that this call asked for
         self._winner: Entry | None = None
-        self._measured: set[str] = set()  # digests of the code whose long measurement counts
+        # long measurements of earlier calls; what won has an entry, or lost it and may win again
+        finals = [(a, proof) for a in self.archive.accepted() if (proof := final_proof(a, target)) is not None]
+        self._measured = {a.code_digest for a, proof in finals if not is_win(proof)}  # not to be measured again
         self._baselines: Accepted | Rejected | None = None  # aten against Inductor, or why they are not compared
-        self._baseline_us: float | None = None  # of aten and Inductor the faster one, once it is known
+        self._baseline_us = _faster_us([proof for _, proof in finals])  # once it is known
         self._deferred = ""  # why the last long measurement left a verdict open
         self._trouble = ""  # what ended the proposals early
         self._hopeless = ""  # why no reply of this generator can win
-        self._recall()
-
-    def _recall(self) -> None:
-        """What earlier calls measured long and lost is not measured again; what won has an entry, or lost it."""
-        found = [(a, proof) for a in self.archive.accepted() if (proof := final_proof(a, self.target)) is not None]
-        self._measured = {a.code_digest for a, proof in found if not is_win(proof)}
-        self._baseline_us = next((_faster(p.timing) for _, p in found if p.timing is not None), None)
 
     # proposals
 
@@ -226,10 +221,10 @@ class Task:
 
     def _learn_baseline(self, proofs: Sequence[Proof]) -> None:
         """A quick measurement knows aten only. Once Inductor is timed, every score is over the faster of both."""
-        timing = next((p.timing for p in proofs if p.timing is not None), None)
-        if timing is None:
+        found_us = _faster_us(proofs)
+        if found_us is None:
             return
-        self._baseline_us = _faster(timing)
+        self._baseline_us = found_us
         self.archive.put([self._scored(a) for a in self.archive.attempts if a.stage == ACCEPTED])
 
     def _scored(self, attempt: Attempt) -> Attempt:
@@ -296,6 +291,7 @@ class Task:
         )
 
 
-def _faster(timing: Timing) -> float:
-    """Of aten and Inductor."""
-    return min(timing.aten_us, timing.inductor_us or timing.aten_us)
+def _faster_us(proofs: Sequence[Proof]) -> float | None:
+    """Of aten and Inductor, by the first proof that has times."""
+    timing = next((p.timing for p in proofs if p.timing is not None), None)
+    return min(timing.aten_us, timing.inductor_us or timing.aten_us) if timing else None

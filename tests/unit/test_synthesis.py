@@ -59,11 +59,8 @@ def test_the_best_finalist_becomes_the_entry_with_its_proof() -> None:
     assert "good_130" in entry.code
     assert json.loads(entry.proof_json)["timing"]["final"] is True
     versions = json.loads(entry.versions_json)
-    assert (versions["generator"], versions["model"], versions["torch"]) == (
-        "teacher",
-        "scripted",
-        torch.__version__,
-    )
+    made_by = versions["generator"], versions["model"], versions["torch"]
+    assert made_by == ("teacher", "scripted", torch.__version__)
     assert judge.measured == [["good_130", "good_110"]]  # slow_80 cannot win and is not measured
     assert (outcome.attempts, outcome.judged, outcome.proposed) == (4, 6, 4)
     stored = {a.code.split("<<<")[0].split()[-1]: a for a in store.attempts(KEY, GPU.key)}
