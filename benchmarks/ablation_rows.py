@@ -56,6 +56,7 @@ FIGURES = LINEAR + SPEEDS + ATEN
 PAIRS = (
     ("self_supervised", "sft"),
     ("plain_grpo", "self_supervised"),
+    ("plain_grpo", "sft"),
     ("contrastive_random", "plain_grpo"),
     ("contrastive_buckets", "plain_grpo"),
     ("contrastive_buckets", "contrastive_random"),

@@ -25,7 +25,7 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +58,19 @@ class Sampled:
     replies: tuple[str, ...]
 
 
-def load_generator(model: Path, device: str) -> Generator:
-    """`teacher` in place of a folder: the teachers behind the same protocol, as a control."""
+def load_generator(model: Path, device: str, as_drawn: bool = False) -> Generator:
+    """`teacher` in place of a folder: the teachers behind the same protocol, as a control.
+
+    as_drawn: replies are samples of the model, without a choice among their designs.
+    """
     if str(model) == TEACHER:
         from cudal1_trainer.teacher_generator import TeacherGenerator
 
         return TeacherGenerator()
     from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 
-    return BundledGenerator(BundledConfig(model, device, temperature=0.8, greedy_first=False))
+    config = BundledConfig(model, device, temperature=0.8, greedy_first=False)
+    return BundledGenerator(replace(config, draws=1) if as_drawn else config)
 
 
 def sample_all(

@@ -54,6 +54,8 @@ from cudal1_compile.survey import survey, survey_anchors
 
 log = logging.getLogger(__name__)
 
+COMPILES_S = 30.0  # of variants before the first call: what one more might win is not worth a longer wait
+
 Compiled = Callable[..., Any]
 
 
@@ -297,8 +299,12 @@ class Pipeline:
         return "none" if choice == "aten" and self.why_not_aten(plan) is not None else choice
 
     def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> Compiled:
+        begun_s = time.monotonic()
         variants: dict[PlanChoice, Compiled] = {"none": self.build(plan, "none")}
         for choice in rivals:
+            if choice not in ("all", "aten") and time.monotonic() - begun_s > COMPILES_S:  # aten compiles nothing
+                log.info("variant %s is not tried: the others have compiled for %.0f s", choice, COMPILES_S)
+                continue
             try:
                 variants[choice] = self.build(plan, choice)
             except Exception as error:  # noqa: BLE001  then the kernel-free variant runs
@@ -313,7 +319,7 @@ class Pipeline:
             report(final, later.job.place.target.kind)
 
         warmup_calls = GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS
-        most_calls = MAX_CALLS if len(rivals) > self._usual_rivals else USUAL_CALLS
+        most_calls = MAX_CALLS if len(variants) - 1 > self._usual_rivals else USUAL_CALLS
         return Trial(variants, CudaClock(self.job.place.device), decided, warmup_calls, most_calls)
 
 

@@ -319,6 +319,35 @@ def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...
     assert pipeline.Pipeline._rivals(self, plan) == rivals
 
 
+@pytest.mark.parametrize(
+    ("seconds", "built"),
+    [
+        (7.0, ["none", "all", "some", "layouts", "aten"]),
+        (14.0, ["none", "all", "some", "aten"]),
+        (40.0, ["none", "all", "aten"]),
+    ],
+)
+def test_variants_that_compile_long_are_not_all_tried(
+    seconds: float, built: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training step of 80 convolutions compiled for minutes; whoever waits for `all` gets it."""
+    self: Any = pipeline.Pipeline.__new__(pipeline.Pipeline)
+    now, begun = [0.0], []
+
+    def build(plan: GraphPlanned, choice: str) -> Callable[..., Any]:
+        begun.append(choice)
+        now[0] += seconds if choice != "aten" else 0.0
+        return lambda: None
+
+    options: Any = SimpleNamespace(inductor={})
+    place: Any = SimpleNamespace(device=torch.device("cpu"))
+    self.build, self.job = build, pipeline.Job(fx.GraphModule({}, fx.Graph()), (), options, place)
+    monkeypatch.setattr(pipeline, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(pipeline, "CudaClock", lambda device: None)
+    trial: Any = pipeline.Pipeline._trial(self, GraphPlanned(()), ("all", "some", "layouts", "aten"))
+    assert begun == list(trial.variants) == built
+
+
 # when it may stand in for Inductor
 
 
