@@ -10,7 +10,7 @@ places. `run_convolution` calls it, on tensors or on fx proxies.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +105,7 @@ def library_convolution(program: Program, op: Op) -> Convolution | None:
     if op.fn != "dot_tf32" or products_may_use_tf32():
         return None
     a, b = (x for x in op.operands if isinstance(x, Ref))
-    swapped = len(program.value_axes[b.name]) > len(program.value_axes[a.name])
+    swapped = _extent(program, b) > _extent(program, a)  # the image is larger than its weight
     for turned in (swapped, not swapped):
         found = _of_size_1(program, op, *((b, a) if turned else (a, b)), turned)
         if found is not None:
@@ -113,12 +113,19 @@ def library_convolution(program: Program, op: Op) -> Convolution | None:
     return None
 
 
+def _extent(program: Program, x: Ref) -> tuple[int, int]:
+    axes = program.value_axes[x.name]
+    return len(axes), program.size(axes)
+
+
 def _of_size_1(program: Program, op: Op, read: Ref, weight: Ref, swapped: bool) -> Convolution | None:
     """Over the innermost axis in memory that only what is read has, or for a weight's gradient that is summed."""
-    held, others = _in_memory(program, read.name), program.value_axes[weight.name]
+    held, others = _in_memory(program, read.name), _in_memory(program, weight.name)
     alone, outputs = [a for a in held if a not in others], [a for a in others if a not in held]
     kept = max(program.size(tuple(alone)), program.size(tuple(outputs)))
-    of_weight = len(op.over) > 1 or program.size(op.over) >= MANY * kept
+    # of two images in channels-last, as no convolution reads its operands without a copy
+    of_images = len(alone) == len(outputs) == 1 and held[-1] in alone and others[-1] in outputs
+    of_weight = of_images or len(op.over) > 1 or program.size(op.over) >= MANY * kept
     places = [a for a in held if a in op.over] if of_weight else alone
     if not places:
         return None
@@ -137,36 +144,60 @@ def run_convolution(program: Program, op: Op, c: Convolution, operands: tuple[An
     (read, weight), (x, w) = refs[::turn], operands[::turn]
 
     def sizes(axes: tuple[str, ...]) -> list[int]:
-        return [program.axis[a].size if a else 1 for a in axes]
+        return [program.axis[a].size for a in axes]
 
-    def grouped(value: Any, name: str, merged: tuple[tuple[str, ...], ...], rest: tuple[str, ...]) -> Any:
-        """Some groups of axes merged into one dim each, then the rest one by one."""
-        wanted = (*(a for axes in merged for a in axes), *(a for a in rest if a))
-        turned = _permuted(value, program.value_axes[name], wanted)
-        return torch.reshape(turned, [*(program.size(axes) for axes in merged), *sizes(rest)])
+    def grouped(value: Any, name: str, *parts: tuple[str, ...]) -> Any:
+        return _in_parts(program, name, value, parts)
 
-    stride, padding = [s.stride for s in c.spatial], [s.padding for s in c.spatial]
-    dilation, groups = [s.dilation for s in c.spatial], program.size(c.groups)
-    x = grouped(x, read, (c.batch, (*c.groups, *c.inputs)), tuple(s.read for s in c.spatial))
+    spatial = c.spatial
+    if _is_flat(c) and _in_memory(program, read)[-1] != spatial[0].read:
+        # channels are innermost, which torch knows for images only: it copies what a signal's convolution reads
+        spatial = (Spatial("", "", "", 1, 1, 0), *spatial)
+    stride, padding = [s.stride for s in spatial], [s.padding for s in spatial]
+    dilation, groups = [s.dilation for s in spatial], program.size(c.groups)
+    named = [(s.read, s.out, s.window) for s in spatial]
+    places, outs, windows = ([(a,) if a else () for a in axes] for axes in zip(*named, strict=True))
+    x = grouped(x, read, c.batch, (*c.groups, *c.inputs), *places)
     if c.of_weight:
-        grad = grouped(w, weight, (c.batch, (*c.groups, *c.outputs)), tuple(s.out for s in c.spatial))
-        shape = [
-            program.size((*c.groups, *c.outputs)),
-            program.size(c.inputs),
-            *sizes(tuple(s.window for s in c.spatial)),
-        ]
+        grad = grouped(w, weight, c.batch, (*c.groups, *c.outputs), *outs)
+        shape = [program.size(axes) for axes in ((*c.groups, *c.outputs), c.inputs, *windows)]
         made = _weight_gradient(x, grad, shape, stride, padding, dilation, groups)
-        axes = (*c.groups, *c.outputs, *c.inputs, *(s.window for s in c.spatial if s.window))
+        axes = (*c.groups, *c.outputs, *c.inputs, *(a for (a,) in filter(None, windows)))
         return _permuted(torch.reshape(made, sizes(axes)), axes, op.axes)
     inner = ((*c.groups, *c.inputs), c.outputs) if c.transposed else ((*c.groups, *c.outputs), c.inputs)
-    w = grouped(w, weight, inner, tuple(s.window for s in c.spatial))
+    w = grouped(w, weight, *inner, *windows)
     if c.transposed:
-        extra = [s.output_padding for s in c.spatial]
-        made = _TRANSPOSED[len(c.spatial)](x, w, None, stride, padding, extra, groups, dilation)
+        extra = [s.output_padding for s in spatial]
+        made = _TRANSPOSED[len(spatial)](x, w, None, stride, padding, extra, groups, dilation)
     else:
-        made = _CONVOLUTION[len(c.spatial)](x, w, None, stride, padding, dilation, groups)
-    axes = (*c.batch, *c.groups, *c.outputs, *(s.out for s in c.spatial))
+        made = _CONVOLUTION[len(spatial)](x, w, None, stride, padding, dilation, groups)
+    axes = (*c.batch, *c.groups, *c.outputs, *(a for (a,) in filter(None, outs)))
     return _permuted(torch.reshape(made, sizes(axes)), axes, op.axes)
+
+
+def _is_flat(c: Convolution) -> bool:
+    """Of size 1, its places merged into one axis."""
+    return len(c.spatial) == 1 and not c.spatial[0].window and not c.transposed
+
+
+def _in_parts(program: Program, name: str, value: Any, parts: Sequence[tuple[str, ...]]) -> Any:
+    """The axes of every part merged into one dim, of size 1 where there are none.
+
+    Those of size 1 stand outermost in memory, as torch has them: elsewhere channels-last is not known as such, and
+    a convolution copies what it reads.
+    """
+    held, memory = program.value_axes[name], _in_memory(program, name)
+    filled = [part for part in parts if part]
+    at = {part: memory.index(part[0]) for part in filled}
+    if any(memory[i : i + len(part)] != part for part, i in at.items()):
+        turned = _permuted(value, held, tuple(a for part in filled for a in part))
+        return torch.reshape(turned, [program.size(part) for part in parts])
+    blocks = sorted(filled, key=at.__getitem__)
+    ones = len(parts) - len(filled)
+    laid = torch.reshape(_permuted(value, held, memory), [*[1] * ones, *map(program.size, blocks)])
+    empty = iter(range(ones))
+    order = [ones + blocks.index(part) if part else next(empty) for part in parts]
+    return laid if order == sorted(order) else torch.permute(laid, order)
 
 
 def _weight_gradient(

@@ -11,7 +11,9 @@ import pytest
 import torch
 from fx_trace import tensor, trace
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cudal1_compile.judge.cases import oracle_bytes
 from cudal1_fx_passes.capture import take_for_cuda
@@ -158,7 +160,37 @@ def test_gradients_are_what_the_library_has_for_them(name: str, layout: str) -> 
 def test_a_convolution_of_size_1_is_one_in_every_layout(layout: str) -> None:
     """On a GPU torch's flags allow TF32 for it, but not for the matrix product that it could be."""
     x, w = tensor(2, 16, 9, 9).to(memory_format=LAYOUTS[layout]), tensor(24, 16, 1, 1, seed=1)
-    assert "conv1d" in check_on_gpu(F.conv2d, x, w)
+    assert ("conv2d" if layout == "channels last" else "conv1d") in check_on_gpu(F.conv2d, x, w)
+
+
+class Convolved(TorchDispatchMode):
+    """What convolutions are given, and every operation that moves a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images: list[Tensor] = []
+        self.copies: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "convolution" in func.name():
+            self.images += args[: 2 if "backward" in func.name() else 1]
+        elif any(word in func.name() for word in ("clone", "copy", "contiguous", "_unsafe_view")):
+            self.copies.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("width", [1, 3])
+def test_what_lies_in_channels_last_is_given_as_such(width: int, batch: int) -> None:
+    """A baseline that copies each image takes three times as long as the library does in a network."""
+    layer = Layer(F.conv2d, (batch, 16, 9, 9), (24, 16, width, width), {"padding": width // 2})
+    x, w = tensor(*layer.image).to(memory_format=torch.channels_last), tensor(*layer.weight, seed=1)
+    grad = tensor(*layer(x, w).shape, seed=2).to(memory_format=torch.channels_last)
+    with Convolved() as seen:
+        check_on_gpu(lambda x, w: layer(x, w), x, w)
+        check_on_gpu(lambda x, w, grad: layer.backward(x, w, grad), x.requires_grad_(), w.requires_grad_(), grad)
+    assert len(seen.images) >= 5
+    assert {suggest_memory_format(image) for image in seen.images} == {torch.channels_last}
 
 
 def test_matrix_and_batched_products_are_contractions() -> None:
