@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from typing import Any
 
 import torch
 
+from cudal1_compile.daemons import start_daemon
 from cudal1_compile.pipeline import Compiled, Pipeline
 from cudal1_compile.plan import GraphPlanned
 
@@ -32,8 +34,7 @@ class Background:
         self._lock = threading.Lock()
         self._current: Compiled = pipeline.finish(plan)
         self._can_swap = not any(isinstance(x, torch.SymInt) for x in pipeline.job.example_inputs)
-        self.worker = threading.Thread(target=self._work, args=(pipeline,), name="cudal1-background", daemon=True)
-        self.worker.start()
+        self.worker = start_daemon(partial(self._work, pipeline), "cudal1-background")
 
     def __call__(self, *args: Any) -> Any:
         if self._done is not None and not _capturing():

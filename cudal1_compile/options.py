@@ -14,6 +14,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from sys import float_info
 from typing import Any, Literal, get_args, get_origin
 
 from torch._dynamo.exc import ShortenTraceback
@@ -74,7 +75,11 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Option
     own: dict[str, Any] = {}
     inductor = _mode_options(mode)
     known = _inductor_names()
+    if not isinstance(options, Mapping | None):
+        raise InvalidOption(f"options={options!r}: expected a dict of names and values")
     for name, value in (options or {}).items():
+        if not isinstance(name, str):
+            raise InvalidOption(f"option {name!r}: expected a name, a str")
         plain = name.replace("-", "_")
         if plain in OWN_NAMES:
             own[plain] = _checked(plain, value)
@@ -97,7 +102,7 @@ def _checked(name: str, value: Any) -> Any:
             raise InvalidOption(f"option {name}={value!r}: expected one of {', '.join(_CHOICES[name])}")
         return value
     if name in ("budget_s", "process_budget_s"):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= float_info.max:
             raise InvalidOption(f"option {name}={value!r}: expected seconds, a number from 0")
         return float(value)
     if name == "shadow":
@@ -113,12 +118,18 @@ def _checked(name: str, value: Any) -> Any:
             raise InvalidOption(f"option cache_dir={value!r}: expected a path, or None for CUDAL1_CACHE_DIR")
         return None if value is None else Path(value).expanduser()
     assert name == "generator"
-    if value == "" or not (isinstance(value, str) or callable(getattr(value, "propose", None))):
+    if value == "" or not (isinstance(value, str) or _is_generator(value)):
         raise InvalidOption(
             f"option generator={value!r}: expected 'bundled', a checkpoint's path, a server's URL, "
-            "or an object with propose(prompts, n, seed)"
+            "or an object with name, budget_tokens and propose(prompts, n, seed)"
         )
     return value
+
+
+def _is_generator(value: object) -> bool:
+    return all(hasattr(value, name) for name in ("name", "budget_tokens")) and callable(
+        getattr(value, "propose", None)
+    )
 
 
 def _checked_inductor(given: str, name: str, value: Any) -> Any:

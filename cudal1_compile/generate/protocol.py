@@ -13,11 +13,11 @@ This module neither builds prompts nor reads replies.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
+from cudal1_compile.daemons import start_daemon
 from cudal1_compile.generate.errors import GeneratorError, GeneratorTimeout
 
 log = logging.getLogger(__name__)
@@ -74,13 +74,13 @@ def propose_within(
     """Runs propose in a thread and waits at most `limit_s` (and a grace for those that end by themselves).
 
     Raises GeneratorTimeout where nothing came, GeneratorError for whatever the generator raised and for
-    answers of the wrong shape. An abandoned thread is a daemon: it cannot keep the process alive.
+    answers of the wrong shape. An abandoned thread is a daemon: it cannot keep the process alive
+    (daemons.py).
     """
     if not prompts or n < 1:
         return [[] for _ in prompts]
     call = _Call(generator, list(prompts), n, seed, time.monotonic() + limit_s)
-    thread = threading.Thread(target=call.run, name=f"cudal1-{generator.name}", daemon=True)
-    thread.start()
+    thread = start_daemon(call.run, f"cudal1-{generator.name}")
     thread.join(limit_s + (GRACE_S if isinstance(generator, EndsInTime) else 0.0))
     if thread.is_alive():
         raise GeneratorTimeout(f"generator {generator.name} gave no answer within {limit_s:.0f} s")
@@ -114,8 +114,16 @@ def _wrapped(generator: Generator, error: BaseException) -> GeneratorError:
 
 
 def _checked(generator: Generator, replies: list[list[str]], prompts: int, n: int) -> list[list[str]]:
+    if not _are_texts(replies):
+        raise GeneratorError(f"generator {generator.name} gave {replies!r:.60}: expected a list of texts a prompt")
     if len(replies) != prompts:
         raise GeneratorError(f"generator {generator.name} answered {len(replies)} of {prompts} prompts")
     if any(len(group) > n for group in replies):
         log.warning("generator %s gave more than the %d replies asked for; the rest is dropped", generator.name, n)
     return [group[:n] for group in replies]
+
+
+def _are_texts(replies: object) -> bool:
+    return isinstance(replies, Sequence) and all(
+        isinstance(group, list | tuple) and all(isinstance(text, str) for text in group) for group in replies
+    )

@@ -70,6 +70,15 @@ def compiler_version(language: str = "c++") -> str:
     return run([compiler(language), "-dumpfullversion", "-dumpversion", "-dumpmachine"]).stdout
 
 
+@lru_cache(maxsize=4)
+def compiler_build(language: str = "c++") -> str:
+    """Tells builds and wrappers of one version apart: what one precompiled, no other reads."""
+    path = compiler(language)
+    inner = Path(run([path, f"-print-prog-name={'cc1plus' if language == 'c++' else 'cc1'}"]).stdout.strip())
+    found = inner.stat() if inner.is_file() else None  # a compiler that is no GCC has none
+    return repr((path, compiler_version(language), found and (found.st_size, found.st_mtime_ns)))
+
+
 def _children(pid: int) -> Iterator[int]:
     """Those that a process has now; looked for when the first number is asked for."""
     with suppress(OSError):
@@ -178,7 +187,7 @@ def _key(steps: tuple[Step, ...]) -> str:
     for header in sorted([*NATIVE_DIR.glob("*.h"), *HEADER_DIR.iterdir()]):
         digest.update(header.read_bytes())
     for step in steps:
-        digest.update(repr((step.output, step.flags, step.language, compiler_version(step.language))).encode())
+        digest.update(repr((step.output, step.flags, step.language, compiler_build(step.language))).encode())
         for source in step.sources:
             digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

@@ -223,4 +223,4 @@ def _why_none(tried: Sequence[Attempt], right: Sequence[float]) -> str:
         return f"{len(tried)} candidates, {len(right)} right, the best at {max(right):.2f} of the baseline"
     stages = [a.stage for a in tried]
     counts = ", ".join(f"{stages.count(s)} at {s}" for s in dict.fromkeys(stages))
-    return f"{len(tried)} candidates, none right ({counts}); the last: {tried[-1].reason}"
+    return f"{len(tried)} candidates, none accepted ({counts}); the last: {tried[-1].reason}"

@@ -276,7 +276,7 @@ def test_measured_tried_stored_and_found_again(
     assert said(capsys) == [f"{COUNTS}; 2.00x over inductor"]
 
     told = str(explain(model, randn(2, 3, 9, 8), options={"target": "host", "generator": Junk()}))
-    assert COUNTS in told and "2 ops: aten 1.60x (24 candidates, none right" in told
+    assert COUNTS in told and "2 ops: aten 1.60x (24 candidates, none accepted" in told
     with Store.open(cudal1_cache_dir) as store:
         (entry,) = store.entries()
         shown = cache_command.describe(entry, store.get_region(entry.fingerprint))

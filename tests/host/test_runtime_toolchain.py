@@ -20,6 +20,7 @@ from tests.runtime_kernels import BOMB
 
 pytestmark = pytest.mark.host
 FLAGS = ("-O1", "-shared", "-fPIC")
+COMPILER = (toolchain.compiler, toolchain.compiler_version, toolchain.compiler_build)  # what a process keeps of it
 
 
 def source(folder: Path, text: str) -> Path:
@@ -170,7 +171,7 @@ def test_a_compiler_that_hardens_by_default(
     options = "-fstack-protector-strong -fstack-clash-protection -fcf-protection -D_FORTIFY_SOURCE=2"
     hardened.write_text(f'#!/bin/sh\nexec {toolchain.compiler()} {options} "$@"\n')
     hardened.chmod(0o755)
-    caches = (toolchain.compiler, toolchain.compiler_version, hostbuild._build_header)
+    caches = (*COMPILER, hostbuild._build_header)
     for cache in caches:
         cache.cache_clear()
     monkeypatch.setenv("CXX", str(hardened))
@@ -180,4 +181,23 @@ def test_a_compiler_that_hardens_by_default(
             hostbuild.compile_host(code, ("k",), check)
     finally:
         for cache in caches:
+            cache.cache_clear()
+
+
+def test_another_build_of_the_same_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cudal1_cache_dir: Path
+) -> None:
+    """As after an update of a distribution's g++: it cannot read the header that the one before precompiled."""
+    wrapper = tmp_path / "g++"
+    real = toolchain.compiler()
+    wrapper.write_text(f'#!/bin/sh\nexec {real} -fcf-protection=full -D_GLIBCXX_ASSERTIONS "$@"\n')
+    wrapper.chmod(0o755)
+    try:
+        for chosen in (str(wrapper), real):
+            for cache in (*COMPILER, hostbuild._build_header):
+                cache.cache_clear()
+            monkeypatch.setenv("CXX", chosen)
+            hostbuild.compile_host("__global__ void k(float* x) { x[0] = 1.0f; }", ("k",), False)
+    finally:
+        for cache in (*COMPILER, hostbuild._build_header):
             cache.cache_clear()

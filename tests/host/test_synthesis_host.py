@@ -138,7 +138,7 @@ def test_random_weights_write_nothing_and_that_is_a_no_win(judge: Judge, tmp_pat
     generator = BundledGenerator(BundledConfig(tmp_path))
     outcome = synthesize(program(), generator, judge, store, BUDGET)
     assert isinstance(outcome.result, NoWin)
-    assert "none right" in outcome.result.entry.reason
+    assert "none accepted" in outcome.result.entry.reason
     rows = store.attempts(fingerprint(program()), HOST.key)
     assert {a.stage for a in rows} == {"text"}
     assert all(a.generator == "bundled" and a.model for a in rows)

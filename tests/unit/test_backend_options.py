@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,18 +47,23 @@ def test_a_mode_becomes_its_options() -> None:
         ({"on_miss": "wait"}, "synthesize, background, fallback"),
         ({"budget_s": -1}, "seconds"),
         ({"budget_s": True}, "seconds"),
+        ({"budget_s": 10**400}, "seconds"),
+        ({1: "host"}, "a str"),
+        ([("target", "host")], "expected a dict"),
+        ("host", "expected a dict"),
         ({"shadow": 1.5}, "from 0 to 1"),
         ({"shadow": True}, "from 0 to 1"),
         ({"products": 1}, "True or False"),
         ({"numerics": "fast"}, "exact, reassociates, f32_split, assumes_finite"),
         ({"generator": 3}, "propose"),
+        ({"generator": SimpleNamespace(propose=print)}, "budget_tokens"),
         ({"cache_dir": 3}, "path"),
         ({"cache_dir": ""}, "path"),
         ({"generator": ""}, "propose"),
         ({"epilogue-fusion": "yes"}, "epilogue-fusion='yes': expected bool"),
     ],
 )
-def test_refusals_name_what_is_valid(given: dict[str, Any], says: str) -> None:
+def test_refusals_name_what_is_valid(given: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         parse_options(None, given)
 

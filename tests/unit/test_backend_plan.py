@@ -215,8 +215,8 @@ def test_summary(plan: GraphPlanned, kind: Any, line: str) -> None:
 
 
 def test_a_region_by_aten_has_a_line() -> None:
-    found = replace(region("b", "aten"), speedup=1.6, reason="24 candidates, none right")
-    assert region_line(found, "cuda") == "b inference, 3 ops: aten 1.60x (24 candidates, none right)"
+    found = replace(region("b", "aten"), speedup=1.6, reason="24 candidates, none accepted")
+    assert region_line(found, "cuda") == "b inference, 3 ops: aten 1.60x (24 candidates, none accepted)"
 
 
 def test_totals() -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from generate_models import make_checkpoint
@@ -80,6 +81,12 @@ def test_a_crash_becomes_a_generator_error_with_its_cause() -> None:
 def test_a_wrong_number_of_answers_is_told() -> None:
     with pytest.raises(GeneratorError, match="answered 1 of 2 prompts"):
         propose_within(Scripted(lambda p, n: [["x"]]), ["a", "b"], 1, 0, 5.0)
+
+
+@pytest.mark.parametrize("answer", [None, "ab", [["x"], None], [["x"], [1]], [["x"], "y"]])
+def test_what_holds_no_texts_is_told(answer: Any) -> None:
+    with pytest.raises(GeneratorError, match="scripted gave .*: expected a list of texts a prompt"):
+        propose_within(Scripted(lambda p, n: answer), ["a", "b"], 1, 0, 5.0)
 
 
 def test_tokens_are_estimated_on_the_safe_side() -> None:

@@ -151,7 +151,7 @@ def test_none_right_names_the_stages() -> None:
     script = [[reply("wrong_1"), "no sections", reply("wrong_2").replace("launch:", "lunch:")]]
     outcome = synthesize(program(), ScriptedGenerator(lambda c, p, n: script), ScriptedJudge(), store, ONE_ROUND)
     assert isinstance(outcome.result, NoWin)
-    assert outcome.result.entry.reason.startswith("3 candidates, none right (1 at verify, 2 at text)")
+    assert outcome.result.entry.reason.startswith("3 candidates, none accepted (1 at verify, 2 at text)")
     texts = [a for a in store.attempts(KEY, GPU.key) if a.stage == "text"]
     assert any(a.code == "no sections" and "lacks the sections" in a.reason for a in texts)
 

@@ -1,0 +1,77 @@
+"""A process ends as its script does, whatever its threads are at."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+WORK = """
+import os, signal, threading, time
+import torch
+from cudal1_compile.generate.errors import GeneratorTimeout
+from cudal1_compile.generate.protocol import propose_within
+
+began = threading.Event()
+
+class Busy:
+    name, budget_tokens = "test:busy", 1 << 20
+    def propose(self, prompts, n, seed):
+        x = torch.randn(400, 400)
+        while True:
+            x = (x @ x).tanh()
+            began.set()
+
+def ask(limit_s):
+    propose_within(Busy(), ["a"], 1, 0, limit_s)
+
+"""
+
+BACKGROUND = """
+from cudal1_compile.daemons import start_daemon
+start_daemon(lambda: ask(60), "cudal1-background")
+began.wait()
+"""
+
+ABANDONED = """
+try:
+    ask(0.5)
+except GeneratorTimeout:
+    began.wait()
+"""
+
+INTERRUPTED = """
+def interrupt():
+    began.wait()
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    ask(60)
+except KeyboardInterrupt:
+    pass
+"""
+
+FORKED = (
+    BACKGROUND
+    + """
+if (child := os.fork()) == 0:
+    raise SystemExit(0)
+begin = time.monotonic()
+assert os.waitpid(child, 0)[1] == 0
+assert time.monotonic() - begin < 5
+"""
+)
+
+IDS = ["background", "abandoned", "interrupted", "forked"]
+
+
+@pytest.mark.parametrize("script", [BACKGROUND, ABANDONED, INTERRUPTED, FORKED], ids=IDS)
+def test_a_script_ends_while_a_generator_is_at_work(script: str) -> None:
+    """Without daemons.py the process aborts: a thread that torch still runs cannot be taken down by Python."""
+    ended = subprocess.run(
+        [sys.executable, "-c", WORK + script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
