@@ -20,9 +20,10 @@ from torch import Tensor
 
 from cudal1_compile.judge.budget import KEPT_SAFETY, LARGEST, Rule
 from cudal1_compile.judge.error_rules import Trace, distance, error_of, move, operands_of
+from cudal1_compile.judge.settled import Settled, read_as
 from cudal1_compile.judge.turns import give_way
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.program import FLOAT_DTYPES, INT_DTYPES, Literal, Op, Operand, Program
+from cudal1_fx_passes.program import FLOAT_DTYPES, INT_DTYPES, Literal, Op, Operand, Program, Ref
 
 # errors of float64 programs lie at the float64 probe's own resolution: it sees them magnified, but jumps and whole
 # periods, which are no larger for that, as they are
@@ -104,26 +105,30 @@ def _run_all(
     errors: dict[str, Tensor | None] = {}
     decided: dict[str, Tensor] = {}
     free: dict[str, Tensor] = {}
+    settled = Settled(p)
     discrete = any(p.output_dtype(o) not in FLOAT_DTYPES for o in p.outputs)
     for spec, x in zip(p.inputs, inputs, strict=True):
         order = p.value_axes[spec.name]
         x = x.permute([spec.axes.index(a) for a in order]) if spec.axes else x
         values[spec.name] = x.double() if spec.dtype in FLOAT_DTYPES else x
         errors[spec.name] = None
+        settled.note_input(spec.name, values[spec.name])
     last_use = last_uses(p)
     for i, op in enumerate(p.ops):
         give_way()
         values[op.name] = trace.run(op, values)
-        error = error_of(trace, op, values, errors)
+        error = error_of(trace, op, values, errors, settled)
         if (dtype := held.get(op.name)) is not None:
             values[op.name], error = _rounded(values[op.name], error, dtype)
         errors[op.name] = None if error is None else _tidy(error, values[op.name])
+        settled.note(trace.run, op, values, errors, op.name in held)
         if discrete and (found := _decide(trace, op, values, decided)) is not None:
             decided[op.name] = found
         if (mask := _free(trace, op, values, errors, free)) is not None:
             free[op.name] = mask
         for name in last_use.get(i, ()):
             del values[name], errors[name]
+            settled.forget(name)
             decided.pop(name, None)
             free.pop(name, None)
     return values, errors, decided, free
@@ -164,7 +169,10 @@ def _free(
         largest = LARGEST["f64" if op.dtype == "f64" else "f32"]
         if bool((values[name] + error > math.log(largest) - 1.0).any()):
             up, down = _both_ways(trace, op, values, name, error)
-            known = error.isfinite() | (values[op.name] > largest)
+            operand = op.operands[0]
+            assert isinstance(operand, Ref)
+            bounded = read_as(trace.run, op, operand, values, error.isfinite(), "bool")
+            known = bounded | (values[op.name] > largest)
             found.append((up > largest) & (down <= largest) & known)
     if op.fn in _SIGNS and bool((odd := ~values[op.name].isfinite()).any()):
         for name in operands_of(op):

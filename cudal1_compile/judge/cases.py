@@ -33,6 +33,7 @@ from cudal1_compile.judge.compare import (
 from cudal1_compile.judge.kept import expect_kept
 from cudal1_compile.judge.lines import base_of
 from cudal1_compile.judge.named import NAMED
+from cudal1_compile.judge.needles import NEEDLE
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.products import match_convolution
 from cudal1_fx_passes.program import Op, Program, Ref
@@ -52,6 +53,7 @@ COHERENT = frozenset(
         NAMED,
         CALL,
         COINCIDENT,
+        NEEDLE,
     }
 )
 INTEGRAL = "integers"

@@ -28,11 +28,11 @@ from cudal1_compile.judge.budget import (
     of_cases,
     roundings,
 )
+from cudal1_compile.judge.settled import STEPS, Settled, is_short
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, read_terms, run_op
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ANY, FLOAT_DTYPES, Index, Literal, Op, Program, Ref
 
-_STEPS = {"floor", "ceil", "round", "trunc", "sign"}
 _INTEGER_SAFE = {"add", "sub", "mul", "neg", "abs", "relu", "maximum", "minimum", "sum", "amax", "amin", "where"}
 _CORRECTLY_ROUNDED = {"add", "sub", "mul"}
 _JUMPS = {"floor", "ceil", "round", "trunc", "sign", "remainder", "fmod", "where", "cast", "isnan", "abs"}
@@ -53,6 +53,7 @@ _TWO_SIDED = _JUMPS | {
 _GRAIN = 4.0  # multiples of its inverse are summed exactly in any order, as long as they are not too many
 _TOGETHER = {"mul", "fma", "where"}  # 0 * 0, or the choice not taken: no operand moved alone shows the error
 _POLES = {"div", "reciprocal"}  # between the ends of a divisor's error, where no other probe looks
+_NO_MARK = torch.iinfo(torch.int64).min  # no term's own
 _PERIODIC = {"sin", "cos"}  # a large error may span whole periods, which no probe sees
 
 
@@ -89,11 +90,13 @@ def operands_of(op: Op) -> list[str]:
 
 
 def error_of(
-    trace: Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None]
+    trace: Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None], settled: Settled
 ) -> Tensor | None:
     kind = OPS[op.fn].kind
-    if op.dtype not in FLOAT_DTYPES or op.fn in _STEPS:
-        errors = {name: _unless_exact(trace, name, values[name], errors[name]) for name in operands_of(op)}
+    if op.dtype not in FLOAT_DTYPES or op.fn in STEPS:
+        errors = {
+            name: _unless_exact(trace, name, values[name], errors[name], settled) for name in operands_of(op)
+        }
     if kind is Kind.IOTA:
         return None
     if kind is Kind.POINTWISE:
@@ -104,25 +107,28 @@ def error_of(
     if kind is Kind.DOT:
         return _dot(trace, op, values, errors)
     rule = _REDUCTIONS.get(op.fn)
-    if rule is None or not name:
+    if not name or (rule is None and op.fn not in ("argmax", "argmin")):
         raise ValueError(f"{op.name}: no error rule for {op.fn}")
     x = values[name]
     error = errors[name]
-    return rule(trace, op, values, name, x, torch.zeros_like(x, dtype=torch.float64) if error is None else error)
+    error = torch.zeros_like(x, dtype=torch.float64) if error is None else error
+    if rule is None:
+        return _position(trace, op, values, name, error, settled.marks[name])
+    return rule(trace, op, values, name, x, error)
 
 
-def _unless_exact(trace: Trace, name: str, value: Tensor, error: Tensor | None) -> Tensor | None:
+def _unless_exact(trace: Trace, name: str, value: Tensor, error: Tensor | None, settled: Settled) -> Tensor | None:
     """The error of an operand of a decision: none where every order of work hits the same value."""
     producer = trace.program.op.get(name)
     if error is None or producer is None or producer.dtype not in FLOAT_DTYPES:
         return error
-    exact: Tensor | None = None
+    exact = settled.sure.get(name)
     if producer.fn in _CORRECTLY_ROUNDED and all(_is_given(trace.program, x) for x in producer.operands):
-        exact = _is_representable(value, producer.dtype)
+        exact = _is_representable(value, producer.dtype)  # of which the sure ones are some
     if trace.integral is not False and producer.fn in _INTEGER_SAFE:
         whole = (value == value.round()) & (value.abs() * trace.unit(producer.dtype) < 1.0)
         integral = of_cases(trace.integral, value)
-        exact = torch.where(integral, whole, integral & False if exact is None else exact)
+        exact = integral & whole if exact is None else exact | (integral & whole)
     return error if exact is None else error.masked_fill(exact, 0.0)
 
 
@@ -133,10 +139,6 @@ def _is_representable(value: Tensor, dtype: str) -> Tensor:
 def _has_short_literals(op: Op) -> bool:
     """Whether every order of work with its literals gives the same."""
     return all(is_short(x) for x in op.operands if isinstance(x, Literal))
-
-
-def is_short(x: Literal) -> bool:
-    return float(x.value) == float(torch.tensor(float(x.value), dtype=torch.bfloat16))
 
 
 def _is_given(program: Program, operand: Ref | Literal) -> bool:
@@ -312,16 +314,22 @@ def _logsumexp(trace: Trace, op: Op, values: Mapping[str, Tensor], name: str, x:
     return distance(moved, values[op.name]) + own + values[op.name].abs() * roundings(op.fn) * trace.unit(op.dtype)
 
 
-def _position(trace: Trace, op: Op, values: Mapping[str, Tensor], name: str, x: Tensor, error: Tensor) -> Tensor:
-    """argmax, argmin: ambiguous (any place) where the errors of the best and of another one meet."""
+def _position(
+    trace: Trace, op: Op, values: Mapping[str, Tensor], name: str, error: Tensor, marks: Tensor
+) -> Tensor:
+    """argmax, argmin: ambiguous (any place) where the errors of the best and of one unlike it meet."""
     terms, inside, dims = trace.terms(op, values)
     reach, _, _ = trace.terms(op, {**values, name: error})
+    marks, _, _ = trace.terms(op, {**values, name: marks})
     terms = terms.double() if op.fn == "argmax" else -terms.double()
     reach = reach.masked_fill(terms.isinf(), 0.0)
-    least = terms - reach if inside is None else torch.where(inside, terms - reach, -torch.inf)
-    rivals = terms + reach >= least.amax(dims, keepdim=True)
+    if inside is not None:
+        terms = torch.where(inside, terms, -torch.inf)
+        reach = torch.where(inside, reach, 0.0)
+    rivals = terms + reach >= (terms - reach).amax(dims, keepdim=True)
     rivals = rivals if inside is None else rivals & inside
-    unsure = (rivals.sum(dims) > 1) & (rivals & (reach > 0)).any(dims)
+    best = torch.where(terms == terms.amax(dims, keepdim=True), marks, _NO_MARK).amax(dims, keepdim=True)
+    unsure = (rivals & (marks != best)).any(dims) & (rivals & (reach > 0)).any(dims)
     return torch.where(unsure, 2.0**62, 0.0)
 
 
@@ -343,8 +351,6 @@ _REDUCTIONS: dict[str, _Rule] = {
     "cumprod": _product,
     "var": _variance,
     "logsumexp": _logsumexp,
-    "argmax": _position,
-    "argmin": _position,
     "any": _decision,
     "all": _decision,
 }

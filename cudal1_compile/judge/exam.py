@@ -37,10 +37,20 @@ from cudal1_compile.judge.extremes import (
     total,
 )
 from cudal1_compile.judge.floats import MIXED
-from cudal1_compile.judge.inputs import ALONG_ROWS, DISTRIBUTIONS, FULL_SIZE, HUGE, derive_seed, make_inputs
+from cudal1_compile.judge.inputs import (
+    ALONG_ROWS,
+    DISTRIBUTIONS,
+    FULL_SIZE,
+    HUGE,
+    derive_seed,
+    make_inputs,
+    with_strides,
+    without_zero_divisors,
+)
 from cudal1_compile.judge.kept import held_by, keeps_float32, widened
-from cudal1_compile.judge.lines import base_of
+from cudal1_compile.judge.lines import FROM, base_of
 from cudal1_compile.judge.named import NAMED, foreign_numbers, turns
+from cudal1_compile.judge.needles import BASES, NEEDLE, needles
 from cudal1_compile.judge.sizes import (
     LARGE_ELEMENTS,
     OWN_SIZES,
@@ -178,6 +188,8 @@ def _draw(
             cases.append(case)
     if sum(base_of(c.name) not in EXTREMES for c in cases) < min(MIN_CASES, len(names)):
         return Unverifiable(f"the reference is not finite for the inputs {', '.join(left_out)}")
+    if keep:
+        cases += _needle_cases(program, cases, room_bytes // 2)
     vacuous = find_vacuous(program, cases)
     if vacuous is not None and NONFINITE not in names:
         # a mask of finite rows, say, is all true: other inputs, as long as they are in the domain
@@ -200,19 +212,56 @@ def _case(
     keep: bool,
     known: Mapping[str, tuple[list[Tensor], list[Expected] | None]],
 ) -> Case | None:
-    for attempt in (name, "small"):
-        together = None if sizes else known.get(attempt)
-        inputs, expected = together or (make_inputs(program, attempt, seed, device, sizes), None)
-        case = make_case(program, attempt, inputs, sizes, room_bytes, keep, expected)
-        if case.expected is None and keep:  # one run of the oracle is too much, but not what comes of it
-            return case.with_parts()
-        if case.expected is None or base_of(name) in (*EXTREMES, MIXED, COINCIDENT) or usable(case.expected):
-            return case
-        if has_nonfinite_literal(program):
-            return case
-        if is_coherent(name) and not sizes:
-            return None
-    return None
+    found = _attempt(program, name, seed, device, sizes, room_bytes, keep, known)
+    if found is None:
+        inputs = without_zero_divisors(program, make_inputs(program, name, seed, device, sizes))
+        found = _usable_case(program, name, inputs, sizes, room_bytes, keep) if inputs is not None else None
+    if found is None and (sizes or not is_coherent(name)):
+        found = _attempt(program, "small", seed, device, sizes, room_bytes, keep, known)
+    return found
+
+
+def _needle_cases(program: Program, cases: Sequence[Case], room_bytes: int) -> list[Case]:
+    bases = [c.inputs for c in cases if not c.sizes and c.expected is not None and base_of(c.name) in BASES]
+    found: list[Case] = []
+    for made in needles(program, bases):
+        inputs = [with_strides(x, item.strides) for x, item in zip(made, program.inputs, strict=True)]
+        name = f"{NEEDLE}{FROM}{len(found)}"  # each has its own
+        found.append(make_case(program, name, inputs, {}, room_bytes))
+    return found
+
+
+def _attempt(
+    program: Program,
+    name: str,
+    seed: int,
+    device: torch.device,
+    sizes: Mapping[str, int],
+    room_bytes: int,
+    keep: bool,
+    known: Mapping[str, tuple[list[Tensor], list[Expected] | None]],
+) -> Case | None:
+    together = None if sizes else known.get(name)
+    inputs, expected = together or (make_inputs(program, name, seed, device, sizes), None)
+    return _usable_case(program, name, inputs, sizes, room_bytes, keep, expected)
+
+
+def _usable_case(
+    program: Program,
+    name: str,
+    inputs: list[Tensor],
+    sizes: Mapping[str, int],
+    room_bytes: int,
+    keep: bool,
+    expected: list[Expected] | None = None,
+) -> Case | None:
+    """None where too much of the reference is not finite."""
+    case = make_case(program, name, inputs, sizes, room_bytes, keep, expected)
+    if case.expected is None and keep:  # one run of the oracle is too much, but not what comes of it
+        return case.with_parts()
+    if case.expected is None or base_of(name) in (*EXTREMES, MIXED, COINCIDENT) or usable(case.expected):
+        return case
+    return case if has_nonfinite_literal(program) else None
 
 
 def _expect_together(

@@ -75,12 +75,28 @@ def make_inputs(
             dense = _values(program, item, shape, extent, base, generator)
             if numbers and item.dtype != "bool":
                 dense = _at_numbers(program, item, dense, extent, numbers, turn)
-            made.append(_with_strides(dense, item.strides))
+            made.append(with_strides(dense, item.strides))
     if base == "near_rows":
         return _near_each_other(program, made, seed)
     if base != COINCIDENT:
         return made
     return [_clone(x) for x in as_one(program, made, sizes or {})]
+
+
+def without_zero_divisors(program: Program, inputs: Sequence[Tensor]) -> list[Tensor] | None:
+    """The same with ones for zeros in inputs that are divided by; None where there are none."""
+    divisors = {op.operands[-1] for op in program.ops if op.fn in ("div", "reciprocal")}
+    names = {x.name for x in divisors if isinstance(x, Ref)}
+    for op in reversed(program.ops):
+        if op.name in names and op.fn in ("cast", "neg", "abs", "mul"):
+            names |= {x.name for x in op.operands if isinstance(x, Ref)}
+    found = list(inputs)
+    changed = False
+    for n, item in enumerate(program.inputs):
+        if item.name in names and item.domain == ANY and item.dtype in FLOAT_DTYPES:
+            changed = changed or bool((inputs[n] == 0).any())
+            found[n] = with_strides(inputs[n].masked_fill(inputs[n] == 0, 1.0), item.strides)
+    return found if changed else None
 
 
 def _near_each_other(program: Program, inputs: Sequence[Tensor], seed: int) -> list[Tensor]:
@@ -107,7 +123,7 @@ def _near_each_other(program: Program, inputs: Sequence[Tensor], seed: int) -> l
         base = base.permute([order.index(a) for a in smaller.axes])
         generator = torch.Generator(base.device).manual_seed(derive_seed(seed, "near", smaller.name))
         noise = torch.randn(base.shape, generator=generator, device=base.device, dtype=torch.float64)
-        found[second] = _with_strides((base * (1.0 + NEAR * noise)).to(base.dtype), smaller.strides)
+        found[second] = with_strides((base * (1.0 + NEAR * noise)).to(base.dtype), smaller.strides)
     return found
 
 
@@ -144,7 +160,7 @@ def derive_seed(seed: int, *words: str) -> int:
     return int.from_bytes(digest[:7], "big")
 
 
-def _with_strides(dense: Tensor, strides: Sequence[int] | None) -> Tensor:
+def with_strides(dense: Tensor, strides: Sequence[int] | None) -> Tensor:
     if strides is None or dense.numel() == 0:
         return dense.contiguous()
     shape = dense.shape

@@ -26,7 +26,7 @@ from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.judge.bounds import Bounded, bounded_outputs
 from cudal1_compile.judge.budget import KEPT_SAFETY, TINY, UNIT
 from cudal1_compile.judge.compare import Expected, expected_floats, expected_of
-from cudal1_compile.judge.error_rules import is_short
+from cudal1_compile.judge.settled import is_short
 from cudal1_fx_passes.evaluate import DTYPE_NAME, TORCH_DTYPE, evaluate
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import FLOAT_DTYPES, Output, Program, Ref

@@ -153,6 +153,180 @@ def test_only_rivals_of_the_best_make_a_place_uncertain() -> None:
     assert found.error.nonzero().tolist() == [[0, 0, 2, 2]]
 
 
+# of computed values, whose rounding made every tie one that may be decided anyhow; one result may always differ
+ALONE = """region v1
+dims d0=300
+in0 f32[d0]
+t0 f32[d0] = sigmoid(in0)
+t1 i64[] = argmax(t0) over d0
+out0 i64[] = t1
+"""
+
+
+def of_lanes(x: Tensor) -> Tensor:
+    """The place of the largest element as 32 lanes find it that do not ask which of equals comes first."""
+    rows = torch.nn.functional.pad(x, (0, -len(x) % 32), value=-torch.inf).unflatten(0, (-1, 32))
+    found, lane = rows.max(0)
+    at = lane * 32 + torch.arange(32)
+    nan = x.isnan()
+    return nan.int().argmax() if bool(nan.any()) else at[found.argmax()]
+
+
+def test_of_equals_made_alike_the_first_is_the_place_though_they_are_rounded() -> None:
+    made = [case for seed in range(1, 7) for case in cases(ALONE, seed)]
+    assert refusals([(c, [torch.sigmoid(c.inputs[0]).argmax()]) for c in made]) == []
+    assert refusals([(c, [of_lanes(torch.sigmoid(c.inputs[0]))]) for c in made])
+
+
+def test_elements_are_alike_only_where_all_that_they_are_made_of_is() -> None:
+    text = """region v1
+dims d0=2 d1=3
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+t0 f32[d0,d1] = mul(in0, 0.1)
+t1 f32[d0,d1] = mul(in1, 0.1)
+t2 f32[d0,d1] = add(t0, t1)
+t3 i64[d0] = argmax(t2) over d1
+out0 i64[d0] = t3
+"""
+    a, b = torch.tensor([[2.0, 1.0, 0.0], [2.0, 2.0, 0.0]]), torch.tensor([[1.0, 2.0, 0.0], [1.0, 1.0, 0.0]])
+    (found,) = bounded_outputs(parse_program(text), [a, b])
+    assert found.error is not None
+    assert (found.error > 0).tolist() == [True, False]
+
+
+# sigmoid(0) is 0.5 and x / 0.125 is 8 x, whatever the formula
+MASK = """region v1
+dims d0=24 d1=40
+in0 f32[d0,d1]
+t0 f32[d0,d1] = sigmoid(in0)
+t1 bool[d0,d1] = gt(t0, 0.5)
+t2 f32[d0,d1] = cast(t1)
+out0 f32[d0,d1] = t2
+"""
+STEP = """region v1
+dims d0=24 d1=40
+in0 f32[d0,d1]
+t0 f32[d0,d1] = div(in0, 0.125)
+t1 f32[d0,d1] = round(t0)
+out0 f32[d0,d1] = t1
+"""
+# of which a divisor that is 0 made too much not finite: no equal numbers were left
+CHANNELS = STEP.replace("in0 f32[d0,d1]", "in0 f32[d0,d1]\nin1 f32[d1]").replace("0.125", "in1")
+
+
+def away_from_zero(x: Tensor) -> Tensor:
+    return torch.where(x.isfinite(), x.sign() * (x.abs() + 0.5).floor(), x)
+
+
+def test_a_float_that_hangs_on_a_decision_is_decided_where_no_rounding_decides() -> None:
+    for seed in SEEDS:
+        made = cases(MASK, seed)
+        assert refusals([(c, [(torch.sigmoid(c.inputs[0]) > 0.5).float()]) for c in made]) == []
+        assert refusals([(c, [(torch.sigmoid(c.inputs[0]) >= 0.5).float()]) for c in made])
+        made = cases(STEP, seed)
+        assert refusals([(c, [(c.inputs[0] / 0.125).round()]) for c in made]) == []
+        assert refusals([(c, [away_from_zero(c.inputs[0] / 0.125)]) for c in made])
+
+
+def test_a_divisor_that_may_be_zero_leaves_no_distribution_out() -> None:
+    for seed in SEEDS:
+        made = cases(CHANNELS, seed)
+        assert {"blocks", "edges", "integers"} <= {c.name for c in made}
+        assert refusals([(c, [(c.inputs[0] / c.inputs[1]).round()]) for c in made]) == []
+        assert refusals([(c, [away_from_zero(c.inputs[0] / c.inputs[1])]) for c in made])
+
+
+# greedy decoding, and the largest of sums: of so many hardly ever the last one
+HEAD = """region v1
+dims d0=2 d1=16 d2=1003
+in0 f32[d0,d1]
+in1 f32[d2,d1]
+in2 f32[d2]
+t0 f32[d0,d2] = dot(in0, in1) over d1
+t1 f32[d0,d2] = add(t0, in2)
+t2 i64[d0] = {search}(t1) over d2
+out0 i64[d0] = t2
+"""
+ROWS = """region v1
+dims d0=1003 d1=16
+in0 f32[d0,d1]
+t0 f32[d0] = sum(in0) over d1
+t1 f32[] = {search}(t0) over d0
+out0 f32[] = t1
+"""
+
+
+@pytest.mark.parametrize("left_out", [1, 11])
+def test_a_search_among_sums_that_leaves_out_the_last_tile_is_refused(left_out: int) -> None:
+    kept = 1003 - left_out
+    for seed in SEEDS:
+        for search, find in (("argmax", torch.argmax), ("argmin", torch.argmin)):
+            found = [
+                (c, torch.addmm(c.inputs[2], c.inputs[0], c.inputs[1].T)) for c in cases(_of(HEAD, search), seed)
+            ]
+            assert refusals([(c, [find(x, 1)]) for c, x in found]) == []
+            assert refusals([(c, [find(x[:, :kept], 1)]) for c, x in found])
+        for search, extreme in (("amax", torch.amax), ("amin", torch.amin)):
+            found = [(c, c.inputs[0].sum(1)) for c in cases(_of(ROWS, search), seed)]
+            assert refusals([(c, [extreme(x, 0)]) for c, x in found]) == []
+            assert refusals([(c, [extreme(x[:kept], 0)]) for c, x in found])
+
+
+def _of(text: str, search: str) -> str:
+    return text.format(search=search)
+
+
+CHANGED = """region v1
+dims d0=7 d1=1003
+in0 f32[d0,d1]
+in1 f32[d0,d1]
+t0 f32[d0,d1] = sub(in0, in1)
+t1 f32[d0,d1] = abs(t0)
+t2 f32[] = amax(t1) over d0,d1
+out0 f32[] = t2
+"""
+KNOWN = """region v1
+dims d0=5 d1=1003
+in0 i64[d0,d1]
+in1 i64[d0]
+t0 bool[d0,d1] = eq(in0, in1)
+t1 bool[d0] = any(t0) over d1
+out0 bool[d0] = t1
+"""
+SPOILT = """region v1
+dims d0=1003 d1=5
+in0 f32[d0,d1]
+in1 f32[d1]
+t0 f32[d0,d1] = mul(in0, in1)
+t1 bool[d0,d1] = isnan(t0)
+t2 bool[] = any(t1) over d0,d1
+out0 bool[] = t2
+"""
+
+
+def difference(a: Tensor, b: Tensor, left_out: int) -> Tensor:
+    return (a - b).abs().flatten()[: a.numel() - left_out].amax()
+
+
+def has_known(a: Tensor, b: Tensor, left_out: int) -> Tensor:
+    return (a == b[:, None])[:, : a.shape[1] - left_out].any(1)
+
+
+def has_nan(a: Tensor, b: Tensor, left_out: int) -> Tensor:
+    return (a * b).isnan().flatten()[: a.numel() - left_out].any()
+
+
+@pytest.mark.parametrize(("text", "run"), [(CHANGED, difference), (KNOWN, has_known), (SPOILT, has_nan)])
+def test_of_many_that_are_looked_through_the_last_one_decides_alone_once(
+    text: str, run: Callable[[Tensor, Tensor, int], Tensor]
+) -> None:
+    for seed in SEEDS:
+        made = cases(text, seed)
+        assert refusals([(c, [run(c.inputs[0], c.inputs[1], 0)]) for c in made]) == []
+        assert refusals([(c, [run(c.inputs[0], c.inputs[1], 3)]) for c in made])
+
+
 def truncated(x: Tensor) -> Tensor:
     return (x.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
 

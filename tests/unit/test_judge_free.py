@@ -119,6 +119,17 @@ def test_where_rounding_decides_whether_an_exponential_is_finite_its_quotients_a
     assert _is_right(program, [x], got) == right
 
 
+def test_an_exponential_that_is_read_elsewhere_is_as_free() -> None:
+    """Its operand has other sizes than it has."""
+    program = parse_program(
+        "region v1\ndims d0=4 d1=3 d2=2\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\n"
+        "t1 f32[d2] = exp(t0[d0=d2+1])\nout0 f32[d2] = t1\n"
+    )
+    x = torch.tensor([[1.0, 1.0, 1.0], [88.0, 0.7, 0.02283], [88.0, -0.5, 0.5], [0.0, 0.0, 0.0]])
+    (found,) = bounded_outputs(program, [x])
+    assert found.free is not None and found.free.tolist() == [True, False]
+
+
 @pytest.mark.parametrize("op", ["div(t0, in2)", "div(in1, t0)", "reciprocal(t0)", "fma(in1, t0, in2)"])
 def test_signs_of_infinite_quotients_too(op: str) -> None:
     """The sum is exactly 0 in the first row, and certainly not in the second."""
