@@ -23,6 +23,7 @@ from cudal1_fx_passes.precision import products_may_use_tf32
 from cudal1_fx_passes.program import Index, Op, Program, Ref, operand_axes
 
 MAX_SPATIAL = 3
+LARGEST_SIDE = 64
 MANY = 4  # times as many places are summed as are kept: rather a weight's gradient than a convolution
 Match = Callable[[Program, Op, str, Index], "Spatial | None"]
 _CONVOLUTION: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -142,42 +143,64 @@ def run_convolution(program: Program, op: Op, c: Convolution, operands: tuple[An
     refs = [x.name for x in op.operands if isinstance(x, Ref)]
     turn = -1 if c.swapped else 1
     (read, weight), (x, w) = refs[::turn], operands[::turn]
+    if _is_flat(c) and _in_memory(program, read)[-1] != c.spatial[0].read:
+        return _run_flat(program, op, c, (read, weight), (x, w))
 
     def sizes(axes: tuple[str, ...]) -> list[int]:
         return [program.axis[a].size for a in axes]
 
-    def grouped(value: Any, name: str, *parts: tuple[str, ...]) -> Any:
-        return _in_parts(program, name, value, parts)
-
-    spatial = c.spatial
-    if _is_flat(c) and _in_memory(program, read)[-1] != spatial[0].read:
-        # channels are innermost, which torch knows for images only: it copies what a signal's convolution reads
-        spatial = (Spatial("", "", "", 1, 1, 0), *spatial)
-    stride, padding = [s.stride for s in spatial], [s.padding for s in spatial]
-    dilation, groups = [s.dilation for s in spatial], program.size(c.groups)
-    named = [(s.read, s.out, s.window) for s in spatial]
-    places, outs, windows = ([(a,) if a else () for a in axes] for axes in zip(*named, strict=True))
-    x = grouped(x, read, c.batch, (*c.groups, *c.inputs), *places)
+    stride, padding = [s.stride for s in c.spatial], [s.padding for s in c.spatial]
+    dilation, groups = [s.dilation for s in c.spatial], program.size(c.groups)
+    places, outs, windows = (
+        [(a,) if a else () for a in axes]
+        for axes in ([s.read for s in c.spatial], [s.out for s in c.spatial], [s.window for s in c.spatial])
+    )
+    x = _in_parts(program, read, x, (c.batch, (*c.groups, *c.inputs), *places))
     if c.of_weight:
-        grad = grouped(w, weight, c.batch, (*c.groups, *c.outputs), *outs)
+        grad = _in_parts(program, weight, w, (c.batch, (*c.groups, *c.outputs), *outs))
         shape = [program.size(axes) for axes in ((*c.groups, *c.outputs), c.inputs, *windows)]
         made = _weight_gradient(x, grad, shape, stride, padding, dilation, groups)
-        axes = (*c.groups, *c.outputs, *c.inputs, *(a for (a,) in filter(None, windows)))
+        axes = (*c.groups, *c.outputs, *c.inputs, *(s.window for s in c.spatial if s.window))
         return _permuted(torch.reshape(made, sizes(axes)), axes, op.axes)
     inner = ((*c.groups, *c.inputs), c.outputs) if c.transposed else ((*c.groups, *c.outputs), c.inputs)
-    w = grouped(w, weight, *inner, *windows)
+    w = _in_parts(program, weight, w, (*inner, *windows))
     if c.transposed:
-        extra = [s.output_padding for s in spatial]
-        made = _TRANSPOSED[len(spatial)](x, w, None, stride, padding, extra, groups, dilation)
+        extra = [s.output_padding for s in c.spatial]
+        made = _TRANSPOSED[len(c.spatial)](x, w, None, stride, padding, extra, groups, dilation)
     else:
-        made = _CONVOLUTION[len(spatial)](x, w, None, stride, padding, dilation, groups)
-    axes = (*c.batch, *c.groups, *c.outputs, *(a for (a,) in filter(None, outs)))
+        made = _CONVOLUTION[len(c.spatial)](x, w, None, stride, padding, dilation, groups)
+    axes = (*c.batch, *c.groups, *c.outputs, *(s.out for s in c.spatial))
     return _permuted(torch.reshape(made, sizes(axes)), axes, op.axes)
 
 
 def _is_flat(c: Convolution) -> bool:
     """Of size 1, its places merged into one axis."""
-    return len(c.spatial) == 1 and not c.spatial[0].window and not c.transposed
+    return len(c.spatial) == 1 and c.spatial[0] == Spatial(c.spatial[0].out, c.spatial[0].out, "", 1, 1, 0)
+
+
+def _run_flat(program: Program, op: Op, c: Convolution, names: tuple[str, str], operands: tuple[Any, Any]) -> Any:
+    """With channels innermost, which torch knows for images only: it copies all that a signal's convolution reads.
+
+    So the places become square images again; no library is made for a row of a hundred thousand either.
+    """
+    (read, weight), (x, w), place = names, operands, c.spatial[0].out
+    inputs, outputs = (*c.groups, *c.inputs), (*c.groups, *c.outputs)
+    side = max(n for n in range(1, LARGEST_SIDE + 1) if program.axis[place].size % (n * n) == 0)
+
+    def image(value: Any, name: str, channels: tuple[str, ...]) -> Any:
+        rows = _permuted(value, program.value_axes[name], (*c.batch, place, *channels))
+        return torch.permute(torch.reshape(rows, [-1, side, side, program.size(channels)]), [0, 3, 1, 2])
+
+    shape, groups = [program.size(outputs), program.size(c.inputs), 1, 1], program.size(c.groups)
+    axes: tuple[str, ...] = (*outputs, *c.inputs)
+    if c.of_weight:
+        grad = image(w, weight, outputs)
+        made = _weight_gradient(image(x, read, inputs), grad, shape, [1, 1], [0, 0], [1, 1], groups)
+    else:
+        w = torch.reshape(_permuted(w, program.value_axes[weight], axes), shape)
+        made = F.conv2d(image(x, read, inputs), w, None, 1, 0, 1, groups)
+        made, axes = torch.permute(made, [0, 2, 3, 1]), (*c.batch, place, *outputs)
+    return _permuted(torch.reshape(made, [program.axis[a].size for a in axes]), axes, op.axes)
 
 
 def _in_parts(program: Program, name: str, value: Any, parts: Sequence[tuple[str, ...]]) -> Any:
