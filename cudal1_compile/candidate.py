@@ -30,7 +30,7 @@ SECTIONS = ("Performance Analysis", "Algorithm Design", "Code")
 MAX_BLOCK = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_LAUNCHES = 8
-MAX_SCRATCH = 8
+MAX_SCRATCH = 16
 
 MAX_EXPRESSION = 400  # characters
 
