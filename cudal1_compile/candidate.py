@@ -29,7 +29,7 @@ from cudal1_fx_passes.program import DTYPES, ITEM_BYTES, Program
 SECTIONS = ("Performance Analysis", "Algorithm Design", "Code")
 MAX_BLOCK = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
-MAX_LAUNCHES = 8
+MAX_LAUNCHES = 16
 MAX_SCRATCH = 16
 
 MAX_EXPRESSION = 400  # characters

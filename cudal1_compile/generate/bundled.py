@@ -24,7 +24,7 @@ import torch
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.fast_llama import Cooling, FastLlama, Sample
 from cudal1_compile.generate.linear import fast_cpu_dtype
-from cudal1_compile.generate.plan import fit_code, mend_plan, other_stage
+from cudal1_compile.generate.plan import fit_code, fit_vectors, mend_plan, other_stage
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.quiet import without_progress_bars
 from cudal1_compile.generate.tokens import Codec, load_codec
@@ -95,7 +95,7 @@ class BundledGenerator:
         asked = [prompt for prompt in prompts for _ in range(n)]
         self._again(self._other_stages(found, asked), rows, warm, found, seed, end)
         cool = [min(t, self.config.code_temperature) for t in warm]
-        self._again(self._mended_plans(found), rows, cool, found, seed, end)
+        self._again(self._mended_plans(found, asked), rows, cool, found, seed, end)
         late = time.monotonic() >= deadline
         kept = [None if late and not s.finished else self.codec.decode(s.ids) for s in found]
         groups = [kept[i * n : (i + 1) * n] for i in range(len(coded))]
@@ -166,14 +166,14 @@ class BundledGenerator:
         begun = map(other_stage, designs, prompts)
         return {i: self._beginning(text) for i, text in enumerate(begun) if text}
 
-    def _mended_plans(self, found: Sequence[Sample]) -> dict[int, list[int]]:
+    def _mended_plans(self, found: Sequence[Sample], prompts: Sequence[str]) -> dict[int, list[int]]:
         """Of each reply whose plan does not hold: what comes before the code, up to the token that opens it."""
         begun: dict[int, list[int]] = {}
-        for i, sample in enumerate(found):
+        for i, (sample, prompt) in enumerate(zip(found, prompts, strict=True)):
             if (at := self._code_at(sample.ids)) is None:
                 continue
             before = self.codec.decode(sample.ids[:at])
-            if (mended := mend_plan(before)) != before:
+            if (mended := mend_plan(fit_vectors(before, prompt))) != before:
                 begun[i] = self._beginning(mended)
         return begun
 

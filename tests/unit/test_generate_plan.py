@@ -9,8 +9,10 @@ import pytest
 from cudal1_compile.generate.plan import (
     fit_copies,
     fit_loads,
+    fit_means,
     fit_spans,
     fit_stages,
+    fit_vectors,
     mend_order,
     mend_plan,
     other_stage,
@@ -37,6 +39,10 @@ from cudal1_compile.generate.plan import (
         # set twice in one block, but not where an inner one makes it again
         ("out0=t1 t1=a1 t0=a0", "a0 t0 a0 t0 { a0 t0 a1 t1 a1 out0 }", "a0 t0 { a0 t0 a1 t1 out0 }"),
         ("out0=t1 t1=s0", "t1 t1 out0", "t1 t1 out0"),  # a sum in one line
+        # what an earlier kernel stored: in a vector before the loop over its elements, else where it is needed
+        ("out0=t2 t2 t1=*a0 *t0=out7", "a0 { t1 t2 r0 } out0", "a0 t0 { t1 t2 r0 } out0"),
+        ("out0=t9 t9=t1 *t8=out8 t1=*a0 *t0=out7", "a0 t8 { t1 t9 } out0", "a0 t0 t8 { t1 t9 } out0"),
+        ("out0=t2 t2 t1=a0 t0=s1", "{ a0 t1 t2 out0 }", "{ a0 t0 t1 t2 out0 }"),
         # nobody says where
         ("out0=t1 t1=a1 t0", "{ a1 t1 out0 }", "{ a1 t1 out0 }"),
     ],
@@ -58,11 +64,50 @@ def test_values_stand_behind_what_they_need(outline: str, order: str, mended: st
         ("stage 0 over d1=4087 along d1: ragged, vector 4, block 256, registers", 4),
         ("stage 0 over d1=4087 along d1: split_ragged, vector 4, block 256", 4),
         ("stage 0 over d1=4087 along d1: block, vector 4, block 256", 4),  # nothing fits
+        ("stage 0 over d1=8,k0=3,k1=3 along d4=4: strip_all, vector 8, block 256", 8),  # places, not channels
         ("stage 0 over d1 along d1: block, vector 4, block 256", 4),  # of a symbolic size
     ],
 )
 def test_a_row_is_a_multiple_of_its_vectors(line: str, mended: int) -> None:
     assert mend_plan(f"grouped.\n{line}\n") == f"grouped.\n{re.sub('vector [0-9]+', f'vector {mended}', line)}\n"
+
+
+PRODUCT = """stage 0 over d4=24 along d2=144: tf32_raw_wide, vector 1, block 512, tile 256x128x16
+f0: s0=a6
+f0> { a6 r6 } { s0 }
+f1: *out0=t7 t12=%s t10 t8=in5,s0 t7=%s t1=*a2 t0=*a0,*a1
+f1> m0 { { in5 } } { { s0 } } { i0 t8 { a0 a1 a2 a7 { t0 t1 t7 t10 t12 r0 } out0 } }
+"""
+OF_PRODUCT = """target ..
+region v1
+dims d0=32 d1=3136 d2=144 d4=24
+in0 f32[d0,d1,d2]
+in1 f32[d2]
+in6 f32[d4,d2]
+in7 f32[d0,d2]
+in8 f32[d2,d0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("load", "mended"),
+    [
+        ("a7,i0", "*a7,i0"),
+        ("t3,a7,i0", "t3,*a7,i0"),
+        ("a8,i0", "a8,i0"),
+        ("a1,i0", "a1,i0"),
+        ("a7", "a7"),
+        ("*a7,i0", "*a7,i0"),
+    ],
+)
+def test_what_is_loaded_along_columns_beside_vectors_is_a_vector(load: str, mended: str) -> None:
+    """A gate of an image's channels: its code had a column by a name that nothing declares, 3 of 3 regions."""
+    assert fit_vectors(PRODUCT % (load, "t6"), OF_PRODUCT) == PRODUCT % (mended, "t6")
+
+
+def test_loads_one_by_one_are_left_so() -> None:
+    alone = (PRODUCT % ("a7,i0", "t6")).replace("*", "")
+    assert fit_vectors(alone, OF_PRODUCT) == alone
 
 
 def test_needs_that_run_in_a_circle_end() -> None:
@@ -292,6 +337,17 @@ def test_vectors_along_rows_that_they_do_not_divide_are_single_loads(address: st
     load = f"  vload<2>({address}, a0_1[k]);\n"
     loop = f"  #pragma unroll\n  for (int j = 0; j < 2; j++) a0_1[k][j] = ld({single});\n"
     assert fit_loads(load, prompt) == (loop if single else load)
+
+
+def test_a_mean_is_that_of_its_own_variance() -> None:
+    """Where two norms are added each of eight replies had them the other way round, or did not build."""
+    prompt = "region v1\nt0 f32[d1] = mean(in0) over d0\nt2 f32[d1] = var(in0, 0.0) over d0\n"
+    prompt += (
+        "t8 f32[d1] = mean(in3) over d0\nt9 f32[d1] = mean(in3) over d1\nt10 f32[d1] = var(in3, 0.0) over d0\n"
+    )
+    code = "const float t0 = m{};\nconst float t8 = m{};\nconst float t9 = m2;\nconst float m2 = p2 / d0;\n"
+    assert fit_means(code.format(10, 2), prompt) == code.format(2, 10)
+    assert fit_means(code.format(2, 10), prompt) == code.format(2, 10)
 
 
 def test_a_vector_of_no_element_does_not_raise() -> None:

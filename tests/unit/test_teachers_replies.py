@@ -215,11 +215,11 @@ def test_teachers_are_deterministic_and_cover_every_strategy() -> None:
 
 
 def test_no_plan_takes_more_scratch_than_a_reply_may() -> None:
-    """Seven group values follow from two sums; each is computed again where it is read."""
+    """Eighteen group values follow from two sums; each is computed again where it is read."""
     sums = "t0 f32[d0] = sum(in0) over d1\nt1 f32[d0,d1] = sub(in0, t0)\nt2 f32[d0] = amax(t1) over d1\n"
-    made = "".join(f"t{i} f32[d0] = mul(t{i % 2 * 2}, {i}.0)\n" for i in range(3, 13))
-    read = "".join(f"t{i + 10} f32[d0,d2] = mul(in1, t{i})\n" for i in range(3, 13))
-    outs = "".join(f"out{i} f32[d0,d2] = t{i + 13}\n" for i in range(10))
+    made = "".join(f"t{i} f32[d0] = mul(t{i % 2 * 2}, {i}.0)\n" for i in range(3, 21))
+    read = "".join(f"t{i + 18} f32[d0,d2] = mul(in1, t{i})\n" for i in range(3, 21))
+    outs = "".join(f"out{i} f32[d0,d2] = t{i + 21}\n" for i in range(18))
     text = f"region v1\ndims d0=64 d1=256 d2=32\nin0 f32[d0,d1]\nin1 f32[d0,d2]\n{sums}{made}{read}{outs}"
     program = parse_program(text)
     reply = teach(program, random.Random(0))
