@@ -12,6 +12,7 @@ from cudal1_compile.generate.plan import (
     fit_means,
     fit_spans,
     fit_stages,
+    fit_turns,
     fit_vectors,
     mend_order,
     mend_plan,
@@ -348,6 +349,45 @@ def test_a_mean_is_that_of_its_own_variance() -> None:
     code = "const float t0 = m{};\nconst float t8 = m{};\nconst float t9 = m2;\nconst float m2 = p2 / d0;\n"
     assert fit_means(code.format(10, 2), prompt) == code.format(2, 10)
     assert fit_means(code.format(2, 10), prompt) == code.format(2, 10)
+
+
+TURN = """// launch: f0<<<cdiv({c}, 64) * cdiv(d9, 64), 256>>>(in2, s0)
+// launch: f1<<<cdiv(d6, 64), 256>>>(s0, out0)
+__global__ void __launch_bounds__(256) f0(const f32* __restrict__ in2, f32* __restrict__ s0 DIMS) {{
+  const int b = blockIdx.x;
+  const int left = b % cdiv({c}, 64) * 64, top = b / cdiv({c}, 64) % cdiv(d9, 64) * 64;
+  turn_tile<64, 64, 256>(
+    [&](int row, int column) {{
+      const int y = top + row, x = left + column;
+      if (!(y < d9 && x < {c})) return 0.0f;
+      const float a2 = ld(in2 + y * {step} + x);
+      return a2;
+    }},
+    [&](int row, int column, float a2) {{
+      const int y = top + row, x = left + column;
+      if (y < d9 && x < {c}) st(s0 + x * d9 + y, a2);
+    }});
+}}
+__global__ void f1(const f32* __restrict__ s0, f32* __restrict__ out0 DIMS) {{
+  if (blockIdx.x < cdiv(d6, 64)) st(out0, ld(s0));
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("axes", "said", "columns"),
+    [
+        ("d9,k0,k1,d6", ("d6", "(k0 * k1)"), ("k0 * k1 * d6", "(k0 * k1 * d6)")),
+        ("d9,k0,k1,d6", ("k0 * k1 * d6", "(k0 * k1 * d6)"), ("k0 * k1 * d6", "(k0 * k1 * d6)")),
+        ("d9,d6", ("d6", "d6"), ("d6", "d6")),
+        ("d8,k0,d6", ("d6", "k0"), ("d6", "k0")),  # rows are not its first axis
+    ],
+)
+def test_a_weight_is_turned_with_its_windows(axes: str, said: tuple[str, str], columns: tuple[str, str]) -> None:
+    """The gradient of a strided convolution: 24 of 24 replies to three regions turned the last axis alone."""
+    prompt = f"region v1\nin2 f32[{axes}]\n"
+    reply = TURN.format(c=said[0], step=said[1])
+    assert fit_turns(reply, prompt) == TURN.format(c=columns[0], step=columns[1])
 
 
 def test_a_vector_of_no_element_does_not_raise() -> None:
