@@ -62,14 +62,12 @@ _LOAD = re.compile(
     r"(?:min\((\w+(?: [+-] (\d+))?), \5 - \d+\)|max\((\w+(?: [+-] (\d+))?), 0\)), (\w+(?:\[k\])?)\);$",
     flags=re.M,
 )
-_MATRICES = re.compile(r"^(in\d+) \w+\[(?:\w+,)+(\w+)\](?!.*strides)", flags=re.M)  # and their innermost axis
 _PRODUCT = re.compile(r"^(stage \d+ over .* along (\w+)\b[^:\n]*: .*\n)((?:f\d+[:>] .*\n?)*)", flags=re.M)
-_PRODUCT_LINES = re.compile(r"^(f(?:\d+): )(.*)(\nf\d+> m0 )", flags=re.M)
+_PRODUCT_LINES = re.compile(r"^(f\d+: )(.*)(\nf\d+> m0 )", flags=re.M)
 _PLAIN = re.compile(r"(?<=[=,])a(\d+)(?=,|$)")  # a load by itself, in place
-_INPUTS = re.compile(r"^(in\d+) \w+\[(?:\w+,)*(\w+)\](?!.*strides)", flags=re.M)
+_INPUTS = re.compile(r"^(in\d+) \w+\[([\w,]+)\](?!.*strides)", flags=re.M)
 _STATISTICS = re.compile(r"^(t\d+) \w+\[[\w,]*\] = (mean|var)\((\w+)(?:, [\w.]+)?\) over ([\w,]+)$", flags=re.M)
 _MEAN = re.compile(r"(const float (t\d+) = )m(\d+);")
-_AXES = re.compile(r"^(in\d+) \w+\[([\w,]+)\](?!.*strides)", flags=re.M)
 _TURN = re.compile(  # rows, columns, the tensor, how far apart its rows are
     r"if \(!\(y < (\w+) && x < ([\w* ]+)\)\) return 0\.0f;\s+"
     r"const float \w+ = ld\((in\d+) \+ y \* (\([\w* ]+\)|\w+) \+ x\);"
@@ -96,7 +94,7 @@ def fit_vectors(design: str, prompt: str) -> str:
 
     Of inputs of two axes and more; what lies along columns alone is settled before.
     """
-    along = dict(_MATRICES.findall(prompt))
+    axes = _axes(prompt)
 
     def of_stage(stage: re.Match[str]) -> str:
         def of_kernel(kernel: re.Match[str]) -> str:
@@ -109,7 +107,11 @@ def fit_vectors(design: str, prompt: str) -> str:
             """A load at a row's own index."""
             if not re.search(r",i\d+(?!\w)", word):
                 return word
-            return _PLAIN.sub(lambda a: f"*{a[0]}" if along.get(f"in{a[1]}") == stage[2] else a[0], word)
+            return _PLAIN.sub(lambda a: f"*{a[0]}" if is_along(f"in{a[1]}") else a[0], word)
+
+        def is_along(name: str) -> bool:
+            *others, last = axes.get(name, [""])
+            return bool(others) and last == stage[2]
 
         return stage[1] + _PRODUCT_LINES.sub(of_kernel, stage[3])
 
@@ -295,12 +297,12 @@ def _with_fitting_spans(kernel: str) -> str:
 
 def fit_loads(reply: str, prompt: str) -> str:
     """`reply` with single loads where a vector's rows, or its shift along them, are no multiple of it."""
-    sizes, along = _sizes(prompt), dict(_INPUTS.findall(prompt))
+    sizes, axes = _sizes(prompt), _axes(prompt)
 
     def fitting(load: re.Match[str]) -> str:
         indent, width, tensor, row, axis, low, low_shift, high, high_shift, held = load.groups()
         if (
-            along.get(tensor) != axis or axis not in sizes or int(width) == 0
+            axes.get(tensor, [""])[-1] != axis or axis not in sizes or int(width) == 0
         ):  # of any size; a reply may say anything
             return load[0]
         if math.gcd(sizes[axis], int(low_shift or high_shift or 0)) % int(width) == 0:
@@ -327,7 +329,7 @@ def fit_means(reply: str, prompt: str) -> str:
 
 def fit_turns(reply: str, prompt: str) -> str:
     """`reply` with kernels that turn a weight over all of its rows, windows included."""
-    axes = {name: held.split(",") for name, held in _AXES.findall(prompt)}
+    axes = _axes(prompt)
     for kernel in re.split(r"(?=^__global__)", reply, flags=re.M)[1:]:
         name, turn = _KERNEL.match(kernel), _TURN.search(kernel)
         rows, *columns = axes.get(turn[3], [""]) if turn else [""]
@@ -354,6 +356,11 @@ def _sizes(prompt: str) -> dict[str, int]:
     """Of the region's static axes."""
     dims = _DIMS.search(prompt)
     return {name: int(size) for name, size in re.findall(r"(\w+)=(\d+)", dims[1])} if dims else {}
+
+
+def _axes(prompt: str) -> dict[str, list[str]]:
+    """Of the region's inputs that lie without gaps, in memory order."""
+    return {name: held.split(",") for name, held in _INPUTS.findall(prompt)}
 
 
 def _counts(prompt: str) -> dict[str, int]:
