@@ -21,7 +21,7 @@ regions of stride 2 in channels-last 62 are wrong, all with other spans than the
 right since. And vectors along rows that they do not divide, or shifted by other steps than theirs (a
 concatenation of odd halves): 17 of 7,872 replies to held-out programs load so, none of them right; all are with
 single loads. And means that belong to another tensor's variance, and windows left out of a weight that is turned:
-of the regions of three networks' training steps six had these in all of their replies.
+some regions of ResNet-50's training step have no other reply.
 """
 
 from __future__ import annotations

@@ -384,7 +384,7 @@ __global__ void f1(const f32* __restrict__ s0, f32* __restrict__ out0 DIMS) {{
     ],
 )
 def test_a_weight_is_turned_with_its_windows(axes: str, said: tuple[str, str], columns: tuple[str, str]) -> None:
-    """The gradient of a strided convolution: 24 of 24 replies to three regions turned the last axis alone."""
+    """The gradient of a strided convolution: all replies to three regions turned its last axis alone."""
     prompt = f"region v1\nin2 f32[{axes}]\n"
     reply = TURN.format(c=said[0], step=said[1])
     assert fit_turns(reply, prompt) == TURN.format(c=columns[0], step=columns[1])
