@@ -42,6 +42,8 @@ except GeneratorTimeout:
 """
 
 INTERRUPTED = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+
 def interrupt():
     began.wait()
     time.sleep(0.2)
