@@ -212,12 +212,17 @@ def _case(
     keep: bool,
     known: Mapping[str, tuple[list[Tensor], list[Expected] | None]],
 ) -> Case | None:
-    found = _attempt(program, name, seed, device, sizes, room_bytes, keep, known)
-    if found is None:
-        inputs = without_zero_divisors(program, make_inputs(program, name, seed, device, sizes))
-        found = _usable_case(program, name, inputs, sizes, room_bytes, keep) if inputs is not None else None
+    def drawn(distribution: str) -> tuple[list[Tensor], list[Expected] | None]:
+        together = None if sizes else known.get(distribution)
+        return together or (make_inputs(program, distribution, seed, device, sizes), None)
+
+    inputs, expected = drawn(name)
+    found = _usable_case(program, name, inputs, sizes, room_bytes, keep, expected)
+    if found is None and (others := without_zero_divisors(program, inputs)) is not None:
+        found = _usable_case(program, name, others, sizes, room_bytes, keep)
     if found is None and (sizes or not is_coherent(name)):
-        found = _attempt(program, "small", seed, device, sizes, room_bytes, keep, known)
+        inputs, expected = drawn("small")
+        found = _usable_case(program, "small", inputs, sizes, room_bytes, keep, expected)
     return found
 
 
@@ -229,21 +234,6 @@ def _needle_cases(program: Program, cases: Sequence[Case], room_bytes: int) -> l
         name = f"{NEEDLE}{FROM}{len(found)}"  # each has its own
         found.append(make_case(program, name, inputs, {}, room_bytes))
     return found
-
-
-def _attempt(
-    program: Program,
-    name: str,
-    seed: int,
-    device: torch.device,
-    sizes: Mapping[str, int],
-    room_bytes: int,
-    keep: bool,
-    known: Mapping[str, tuple[list[Tensor], list[Expected] | None]],
-) -> Case | None:
-    together = None if sizes else known.get(name)
-    inputs, expected = together or (make_inputs(program, name, seed, device, sizes), None)
-    return _usable_case(program, name, inputs, sizes, room_bytes, keep, expected)
 
 
 def _usable_case(

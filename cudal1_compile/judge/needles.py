@@ -9,6 +9,7 @@ one everywhere before it: whatever an element is computed of is moved along all 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ def needles(program: Program, bases: Sequence[Sequence[Tensor]]) -> Iterator[lis
     """Dense inputs, dims in memory order; none where nothing is looked for."""
     for op in _searches(program):
         made = (_one_at_end(program, op, inputs) for inputs in bases)
-        yield from [inputs for inputs in made if inputs is not None][:_EACH]
+        yield from islice((inputs for inputs in made if inputs is not None), _EACH)
 
 
 def _searches(program: Program) -> list[Op]:
