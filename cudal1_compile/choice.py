@@ -7,11 +7,12 @@
 
 `none` is Inductor without kernels, `layouts` the same with convolutions in the layout that they are given, not in
 channels-last, `aten` the graph without Inductor (aten.py). Every call is executed exactly
-once, by one variant, forward and backward as a pair. CUDA events around both are read when they are done, never
-waited for; on a stream that has run dry they hold the host's time too. On a busy stream they do not, and the slack
-of the other variants' calls could hide the host's time for now: so it may not be more than `none` takes on either.
+once, by one variant, forward and backward as a pair. CUDA events around both are read when they are done; on a
+stream that has run dry they hold the host's time too. On a busy stream they do not, and the slack of the other
+variants' calls could hide the host's time for now: so it may not be more than `none` takes on either.
 Far ahead of the device the host waits for a place in the queue, as long as calls of others take: so of the host's
-time a variant's shortest call counts.
+time a variant's shortest call counts. And where it is further ahead than a whole trial, no event is done when the
+figures are looked at: there, three times at most, the host waits for the device, WAIT_S at most.
 During a stream capture nothing is tried: `none` runs. Once decided the losers are dropped.
 """
 
@@ -45,6 +46,7 @@ GRAPH_MAX_RIVALS = 2  # nor more than these after the longer warm-up
 NARROW_TO = 2  # rivals of `none` after two rounds, so that the rest get enough calls for a proof
 LOOKS = 2  # at the figures: after the calls above, and after as many more
 SETTLED = LOOKS * MAX_CALLS + 2  # calls, after which every trial has ended
+WAIT_S = 5.0  # of the host for the device, at each look
 SHOWS = 1.01  # a median gain from which on more calls are worth it
 CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together, at each look
 
@@ -150,6 +152,8 @@ class Trial:
         """What runs now, with a Call where it is timed; None: the trial is over."""
         if not self._queue:
             self._add_round()
+        if not self._queue:
+            self._wait_for_device()
         if not self._queue and self._looks < LOOKS and self._is_open():
             self._looks += 1
             self._add_round()
@@ -164,6 +168,8 @@ class Trial:
 
     def _add_round(self) -> None:
         if self._rounds and self._rounds % 2 == 0:
+            if self._rounds == 2:
+                self._wait_for_device()
             kept = worth_more_calls(self._figures(self.clock.between_us))
             self.variants = {name: run for name, run in self.variants.items() if name in kept}
             self._timed = {name: self._timed[name] for name in self.variants}
@@ -171,6 +177,14 @@ class Trial:
         if len(names) > 1 and self._calls + len(names) <= self.most_calls * self._looks:
             self._queue.extend((name, True) for name in (names if self._rounds % 2 == 0 else reversed(names)))
             self._rounds += 1
+
+    def _wait_for_device(self) -> None:
+        """Until it has come to the marks that are set, or the time for that is over."""
+        calls = [call for group in self._timed.values() for call in group]
+        spans = [span for call in calls for span in (call.forward, call.backward) if span is not None]
+        end = time.monotonic() + WAIT_S
+        while time.monotonic() < end and any(self.clock.between_us(*span) is None for span in spans):
+            time.sleep(0.001)
 
     def _is_open(self) -> bool:
         """Whether a variant shows a gain, and none is proven."""
