@@ -304,7 +304,7 @@ class Late(Queue):
 def test_a_host_that_is_a_whole_trial_ahead_waits_for_the_device(
     monkeypatch: pytest.MonkeyPatch, rival: float
 ) -> None:
-    """3D U-Net in CUDA graphs on an H100: 77 calls had been launched when the third was done, and 1.26x was lost."""
+    """3D U-Net in CUDA graphs on an H100: 77 calls were launched when the third was done; 1.26x was lost."""
     for seed in range(20):
         queue = Late(1000, seed)
         monkeypatch.setattr("time.sleep", queue.sleep)

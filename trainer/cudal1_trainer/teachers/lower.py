@@ -33,6 +33,7 @@ from cudal1_trainer.teachers.strips import ALL, StripWriter
 from cudal1_trainer.teachers.strips_last import LastStripWriter, strip_of
 from cudal1_trainer.teachers.strips_phases import PHASES, PhaseStripWriter
 from cudal1_trainer.teachers.transposed import TransposedWriter
+from cudal1_trainer.teachers.window_sums import WindowSumWriter, lanes_of
 from cudal1_trainer.teachers.windows import WindowWriter
 
 COPYING: dict[str, type[PipeWriter] | type[StemWriter] | type[BulkWriter]] = {
@@ -64,7 +65,8 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
         elif stage.kind == "product" and schedule.mapping == PHASES:
             kernels.append(PhaseStripWriter(stage, schedule, name).write())
         elif stage.kind == "product" and schedule.splits > 1:
-            made = ProductWriter(stage, schedule, name).write_split(f"f{len(kernels) + 1}", taken)
+            splitting = WindowSumWriter if lanes_of(schedule) else ProductWriter
+            made = splitting(stage, schedule, name).write_split(f"f{len(kernels) + 1}", taken)
             taken += 1
             kernels += made
         elif stage.kind == "product":

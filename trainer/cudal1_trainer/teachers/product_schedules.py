@@ -20,6 +20,7 @@ from cudal1_trainer.teachers.stage import Stage
 from cudal1_trainer.teachers.strips import ALL
 from cudal1_trainer.teachers.strips_last import MAX_HELD, last_schedules
 from cudal1_trainer.teachers.strips_phases import phase_schedules
+from cudal1_trainer.teachers.window_sums import window_schedules
 
 DIRECT_TERMS = 512  # at most, of one thread's loop; more where there is one column, and so no tile
 # rows, columns, depth of a tile; the depth is doubled for half types
@@ -75,7 +76,9 @@ def _schedules(stage: Stage) -> list[StageSchedule]:
             StageSchedule(ALL, r, b) for r in (8, 4, 2) for b in (256, 128) if r * columns + held <= MAX_HELD
         ]
     found += phase_schedules(stage, sides)
-    if depth <= DIRECT_TERMS or columns == 1:
+    summed = window_schedules(stage, sides)
+    found += summed
+    if depth <= DIRECT_TERMS or columns == 1 and not summed:
         if slides is not None:
             found += [StageSchedule("strip", rows, block) for rows in (8, 4) for block in (256, 128)]
         found += last_schedules(stage, sides)

@@ -41,6 +41,7 @@ from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.stage import Stage
 from cudal1_trainer.teachers.strips_last import reads_of, strip_of
 from cudal1_trainer.teachers.strips_phases import PHASES, batch_of, cells_of, phase_bytes
+from cudal1_trainer.teachers.window_sums import lanes_of, window_reads
 
 CYCLES = 1700  # of a microsecond
 CALL_US = 6.0
@@ -99,6 +100,9 @@ class Times:
         if schedule.tile is None:
             if strip_of(schedule) is not None:
                 return self.least + reads_of(self.stage, sides, schedule) / READS
+            if lanes_of(schedule) is not None:
+                read = window_reads(self.stage, sides, schedule) / READS
+                return self.least + read + KERNEL_US + 8 * self.results * schedule.splits / FAST_MEMORY
             if schedule.mapping == PHASES:
                 return self._phases(schedule)
             rate = TERMS[schedule.mapping] * (7 + schedule.vector) / 8

@@ -224,10 +224,10 @@ class LastStripWriter(StripWriter):
     def _slide(self, row: Slide, last: Slide, space: Space) -> None:
         """Over the places that a strip reads, row by row."""
         u, whole, (loads, ops) = axis_index(row.window), self.rows == 1, self._before(self.sides.a.name)
-        elements, span = self._elements(self._moved(space)), _span(last, self.columns)
+        elements, span = self._elements(self._moved(space)), span_of(last, self.columns)
         once = self._load_once(elements, loads, {a for a, _ in self.sides.a.access})
         moved = [b for b in loads if b not in once]
-        with self._loop(u if whole else "y", row.window if whole else _span(row, self.rows)):
+        with self._loop(u if whole else "y", row.window if whole else span_of(row, self.rows)):
             self._enter_row(row, space)
             if computes(ops):
                 self._load_row(elements, moved, last, span)
@@ -311,7 +311,7 @@ class LastStripWriter(StripWriter):
             for slide, count, name, at in ((row, self.rows, "p", "y"), (last, self.columns, "q", "k")):
                 if count > 1:
                     loops.enter_context(self._loop(name, str(count)))
-                    self.lines.add(*_met(slide, name, at))
+                    self.lines.add(*met_by(slide, name, at))
             yield
 
     def _sum(self, name: str) -> str:
@@ -362,7 +362,7 @@ def _cut(size: str, count: int) -> str:
     return grouped(size) if count == 1 else f"cdiv({size}, {count})"
 
 
-def _span(slide: Slide, count: int) -> str:
+def span_of(slide: Slide, count: int) -> str:
     """Places that `count` results read."""
     far, between = abs(slide.dilation), slide.stride * (count - 1)
     return f"{between} + {slide.window}" if far == 1 else f"{between + 1} + {far} * ({slide.window} - 1)"
@@ -374,7 +374,7 @@ def _places(stage: Stage, slide: Slide, count: int) -> int:
     return slide.stride * (count - 1) + abs(slide.dilation) * (window - 1) + 1
 
 
-def _met(slide: Slide, name: str, at: str) -> list[str]:
+def met_by(slide: Slide, name: str, at: str) -> list[str]:
     """Which weight of the result `name` meets the place `at`; goes on where none does."""
     far, own, w = slide.dilation, product(slide.stride, name), axis_index(slide.window)
     text = f"{at} - {own}" if far > 0 else f"{own} + {product(-far, f'({slide.window} - 1)')} - {at}"
