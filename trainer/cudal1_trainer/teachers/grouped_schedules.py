@@ -19,6 +19,7 @@ from cudal1_trainer.teachers.ragged import ragged_vectors
 from cudal1_trainer.teachers.reduction import phases
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.space import vector_fits
+from cudal1_trainer.teachers.split_chunks import CHUNK, CHUNKS, chunk_vectors
 from cudal1_trainer.teachers.split_parts import is_splittable
 from cudal1_trainer.teachers.split_wide import column_vectors, is_wide
 from cudal1_trainer.teachers.stage import Stage, is_reduction
@@ -60,7 +61,7 @@ def _serial_terms(stage: Stage, s: StageSchedule) -> int:
 def _lanes(s: StageSchedule) -> int:
     """Threads that share a group."""
     kind = s.mapping.removeprefix("split_")
-    rows = {"warp": 32, "thread": 1} | dict.fromkeys(("tile", "turn", "joined_tile"), s.block // TILE)
+    rows = {"warp": 32, "thread": 1} | dict.fromkeys(("tile", "chunks", "turn", "joined_tile"), s.block // TILE)
     return rows.get(kind, s.block) * s.splits
 
 
@@ -199,6 +200,11 @@ def _split_schedules(stage: Stage) -> list[StageSchedule]:
             splits = 2 * _power_of_two(count * vector / (work * PART_REGISTERS))
             if several and 2 <= splits <= 4 * MAX_SPLITS:
                 found.append(StageSchedule(mapping, vector, block, True, splits))
+    for vector in [] if rows else chunk_vectors(stage)[:2]:
+        for block in (128, 256):
+            most = min(SM_COUNT * 2048 / block / -(-groups // (TILE * vector)), count / (block // TILE * CHUNK))
+            splits = min(_power_of_two(most), MAX_SPLITS)
+            found += [StageSchedule(CHUNKS, vector, block, False, s) for s in (splits, splits // 2) if s > 1]
     return found
 
 
@@ -247,7 +253,7 @@ def _ranking(stage: Stage) -> Callable[[StageSchedule], float]:
         lanes, columns = _lanes(s), s.vector if is_wide(s) else 1
         vector = s.vector // columns
         threads = groups * lanes / columns
-        passes = 1 if s.cached else passes_of(s.mapping == "online")
+        passes = 1 if s.cached or s.mapping == CHUNKS else passes_of(s.mapping == "online")
         busy = min(1.0, threads / (SM_COUNT * 1024))
         held = -(-count // (lanes * vector)) * vector
         waste = held * lanes / max(1, count)

@@ -8,6 +8,7 @@ loses nothing to cancellation; a logsumexp as (max, sum of exponentials).
 Mappings:
     split_block  parts[group][part]   for reductions over the innermost axis
     split_tile   parts[part][group]   for reductions of outer axes: neighbours in memory are neighbours in groups
+    split_chunks the same for variances of what no cache holds: memory is read once (split_chunks.py)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from cudal1_trainer.teachers.reduction import declare, reduced_value, shift
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import grouped, size_of
+from cudal1_trainer.teachers.split_chunks import CHUNK, CHUNKS, ChunkWriter
 from cudal1_trainer.teachers.split_parts import (
     Part,
     PartialWriter,
@@ -42,14 +44,14 @@ def write_split(stage: Stage, schedule: StageSchedule, names: tuple[str, str], f
     join_kernel = _write_join(stage, schedule, names[1], parts)
     if schedule.mapping == "turn":
         return [write_turned(stage, schedule, names[0], parts), join_kernel]
-    wide = WideWriter if is_wide(schedule) else PartialWriter
-    writer = RaggedPartWriter if schedule.mapping == "split_ragged" else wide
+    writers = {"split_ragged": RaggedPartWriter, CHUNKS: ChunkWriter}
+    writer = writers.get(schedule.mapping, WideWriter if is_wide(schedule) else PartialWriter)
     return [writer(stage, schedule, names[0], parts).write(), join_kernel]
 
 
 def _write_join(stage: Stage, schedule: StageSchedule, name: str, parts: list[Part]) -> Kernel:
     """The second kernel: joins the parts, then the group operations, then the results."""
-    tile = schedule.mapping in ("split_tile", "turn")
+    tile = schedule.mapping in ("split_tile", "turn", CHUNKS)
     writer = GroupedWriter(stage, StageSchedule("tile" if tile else "warp", 1, 0), name)
     kept, total = size_of(writer.kept), grouped(size_of(writer.order))
     threads = TILE * JOIN_ROWS if tile else 32 * JOIN_WARPS
@@ -69,7 +71,7 @@ def _write_join(stage: Stage, schedule: StageSchedule, name: str, parts: list[Pa
     with lines.block(signature(name, threads, [*buffers, *group_params], writes)):
         _open_join(lines, kept, tile)
         if any(p.phase.op.fn == "var" for p in parts):
-            step = schedule.vector
+            step = CHUNK if schedule.mapping == CHUNKS else schedule.vector
             lines.add(f"const int n = {product(f'cdiv({total}, {product(schedule.splits, step)})', step)};")
         _JoinPhases(lines, writer, schedule.splits, parts, tile).write(total)
         lines.add(*_means_of_variances(stage, parts))

@@ -19,12 +19,12 @@ from cudal1_trainer.teachers.stage import Stage, is_reduction
 
 
 def is_wide(schedule: StageSchedule) -> bool:
-    return schedule.mapping == "split_tile" and schedule.vector > 1
+    return schedule.mapping in ("split_tile", "split_chunks") and schedule.vector > 1
 
 
-def column_vectors(stage: Stage) -> list[int]:
+def column_vectors(stage: Stage, reductions: tuple[str, ...] = ("sum", "mean")) -> list[int]:
     """Vector widths along the innermost kept axis, widest first; none where a tensor is not read along it."""
-    sums = all(o.fn in ("sum", "mean") for o in stage.ops if is_reduction(o))
+    sums = all(o.fn in reductions for o in stage.ops if is_reduction(o))
     if not sums or not stage.kept or late_loads(stage):
         return []
     axis = group_order(stage)[-1]
