@@ -195,7 +195,8 @@ class DeviceSession:
                     raise
                 self.clear()
                 self.short_of_room = True
-                return [Deferred("the device has no room for a trial of this region")] * count
+                said = str(error).splitlines()[0]  # how much was wanted, and who holds the rest
+                return [Deferred(f"the device has no room for a trial of this region: {said}")] * count
 
     # regions
 

@@ -298,7 +298,7 @@ def test_a_full_device_puts_off_and_the_candidate_is_right_later(
     with monkeypatch.context() as full:
         session = _full(full, place, error)
         (verdict,) = session.finalists(program, [entrant], seed=7)
-        assert isinstance(verdict, Deferred), verdict
+        assert isinstance(verdict, Deferred) and verdict.reason.endswith(str(error)), verdict
     session.limits = Limits(inductor=False)
     assert isinstance(session.judge(program, entrant, seed=7), Accepted)
 
