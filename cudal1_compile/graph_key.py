@@ -20,7 +20,7 @@ from torch import Tensor, fx, nn
 import cudal1_fx_passes
 from cudal1_fx_passes.precision import convolutions_may_use_tf32, products_may_use_tf32
 
-KEY_VERSION = 5  # 2: aten among the variants; 3: regions by aten; 4: products; 5: some is without them
+KEY_VERSION = 6  # 3: regions by aten; 4: products; 5: some is without them; 6: gradients apart
 _SOURCES = (
     "collect.py",
     "index_bounds.py",

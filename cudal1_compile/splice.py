@@ -2,6 +2,7 @@
 
     %a = exp(%x); %b = add(%a, 1)   ->   %f = cudal1::fused("<entry> <shapes>", [%x]); %b = %f[0]
 
+Where products may begin regions a convolution's two gradients are nodes of their own meanwhile (gradients.py).
 Regions that aten runs faster than Inductor get aten's operators instead (library.py). Where products may begin
 regions, the decisions also say which of an anchor's two cuts is taken (anchors.py).
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +37,7 @@ from cudal1_compile.lowering import FUSED, META, FusedCall, remember_shapes
 from cudal1_compile.plan import ATEN, Kernel
 from cudal1_compile.sizes import scratch_specs
 from cudal1_fx_passes.anchors import cut, partition_with_products
+from cudal1_fx_passes.gradients import gradients_apart
 from cudal1_fx_passes.partition import Partition, Region, partition
 
 HOOK = "post_grad_custom_pre_pass"
@@ -55,7 +58,7 @@ class Observe(CustomGraphPass):
     def __call__(self, graph: fx.Graph) -> None:
         if self.previous is not None:
             self.previous(graph)
-        with assumed_layouts(graph):
+        with gradients_apart(graph) if self.products else nullcontext(), assumed_layouts(graph):
             self.see(graph, partition_with_products(graph) if self.products else partition(graph))
 
     def uuid(self) -> None:
@@ -89,7 +92,7 @@ class Splice(CustomGraphPass):
         if not self.has_work or inductor_config.cpp_wrapper:
             return
         was_channels_last = is_channels_last(graph)
-        with assumed_layouts(graph):
+        with gradients_apart(graph) if self.products else nullcontext(), assumed_layouts(graph):
             self._splice(graph)
         keep_decision(graph, was_channels_last)
         stable_topological_sort(graph)  # the matchers that run next need a sorted graph

@@ -63,7 +63,8 @@ log = logging.getLogger(__name__)
 
 NARROW_STEP = 16  # sizes of narrow tasks are multiples of it: every vector width fits
 RARE = re.compile(r"= cum(?:sum|prod)\(|\[(?=[^]]*k\d)[^]]*=d\d+[],]")
-SOLID = re.compile(r"= dot.*(?:\)/\d.*| over .*\bk2)$", flags=re.M)  # three axes of a window, or transposed
+# three axes of a window, transposed, or the gradient of a depthwise convolution's weight
+SOLID = re.compile(r"= dot.*(?:\)/\d.*| over .*\bk2)$|^t\d+ \w+\[(?:d\d+,)?k[k\d,]*\] = dot", flags=re.M)
 # windows of a channels-last image, over which channels are summed up, or which move by more than one place
 LAST = re.compile(
     r"^(\w+) \w+\[[\w,]*,(d\d+)\]( .*)?\n(.*\n)*t\d+ .*= dot.*\b\1\[(?!.*\b\2=)(.* over \2,k|.*=\d\*.* over k)",

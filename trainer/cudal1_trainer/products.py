@@ -44,6 +44,7 @@ def product_regions(seed: int) -> Iterator[Program]:
     # here, as in structures.py
     from cudal1_fx_passes.anchors import fed_regions
     from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
+    from cudal1_fx_passes.gradients import gradients_apart
     from cudal1_fx_passes.partition import PartitionConfig, partition
     from cudal1_trainer.architectures import make_model
     from cudal1_trainer.image_models import make_image_model
@@ -65,8 +66,9 @@ def product_regions(seed: int) -> Iterator[Program]:
                 continue
             take_for_cuda(graph.gm.graph)
             config = PartitionConfig(products=True)
-            regions = partition(graph.gm.graph, config).regions
-            fed = fed_regions(graph.gm.graph, regions, config.max_ops)
+            with gradients_apart(graph.gm.graph):
+                regions = partition(graph.gm.graph, config).regions
+                fed = fed_regions(graph.gm.graph, regions, config.max_ops)
             found = {r.fingerprint: r.program for r in (*regions, *fed)}
             yield from (p for p in found.values() if p.has_product)
 

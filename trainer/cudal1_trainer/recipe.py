@@ -59,7 +59,7 @@ class DataRecipe:
     several: float = 2.0  # weight of a structure that reduces over several sets of axes, against the others' 1
     placed: float = 1.0  # weight of a structure that computes with positions or reads elsewhere, likewise
     rare: float = 1.0  # weight of a structure with a scan, or with a window along some of its places, likewise
-    solid: float = 1.0  # weight of a structure with a product along three axes or a transposed one, likewise
+    solid: float = 1.0  # weight of a structure with a product of a rarer kind (SOLID in corpus.py), likewise
     last: float = 1.0  # weight of a structure with windows of a channels-last image (LAST in corpus.py), likewise
     varied: float = 0.6  # share of the structures drawn that are changed first (vary.py)
     widened: float = 0.65  # share of fresh tasks that are made as wide as regions of models (widen.py)

@@ -49,6 +49,7 @@ def written_regions(trained: bool, make: Make) -> Iterator[Program]:
     # here, as in structures.py
     from cudal1_fx_passes.anchors import partition_with_products
     from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
+    from cudal1_fx_passes.gradients import gradients_apart
 
     for train, channels_last in product((False, True) if trained else (False,), (False, True)):
         module, inputs = make()
@@ -59,7 +60,8 @@ def written_regions(trained: bool, make: Make) -> Iterator[Program]:
             if channels_last and not lay_channels_last(graph.gm.graph):
                 continue
             take_for_cuda(graph.gm.graph)
-            found = partition_with_products(graph.gm.graph)
+            with gradients_apart(graph.gm.graph):
+                found = partition_with_products(graph.gm.graph)
             cuts = (region for anchor in found.anchors for cut in anchor.cuts for region in cut)
             yield from {r.fingerprint: r.program for r in (*found.regions, *cuts)}.values()
 
