@@ -185,7 +185,7 @@ def _build_runtime() -> Path:
         "host",
         (
             Step("runner", (runner, scheduler), common_runner),
-            Step("runner_check", (runner, scheduler, memory), (*common_runner, "-DCUDAL1_CHECKED")),
+            Step("runner_check", (runner, scheduler, memory), (*common_runner, "-O3", "-DCUDAL1_CHECKED")),
             Step(
                 "libcudal1_host.so",
                 (NATIVE_DIR / "host_driver.cpp", scheduler),

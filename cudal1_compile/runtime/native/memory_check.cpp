@@ -12,10 +12,17 @@ const int MAX_AREAS = 64;
 const int POISON = 0xff;  // of shared memory at a block's begin
 const size_t LINE_BYTES = 128;
 
-// Who touched a 4-byte cell last, packed: blocks are numbered from 1 over all launches, 0 is nobody.
-struct Stamp {
-  uint64_t block : 24, thread : 10, barrier : 16, warp : 9, bytes : 4, atomic : 1;
+// Who touched a 4-byte cell last, packed: blocks are numbered from 1 over all launches, 0 is nobody. Not a struct of
+// bit fields: what is written by the byte and read whole waits for the store, at every access.
+using Stamp = uint64_t;
+struct Field {
+  int shift, bits;
+  constexpr uint64_t mask() const { return ((1ull << bits) - 1) << shift; }
+  constexpr uint64_t of(uint64_t value) const { return value << shift & mask(); }
+  constexpr unsigned in(Stamp stamp) const { return (unsigned)((stamp & mask()) >> shift); }
 };
+constexpr Field BLOCK = {0, 24}, THREAD = {24, 10}, BARRIER = {34, 16}, WARP = {50, 9}, BYTES = {59, 4}, ATOMIC = {63, 1};
+constexpr uint64_t MOMENT = BLOCK.mask() | THREAD.mask() | BARRIER.mask();
 struct Cell {
   Stamp write, read[2];
 };
@@ -167,51 +174,49 @@ void tell(const Fiber& self) {
   mine->lanes[warp] |= 1u << thread % 32;
 }
 // Whether another block's access came before its thread, or one that it had met at a barrier since, told of it.
-bool was_told(const Stamp& old) {
-  const Told* theirs = told_by(old.block);
+bool was_told(Stamp old) {
+  const Told* theirs = told_by(BLOCK.in(old));
   if (!theirs) return true;
-  unsigned warp = old.thread / 32, epochs = theirs->warp[warp];
-  return old.barrier < theirs->barrier || theirs->lanes[warp] >> old.thread % 32 & 1 || old.warp < epochs;
+  unsigned thread = THREAD.in(old), warp = thread / 32, epochs = theirs->warp[warp];
+  return BARRIER.in(old) < theirs->barrier || theirs->lanes[warp] >> thread % 32 & 1 || WARP.in(old) < epochs;
 }
-bool ordered(const Stamp& old, const Stamp& now, const Fiber& self, bool shared) {
-  if (old.block == 0 || !(old.bytes & now.bytes) || (old.atomic && now.atomic)) return true;
-  if (old.block != now.block) return shared || old.block < first_of_launch || (fenced && was_told(old));
-  if (old.thread == now.thread) return true;
-  if (old.barrier != now.barrier) return true;  // a __syncthreads lies between
-  return old.thread / 32 == now.thread / 32 && old.warp < (self.warp_epoch & 511);
+bool ordered(Stamp old, Stamp now, bool shared) {
+  const uint64_t both = old & now, differs = old ^ now;
+  if (!(old & BLOCK.mask()) || !(both & BYTES.mask()) || both & ATOMIC.mask()) return true;
+  if (differs & BLOCK.mask()) return shared || BLOCK.in(old) < first_of_launch || (fenced && was_told(old));
+  if (!(differs & THREAD.mask())) return true;
+  if (differs & BARRIER.mask()) return true;  // a __syncthreads lies between
+  return THREAD.in(old) / 32 == THREAD.in(now) / 32 && WARP.in(old) < WARP.in(now);
 }
 void note(Cell& cell, Stamp now, bool write) {
   Stamp& same = write ? cell.write : cell.read[0];
-  bool again = same.block == now.block && same.thread == now.thread && same.barrier == now.barrier;
-  if (again) now.bytes |= same.bytes;
+  bool again = !((same ^ now) & MOMENT);
+  if (again) now |= same & BYTES.mask();
   if (!write && !again) cell.read[1] = cell.read[0];
   same = now;
 }
-void check_cell(const Region& region, Cell& cell, const Stamp& now, const Fiber& self, const char* address,
-                unsigned bytes, bool write, const void* pc) {
-  bool shared = is_shared(region.kind);
-  if (!ordered(cell.write, now, self, shared))
+void check_cell(const Region& region, Cell& cell, Stamp now, bool shared, const char* address, unsigned bytes,
+                bool write, const void* pc) {
+  if (!ordered(cell.write, now, shared))
     complain("race", &region, address, bytes, write, pc, ", unordered with a write by another thread");
-  for (const Stamp& read : cell.read)
-    if (write && !ordered(read, now, self, shared))
+  for (Stamp read : cell.read)
+    if (write && !ordered(read, now, shared))
       complain("race", &region, address, bytes, write, pc, ", unordered with a read by another thread");
-  bool set = shared ? cell.write.block == block_number : cell.write.block != 0 || region.kind == Area::GLOBAL_SET;
+  unsigned writer = BLOCK.in(cell.write);
+  bool set = shared ? writer == block_number : writer != 0 || region.kind == Area::GLOBAL_SET;
   if (!write && !set) complain("uninitialised", &region, address, bytes, write, pc, ", which nobody wrote yet");
 }
 void check_cells(const Region& region, const Fiber& self, const char* address, unsigned bytes, bool write,
                  bool atomic, const void* pc) {
-  Stamp now;
-  now.block = block_number;
-  now.thread = (unsigned)number(&self) & 1023;
-  now.barrier = self.barrier_epoch & 0xffff;
-  now.warp = self.warp_epoch & 511;
-  now.atomic = atomic;
+  const Stamp whole = BLOCK.of(block_number) | THREAD.of((unsigned)number(&self)) | BARRIER.of(self.barrier_epoch) |
+                      WARP.of(self.warp_epoch) | ATOMIC.of(atomic);
+  const bool shared = is_shared(region.kind);
   for (const char* at = address; at < address + bytes;) {
     size_t offset = (size_t)(at - region.low), within = offset & 3;
     size_t covered = 4 - within < (size_t)(address + bytes - at) ? 4 - within : (size_t)(address + bytes - at);
-    now.bytes = ((1u << covered) - 1) << within & 15;
+    Stamp now = whole | BYTES.of(((1u << covered) - 1) << within);
     Cell& cell = region.cells[offset >> 2];
-    check_cell(region, cell, now, self, address, bytes, write, pc);
+    check_cell(region, cell, now, shared, address, bytes, write, pc);
     note(cell, now, write);
     at += covered;
   }
@@ -226,20 +231,44 @@ struct Look {
   uint64_t value;
 };
 Look looks[PLACES_OF_A_WAIT];
+uint32_t marks[PLACES_OF_A_WAIT];  // of the looks: nearly always these tell that a look is new
 const Fiber* looking;
 unsigned oldest_look, known_looks;
+template <class T> uint64_t load(const void* where) {
+  T value;
+  memcpy(&value, where, sizeof value);
+  return value;
+}
+uint64_t value_at(const void* where, unsigned bytes) {  // its first eight bytes at most
+  switch (bytes) {
+    case 1: return load<uint8_t>(where);
+    case 2: return load<uint16_t>(where);
+    case 4: return load<uint32_t>(where);
+    default: break;
+  }
+  if (bytes >= 8) return load<uint64_t>(where);
+  uint64_t value = 0;
+  memcpy(&value, where, bytes);
+  return value;
+}
 void count_looks(const Fiber* self, const void* where, unsigned bytes, const void* pc) {
-  Look now = {where, pc, 0};
-  memcpy(&now.value, where, bytes < sizeof now.value ? bytes : sizeof now.value);
-  bool known = false;
-  for (const Look& old : looks) known |= old.where == where && old.pc == pc && old.value == now.value;
-  if (known && looking == self) {
-    if (++known_looks == SPINS) fail("deadlock", "a thread waits without end: no block before it changes what it looks at", pc);
-    return;
+  const uint64_t value = value_at(where, bytes);
+  const uint32_t mark = (uint32_t)(uintptr_t)where ^ (uint32_t)(uintptr_t)pc * 2654435761u;
+  uint32_t near = 0;
+  for (uint32_t old : marks) near |= old == mark;
+  if (near && looking == self) {
+    bool known = false;
+    for (const Look& old : looks) known |= old.where == where && old.pc == pc && old.value == value;
+    if (known) {
+      if (++known_looks == SPINS)
+        fail("deadlock", "a thread waits without end: no block before it changes what it looks at", pc);
+      return;
+    }
   }
   looking = self;
   known_looks = 0;
-  looks[oldest_look++ % PLACES_OF_A_WAIT] = now;
+  marks[oldest_look % PLACES_OF_A_WAIT] = mark;
+  looks[oldest_look++ % PLACES_OF_A_WAIT] = {where, pc, value};
 }
 
 void access(const void* where, unsigned bytes, bool write, bool atomic, const void* pc, bool tells = false) {

@@ -18,6 +18,9 @@ Observer observer;
 volatile bool expired;
 unsigned long long barriers_passed;
 bool repeating;
+Fiber fibers[MAX_THREADS];
+Fiber* running;
+char* stacks;
 
 namespace {
 struct Warp {
@@ -34,13 +37,10 @@ struct Grid {
   const Cudal1Launch* launch;
   Cudal1Fault* fault;
   Context main;
-  Fiber fiber[MAX_THREADS];
   Warp warp[MAX_THREADS / 32];
-  Fiber* running;
   int threads, exited, at_barrier, barrier_value, barrier_line, barrier_kind;
   int queue[MAX_THREADS], head, queued;  // of fibers that can run
   int free_stack[MAX_THREADS], free_stacks;
-  char* stacks;
   unsigned random;
   bool failed;
   int waits_over;  // of the running block
@@ -117,7 +117,7 @@ template <class F> void in_order(int n, F visit) {
   int barrier = 0, collective = 0;
   Fiber* stuck = nullptr;
   for (int i = 0; i < g.threads; i++) {
-    Fiber& f = g.fiber[i];
+    Fiber& f = fibers[i];
     if (f.state == State::AT_BARRIER) barrier++;
     if (f.state == State::IN_COLLECTIVE) collective++;
     if (f.state == State::IN_COLLECTIVE || (f.state == State::AT_BARRIER && !stuck)) stuck = &f;
@@ -125,7 +125,7 @@ template <class F> void in_order(int n, F visit) {
   char text[200];
   snprintf(text, sizeof text, "%d threads wait at a barrier, %d in a warp collective, %d have exited", barrier,
            collective, g.exited);
-  g.running = stuck;
+  running = stuck;
   fail("deadlock", text, stuck ? stuck->pc : nullptr);
 }
 Fiber* dequeue() {  // null: the block is done
@@ -133,13 +133,13 @@ Fiber* dequeue() {  // null: the block is done
     if (g.exited < g.threads) deadlock();
     return nullptr;
   }
-  Fiber* next = &g.fiber[g.queue[g.head]];
+  Fiber* next = &fibers[g.queue[g.head]];
   g.head = (g.head + 1) % MAX_THREADS;
   g.queued--;
   return next;
 }
 void become(Fiber& fiber) {
-  g.running = &fiber;
+  running = &fiber;
   cudal1_state.thread = fiber.index;
   cudal1_state.lane = number(&fiber) % 32;
 }
@@ -149,20 +149,20 @@ void give_stack(Fiber& fiber, int slot) {
 }
 void switch_to(Context& from, Fiber* next) {  // null: back to the main context
   if (!next) {
-    g.running = nullptr;
+    running = nullptr;
     jump(from, g.main);
     return;
   }
   if (next->state == State::FRESH) {
     int slot = g.free_stack[--g.free_stacks];
     give_stack(*next, slot);
-    make_context(next->context, g.stacks + slot * STACK_BYTES, slot);
+    make_context(next->context, stacks + slot * STACK_BYTES, slot);
   }
   become(*next);
   jump(from, next->context);
 }
 void wait_here() {  // the running fiber's state says why; others run until it is awake
-  Fiber* self = g.running;
+  Fiber* self = running;
   if (expired) fail("timeout", "no end within the time limit: an endless loop?", self->pc);
   Fiber* next = dequeue();
   if (next == self)
@@ -176,7 +176,7 @@ void release_barrier() {
   if (!repeating) barriers_passed++;
   g.at_barrier = 0;
   in_order(g.threads, [](int i) {
-    Fiber& f = g.fiber[i];
+    Fiber& f = fibers[i];
     if (f.state != State::AT_BARRIER) return;
     f.result = (unsigned long long)g.barrier_value;
     f.barrier_epoch++;
@@ -247,13 +247,13 @@ void try_collective(Warp& warp, Fiber* lanes, const Fiber& self) {
 }
 
 void exit_thread() {
-  Fiber& self = *g.running;
+  Fiber& self = *running;
   int i = number(&self);
   Warp& warp = g.warp[i / 32];
   self.state = State::EXITED;
   g.exited++;
   warp.exited |= 1u << i % 32;
-  Fiber* lanes = &g.fiber[i / 32 * 32];
+  Fiber* lanes = &fibers[i / 32 * 32];
   for (unsigned left = warp.waiting; left; left &= left - 1) {
     const Fiber& f = lanes[__builtin_ctz(left)];
     if (f.mask >> i % 32 & 1)
@@ -265,7 +265,7 @@ void fiber_main() {
   for (;;) {
     g.launch->entry(g.launch->args);
     exit_thread();
-    Fiber* self = g.running;
+    Fiber* self = running;
     Fiber* next = dequeue();
     if (next && next->state == State::FRESH) {  // it starts on this same stack: no switch
       give_stack(*next, self->stack);
@@ -286,7 +286,7 @@ void reset_stacks() {
 void lay_out_threads() {
   const unsigned* b = g.launch->block;
   for (unsigned i = 0; i < (unsigned)g.threads; i++)
-    g.fiber[i].index = {i % b[0], i / b[0] % b[1], i / (b[0] * b[1])};
+    fibers[i].index = {i % b[0], i / b[0] % b[1], i / (b[0] * b[1])};
 }
 void run_block(Cudal1Index block, int waits_over) {
   cudal1_state.block = block;
@@ -295,13 +295,13 @@ void run_block(Cudal1Index block, int waits_over) {
   g.exited = g.at_barrier = g.head = g.queued = 0;
   memset(g.warp, 0, sizeof g.warp);
   for (int i = 0; i < g.threads; i++) {
-    Fiber& f = g.fiber[i];
+    Fiber& f = fibers[i];
     f.state = State::FRESH;
     f.barrier_epoch = f.warp_epoch = 0;
     f.waits = 0;
     g.warp[i / 32].present |= 1u << i % 32;
   }
-  in_order(g.threads, [](int i) { enqueue(g.fiber[i]); });
+  in_order(g.threads, [](int i) { enqueue(fibers[i]); });
   if (observer.block_begins) observer.block_begins();
   switch_to(g.main, dequeue());
 }
@@ -326,21 +326,15 @@ Cudal1Index block_at(unsigned long long i, const unsigned* grid) {
 
 void prepare(int threads) {
   static int guarded = 0;
-  if (!g.stacks) {
+  if (!stacks) {
     size_t bytes = STACK_BYTES * MAX_THREADS;
     void* found = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (found == MAP_FAILED) return;
-    g.stacks = (char*)found;
+    stacks = (char*)found;
   }
   // and the one above: an array's index may be too large as well
   for (; guarded < threads + 1 && guarded < MAX_THREADS; guarded++)
-    mprotect(g.stacks + guarded * STACK_BYTES, 4096, PROT_NONE);
-}
-Fiber* current() { return g.running; }
-int number(const Fiber* fiber) { return (int)(fiber - g.fiber); }
-bool on_stack(const Fiber* fiber, const void* address) {
-  const char* low = g.stacks + fiber->stack * STACK_BYTES;
-  return (const char*)address >= low && (const char*)address < low + STACK_BYTES;
+    mprotect(stacks + guarded * STACK_BYTES, 4096, PROT_NONE);
 }
 static void note(const char* kind, const char* detail, const void* pc) {
   Cudal1Fault& fault = *g.fault;
@@ -348,12 +342,12 @@ static void note(const char* kind, const char* detail, const void* pc) {
   snprintf(fault.detail, sizeof fault.detail, "%s", detail);
   fault.pc = pc;
   fault.block = cudal1_state.block;
-  fault.thread = g.running ? g.running->index : Cudal1Index{0, 0, 0};
+  fault.thread = running ? running->index : Cudal1Index{0, 0, 0};
   g.failed = true;
 }
 // The block's fibers and their stacks are given up.
 [[noreturn]] static void drop_block() {
-  g.running = nullptr;
+  running = nullptr;
   reset_stacks();
   static Context dropped;
   jump(dropped, g.main);
@@ -373,7 +367,7 @@ extern "C" int cudal1_launch(const Cudal1Launch* launch, Cudal1Fault* fault) {
   unsigned long long threads = (unsigned long long)block[0] * block[1] * block[2];
   prepare(threads > (unsigned)MAX_THREADS ? 0 : (int)threads);
   unsigned long long blocks = (unsigned long long)grid[0] * grid[1] * grid[2];
-  if (!g.stacks || threads < 1 || threads > (unsigned)MAX_THREADS || blocks < 1 ||
+  if (!stacks || threads < 1 || threads > (unsigned)MAX_THREADS || blocks < 1 ||
       launch->dynamic_bytes > CUDAL1_DYNAMIC_LIMIT) {
     snprintf(fault->kind, sizeof fault->kind, "bad_launch");
     snprintf(fault->detail, sizeof fault->detail, "%llu blocks of %llu threads, %u bytes of shared memory", blocks,
@@ -386,7 +380,7 @@ extern "C" int cudal1_launch(const Cudal1Launch* launch, Cudal1Fault* fault) {
   g.random = launch->seed;
   g.failed = false;
   g.waiting_blocks = 0;
-  g.running = nullptr;
+  running = nullptr;
   reset_stacks();
   lay_out_threads();
   cudal1_state.block_dim = {block[0], block[1], block[2]};
@@ -403,7 +397,7 @@ extern "C" int cudal1_launch(const Cudal1Launch* launch, Cudal1Fault* fault) {
 }
 
 extern "C" int cudal1_barrier(int kind, int predicate, int line) {
-  Fiber& self = *g.running;
+  Fiber& self = *running;
   self.kind = kind;
   self.line = line;
   self.pc = __builtin_return_address(0);
@@ -425,7 +419,7 @@ extern "C" int cudal1_barrier(int kind, int predicate, int line) {
 
 extern "C" unsigned long long cudal1_collective(int kind, unsigned mask, unsigned long long value, int source,
                                                 int line) {
-  Fiber& self = *g.running;
+  Fiber& self = *running;
   int i = number(&self);
   self.kind = kind;
   self.mask = mask;
@@ -438,13 +432,13 @@ extern "C" unsigned long long cudal1_collective(int kind, unsigned mask, unsigne
   self.state = State::IN_COLLECTIVE;
   Warp& warp = g.warp[i / 32];
   warp.waiting |= 1u << i % 32;
-  try_collective(warp, &g.fiber[i / 32 * 32], self);
+  try_collective(warp, &fibers[i / 32 * 32], self);
   wait_here();
   return self.result;
 }
 
 extern "C" void cudal1_wait_for_blocks(int* count, int n) {
-  Fiber& self = *g.running;
+  Fiber& self = *running;
   self.pc = __builtin_return_address(0);
   if (++self.waits <= g.waits_over) {
     repeating = self.waits < g.waits_over;
@@ -458,7 +452,7 @@ extern "C" void cudal1_wait_for_blocks(int* count, int n) {
 }
 
 extern "C" unsigned cudal1_active_mask(void) {
-  const Warp& warp = g.warp[number(g.running) / 32];
+  const Warp& warp = g.warp[number(running) / 32];
   return warp.present & ~warp.exited;
 }
 extern "C" void cudal1_fence(void) {

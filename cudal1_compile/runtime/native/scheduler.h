@@ -63,9 +63,16 @@ extern volatile bool expired;  // set by a timer's handler: the next barrier, co
 extern unsigned long long barriers_passed;  // by whole blocks, since the process began
 extern bool repeating;  // the block runs again to where it waited for others: what it stores is there already
 
-void prepare(int threads);           // stacks with guards; blocks of so many threads need nothing more
-Fiber* current();                    // the running fiber, or null
-int number(const Fiber* fiber);      // its linear index in the block
-bool on_stack(const Fiber* fiber, const void* address);
+extern Fiber fibers[MAX_THREADS];
+extern Fiber* running;  // or null
+extern char* stacks;
+
+void prepare(int threads);  // stacks with guards; blocks of so many threads need nothing more
+// Inline: the memory check asks at every access.
+inline Fiber* current() { return running; }
+inline int number(const Fiber* fiber) { return (int)(fiber - fibers); }  // its linear index in the block
+inline bool on_stack(const Fiber* fiber, const void* address) {
+  return (uintptr_t)address - (uintptr_t)(stacks + fiber->stack * STACK_BYTES) < STACK_BYTES;
+}
 [[noreturn]] void fail(const char* kind, const char* detail, const void* pc);
 }  // namespace cudal1
