@@ -84,5 +84,6 @@ def _refill(memory: Tensor) -> None:
 
 
 def _differs(memory: Tensor) -> Tensor:
-    """A bool scalar on the device."""
-    return (memory.view(torch.int64) != CANARIES).any()
+    """A bool scalar on the device. Least and most: half the time of a comparison, which writes as much as it reads."""
+    least, most = torch.aminmax(memory.view(torch.int64))
+    return (least != CANARIES) | (most != CANARIES)
