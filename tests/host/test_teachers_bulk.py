@@ -28,7 +28,7 @@ PROGRAMS = {
         "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=d5+2*k0, d3=d6+k1], in1) over d1,k0,k1\nout0 f32[d0,d5,d6,d4] = t0",
     ),
     "a volume with more padding at its ends than results, groups": (
-        "d0=2 d1=2 d2=16 d3=5 d4=6 d5=7 d6=18 d7=6 d8=6 d9=7 k0=4 k1=3 k2=3",
+        "d0=2 d1=2 d2=16 d3=5 d4=6 d5=4 d6=18 d7=6 d8=6 d9=4 k0=4 k1=3 k2=3",
         "in0 f32[d0,d1,d2,d3,d4,d5]\nin1 f32[d1,d6,d2,k0,k1,k2]",
         "t0 f32[d0,d1,d6,d7,d8,d9] = dot_tf32(in0[d3=d7+k0-2, d4=d8+k1-1, d5=d9+k2-1], in1) over d2,k0,k1,k2\n"
         "out0 f32[d0,d1,d6,d7,d8,d9] = t0",
@@ -51,7 +51,7 @@ PROGRAMS = {
         "t1 f32[d4] = abs(in2)\nt2 f32[d0,d4,d5,d6] = mul(t0, t1)\nout0 f32[d0,d4,d5,d6] = t2",
     ),
     "a volume, strides along two of its axes, a long window": (
-        "d0=2 d1=32 d2=5 d3=12 d4=11 d5=24 d6=5 d7=6 d8=6 k0=3 k1=4 k2=5",
+        "d0=2 d1=32 d2=3 d3=12 d4=11 d5=24 d6=3 d7=6 d8=6 k0=3 k1=4 k2=5",
         "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d5,d1,k0,k1,k2]",
         "t0 f32[d0,d5,d6,d7,d8] = dot_tf32(in0[d2=d6+k0-1, d3=2*d7+k1-1, d4=2*d8+k2-2], in1) over d1,k0,k1,k2\n"
         "out0 f32[d0,d5,d6,d7,d8] = t0",
@@ -63,20 +63,20 @@ PROGRAMS = {
         "t1 f16[d0,d3,d4] = dot(t0[d2=2*d4+k0-2], in1) over d1,k0\nout0 f16[d0,d3,d4] = t1",
     ),
     "a wide volume, strides of two, windows of several lengths": (
-        "d0=1 d1=16 d2=3 d3=15 d4=128 d5=16 d6=2 d7=8 d8=64 k0=3 k1=3 k2=4",
+        "d0=1 d1=16 d2=3 d3=15 d4=64 d5=16 d6=2 d7=8 d8=32 k0=3 k1=3 k2=4",
         "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d5,d1,k0,k1,k2]",
         "t0 f32[d0,d5,d6,d7,d8] = dot_tf32(in0[d2=2*d6+k0-1, d3=2*d7+k1-1, d4=2*d8+k2-1], in1) over d1,k0,k1,k2\n"
         "out0 f32[d0,d5,d6,d7,d8] = t0",
     ),
     "the gradient of a wide volume, dilated along one axis, channels last behind": (
-        "d0=1 d1=16 d2=6 d3=14 d4=62 d5=24 d6=2 d7=16 d8=64 k0=3 k1=3 k2=3",
+        "d0=1 d1=16 d2=6 d3=14 d4=30 d5=24 d6=2 d7=16 d8=32 k0=3 k1=3 k2=3",
         "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d1,d5,k0,k1,k2]",
         "t0 f32[d0,d1,d2,d3,d4] = abs(in0)\n"
         "t1 f32[d0,d5,d6,d7,d8] = dot_tf32(t0[d2=d6+2*k0, d3=d7-k1, d4=d8-k2], in1) over d1,k0,k1,k2\n"
         "out0 f32[d0,d6,d7,d8,d5] = t1",
     ),
     "groups of a wide image": (
-        "d0=1 d1=2 d2=24 d3=16 d4=64 d5=32 d6=16 d7=64 k0=3 k1=3",
+        "d0=1 d1=2 d2=24 d3=16 d4=32 d5=32 d6=16 d7=32 k0=3 k1=3",
         "in0 f32[d0,d1,d2,d3,d4]\nin1 f32[d1,d5,d2,k0,k1]",
         "t0 f32[d0,d1,d5,d6,d7] = dot_tf32(in0[d3=d6+k0-1, d4=d7+k1-1], in1) over d2,k0,k1\n"
         "out0 f32[d0,d1,d5,d6,d7] = t0",
@@ -91,7 +91,7 @@ PROGRAMS = {
         "t6 f32[d0,d4,d5,d6] = add(t5, in3)\nout0 f32[d0,d5,d6,d4] = t6",
     ),
     "channels last, strides of two, half, a chain before": (
-        "d0=3 d1=40 d2=12 d3=17 d4=70 d5=6 d6=9 k0=3 k1=3",
+        "d0=2 d1=40 d2=12 d3=17 d4=70 d5=6 d6=9 k0=3 k1=3",
         "in0 f16[d0,d2,d3,d1]\nin1 f16[d4,d1,k0,k1]",
         "t0 f16[d0,d1,d2,d3] = relu(in0)\n"
         "t1 f16[d0,d4,d5,d6] = dot(t0[d2=2*d5+k0-1, d3=2*d6+k1-1], in1) over d1,k0,k1\nout0 f16[d0,d5,d6,d4] = t1",
@@ -103,7 +103,7 @@ PROGRAMS = {
         "out0 f32[d0,d5,d6,d4] = t0",
     ),
     "channels last, a wide image, half, strides of two, groups": (
-        "d0=1 d1=2 d2=24 d3=31 d4=127 d5=16 d6=16 d7=64 k0=3 k1=3",
+        "d0=1 d1=2 d2=24 d3=31 d4=63 d5=16 d6=16 d7=32 k0=3 k1=3",
         "in0 f16[d0,d3,d4,d1,d2]\nin1 f16[d1,d5,d2,k0,k1]",
         "t0 f16[d0,d1,d5,d6,d7] = dot(in0[d3=2*d6+k0-1, d4=2*d7+k1-1], in1) over d2,k0,k1\n"
         "out0 f16[d0,d6,d7,d1,d5] = t0",
