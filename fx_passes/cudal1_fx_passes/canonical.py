@@ -19,7 +19,7 @@ from cudal1_fx_passes.merge import AGAIN, Parts, merge_axes, part_inputs
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.positions import fold_positions
 from cudal1_fx_passes.program import Axis, Domain, Index, Input, Literal, Op, Operand, Output, Program, Ref
-from cudal1_fx_passes.refine import Labels, refine
+from cudal1_fx_passes.refine import Labels, break_ties, refine
 from cudal1_fx_passes.simplify import commutative_count, simplify
 from cudal1_fx_passes.text import print_program
 
@@ -112,7 +112,9 @@ class Ranks:
 def order(parts: Parts, original: Program) -> Canonical:
     """Puts the parts in canonical order and renames everything."""
     widths = {i.name: len(i.axes) for i in parts.inputs} | {o.name: len(o.axes) for o in parts.ops}
-    labels = Ranks(refine(size_free(parts), break_ties=False), refine(parts), widths)
+    free = size_free(parts)
+    blind = refine(free)
+    labels = Ranks(blind, break_ties(parts, blind if free == parts else refine(parts)), widths)
     outputs = sorted(range(len(parts.outputs)), key=lambda i: (labels.output(i), i))
     walk = _Walk(parts, labels)
     for i in outputs:

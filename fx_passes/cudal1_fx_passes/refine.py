@@ -50,14 +50,20 @@ class Labels:
         return len(set(self.axes.values())) + len(set(self.values.values())) + len(set(self.outputs))
 
 
-def refine(parts: Parts, break_ties: bool = True) -> Labels:
-    """Returns labels that tell everything apart that is not symmetric; with break_ties symmetric things too."""
+def refine(parts: Parts) -> Labels:
+    """Returns labels that tell everything apart that is not symmetric."""
     labels = Labels({a.name: _hash(a.name[0], a.symbolic, a.size) for a in parts.axes})
+    _settle(parts, labels, {})
+    return labels
+
+
+def break_ties(parts: Parts, refined: Labels) -> Labels:
+    """Further labels, which tell symmetric things apart too; `refined` stays as it is."""
+    labels = Labels(refined.axes, refined.values, refined.outputs)
     tags: dict[str, str] = {}
-    _settle(parts, labels, tags)
-    while break_ties and (tied := _tied(parts, labels)) is not None:
+    while (tied := _tied(parts, labels)) is not None:
         if tied in labels.axes:
-            labels.axes[tied] = _hash("first", labels.axes[tied])
+            labels.axes = labels.axes | {tied: _hash("first", labels.axes[tied])}
         else:
             tags[tied] = "first" + tags.get(tied, "")
         _settle(parts, labels, tags)
