@@ -29,9 +29,11 @@ from torch.nn import functional as F
 import cudal1_compile
 from cudal1_cache.schema import FILE_NAME
 from cudal1_cache.store import Store
-from cudal1_compile import backend, hook, lowering, pipeline, registry, session
+from cudal1_compile import backend, hook, lowering, pipeline, planner, registry, session
 from cudal1_compile.background import Background
 from cudal1_compile.generate import bundled
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.limits import Limits
 from cudal1_compile.options import Options
 from cudal1_compile.runtime import hostrun, nvrtc, target, toolchain
 from cudal1_trainer.teacher_generator import TeacherGenerator
@@ -393,7 +395,10 @@ def test_a_generator_that_hangs(capsys: pytest.CaptureFixture[str], caplog: pyte
 
 
 @pytest.mark.parametrize("body", ["*(volatile int*)0 = 1;", "while (true) { }", "st(out0, 1.0f);", "syntax error"])
-def test_candidates_that_crash_hang_or_lie(body: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_candidates_that_crash_hang_or_lie(
+    body: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(planner, "Judge", partial(Judge, limits=Limits(host_s=2.0)))
     check(compile_(Fixed(body), budget_s=30))
     line = summary(capsys)
     assert "no win 1" in line or "missed 1" in line

@@ -121,9 +121,7 @@ def _taller(program: Program) -> Program:
     """The same with four times as many rows; one that is large already stays, which makes nothing easier."""
     if tensor_elements(program) > 100_000:
         return program
-    return replace(
-        program, axes=tuple(replace(a, size=4 * a.size) if a.name == "d0" else a for a in program.axes)
-    )
+    return replace(program, axes=tuple(replace(a, size=4 * a.size) if a.name == "d0" else a for a in program.axes))
 
 
 def test_answers_learned_from_refusals_are_of_no_use(judge: Judge) -> None:
