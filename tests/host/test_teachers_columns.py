@@ -14,7 +14,7 @@ from cudal1_trainer.teachers.stage import cut_stages
 from cudal1_trainer.teachers.strategies import stage_schedules
 from cudal1_trainer.variants import Variant, write_variant
 
-IMAGES = "d0=2 d1=9 d2=11 d3=32 d4=9 d5=11 d6={} k0=3 k1=3"
+IMAGES = "d0=2 d1=5 d2=9 d3=32 d4=5 d5=9 d6={} k0=3 k1=3"
 READ = "in0[d1=d4+k0-1, d2=d5+k1-1], in1) over d3,k0,k1"
 PROGRAMS = {
     "rows and columns that end within a tile": (
