@@ -38,7 +38,7 @@ class Seal:
 
 
 def _sum(x: Tensor) -> Tensor:
-    """Of words of eight bytes, which wraps, and of what is left: on a CPU bytes alone take eighty times as long."""
+    """Of words of eight bytes, which wraps, and of what is left: on a CPU bytes alone take 80 times as long."""
     whole = x.numel() // 8 * 8
     words = x[:whole].view(torch.int64).sum()
     return words + x[whole:].sum() if whole < x.numel() else words
