@@ -84,6 +84,6 @@ def _refill(memory: Tensor) -> None:
 
 
 def _differs(memory: Tensor) -> Tensor:
-    """A bool scalar on the device. Least and most: half the time of a comparison, whose result would be written."""
+    """A bool scalar on the device. Least and most: half the time of a comparison, which would be written down."""
     least, most = torch.aminmax(memory.view(torch.int64))
     return (least != CANARIES) | (most != CANARIES)
