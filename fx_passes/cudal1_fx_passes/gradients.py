@@ -60,9 +60,9 @@ def _one(graph: fx.Graph, node: fx.Node, mask: tuple[bool, bool, bool]) -> fx.No
 
 
 def _join(graph: fx.Graph, of_input: fx.Node, of_weight: fx.Node) -> None:
-    """Where neither was replaced, and both still read the same."""
+    """Where neither was replaced or given to another target, and both still read the same."""
     pair = (of_input, of_weight)
-    if not all(n.users for n in pair) or of_input.args[:MASK] != of_weight.args[:MASK]:
+    if not all(n.users and n.target is BACKWARD for n in pair) or of_input.args[:MASK] != of_weight.args[:MASK]:
         return
     mask: Any = of_weight.args[MASK]
     with graph.inserting_before(of_input):

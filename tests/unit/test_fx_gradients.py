@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
+from cudal1_compile.library import LibraryCall, run_by_library
 from cudal1_fx_passes.anchors import partition_with_products
 from cudal1_fx_passes.capture import capture_graphs
 from cudal1_fx_passes.gradients import BACKWARD, MASK, gradients_apart
@@ -81,3 +82,11 @@ def test_what_lost_one_gradient_stays_apart() -> None:
         gm.graph.erase_node(node)
     assert [m[:2] for m in masks(gm.graph)].count([False, True]) == 2  # and the first layer's, which has no other
     gm.graph.lint()
+
+
+def test_what_was_given_to_the_library_stays_apart() -> None:
+    gm = backward_graph()
+    with gradients_apart(gm.graph):
+        run_by_library(next(n for n in gm.graph.nodes if n.target is BACKWARD and n.args[MASK][0]))
+    assert [m[:2] for m in masks(gm.graph)].count([False, True]) == 2
+    assert sum(isinstance(n.target, LibraryCall) for n in gm.graph.nodes) == 1
