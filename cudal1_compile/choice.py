@@ -154,9 +154,9 @@ class Trial:
             self._add_round()
         if not self._queue:
             self._wait_for_device()
-        if not self._queue and self._looks < LOOKS and self._is_open():
-            self._looks += 1
-            self._add_round()
+            if self._looks < LOOKS and self._is_open():
+                self._looks += 1
+                self._add_round()
         if self.is_decided or not self._queue:
             return None
         self._calls += 1

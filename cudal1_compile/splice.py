@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +47,13 @@ _KEPT_META = ("tensor_meta", "stack_trace", "original_aten", "nn_module_stack")
 UserPass = Callable[[fx.Graph], None] | None
 
 
+@contextmanager
+def _as_cut(graph: fx.Graph, products: bool) -> Iterator[None]:
+    """The graph as regions are cut out of it; afterwards what was not replaced is as before."""
+    with gradients_apart(graph) if products else nullcontext(), assumed_layouts(graph):
+        yield
+
+
 class Observe(CustomGraphPass):
     """Hands every graph's partition to `see` and changes nothing."""
 
@@ -58,7 +65,7 @@ class Observe(CustomGraphPass):
     def __call__(self, graph: fx.Graph) -> None:
         if self.previous is not None:
             self.previous(graph)
-        with gradients_apart(graph) if self.products else nullcontext(), assumed_layouts(graph):
+        with _as_cut(graph, self.products):
             self.see(graph, partition_with_products(graph) if self.products else partition(graph))
 
     def uuid(self) -> None:
@@ -92,7 +99,7 @@ class Splice(CustomGraphPass):
         if not self.has_work or inductor_config.cpp_wrapper:
             return
         was_channels_last = is_channels_last(graph)
-        with gradients_apart(graph) if self.products else nullcontext(), assumed_layouts(graph):
+        with _as_cut(graph, self.products):
             self._splice(graph)
         keep_decision(graph, was_channels_last)
         stable_topological_sort(graph)  # the matchers that run next need a sorted graph

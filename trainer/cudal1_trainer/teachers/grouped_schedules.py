@@ -19,9 +19,9 @@ from cudal1_trainer.teachers.ragged import ragged_vectors
 from cudal1_trainer.teachers.reduction import phases
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.space import vector_fits
-from cudal1_trainer.teachers.split_chunks import CHUNK, CHUNKS, chunk_vectors
+from cudal1_trainer.teachers.split_chunks import CHUNK, chunk_vectors
 from cudal1_trainer.teachers.split_parts import is_splittable
-from cudal1_trainer.teachers.split_wide import column_vectors, is_wide
+from cudal1_trainer.teachers.split_wide import CHUNKS, column_vectors, is_wide
 from cudal1_trainer.teachers.stage import Stage, is_reduction
 
 SM_COUNT = 132  # the layouts are tuned for this many; they are right on any GPU

@@ -21,7 +21,7 @@ from cudal1_trainer.teachers.reduction import declare, reduced_value, shift
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import grouped, size_of
-from cudal1_trainer.teachers.split_chunks import CHUNK, CHUNKS, ChunkWriter
+from cudal1_trainer.teachers.split_chunks import CHUNK, ChunkWriter
 from cudal1_trainer.teachers.split_parts import (
     Part,
     PartialWriter,
@@ -31,7 +31,7 @@ from cudal1_trainer.teachers.split_parts import (
     part_buffers,
     reads_of,
 )
-from cudal1_trainer.teachers.split_wide import WideWriter, is_wide
+from cudal1_trainer.teachers.split_wide import CHUNKS, WideWriter, is_wide
 from cudal1_trainer.teachers.stage import Stage, closure, is_reduction
 from cudal1_trainer.teachers.turned import write_turned
 

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cudal1_trainer.teachers.element import late_loads, write_each
+from cudal1_trainer.teachers.element import write_visit
 from cudal1_trainer.teachers.grouped import TILE
 from cudal1_trainer.teachers.reduction import Phase, reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
 from cudal1_trainer.teachers.source import Kernel, signature
-from cudal1_trainer.teachers.space import Space, Var, size_of
+from cudal1_trainer.teachers.space import Space, Var, grouped, size_of
 from cudal1_trainer.teachers.split_parts import Part, element_writes, is_center, part_buffers
 from cudal1_trainer.teachers.split_wide import WideWriter, column_vectors
 from cudal1_trainer.teachers.stage import Stage, is_reduction
 
-CHUNKS = "split_chunks"
 CHUNK = 4  # rows; what a part's length is a multiple of
 
 
 def chunk_vectors(stage: Stage) -> list[int]:
     """Vector widths along the columns, widest first; none where no variance reads memory twice."""
     found = [o for o in stage.ops if is_reduction(o)]
-    if any(stage.program.axis[a].symbolic for a in stage.reduced) or element_writes(stage) or late_loads(stage):
+    if any(stage.program.axis[a].symbolic for a in stage.reduced) or element_writes(stage):
         return []
     plain = {o.fn for o in found} <= {"var", "mean", "sum"} and any(o.fn == "var" for o in found)
     if not plain or stage.program.size(stage.reduced) % CHUNK or any(o.dtype == "f64" for o in found):
@@ -84,11 +83,7 @@ class ChunkWriter(WideWriter):
                 kept = [f"x{_number(p)}[u][j] = {value[reduced_value(p.op)]};" for p in self.variances]
                 return [*kept, *(p.update.format(v=value[reduced_value(p.op)], c="r") for p in self.sums)]
 
-            for line in self.elements.visit(self.element_reads, self.element_ops, [], updates):
-                if isinstance(line, list):
-                    write_each(lines, v, line)
-                else:
-                    lines.add(line)
+            write_visit(lines, v, self.elements.visit(self.element_reads, self.element_ops, [], updates))
 
     def _join_chunk(self) -> None:
         lines, each = self.lines, f"for (int j = 0; j < {self.schedule.vector}; j++)"
@@ -134,7 +129,7 @@ class ChunkWriter(WideWriter):
                     lines.add(f"v{n}[j] += bv{n}[y][{at}] + {CHUNK} * bi[y] * e{n} * e{n};")
 
     def _store_parts(self) -> None:
-        place = f"blockIdx.y * {size_of(self.kept) if len(self.kept) == 1 else f'({size_of(self.kept)})'} + g"
+        place = f"blockIdx.y * {grouped(size_of(self.kept))} + g"
         for p in self.parts:
             value = p.value if p.phase.op.fn == "var" else p.phase.register
             self.lines.add(f"vstore<{self.schedule.vector}>({p.buffer} + {place}, {value});")

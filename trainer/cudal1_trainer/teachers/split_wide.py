@@ -17,9 +17,11 @@ from cudal1_trainer.teachers.space import grouped, is_unit_stride, size_of, vect
 from cudal1_trainer.teachers.split_parts import Part, PartialWriter
 from cudal1_trainer.teachers.stage import Stage, is_reduction
 
+CHUNKS = "split_chunks"  # written by split_chunks.py
+
 
 def is_wide(schedule: StageSchedule) -> bool:
-    return schedule.mapping in ("split_tile", "split_chunks") and schedule.vector > 1
+    return schedule.mapping in ("split_tile", CHUNKS) and schedule.vector > 1
 
 
 def column_vectors(stage: Stage, reductions: tuple[str, ...] = ("sum", "mean")) -> list[int]:

@@ -12,9 +12,10 @@ windows are large. "strip4x4_shared": a block has 32 vectors of channels, their 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from cudal1_fx_passes.program import Op, Ref
 from cudal1_trainer.teachers.element import Elements, in_order, write_visit
@@ -223,21 +224,28 @@ class LastStripWriter(StripWriter):
 
     def _slide(self, row: Slide, last: Slide, space: Space) -> None:
         """Over the places that a strip reads, row by row."""
-        u, whole, (loads, ops) = axis_index(row.window), self.rows == 1, self._before(self.sides.a.name)
-        elements, span = self._elements(self._moved(space)), span_of(last, self.columns)
+        u, whole, loads = axis_index(row.window), self.rows == 1, self._before(self.sides.a.name)[0]
+        elements = self._elements(self._moved(space))
         once = self._load_once(elements, loads, {a for a, _ in self.sides.a.access})
         moved = [b for b in loads if b not in once]
-        with self._loop(u if whole else "y", row.window if whole else span_of(row, self.rows)):
+        with self._loop(u if whole else "y", row.window if whole else _span(row, self.rows)):
             self._enter_row(row, space)
-            if computes(ops):
-                self._load_row(elements, moved, last, span)
-                moved = []
-            with self._loop("k", span):
-                inside = self._enter_place(last)
-                within = self._load_place(elements, moved, last, inside)
-                with self._each():
-                    self.lines.add(*within, *[line for o in ops for line in elements.statements(o)])
-                    self._add(row, last, elements.spelled[self.sides.a.name], inside and computes(ops))
+            self._slide_along(last, elements, moved, partial(self._add, row, last))
+
+    def _slide_along(
+        self, last: Slide, elements: Elements, loads: list[Buffer], add: Callable[[str, bool], None]
+    ) -> None:
+        """Over the places of a row, each of which `add` takes: its value, and whether that is to be 0 outside."""
+        ops, span = self._before(self.sides.a.name)[1], _span(last, self.columns)
+        if computes(ops):
+            self._load_row(elements, loads, last, span)
+            loads = []
+        with self._loop("k", span):
+            inside = self._enter_place(last)
+            within = self._load_place(elements, loads, last, inside)
+            with self._each():
+                self.lines.add(*within, *[line for o in ops for line in elements.statements(o)])
+                add(elements.spelled[self.sides.a.name], inside and computes(ops))
 
     def _enter_row(self, row: Slide, space: Space) -> None:
         self._enter([i for i in self.sides.a.access if not axes_of(i[1]) & {*self.sides.over}], space)
@@ -362,7 +370,7 @@ def _cut(size: str, count: int) -> str:
     return grouped(size) if count == 1 else f"cdiv({size}, {count})"
 
 
-def span_of(slide: Slide, count: int) -> str:
+def _span(slide: Slide, count: int) -> str:
     """Places that `count` results read."""
     far, between = abs(slide.dilation), slide.stride * (count - 1)
     return f"{between} + {slide.window}" if far == 1 else f"{between + 1} + {far} * ({slide.window} - 1)"

@@ -26,7 +26,6 @@ from cudal1_trainer.teachers.strips_last import (
     LastStripWriter,
     computes,
     met_by,
-    span_of,
 )
 
 NAME = re.compile(r"windows(\d+)x(\d+)")
@@ -192,23 +191,14 @@ class WindowSumWriter(LastStripWriter):
 
     def _slide_over_all(self, space: Space) -> None:
         """Over the places of the image that a strip's windows reach, row by row."""
-        lines, last, (loads, ops) = self.lines, self.last, self._before(self.sides.a.name)
-        elements, span = self._elements(self._moved(space)), span_of(last, self.columns)
+        elements, loads = self._elements(self._moved(space)), self._before(self.sides.a.name)[0]
         once = self._load_once(elements, loads, {a for a, _ in self.sides.a.access})
         moved = [b for b in loads if b not in once]
         with ExitStack() as loops:
             for slide in self.outer_slides:
                 loops.enter_context(self._loop(axis_index(slide.window), slide.window))
                 self._enter([(slide.read, slide.index)], space)
-            if computes(ops):
-                self._load_row(elements, moved, last, span)
-                moved = []
-            with self._loop("k", span):
-                inside = self._enter_place(last)
-                within = self._load_place(elements, moved, last, inside)
-                with self._each():
-                    lines.add(*within, *[line for o in ops for line in elements.statements(o)])
-                    self._add_products(elements.spelled[self.sides.a.name], inside and computes(ops))
+            self._slide_along(self.last, elements, moved, self._add_products)
 
     def _add_products(self, value: str, selects: bool) -> None:
         """One place of the image with each value of the strip that meets it; `selects`: it is 0 outside."""
