@@ -11,7 +11,7 @@ from cudal1_compile.runtime.hostrun import run_isolated
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teachers import pointwise, variants
+from cudal1_trainer.teachers import variants
 from cudal1_trainer.teachers.split_wide import CHUNKS
 from cudal1_trainer.teachers.strategies import stage_schedules
 from cudal1_trainer.variants import Variant, write_variant
@@ -85,15 +85,3 @@ def test_nothing_is_lost_far_from_zero() -> None:
 def test_registers_hold_the_chunks() -> None:
     program = program_of("two norms added, a gradient's sums beside")
     assert_registers_hold_all(program, chunks_of(program))
-
-
-def test_what_l2_does_not_keep_is_read_again_from_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = program_of("a norm")
-    assert not any(x.mapping == "back" for s in variants(program) for x in s.stages)
-    stage_schedules.cache_clear()
-    monkeypatch.setattr(pointwise, "KEPT_BYTES", 1 << 16)
-    found = [s for s in variants(program) if s.stages[-1].mapping == "back"]
-    stage_schedules.cache_clear()
-    candidates = {v.name: v.candidate for s in found[:2] if (v := write_variant(program, s)) is not None}
-    assert run_on_host(program, candidates) == (set(candidates), {}) and len(candidates) == 2
-    assert all("(gridDim.x - 1 - blockIdx.x) * " in c.code for c in candidates.values())

@@ -2,7 +2,6 @@
 
 Mappings:
     exact    one vector a thread over the flattened space; an operand that lacks axes is found by division
-    back     the same, the last blocks first: of what a stage before it has read that end is still in L2
     stride   the same space, walked by a grid that just fills the GPU
     rows     blocks along the innermost axis, one grid row for each of the rest: no division in the inner loop
     ragged   as exact or rows where no vector divides the size: vectors stand where memory is aligned, and those at
@@ -20,7 +19,6 @@ from cudal1_trainer.teachers.source import Kernel, Lines, product, signature
 from cudal1_trainer.teachers.space import Space, Var, is_unit_stride, size_of, vector_fits
 from cudal1_trainer.teachers.stage import Buffer, Stage
 
-KEPT_BYTES = 1 << 25  # of a tensor; smaller ones L2 keeps whole
 RESIDENT_BLOCKS = 132 * 8  # of 256 threads on the largest GPU in use; a grid-stride loop is right on any
 
 
@@ -77,27 +75,17 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     if len(vectors) > 1 and total >= 1 << 15:
         vectors = vectors[:-1] or vectors
     inner = stage.program.axis[memory_order(stage)[-1]].size if stage.kept else 1
-    again = _reads_again(stage)
     for vector in vectors:
         for block in (256, 128, 512, 1024):
             if block > 128 and block * vector > 2 * total:
                 continue
             found.append(StageSchedule("exact", vector, block))
-            if again and block >= 256:
-                found.append(StageSchedule("back", vector, block))
             if total >= 2 * RESIDENT_BLOCKS * block * vector:
                 found.append(StageSchedule("stride", vector, block))
             if len(stage.kept) > 1 and not is_flat(stage) and inner >= block * vector // 2 and block <= 512:
                 found.append(StageSchedule("rows", vector, block))
     found += _ragged_schedules(stage, largest)
     return sorted(found, key=lambda s: _rank(stage, s))
-
-
-def _reads_again(stage: Stage) -> bool:
-    """Whether what another stage has read before it is too large for L2, whose end alone is left there."""
-    read = [b for b in stage.loads if b.value.startswith("in")]
-    largest = max((stage.program.size(b.axes) * ITEM_BYTES[b.dtype] for b in read), default=0)
-    return largest > KEPT_BYTES and len(read) < len(stage.loads)
 
 
 def _ragged_schedules(stage: Stage, largest: int) -> list[StageSchedule]:
@@ -115,8 +103,7 @@ def _ragged_schedules(stage: Stage, largest: int) -> list[StageSchedule]:
 
 def _rank(stage: Stage, s: StageSchedule) -> tuple[int, ...]:
     wanted = 16 // widest_bytes(stage)
-    kind = ("exact", "back").index(s.mapping) if s.mapping in ("exact", "back") else 2
-    return (abs(s.vector.bit_length() - max(wanted, 1).bit_length()), abs(s.block - 256), kind)
+    return (abs(s.vector.bit_length() - max(wanted, 1).bit_length()), abs(s.block - 256), s.mapping != "exact")
 
 
 def write_pointwise(stage: Stage, schedule: StageSchedule, name: str) -> list[Kernel]:
@@ -144,8 +131,7 @@ def _write_flat(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...
     visit = _visit(stage, _elements(stage, s, (Var("i", order),), f"0, {total} - i, "))
     grid = f"cdiv({total}, {product(s.block, s.vector)})"
     with lines.block(signature(name, s.block, stage.reads, stage.writes)):
-        at = "(gridDim.x - 1 - blockIdx.x)" if s.mapping == "back" else "blockIdx.x"
-        start = f"{at} * {s.block} + threadIdx.x"
+        start = f"blockIdx.x * {s.block} + threadIdx.x"
         first = start if s.vector == 1 else f"({start}) * {s.vector}"
         if s.mapping == "stride":
             step = product("gridDim.x", s.block, s.vector)

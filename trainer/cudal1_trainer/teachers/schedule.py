@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StageSchedule:
-    """mapping: what owns the work (exact, back, rows; block, warp, thread, tile; split_block, ..)."""
+    """mapping: what owns the work (exact, stride, rows; block, warp, thread, tile; split_block, split_tile)."""
 
     mapping: str
     vector: int  # elements a thread moves at once
