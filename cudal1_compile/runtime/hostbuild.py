@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 
+from cudal1_compile.candidate import MAX_LAUNCHES
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.elf import ElfFacts, read_elf
 from cudal1_compile.runtime.nvrtc import shorten_errors
@@ -180,7 +181,8 @@ def _build_header(check: bool) -> Path:
 def _build_runtime() -> Path:
     common = ("-std=c++17", "-O2", "-w", "-fno-exceptions", f"-I{NATIVE_DIR}")
     scheduler, runner, memory = (NATIVE_DIR / f"{name}.cpp" for name in ("scheduler", "runner", "memory_check"))
-    common_runner = ("-std=c++17", "-O2", "-w", f"-I{NATIVE_DIR}", "-rdynamic", *_own_library(), "-ldl", "-lm")
+    most = f"-DMAX_LAUNCHES={MAX_LAUNCHES}"
+    common_runner = ("-std=c++17", "-O2", "-w", f"-I{NATIVE_DIR}", most, "-rdynamic", *_own_library(), "-ldl", "-lm")
     return build_native(
         "host",
         (

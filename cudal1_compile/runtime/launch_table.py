@@ -20,6 +20,7 @@ from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
 
+from cudal1_compile.candidate import MAX_LAUNCHES, MAX_SCRATCH
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.toolchain import NATIVE_DIR, Step, build_native
 
@@ -66,7 +67,8 @@ def make_launcher(shape: CallShape, driver: DriverFunctions) -> Callable[..., No
 def load_extension() -> ModuleType | None:
     """Builds (once for a Python ABI and source) and imports the C launcher; None without a C compiler."""
     include = sysconfig.get_paths()["include"]
-    flags = ("-O2", "-w", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{include}")
+    most = (f"-DMAX_LAUNCHES={MAX_LAUNCHES}", f"-DMAX_SCRATCH={MAX_SCRATCH}")
+    flags = ("-O2", "-w", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{include}", *most)
     name = f"launch-{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
     try:
         folder = build_native(name, (Step("cudal1_launch.so", (NATIVE_DIR / "launch.c",), flags, "c"),))

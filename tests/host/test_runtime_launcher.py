@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.candidate import MAX_LAUNCHES, MAX_SCRATCH, parse_candidate
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.runtime import launch_table, toolchain
 from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.hostrun import run_isolated
 from cudal1_compile.runtime.launch_table import CallShape, CtypesLauncher, DriverFunctions, Table
 from cudal1_compile.runtime.launcher import LoadedKernel, allocate, load
 from cudal1_compile.runtime.target import HOST
@@ -26,8 +27,8 @@ pytestmark = pytest.mark.host
 FAKE_DRIVER = """
 #include <stdint.h>
 #include <stddef.h>
-static long long log[256]; static int n, fail_next;
-static void note(long long x) { if (n < 256) log[n++] = x; }
+static long long log[512]; static int n, fail_next;
+static void note(long long x) { if (n < 512) log[n++] = x; }
 int launch(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
            void* stream, void** params, void** extra) {
   if (fail_next) { int code = fail_next; fail_next = 0; return code; }
@@ -58,7 +59,7 @@ class FakeDriver:
         return value
 
     def log(self) -> list[int]:
-        out = (ctypes.c_longlong * 256)()
+        out = (ctypes.c_longlong * 512)()
         return list(out[: self._library.read_log(out)])
 
     def fail(self, code: int) -> None:
@@ -106,6 +107,16 @@ def test_launches_in_order_with_pointers_and_stream(tmp_path: Path, maker: Maker
     assert driver.log() == clear + first + second
     launcher(p, q, 0)  # addresses do as well
     assert driver.log()[9 + 5 :][:3] == [0, q, p]
+
+
+def test_as_many_launches_and_buffers_as_a_candidate_may_have(tmp_path: Path, maker: Maker) -> None:
+    driver = FakeDriver(tmp_path)
+    table: Table = (STATIC[0][:1] * MAX_LAUNCHES, STATIC[1] * MAX_SCRATCH)
+    launcher = maker(shape_of(lambda sizes: table), driver.functions)
+    a = torch.zeros(8)
+    launcher(a, a, 0)
+    log = driver.log()
+    assert (log.count(1000), log.count(2000)) == (MAX_LAUNCHES, MAX_SCRATCH)
 
 
 def test_symbolic_sizes_are_resolved_once_and_passed(tmp_path: Path, maker: Maker) -> None:
@@ -175,7 +186,7 @@ def test_a_bad_table_is_an_error_and_no_crash(tmp_path: Path) -> None:
         (((1, 1, 1, 1, 1, 1, 1, 0, (0, 5)),), ()),  # tensor 5 of 2
         (((1, 1, 1),), ()),
         ((), ((9, 16),)),
-        (((1, 1, 1, 1, 1, 1, 1, 0, (0,)),) * 9, ()),
+        (((1, 1, 1, 1, 1, 1, 1, 0, (0,)),) * (MAX_LAUNCHES + 1), ()),
         "nothing",
     ]
     for table in bad:
@@ -225,6 +236,29 @@ def run_rows(kernel: LoadedKernel, x: torch.Tensor) -> torch.Tensor:
     scratch[0].fill_(float("nan"))
     kernel(*outputs, *scratch, x, rows, 0)
     return outputs[0]
+
+
+def test_a_host_kernel_of_as_many_launches_as_may_be() -> None:
+    program = parse_program("region v1\ndims d0=64\nin0 f32[d0]\nt0 f32[d0] = add(in0, 16.0)\nout0 f32[d0] = t0\n")
+    again = "// launch: step<<<1, 64>>>(s0, in0, out0)\n" * (MAX_LAUNCHES - 1)
+    code = f"""// scratch: s0 f32[d0]
+// launch: begin<<<1, 64>>>(s0)
+{again}
+__global__ void begin(f32* s0) {{ s0[threadIdx.x] = 1; }}
+__global__ void step(f32* s0, const f32* __restrict__ in0, f32* out0) {{
+  const float n = s0[threadIdx.x] + 1;
+  s0[threadIdx.x] = n;
+  if (n == 16) out0[threadIdx.x] = in0[threadIdx.x] + n;
+}}
+"""
+    candidate = parse_candidate(code, program)
+    binary = build(program, candidate, HOST)
+    x = torch.randn(64)
+    buffers = {"in0": x, "out0": torch.zeros(64), "s0": torch.zeros(64)}
+    assert run_isolated(program, candidate, binary.image, buffers).ok
+    outputs, scratch = allocate(program, candidate, torch.device("cpu"), {})
+    load(program, candidate, binary)(*outputs, *scratch, x, 0)
+    assert torch.equal(buffers["out0"], x + 16) and torch.equal(outputs[0], x + 16)
 
 
 def test_a_host_kernel_in_process() -> None:

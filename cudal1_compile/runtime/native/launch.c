@@ -16,8 +16,6 @@
 
 #define MAX_TENSORS 96
 #define MAX_SIZES 16
-#define MAX_LAUNCHES 8
-#define MAX_ZEROED 8
 #define ALIGNMENT 16
 
 typedef int (*LaunchFn)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
@@ -40,7 +38,7 @@ typedef struct {
   int n_tensors, n_sizes, n_launches, n_zeroed, resolved;
   int sizes[MAX_SIZES];
   Launch launches[MAX_LAUNCHES];
-  Zeroed zeroed[MAX_ZEROED];
+  Zeroed zeroed[MAX_SCRATCH];
   LaunchFn launch;
   MemsetFn memset;
   PyObject *resolve, *slow, *failed;
@@ -90,7 +88,7 @@ static int read_table(Launcher* self, PyObject* table) {
   if (read_tuple(table) < 0) return -1;
   if (!PyArg_ParseTuple(table, "O!O!", &PyTuple_Type, &launches, &PyTuple_Type, &zeroed)) return -1;
   Py_ssize_t n_launches = PyTuple_GET_SIZE(launches), n_zeroed = PyTuple_GET_SIZE(zeroed);
-  if (n_launches > MAX_LAUNCHES || n_zeroed > MAX_ZEROED)
+  if (n_launches > MAX_LAUNCHES || n_zeroed > MAX_SCRATCH)
     return PyErr_SetString(PyExc_ValueError, "too many launches or zeroed buffers"), -1;
   for (Py_ssize_t i = 0; i < n_launches; i++)
     if (read_launch(PyTuple_GET_ITEM(launches, i), self->n_tensors, &self->launches[i]) < 0) return -1;

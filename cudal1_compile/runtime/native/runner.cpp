@@ -35,7 +35,6 @@ const size_t PAGE = 4096;
 const size_t HUGE_PAGE = 2 << 20;
 const size_t GUARD = 1 << 30;  // address space only: what an int can index by mistake mostly lands here
 const size_t MAX_ARGS = 128;
-const size_t MAX_STEPS = 8;
 const size_t MAX_BUFFERS = 96;
 
 struct Buffer {
@@ -57,7 +56,7 @@ struct Request {
   std::vector<std::vector<std::string>> launches;
 };
 // What a kernel's arguments are read from. Not on the heap, where a kernel's shared memory lies.
-Step steps[MAX_STEPS];
+Step steps[MAX_LAUNCHES];
 size_t step_count;
 int ints[MAX_ARGS];
 size_t int_count;
@@ -197,7 +196,7 @@ void map_buffers(const Request& r) {
   close(fd);
 }
 void plan_steps(const Request& r) {
-  if (r.launches.size() > MAX_STEPS) give_up("load_error", "too many launches");
+  if (r.launches.size() > MAX_LAUNCHES) give_up("load_error", "too many launches");
   step_count = r.launches.size();
   for (size_t i = 0; i < r.launches.size(); i++) {
     const std::vector<std::string>& w = r.launches[i];
