@@ -13,7 +13,6 @@ from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.teachers.split_wide import CHUNKS
-from cudal1_trainer.teachers.strategies import stage_schedules
 from cudal1_trainer.variants import Variant, write_variant
 
 NORM = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.pairs import H100
-from cudal1_trainer.prior import MIN_TASKS, Prior, build_prior, fit, gather, is_current, load_prior, regret
+from cudal1_trainer.prior import MIN_TASKS, build_prior, fit, gather, is_current, load_prior, regret
 from cudal1_trainer.scorebook import ScoreBook, TaskScore, VariantScore, print_score
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.traffic import traffic
@@ -77,24 +76,6 @@ def test_new_scores_make_a_prior_stale(
     assert not is_current(data)
 
 
-def test_a_design_never_measured_is_taken_for_fast_in_the_teachers_order(book: ScoreBook) -> None:
-    text = "region v1\ndims d0=2048 d1=512\nin0 bf16[d0,d1]\nt0 bf16[d1] = sum(in0) over d0\nout0 bf16[d1] = t0\n"
-    program = parse_program(text)
-    schedules = variants(program)
-    designs = [t.designs[0] for t in traffic(program, schedules)]
-    assert "split_tile.v.s" in designs
-    x = gather(book).x
-    weight = np.random.default_rng(0).normal(size=(1, 1, x.shape[1])).astype(np.float32)
-    layer = weight, np.zeros((1, 1), np.float32)
-    known = Prior(x.mean(0), x.std(0) + 1e-3, (layer,), seen=frozenset(designs))
-    without = replace(known, seen=frozenset(designs) - {"split_tile.v.s"})
-    new = [i for i, d in enumerate(designs) if d == "split_tile.v.s"]
-    old = [i for i in range(len(designs)) if i not in new]
-    found, plain = without.rank(program, schedules), known.rank(program, schedules)
-    assert (found[old] == plain[old]).all()
-    assert found[new[0]] == plain.min() and (np.diff(found[new]) > 0).all()
-
-
 def test_traffic_counts_passes_kernels_and_sectors() -> None:
     text = "region v1\ndims d0=512 d1=1024\nin0 f32[d0,d1]\nt0 f32[d0] = var(in0, 0.0) over d1\n"
     program = parse_program(f"{text}t1 f32[d0,d1] = sub(in0, t0)\nout0 f32[d1,d0] = t1\n")
@@ -103,6 +84,13 @@ def test_traffic_counts_passes_kernels_and_sectors() -> None:
     whole = 4.0 * 512 * 1024
     assert (two.asked, one.asked, staged.asked) == (4 * whole, 2 * whole, 4 * whole + 2 * 4 * 512)
     assert one.sectors == 9 * whole and staged.sectors == staged.asked
+
+
+def test_traffic_of_columns_in_one_pass() -> None:
+    text = "region v1\ndims d0=4096 d1=1024\nin0 f32[d0,d1]\nt0 f32[d1] = var(in0, 0.0) over d0\n"
+    names = ("split!/split_tile.4.256.s64", "split!/split_chunks.4.256.s64")
+    two, one = traffic(parse_program(f"{text}out0 f32[d1] = t0\n"), [parse_schedule(n) for n in names])
+    assert two.asked - one.asked == 4.0 * 4096 * 1024
 
 
 def test_a_prior_that_does_not_help_is_not_written(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ import hashlib
 import json
 import logging
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import digits
 
 import numpy as np
 import torch
@@ -41,17 +41,15 @@ log = logging.getLogger(__name__)
 
 MAPPINGS = (
     *("exact", "stride", "rows", "block", "warp", "thread", "tile", "split_block", "split_tile"),
-    *("joined", "joined_tile"),
+    *("joined", "joined_tile", "split_chunks", "windows"),
 )
-FEATURES = 5  # raised when a program or a schedule is described in another way
+FEATURES = 6  # raised when a program or a schedule is described in another way
 HIDDEN = 96
 STEPS = 1200
 NETS = 4  # regret 5.3% on tasks held back, of one 6.6% in the mean of eight
 BATCH = 170  # tasks, of some 12 schedules each
 HELD_BACK = 10  # every tenth task judges the fit
 MIN_TASKS = 100
-MIN_SEEN = 20  # right kernels of a design; below, the regression has no say on it
-STEP_OF_NEW = 0.03  # log time from one schedule of a new design to the next in the teachers' order
 
 
 def describe_program(program: Program) -> list[float]:
@@ -104,7 +102,8 @@ def describe_schedules(
 def _describe_schedule(schedule: Schedule) -> list[float]:
     first, last = schedule.stages[0], schedule.stages[-1]
     strategy = [float(schedule.strategy == s) for s in STRATEGIES]
-    mapping = [float(any(s.mapping == m for s in schedule.stages)) for m in MAPPINGS]
+    used = {s.mapping.rstrip(digits + "x") for s in schedule.stages}  # windows16x4 is windows
+    mapping = [float(m in used) for m in MAPPINGS]
     return [
         *strategy,
         *mapping,
@@ -126,20 +125,12 @@ class Prior:
     scale: NDArray[np.float32]
     layers: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
     scores: str = ""  # digest of the score files that it was fitted to
-    seen: frozenset[str] = frozenset()  # designs that were measured
 
     def rank(self, program: Program, schedules: Sequence[Schedule]) -> NDArray[np.float32]:
-        """Predicted log time of each schedule, comparable within the program only.
-
-        Designs never measured are taken for as fast as the fastest, in the teachers' order, so that they are
-        learned and measured.
-        """
+        """Predicted log time of each schedule, comparable within the program only."""
         base, moved = describe_program(program), traffic(program, schedules)
         x = np.array([[*base, *own] for own in describe_schedules(program, moved, schedules)], np.float32)
-        found = self._run((x - self.shift) / self.scale)
-        new = [i for i, t in enumerate(moved) if not self.seen.issuperset(t.designs)]
-        found[new] = found.min() + STEP_OF_NEW * np.arange(len(new), dtype=np.float32)
-        return found
+        return self._run((x - self.shift) / self.scale)
 
     def _run(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         *hidden, (weight, bias) = self.layers
@@ -150,7 +141,6 @@ class Prior:
 
     def save(self, path: Path) -> None:
         arrays = {"shift": self.shift, "scale": self.scale, "scores": np.array(self.scores)}
-        arrays["seen"] = np.array(sorted(self.seen), np.str_)
         for i, (weight, bias) in enumerate(self.layers):
             arrays |= {f"w{i}": weight, f"b{i}": bias}
         temporary = path.with_suffix(".tmp.npz")
@@ -165,8 +155,7 @@ def load_prior(path: Path) -> Prior | None:
     with np.load(path, allow_pickle=False) as arrays:
         count = sum(1 for name in arrays.files if name[0] == "w")
         layers = tuple((arrays[f"w{i}"], arrays[f"b{i}"]) for i in range(count))
-        seen = frozenset(arrays["seen"].tolist())
-        return Prior(arrays["shift"], arrays["scale"], layers, str(arrays["scores"]), seen)
+        return Prior(arrays["shift"], arrays["scale"], layers, str(arrays["scores"]))
 
 
 def digest_scores(data: Path) -> str:
@@ -191,12 +180,10 @@ class Rows:
     y: NDArray[np.float32]
     task: NDArray[np.int64]
     rank: NDArray[np.int64]  # place in the order in which the teachers wrote them
-    designs: Counter[str]  # how often each was measured
 
 
 def gather(book: ScoreBook) -> Rows:
     x, y, task, rank = [], [], [], []
-    designs: Counter[str] = Counter()
     for score in book.tasks:
         right = score.right
         if len(right) < 2:
@@ -207,14 +194,13 @@ def gather(book: ScoreBook) -> Rows:
         middle = sum(logs) / len(logs)
         schedules = [parse_schedule(v.name) for v in right]
         moved = traffic(program, schedules)
-        designs.update(d for t in moved for d in t.designs)
         described = describe_schedules(program, moved, schedules)
         for place, (own, value) in enumerate(zip(described, logs, strict=True)):
             x.append([*base, *own])
             y.append(value - middle)
             task.append(score.seed)
             rank.append(place)
-    return Rows(np.array(x, np.float32), np.array(y, np.float32), np.array(task), np.array(rank), designs)
+    return Rows(np.array(x, np.float32), np.array(y, np.float32), np.array(task), np.array(rank))
 
 
 def fit(rows: Rows, seed: int = 0) -> Prior:
@@ -292,14 +278,13 @@ def build_prior(data: Path) -> dict[str, float]:
         "regret_of_first": regret(rest, rest.rank.astype(np.float32)),
     }
     if found["regret"] < found["regret_of_first"]:
-        seen = frozenset(d for d, count in rows.designs.items() if count >= MIN_SEEN)
-        replace(prior, scores=digest_scores(data), seen=seen).save(path)
+        replace(prior, scores=digest_scores(data)).save(path)
     log.info("prior: %s", json.dumps(found))
     return found
 
 
 def _select(rows: Rows, mask: NDArray[np.bool_]) -> Rows:
-    return Rows(rows.x[mask], rows.y[mask], rows.task[mask], rows.rank[mask], rows.designs)
+    return Rows(rows.x[mask], rows.y[mask], rows.task[mask], rows.rank[mask])
 
 
 def main(argv: list[str] | None = None) -> None:

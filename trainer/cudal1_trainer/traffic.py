@@ -1,6 +1,6 @@
-"""How many bytes a schedule moves, and which design of a stage it is: for the prior.
+"""How many bytes a schedule moves: for the prior.
 
-    traffic(program, schedules)     one a schedule: bytes asked for, bytes in whole 32-byte sectors, designs
+    traffic(program, schedules)     one a schedule: bytes asked for, bytes in whole 32-byte sectors
 
 Every stage reads its tensors as often as it passes over them and writes its results; split reductions write and
 read their parts. Where neighbouring threads do not touch neighbouring elements, each access costs a sector.
@@ -19,7 +19,7 @@ from cudal1_trainer.teachers.grouped_schedules import is_row_like, pass_count
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.space import is_unit_stride
-from cudal1_trainer.teachers.split_parts import element_writes
+from cudal1_trainer.teachers.split_wide import CHUNKS
 from cudal1_trainer.teachers.stage import Buffer, Stage, cut_stages
 
 SECTOR = 32  # bytes
@@ -29,7 +29,6 @@ SECTOR = 32  # bytes
 class Traffic:
     asked: float  # bytes
     sectors: float  # bytes
-    designs: tuple[str, ...]  # of the stages, as in split_tile.v.s
 
 
 def traffic(program: Program, schedules: Sequence[Schedule]) -> list[Traffic]:
@@ -48,8 +47,7 @@ def traffic(program: Program, schedules: Sequence[Schedule]) -> list[Traffic]:
             found.append(_fused(program, s, stages[s.flat]))
             continue
         parts = [of_stage(s.flat, i, x) for i, x in enumerate(s.stages)]
-        designs = tuple(d for t in parts for d in t.designs)
-        found.append(Traffic(sum(t.asked for t in parts), sum(t.sectors for t in parts), designs))
+        found.append(Traffic(sum(t.asked for t in parts), sum(t.sectors for t in parts)))
     return found
 
 
@@ -57,18 +55,12 @@ def _fused(program: Program, schedule: Schedule, stages: Sequence[Stage]) -> Tra
     """One pass for both stages."""
     parts = max(s.splits for s in schedule.stages) * max((program.size(s.kept) for s in stages), default=1)
     whole = float(bytes_moved(program) + 8 * parts)
-    return Traffic(whole, whole, (schedule.strategy,))
-
-
-def _design(stage: Stage, s: StageSchedule) -> str:
-    split = s.splits > 1
-    marks = {"v": s.vector > 1, "r": s.cached, "s": split, "o": split and bool(element_writes(stage))}
-    return ".".join([s.mapping, *(mark for mark, held in marks.items() if held)])
+    return Traffic(whole, whole)
 
 
 def _of_stage(stage: Stage, s: StageSchedule) -> Traffic:
     passes = 1
-    if stage.kind == "reduce" and not s.cached:
+    if stage.kind == "reduce" and not s.cached and s.mapping != CHUNKS:
         passes = pass_count(stage, s.mapping == "online")
     elif stage.kind == "window":
         passes = 2  # a window's elements come from L1; it is not one read all the same
@@ -79,7 +71,7 @@ def _of_stage(stage: Stage, s: StageSchedule) -> Traffic:
         size = float(times * stage.program.size(b.span) * ITEM_BYTES[b.dtype])
         asked += size
         sectors += size * _sector_share(b, along, s)
-    return Traffic(asked, sectors, (_design(stage, s),))
+    return Traffic(asked, sectors)
 
 
 def _thread_axis(stage: Stage, s: StageSchedule) -> str | None:
