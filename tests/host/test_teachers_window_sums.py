@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.verdict import Rejected
+from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.teachers import variants
@@ -91,6 +95,15 @@ def test_sums_are_right(name: str) -> None:
     candidates = {v.name: v.candidate for v in sums_of(program)}
     assert len(candidates) >= 2
     assert run_on_host(program, candidates) == (set(candidates), {})
+
+
+def test_what_lies_past_a_row_counts_nothing_though_it_is_infinite() -> None:
+    """The last strip of a row reaches past it: nothing times infinity is no number."""
+    names = ["channels last", "channels outside", "chains before both, a sum behind", "in three dimensions"]
+    tasks = [(program, sums_of(program)[0].reply.code) for program in map(program_of, names)]
+    with Judge(HOST, Limits(host_s=20.0), seed=1) as judge:
+        verdicts = judge.judge_tasks(tasks)
+    assert {v.stage for v in verdicts if isinstance(v, Rejected)} <= {"time"}, verdicts
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS)[::3])

@@ -2,7 +2,8 @@
 
 A thread takes CHUNK rows of `vector` neighbouring columns at a time: their own mean and squares about it are
 joined to what it has so far (Chan's formula), so that nothing is lost to cancellation and nothing is kept but
-sums. Two passes over a part read it again from L2, or, where all parts together are larger, from memory.
+sums: of the chunks' means too, for a mean that was moved to an infinite value is no number at the next one. Two
+passes over a part read it again from L2, or, where all parts together are larger, from memory.
 """
 
 from __future__ import annotations
@@ -87,17 +88,17 @@ class ChunkWriter(WideWriter):
 
     def _join_chunk(self) -> None:
         lines, each = self.lines, f"for (int j = 0; j < {self.schedule.vector}; j++)"
-        lines.add("const float w = 1.0f / (i + 1);")
+        lines.add(f"const float w = 1.0f / max(i, 1), f = {CHUNK}.0f * i / (i + 1);")
         for p in self.variances:
             n = _number(p)
             rows = " + ".join(f"x{n}[{u}][j]" for u in range(CHUNK))
             lines.add("#pragma unroll")
             with lines.block(each):
-                lines.add(f"const float e{n} = ({rows}) * {1 / CHUNK}f, u{n} = e{n} - m{n}[j];")
+                lines.add(f"const float e{n} = ({rows}) * {1 / CHUNK}f, u{n} = i == 0 ? 0 : e{n} - m{n}[j] * w;")
                 lines.add("#pragma unroll")
                 away = f"(x{n}[u][j] - e{n})"
                 lines.add(f"for (int u = 0; u < {CHUNK}; u++) v{n}[j] += {away} * {away};")
-                lines.add(f"v{n}[j] += u{n} * u{n} * ({CHUNK} * i * w);", f"m{n}[j] += u{n} * w;")
+                lines.add(f"v{n}[j] += f * u{n} * u{n};", f"m{n}[j] += e{n};")
         lines.add("i++;")
 
     def _join_rows(self, rows: int) -> None:
@@ -120,12 +121,12 @@ class ChunkWriter(WideWriter):
             lines.add("#pragma unroll")
             with lines.block(f"for (int y = 0; y < {rows}; y++)"):
                 lines.add(*[f"{p.register}[j] += b{p.register}[y][{at}];" for p in self.sums])
-                lines.add(*[f"m{n}[j] += bm{n}[y][{at}] * bi[y];" for n in map(_number, self.variances)])
+                lines.add(*[f"m{n}[j] += bm{n}[y][{at}];" for n in map(_number, self.variances)])
             lines.add(*[f"m{n}[j] /= max(w, 1);" for n in map(_number, self.variances)])
             lines.add("#pragma unroll")
             with lines.block(f"for (int y = 0; y < {rows}; y++)"):
                 for n in map(_number, self.variances):
-                    lines.add(f"const float e{n} = bm{n}[y][{at}] - m{n}[j];")
+                    lines.add(f"const float e{n} = bm{n}[y][{at}] / max(bi[y], 1) - m{n}[j];")
                     lines.add(f"v{n}[j] += bv{n}[y][{at}] + {CHUNK} * bi[y] * e{n} * e{n};")
 
     def _store_parts(self) -> None:

@@ -176,8 +176,7 @@ class WindowSumWriter(LastStripWriter):
         vector = f"[{self.schedule.vector}]" if self.own else ""
         lines.add(f"{self.kind} {held}[{self.columns}]{vector};")
         once = self._load_once(elements, loads, {s.out for s in (*self.outer_slides, self.last)})
-        axis = self.program.axis[self.last.out]
-        leaves = axis.symbolic or axis.size % self.columns != 0
+        leaves = self._leaves()
         with self._loop("q", str(self.columns)):
             lines.add(f"const int {place} = left + q;")
             lines.add(*([f"const bool inside = {place} < {self.last.out};"] if leaves else []))
@@ -188,6 +187,11 @@ class WindowSumWriter(LastStripWriter):
                 value = elements.spelled[self.sides.b.name]
                 value = f"inside ? {value} : 0" if leaves and computes(ops) else value
                 lines.add(f"{held}[q]{self.own} = {value};")
+
+    def _leaves(self) -> bool:
+        """Whether a row's last strip reaches past its end."""
+        axis = self.program.axis[self.last.out]
+        return axis.symbolic or axis.size % self.columns != 0
 
     def _slide_over_all(self, space: Space) -> None:
         """Over the places of the image that a strip's windows reach, row by row."""
@@ -201,11 +205,15 @@ class WindowSumWriter(LastStripWriter):
             self._slide_along(self.last, elements, moved, self._add_products)
 
     def _add_products(self, value: str, selects: bool) -> None:
-        """One place of the image with each value of the strip that meets it; `selects`: it is 0 outside."""
+        """One place of the image with each value of the strip that meets it; `selects`: it is 0 outside.
+
+        Past the end of the row there is no value: the image there may be infinite.
+        """
         if selects:
             self.lines.add(f"const {self.kind} value = inside ? {value} : 0;")
             value = "value"
         with self._loop("q", str(self.columns)):
+            self.lines.add(*([f"if (left + q >= {self.last.out}) continue;"] if self._leaves() else []))
             self.lines.add(*met_by(self.last, "q", "k"))
             self.lines.add(f"{self.sums}{self._window()}{self.own} += {value} * {self._held()}[q]{self.own};")
 
