@@ -9,8 +9,9 @@ in 34 of them the second line breaks the first (in 7 of the 2,544 right ones, in
 ones 9 move vectors that the length of their rows is no multiple of (no right one does, but for designs that say
 so: ragged). So the plan is mended, and the model then writes the code to it. Where vectors run over whole outputs
 that they do not divide (13 of 2,784 replies to regions of fresh modules, all wrong), what follows is written anew.
-A strip's vector is as many places of an image, which no row needs to divide. None of 21,415 teachers' plans is
-mended.
+A strip's vector is as many places of an image, which no row needs to divide. And a product whose results lie along
+one operand's rows packs that one: of 2,422 plans of raw tiles to regions of CNNs 140 have it the other way round,
+and none of them builds. None of 21,415 teachers' plans is mended.
 
 Of the code itself three numbers are, and one kind of load. How many elements a copy of product_pipe takes at
 once: no plan states it, and of 174 replies with such tiles to regions of fresh modules 42 were wrong by it alone
@@ -63,6 +64,12 @@ _LOAD = re.compile(
     flags=re.M,
 )
 _PRODUCT = re.compile(r"^(stage \d+ over .* along (\w+)\b[^:\n]*: .*\n)((?:f\d+[:>] .*\n?)*)", flags=re.M)
+# a product by raw tiles: the kernel that packs an operand, the one that multiplies it with the other
+_RAW_WIDE = re.compile(
+    r"^(stage \d+ .*: \w+_raw_wide, .*\n)(f\d+: (s\d+)=a(\d+)\nf\d+> .*\n)"
+    r"(f\d+: .*=in(\d+),\3(?: .*)?\nf\d+> .*)$",
+    flags=re.M,
+)
 _PRODUCT_LINES = re.compile(r"^(f\d+: )(.*)(\nf\d+> m0 )", flags=re.M)
 _PLAIN = re.compile(r"(?<=[=,])a(\d+)(?=,|$)")  # a load by itself, in place
 _INPUTS = re.compile(r"^(in\d+) \w+\[([\w,]+)\](?!.*strides)", flags=re.M)
@@ -116,6 +123,22 @@ def fit_vectors(design: str, prompt: str) -> str:
         return stage[1] + _PRODUCT_LINES.sub(of_kernel, stage[3])
 
     return _PRODUCT.sub(of_stage, design)
+
+
+def fit_sides(design: str, prompt: str) -> str:
+    """`design` with the operand packed along whose rows results lie in memory, where the other one is."""
+    axes = _axes(prompt)
+    last = {name: held.rpartition(",")[2] for name, held in _OUTPUTS.findall(prompt)}
+
+    def of_stage(stage: re.Match[str]) -> str:
+        head, packs, _, packed, multiplies, raw = stage.groups()
+        stored = {last[name] for name in re.findall(r"\*(out\d+)=", multiplies)}
+        if not stored or stored & {*axes.get(f"in{packed}", stored)} or stored - {*axes.get(f"in{raw}", [])}:
+            return stage[0]
+        packs = re.sub(rf"\b([ar]){packed}\b", rf"\g<1>{raw}", packs)
+        return head + packs + re.sub(rf"\bin{raw}\b", f"in{packed}", multiplies)
+
+    return _RAW_WIDE.sub(of_stage, design)
 
 
 def other_stage(design: str, prompt: str) -> str:
