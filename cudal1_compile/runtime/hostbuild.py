@@ -181,8 +181,10 @@ def _build_header(check: bool) -> Path:
 def _build_runtime() -> Path:
     common = ("-std=c++17", "-O2", "-w", "-fno-exceptions", f"-I{NATIVE_DIR}")
     scheduler, runner, memory = (NATIVE_DIR / f"{name}.cpp" for name in ("scheduler", "runner", "memory_check"))
-    most = f"-DMAX_LAUNCHES={MAX_LAUNCHES}"
-    common_runner = ("-std=c++17", "-O2", "-w", f"-I{NATIVE_DIR}", most, "-rdynamic", *_own_library(), "-ldl", "-lm")
+    common_runner = (
+        *("-std=c++17", "-O2", "-w", f"-I{NATIVE_DIR}", f"-DMAX_LAUNCHES={MAX_LAUNCHES}"),
+        *("-rdynamic", *_own_library(), "-ldl", "-lm"),
+    )
     return build_native(
         "host",
         (
