@@ -176,7 +176,7 @@ class WindowSumWriter(LastStripWriter):
         vector = f"[{self.schedule.vector}]" if self.own else ""
         lines.add(f"{self.kind} {held}[{self.columns}]{vector};")
         once = self._load_once(elements, loads, {s.out for s in (*self.outer_slides, self.last)})
-        leaves = self._leaves()
+        leaves = self._overhangs()
         with self._loop("q", str(self.columns)):
             lines.add(f"const int {place} = left + q;")
             lines.add(*([f"const bool inside = {place} < {self.last.out};"] if leaves else []))
@@ -188,7 +188,7 @@ class WindowSumWriter(LastStripWriter):
                 value = f"inside ? {value} : 0" if leaves and computes(ops) else value
                 lines.add(f"{held}[q]{self.own} = {value};")
 
-    def _leaves(self) -> bool:
+    def _overhangs(self) -> bool:
         """Whether a row's last strip reaches past its end."""
         axis = self.program.axis[self.last.out]
         return axis.symbolic or axis.size % self.columns != 0
@@ -213,7 +213,7 @@ class WindowSumWriter(LastStripWriter):
             self.lines.add(f"const {self.kind} value = inside ? {value} : 0;")
             value = "value"
         with self._loop("q", str(self.columns)):
-            self.lines.add(*([f"if (left + q >= {self.last.out}) continue;"] if self._leaves() else []))
+            self.lines.add(*([f"if (left + q >= {self.last.out}) continue;"] if self._overhangs() else []))
             self.lines.add(*met_by(self.last, "q", "k"))
             self.lines.add(f"{self.sums}{self._window()}{self.own} += {value} * {self._held()}[q]{self.own};")
 
