@@ -132,7 +132,7 @@ def fit_sides(design: str, prompt: str) -> str:
 
     def of_stage(stage: re.Match[str]) -> str:
         head, packs, _, packed, multiplies, raw = stage.groups()
-        stored = {last[name] for name in re.findall(r"\*(out\d+)=", multiplies)}
+        stored = {last.get(name, "") for name in re.findall(r"\*(out\d+)=", multiplies)}
         if not stored or stored & {*axes.get(f"in{packed}", stored)} or stored - {*axes.get(f"in{raw}", [])}:
             return stage[0]
         packs = re.sub(rf"\b([ar]){packed}\b", rf"\g<1>{raw}", packs)
