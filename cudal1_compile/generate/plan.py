@@ -75,9 +75,9 @@ _PLAIN = re.compile(r"(?<=[=,])a(\d+)(?=,|$)")  # a load by itself, in place
 _INPUTS = re.compile(r"^(in\d+) \w+\[([\w,]+)\](?!.*strides)", flags=re.M)
 _STATISTICS = re.compile(r"^(t\d+) \w+\[[\w,]*\] = (mean|var)\((\w+)(?:, [\w.]+)?\) over ([\w,]+)$", flags=re.M)
 _MEAN = re.compile(r"(const float (t\d+) = )m(\d+);")
-_TURN = re.compile(  # rows, columns, the tensor, how far apart its rows are
+_TURN = re.compile(  # rows, columns, the tensor, how far apart its rows are (of windows that were begun, the end alone)
     r"if \(!\(y < (\w+) && x < ([\w* ]+)\)\) return 0\.0f;\s+"
-    r"const float \w+ = ld\((in\d+) \+ y \* (\([\w* ]+\)|\w+) \+ x\);"
+    r"const float \w+ = ld\((in\d+) \+ y \* (\([\w* ]+\)|[\w* ]+\)|\w+) \+ x\);"
 )
 _ROOM = re.compile(r"(\d+) KB shared a block")
 _DIMS = re.compile(r"^dims (.*)$", flags=re.M)
