@@ -75,7 +75,8 @@ _PLAIN = re.compile(r"(?<=[=,])a(\d+)(?=,|$)")  # a load by itself, in place
 _INPUTS = re.compile(r"^(in\d+) \w+\[([\w,]+)\](?!.*strides)", flags=re.M)
 _STATISTICS = re.compile(r"^(t\d+) \w+\[[\w,]*\] = (mean|var)\((\w+)(?:, [\w.]+)?\) over ([\w,]+)$", flags=re.M)
 _MEAN = re.compile(r"(const float (t\d+) = )m(\d+);")
-_TURN = re.compile(  # rows, columns, the tensor, how far apart its rows are (of windows that were begun, the end alone)
+# rows, columns, the tensor, how far apart its rows are: of windows that were begun the end alone, at times
+_TURN = re.compile(
     r"if \(!\(y < (\w+) && x < ([\w* ]+)\)\) return 0\.0f;\s+"
     r"const float \w+ = ld\((in\d+) \+ y \* (\([\w* ]+\)|[\w* ]+\)|\w+) \+ x\);"
 )

@@ -411,7 +411,7 @@ __global__ void f1(const f32* __restrict__ s0, f32* __restrict__ out0 DIMS) {{
     ("axes", "said", "columns"),
     [
         ("d9,k0,k1,d6", ("d6", "(k0 * k1)"), ("k0 * k1 * d6", "(k0 * k1 * d6)")),
-        ("d9,k0,k1,d6", ("d6", "k0 * k1)"), ("k0 * k1 * d6", "(k0 * k1 * d6)")),  # 8 of 8 replies to four regions
+        ("d9,k0,k1,d6", ("d6", "k0 * k1)"), ("k0 * k1 * d6", "(k0 * k1 * d6)")),  # 8 of 8 replies to three regions
         ("d9,k0,k1,d6", ("k0 * k1 * d6", "(k0 * k1 * d6)"), ("k0 * k1 * d6", "(k0 * k1 * d6)")),
         ("d9,d6", ("d6", "d6"), ("d6", "d6")),
         ("d8,k0,d6", ("d6", "k0"), ("d6", "k0")),  # rows are not its first axis
