@@ -27,7 +27,7 @@ from cudal1_trainer.scores import (
     jobs_left,
     make_program,
 )
-from cudal1_trainer.variants import write_variants
+from cudal1_trainer.variants import choose_schedules, uses, write_variants
 from cudal1_trainer.workers import Finished, Lost
 
 
@@ -109,6 +109,17 @@ NORM = (
 )
 def test_only_programs_of_a_kind_are_measured_where_that_is_wanted(wanted: Wanted, holds: bool) -> None:
     assert wanted.holds(parse_program(NORM)) is holds
+
+
+def test_half_of_what_is_measured_is_of_the_wanted_mapping() -> None:
+    text = (
+        "region v1\ndims d0=65536 d1=64\nin0 f32[d0,d1]\nt0 f32[d1] = var(in0, 0.0) over d0\nout0 f32[d1] = t0\n"
+    )
+    program = parse_program(text)
+    chosen = choose_schedules(program, 8, "split_chunks")
+    assert [uses(s, "split_chunks") for s in chosen] == [False] * 4 + [True] * 4
+    assert chosen == choose_schedules(program, 8, "split_chunks")
+    assert len(choose_schedules(program, 8)) == 8 == len(choose_schedules(program, 8, "nosuch")) * 2
 
 
 def test_positions_are_no_reduction() -> None:

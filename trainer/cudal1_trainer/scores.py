@@ -7,8 +7,8 @@ Worker processes make a program, write and build its variants (CPU, in parallel)
 every kernel against the float64 oracle and time the right ones beside aten. Tasks, widened tasks, structures and
 structures with products come by turns, or some of these only; those already in the score files of --data or --out
 are skipped, so a run that was killed, or a later run, goes on. Held-out programs are never measured. Where a
-teacher is new, or the prior is wrong, only programs of that kind are wanted (Wanted). At the end the lines are
-packed as gzip parts.
+teacher is new, or the prior is wrong, only programs of that kind are wanted (Wanted), half of their schedules by
+that teacher. At the end the lines are packed as gzip parts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from cudal1_trainer.scorebook import (
 )
 from cudal1_trainer.structures import STRUCTURES, read_structures
 from cudal1_trainer.teachers import variants
-from cudal1_trainer.variants import WIDE_SEED, Variant, make_task, write_variants
+from cudal1_trainer.variants import WIDE_SEED, Variant, make_task, uses, write_variants
 from cudal1_trainer.workers import Exclusive, Finished, Lost, Outcome, run_jobs
 
 log = logging.getLogger(__name__)
@@ -94,9 +94,7 @@ class Wanted:
         longest = max(reduced, key=lambda o: program.size(o.over), default=None)
         if longest and program.size(longest.axes) > self.rows:
             return False
-        return not self.mapping or any(
-            x.mapping.startswith(self.mapping) for s in variants(program) for x in s.stages
-        )
+        return not self.mapping or any(uses(s, self.mapping) for s in variants(program))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,7 @@ def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
     program = make_program(job.seed, worker.structures, worker.products)
     if worker.heldout.holds(program) or not worker.wanted.holds(program):
         return None
-    written = write_variants(program, job.limit)
+    written = write_variants(program, job.limit, worker.wanted.mapping)
     if not written:
         return None
     unbroken = {v.name: v.candidate for v in written if v.name not in job.blamed}

@@ -99,20 +99,35 @@ def write_variant(program: Program, schedule: Schedule) -> Variant | None:
     return Variant(print_schedule(schedule), reply, parse_candidate(reply.code, program))
 
 
-def choose_schedules(program: Program, limit: int) -> list[Schedule]:
-    """Half of them the teachers' first choices, the rest drawn from all others; the same for the same program."""
+def uses(schedule: Schedule, mapping: str) -> bool:
+    """Whether some stage's mapping begins so."""
+    return any(stage.mapping.startswith(mapping) for stage in schedule.stages)
+
+
+def choose_schedules(program: Program, limit: int, mapping: str = "") -> list[Schedule]:
+    """Half of them the teachers' first choices, the rest drawn from all others; the same for the same program.
+
+    Of those that use `mapping` as many as of the others, where there are so many: both together tell what it pays.
+    """
     found = variants(program)
-    if len(found) <= limit:
-        return found
-    first = found[: (limit + 1) // 2]
     rng = random.Random(canonical_key(program))
-    return [*first, *rng.sample(found[len(first) :], limit - len(first))]
+    others = [s for s in found if not uses(s, mapping)] if mapping else []
+    chosen = _choose(others, min(limit // 2, len(others)), rng)
+    having = [s for s in found if uses(s, mapping)]
+    return [*chosen, *_choose(having, min(limit - len(chosen), len(having)), rng)]
 
 
-def write_variants(program: Program, limit: int) -> list[Variant]:
+def _choose(schedules: list[Schedule], count: int, rng: random.Random) -> list[Schedule]:
+    if len(schedules) <= count:
+        return schedules
+    first = schedules[: (count + 1) // 2]
+    return [*first, *rng.sample(schedules[len(first) :], count - len(first))]
+
+
+def write_variants(program: Program, limit: int, mapping: str = "") -> list[Variant]:
     """Up to `limit` variants of distinct code."""
     distinct: dict[str, Variant] = {}
-    for schedule in choose_schedules(program, limit):
+    for schedule in choose_schedules(program, limit, mapping):
         variant = write_variant(program, schedule)
         if variant is not None:
             distinct.setdefault(variant.digest, variant)
