@@ -24,7 +24,7 @@ import torch
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.fast_llama import Cooling, FastLlama, Sample
 from cudal1_compile.generate.linear import fast_cpu_dtype
-from cudal1_compile.generate.plan import fit_code, fit_sides, fit_vectors, mend_plan, other_stage
+from cudal1_compile.generate.plan import fit_code, fit_plan, other_stage
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.quiet import without_progress_bars
 from cudal1_compile.generate.tokens import Codec, load_codec
@@ -173,7 +173,7 @@ class BundledGenerator:
             if (at := self._code_at(sample.ids)) is None:
                 continue
             before = self.codec.decode(sample.ids[:at])
-            if (mended := mend_plan(fit_vectors(fit_sides(before, prompt), prompt))) != before:
+            if (mended := fit_plan(before, prompt)) != before:
                 begun[i] = self._beginning(mended)
         return begun
 

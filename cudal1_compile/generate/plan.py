@@ -91,6 +91,11 @@ MIN_STAGES = 2  # a tile's room is free once the next one is multiplied
 SPARE_BYTES = 384 + 1024  # barriers; what the kernel declares besides
 
 
+def fit_plan(design: str, prompt: str) -> str:
+    """`design` with all that is mended in it before its code is written."""
+    return mend_plan(fit_vectors(fit_sides(design, prompt), prompt))
+
+
 def mend_plan(design: str) -> str:
     """`design` with vectors that fit and orders as their needs want them; the same where all of it holds."""
     design = _STAGE.sub(_with_fitting_vector, design)

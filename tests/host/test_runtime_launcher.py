@@ -239,7 +239,8 @@ def run_rows(kernel: LoadedKernel, x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_host_kernel_of_as_many_launches_as_may_be() -> None:
-    program = parse_program("region v1\ndims d0=64\nin0 f32[d0]\nt0 f32[d0] = add(in0, 16.0)\nout0 f32[d0] = t0\n")
+    sums = f"t0 f32[d0] = add(in0, {MAX_LAUNCHES}.0)"
+    program = parse_program(f"region v1\ndims d0=64\nin0 f32[d0]\n{sums}\nout0 f32[d0] = t0\n")
     again = "// launch: step<<<1, 64>>>(s0, in0, out0)\n" * (MAX_LAUNCHES - 1)
     code = f"""// scratch: s0 f32[d0]
 // launch: begin<<<1, 64>>>(s0)
@@ -248,7 +249,7 @@ __global__ void begin(f32* s0) {{ s0[threadIdx.x] = 1; }}
 __global__ void step(f32* s0, const f32* __restrict__ in0, f32* out0) {{
   const float n = s0[threadIdx.x] + 1;
   s0[threadIdx.x] = n;
-  if (n == 16) out0[threadIdx.x] = in0[threadIdx.x] + n;
+  if (n == {MAX_LAUNCHES}) out0[threadIdx.x] = in0[threadIdx.x] + n;
 }}
 """
     candidate = parse_candidate(code, program)
@@ -258,7 +259,7 @@ __global__ void step(f32* s0, const f32* __restrict__ in0, f32* out0) {{
     assert run_isolated(program, candidate, binary.image, buffers).ok
     outputs, scratch = allocate(program, candidate, torch.device("cpu"), {})
     load(program, candidate, binary)(*outputs, *scratch, x, 0)
-    assert torch.equal(buffers["out0"], x + 16) and torch.equal(outputs[0], x + 16)
+    assert torch.equal(buffers["out0"], x + MAX_LAUNCHES) and torch.equal(outputs[0], x + MAX_LAUNCHES)
 
 
 def test_a_host_kernel_in_process() -> None:

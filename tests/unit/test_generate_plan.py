@@ -128,7 +128,7 @@ out1 f32[{}] = t1
 
 
 def test_the_operand_along_whose_rows_results_lie_is_packed() -> None:
-    """Of 192 plans that packed the other one 160 did not build, and none that this changes was right."""
+    """Of 192 plans that packed the larger one 160 did not build, and none that this changes was right."""
     taught, other = SIDES % {"packed": 1, "raw": 2}, SIDES % {"packed": 2, "raw": 1}
     rows, columns = OF_SIDES.format("d0,d1"), OF_SIDES.format("d1,d0")
     assert fit_sides(other, rows) == taught

@@ -20,7 +20,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from string import digits
 
 import numpy as np
 import torch
@@ -34,6 +33,7 @@ from cudal1_trainer.quickcheck import bytes_moved
 from cudal1_trainer.scorebook import ScoreBook, read_scores, score_files
 from cudal1_trainer.teachers import Schedule
 from cudal1_trainer.teachers.strategies import STRATEGIES
+from cudal1_trainer.teachers.window_sums import lanes_of
 from cudal1_trainer.traffic import Traffic, traffic
 from cudal1_trainer.variants import parse_schedule
 
@@ -102,7 +102,7 @@ def describe_schedules(
 def _describe_schedule(schedule: Schedule) -> list[float]:
     first, last = schedule.stages[0], schedule.stages[-1]
     strategy = [float(schedule.strategy == s) for s in STRATEGIES]
-    used = {s.mapping.rstrip(digits + "x") for s in schedule.stages}  # windows16x4 is windows
+    used = {"windows" if lanes_of(s) else s.mapping for s in schedule.stages}
     mapping = [float(m in used) for m in MAPPINGS]
     return [
         *strategy,

@@ -110,18 +110,16 @@ def choose_schedules(program: Program, limit: int, mapping: str = "") -> list[Sc
     Of those that use `mapping` as many as of the others, where there are so many: both together tell what it pays.
     """
     found = variants(program)
-    rng = random.Random(canonical_key(program))
-    others = [s for s in found if not uses(s, mapping)] if mapping else []
-    chosen = _choose(others, min(limit // 2, len(others)), rng)
-    having = [s for s in found if uses(s, mapping)]
-    return [*chosen, *_choose(having, min(limit - len(chosen), len(having)), rng)]
+    others = _choose(program, [s for s in found if not uses(s, mapping)], limit // 2)
+    return [*others, *_choose(program, [s for s in found if uses(s, mapping)], limit - len(others))]
 
 
-def _choose(schedules: list[Schedule], count: int, rng: random.Random) -> list[Schedule]:
-    if len(schedules) <= count:
+def _choose(program: Program, schedules: list[Schedule], limit: int) -> list[Schedule]:
+    if len(schedules) <= limit:
         return schedules
-    first = schedules[: (count + 1) // 2]
-    return [*first, *rng.sample(schedules[len(first) :], count - len(first))]
+    first = schedules[: (limit + 1) // 2]
+    rng = random.Random(canonical_key(program))
+    return [*first, *rng.sample(schedules[len(first) :], limit - len(first))]
 
 
 def write_variants(program: Program, limit: int, mapping: str = "") -> list[Variant]:

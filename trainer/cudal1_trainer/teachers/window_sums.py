@@ -24,7 +24,6 @@ from cudal1_trainer.teachers.strips_last import (
     MAX_HELD,
     MAX_STEP,
     LastStripWriter,
-    computes,
     met_by,
 )
 
@@ -170,7 +169,7 @@ class WindowSumWriter(LastStripWriter):
         return list(dict.fromkeys(found))
 
     def _hold_strip(self, space: Space) -> None:
-        """The gradient's values at the places of a strip; 0 past the end of the row."""
+        """The gradient's values at the places of a strip; nothing is read past the end of the row."""
         lines, (loads, ops) = self.lines, self._before(self.sides.b.name)
         elements, place, held = self._elements(space), axis_index(self.last.out), self._held()
         vector = f"[{self.schedule.vector}]" if self.own else ""
@@ -184,9 +183,7 @@ class WindowSumWriter(LastStripWriter):
             within = self._load_place(elements, moved, replace(self.last, read=self.last.out), leaves)
             with self._each():
                 lines.add(*within, *[line for o in ops for line in elements.statements(o)])
-                value = elements.spelled[self.sides.b.name]
-                value = f"inside ? {value} : 0" if leaves and computes(ops) else value
-                lines.add(f"{held}[q]{self.own} = {value};")
+                lines.add(f"{held}[q]{self.own} = {elements.spelled[self.sides.b.name]};")
 
     def _overhangs(self) -> bool:
         """Whether a row's last strip reaches past its end."""
