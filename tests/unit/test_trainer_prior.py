@@ -93,6 +93,16 @@ def test_traffic_of_columns_in_one_pass() -> None:
     assert two.asked - one.asked == 4.0 * 4096 * 1024
 
 
+def test_traffic_of_statistics_behind_a_product() -> None:
+    text = "region v1\ndims d0=4096 d1=1024 d2=32\nin0 f32[d0,d2]\nin1 f32[d1,d2]\n"
+    text += "t0 f32[d0,d1] = dot_tf32(in0, in1) over d2\nt1 f32[d1] = var(t0, 0.0) over d0\n"
+    product = "staged!/tf32_raw_wide.1.256.t128x128x32"
+    names = (f"{product};split_chunks.4.256.s64", f"{product};moments.4.256")
+    program = parse_program(f"{text}out0 f32[d1] = t1\nout1 f32[d0,d1] = t0\n")
+    read, gathered = traffic(program, [parse_schedule(n) for n in names])
+    assert read.asked - gathered.asked == 4.0 * 4096 * 1024 + 8.0 * (64 - 4096 / 128) * 1024
+
+
 def test_a_prior_that_does_not_help_is_not_written(tmp_path: Path) -> None:
     _write(_book(20), tmp_path)
     assert build_prior(tmp_path) == {}

@@ -17,6 +17,7 @@ from cudal1_trainer.quickcheck import bytes_moved
 from cudal1_trainer.teachers.grouped import group_order, reduced_order
 from cudal1_trainer.teachers.grouped_schedules import is_row_like, pass_count
 from cudal1_trainer.teachers.pointwise import memory_order
+from cudal1_trainer.teachers.product_moments import MOMENTS
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.space import is_unit_stride
 from cudal1_trainer.teachers.split_wide import CHUNKS
@@ -59,15 +60,18 @@ def _fused(program: Program, schedule: Schedule, stages: Sequence[Stage]) -> Tra
 
 
 def _of_stage(stage: Stage, s: StageSchedule) -> Traffic:
-    passes = 1
-    if stage.kind == "reduce" and not s.cached and s.mapping != CHUNKS:
+    passes, loads = 1, stage.loads
+    parts = 8.0 * s.splits * stage.program.size(stage.kept) if s.splits > 1 else 0.0
+    if s.mapping == MOMENTS:  # the product before it hands out parts of a tile's rows, and nothing else is read
+        parts = 8.0 * -(-stage.program.size(stage.reduced) // (s.block // 2)) * stage.program.size(stage.kept)
+        loads = tuple(b for b in loads if set(b.span) <= set(stage.kept))
+    elif stage.kind == "reduce" and not s.cached and s.mapping != CHUNKS:
         passes = pass_count(stage, s.mapping == "online")
     elif stage.kind == "window":
         passes = 2  # a window's elements come from L1; it is not one read all the same
-    parts = 8.0 * s.splits * stage.program.size(stage.kept) if s.splits > 1 else 0.0
     along = _thread_axis(stage, s)
     asked = sectors = parts
-    for b, times in [*((b, passes) for b in stage.loads), *((b, 1) for b in stage.writes)]:
+    for b, times in [*((b, passes) for b in loads), *((b, 1) for b in stage.writes)]:
         size = float(times * stage.program.size(b.span) * ITEM_BYTES[b.dtype])
         asked += size
         sectors += size * _sector_share(b, along, s)

@@ -320,10 +320,14 @@ class ProductWriter:
             lines.add(f"const int r = {row}, i = min(r, {last});" if clamped else f"const int i = {row};")
             known = self._row_lines(writes, space)
             lines.add(*known)
-            with lines.block(f"return [=](int n, {taken})"):
+            with lines.block(f"return [{self._captured()}](int n, {taken})"):
                 yield known
             lines.text[-1] += ";"
         lines.text[-1] += ");"
+
+    def _captured(self) -> str:
+        """What the lambda that stores takes along."""
+        return "="
 
     def _row_lines(self, writes: Sequence[Buffer], space: Space) -> list[str]:
         """The indices that follow from a row."""

@@ -29,7 +29,7 @@ class ColumnWriter(ProductWriter):
         """Whether neighbouring threads hand out neighbouring columns."""
         return memory_order(self.stage)[-1:] == self.sides.n[-1:]
 
-    def _in_vectors(self, writes: Sequence[Buffer]) -> bool:
+    def in_vectors(self, writes: Sequence[Buffer]) -> bool:
         """Whether vectors of columns divide all that is read and stored along them."""
         axis, beside = self.sides.n[-1], [*self._beside(), *writes]
         along = [b for b in beside if axis in b.span]
@@ -45,7 +45,7 @@ class ColumnWriter(ProductWriter):
         return bool(self._beside() or self._settled())
 
     def _epilogue_of_rows(self, writes: Sequence[Buffer], row: str) -> None:
-        if not self._in_vectors(writes):
+        if not self.in_vectors(writes):
             super()._epilogue_of_rows(writes, row)
             return
         sides, dot = self.sides, self.sides.dot.name
@@ -60,6 +60,10 @@ class ColumnWriter(ProductWriter):
                 ops, stores = [], [replace(b, name=f"{b.name} + z * ({size_of(b.axes)})") for b in writes]
             visit = elements.visit(self._beside(), ops, stores)
             write_visit(self.lines, COLUMNS, (x for x in visit if x not in known))
+            self._gather()
+
+    def _gather(self) -> None:
+        """Writes what is done with the results besides (product_moments.py)."""
 
     def _place_columns(self, clamped: bool) -> str:
         """Writes which columns these are; returns what stores ask for."""

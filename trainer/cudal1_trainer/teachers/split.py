@@ -15,7 +15,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cudal1_trainer.teachers.grouped import TILE, GroupedWriter, combine_tile, join, write_guarded
+from cudal1_trainer.teachers.grouped import (
+    TILE,
+    GroupedWriter,
+    combine_tile,
+    join,
+    reduced_order,
+    write_guarded,
+)
 from cudal1_trainer.teachers.ragged import RaggedPartWriter
 from cudal1_trainer.teachers.reduction import declare, reduced_value, shift
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -41,7 +48,10 @@ JOIN_ROWS = 8  # threads that share a group in the joining kernel of split_tile
 
 def write_split(stage: Stage, schedule: StageSchedule, names: tuple[str, str], first_scratch: int) -> list[Kernel]:
     parts = cut_parts(stage, first_scratch)
-    join_kernel = _write_join(stage, schedule, names[1], parts)
+    tile = schedule.mapping in ("split_tile", "turn", CHUNKS)
+    step, total = CHUNK if schedule.mapping == CHUNKS else schedule.vector, grouped(size_of(reduced_order(stage)))
+    length = product(f"cdiv({total}, {product(schedule.splits, step)})", step)
+    join_kernel = write_join(stage, names[1], parts, Cut(str(schedule.splits), length), JOIN_ROWS if tile else 0)
     if schedule.mapping == "turn":
         return [write_turned(stage, schedule, names[0], parts), join_kernel]
     writers = {"split_ragged": RaggedPartWriter, CHUNKS: ChunkWriter}
@@ -49,12 +59,22 @@ def write_split(stage: Stage, schedule: StageSchedule, names: tuple[str, str], f
     return [writer(stage, schedule, names[0], parts).write(), join_kernel]
 
 
-def _write_join(stage: Stage, schedule: StageSchedule, name: str, parts: list[Part]) -> Kernel:
-    """The second kernel: joins the parts, then the group operations, then the results."""
-    tile = schedule.mapping in ("split_tile", "turn", CHUNKS)
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Expressions of the code: how many parts each group has, and how long they are (the last may be shorter)."""
+
+    parts: str
+    length: str
+
+
+def write_join(stage: Stage, name: str, parts: list[Part], cut: Cut, tile: int) -> Kernel:
+    """The second kernel: joins the parts, then the group operations, then the results.
+
+    tile: threads that share a group, neighbours in memory being neighbours in groups; 0 is a warp a group.
+    """
     writer = GroupedWriter(stage, StageSchedule("tile" if tile else "warp", 1, 0), name)
     kept, total = size_of(writer.kept), grouped(size_of(writer.order))
-    threads = TILE * JOIN_ROWS if tile else 32 * JOIN_WARPS
+    threads = TILE * tile if tile else 32 * JOIN_WARPS
     needed = {o.name for o in stage.ops if is_reduction(o)}
     early = element_writes(stage)
     writes = [b for b in stage.writes if b not in early]
@@ -69,11 +89,10 @@ def _write_join(stage: Stage, schedule: StageSchedule, name: str, parts: list[Pa
     lines = Lines()
     group = writer.group
     with lines.block(signature(name, threads, [*buffers, *group_params], writes)):
-        _open_join(lines, kept, tile)
+        _open_join(lines, kept, bool(tile))
         if any(p.phase.op.fn == "var" for p in parts):
-            step = CHUNK if schedule.mapping == CHUNKS else schedule.vector
-            lines.add(f"const int n = {product(f'cdiv({total}, {product(schedule.splits, step)})', step)};")
-        _JoinPhases(lines, writer, schedule.splits, parts, tile).write(total)
+            lines.add(f"const int n = {cut.length};")
+        _JoinPhases(lines, writer, cut.parts, parts, tile).write(total)
         lines.add(*_means_of_variances(stage, parts))
         group.spelled.update({o.name: o.name for o in stage.ops if is_reduction(o)})
         lines.add(*group.index_lines([*group_reads, *writes], ops))
@@ -82,7 +101,7 @@ def _write_join(stage: Stage, schedule: StageSchedule, name: str, parts: list[Pa
         stores = [group.store(b)[2] or "" for b in writes]
         write_guarded(lines, f"threadIdx.y == 0 && h < {kept}" if tile else "lane == 0", stores)
     names = tuple(b.name for b in (*buffers, *group_params, *writes))
-    block = f"dim3({TILE}, {JOIN_ROWS})" if tile else str(threads)
+    block = f"dim3({TILE}, {tile})" if tile else str(threads)
     grid = f"cdiv({kept}, {TILE if tile else JOIN_WARPS})"
     return Kernel(name, "\n".join(lines.text), grid, block, names)
 
@@ -107,9 +126,9 @@ class _JoinPhases:
 
     lines: Lines
     writer: GroupedWriter
-    splits: int
+    splits: str
     parts: list[Part]
-    tile: bool
+    tile: int
 
     def write(self, total: str) -> None:
         for deep in (False, True):
@@ -121,12 +140,12 @@ class _JoinPhases:
         lines = self.lines
         for p in here:
             lines.add(declare(p.phase))
-        first, step = ("threadIdx.y", JOIN_ROWS) if self.tile else ("lane", 32)
+        first, step = ("threadIdx.y", self.tile) if self.tile else ("lane", 32)
         lines.add("#pragma unroll 4")
         with lines.block(f"for (int s = {first}; s < {self.splits}; s += {step})"):
             lines.add(*[line for p in here for line in self._update(p, total)])
         if self.tile:
-            lines.add(*combine_tile([p.phase for p in here], JOIN_ROWS))
+            lines.add(*combine_tile([p.phase for p in here], self.tile))
         for p in here:
             value = p.phase.register if self.tile else f"warp_{p.phase.kind}({p.phase.register})"
             if p.index and not self.tile:

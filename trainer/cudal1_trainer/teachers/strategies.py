@@ -15,7 +15,7 @@ Variants come likely best first; a teacher draws among them, tests enumerate the
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import islice
+from itertools import pairwise
 
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.teachers import (
@@ -28,6 +28,7 @@ from cudal1_trainer.teachers import (
     windows,
 )
 from cudal1_trainer.teachers.lower import lower, lower_fused
+from cudal1_trainer.teachers.product_moments import moments_of
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Plan, Stage, cut_stages
 
@@ -55,7 +56,9 @@ def variants(program: Program) -> list[Schedule]:
     if whole is not None:
         found += [Schedule("fused", (s,)) for s in fused.schedules(whole)[:MAX_FUSED]]
     for flat, plan in enumerate(_plans(program)):
-        found += [Schedule(_name(plan, c), c, bool(flat)) for c in islice(_combine(plan), MAX_VARIANTS)]
+        chosen = _combine(plan)[:MAX_VARIANTS]
+        chosen += _with_moments(plan, chosen)
+        found += [Schedule(_name(plan, c), c, bool(flat)) for c in chosen]
     return found
 
 
@@ -104,4 +107,17 @@ def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:
         found += [(*best[:i], o[rank], *best[i + 1 :]) for i, o in enumerate(options) if rank < len(o)]
         together = tuple(o[min(rank, len(o) - 1)] for o in options)
         found.append(together)
+    return list(dict.fromkeys(found))
+
+
+def _with_moments(plan: Plan, chosen: list[tuple[StageSchedule, ...]]) -> list[tuple[StageSchedule, ...]]:
+    """The same with statistics gathered by the product before them, where they can be."""
+    found = []
+    for i, (stage, following) in enumerate(pairwise(plan.stages)):
+        if stage.kind == "product":
+            found += [
+                (*c[: i + 1], moments, *c[i + 2 :])
+                for c in chosen
+                if (moments := moments_of(stage, c[i], following)) is not None
+            ]
     return list(dict.fromkeys(found))

@@ -1,0 +1,121 @@
+"""Statistics gathered by the product before them are right, also far from zero, and break no rule of memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from teacher_checks import assert_no_rule_is_broken, run_on_host
+
+from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.hostrun import run_isolated
+from cudal1_compile.runtime.target import HOST
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.teachers import Schedule, variants
+from cudal1_trainer.teachers.product_moments import MOMENTS, moments_of
+from cudal1_trainer.teachers.stage import cut_stages
+from cudal1_trainer.teachers.strategies import stage_schedules
+from cudal1_trainer.variants import Variant, write_variant
+
+ROWS, COLUMNS, DEPTH = 700, 136, 32
+NORM = (
+    "t2 f32[d1] = var({0}, 0.0) over d0\nt3 f32[d1] = add(t2, 1e-05)\nt4 f32[d1] = rsqrt(t3)\n"
+    "t5 f32[d1] = mean({0}) over d0\nt6 f32[d0,d1] = sub({0}, t5)\nt7 f32[d0,d1] = mul(t6, t4)\n"
+    "out0 f32[d0,d1] = t7\nout1 f32[d1] = t5\nout2 f32[d1] = t2"
+)
+DIMS = f"dims d0={ROWS} d1={COLUMNS} d2={DEPTH}"
+PROGRAMS = {
+    "a product and its norm": (DIMS, "in0 f32[d0,d2]\nin1 f32[d1,d2]", "", NORM.format("t0")),
+    "a bias and a residual before": (
+        DIMS,
+        "in0 f32[d0,d2]\nin1 f32[d1,d2]\nin2 f32[d1]\nin3 f32[d0,d1]",
+        "t8 f32[d0,d1] = add(t0, in2)\nt1 f32[d0,d1] = add(t8, in3)\n",
+        NORM.format("t1") + "\nout3 f32[d0,d1] = t1",
+    ),
+    "the variance alone, with a correction": (
+        DIMS,
+        "in0 f32[d0,d2]\nin1 f32[d1,d2]",
+        "",
+        "t2 f32[d1] = var(t0, 1.0) over d0\nout0 f32[d1] = t2\nout1 f32[d0,d1] = t0",
+    ),
+    "images of several axes": (
+        f"dims d0=3 d1={COLUMNS} d2={DEPTH} d3=15 d4=17",
+        "in0 f32[d0,d3,d4,d2]\nin1 f32[d1,d2]",
+        "",
+        NORM.format("t0").replace("over d0", "over d0,d3,d4").replace("out0 f32[d0,d1] =", "out0 f32[d0,d3,d4,d1] =").replace("[d0,d1] =", "[d0,d1,d3,d4] ="),
+    ),
+}
+
+
+def program_of(name: str, rows: int = ROWS) -> Program:
+    dims, inputs, before, rest = PROGRAMS[name]
+    dims = dims.replace(f"d0={ROWS}", f"d0={rows}")
+    result = "[d0,d1,d3,d4]" if "d3" in dims else "[d0,d1]"
+    product = f"t0 f32{result} = dot_tf32(in0, in1) over d2\n"
+    return parse_program(f"region v1\n{dims}\n{inputs}\n{product}{before}{rest}\n")
+
+
+def gathering(program: Program) -> list[Variant]:
+    """One for each of the product's schedules that can."""
+    plan = cut_stages(program, flat=True)
+    assert plan is not None
+    product, norm, *rest = plan.stages
+    last = [stage_schedules(stage)[0] for stage in rest]
+    chosen = [
+        (s, m, *last) for s in stage_schedules(product) if (m := moments_of(product, s, norm)) is not None
+    ]
+    written = [write_variant(program, Schedule("staged", stages, True)) for stages in chosen]
+    return [v for v in written if v is not None]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_statistics_are_right(name: str) -> None:
+    program = program_of(name)
+    tiles = {v.name.split(".t")[1].partition(";")[0]: v for v in gathering(program)}
+    candidates = {v.name: v.candidate for v in tiles.values()}
+    assert len(candidates) >= 4
+    assert all("column_moments<" in c.code for c in candidates.values())
+    assert run_on_host(program, candidates) == (set(candidates), {})
+
+
+def test_large_products_are_drawn_with_their_statistics() -> None:
+    program = program_of("a product and its norm", rows=25_088)
+    found = [s for s in variants(program) if any(x.mapping == MOMENTS for x in s.stages)]
+    assert len(found) >= 8
+    assert all(s.stages[0].tile and s.stages[0].tile[1] >= 64 and s.flat for s in found)
+
+
+def test_statistics_break_no_rule_of_memory() -> None:
+    program = program_of("a bias and a residual before")
+    assert_no_rule_is_broken(program, gathering(program)[:1])
+
+
+def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Means and variances of the columns: a column of the weight takes one of the rows' values."""
+    program = program_of("a product and its norm")
+    variant = gathering(program)[0]
+    weight = torch.eye(DEPTH).repeat(COLUMNS // DEPTH + 1, 1)[:COLUMNS].contiguous()
+    buffers = {"in0": x, "in1": weight}
+    buffers |= {"out0": torch.empty(ROWS, COLUMNS), "out1": torch.empty(COLUMNS), "out2": torch.empty(COLUMNS)}
+    dims = {a.name: a.size for a in program.axes}
+    for scratch in variant.candidate.scratch:
+        buffers[scratch.name] = torch.empty(scratch.size_bytes(dims) // 4)
+    assert run_isolated(program, variant.candidate, build(program, variant.candidate, HOST).image, buffers).ok
+    return buffers["out1"], buffers["out2"]
+
+
+def test_nothing_is_lost_far_from_zero() -> None:
+    """Values about 10,240, the first rows elsewhere: squares about zero or a first element have no digit left."""
+    x = torch.randint(-4, 4, (ROWS, DEPTH)) + 1024.0
+    x[:8] = -512
+    _, variances = statistics(x)
+    expected = x.double().var(0, correction=0)
+    assert torch.allclose(variances[:DEPTH].double(), expected, rtol=1e-6)
+
+
+def test_infinite_values_and_variances_are_infinite() -> None:
+    x = torch.randn(ROWS, DEPTH)
+    x[:, 5] *= 2.0**100
+    means, variances = statistics(x)
+    assert means.isfinite().all()
+    assert variances[5] == torch.inf and variances[:5].isfinite().all()
