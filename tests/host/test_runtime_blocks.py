@@ -92,6 +92,9 @@ def _bodies() -> Iterator[tuple[str, str]]:
     number = "[&](int) { return [=](int) { return [=](int) { return 1.0f; }; }; }"
     yield "product_fill", f"product_fill<tf32, 64, 64, 16, 4, 9, 20, 2>(1, 16, {number}, {same}, {plane}, {SUMS});"
     turned = "[&](int r, int c) { return in0[r]; }, [&](int r, int c, float v) { out0[c] = v; }"
+    kept = "[&](int n, float rows, float mean, float squares) { out0[n] = rows + mean + squares; }"
+    yield "column_moments", f"column_moments<64, 64> q; float v[4] = {{}}; q.add(i, v); q.join({kept});"
+    yield "strip_moments", f"strip_moments<64, 1> q; q.add(in0[i]); q.join({kept});"
     yield "turn_tile", f"turn_tile<32, 32, 256>({turned});"
 
 
@@ -127,11 +130,11 @@ def test_a_part_brings_what_it_stands_on() -> None:
     assert needed("window_bits(0, 3, 3)") == ["product.cuh"]
     assert needed("turn_tile<32, 32, 256>") == ["product.cuh", "product_pipe.cuh", "product_wide.cuh"]
     assert needed("f32_split") == ["product.cuh", "product_pipe.cuh", "product_wide.cuh", "product_split.cuh"]
-    assert needed("product_patch product_stem product_bulk f32_split tile_sum") == list(PARTS)
+    assert needed("product_patch product_stem product_bulk f32_split tile_sum strip_moments") == list(PARTS)
 
 
 def public_names(text: str) -> Iterator[str]:
-    """Functions outside namespace cudal1, macros that declare some written out."""
+    """Functions and structs outside namespace cudal1, macros that declare some written out."""
     text = text.replace("\\\n", " ")
     text = re.sub(r"^namespace cudal1 \{.*?^\}  // namespace cudal1$", "", text, flags=re.S | re.M)
     macros = {m[1]: (m[2].split(", "), m[3]) for m in re.finditer(r"#define (\w+)\(([^)]*)\) (.*)", text)}
@@ -141,7 +144,8 @@ def public_names(text: str) -> Iterator[str]:
             words, line = macros[use[1]]
             for word, value in zip(words, use[2].split(", "), strict=True):
                 line = re.sub(rf"\b{word}\b", value, line)
-        if not line.startswith(("#", "//")):
+        yield from re.findall(r"^template <.*> struct (\w+) ", line)
+        if not line.startswith(("#", "//", " ")):
             yield from re.findall(
                 r"(?:CUDAL1_FN|constexpr) [\w:<>, ]+?(?<!operator)[*& ]+(\w+)\(", line.replace("##", "")
             )

@@ -368,6 +368,13 @@ CUDAL1_FN int thread_id() { return (int)(threadIdx.x + blockDim.x * (threadIdx.y
 CUDAL1_FN int block_threads() { return (int)(blockDim.x * blockDim.y * blockDim.z); }
 CUDAL1_FN int lane_id() { return thread_id() % 32; }
 CUDAL1_FN int warp_id() { return thread_id() / 32; }
+namespace cudal1 {
+// Who hands out what along n: `lanes` neighbours a row, each thread so many columns `each` times.
+template <int BM, int BN, int COLUMNS> struct AlongLanes {
+  enum { vectors = BN / COLUMNS, lanes = vectors % 32 == 0 ? 32 : vectors < 16 ? vectors : 16 };
+  enum { rows = 2 * BM / lanes, each = vectors / lanes };
+};
+}  // namespace cudal1
 
 // ---------------------------------------------------------------- warp and block reductions
 namespace cudal1 {

@@ -452,6 +452,7 @@ CUDAL1_MINMAX_MIXED(double, float, double)
 
 #include "cudal1.cuh"
 #include "scan.cuh"
+#include "moments.cuh"
 #include "product.cuh"
 #include "product_pipe.cuh"
 #include "product_patch.cuh"

@@ -17,11 +17,6 @@
 //   Dynamic shared memory: 1024 + STAGES * (BM + BN) * BK * size bytes, but 1024 + BN * (BM + 4) * 4 at least,
 //   along n 1024 + BM * (BN + 8) * 4
 //
-//   column_moments<BM, BN> q;                 what of each column a block hands out along n, four columns at once
-//     q.add(n, v)     in c(m)(n, v), for the rows that count
-//     q.join(c)       after product_wide, by all threads: c(n, mean, squares) gets every column's mean and the sum of the
-//                     squares about it; through the product's dynamic shared memory
-//
 //   turn_tile<R, C, THREADS>(from, to);                                                by all THREADS threads of a block
 //     to(r, c, from(r, c)) for every r < R, c < C: read with neighbouring c side by side, written with neighbouring r
 //
@@ -144,12 +139,6 @@ template <class S, class = void> struct AtOnce {
 };
 template <class S> struct AtOnce<S, decltype((void)(*(const S*)0)(0, 0.0f))> {
   enum { columns = 1 };
-};
-
-// Who hands out what along n: `lanes` neighbours a row, each thread so many columns `each` times.
-template <int BM, int BN, int COLUMNS> struct AlongLanes {
-  enum { vectors = BN / COLUMNS, lanes = vectors % 32 == 0 ? 32 : vectors < 16 ? vectors : 16 };
-  enum { rows = 2 * BM / lanes, each = vectors / lanes };
 };
 
 // The sums of 64 x BN results in a warp group: a warp has 16 rows, a thread four of each 8 columns.
@@ -342,70 +331,6 @@ CUDAL1_FN void product_wide(int taps, int depth, A a, B b, C c CUDAL1_FROM) {
   group.finish();
   group.template hand_out<BM, ALONG>((float*)base, c CUDAL1_AT);
 }
-
-namespace cudal1 {
-// Sums of EACH times four columns, and of their squares about the mean; as members, for registers have no index.
-template <int EACH, int LANES> struct Moments {
-  Moments<EACH - 1, LANES> before;
-  float sum[4] = {}, squares[4] = {};
-  int count = 0;
-  CUDAL1_FN void add(int p, const float (&v)[4]) {
-    if (EACH > 1 && p < EACH - 1) return before.add(p, v);
-    const float w = 1.0f / max(count, 1), f = count / (count + 1.0f);
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const float e = count == 0 ? 0.0f : v[j] - sum[j] * w;  // a sum leaves no infinity, as a moved mean would
-      sum[j] += v[j];
-      squares[j] += f * e * e;
-    }
-    count++;
-  }
-  CUDAL1_FN void keep(float* sums, float* seconds, int* counts) const {
-    before.keep(sums, seconds, counts);
-    vstore<4>(sums + (EACH - 1) * LANES * 4, sum);
-    vstore<4>(seconds + (EACH - 1) * LANES * 4, squares);
-    counts[(EACH - 1) * LANES] = count;
-  }
-};
-template <int LANES> struct Moments<0, LANES> {
-  CUDAL1_FN void add(int, const float (&)[4]) {}
-  CUDAL1_FN void keep(float*, float*, int*) const {}
-};
-}  // namespace cudal1
-
-template <int BM, int BN> struct column_moments {
-  typedef cudal1::AlongLanes<BM, BN, 4> Lanes;
-  enum { lanes = Lanes::lanes, rows = Lanes::rows, quarter = BN / 4 };
-  cudal1::Moments<Lanes::each, lanes> own;
-
-  CUDAL1_FN void add(int n, const float (&v)[4]) { own.add(n / (4 * lanes), v); }
-  template <class C> CUDAL1_FN void join(C c CUDAL1_FROM) {
-    float* const sums = (float*)cudal1_dynamic;
-    float* const seconds = sums + rows * BN;
-    int* const counts = (int*)(seconds + rows * BN);
-    const int at = thread_id() / lanes * quarter + thread_id() % lanes;
-    __syncthreads(CUDAL1_LINE_ONLY);  // all of the tile is handed out
-    own.keep(sums + at * 4, seconds + at * 4, counts + at);
-    __syncthreads(CUDAL1_LINE_ONLY);
-    for (int n = thread_id(); n < BN; n += 2 * BM) {
-      float mean = 0.0f, second = 0.0f;
-      int all = 0;
-#pragma unroll
-      for (int y = 0; y < rows; y++) {
-        mean += sums[y * BN + n];
-        all += counts[y * quarter + n / 4];
-      }
-      mean /= max(all, 1);
-#pragma unroll
-      for (int y = 0; y < rows; y++) {
-        const int k = counts[y * quarter + n / 4];
-        const float e = sums[y * BN + n] / max(k, 1) - mean;
-        second += seconds[y * BN + n] + k * e * e;
-      }
-      c(n, mean, second);
-    }
-  }
-};
 
 namespace cudal1 {
 template <int N> CUDAL1_FN float* turned() {  // the same memory for all of a block's calls

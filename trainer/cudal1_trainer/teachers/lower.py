@@ -16,7 +16,7 @@ from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_bulk import BulkWriter
 from cudal1_trainer.teachers.product_fill import FieldWriter, FillWriter
-from cudal1_trainer.teachers.product_moments import MOMENTS, MomentsWriter
+from cudal1_trainer.teachers.product_moments import MOMENTS, MomentsStripWriter, MomentsTileWriter
 from cudal1_trainer.teachers.product_patch import PatchWriter
 from cudal1_trainer.teachers.product_pipe import PipeWriter
 from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL, PATCH, PIPE, STEM, TABLE, WIDE
@@ -53,7 +53,7 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
     """Returns the code block of the reply."""
     kernels: list[Kernel] = []
     taken = len(plan.scratch)
-    gathering: MomentsWriter | None = None  # the product before
+    gathering: MomentsTileWriter | MomentsStripWriter | None = None  # the product before
     for i, (planned, schedule) in enumerate(zip(plan.stages, schedules, strict=True)):
         stage = stage_for(planned, schedule)
         name = f"f{len(kernels)}"
@@ -61,8 +61,9 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             assert gathering is not None
             kernels.append(gathering.write_behind(name))
         elif [s.mapping for s in schedules[i + 1 : i + 2]] == [MOMENTS]:
-            gathering = MomentsWriter(stage, schedule, len(kernels), taken, plan.stages[i + 1])
-            made = list(gathering.write_all())
+            gatherer = MomentsStripWriter if strip_of(schedule) else MomentsTileWriter
+            gathering = gatherer(stage, schedule, len(kernels), taken, plan.stages[i + 1])
+            made = gathering.write_all()
             taken += sum(len(k.scratch) for k in made)
             kernels += made
         elif stage.kind == "window":

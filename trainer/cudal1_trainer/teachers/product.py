@@ -20,7 +20,7 @@ element is read, operations behind it where its sum is ready.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -66,9 +66,16 @@ class ProductWriter:
         self.blocks = 1  # that share a multiprocessor, at least
 
     def write(self) -> Kernel:
-        with self.lines.block(self._signature(self.stage.reads, self.stage.writes)):
+        with self.lines.block(self._signature(self.stage.reads, self._stored())):
             grid = self._direct() if self.schedule.mapping == "direct" else self._tile(self.stage.writes)
-        return self._kernel(grid, self._block(), self.stage.reads, self.stage.writes)
+        return self._kernel(grid, self._block(), self.stage.reads, self._stored())
+
+    def _stored(self) -> tuple[Buffer, ...]:
+        """All that the kernel writes."""
+        return self.stage.writes
+
+    def _gather(self, spelled: Mapping[str, str]) -> None:
+        """Writes what is done with the results besides, each spelled so (product_moments.py)."""
 
     def write_split(self, name: str, first_scratch: int) -> list[Kernel]:
         """Two kernels: parts of every sum, then the sums and what follows them (by the kernel `name`)."""

@@ -60,10 +60,7 @@ class ColumnWriter(ProductWriter):
                 ops, stores = [], [replace(b, name=f"{b.name} + z * ({size_of(b.axes)})") for b in writes]
             visit = elements.visit(self._beside(), ops, stores)
             write_visit(self.lines, COLUMNS, (x for x in visit if x not in known))
-            self._gather()
-
-    def _gather(self) -> None:
-        """Writes what is done with the results besides (product_moments.py)."""
+            self._gather(elements.spelled)
 
     def _place_columns(self, clamped: bool) -> str:
         """Writes which columns these are; returns what stores ask for."""

@@ -39,7 +39,7 @@ from cudal1_trainer.teachers.split_parts import (
     reads_of,
 )
 from cudal1_trainer.teachers.split_wide import CHUNKS, WideWriter, is_wide
-from cudal1_trainer.teachers.stage import Stage, closure, is_reduction
+from cudal1_trainer.teachers.stage import Buffer, Stage, closure, is_reduction
 from cudal1_trainer.teachers.turned import write_turned
 
 JOIN_WARPS = 4  # groups a block in the joining kernel of split_block
@@ -61,10 +61,14 @@ def write_split(stage: Stage, schedule: StageSchedule, names: tuple[str, str], f
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Expressions of the code: how many parts each group has, and how long they are (the last may be shorter)."""
+    """Expressions of the code: how many parts each group has, and how long they are (the last may be shorter).
+
+    counts: a buffer that holds the length of each, where they differ.
+    """
 
     parts: str
-    length: str
+    length: str = ""
+    counts: str = ""
 
 
 def write_join(stage: Stage, name: str, parts: list[Part], cut: Cut, tile: int) -> Kernel:
@@ -86,13 +90,15 @@ def write_join(stage: Stage, name: str, parts: list[Part], cut: Cut, tile: int) 
     group_reads = [b for b in writer.group_reads if b.value in used and b.value not in needed]
     group_params = list({b.name: b for b in group_reads}.values())
     buffers = part_buffers(parts)
+    if cut.counts:
+        buffers.append(Buffer(cut.counts, cut.counts, "f32", ()))
     lines = Lines()
     group = writer.group
     with lines.block(signature(name, threads, [*buffers, *group_params], writes)):
         _open_join(lines, kept, bool(tile))
-        if any(p.phase.op.fn == "var" for p in parts):
+        if cut.length and any(p.phase.op.fn == "var" for p in parts):
             lines.add(f"const int n = {cut.length};")
-        _JoinPhases(lines, writer, cut.parts, parts, tile).write(total)
+        _JoinPhases(lines, writer, cut, parts, tile).write(total)
         lines.add(*_means_of_variances(stage, parts))
         group.spelled.update({o.name: o.name for o in stage.ops if is_reduction(o)})
         lines.add(*group.index_lines([*group_reads, *writes], ops))
@@ -126,7 +132,7 @@ class _JoinPhases:
 
     lines: Lines
     writer: GroupedWriter
-    splits: str
+    cut: Cut
     parts: list[Part]
     tile: int
 
@@ -142,7 +148,7 @@ class _JoinPhases:
             lines.add(declare(p.phase))
         first, step = ("threadIdx.y", self.tile) if self.tile else ("lane", 32)
         lines.add("#pragma unroll 4")
-        with lines.block(f"for (int s = {first}; s < {self.splits}; s += {step})"):
+        with lines.block(f"for (int s = {first}; s < {self.cut.parts}; s += {step})"):
             lines.add(*[line for p in here for line in self._update(p, total)])
         if self.tile:
             lines.add(*combine_tile([p.phase for p in here], self.tile))
@@ -155,7 +161,7 @@ class _JoinPhases:
     def _update(self, p: Part, total: str) -> list[str]:
         read = self._read(p)
         register, fn = p.phase.register, p.phase.op.fn
-        count = f"max(min(n, {total} - s * n), 0)"
+        count = self._at(self.cut.counts) if self.cut.counts else f"max(min(n, {total} - s * n), 0)"
         if fn == "var" and is_center(p.phase):
             return [f"{register} += {read} * {count};"]
         if fn in ("var", "logsumexp") and not is_center(p.phase):
@@ -168,7 +174,12 @@ class _JoinPhases:
         return [join(p.phase, read, self._read(p, True))]
 
     def _read(self, p: Part, index: bool = False) -> str:
-        kept, buffer = size_of(self.writer.kept), p.index if index else p.buffer
+        return self._at(p.index if index else p.buffer)
+
+    def _at(self, buffer: str) -> str:
+        kept = size_of(self.writer.kept)
         if not self.writer.kept:
             return f"ld({buffer} + s)"
-        return f"ld({buffer} + s * {grouped(kept)} + g)" if self.tile else f"ld({buffer} + g * {self.splits} + s)"
+        return (
+            f"ld({buffer} + s * {grouped(kept)} + g)" if self.tile else f"ld({buffer} + g * {self.cut.parts} + s)"
+        )

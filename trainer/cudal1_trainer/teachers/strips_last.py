@@ -124,26 +124,39 @@ class LastStripWriter(StripWriter):
         outer, inner = order[: order.index(row.out)], order[order.index(last.out) + 1 :]
         space = Space(self.program, tuple(v for v in (Var("g", outer), Var("c", inner)) if v.axes))
         counts = _cut(row.out, self.rows), _cut(last.out, self.columns)
-        with lines.block(signature(self.name, s.block, self.stage.reads, self.stage.writes)):
-            grid = self._own_channels(row, last, [*outer, *counts], inner)
-            self._own_place(row, counts, bool(outer))
-            known = self._own_indices(space)
-            dot, shape = self.sides.dot, "".join(f"[{n}]" for n in (*strip, s.vector) if n > 1)
-            lines.add(*known, f"{COMPUTE_TYPE[dot.dtype]} {dot.name}{shape} = {{}};")
-            self._walk(row, last, space)
-            self._finish(row, last, space, known)
-        names = tuple(b.name for b in (*self.stage.reads, *self.stage.writes))
+        with lines.block(signature(self.name, s.block, self.stage.reads, self._stored())):
+            grid, past = self._own_channels(row, last, inner)
+            with self._where_is(past):
+                self._own_place(row, counts, bool(outer))
+                known = self._own_indices(space)
+                dot, shape = self.sides.dot, "".join(f"[{n}]" for n in (*strip, s.vector) if n > 1)
+                lines.add(*known, f"{COMPUTE_TYPE[dot.dtype]} {dot.name}{shape} = {{}};")
+                self._walk(row, last, space)
+                self._finish(row, last, space, known)
+        names = tuple(b.name for b in (*self.stage.reads, *self._stored()))
         return Kernel(self.name, "\n".join(lines.text), grid, str(s.block), names)
 
-    def _own_channels(self, row: Slide, last: Slide, places: list[str], inner: tuple[str, ...]) -> str:
-        """A thread's channels, and i, the number of its strip; returns the grid."""
+    @contextmanager
+    def _where_is(self, past: str) -> Iterator[None]:
+        """Around what a thread does where it has a strip."""
+        self.lines.add(*([f"if ({past}) return;"] if past else []))
+        yield
+
+    def _strips(self, row: Slide, last: Slide) -> str:
+        """How many there are of a channel."""
+        order, strip = memory_order(self.stage), strip_of(self.schedule)
+        assert strip is not None
+        return " * ".join([*order[: order.index(row.out)], _cut(row.out, strip[0]), _cut(last.out, strip[1])])
+
+    def _own_channels(self, row: Slide, last: Slide, inner: tuple[str, ...]) -> tuple[str, str]:
+        """A thread's channels, and i, the number of its strip; returns the grid, and when there is no strip."""
         lines, (vector, block) = self.lines, (self.schedule.vector, self.schedule.block)
-        total, vectors = " * ".join(places), _cut(size_of(inner), vector)
+        total, vectors = self._strips(row, last), _cut(size_of(inner), vector)
         if not shares(self.schedule):
             lines.add(f"const int n = blockIdx.x * {block} + threadIdx.x;")
             lines.add(f"if (n >= {total} * {vectors}) return;")
             lines.add(f"const int c = {product(f'n % {vectors}', vector)};", f"const int i = n / {vectors};")
-            return f"cdiv({total} * {vectors}, {block})"
+            return f"cdiv({total} * {vectors}, {block})", ""
         (load,), _ = self._before(self.sides.b.name)
         width, taps, held = LANES * vector, f"{row.window} * {last.window}", self._held()
         lines.add(f"const int c0 = blockIdx.y * {width};", f"__shared__ {load.dtype} {held}[{width} * {taps}];")
@@ -153,8 +166,8 @@ class LastStripWriter(StripWriter):
         lines.add("__syncthreads();")
         lines.add(f"const int c = c0 + {product(f'threadIdx.x % {LANES}', vector)};")
         lines.add(f"const int i = blockIdx.x * {block // LANES} + threadIdx.x / {LANES};")
-        lines.add(f"if (i >= {total} || c >= {size_of(inner)}) return;")
-        return f"dim3(cdiv({total}, {block // LANES}), cdiv({size_of(inner)}, {width}))"
+        grid = f"dim3(cdiv({total}, {block // LANES}), cdiv({size_of(inner)}, {width}))"
+        return grid, f"i >= {total} || c >= {size_of(inner)}"
 
     def _own_place(self, row: Slide, counts: tuple[str, str], batched: bool) -> None:
         rows, columns = counts
@@ -349,6 +362,7 @@ class LastStripWriter(StripWriter):
             rest = in_order(b for b in loads if b not in once)
             visit = elements.visit(rest, self._after_ops(), list(self.stage.writes))
             write_visit(lines, self.schedule.vector, (x for x in visit if isinstance(x, list) or x not in known))
+            self._gather(elements.spelled)
 
     @contextmanager
     def _loop(self, name: str, count: str) -> Iterator[None]:
