@@ -30,7 +30,7 @@ class Part:
 
 PARTS = {
     "scan.cuh": Part(("_scan_", "_before_", "tile_")),
-    "moments.cuh": Part(("_moments",)),
+    "moments.cuh": Part(("_moments", "_sums")),
     "product.cuh": Part(("product_t", "window_bits", "tf32")),
     "product_pipe.cuh": Part(("product_pipe",), "product.cuh"),
     "product_patch.cuh": Part(("product_patch", "larger("), "product_pipe.cuh"),

@@ -94,6 +94,9 @@ def _bodies() -> Iterator[tuple[str, str]]:
     turned = "[&](int r, int c) { return in0[r]; }, [&](int r, int c, float v) { out0[c] = v; }"
     kept = "[&](int n, float rows, float mean, float squares) { out0[n] = rows + mean + squares; }"
     yield "column_moments", f"column_moments<64, 64> q; float v[4] = {{}}; q.add(i, v); q.join({kept});"
+    summed = "[&](int n, float sum) { out0[n] = sum; }"
+    yield "column_sums", f"column_sums<64, 64> q; float v[4] = {{}}; q.add(i, v); q.join({summed});"
+    yield "strip_sums", f"strip_sums<64, 2> q; float v[2] = {{}}; q.add(v); q.join({summed});"
     yield "strip_moments", f"strip_moments<64, 1> q; q.add(in0[i]); q.join({kept});"
     yield "turn_tile", f"turn_tile<32, 32, 256>({turned});"
 

@@ -97,7 +97,7 @@ def test_traffic_of_statistics_behind_a_product() -> None:
     text = "region v1\ndims d0=4096 d1=1024 d2=32\nin0 f32[d0,d2]\nin1 f32[d1,d2]\n"
     text += "t0 f32[d0,d1] = dot_tf32(in0, in1) over d2\nt1 f32[d1] = var(t0, 0.0) over d0\n"
     product = "staged!/tf32_raw_wide.1.256.t128x128x32"
-    names = (f"{product};split_chunks.4.256.s64", f"{product};moments.4.256")
+    names = (f"{product};split_chunks.4.256.s64", f"{product};gathered.4.256")
     program = parse_program(f"{text}out0 f32[d1] = t1\nout1 f32[d0,d1] = t0\n")
     read, gathered = traffic(program, [parse_schedule(n) for n in names])
     assert read.asked - gathered.asked == 4.0 * 4096 * 1024 + 8.0 * (64 - 4096 / 128) * 1024

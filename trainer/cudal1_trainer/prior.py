@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 MAPPINGS = (
     *("exact", "stride", "rows", "block", "warp", "thread", "tile", "split_block", "split_tile"),
-    *("joined", "joined_tile", "split_chunks", "windows", "moments"),
+    *("joined", "joined_tile", "split_chunks", "windows", "gathered"),
 )
 FEATURES = 6  # raised when a program or a schedule is described in another way
 HIDDEN = 96

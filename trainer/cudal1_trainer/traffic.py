@@ -17,7 +17,7 @@ from cudal1_trainer.quickcheck import bytes_moved
 from cudal1_trainer.teachers.grouped import group_order, reduced_order
 from cudal1_trainer.teachers.grouped_schedules import is_row_like, pass_count
 from cudal1_trainer.teachers.pointwise import memory_order
-from cudal1_trainer.teachers.product_moments import MOMENTS
+from cudal1_trainer.teachers.product_gathered import GATHERED, unread
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.space import is_unit_stride
 from cudal1_trainer.teachers.split_wide import CHUNKS
@@ -35,19 +35,22 @@ class Traffic:
 def traffic(program: Program, schedules: Sequence[Schedule]) -> list[Traffic]:
     plans = {flat: cut_stages(program, flat) for flat in {s.flat for s in schedules}}
     stages = {flat: plan.stages if plan is not None else () for flat, plan in plans.items()}
-    known: dict[tuple[bool, int, StageSchedule], Traffic] = {}  # schedules share their stages
+    known: dict[tuple[bool, int, StageSchedule, bool], Traffic] = {}  # schedules share their stages
 
-    def of_stage(flat: bool, i: int, s: StageSchedule) -> Traffic:
-        if (flat, i, s) not in known:
-            known[flat, i, s] = _of_stage(stages[flat][i], s)
-        return known[flat, i, s]
+    def of_stage(flat: bool, i: int, chosen: Sequence[StageSchedule]) -> Traffic:
+        gathers = [s.mapping for s in chosen[i + 1 : i + 2]] == [GATHERED]
+        key, plan = (flat, i, chosen[i], gathers), plans[flat]
+        if key not in known:
+            left = unread(plan, i) if gathers and plan is not None else set()
+            known[key] = _of_stage(stages[flat][i], chosen[i], left)
+        return known[key]
 
     found = []
     for s in schedules:
         if len(s.stages) != len(stages[s.flat]):
             found.append(_fused(program, s, stages[s.flat]))
             continue
-        parts = [of_stage(s.flat, i, x) for i, x in enumerate(s.stages)]
+        parts = [of_stage(s.flat, i, s.stages) for i in range(len(s.stages))]
         found.append(Traffic(sum(t.asked for t in parts), sum(t.sectors for t in parts)))
     return found
 
@@ -59,10 +62,11 @@ def _fused(program: Program, schedule: Schedule, stages: Sequence[Stage]) -> Tra
     return Traffic(whole, whole)
 
 
-def _of_stage(stage: Stage, s: StageSchedule) -> Traffic:
+def _of_stage(stage: Stage, s: StageSchedule, left: set[str]) -> Traffic:
+    """left: what is not stored."""
     passes, loads = 1, stage.loads
     parts = 8.0 * s.splits * stage.program.size(stage.kept) if s.splits > 1 else 0.0
-    if s.mapping == MOMENTS:  # the product before it hands out parts of a tile's rows, and nothing else is read
+    if s.mapping == GATHERED:  # the product before it hands out parts of a tile's rows, and nothing else is read
         parts = 8.0 * -(-stage.program.size(stage.reduced) // (s.block // 2)) * stage.program.size(stage.kept)
         loads = tuple(b for b in loads if set(b.span) <= set(stage.kept))
     elif stage.kind == "reduce" and not s.cached and s.mapping != CHUNKS:
@@ -71,7 +75,7 @@ def _of_stage(stage: Stage, s: StageSchedule) -> Traffic:
         passes = 2  # a window's elements come from L1; it is not one read all the same
     along = _thread_axis(stage, s)
     asked = sectors = parts
-    for b, times in [*((b, passes) for b in loads), *((b, 1) for b in stage.writes)]:
+    for b, times in [*((b, passes) for b in loads), *((b, 1) for b in stage.writes if b.name not in left)]:
         size = float(times * stage.program.size(b.span) * ITEM_BYTES[b.dtype])
         asked += size
         sectors += size * _sector_share(b, along, s)

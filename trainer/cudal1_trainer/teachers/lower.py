@@ -16,7 +16,12 @@ from cudal1_trainer.teachers.pointwise import write_pointwise
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_bulk import BulkWriter
 from cudal1_trainer.teachers.product_fill import FieldWriter, FillWriter
-from cudal1_trainer.teachers.product_moments import MOMENTS, MomentsStripWriter, MomentsTileWriter
+from cudal1_trainer.teachers.product_gathered import (
+    GATHERED,
+    GatheringStripWriter,
+    GatheringTileWriter,
+    unread,
+)
 from cudal1_trainer.teachers.product_patch import PatchWriter
 from cudal1_trainer.teachers.product_pipe import PipeWriter
 from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL, PATCH, PIPE, STEM, TABLE, WIDE
@@ -53,16 +58,16 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
     """Returns the code block of the reply."""
     kernels: list[Kernel] = []
     taken = len(plan.scratch)
-    gathering: MomentsTileWriter | MomentsStripWriter | None = None  # the product before
+    gathering: GatheringTileWriter | GatheringStripWriter | None = None  # the product before
     for i, (planned, schedule) in enumerate(zip(plan.stages, schedules, strict=True)):
         stage = stage_for(planned, schedule)
         name = f"f{len(kernels)}"
-        if schedule.mapping == MOMENTS:
+        if schedule.mapping == GATHERED:
             assert gathering is not None
             kernels.append(gathering.write_behind(name))
-        elif [s.mapping for s in schedules[i + 1 : i + 2]] == [MOMENTS]:
-            gatherer = MomentsStripWriter if strip_of(schedule) else MomentsTileWriter
-            gathering = gatherer(stage, schedule, len(kernels), taken, plan.stages[i + 1])
+        elif [s.mapping for s in schedules[i + 1 : i + 2]] == [GATHERED]:
+            gatherer = GatheringStripWriter if strip_of(schedule) else GatheringTileWriter
+            gathering = gatherer(stage, schedule, len(kernels), taken, plan.stages[i + 1], unread(plan, i))
             made = gathering.write_all()
             taken += sum(len(k.scratch) for k in made)
             kernels += made
@@ -115,9 +120,10 @@ def scratch_line(buffer: Buffer) -> str:
 
 
 def assemble(kernels: list[Kernel], scratch: list[str]) -> str:
-    declared = [*scratch, *(text for k in kernels for text in k.scratch)]
     launches = [k.launch for k in kernels]
     used = list(dict.fromkeys(_SCRATCH.findall("\n".join(launches))))
+    declared = [*scratch, *(text for k in kernels for text in k.scratch)]
+    declared = [text for text in declared if text.split()[0] in used]
     declared.sort(key=lambda text: used.index(text.split()[0]))
     lines = [*(f"// scratch: {text}" for text in declared), *launches, *(k.text for k in kernels)]
     return _SCRATCH.sub(lambda m: f"s{used.index(m[0])}", "\n".join(lines)) + "\n"

@@ -67,15 +67,28 @@ class ProductWriter:
 
     def write(self) -> Kernel:
         with self.lines.block(self._signature(self.stage.reads, self._stored())):
-            grid = self._direct() if self.schedule.mapping == "direct" else self._tile(self.stage.writes)
+            grid = self._direct() if self.schedule.mapping == "direct" else self._tile(self._written())
         return self._kernel(grid, self._block(), self.stage.reads, self._stored())
 
     def _stored(self) -> tuple[Buffer, ...]:
         """All that the kernel writes."""
+        return self._written()
+
+    def _written(self) -> tuple[Buffer, ...]:
+        """The results that it stores."""
         return self.stage.writes
 
+    # what is gathered besides (product_gathered.py)
+
+    def _open_keeping(self) -> None:
+        """Declares arrays of what is not stored."""
+
+    def _keep(self, spelled: Mapping[str, str]) -> list[str]:
+        """Fills them, where results are spelled so."""
+        return []
+
     def _gather(self, spelled: Mapping[str, str]) -> None:
-        """Writes what is done with the results besides, each spelled so (product_moments.py)."""
+        """Adds up what was stored or kept."""
 
     def write_split(self, name: str, first_scratch: int) -> list[Kernel]:
         """Two kernels: parts of every sum, then the sums and what follows them (by the kernel `name`)."""

@@ -58,7 +58,8 @@ class ColumnWriter(ProductWriter):
             ops, stores = self._after_ops(), list(writes)
             if self.schedule.splits > 1:
                 ops, stores = [], [replace(b, name=f"{b.name} + z * ({size_of(b.axes)})") for b in writes]
-            visit = elements.visit(self._beside(), ops, stores)
+            self._open_keeping()
+            visit = elements.visit(self._beside(), ops, stores, lambda: self._keep(elements.spelled))
             write_visit(self.lines, COLUMNS, (x for x in visit if x not in known))
             self._gather(elements.spelled)
 

@@ -28,7 +28,7 @@ from cudal1_trainer.teachers import (
     windows,
 )
 from cudal1_trainer.teachers.lower import lower, lower_fused
-from cudal1_trainer.teachers.product_moments import moments_of
+from cudal1_trainer.teachers.product_gathered import gathered_by
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Plan, Stage, cut_stages
 
@@ -57,7 +57,7 @@ def variants(program: Program) -> list[Schedule]:
         found += [Schedule("fused", (s,)) for s in fused.schedules(whole)[:MAX_FUSED]]
     for flat, plan in enumerate(_plans(program)):
         chosen = _combine(plan)[:MAX_VARIANTS]
-        chosen += _with_moments(plan, chosen)
+        chosen += _gathering(plan, chosen)
         found += [Schedule(_name(plan, c), c, bool(flat)) for c in chosen]
     return found
 
@@ -110,14 +110,14 @@ def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:
     return list(dict.fromkeys(found))
 
 
-def _with_moments(plan: Plan, chosen: list[tuple[StageSchedule, ...]]) -> list[tuple[StageSchedule, ...]]:
-    """The same with statistics gathered by the product before them, where they can be."""
+def _gathering(plan: Plan, chosen: list[tuple[StageSchedule, ...]]) -> list[tuple[StageSchedule, ...]]:
+    """The same with reductions gathered by the product before them, where they can be."""
     found = []
     for i, (stage, following) in enumerate(pairwise(plan.stages)):
         if stage.kind == "product":
             found += [
-                (*c[: i + 1], moments, *c[i + 2 :])
+                (*c[: i + 1], behind, *c[i + 2 :])
                 for c in chosen
-                if (moments := moments_of(stage, c[i], following)) is not None
+                if (behind := gathered_by(stage, c[i], following)) is not None
             ]
     return list(dict.fromkeys(found))

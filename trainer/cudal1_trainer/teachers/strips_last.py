@@ -360,7 +360,10 @@ class LastStripWriter(StripWriter):
                     lines.add(f"const int {axis_index(slide.out)} = {first} + {name};")
                     lines.add(f"if ({axis_index(slide.out)} >= {slide.out}) break;")
             rest = in_order(b for b in loads if b not in once)
-            visit = elements.visit(rest, self._after_ops(), list(self.stage.writes))
+            self._open_keeping()
+            visit = elements.visit(
+                rest, self._after_ops(), list(self._written()), lambda: self._keep(elements.spelled)
+            )
             write_visit(lines, self.schedule.vector, (x for x in visit if isinstance(x, list) or x not in known))
             self._gather(elements.spelled)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from teacher_checks import assert_no_rule_is_broken, run_on_host
@@ -12,7 +14,7 @@ from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.teachers import Schedule, variants
-from cudal1_trainer.teachers.product_moments import MOMENTS, moments_of
+from cudal1_trainer.teachers.product_gathered import GATHERED, gathered_by
 from cudal1_trainer.teachers.stage import cut_stages
 from cudal1_trainer.teachers.strategies import stage_schedules
 from cudal1_trainer.variants import Variant, write_variant
@@ -63,6 +65,26 @@ STRIPS = {
     "depthwise with a bias": DEPTHWISE.format("t5 f32[d0,d3,d4,d5] = add(t0, in2)\n", value="t5"),
     "depthwise, pairs of channels": DEPTHWISE.format("", value="t0").replace("d3=160", "d3=64"),
 }
+# an activation's gradient, then a norm's: its sums, of which one is read by nothing else
+GRADIENT = (
+    "t1 {0} = sub(in2, in3)\nt2 bool{1} = le(t1, 0.0)\nt3 {0} = where(t2, 0.0, t0)\n"
+    "t4 {0} = mul(t3, t1)\nt5 f32[{2}] = sum(t4) over {3}\nt6 f32[{2}] = sum(t3) over {3}\n"
+    "t7 {0} = mul(t1, t5)\nt8 {0} = sub(t3, t7)\nt9 {0} = mul(t8, t6)\n"
+)
+PROGRAMS["a norm's gradient"] = (
+    DIMS,
+    "in0 f32[d0,d2]\nin1 f32[d1,d2]\nin2 f32[d0,d1]\nin3 f32[d1]",
+    GRADIENT.format("f32[d0,d1]", "[d0,d1]", "d1", "d0"),
+    "out0 f32[d0,d1] = t9\nout1 f32[d1] = t5\nout2 f32[d1] = t6",
+)
+STRIPS["depthwise, a norm's gradient"] = (
+    "region v1\ndims d0=3 d1=13 d2=18 d3=160 d4=13 d5=18 k0=3 k1=3\n"
+    "in0 f32[d0,d1,d2,d3]\nin1 f32[d3,k0,k1]\nin2 f32[d0,d4,d5,d3]\nin3 f32[d3]\n"
+    "t0 f32[d0,d3,d4,d5] = dot_tf32(in0[d1=d4+k0-1, d2=d5+k1-1], in1) over k0,k1\n"
+    + GRADIENT.format("f32[d0,d3,d4,d5]", "[d0,d3,d4,d5]", "d3", "d0,d4,d5")
+    + "out0 f32[d0,d4,d5,d3] = t9\nout1 f32[d3] = t5\nout2 f32[d3] = t6\n"
+)
+STRIPS["depthwise, a norm's gradient, pairs"] = STRIPS["depthwise, a norm's gradient"].replace("d3=160", "d3=64")
 
 
 def program_of(name: str, rows: int = ROWS) -> Program:
@@ -81,7 +103,7 @@ def gathering(program: Program) -> list[Variant]:
     assert plan is not None
     product, norm, *rest = plan.stages
     last = [stage_schedules(stage)[0] for stage in rest]
-    chosen = [(s, m, *last) for s in stage_schedules(product) if (m := moments_of(product, s, norm)) is not None]
+    chosen = [(s, m, *last) for s in stage_schedules(product) if (m := gathered_by(product, s, norm)) is not None]
     written = [write_variant(program, Schedule("staged", stages, True)) for stages in chosen]
     return [v for v in written if v is not None]
 
@@ -91,18 +113,30 @@ def test_statistics_are_right(name: str) -> None:
     program = program_of(name)
     candidates = {v.name: v.candidate for v in gathering(program)}
     assert len(candidates) >= (2 if name in STRIPS else 4)
-    assert all("_moments<" in c.code for c in candidates.values())
+    kind = "_sums<" if "gradient" in name else "_moments<"
+    assert all(kind in c.code for c in candidates.values())
     assert run_on_host(program, candidates) == (set(candidates), {})
 
 
 def test_large_products_are_drawn_with_their_statistics() -> None:
     program = program_of("a product and its norm", rows=25_088)
-    found = [s for s in variants(program) if any(x.mapping == MOMENTS for x in s.stages)]
+    found = [s for s in variants(program) if any(x.mapping == GATHERED for x in s.stages)]
     assert len(found) >= 8
     assert all(s.stages[0].tile and s.stages[0].tile[1] >= 64 and s.flat for s in found)
 
 
-@pytest.mark.parametrize("name", ["a bias and a residual before", "depthwise with a bias"])
+def test_what_only_a_sum_reads_is_not_stored() -> None:
+    """A norm's gradient sums two tensors, of which a later stage reads one."""
+    for name in ("a norm's gradient", "depthwise, a norm's gradient"):
+        code = gathering(program_of(name))[0].candidate.code
+        product = next(k for k in code.split("__global__") if "_sums<" in k)
+        assert len(re.findall(r"\bv?st(?:ore<4>)?\(", product.partition(".join(")[0])) == 1
+
+
+NOTHING_BROKEN = ["a bias and a residual before", "depthwise with a bias", "a norm's gradient"]
+
+
+@pytest.mark.parametrize("name", [*NOTHING_BROKEN, "depthwise, a norm's gradient, pairs"])
 def test_statistics_break_no_rule_of_memory(name: str) -> None:
     program = program_of(name)
     assert_no_rule_is_broken(program, gathering(program)[:1])
