@@ -15,7 +15,7 @@ Variants come likely best first; a teacher draws among them, tests enumerate the
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.teachers import (
@@ -28,12 +28,13 @@ from cudal1_trainer.teachers import (
     windows,
 )
 from cudal1_trainer.teachers.lower import lower, lower_fused
-from cudal1_trainer.teachers.product_gathered import gathered_by
+from cudal1_trainer.teachers.product_gathered import gathered_by, gathered_values
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Plan, Stage, cut_stages
 
 MAX_VARIANTS = 32
 MAX_FUSED = 12
+MAX_OTHERS = 4  # products that gather, where none of the likely ones does
 STRATEGIES = ("pointwise", "grouped", "split", "staged", "fused", "window", "scan", "product")
 
 
@@ -111,13 +112,19 @@ def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:
 
 
 def _gathering(plan: Plan, chosen: list[tuple[StageSchedule, ...]]) -> list[tuple[StageSchedule, ...]]:
-    """The same with reductions gathered by the product before them, where they can be."""
+    """The same with reductions gathered by the product before them, where they can be.
+
+    Where none of those products can, the first that do: what they save may be more than they take.
+    """
     found = []
     for i, (stage, following) in enumerate(pairwise(plan.stages)):
-        if stage.kind == "product":
-            found += [
-                (*c[: i + 1], behind, *c[i + 2 :])
-                for c in chosen
-                if (behind := gathered_by(stage, c[i], following)) is not None
-            ]
+        if stage.kind != "product" or not chosen or not gathered_values(following):
+            continue
+        behind = {s: b for s in dict.fromkeys(c[i] for c in chosen) if (b := gathered_by(stage, s, following))}
+        found += [(*c[: i + 1], behind[c[i]], *c[i + 2 :]) for c in chosen if c[i] in behind]
+        if not behind:
+            first = chosen[0]
+            others = ((s, gathered_by(stage, s, following)) for s in stage_schedules(stage))
+            joined = islice(((s, b) for s, b in others if b is not None), MAX_OTHERS)
+            found += [(*first[:i], s, b, *first[i + 2 :]) for s, b in joined]
     return list(dict.fromkeys(found))
