@@ -133,6 +133,17 @@ def test_what_only_a_sum_reads_is_not_stored() -> None:
         assert len(re.findall(r"\bv?st(?:ore<4>)?\(", product.partition(".join(")[0])) == 1
 
 
+def test_the_mean_of_all_is_not_gathered() -> None:
+    """A generator's last image has one channel: there are no columns."""
+    text = (
+        "region v1\ndims d0=32 d1=20 d2=320 d3=64 d4=40 k0=2 k1=2\nin0 f32[d2,k0,k1]\nin1 f32[d0,d1,d2]\n"
+        "t0 f32[d3,d4] = dot_tf32(in0, in1[d0=(d3-k0)/2, d1=(d4-k1)/2]) over d2,k0,k1\n"
+        "t1 f32[d3,d4] = relu(t0)\nt2 f32[] = mean(t1) over d3,d4\nout0 f32[] = t2\n"
+    )
+    found = variants(parse_program(text))
+    assert found and all(x.mapping != GATHERED for s in found for x in s.stages)
+
+
 NOTHING_BROKEN = ["a bias and a residual before", "depthwise with a bias", "a norm's gradient"]
 
 

@@ -38,10 +38,11 @@ JOIN_ROWS = 32  # threads that share a column where parts are joined: there are 
 def gathered_by(product: Stage, schedule: StageSchedule, stage: Stage) -> StageSchedule | None:
     """How `stage` joins what the product before it gathers; None where that has not all it needs."""
     computed = {b.value for b in product.writes if b.dtype == "f32"}
-    if not (wanted := gathered_values(stage)) or not wanted <= computed:
+    wanted, columns = gathered_values(stage), group_order(stage)
+    if not wanted or not wanted <= computed or not columns:
         return None
     gathers = _tile_gathers if schedule.mapping.endswith(WIDE) else _strip_gathers
-    return StageSchedule(GATHERED, 4, schedule.block) if gathers(product, schedule, group_order(stage)) else None
+    return StageSchedule(GATHERED, 4, schedule.block) if gathers(product, schedule, columns) else None
 
 
 def _tile_gathers(product: Stage, schedule: StageSchedule, columns: tuple[str, ...]) -> bool:
