@@ -294,22 +294,3 @@ def test_the_shipped_prior_ranks_schedules_of_products() -> None:
 def test_the_analysis_tells_products_from_memory() -> None:
     found = [write_analysis(parse_program(t)).split(":")[0] for t in (CONVOLUTION, DEPTHWISE)]
     assert found == ["Bound by products", "Bound by memory"]
-
-
-NORM = """region v1
-dims d0=64 d1=32 d2=16
-in0 f32[d0,d2]
-in1 f32[d1,d2]
-t0 f32[d0,d1] = dot_tf32(in0, in1) over d2
-t1 f32[d1] = var(t0, 0.0) over d0
-t2 f32[d0,d1] = mul(t0, t1)
-out0 f32[d0,d1] = t2
-"""
-
-
-def test_norms_behind_products_are_drawn_often() -> None:
-    """But not those of rows, nor where channels are an outer axis."""
-    outer = NORM.replace("out0 f32[d0,d1]", "out0 f32[d1,d0]")
-    rows = NORM.replace("t1 f32[d1]", "t1 f32[d0]").replace("over d0", "over d1")
-    source = Source(DataRecipe(behind=4.0), hold_out(()), products=(CONVOLUTION, rows, outer, NORM))
-    assert source._product_weights == [1.0, 2.0, 3.0, 7.0]

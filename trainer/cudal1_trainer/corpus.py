@@ -70,8 +70,6 @@ LAST = re.compile(
     r"^(\w+) \w+\[[\w,]*,(d\d+)\]( .*)?\n(.*\n)*t\d+ .*= dot.*\b\1\[(?!.*\b\2=)(.* over \2,k|.*=\d\*.* over k)",
     flags=re.M,
 )
-# a variance or a sum over all axes of a result but its innermost, behind a product: what that may gather
-BEHIND = re.compile(r"= dot(?:.*\n)+?t\d+ f32\[(d\d+)\] = (?:var|sum)\(.*(?:\n.*)+?\nout\d+ f32\[(?:d\d+,)+\1\] =")
 SEED_BITS = 48  # of a training task; held-out tasks have seeds of their own above this
 
 
@@ -148,9 +146,8 @@ class Source:
         return list(accumulate(map(self._product_weight, self.products)))
 
     def _product_weight(self, text: str) -> float:
-        r = self.recipe
-        kinds = ((SOLID, r.solid), (LAST, r.last), (BEHIND, r.behind))
-        return math.prod(weight for kind, weight in kinds if kind.search(text))
+        solid = self.recipe.solid if SOLID.search(text) else 1.0
+        return solid * (self.recipe.last if LAST.search(text) else 1.0)
 
     def _weight(self, text: str) -> float:
         stages = len(set(re.findall(r" over ([\w,]+)$", text, flags=re.M)))

@@ -61,7 +61,6 @@ class DataRecipe:
     rare: float = 1.0  # weight of a structure with a scan, or with a window along some of its places, likewise
     solid: float = 1.0  # weight of a structure with a product of a rarer kind (SOLID in corpus.py), likewise
     last: float = 1.0  # weight of a structure with windows of a channels-last image (LAST in corpus.py), likewise
-    behind: float = 1.0  # weight of a structure with a norm behind a product (BEHIND in corpus.py), likewise
     varied: float = 0.6  # share of the structures drawn that are changed first (vary.py)
     widened: float = 0.65  # share of fresh tasks that are made as wide as regions of models (widen.py)
     family: str = ""  # where not empty, every fresh program is one of `pool` small tasks of it at a new size
