@@ -7,6 +7,7 @@ result's axes before each operation. This is the meaning of Region text V1, not 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -174,7 +175,8 @@ def _convolution(p: Program, op: Op, values: Mapping[str, Tensor], extent: Mappi
     operands = [values[x.name] for x in op.operands if isinstance(x, Ref)]
     if not all(x.is_floating_point() for x in operands):
         return None
-    with convolutions_in_f32():
+    # a processor has no TF32, and other threads read the flag
+    with convolutions_in_f32() if operands[0].is_cuda else nullcontext():
         made: Tensor = run_convolution(sized, op, found, (operands[0], operands[1]))
         return made
 

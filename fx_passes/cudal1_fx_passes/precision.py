@@ -7,6 +7,7 @@ instead of 4.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,8 @@ import torch
 
 _CUDNN: Any = torch.backends.cudnn  # its types know no `conv`
 _C: Any = torch._C
+_lock = threading.Lock()
+_found: list[str] = []  # by each who is inside
 
 
 def convolutions_may_use_tf32() -> bool:
@@ -27,10 +30,17 @@ def products_may_use_tf32() -> bool:
 
 @contextmanager
 def convolutions_in_f32() -> Iterator[None]:
-    flags = _CUDNN.conv
-    before = flags.fp32_precision
-    flags.fp32_precision = "ieee"
+    """For the whole process: the last of several threads to leave gives back what the first one found."""
+    with _lock:
+        if not _found:
+            _found.append(_CUDNN.conv.fp32_precision)
+            _CUDNN.conv.fp32_precision = "ieee"
+        else:
+            _found.append(_found[0])
     try:
         yield
     finally:
-        flags.fp32_precision = before
+        with _lock:
+            before = _found.pop()
+            if not _found:
+                _CUDNN.conv.fp32_precision = before

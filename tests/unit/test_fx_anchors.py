@@ -175,6 +175,13 @@ def test_flags_are_read_however_they_were_set(flags: Any) -> None:
     with convolutions_in_f32():
         assert not convolutions_may_use_tf32()
     assert convolutions_may_use_tf32() and torch.backends.cudnn.allow_tf32
+    first, second = convolutions_in_f32(), convolutions_in_f32()  # of two threads
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not convolutions_may_use_tf32()
+    second.__exit__(None, None, None)
+    assert convolutions_may_use_tf32()
     torch.backends.cudnn.allow_tf32 = False
     assert says() == {"dot("}
     flags.conv.fp32_precision = "tf32"  # allow_tf32 cannot be read now
