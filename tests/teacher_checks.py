@@ -9,6 +9,7 @@ import torch
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.memcheck import find_fault
 from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.hostrun import run_isolated
 from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.measure import _check_all, build_all
@@ -23,6 +24,18 @@ def run_on_host(program: Program, candidates: Mapping[str, Candidate]) -> tuple[
     failures = {b.name: b.failure for b in built if b.failure is not None}
     kernels, _ = _check_all(program, built, torch.device("cpu"), lambda _: None, ("normal",), failures)
     return set(kernels), failures
+
+
+def results_on_host(
+    program: Program, variant: Variant, inputs: Mapping[str, torch.Tensor]
+) -> Mapping[str, torch.Tensor]:
+    """Outputs by name, of float32 tensors alone, whatever the inputs hold."""
+    dims = {a.name: a.size for a in program.axes}
+    outputs = {o.name: torch.empty([dims[a] for a in o.axes]) for o in program.outputs}
+    scratch = {s.name: torch.empty(s.size_bytes(dims) // 4) for s in variant.candidate.scratch}
+    image = build(program, variant.candidate, HOST).image
+    assert run_isolated(program, variant.candidate, image, {**inputs, **outputs, **scratch}).ok
+    return outputs
 
 
 def assert_no_rule_is_broken(program: Program, variants: Iterable[Variant]) -> None:

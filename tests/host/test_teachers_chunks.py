@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, results_on_host, run_on_host
 
-from cudal1_compile.runtime.build import build
-from cudal1_compile.runtime.hostrun import run_isolated
-from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.teachers import variants
@@ -67,14 +64,8 @@ def test_variances_break_no_rule_of_memory(name: str) -> None:
 def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Means and variances of 20 columns of 2,064 rows."""
     program = program_of("a norm")
-    variant = chunks_of(program)[0]
-    buffers = {"in0": x, "in1": torch.ones(20)}
-    buffers |= {"out0": torch.empty(2064, 20), "out1": torch.empty(20), "out2": torch.empty(20)}
-    dims = {a.name: a.size for a in program.axes}
-    for scratch in variant.candidate.scratch:
-        buffers[scratch.name] = torch.empty(scratch.size_bytes(dims) // 4)
-    assert run_isolated(program, variant.candidate, build(program, variant.candidate, HOST).image, buffers).ok
-    return buffers["out1"], buffers["out2"]
+    found = results_on_host(program, chunks_of(program)[0], {"in0": x, "in1": torch.ones(20)})
+    return found["out1"], found["out2"]
 
 
 def test_nothing_is_lost_far_from_zero() -> None:
