@@ -32,11 +32,8 @@ def products_may_use_tf32() -> bool:
 def convolutions_in_f32() -> Iterator[None]:
     """For the whole process: the last of several threads to leave gives back what the first one found."""
     with _lock:
-        if not _found:
-            _found.append(_CUDNN.conv.fp32_precision)
-            _CUDNN.conv.fp32_precision = "ieee"
-        else:
-            _found.append(_found[0])
+        _found.append(_found[0] if _found else _CUDNN.conv.fp32_precision)
+        _CUDNN.conv.fp32_precision = "ieee"
     try:
         yield
     finally:
