@@ -19,13 +19,13 @@ from cudal1_trainer.practice import read_tasks
 from cudal1_trainer.recipe import DataRecipe, load_recipe
 from cudal1_trainer.scorebook import TaskScore, VariantScore, read_scores, score_files
 from cudal1_trainer.scored import _line
-from cudal1_trainer.structures import read_structures
+from cudal1_trainer.structures import STRUCTURES, read_structures
 from cudal1_trainer.tasks import structure
 from cudal1_trainer.variants import canonical_key, make_task, write_variants
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 HELD = read_heldout(DATA / "heldout.json")
-TEXTS = [read_structures(DATA / f"{name}.jsonl.gz") for name in ("structures", "products")]
+TEXTS = [read_structures(DATA / name) for name in STRUCTURES]
 
 
 def _is_new(program: Program) -> bool:
@@ -38,7 +38,7 @@ def _is_new(program: Program) -> bool:
 
 
 def test_what_stage_1_draws_is_held_out_in_no_way() -> None:
-    source, rng = Source(load_recipe("h100").data, HELD, None, None, *TEXTS), random.Random(7)
+    source, rng = Source(load_recipe("further").data, HELD, None, None, *TEXTS), random.Random(7)
     drawn = [program for _ in range(90) for program, _ in source.draw(rng)]
     assert len(drawn) > 50 and all(map(_is_new, drawn))
 

@@ -26,10 +26,11 @@ from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.scores import PRODUCT_SEED, make_program
 from cudal1_trainer.structures import read_structures
 from cudal1_trainer.teachers import variants, write_analysis
-from cudal1_trainer.variants import make_task, write_variants
+from cudal1_trainer.variants import make_task, uses, write_variants
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 TEXTS = read_structures(DATA / "products.jsonl.gz")
+GATHERED = read_structures(DATA / "gathered.jsonl.gz")
 FAMILIES = [json.loads(line)["text"] for line in (DATA / "families.jsonl").read_text().splitlines()]
 CONVOLUTION = """region v1
 dims d0=2 d1=3 d2=9 d3=12 d4=4 d5=5 d6=6 k0=3 k1=3
@@ -242,8 +243,8 @@ def _is_fed(p: Program, dot: Op) -> bool:
 @pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 10))])
 def test_no_shipped_structure_is_held_out(part: int) -> None:
     heldout = read_heldout(DATA / "heldout.json")
-    assert len(TEXTS) > 2000
-    for text in TEXTS[part::10]:
+    assert len(TEXTS) > 2000 and len(GATHERED) > 400
+    for text in (*TEXTS, *GATHERED)[part::10]:
         assert not heldout.holds(parse_program(text)), text
 
 
@@ -265,13 +266,23 @@ def test_a_family_of_the_benchmark_is_never_drawn_at_any_size(monkeypatch: pytes
 
 def test_the_recipe_says_how_many_draws_have_a_product() -> None:
     heldout = hold_out(())
-    drawn = [
-        Source(DataRecipe(products=0.5), heldout, products=TEXTS).program(random.Random(i)) for i in range(60)
-    ]
+    source = Source(DataRecipe(products=0.5), heldout, products=TEXTS)
+    drawn = [source.program(random.Random(i)) for i in range(60)]
     assert 15 <= sum(p.has_product for p in drawn) <= 45
     plain = Source(DataRecipe(), heldout)
-    with_texts = Source(DataRecipe(), heldout, products=TEXTS)
+    with_texts = Source(DataRecipe(), heldout, products=TEXTS, gathered=GATHERED)
     assert all(plain.program(random.Random(i)) == with_texts.program(random.Random(i)) for i in range(10))
+
+
+def test_the_recipe_says_how_many_draws_may_gather() -> None:
+    source = Source(DataRecipe(gathered=0.5), hold_out(()), gathered=GATHERED)
+    assert 15 <= sum(source.program(random.Random(i)).has_product for i in range(60)) <= 45
+
+
+def test_half_of_the_sizes_of_what_may_gather_have_a_kernel_that_does() -> None:
+    rng, sample = random.Random(1), [parse_program(text) for text in GATHERED[::20]]
+    drawn = [resize_product(program, rng) for program in sample for _ in range(4)]
+    assert sum(any(uses(s, "gathered") for s in variants(p)) for p in drawn) >= len(drawn) / 2
 
 
 def test_scores_measure_products_of_their_own_seeds() -> None:

@@ -9,7 +9,7 @@ plain ones whose target is mostly among the fastest. Programs held out are skipp
 structure. Chunk c of the stream is a function of (recipe, data folder, c).
 
 The data folder:   heldout.json   families.jsonl   tokenizer/   scores*.jsonl[.gz]   prior.npz
-                   structures.jsonl.gz   products.jsonl.gz   hard.jsonl.gz   written.jsonl.gz
+                   structures.jsonl.gz   products.jsonl.gz   hard.jsonl.gz   written.jsonl.gz   gathered.jsonl.gz
 
     python -m cudal1_trainer.corpus --recipe h100 --data trainer/data --pairs 2000     prints what the stream holds
 """
@@ -85,6 +85,7 @@ class Source:
     products: tuple[str, ...] = ()
     hard: tuple[str, ...] = ()  # structures of forms that a model failed on (hard_models.py)
     written: tuple[str, ...] = ()  # structures with and without products, of modules as people write them
+    gathered: tuple[str, ...] = ()  # structures with a product that gathers for the reduction behind it
 
     def draw(self, rng: random.Random) -> list[tuple[Program, Pair]]:
         """One or a few pairs; at times none, where a task is held out or no teacher answers."""
@@ -111,6 +112,8 @@ class Source:
         """A structure cut from a small model, most varied; or a task, most of them widened, or a narrow one."""
         if self.recipe.family:
             return self._narrow(rng)
+        if self.recipe.gathered and self.gathered and rng.random() < self.recipe.gathered:
+            return draw_product(self.gathered, rng, self.recipe.varied)
         if self.written and rng.random() < self.recipe.written:
             text = rng.choice(self.written)
             if parse_program(text).has_product:

@@ -106,7 +106,8 @@ def _draws(recipe: Recipe, data: Path, target: Target, purpose: str) -> Iterator
     """With as many products as stage 1: each kind is drawn until one fits, so that no limit changes a share."""
     heldout, most = read_heldout(data / "heldout.json"), PRODUCTS[target.kind]
     source = Source(recipe.data, heldout, structures=read_structures(data / "structures.jsonl.gz"))
-    products = () if recipe.data.family else read_structures(data / "products.jsonl.gz")
+    names = () if recipe.data.family else ("products.jsonl.gz", "gathered.jsonl.gz")
+    products = [text for name in names for text in read_structures(data / name)]
     share = recipe.data.products if products else 0.0
     rng = random.Random(f"{recipe.seed} {purpose}")
 

@@ -56,6 +56,7 @@ class DataRecipe:
     hard: float = 0.0  # of these, share cut from models of forms that a model failed on, if there are any
     products: float = 0.0  # share of fresh programs cut with a sum of products, if there are any
     written: float = 0.0  # share of fresh programs cut from modules as people write them, if there are any
+    gathered: float = 0.0  # share of fresh programs whose product gathers for a reduction, if there are any
     several: float = 2.0  # weight of a structure that reduces over several sets of axes, against the others' 1
     placed: float = 1.0  # weight of a structure that computes with positions or reads elsewhere, likewise
     rare: float = 1.0  # weight of a structure with a scan, or with a window along some of its places, likewise

@@ -109,10 +109,11 @@ class Setup:
         torch.set_num_threads(1)
         device = torch.device("cuda", 0)
         data = self.heldout.parent
-        structures, products, hard, _ = (read_structures(data / name) for name in STRUCTURES)
+        structures, products, hard, _, gathered = (read_structures(data / name) for name in STRUCTURES)
         torch.zeros(1, device=device)
         heldout, lock = read_heldout(self.heldout), Exclusive(self.lock)
-        return Worker(device, detect_target(device), heldout, lock, structures + hard, products, self.wanted)
+        texts = structures + hard, products + gathered
+        return Worker(device, detect_target(device), heldout, lock, *texts, self.wanted)
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,14 @@ STRETCHED = 0.75  # share of draws whose tied axes get any length, where their i
 PLACES = 2**19
 PUBLISHED = 2**20
 HARD = 2**21
-# in the data folder; the last one's are not drawn from models at random but cut from modules written for it
-STRUCTURES = ("structures.jsonl.gz", "products.jsonl.gz", "hard.jsonl.gz", "written.jsonl.gz")
+# in the data folder; written's are not drawn from models at random but cut from modules written for it
+STRUCTURES = (
+    "structures.jsonl.gz",
+    "products.jsonl.gz",
+    "hard.jsonl.gz",
+    "written.jsonl.gz",
+    "gathered.jsonl.gz",  # products of which a kernel gathers (product_gathered.py) at two of four drawn sizes
+)
 
 
 def regions_of(seed: int) -> Iterator[Program]:
