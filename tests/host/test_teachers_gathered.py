@@ -6,15 +6,22 @@ import re
 
 import pytest
 import torch
-from teacher_checks import assert_no_rule_is_broken, results_on_host, run_on_host
+from teacher_checks import (
+    assert_no_rule_is_broken,
+    assert_registers_hold_all,
+    results_on_host,
+    run_on_host,
+)
 
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.teachers import Schedule, variants
 from cudal1_trainer.teachers.product_gathered import GATHERED, gathered_by
+from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL
 from cudal1_trainer.teachers.stage import cut_stages
 from cudal1_trainer.teachers.strategies import stage_schedules
 from cudal1_trainer.variants import Variant, write_variant
+from tests.toolchain import has_nvrtc
 
 ROWS, COLUMNS, DEPTH = 700, 136, 32
 NORM = (
@@ -81,12 +88,41 @@ STRIPS["depthwise, a norm's gradient"] = (
     + GRADIENT.format("f32[d0,d3,d4,d5]", "[d0,d3,d4,d5]", "d3", "d0,d4,d5")
     + "out0 f32[d0,d4,d5,d3] = t9\nout1 f32[d3] = t5\nout2 f32[d3] = t6\n"
 )
+# windows of which some warps of a block compute or copy the patches
+DENSE = (
+    "region v1\ndims d0=1 d1={1} d2={2} d3={0} d4={3} d5=15 d6=41 k0=3 k1=3\n"
+    "in0 f32[d0,d1,d2,d3]\nin1 f32[d4,k0,k1,d3]\nin2 f32[d0,d5,d6,d4]\nin3 f32[d4]\n"
+)
+DENSE_NORM = (
+    "t5 f32[d0,d4,d5,d6] = add(t0, in2)\nt6 f32[d0,d4,d5,d6] = add(t5, in3)\n"
+    "t1 f32[d4] = mean(t6) over d0,d5,d6\nt2 f32[d4] = var(t6, 0.0) over d0,d5,d6\n"
+    "t3 f32[d0,d4,d5,d6] = sub(t6, t1)\nt4 f32[d0,d4,d5,d6] = mul(t3, t2)\n"
+    "out0 f32[d0,d5,d6,d4] = t4\nout1 f32[d4] = t1\nout2 f32[d4] = t2\n"
+)
+WINDOWS = {
+    "windows, a bias and a residual, columns that fill no tile": (
+        DENSE.format(16, 15, 41, 72)
+        + "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d1=d5+k0-1, d2=d6+k1-1], in1) over d3,k0,k1\n"
+        + DENSE_NORM
+    ),
+    "windows two places apart": (
+        DENSE.format(16, 30, 81, 136)
+        + "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d1=2*d5+k0-1, d2=2*d6+k1-1], in1) over d3,k0,k1\n"
+        + DENSE_NORM
+    ),
+    "an image's gradient, then a norm's": (
+        DENSE.format(16, 15, 41, 72).replace("in1 f32[d4,k0,k1,d3]", "in1 f32[d3,k0,k1,d4]")
+        + "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d1=d5-k0+1, d2=d6-k1+1], in1) over d3,k0,k1\n"
+        + GRADIENT.format("f32[d0,d4,d5,d6]", "[d0,d4,d5,d6]", "d4", "d0,d5,d6")
+        + "out0 f32[d0,d5,d6,d4] = t9\nout1 f32[d4] = t5\nout2 f32[d4] = t6\n"
+    ),
+}
 STRIPS["depthwise, a norm's gradient, pairs"] = STRIPS["depthwise, a norm's gradient"].replace("d3=160", "d3=64")
 
 
 def program_of(name: str, rows: int = ROWS) -> Program:
-    if name in STRIPS:
-        return parse_program(STRIPS[name])
+    if name in STRIPS or name in WINDOWS:
+        return parse_program((STRIPS | WINDOWS)[name])
     dims, inputs, before, rest = PROGRAMS[name]
     dims = dims.replace(f"d0={ROWS}", f"d0={rows}")
     result = "[d0,d1,d3,d4]" if "d3" in dims else "[d0,d1]"
@@ -113,6 +149,29 @@ def test_statistics_are_right(name: str) -> None:
     kind = "_sums<" if "gradient" in name else "_moments<"
     assert all(kind in c.code for c in candidates.values())
     assert run_on_host(program, candidates) == (set(candidates), {})
+
+
+def of_forms(program: Program) -> list[Variant]:
+    """The first and the last of each form whose warps do not all multiply."""
+    forms = [[v for v in gathering(program) if f"{form}." in v.name] for form in (BULK, FILL, FIELD)]
+    return [v for found in forms for v in dict.fromkeys((*found[:1], *found[-1:]))]
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_statistics_of_windows_are_right(name: str) -> None:
+    program = program_of(name)
+    candidates = {v.name: v.candidate for v in of_forms(program)}
+    forms = (FILL, FIELD) if "apart" in name else (BULK, FILL, FIELD)
+    assert all(any(f"{form}." in name for name in candidates) for form in forms)
+    kind = "_sums<" if "gradient" in name else "_moments<"
+    assert all(kind in c.code for c in candidates.values())
+    assert run_on_host(program, candidates) == (set(candidates), {})
+
+
+@pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC")
+@pytest.mark.parametrize("name", WINDOWS)
+def test_statistics_of_windows_stay_in_registers(name: str) -> None:
+    assert_registers_hold_all(program_of(name), of_forms(program_of(name)))
 
 
 def test_large_products_are_drawn_with_their_statistics() -> None:
@@ -144,6 +203,12 @@ def test_the_mean_of_all_is_not_gathered() -> None:
 NOTHING_BROKEN = ["a bias and a residual before", "depthwise with a bias", "a norm's gradient"]
 
 
+@pytest.mark.parametrize("form", [BULK, FILL, FIELD])
+def test_statistics_of_windows_break_no_rule_of_memory(form: str) -> None:
+    program = program_of("an image's gradient, then a norm's")
+    assert_no_rule_is_broken(program, [next(v for v in of_forms(program) if f"{form}." in v.name)])
+
+
 @pytest.mark.parametrize("name", [*NOTHING_BROKEN, "depthwise, a norm's gradient, pairs"])
 def test_statistics_break_no_rule_of_memory(name: str) -> None:
     program = program_of(name)
@@ -173,3 +238,32 @@ def test_infinite_values_and_variances_are_infinite() -> None:
     means, variances = statistics(x)
     assert means.isfinite().all()
     assert variances[5] == torch.inf and variances[:5].isfinite().all()
+
+
+def window_statistics(
+    variant: Variant, x: torch.Tensor, beside: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Means and variances of x[y, x, channel] + beside: of the window its middle alone is not 0."""
+    depth, columns = x.shape[-1], beside.shape[-1]
+    weight = torch.zeros(columns, 3, 3, depth)
+    weight[:depth, 1, 1] = torch.eye(depth)
+    inputs = {"in0": x[None].contiguous(), "in1": weight, "in2": beside[None], "in3": torch.zeros(columns)}
+    found = results_on_host(program_of(next(iter(WINDOWS))), variant, inputs)
+    return found["out1"][:depth], found["out2"][:depth]
+
+
+@pytest.mark.parametrize("form", [BULK, FILL, FIELD])
+def test_statistics_of_windows_far_from_zero_and_of_infinite_values(form: str) -> None:
+    """The last tile of 64 places has none in the image: its part counts for nothing, whatever the others hold."""
+    variant = next(v for v in of_forms(program_of(next(iter(WINDOWS)))) if f"{form}." in v.name)
+    x, beside = torch.randint(-4, 4, (15, 41, 16)) + 1024.0, torch.zeros(15, 41, 72)
+    x[0] = -512
+    x[:, :, 5] *= 2.0**100
+    beside[3, 3, 6] = torch.inf
+    means, variances = window_statistics(variant, x, beside)
+    expected = (x + beside[..., :16]).double().flatten(0, 1)
+    plain = [c for c in range(16) if c not in (5, 6)]
+    assert torch.allclose(variances[plain].double(), expected.var(0, correction=0)[plain], rtol=1e-6)
+    assert torch.allclose(means[plain].double(), expected.mean(0)[plain], rtol=1e-6)
+    assert means[5].isfinite() and variances[5] == torch.inf
+    assert means[6] == torch.inf and variances[6].isnan()

@@ -6,7 +6,8 @@
 //     q.add(v)               neighbouring columns: V columns of one row, float[V] or a float
 //   q.join(c);               by all threads, where all has been added: c(n, sum) or c(n, rows, mean, squares) gets each
 //                            of the block's columns n; squares: the sum of those about its mean over so many rows.
-//                            Of tiles it takes the product's dynamic shared memory
+//                            Of tiles it takes the product's dynamic shared memory, and the 2 * BM threads that had
+//                            the sums alone: in done() of product_bulk and product_fill, where the others have ended
 #pragma once
 
 #ifndef CUDAL1_HOST

@@ -1,6 +1,6 @@
 // product_bulk.cuh: sums of products whose operands one warp copies in bulk, ahead of warp groups that only multiply.
 //
-//   product_bulk<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG = 0>(outer, depth, a, shift, b, c);
+//   product_bulk<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG = 0>(outer, depth, a, shift, b, c, done = nothing);
 //                                                                 by all 2 * BM + 32 threads of a block
 //     Operands lie in planes: places (rows of a, columns of b) of 16 bytes side by side, a vector of k each. Plane p
 //     holds k from p * VECTOR on (VECTOR: 4 of float32, 8 of half types), 0 where there is none; up to whole BK.
@@ -13,10 +13,13 @@
 //     BK              a multiple of 32 bytes, 128 or 256 mostly; depth is rounded up to it
 //     STAGES          tiles of b on their way; PATCHES: of a, 2 for many TAPS, STAGES for one
 //     ALONG           0: neighbouring threads call c with neighbouring m; 1: with neighbouring n, one or four at once
+//     done()          when all is handed out, by the 2 * BM threads that had it: no others may do more, for their registers
+//                     are given away
 //   Dynamic shared memory: 384 + (STAGES * BN + PATCHES * (BM + SPAN)) * BK * size bytes, but 384 + BN * (BM + 4) * 4
 //   at least, along n 384 + BM * (BN + 8) * 4
 //
-//   product_fill<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG = 0, ROW = 0, VECTORS = 0>(outer, depth, a, shift, b, c);
+//   product_fill<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG = 0, ROW = 0, VECTORS = 0>(outer, depth, a, shift, b, c,
+//                                                                                              done = nothing);
 //                                                                 by all 2 * BM + 256 threads of a block
 //     as product_bulk, but a need not lie in planes: seven more warps compute its patches, an element once for all TAPS
 //     a(o)(place)(k)  any number, for place < BM + SPAN and k < depth; neighbouring threads have neighbouring places
@@ -146,10 +149,14 @@ template <int N> CUDAL1_FN void shrink_to() { asm volatile("setmaxnreg.dec.sync.
 template <int N> CUDAL1_FN void grow_to() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 #endif
 
+struct Nothing {
+  CUDAL1_FN void operator()() const {}
+};
+
 // FILLERS: warps that compute a's patches; 0 where these are copied.
 template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG, int FILLERS, int ROW,
-          int VECTORS, class A, class S, class B, class C>
-CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
+          int VECTORS, class A, class S, class B, class C, class D>
+CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c, D done CUDAL1_FROM) {
   typedef typename Arithmetic<T>::item item;
   // Planes apart by an odd number of places, or of twos or fours where a place has four planes or two.
   enum { wide = 16 / (int)sizeof(item), planes = BK / wide, odd = planes < 8 ? 8 / planes : 1, patch = BM + SPAN };
@@ -239,6 +246,7 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
       slots_b.close();
       slots_a.close();
     }
+    done();
   }
 #else
   int step = 0;
@@ -265,6 +273,7 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
   group.finish();
   if (warp_id() < warps) {
     group.template hand_out<BM, ALONG>((float*)(base + 256), c CUDAL1_AT);
+    done();
   } else {
     __syncthreads(CUDAL1_LINE_ONLY);
     __syncthreads(CUDAL1_LINE_ONLY);
@@ -274,13 +283,15 @@ CUDAL1_FN void bulk_product(int outer, int depth, A a, S shift, B b, C c CUDAL1_
 }  // namespace cudal1
 
 template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, class A, class S,
-          class B, class C>
-CUDAL1_FN void product_bulk(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
-  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 0, 0, 0>(outer, depth, a, shift, b, c CUDAL1_AT);
+          class B, class C, class D = cudal1::Nothing>
+CUDAL1_FN void product_bulk(int outer, int depth, A a, S shift, B b, C c, D done = D() CUDAL1_FROM) {
+  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 0, 0, 0>(outer, depth, a, shift, b, c,
+                                                                                   done CUDAL1_AT);
 }
 
 template <class T, int BM, int BN, int BK, int STAGES, int TAPS, int SPAN, int PATCHES, int ALONG = 0, int ROW = 0,
-          int VECTORS = 0, class A, class S, class B, class C>
-CUDAL1_FN void product_fill(int outer, int depth, A a, S shift, B b, C c CUDAL1_FROM) {
-  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 7, ROW, VECTORS>(outer, depth, a, shift, b, c CUDAL1_AT);
+          int VECTORS = 0, class A, class S, class B, class C, class D = cudal1::Nothing>
+CUDAL1_FN void product_fill(int outer, int depth, A a, S shift, B b, C c, D done = D() CUDAL1_FROM) {
+  cudal1::bulk_product<T, BM, BN, BK, STAGES, TAPS, SPAN, PATCHES, ALONG, 7, ROW, VECTORS>(outer, depth, a, shift, b, c,
+                                                                                           done CUDAL1_AT);
 }

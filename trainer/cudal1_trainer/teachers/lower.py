@@ -18,8 +18,11 @@ from cudal1_trainer.teachers.product_bulk import BulkWriter
 from cudal1_trainer.teachers.product_fill import FieldWriter, FillWriter
 from cudal1_trainer.teachers.product_gathered import (
     GATHERED,
+    TILES,
+    GatheringBulkWriter,
     GatheringStripWriter,
-    GatheringTileWriter,
+    GatheringWideWriter,
+    tile_form,
     unread,
 )
 from cudal1_trainer.teachers.product_patch import PatchWriter
@@ -58,7 +61,7 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
     """Returns the code block of the reply."""
     kernels: list[Kernel] = []
     taken = len(plan.scratch)
-    gathering: GatheringTileWriter | GatheringStripWriter | None = None  # the product before
+    gathering: GatheringWideWriter | GatheringBulkWriter | GatheringStripWriter | None = None  # the product before
     for i, (planned, schedule) in enumerate(zip(plan.stages, schedules, strict=True)):
         stage = stage_for(planned, schedule)
         name = f"f{len(kernels)}"
@@ -66,8 +69,9 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             assert gathering is not None
             kernels.append(gathering.write_behind(name))
         elif [s.mapping for s in schedules[i + 1 : i + 2]] == [GATHERED]:
-            gatherer = GatheringStripWriter if strip_of(schedule) else GatheringTileWriter
-            gathering = gatherer(stage, schedule, len(kernels), taken, plan.stages[i + 1], unread(plan, i))
+            gatherer = GatheringStripWriter if strip_of(schedule) else TILES[tile_form(schedule)]
+            gathering = gatherer(stage, schedule, len(kernels), taken)
+            gathering.gather_for(plan.stages[i + 1], unread(plan, i))
             made = gathering.write_all()
             taken += sum(len(k.scratch) for k in made)
             kernels += made

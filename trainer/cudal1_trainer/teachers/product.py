@@ -155,8 +155,13 @@ class ProductWriter:
         lines.depth -= 1
         others = [*sides.batch, *([str(self.schedule.splits)] if self.schedule.splits > 1 else [])]
         third = f", {' * '.join(others)}" if others else ""
-        tall = " * ".join([f"cdiv({self._size(sides.m)}, {bm})", *([steps] if steps else [])])
+        tall = " * ".join([self._tall(), *([steps] if steps else [])])
         return f"dim3({tall}, cdiv({size_of(sides.n)}, {bn}){third})"
+
+    def _tall(self) -> str:
+        """Tiles of rows, one phase's."""
+        assert self.schedule.tile is not None
+        return f"cdiv({self._size(self.sides.m)}, {self.schedule.tile[0]})"
 
     def _depth(self) -> str:
         return self._size(self.sides.over)

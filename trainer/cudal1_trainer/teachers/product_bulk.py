@@ -199,9 +199,8 @@ class BulkWriter(ColumnWriter):
 
     def _tile(self, writes: Sequence[Buffer]) -> str:
         assert self.schedule.tile is not None
-        sides, (bm, bn, bk), lines, planes = self.sides, self.schedule.tile, self.lines, self.planes
-        splits, plan = self.schedule.splits, self.plan
-        steps = " * ".join(str(p.step) for p in self.phases)
+        sides, (_, bn, bk), lines, planes = self.sides, self.schedule.tile, self.lines, self.planes
+        splits, steps = self.schedule.splits, " * ".join(str(p.step) for p in self.phases)
         lines.add(f"const int {self._origin()}n0 = blockIdx.y * {bn};")
         if sides.batch:
             lines.add(f"const int g = blockIdx.z{f' / {splits}' if splits > 1 else ''};")
@@ -214,30 +213,31 @@ class BulkWriter(ColumnWriter):
             lines.add(f"const int step = cdiv({depth}, {splits * bk}) * {bk}, z = blockIdx.z % {splits};")
             lines.add("const int begin = z * step;")
             depth = f"max(min(step, {depth} - begin), 0)"
-        outer, inner = planes.axes[: len(planes.axes) - plan.inner], planes.axes[len(planes.axes) - plan.inner :]
-        words: list[object] = [
-            self.arithmetic,
-            bm,
-            bn,
-            bk,
-            plan.stages,
-            self._taps(inner),
-            self._span(),
-            plan.patches,
-        ]
-        words += self._further_words(self._is_along())
-        self.shared_bytes = plan.shared
-        lines.add(f"{self.NAME}<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},")
+        outer = planes.axes[: len(planes.axes) - self.plan.inner]
+        lines.add(self._call(depth))
         lines.depth += 1
         self._image(outer)
-        self._shift(inner)
+        self._shift(planes.axes[len(outer) :])
         self._weight()
         self._epilogue_of_rows(writes, "at(m)")
         lines.depth -= 1
         others = [*sides.batch, *([str(splits)] if splits > 1 else [])]
         third = f", {' * '.join(others)}" if others else ""
-        tall = planes.tall(bm) + (f" * {steps}" if steps else "")
+        tall = self._tall() + (f" * {steps}" if steps else "")
         return f"dim3({tall}, cdiv({size_of(sides.n)}, {bn}){third})"
+
+    def _tall(self) -> str:
+        assert self.schedule.tile is not None
+        return self.planes.tall(self.schedule.tile[0])
+
+    def _call(self, depth: str) -> str:
+        assert self.schedule.tile is not None
+        plan, axes = self.plan, self.planes.axes
+        outer, inner = axes[: len(axes) - plan.inner], axes[len(axes) - plan.inner :]
+        words: list[object] = [self.arithmetic, *self.schedule.tile, plan.stages]
+        words += [self._taps(inner), self._span(), plan.patches, *self._further_words(self._is_along())]
+        self.shared_bytes = plan.shared
+        return f"{self.NAME}<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},"
 
     def _further_words(self, along: bool) -> list[int]:
         return [1] if along else []

@@ -5,6 +5,8 @@
     ... st(out0 + .., t5); q7.add(t5); q9.add(t6); ...
     q7.join([&](int n, float w7, float m7, float v7) { ... });
 
+Where some warps only copy (product_bulk, product_fill) the parts are joined before these meet the others again.
+
 A block's rows are a part of each column's. The next stage ("gathered") joins the parts and is otherwise the second
 kernel of a split reduction. What only it would have read is not even stored.
 """
@@ -15,11 +17,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from cudal1_trainer.teachers.grouped import group_order
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
-from cudal1_trainer.teachers.product_sides import WIDE, Sides
+from cudal1_trainer.teachers.product_bulk import BulkWriter
+from cudal1_trainer.teachers.product_columns import ColumnWriter
+from cudal1_trainer.teachers.product_fill import FieldWriter, FillWriter
+from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL, WIDE, Sides
 from cudal1_trainer.teachers.product_wide import WideWriter
 from cudal1_trainer.teachers.reduction import reduced_value
 from cudal1_trainer.teachers.schedule import StageSchedule
@@ -41,14 +47,22 @@ def gathered_by(product: Stage, schedule: StageSchedule, stage: Stage) -> StageS
     wanted, columns = gathered_values(stage), group_order(stage)
     if not wanted or not wanted <= computed or not columns:
         return None
-    gathers = _tile_gathers if schedule.mapping.endswith(WIDE) else _strip_gathers
-    return StageSchedule(GATHERED, 4, schedule.block) if gathers(product, schedule, columns) else None
+    if tile_form(schedule):
+        assert schedule.tile is not None
+        gathers, threads = _tile_gathers(product, schedule, columns), 2 * schedule.tile[0]
+        return StageSchedule(GATHERED, 4, threads) if gathers else None
+    return StageSchedule(GATHERED, 4, schedule.block) if _strip_gathers(product, schedule, columns) else None
+
+
+def tile_form(schedule: StageSchedule) -> str:
+    """In which form its tiles hand out along their columns; none where they do not."""
+    return next((form for form in TILES if schedule.mapping.endswith(form)), "")
 
 
 def _tile_gathers(product: Stage, schedule: StageSchedule, columns: tuple[str, ...]) -> bool:
     if schedule.tile is None or schedule.tile[1] < MIN_COLUMNS or schedule.splits > 1:
         return False
-    writer = WideWriter(product, schedule, 0, 0)
+    writer = TILES[tile_form(schedule)](product, schedule, 0, 0)
     whole = writer.sides.n == columns and not writer.sides.batch and not writer.phases
     return whole and writer.in_vectors(product.writes)
 
@@ -174,23 +188,16 @@ class _Gathering(ProductWriter):
             lines.text[-1] += ");"
 
 
-class GatheringTileWriter(_Gathering, WideWriter):
-    """In tiles."""
+class GatheringTileWriter(_Gathering, ColumnWriter):
+    """In tiles; the form's writer comes with it."""
 
     vector = 4
+    scratch: int  # the first that is free
+    packed: list[Any]  # what comes to lie in scratch
 
-    def __init__(
-        self, stage: Stage, schedule: StageSchedule, first: int, scratch: int, behind: Stage, unread: set[str]
-    ) -> None:
-        super().__init__(stage, schedule, first, scratch)
-        assert schedule.tile is not None
-        self.behind, self.unread, self.scratch_behind = behind, unread, scratch + len(self.packed)
-        self.cut = f"cdiv({self._size(self.sides.m)}, {schedule.tile[0]})"
-
-    def _tile(self, writes: Sequence[Buffer]) -> str:
-        grid = super()._tile(writes)
-        self._join("n0")
-        return grid
+    def gather_for(self, behind: Stage, unread: set[str]) -> None:
+        self.behind, self.unread, self.scratch_behind = behind, unread, self.scratch + len(self.packed)
+        self.cut = self._tall()
 
     def _call(self, depth: str) -> str:
         assert self.schedule.tile is not None
@@ -205,17 +212,54 @@ class GatheringTileWriter(_Gathering, WideWriter):
         self.lines.add(*[f"if (inside) {x}" for x in each])
 
 
+class GatheringWideWriter(GatheringTileWriter, WideWriter):
+    """All threads of a block multiply."""
+
+    def _tile(self, writes: Sequence[Buffer]) -> str:
+        grid = super()._tile(writes)
+        self._join("n0")
+        return grid
+
+
+class GatheringBulkWriter(GatheringTileWriter, BulkWriter):
+    """Some warps copy, or compute patches."""
+
+    def _epilogue_of_rows(self, writes: Sequence[Buffer], row: str) -> None:
+        super()._epilogue_of_rows(writes, row)
+        self.lines.text[-1] = self.lines.text[-1].removesuffix(");") + ","
+        with self.lines.block("[&]"):
+            self._join("n0")
+        self.lines.text[-1] += ");"
+
+
+class GatheringFillWriter(GatheringBulkWriter, FillWriter):
+    """Patches of one run."""
+
+
+class GatheringFieldWriter(GatheringBulkWriter, FieldWriter):
+    """Patches of several rows."""
+
+
+TILES: dict[str, type[GatheringWideWriter] | type[GatheringBulkWriter]] = {
+    WIDE: GatheringWideWriter,
+    BULK: GatheringBulkWriter,
+    FILL: GatheringFillWriter,
+    FIELD: GatheringFieldWriter,
+}
+
+
 class GatheringStripWriter(_Gathering, LastStripWriter):
     """In strips of channels-last."""
 
-    def __init__(
-        self, stage: Stage, schedule: StageSchedule, first: int, scratch: int, behind: Stage, unread: set[str]
-    ) -> None:
+    def __init__(self, stage: Stage, schedule: StageSchedule, first: int, scratch: int) -> None:
         super().__init__(stage, schedule, f"f{first}")
-        slides = slides_last(stage, self.sides)
+        self.scratch_behind, self.vector = scratch, schedule.vector
+
+    def gather_for(self, behind: Stage, unread: set[str]) -> None:
+        slides = slides_last(self.stage, self.sides)
         assert slides is not None
-        self.behind, self.unread, self.scratch_behind = behind, unread, scratch
-        self.cut, self.vector = f"cdiv({self._strips(*slides)}, {schedule.block // LANES})", schedule.vector
+        self.behind, self.unread = behind, unread
+        self.cut = f"cdiv({self._strips(*slides)}, {self.schedule.block // LANES})"
 
     def write_all(self) -> list[Kernel]:
         return [self.write()]

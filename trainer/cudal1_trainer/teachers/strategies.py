@@ -29,6 +29,7 @@ from cudal1_trainer.teachers import (
 )
 from cudal1_trainer.teachers.lower import lower, lower_fused
 from cudal1_trainer.teachers.product_gathered import gathered_by, gathered_values
+from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL
 from cudal1_trainer.teachers.schedule import Schedule, StageSchedule
 from cudal1_trainer.teachers.stage import Plan, Stage, cut_stages
 
@@ -114,7 +115,8 @@ def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:
 def _gathering(plan: Plan, chosen: list[tuple[StageSchedule, ...]]) -> list[tuple[StageSchedule, ...]]:
     """The same with reductions gathered by the product before them, where they can be.
 
-    Where none of those products can, the first that do: what they save may be more than they take.
+    Where none of those products can, the first that do: what they save may be more than they take. Those of which
+    some warps only copy are others than those that all threads fetch for: either kind has its own.
     """
     found = []
     for i, (stage, following) in enumerate(pairwise(plan.stages)):
@@ -122,9 +124,14 @@ def _gathering(plan: Plan, chosen: list[tuple[StageSchedule, ...]]) -> list[tupl
             continue
         behind = {s: b for s in dict.fromkeys(c[i] for c in chosen) if (b := gathered_by(stage, s, following))}
         found += [(*c[: i + 1], behind[c[i]], *c[i + 2 :]) for c in chosen if c[i] in behind]
-        if not behind:
-            first = chosen[0]
-            others = ((s, gathered_by(stage, s, following)) for s in stage_schedules(stage))
-            joined = islice(((s, b) for s, b in others if b is not None), MAX_OTHERS)
-            found += [(*first[:i], s, b, *first[i + 2 :]) for s, b in joined]
+        first, kinds = chosen[0], {_copies(s) for s in behind}
+        for copying in (k for k in (False, True) if k not in kinds):
+            others = (s for s in stage_schedules(stage) if _copies(s) == copying)
+            joined = ((s, b) for s in others if (b := gathered_by(stage, s, following)) is not None)
+            found += [(*first[:i], s, b, *first[i + 2 :]) for s, b in islice(joined, MAX_OTHERS)]
     return list(dict.fromkeys(found))
+
+
+def _copies(product: StageSchedule) -> bool:
+    """Whether some warps of a block only copy."""
+    return product.mapping.endswith((BULK, FILL, FIELD))
