@@ -110,6 +110,13 @@ WINDOWS = {
         + "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d1=2*d5+k0-1, d2=2*d6+k1-1], in1) over d3,k0,k1\n"
         + DENSE_NORM
     ),
+    "half, statistics of what is not stored": (
+        DENSE.format(16, 15, 41, 72).replace("f32", "f16")
+        + "t0 f16[d0,d4,d5,d6] = dot(in0[d1=d5+k0-1, d2=d6+k1-1], in1) over d3,k0,k1\n"
+        + "t5 f16[d0,d4,d5,d6] = add(t0, in2)\nt6 f32[d0,d4,d5,d6] = cast(t5)\n"
+        + "t1 f32[d4] = mean(t6) over d0,d5,d6\nt2 f32[d4] = var(t6, 0.0) over d0,d5,d6\n"
+        + "out0 f16[d0,d5,d6,d4] = t5\nout1 f32[d4] = t1\nout2 f32[d4] = t2\n"
+    ),
     "an image's gradient, then a norm's": (
         DENSE.format(16, 15, 41, 72).replace("in1 f32[d4,k0,k1,d3]", "in1 f32[d3,k0,k1,d4]")
         + "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d1=d5-k0+1, d2=d6-k1+1], in1) over d3,k0,k1\n"

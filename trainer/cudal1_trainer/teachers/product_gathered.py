@@ -23,7 +23,7 @@ from cudal1_trainer.teachers.grouped import group_order
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product import ProductWriter
 from cudal1_trainer.teachers.product_bulk import BulkWriter
-from cudal1_trainer.teachers.product_columns import ColumnWriter
+from cudal1_trainer.teachers.product_columns import COLUMNS, ColumnWriter
 from cudal1_trainer.teachers.product_fill import FieldWriter, FillWriter
 from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL, WIDE, Sides
 from cudal1_trainer.teachers.product_wide import WideWriter
@@ -110,7 +110,7 @@ class _Gathering(ProductWriter):
     scratch_behind: int
     unread: set[str]
     cut: str  # into how many parts
-    vector: int
+    at_once: int  # columns that a thread gathers at once
 
     @cached_property
     def parts(self) -> list[Part]:
@@ -164,16 +164,16 @@ class _Gathering(ProductWriter):
         return list(dict.fromkeys(g.value for g in self.gatherers if g.value not in stored))
 
     def _keep(self, spelled: Mapping[str, str]) -> list[str]:
-        return [f"u{v[1:]}[j] = {spelled[v]};" for v in self._kept_values()] if self.vector > 1 else []
+        return [f"u{v[1:]}[j] = {spelled[v]};" for v in self._kept_values()] if self.at_once > 1 else []
 
     def _open_keeping(self) -> None:
-        if self.vector > 1:
-            self.lines.add(*[f"float u{v[1:]}[{self.vector}];" for v in self._kept_values()])
+        if self.at_once > 1:
+            self.lines.add(*[f"float u{v[1:]}[{self.at_once}];" for v in self._kept_values()])
 
     def _gathered(self, value: str, spelled: Mapping[str, str]) -> str:
-        """A register, or an array of `vector`."""
+        """A register, or an array of `at_once`."""
         text = spelled[value]
-        if self.vector == 1 or text.endswith("[j]"):
+        if self.at_once == 1 or text.endswith("[j]"):
             return text.removesuffix("[j]")
         stored = next((b.name for b in self._written() if b.value == value), None)
         return f"u{value[1:]}" if stored is None else f"r{stored.removeprefix('out')}"
@@ -191,7 +191,7 @@ class _Gathering(ProductWriter):
 class GatheringTileWriter(_Gathering, ColumnWriter):
     """In tiles; the form's writer comes with it."""
 
-    vector = 4
+    at_once = COLUMNS
     scratch: int  # the first that is free
     packed: list[Any]  # what comes to lie in scratch
 
@@ -253,7 +253,7 @@ class GatheringStripWriter(_Gathering, LastStripWriter):
 
     def __init__(self, stage: Stage, schedule: StageSchedule, first: int, scratch: int) -> None:
         super().__init__(stage, schedule, f"f{first}")
-        self.scratch_behind, self.vector = scratch, schedule.vector
+        self.scratch_behind, self.at_once = scratch, schedule.vector
 
     def gather_for(self, behind: Stage, unread: set[str]) -> None:
         slides = slides_last(self.stage, self.sides)
