@@ -2,9 +2,10 @@
 
     region -> fake tensors -> torch.compile as the baseline is -> cache; the worker's own compile is then a hit
 
-The inputs are fake: Dynamo, AOTAutograd and Inductor see what the worker's compile shows them, so the keys of the
-caches agree, and no memory is taken. Triton compiles for the device's properties; what needs a CUDA context is
-left to the worker: loading kernels, choosing among a kernel's configurations at its first call, and regions for
+The inputs are fake: Dynamo, AOTAutograd and Inductor see what the worker's compile shows them, so the keys of both
+caches (AOTAutograd's and Inductor's) agree, and no memory is taken. So it is for convolutions: the worker's compile
+asks fake tensors too how a result will lie. Triton compiles for the device's properties; what needs a CUDA context
+is left to the worker: loading kernels, choosing among a kernel's configurations at its first call, and regions for
 which Inductor itself measures while it compiles (products whose sizes it might pad).
 """
 
@@ -55,6 +56,9 @@ def _input(program: Program, item: Input, device: torch.device) -> Tensor:
 
 def _compile_only(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
     """The backend "inductor", whose code is not run."""
+    for node in graph.graph.find_nodes(op="placeholder"):
+        node.type = Tensor  # Dynamo notes FakeTensor, and the annotation is in AOTAutograd's key
+    graph.recompile()
     lookup_backend("inductor")(graph, list(inputs))
 
     def stop(*_: object) -> None:

@@ -39,7 +39,7 @@ from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.lanes import Lanes
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.memcheck import find_fault
-from cudal1_compile.judge.prefetch import COMPILERS, EXAMINERS, Prefetch, can_compile_ahead
+from cudal1_compile.judge.prefetch import COMPILERS, EXAMINERS, PATIENCE_S, Prefetch
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.ruling import is_right, of_twin, ruled, with_twin
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
@@ -117,7 +117,7 @@ class DeviceBench:
         """Finalists of these regions may come: compiles their Inductor baseline in the background meanwhile."""
         if self.limits.inductor:
             device = f"cuda:{self._crew.index}"
-            self._prefetch.begin([wire.compile_request(p, device) for p in programs if can_compile_ahead(p)])
+            self._prefetch.begin([wire.compile_request(p, device) for p in programs])
 
     def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
         """Gates 2 to 5 and the quick timing, the first ones first."""
@@ -152,7 +152,7 @@ class DeviceBench:
         answer: Future[Verdict] = Future()
 
         def compare(lane: Lane) -> Verdict:
-            self._prefetch.wait(program)
+            self._prefetch.wait(program, PATIENCE_S)
             request = wire.baselines_request(program, derive_seed(seed, "finalists"))
             return self._finals.ask(lane, request, self.limits.finalists_s).verdicts[0]
 

@@ -27,7 +27,7 @@ from cudal1_compile.judge.inputs import derive_seed
 from cudal1_compile.judge.lanes import Lanes
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.memcheck import Look
-from cudal1_compile.judge.prefetch import Prefetch
+from cudal1_compile.judge.prefetch import PATIENCE_S, Prefetch
 from cudal1_compile.judge.ruling import is_right, of_twin, ruled
 from cudal1_compile.judge.sanitizer import find_fault_on_device
 from cudal1_compile.judge.speedup import SECOND_LOOK, agree
@@ -137,7 +137,7 @@ class Finals:
         seen = {i: self._sanitize(heat, lane, i, entrant) for i, entrant in ready.items()}
         sound = {i: entrant for i, entrant in ready.items() if seen[i].fault is None}
         begin = time.monotonic()
-        self._baselines.wait(heat.program)
+        self._baselines.wait(heat.program, PATIENCE_S)
         self._crew.add("waited for Inductor", time.monotonic() - begin)
         found = self._together_or_alone(heat, lane, sound)
         begin = time.monotonic()

@@ -16,8 +16,7 @@ from queue import SimpleQueue
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_compile.judge.wire import Message
 from cudal1_compile.runtime.cores import usable_cores
-from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Program, Ref
+from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
 log = logging.getLogger(__name__)
@@ -26,15 +25,7 @@ COMPILERS = 8  # Inductor takes some 6 s of a core for a region
 EXAMINERS = 4
 CORES_A_PROCESS = 2
 LIMIT_S = 60.0  # of one region
-
-
-def can_compile_ahead(program: Program) -> bool:
-    """Not convolutions: what their layout is, the device says."""
-    products = [op for op in program.ops if OPS[op.fn].kind is Kind.DOT]
-    read = [x for op in products for x in op.operands if isinstance(x, Ref)]
-    return not any(op.fn == "dot_tf32" for op in products) and not any(
-        len(index.terms) > 1 for x in read for _, index in x.access
-    )
+PATIENCE_S = 2.0  # with Inductor's compile: builds have the cores first, and the worker's own takes no longer
 
 
 class Prefetch:

@@ -1,4 +1,4 @@
-"""Inductor's baseline compiled ahead, in a process of its own: the second compile is a hit in Inductor's cache."""
+"""Inductor's baseline compiled ahead, in a process of its own: the second compile is a hit in torch's caches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cudal1_compile.judge import wire
 from cudal1_compile.judge.ahead import _stay_off_the_device
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.isolation import worker_environment
-from cudal1_compile.judge.prefetch import Prefetch, can_compile_ahead
+from cudal1_compile.judge.prefetch import Prefetch
 from cudal1_compile.judge.process import Worker, WorkerLost
 from cudal1_fx_passes.text import parse_program, print_program
 
@@ -31,11 +31,23 @@ t0 f32[d0,d2] = dot(in0, in1) over d1
 out0 f32[d0,d2] = t0
 """
 CONVOLUTION = """region v1
-dims d0=8 d1=24 d2=4 d3=22 k0=3
-in0 f32[d0,d1]
-in1 f32[d2,k0]
-t0 f32[d0,d2,d3] = dot(in0[d1=d3+k0], in1) over k0
-out0 f32[d0,d2,d3] = t0
+dims d0=2 d1=8 d2=8 d3=8 d4=16 k0=3 k1=3
+in0 f32[d0,d1,d2,d3]
+in1 f32[d4,d3,k0,k1]
+t0 f32[d0,d1,d2,d4] = dot_tf32(in0[d1=d1+k0-1, d2=d2+k1-1], in1) over d3,k0,k1
+t1 f32[d4] = sum(t0) over d0,d1,d2
+out0 f32[d0,d1,d2,d4] = t0
+out1 f32[d4] = t1
+"""
+GRADIENTS = """region v1
+dims d0=128 d1=16 d2=8 d3=8
+in0 f32[d0,d2]
+in1 f32[d0,d1]
+in2 f32[d1,d3]
+t0 f32[d1,d2] = dot_tf32(in0, in1) over d0
+t1 f32[d0,d3] = dot_tf32(in2, in1) over d1
+out0 f32[d1,d2] = t0
+out1 f32[d0,d3] = t1
 """
 NO_GPU = not torch.cuda.is_available()
 STRIDED = """region v1
@@ -60,9 +72,10 @@ for text in sys.argv[1:]:
     program = parse_program(text)
     inputs = make_inputs(program, "normal", 1, torch.device("cpu"))
     with torch.no_grad():
-        (got,) = inductor_baseline(program, torch.device("cpu"), inputs)(inputs)
-    torch.testing.assert_close(got, evaluate(program, inputs)[0], rtol=1e-4, atol=1e-5)
-print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
+        got = inductor_baseline(program, torch.device("cpu"), inputs)(inputs)
+    slack = 0.2 if "dot_tf32" in text else 1e-5  # a CPU's convolution does not round its operands
+    torch.testing.assert_close(list(got), list(evaluate(program, inputs)), rtol=1e-4, atol=slack)
+print(counters["aot_autograd"]["autograd_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
 """
 
 
@@ -70,14 +83,14 @@ print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_c
 @pytest.mark.usefixtures("scalar")
 def test_the_workers_compile_is_a_hit_where_the_region_was_compiled_ahead(tmp_path: Path) -> None:
     ahead = Worker(compiled=tmp_path)
-    known = [region("softmax"), parse_program(STRIDED), parse_program(PRODUCT)]
+    known = [region("softmax"), *map(parse_program, (STRIDED, PRODUCT, CONVOLUTION, GRADIENTS))]
     for program in known:
         assert "why_not" not in ahead.ask(wire.compile_request(program, "cpu"), 120.0)
     ahead.kill()
     texts = [print_program(program) for program in (*known, region("silu"))]
     environment = dict(worker_environment(tmp_path, tmp_path))
     done = subprocess.run([sys.executable, "-c", WORKER, *texts], env=environment, capture_output=True)
-    assert done.stdout.split() == [b"3", b"1"], done.stderr.decode()
+    assert done.stdout.split() == [b"5", b"1"], done.stderr.decode()
 
 
 class _Slow:
@@ -126,12 +139,6 @@ def test_what_has_begun_is_waited_for_and_what_has_not_is_left_to_the_worker() -
     ahead.close()
     assert worker.asked[0] == print_program(region("softmax"))
     assert set(worker.asked[1:]) <= {print_program(region("argmax"))}
-
-
-def test_convolutions_are_not_compiled_ahead() -> None:
-    assert can_compile_ahead(parse_program(PRODUCT)) and can_compile_ahead(region("softmax"))
-    assert not can_compile_ahead(parse_program(PRODUCT.replace("dot(", "dot_tf32(")))
-    assert not can_compile_ahead(parse_program(CONVOLUTION))
 
 
 def test_where_inductor_would_measure_nothing_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
