@@ -2,11 +2,11 @@
 
     region -> fake tensors -> torch.compile as the baseline is -> cache; the worker's own compile is then a hit
 
-The inputs are fake: Dynamo, AOTAutograd and Inductor see what the worker's compile shows them, so the keys of both
-caches (AOTAutograd's and Inductor's) agree, and no memory is taken. So it is for convolutions: the worker's compile
-asks fake tensors too how a result will lie. Triton compiles for the device's properties; what needs a CUDA context
-is left to the worker: loading kernels, choosing among a kernel's configurations at its first call, and regions for
-which Inductor itself measures while it compiles (products whose sizes it might pad).
+The inputs are fake: Dynamo, AOTAutograd and Inductor see what the worker's compile shows them, so the keys of the
+caches of both agree, and no memory is taken. Of convolutions too: how their results will lie, the worker's compile
+asks fake tensors as well. Triton compiles for the device's properties; what needs a CUDA context is left to the
+worker: loading kernels, choosing among a kernel's configurations at its first call, and regions for which Inductor
+itself measures while it compiles (products whose sizes it might pad).
 """
 
 from __future__ import annotations

@@ -264,7 +264,8 @@ class DeviceSession:
         if not region.tried_aten:
             region.tried_aten = True
             with self._counted("aten"):
-                region.aten = aten_arm(program, region.timing_inputs(), self.clock)
+                least_us = self.clock.floor_us(region.moved_bytes)
+                region.aten = aten_arm(program, region.timing_inputs(), self.clock, least_us)
         return region.aten
 
     def _inductor(self, program: Program, region: _Region, calls: int) -> BaselineArm | None:

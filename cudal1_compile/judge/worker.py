@@ -41,6 +41,7 @@ def main() -> None:
         target.write(serve.hello())
         target.flush()
         import_all()
+        hash_sources()
         gc.freeze()  # what is imported stays: to look through it all took a tenth of a candidate's time
         for line in source:
             reply, fatal = serve.answer(line)
@@ -55,6 +56,20 @@ def import_all(modules: Iterable[str] = (*NEEDED, *INDUCTOR)) -> None:
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+
+
+def hash_sources() -> None:
+    """Digests of torch's and Triton's files, held by keys of Inductor's cache: once a process, most of a second.
+
+    Without Triton nothing is compiled for a device.
+    """
+    with contextlib.suppress(ImportError):
+        from torch._inductor.codecache import torch_key
+        from torch._inductor.runtime.triton_compat import HAS_TRITON, triton_key
+
+        if HAS_TRITON:
+            torch_key()
+            triton_key()
 
 
 class _Server:
