@@ -46,6 +46,8 @@ def main() -> None:
         os.execv(
             sys.executable, [sys.executable, "-m", "cudal1_compile.judge.nursery_process", descriptor, NEEDED]
         )
+    if not few:
+        worker.hash_sources()
     server = socket.socket(fileno=int(descriptor))
     gc.freeze()  # so that collections in forks do not copy what was imported
     server.send(b"ready")
