@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from typing import Any
 
@@ -137,7 +136,8 @@ def inductor_arm(
 ) -> BaselineArm | None:
     """The region compiled alone by Inductor; None where Inductor or a capture of its code fails."""
     try:
-        call = inductor_baseline(program, clock.device, inputs[0], partial(_beside_others, clock.turns))
+        with _measuring_in_turn(clock.turns):
+            call = inductor_baseline(program, clock.device, inputs[0], clock.turns.outside)
         return _baseline_arm("inductor", call, inputs, calls, clock)
     except Exception as error:  # noqa: BLE001  a compiler's failure of any kind leaves the other baseline
         if wants_memory(error):
@@ -147,8 +147,11 @@ def inductor_arm(
 
 
 @contextmanager
-def _beside_others(turns: Turns) -> Iterator[None]:
-    """While Inductor compiles, on the host but for what it measures itself (paddings of products)."""
+def _measuring_in_turn(turns: Turns) -> Iterator[None]:
+    """What Inductor measures itself: paddings while it compiles, configurations at a kernel's first call.
+
+    Between two of them others may have the device to themselves.
+    """
     from torch._inductor.runtime import benchmarking  # as Inductor itself: not before it is needed
 
     benchmarker: Any = benchmarking.benchmarker
@@ -156,12 +159,12 @@ def _beside_others(turns: Turns) -> Iterator[None]:
 
     def in_turn(*args: Any, **options: Any) -> Any:
         with turns.inside():
+            turns.give_way()
             return measure(*args, **options)
 
     benchmarker.benchmark_gpu = in_turn
     try:
-        with turns.outside():
-            yield
+        yield
     finally:
         benchmarker.benchmark_gpu = measure
 
