@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +17,14 @@ from cudal1_compile.judge.audit.attacks_reach import REACH
 from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR, SILU_VECTOR, Honest
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.clock import Clock
+from cudal1_compile.judge.isolation import worker_environment
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.process import Worker
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 from cudal1_compile.runtime.target import detect_target
+from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.text import parse_program, print_program
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
@@ -27,6 +32,26 @@ if not torch.cuda.is_available():
 pytestmark = pytest.mark.gpu
 
 ATTACKS = attacks_for("cuda")
+CONVOLUTION = """region v1
+dims d0=8 d1=28 d2=28 d3=128 d4=28 d5=28 d6=128 k0=3 k1=3
+in0 f32[d0,d1,d2,d3]
+in1 f32[d6,d3,k0,k1]
+t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d1=d4+k0-1, d2=d5+k1-1], in1) over d3,k0,k1
+t1 f32[d6] = sum(t0) over d0,d4,d5
+out0 f32[d0,d4,d5,d6] = t0
+out1 f32[d6] = t1
+"""
+# what a lane does with a region
+LANE = """
+import sys, torch
+from torch._dynamo.utils import counters
+from cudal1_compile.judge.baseline import inductor_baseline
+from cudal1_compile.judge.inputs import make_inputs
+from cudal1_fx_passes.text import parse_program
+program, device = parse_program(sys.argv[1]), torch.device("cuda", 0)
+inductor_baseline(program, device, make_inputs(program, "normal", 1, device))
+print(counters["aot_autograd"]["autograd_cache_hit"])
+"""
 
 
 @pytest.fixture(scope="session")
@@ -96,12 +121,19 @@ def test_later_finalists_of_a_region_find_inductors_kernel_compiled(judge: Judge
     assert judge.spent_s["inductor"] == before_s > 0
 
 
-def test_a_baseline_is_compiled_ahead_for_the_device(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "program", [region("softmax"), parse_program(CONVOLUTION)], ids=["softmax", "convolution"]
+)
+def test_a_baseline_is_compiled_ahead_for_the_device(program: Program, tmp_path: Path) -> None:
     ahead = Worker(compiled=tmp_path)
-    reply = ahead.ask(wire.compile_request(region("softmax"), "cuda:0"), 120.0)
+    reply = ahead.ask(wire.compile_request(program, "cuda:0"), 120.0)
     ahead.kill()
     assert "why_not" not in reply, reply
     assert list(tmp_path.rglob("*.cubin"))
+    lane = [sys.executable, "-c", LANE, print_program(program)]
+    environment = dict(worker_environment(tmp_path, tmp_path))
+    done = subprocess.run(lane, env=environment, capture_output=True)
+    assert done.stdout.split() == [b"1"], done.stderr.decode()
 
 
 def test_the_clock_flushes_twice_the_cache_on_a_stream_of_its_own(judge: Judge) -> None:
