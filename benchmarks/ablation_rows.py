@@ -2,7 +2,6 @@
 
     judge_rows(programs, replies, referee, path)    a row a program, appended to `path`
     known_rows(programs, replies, path)             those that are there
-    pool(rows, earlier)                             with the runs of earlier results
     summarise(rows, stages)                         (summary, intervals, detail)
 
 The codes of all runs for one program go to the judge together: gates 1 to 5 and a quick timing for each, then for
@@ -200,24 +199,6 @@ def _speedups(ruling: Ruling | None) -> tuple[float | None, float] | None:
 
 
 # from rows to figures
-
-
-def pool(
-    rows: Sequence[Mapping[str, Any]], earlier: Sequence[Sequence[Mapping[str, Any]]]
-) -> list[dict[str, Any]]:
-    """Programs that all results have, each with the runs of all: every run was measured beside Inductor.
-
-    Raises ValueError where a run is in several.
-    """
-    results = [{row["fingerprint"]: row["runs"] for row in result} for result in (rows, *earlier)]
-    pooled = []
-    for row in rows:
-        found = [runs[row["fingerprint"]] for runs in results if row["fingerprint"] in runs]
-        if len({name for runs in found for name in runs}) < sum(map(len, found)):
-            raise ValueError(f"{sorted(row['runs'])}: some are in an earlier result; give other seeds")
-        if len(found) == len(results):
-            pooled.append(dict(row) | {"runs": {name: run for runs in found for name, run in runs.items()}})
-    return pooled
 
 
 def summarise(

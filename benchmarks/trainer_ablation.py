@@ -15,8 +15,7 @@ writes 8 replies a program at temperature 0.8 from the prompt without exemplars,
 are chosen to differ, the most likely first, which hides what an arm makes likelier), and all codes of a program
 are judged and timed together with Inductor. Programs are those of held-out patterns (heldout.py: 419).
 `--seeds 1,2,3` trains the arms of stage 3 again, contrastive_random for the first two only; figures are means.
-`--pool FILE` adds the runs of an earlier result to the figures: of another seed from stage 1's model on, where a
-machine is here for one seed only.
+Where a machine is here for one seed only, benchmarks/ablation_pool.py makes one table of several results.
 
 Every run (a stage with a seed) is trained and sampled in a process of its own, which this command starts (with
 --only) as soon as a GPU is free and the model that the run begins with is there: `--gpus 4` does four at a time.
@@ -63,7 +62,6 @@ from benchmarks.ablation_rows import (
     judge_contest,
     judge_rows,
     known_rows,
-    pool,
     summarise,
 )
 from benchmarks.generator import TEACHER, load_generator, read_replies, sample_all
@@ -134,7 +132,6 @@ class Ablation:
     given_back: float  # the machine, with what is not carried
     dry: bool
     gpus: int = 1
-    pooled: tuple[Path, ...] = ()  # earlier results
 
     @property
     def left_s(self) -> float:
@@ -186,8 +183,7 @@ class Ablation:
 
 
 def begin(ablation: Ablation) -> None:
-    """Writes the recipe that the stages are given. Raises ValueError where --out or --pool is of another one."""
-    read_pooled(ablation)
+    """Writes the recipe that the stages are given. Raises ValueError where --out is of another one."""
     # held-out programs are looked at here, not by the stages
     names = ("self_supervised", "contrastive")
     unprobed = {name: replace(getattr(ablation.recipe, name), probe_tasks=0) for name in names}
@@ -205,17 +201,6 @@ def begin(ablation: Ablation) -> None:
 def digest_of(ablation: Ablation) -> str:
     """Of the model that stage 1 made."""
     return model_digest(check_model_dir(ablation.model))
-
-
-def read_pooled(ablation: Ablation) -> list[list[dict[str, Any]]]:
-    """Rows of the earlier results. Raises ValueError where one is of another model or recipe."""
-    found, wanted = [], (digest_of(ablation), asdict(ablation.recipe))
-    for path in ablation.pooled:
-        detail = json.loads(path.read_text())["detail"]
-        if (detail["model"], detail["recipe"]) != wanted:
-            raise ValueError(f"--pool {path}: a result of another model or recipe")
-        found.append(detail["programs"])
-    return found
 
 
 def expected_s(ablation: Ablation, run: Run) -> float:
@@ -300,7 +285,6 @@ def read_all_replies(ablation: Ablation) -> dict[str, dict[str, list[str]]]:
 
 
 def write(ablation: Ablation, rows: list[dict[str, Any]], held_out: int) -> Path:
-    rows = pool(rows, read_pooled(ablation))
     runs = sorted({name for row in rows for name in row["runs"]})
     names = {stage: [name for name in runs if name.startswith(f"{stage}.")] for stage in ablation.stages}
     summary, intervals, detail = summarise(rows, names)
@@ -438,7 +422,6 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--carry", type=Path, help="parts of another machine; OUT/carry by default")
     parser.add_argument("--stages", default=",".join(STAGES), help="wanted; carry holds what these need")
     parser.add_argument("--seeds", default="1", help="of stage 3, three at most; the first is of stage 2 too")
-    parser.add_argument("--pool", type=Path, nargs="*", default=(), help="earlier results of other seeds")
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--limit", type=int, default=340, help="held-out programs; 0 is all")
     parser.add_argument("--seconds", type=float, default=570.0, help="until this command ends")
@@ -461,7 +444,7 @@ def main(argv: list[str] | None = None) -> None:
     recipe = load_recipe(a.recipe)
     in_order = tuple(s for s in STAGES if s in stages)
     times = (deadline, given_back)
-    asked = (a.samples, a.limit, *times, a.dry, a.gpus, tuple(a.pool))
+    asked = (a.samples, a.limit, *times, a.dry, a.gpus)
     ablation = Ablation(recipe, a.model, a.data, a.out, in_order, seeds, *asked)
     if a.only is not None:
         raise SystemExit(work_as_child(ablation, a.only))

@@ -18,14 +18,13 @@ import pytest
 import yaml
 from stage_toys import FAST, RECIPE, SLOW, STAGE, TASKS, WRONG, make_bundle, verdict_on
 
-from benchmarks import trainer_ablation
+from benchmarks import ablation_pool, trainer_ablation
 from benchmarks.ablation_rows import (
     Contest,
     finalists,
     judge_contest,
     judge_rows,
     known_rows,
-    pool,
     read_rows,
     summarise,
     why_left_out,
@@ -86,27 +85,40 @@ def test_intervals_of_differences_are_paired_over_programs_and_runs_are_pooled()
     assert why_left_out({"a": [("right", None)]}) == "Inductor was not measured"
 
 
-def test_earlier_results_add_their_runs_to_the_programs_that_all_have() -> None:
-    right, wrong = [("right", 2.0)], [("wrong", None)]
-    rows = [_row("a", **{"sft.2": right}), _row("b", **{"sft.2": right})]
-    earlier = [_row("b", **{"sft.1": wrong}), _row("c", **{"sft.1": right})]
-    (pooled,) = pool(rows, [earlier])
-    assert pooled["fingerprint"] == "b" and pooled["runs"] == {"sft.2": right, "sft.1": wrong}
-    assert pool(rows, []) == rows
-    with pytest.raises(ValueError, match="some are in an earlier result"):
-        pool(rows, [[_row("a", **{"sft.2": right})]])
+def test_results_of_several_seeds_are_one_table_of_the_programs_that_all_have(tmp_path: Path) -> None:
+    right, slow, wrong = [("right", 2.0)], [("right", 1.0)], [("wrong", None)]
+    paths = [tmp_path / f"{seed}.json" for seed in (1, 2)]
+    rows = {
+        1: [_row("a", **{"sft.1": right}), _row("b", **{"sft.1": right, "plain_grpo.1": right})],
+        2: [_row("b", **{"sft.2": wrong, "plain_grpo.2": slow}), _row("c", **{"sft.2": right})],
+    }
+    for path, seed in zip(paths, rows, strict=True):
+        detail = {"model": "m", "recipe": {"seed": seed}, "seeds": [seed], "programs": rows[seed]}
+        detail["runs"] = {f"plain_grpo.{seed}": {"steps": seed}}
+        body = {"device": f"GPU {seed}", "versions": {}, "command": "c", "commit": "d", "n": 2, "detail": detail}
+        path.write_text(json.dumps(body))
+    ablation_pool.main([*map(str, paths), "--out", str(tmp_path / "pooled.json")])
+    pooled = json.loads((tmp_path / "pooled.json").read_text())
+    assert (pooled["n"], pooled["device"]) == (1, "GPU 1, GPU 2")
+    sft, plain = pooled["summary"]["stages"]
+    assert (sft["stage"], sft["right_1"], plain["stage"]) == ("sft", 0.5, "plain_grpo")
+    assert plain["speedup_1"] == pytest.approx(2**0.5, abs=1e-5)
+    assert pooled["detail"]["by_seed"]["sft.2"]["right_1"] == 0.0
+    assert pooled["detail"]["runs"] == {"plain_grpo.1": {"steps": 1}, "plain_grpo.2": {"steps": 2}}
+    assert [s["recipe"] for s in pooled["detail"]["sources"]] == [{"seed": 1}, {"seed": 2}]
 
 
-def test_a_result_of_another_recipe_is_not_pooled(tmp_path: Path) -> None:
-    make_bundle(tmp_path / "bundle")
-    ablation = replace(_ablation(tmp_path), model=tmp_path / "bundle", pooled=(tmp_path / "earlier.json",))
-    detail = {"model": trainer_ablation.digest_of(ablation), "recipe": asdict(RECIPE), "programs": [_row("a")]}
-    ablation.pooled[0].write_text(json.dumps({"detail": detail}))
-    assert trainer_ablation.read_pooled(ablation) == [[_row("a")]]
-    ablation.pooled[0].write_text(json.dumps({"detail": detail | {"recipe": {}}}))
-    with pytest.raises(ValueError, match="another model or recipe"):
-        trainer_ablation.begin(ablation)
-    assert not (tmp_path / "asked.json").exists()
+def test_results_that_are_no_seeds_of_one_model_are_not_pooled(tmp_path: Path) -> None:
+    right = [("right", 2.0)]
+    with pytest.raises(ValueError, match="some are in two results"):
+        ablation_pool.pool([[_row("a", **{"sft.2": right})], [_row("a", **{"sft.2": right})]])
+    paths = [tmp_path / f"{model}.json" for model in "mn"]
+    for path in paths:
+        path.write_text(json.dumps({"detail": {"model": path.stem, "programs": []}}))
+    for given, said in ((paths, "2 first models"), ([tmp_path / "none.json"], "No such file")):
+        with pytest.raises(SystemExit, match=said):
+            ablation_pool.main([*map(str, given), "--out", str(tmp_path / "pooled.json")])
+    assert not (tmp_path / "pooled.json").exists()
 
 
 def test_aten_lengths_seeds_and_novelty_stand_in_the_detail() -> None:
