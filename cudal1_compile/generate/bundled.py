@@ -216,15 +216,21 @@ def model_digest(files: Sequence[Path]) -> str:
 
 
 def load_model(directory: Path) -> Any:
-    """The transformers model on the CPU; raises GeneratorError where a file is damaged."""
+    """The transformers model on the CPU; raises GeneratorError where a file is damaged or another model's."""
     from safetensors import SafetensorError
     from transformers import LlamaForCausalLM
 
     try:
         with without_progress_bars():
-            return LlamaForCausalLM.from_pretrained(str(directory), local_files_only=True)
+            model = LlamaForCausalLM.from_pretrained(str(directory), local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise GeneratorError(f"the model in {directory} cannot be loaded: {error}") from error
+    ids = load_codec(str(directory / "tokenizer.json")).tokenizer.get_vocab_size()
+    if ids > (rows := model.config.vocab_size):
+        raise GeneratorError(
+            f"the tokenizer in {directory} has {ids} ids, the model {rows} rows: put those of one model there"
+        )
+    return model
 
 
 def save_model(model: Any, directory: Path, max_new_tokens: int, temperature: float = 0.8) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from cudal1_compile.generate.errors import GeneratorError
+
 PAD, BOS, SEP, EOS = "<pad>", "<bos>", "<sep>", "<eos>"
 SPECIAL_TOKENS = (PAD, BOS, SEP, EOS)  # ids 0, 1, 2, 3
 
@@ -48,5 +50,9 @@ class Codec:
 
 
 def load_codec(path: str) -> Codec:
-    """Reads a tokenizer.json."""
-    return Codec(Tokenizer.from_file(path))
+    """Reads a tokenizer.json. Raises GeneratorError where it is damaged."""
+    try:
+        tokenizer = Tokenizer.from_file(path)
+    except Exception as error:  # tokenizers raises no other
+        raise GeneratorError(f"the tokenizer {path} cannot be read: {error}. Put back a whole one") from error
+    return Codec(tokenizer)

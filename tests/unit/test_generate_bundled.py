@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from generate_models import make_checkpoint, make_tokenizer
+from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
 from cudal1_compile.generate import bundled
@@ -196,7 +197,7 @@ def test_an_absent_model_is_named_with_all_its_files(tmp_path: Path) -> None:
         open_generator(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("damage", ["cut", "index", "tokens"])
+@pytest.mark.parametrize("damage", ["cut", "index", "json", "rows", "tokens"])
 def test_a_damaged_model_is_a_generator_error(directory: Path, damage: str) -> None:
     if damage == "cut":
         part = sorted(directory.glob("model-*.safetensors"))[0]
@@ -206,6 +207,17 @@ def test_a_damaged_model_is_a_generator_error(directory: Path, damage: str) -> N
     elif damage == "index":
         (directory / "model.safetensors.index.json").write_text("{")
         with pytest.raises(GeneratorError, match="not an index"):
+            open_generator(directory)
+    elif damage == "json":
+        (directory / "tokenizer.json").write_text("{")
+        with pytest.raises(GeneratorError, match=r"tokenizer\.json cannot be read"):
+            open_generator(directory)
+    elif damage == "rows":
+        path = directory / "tokenizer.json"
+        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.add_tokens([f"more{i}" for i in range(4096)])
+        tokenizer.save(str(path))
+        with pytest.raises(GeneratorError, match=r"ids, the model \d+ rows: put those of one model there"):
             open_generator(directory)
     else:
         path = directory / "tokenizer.json"

@@ -26,6 +26,7 @@ from pathlib import Path
 from cudal1_fx_passes.canonical import canonicalise, relative, relative_of
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.damage import damage_named
 from cudal1_trainer.tasks import structure
 from cudal1_trainer.variants import canonical_key, make_task, write_variants
 
@@ -90,16 +91,17 @@ def pattern(program: Program) -> str | None:
 
 
 def read_heldout(path: Path) -> HeldOut:
-    """With what families.jsonl beside it holds, where there is one. Raises ValueError without the file."""
+    """With what families.jsonl beside it holds, where there is one. Raises ValueError without a whole file."""
     if not path.is_file():
         raise ValueError(f"no {path}: `cudal1 train --steps heldout --data {path.parent}` writes one")
-    raw = json.loads(path.read_text())
-    found = hold_out(HeldOutProgram(**item) for item in raw["programs"])
+    with damage_named(path):
+        found = hold_out(HeldOutProgram(**item) for item in json.loads(path.read_text())["programs"])
     families = path.with_name("families.jsonl")
-    lines = families.read_text().splitlines() if families.is_file() else []
-    texts = [json.loads(line)["text"] for line in lines]
-    shapes = frozenset(hashlib.sha256(text.encode()).hexdigest() for text in texts)
-    products = frozenset(relative(p) for p in map(parse_program, texts) if p.has_product)
+    with damage_named(families):
+        lines = families.read_text().splitlines() if families.is_file() else []
+        texts = [json.loads(line)["text"] for line in lines]
+        shapes = frozenset(hashlib.sha256(text.encode()).hexdigest() for text in texts)
+        products = frozenset(relative(p) for p in map(parse_program, texts) if p.has_product)
     return replace(found, shapes=shapes, products=products)
 
 

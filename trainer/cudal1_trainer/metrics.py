@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from cudal1_trainer.damage import damage_named
 from cudal1_trainer.scorebook import drop_torn_line
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,8 @@ def forget_after(path: Path, step: int) -> None:
     if not path.is_file():
         return
     drop_torn_line(path)
-    lines = [x for x in path.read_text().splitlines(keepends=True) if json.loads(x)["step"] <= step]
+    with damage_named(path):
+        lines = [x for x in path.read_text().splitlines(keepends=True) if json.loads(x)["step"] <= step]
     path.write_text("".join(lines))
 
 

@@ -28,6 +28,7 @@ from torch import nn
 
 from cudal1_fx_passes.program import ITEM_BYTES, Program
 from cudal1_fx_passes.text import parse_program
+from cudal1_trainer.damage import damage_named
 from cudal1_trainer.product_features import describe_product
 from cudal1_trainer.quickcheck import bytes_moved
 from cudal1_trainer.scorebook import ScoreBook, read_scores, score_files
@@ -149,10 +150,10 @@ class Prior:
 
 
 def load_prior(path: Path) -> Prior | None:
-    """None where there is no file."""
+    """None where there is no file. Raises ValueError for a damaged one."""
     if not path.is_file():
         return None
-    with np.load(path, allow_pickle=False) as arrays:
+    with damage_named(path), np.load(path, allow_pickle=False) as arrays:
         count = sum(1 for name in arrays.files if name[0] == "w")
         layers = tuple((arrays[f"w{i}"], arrays[f"b{i}"]) for i in range(count))
         return Prior(arrays["shift"], arrays["scale"], layers, str(arrays["scores"]))

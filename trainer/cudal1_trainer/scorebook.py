@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cudal1_trainer.damage import damage_named
+
 log = logging.getLogger(__name__)
 
 PART_BYTES = 14 * 2**20
@@ -94,14 +96,14 @@ def read_scores(paths: Iterable[Path]) -> ScoreBook | None:
     facts = ""
     tasks: dict[str, TaskScore] = {}
     for path in paths:
-        for raw in read_lines(path):
-            if "facts" in raw:
-                if facts and facts != raw["facts"]:
-                    raise ValueError(f"{path.name}: scores of {raw['facts']!r} beside those of {facts!r}")
-                facts = raw["facts"]
-            else:
-                score = parse_score(raw)
-                tasks[score.text] = score
+        with damage_named(path):
+            lines = list(read_lines(path))
+            scores = [parse_score(raw) for raw in lines if "facts" not in raw]
+        for raw in lines:
+            if facts and facts != raw.get("facts", facts):
+                raise ValueError(f"{path.name}: scores of {raw['facts']!r} beside those of {facts!r}")
+            facts = raw.get("facts", facts)
+        tasks |= {score.text: score for score in scores}
     return ScoreBook(facts, tuple(tasks.values())) if facts else None
 
 

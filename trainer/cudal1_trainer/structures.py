@@ -27,6 +27,7 @@ from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Input, Literal, Op, Operand, Program, Ref
 from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.damage import damage_named
 from cudal1_trainer.heldout import HeldOut, read_heldout
 from cudal1_trainer.single import without_single
 
@@ -103,10 +104,10 @@ def collect(
 
 
 def read_structures(path: Path) -> tuple[str, ...]:
-    """Texts; none without a file."""
+    """Texts; none without a file. Raises ValueError for a damaged one."""
     if not path.is_file():
         return ()
-    with gzip.open(path, "rt") as stream:
+    with damage_named(path), gzip.open(path, "rt") as stream:
         return tuple(json.loads(line) for line in stream)
 
 
