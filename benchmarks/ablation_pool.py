@@ -35,11 +35,12 @@ def pool(results: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]
     return pooled
 
 
-def pool_results(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The body of a results file, from those of others by name. Raises ValueError where first models differ."""
-    details = [body["detail"] for body in results.values()]
+def pool_results(results: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """The body of a results file, from others with their names. Raises ValueError where first models differ."""
+    details = [body["detail"] for _, body in results]
     if len(models := {detail["model"] for detail in details}) > 1:
-        raise ValueError(f"{len(models)} first models in {', '.join(results)}: give results of one model")
+        given = ", ".join(name for name, _ in results)
+        raise ValueError(f"{len(models)} first models in {given}: give results of one model")
     rows = pool([detail["programs"] for detail in details])
     names = sorted({name for row in rows for name in row["runs"]})
     stages = {s: [name for name in names if name.rpartition(".")[0] == s] for s in STAGES}
@@ -49,11 +50,11 @@ def pool_results(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     detail["sources"] = [
         {"file": name, "seeds": body["detail"]["seeds"], "recipe": body["detail"]["recipe"]}
         | {key: body[key] for key in SOURCE}
-        for name, body in results.items()
+        for name, body in results
     ]
     return {
         "summary": summary,
-        "device": ", ".join(body["device"] for body in results.values()),
+        "device": ", ".join(body["device"] for _, body in results),
         "command": command(),
         "commit": commit(),
         "n": len(rows),
@@ -70,7 +71,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     a = parser.parse_args(argv)
     try:
-        body = pool_results({path.name: json.loads(path.read_text()) for path in a.results})
+        body = pool_results([(path.name, json.loads(path.read_text())) for path in a.results])
     except (OSError, ValueError, KeyError) as error:
         raise SystemExit(f"{error!r}: give results of benchmarks.trainer_ablation") from None
     rounded = json.loads(json.dumps(body), parse_float=lambda digits: round(float(digits), 5))

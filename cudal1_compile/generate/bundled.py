@@ -58,7 +58,7 @@ class BundledGenerator:
         files = check_model_dir(config.directory)
         self.name = f"bundled:{model_digest(files)[:12]}"
         self.codec = load_codec(str(config.directory / "tokenizer.json"))
-        model = load_model(config.directory)
+        model = load_model(config.directory, self.codec.tokenizer.get_vocab_size())
         dtype = config.dtype or (torch.bfloat16 if config.device != "cpu" else fast_cpu_dtype())
         code_token = find_code_token(self.codec)
         cooling = Cooling(code_token, config.code_temperature) if code_token is not None else None
@@ -215,8 +215,11 @@ def model_digest(files: Sequence[Path]) -> str:
     return total.hexdigest()
 
 
-def load_model(directory: Path) -> Any:
-    """The transformers model on the CPU; raises GeneratorError where a file is damaged or another model's."""
+def load_model(directory: Path, ids: int) -> Any:
+    """The transformers model on the CPU; raises GeneratorError where a file is damaged or another model's.
+
+    ids: how many the tokenizer beside it has.
+    """
     from safetensors import SafetensorError
     from transformers import LlamaForCausalLM
 
@@ -225,7 +228,6 @@ def load_model(directory: Path) -> Any:
             model = LlamaForCausalLM.from_pretrained(str(directory), local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise GeneratorError(f"the model in {directory} cannot be loaded: {error}") from error
-    ids = load_codec(str(directory / "tokenizer.json")).tokenizer.get_vocab_size()
     if ids > (rows := model.config.vocab_size):
         raise GeneratorError(
             f"the tokenizer in {directory} has {ids} ids, the model {rows} rows: put those of one model there"

@@ -87,7 +87,7 @@ def test_intervals_of_differences_are_paired_over_programs_and_runs_are_pooled()
 
 def test_results_of_several_seeds_are_one_table_of_the_programs_that_all_have(tmp_path: Path) -> None:
     right, slow, wrong = [("right", 2.0)], [("right", 1.0)], [("wrong", None)]
-    paths = [tmp_path / f"{seed}.json" for seed in (1, 2)]
+    paths = [tmp_path / str(seed) / "trainer-ablation.h100.json" for seed in (1, 2)]
     rows = {
         1: [_row("a", **{"sft.1": right}), _row("b", **{"sft.1": right, "plain_grpo.1": right})],
         2: [_row("b", **{"sft.2": wrong, "plain_grpo.2": slow}), _row("c", **{"sft.2": right})],
@@ -96,6 +96,7 @@ def test_results_of_several_seeds_are_one_table_of_the_programs_that_all_have(tm
         detail = {"model": "m", "recipe": {"seed": seed}, "seeds": [seed], "programs": rows[seed]}
         detail["runs"] = {f"plain_grpo.{seed}": {"steps": seed}}
         body = {"device": f"GPU {seed}", "versions": {}, "command": "c", "commit": "d", "n": 2, "detail": detail}
+        path.parent.mkdir()
         path.write_text(json.dumps(body))
     ablation_pool.main([*map(str, paths), "--out", str(tmp_path / "pooled.json")])
     pooled = json.loads((tmp_path / "pooled.json").read_text())

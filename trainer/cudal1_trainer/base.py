@@ -69,13 +69,13 @@ def fresh_base(recipe: Recipe, tokenizer: Path) -> Base:
 
 def load_base(directory: Path, lora: int = 0) -> Base:
     """On the CPU. Raises ModelMissing or GeneratorError; ValueError where `lora` is asked for without peft."""
-    digest = model_digest(check_model_dir(directory))
+    digest, language = model_digest(check_model_dir(directory)), load_language(directory)
     if is_own(directory):
-        lm = load_model(directory).float()
+        lm = load_model(directory, len(language.tokenizer)).float()
         lm.set_attn_implementation(CAUSAL)
-        return Base(lm, load_language(directory), digest)
+        return Base(lm, language, digest)
     lm, _ = load_checkpoint(directory, "cpu", "auto" if lora else "float32")
-    return Base(lm, load_language(directory), digest, True, _add_adapters(lm, lora) if lora else None)
+    return Base(lm, language, digest, True, _add_adapters(lm, lora) if lora else None)
 
 
 def _add_adapters(lm: Any, rank: int) -> Any:
