@@ -28,8 +28,9 @@ from cudal1_compile.judge.extremes import (
     with_magnitudes,
     with_nonfinite,
 )
-from cudal1_compile.judge.lines import coordinate, lines, one_a_line, place_along, reduced_dims
+from cudal1_compile.judge.lines import FIRST_LINE, coordinate, lines, one_a_line, place_along, reduced_dims
 from cudal1_compile.judge.settled import behind
+from cudal1_compile.judge.turns import give_way
 from cudal1_compile.judge.wide import widened
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ANY, Input, Literal, Op, Program, Ref
@@ -45,7 +46,7 @@ _ORDINARY = ("normal", "offset", "scaled", "heavy", "blocks", "integers", "edges
 _AT_END = {"offset": 8.0, "coherent": 8.0, "scaled": 0.05}
 _RUN = 64  # elements
 _LARGE = 1 << 24  # elements; only regions that get few distributions have such tensors
-_SLAB = 1 << 22  # elements
+_SLAB = 1 << 24  # elements
 _WHOLE = {"i64": 2.0**61, "i32": 2.0**29}  # of floats that become such integers
 _LARGEST = {"f16": 100.0, "bf16": 1e4, "f32": 1e4, "f64": 1e4}
 
@@ -57,6 +58,7 @@ def float_values(
     if shape and shape[0] > 1 and math.prod(shape) > _LARGE:
         found = torch.empty(shape, dtype=torch.float64, device=generator.device)
         for slab in torch.split(found, max(1, _SLAB // math.prod(shape[1:]))):
+            give_way()
             slab.copy_(_values(program, item, list(slab.shape), distribution, generator))
     else:
         found = _values(program, item, shape, distribution, generator)
@@ -117,17 +119,33 @@ def _largest(program: Program, item: Input) -> float:
 
 
 def _mixed(program: Program, item: Input, shape: list[int], generator: torch.Generator) -> Tensor:
-    """Each line (each run of elements, where there are no lines) of another distribution, alike in all inputs."""
+    """Each line of another distribution, alike in all inputs: where nothing is reduced each row, or run of elements.
+
+    Each is drawn for its own lines alone: for all of them it would take as many times as long as there are kinds.
+    """
     kinds: tuple[str, ...] = (*_ORDINARY, MAGNITUDES, COINCIDENT, NONFINITE)
-    found = float_values(program, item, shape, kinds[0], generator)
-    line = lines(program, item, found)
-    turn = line % len(kinds)
-    if line.numel() in (1, found.numel()):
-        turn = torch.arange(found.numel(), device=found.device).reshape(found.shape) // _RUN % len(kinds)
-        kinds = kinds[:-1] if line.numel() == 1 else kinds  # a NaN would be all that is seen of one line
-    for i, kind in enumerate(kinds[1:], 1):
-        found = torch.where(turn == i, float_values(program, item, shape, kind, generator), found)
-    return found
+    dims, numel = range(len(shape)), math.prod(shape)
+    along = [d for d in reduced_dims(program, item) if shape[d] > 1]
+    if not along and math.prod(shape[:-1]) >= len(kinds):
+        along = [len(shape) - 1]
+    across = [d for d in dims if d not in along]
+    count = math.prod(shape[d] for d in across)
+    some, order = [shape[d] if d in along else 1 for d in dims], [*across, *along]
+    if count in (1, numel):
+        kinds = kinds[:-1] if count == 1 else kinds  # a NaN would be all that is seen of one line
+        last, order = along[-1] if along else len(shape) - 1, [*dims]
+        some = [max(1, min(_RUN, numel)) if d == last else 1 for d in dims]
+    width = math.prod(some)
+    rows = torch.empty([-(-numel // width), width], dtype=torch.float64, device=generator.device)
+    for i, kind in enumerate(kinds):
+        mine = rows[(i - FIRST_LINE.get()) % len(kinds) :: len(kinds)]
+        if len(mine):
+            give_way()
+            drawn = [n * len(mine) if d == order[0] else n for d, n in enumerate(some)]
+            x = float_values(program, item, drawn, kind, generator)
+            mine.copy_(x.permute(order).reshape(mine.shape))
+    found = rows.flatten()[:numel].reshape([shape[d] for d in order])
+    return found.permute([order.index(d) for d in dims])
 
 
 def _ordinary(

@@ -520,6 +520,24 @@ def test_large_tensors_are_made_slab_by_slab(monkeypatch: pytest.MonkeyPatch) ->
         assert len(set(x[:, 0].tolist())) > 40
 
 
+@pytest.mark.parametrize("over", ["d1", "d0", "d0,d2", "d1,d2"])
+def test_lines_are_of_one_distribution_each_in_turn_whatever_axis_is_reduced(over: str) -> None:
+    kept = ",".join(a for a in ("d0", "d1", "d2") if a not in over)
+    program = parse_program(
+        "region v1\ndims d0=30 d1=40 d2=50\nin0 f32[d0,d1,d2]\nin1 f32[d0,d1,d2]\n"
+        "t0 f32[d0,d1,d2] = mul(in0, in1)\n"
+        f"t1 f32[{kept}] = sum(t0) over {over}\nout0 f32[{kept}] = t1\n"
+    )
+    along = [int(a[1]) for a in over.split(",")]
+    for x in make_inputs(program, MIXED, 3, CPU):
+        rows = x.movedim(along, list(range(-len(along), 0))).flatten(-len(along)).flatten(0, -2)
+        whole = (rows == rows.round()).all(1)
+        offset, one_value = rows[1::12], rows[7::12]
+        assert bool(whole[5::12].all()) and not bool(whole[0::12].any())
+        assert bool(((offset.mean(1) - 5.0).abs() < 2.0).all())
+        assert all(len(row.unique()) <= 2 for row in one_value)
+
+
 def test_squares_of_products_and_their_sums_stay_finite() -> None:
     """A variance by a plain sum of squares is right too; Welford's formula alone would survive larger products."""
     program = parse_program(CONVOLUTION_AND_NORM)
