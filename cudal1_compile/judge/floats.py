@@ -119,7 +119,7 @@ def _largest(program: Program, item: Input) -> float:
 
 
 def _mixed(program: Program, item: Input, shape: list[int], generator: torch.Generator) -> Tensor:
-    """Each line of another distribution, alike in all inputs: where nothing is reduced each row, or run of elements.
+    """Each line of another distribution, alike in all inputs; each row, or run, where nothing is reduced.
 
     Each is drawn for its own lines alone: for all of them it would take as many times as long as there are kinds.
     """
