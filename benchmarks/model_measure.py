@@ -94,23 +94,25 @@ class Turn:
     keys: dict[str, list[str]]
     failures: dict[str, str]
     plan_s: float
+    settled: dict[str, Any] = field(default_factory=dict)  # what the trials decided, once they have
 
     def measure(self) -> dict[str, Any]:
-        """With the device to itself."""
+        """With the device to itself. May be called again once there are more arms: all are measured anew."""
         start = time.monotonic()
-        first_s = {name: run_first(self.step, arm) for name, arm in self.arms.items() if name not in FRAIL}
+        for name in [n for n in self.arms if n not in FRAIL]:
+            run_first(self.step, self.arms[name])
         for name in [n for n in FRAIL if n in self.arms]:
             with may_fail(self.arms, self.failures, name):
-                first_s[name] = run_first(self.step, self.arms[name])
+                run_first(self.step, self.arms[name])
                 for _ in range(3):  # CUDA graphs: warm up, record, replay
                     self.step.clear()
                     self.step.run(self.arms[name].call)
-        settled = self._settle("cudal1")
+        self.settled = self.settled or self._settle("cudal1")
         for name in self.keys.keys() & self.arms.keys() - {"cudal1"}:
             with may_fail(self.arms, self.failures, name):
                 found = self._settle(name)
-                settled[f"{name}_choice"] = [p["choice"] for p in found["plans"]]
-                settled[f"{name}_settling"] = found["settling"]
+                self.settled[f"{name}_choice"] = [p["choice"] for p in found["plans"]]
+                self.settled[f"{name}_settling"] = found["settling"]
         accuracy = self._accuracy()
         arms = list(self.arms.values())
         times = time_rounds(self.step, arms, self.job.rounds, self.job.limit_s)
@@ -120,13 +122,13 @@ class Turn:
             "layers": self.job.layers,
             "lean": self.job.lean,
             "traced": bool(self.origins),
-            "cold": {a.name: {"compile_s": a.compile_s, "first_run_s": first_s[a.name]} for a in arms},
+            "cold": {a.name: {"compile_s": a.compile_s, "first_run_s": a.first_run_s} for a in arms},
             "plan_s": self.plan_s,
-            **settled,
+            **self.settled,
             "accuracy": accuracy,
             "ms": times,
             "median_ms": {name: median(ms) for name, ms in times.items() if ms},
-            **self._busy(settled["kernels"]),
+            **self._busy(self.settled["kernels"]),
             "failures": self.failures,
             "turn_s": time.monotonic() - start,
             "load": os.getloadavg()[0],

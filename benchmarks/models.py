@@ -9,13 +9,14 @@
     -> all compile -> one after another measures with the GPU to itself -> second processes, warm
 
 Arms: eager, Inductor, Inductor in reduce-overhead, cudal1 (mode default, the choice between its variants settled
-on its first calls), and with --reduce-overhead cudal1 in that mode. Every call is timed with the host, in rounds
-of random order. Models compile side by side: compile times, Inductor's too, are those of a busy machine. OUT
-grows while it runs: models.rows.jsonl and models.partial.GPU.json hold what a killed run had; `--rows FILE` takes
-such rows over and measures what is missing. With another generator than the bundled one the file is called
-after it (models.teacher.GPU.json). `--lean` is for many models in one run: arms share one folder of compile
-caches (so no compile time is reported), Inductor's kernels are not traced to regions (no coverage_time), and
-there are no second processes. Nothing is concluded here; model_summary.py says what counts.
+on its first calls), and with --reduce-overhead, once these have a row, cudal1 in that mode: all are timed anew then,
+and a run that ends before keeps the row. Every call is timed with the host, in rounds of random order. Models compile
+side by side: compile times, Inductor's too, are those of a busy machine. OUT grows while it runs: models.rows.jsonl
+and models.partial.GPU.json hold what a killed run had; `--rows FILE` takes such rows over and measures what is
+missing. With another generator than the bundled one the file is called after it (models.teacher.GPU.json). `--lean`
+is for many models in one run: arms share one folder of compile caches (so no compile time is reported), Inductor's
+kernels are not traced to regions (no coverage_time), and there are no second processes. Nothing is concluded here;
+model_summary.py says what counts.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from typing import Any
 import torch
 
 from benchmarks.model_arms import Job
-from benchmarks.model_job import Said, serve, serve_warm
+from benchmarks.model_job import GRAPHS, Said, serve, serve_warm
 from benchmarks.model_summary import count_refused, describe, intervals, summarise
 from benchmarks.model_synthesis import Wanted, Written, find_right, load_generator, write_kernels
 from benchmarks.result_file import commit, device_stem, write_result
@@ -269,9 +270,14 @@ def measure(run: Run, processes: list[Process]) -> None:
                 ready.append(process)
             elif said.what == "measured":
                 beside = sum(p.state == "compiles" for p in processes)
+                is_first = said.job not in run.rows
                 run.add_measured(said.job, said.body | {"compiling_beside": beside})
                 run.say(_line(said.job, said.body))
-                _finish(process)
+                if process.job.graphs and is_first:
+                    process.pipe.send("graphs")
+                    process.state = "compiles"
+                else:
+                    _finish(process)
         if busy is None or busy.state != "measures":
             busy = next((p for p in ready if p.state == "ready"), None)
             if busy is not None:
@@ -379,9 +385,14 @@ def _finish(process: Process) -> None:
 
 
 def _give_up(run: Run, process: Process, why: str) -> None:
+    """A row without reduce-overhead stays."""
     process.state = "failed"
     process.process.kill()
-    run.fail(process.job.name, why)
+    if (row := run.rows.get(process.job.name)) is not None:
+        row["failures"] = row["failures"] | {GRAPHS: why[-500:]}
+        run.say(f"{process.job.name} without reduce-overhead: {why.strip().splitlines()[-1]}")
+    else:
+        run.fail(process.job.name, why)
 
 
 def _line(job: str, row: dict[str, Any]) -> str:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -32,8 +33,9 @@ from benchmarks.model_arms import (
     run_first,
     time_rounds,
 )
+from benchmarks.model_job import GRAPHS
 from benchmarks.model_synthesis import Wanted, Watch, Written, find_right, is_right, load_generator, wrote
-from benchmarks.models import SUITES, Run, main, parse_arguments
+from benchmarks.models import SUITES, Process, Run, _give_up, main, parse_arguments
 from benchmarks.zoo import Loss, build
 from benchmarks.zoo_cnn import SPECS
 from cudal1_cache import Store
@@ -265,7 +267,10 @@ def test_an_arm_is_compiled_without_running_until_its_gate_opens(tmp_path: Path)
     assert ran == [] and arm.compile_s > 0
     with pytest.raises(NotYet):
         step.run(arm.call)
-    assert run_first(step, arm) > 0 and ran == ["now"]
+    run_first(step, arm)
+    assert ran == ["now"] and (first_s := arm.first_run_s) > 0
+    run_first(step, arm)
+    assert ran == ["now"] and arm.first_run_s == first_s
     times = time_rounds(step, [arm, Arm("eager", step.module)], rounds=5, limit_s=60.0)
     assert {name: len(ms) for name, ms in times.items()} == {"test": 5, "eager": 5}
     assert len(ran) == 6, "every round calls each arm once"
@@ -426,7 +431,7 @@ def test_a_dry_run_from_end_to_end(tmp_path: Path) -> None:
     assert "deciding" not in models["mlp.train"]["cudal1_reduce_overhead_choice"]
     assert found["speedup_in_reduce_overhead"] > 0
     assert models["mlp.train"]["warm"]["cudal1"]["regions"]["new"] == 0
-    assert len((out / "models.teacher.rows.jsonl").read_text().splitlines()) == 2
+    assert len((out / "models.teacher.rows.jsonl").read_text().splitlines()) == 4  # with reduce-overhead once more
     assert not list(out.glob("*.partial.*"))
 
 
@@ -455,6 +460,19 @@ def test_tiny_networks_are_trained_and_give_results(name: str) -> None:
     assert loss.dim() == 0 and all(p.grad is not None for p in module.parameters())
     with torch.no_grad():
         assert module.eval()(*inputs).isfinite().all()
+
+
+def test_a_row_stays_where_the_time_ends_before_reduce_overhead_is_measured(tmp_path: Path) -> None:
+    run = Run(parse_arguments(["--suite", "cnn", "--dry", "--out", str(tmp_path)]), "teacher:all", 0.0)
+    run.rows["gan.train"] = row(failures={})
+    for name in ("gan", "resnet18"):
+        ended = SimpleNamespace(kill=lambda: None)
+        process = Process(Job(name, True, 1, tmp_path, tmp_path, graphs=True), cast(Any, ended), cast(Any, None))
+        _give_up(run, process, "the time of the run was over while it compiles")
+        assert process.state == "failed"
+    assert list(run.failures) == ["resnet18.train"]
+    assert run.rows["gan.train"]["failures"] == {GRAPHS: "the time of the run was over while it compiles"}
+    assert run.rows["gan.train"]["median_ms"] == row()["median_ms"]
 
 
 def test_rows_of_earlier_runs_are_taken_over(tmp_path: Path) -> None:
