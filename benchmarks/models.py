@@ -9,14 +9,14 @@
     -> all compile -> one after another measures with the GPU to itself -> second processes, warm
 
 Arms: eager, Inductor, Inductor in reduce-overhead, cudal1 (mode default, the choice between its variants settled
-on its first calls), and with --reduce-overhead, once these have a row, cudal1 in that mode: all are timed anew then,
-and a run that ends before keeps the row. Every call is timed with the host, in rounds of random order. Models compile
-side by side: compile times, Inductor's too, are those of a busy machine. OUT grows while it runs: models.rows.jsonl
-and models.partial.GPU.json hold what a killed run had; `--rows FILE` takes such rows over and measures what is
-missing. With another generator than the bundled one the file is called after it (models.teacher.GPU.json). `--lean`
-is for many models in one run: arms share one folder of compile caches (so no compile time is reported), Inductor's
-kernels are not traced to regions (no coverage_time), and there are no second processes. Nothing is concluded here;
-model_summary.py says what counts.
+on its first calls), and with --reduce-overhead, once these have a row, cudal1 in that mode: all are timed anew
+then, and a run that ends before keeps the row. Every call is timed with the host, in rounds of random order.
+Models compile side by side: compile times, Inductor's too, are those of a busy machine. OUT grows while it runs:
+models.rows.jsonl and models.partial.GPU.json hold what a killed run had; `--rows FILE` takes such rows over and
+measures what is missing. With another generator than the bundled one the file is called after it
+(models.teacher.GPU.json). `--lean` is for many models in one run: arms share one folder of compile caches (so no
+compile time is reported), Inductor's kernels are not traced to regions (no coverage_time), and there are no
+second processes. Nothing is concluded here; model_summary.py says what counts.
 """
 
 from __future__ import annotations
