@@ -13,7 +13,7 @@ A strip's vector is as many places of an image, which no row needs to divide. An
 one operand's rows packs that one: of 2,422 plans of raw tiles to regions of CNNs 140 have it the other way round,
 and none of them builds. None of 21,415 teachers' plans is mended.
 
-Of the code itself three numbers are, and one kind of load. How many elements a copy of product_pipe takes at
+Of the code itself some numbers are, and one kind of load. How many elements a copy of product_pipe takes at
 once: no plan states it, and of 174 replies with such tiles to regions of fresh modules 42 were wrong by it alone
 or nearly so; 40 are right since. And how many tiles product_bulk and product_fill have on their way: whether
 they fit into shared memory is arithmetic, which a small model does not do. Of 15 replies to held-out
@@ -21,8 +21,12 @@ convolutions that this changes 13 build. And how many places a strip walks over:
 regions of stride 2 in channels-last 62 are wrong, all with other spans than their strips need; 45 of them are
 right since. And vectors along rows that they do not divide, or shifted by other steps than theirs (a
 concatenation of odd halves): 17 of 7,872 replies to held-out programs load so, none of them right; all are with
-single loads. And means that belong to another tensor's variance, and windows left out of a weight that is turned:
-some regions of ResNet-50's training step have no other reply.
+single loads. And means that belong to another tensor's variance, and windows left out of a weight that is
+turned: some regions of ResNet-50's training step have no other reply. And cells of transposed convolutions with
+the numbers of another window (10 of 16 replies to DCGAN's last layer), and sums of exponentials that do not
+follow their running maximum (15 of 53 replies with such sums): 20 of those 25 are right since. And sums that a
+product gathers of the other sum's value: 7 of 44 such replies, all wrong; the two of them that the host can
+check are right since.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from cudal1_compile.candidate import Expr
 from cudal1_compile.errors import CandidateError
@@ -80,6 +85,15 @@ _TURN = re.compile(
     r"if \(!\(y < (\w+) && x < ([\w* ]+)\)\) return 0\.0f;\s+"
     r"const float \w+ = ld\((in\d+) \+ y \* (\([\w* ]+\)|[\w* ]+\)|\w+) \+ x\);"
 )
+# sums that a product gathers, by number: what they add up; what the region says
+_GATHERED = re.compile(r"(\bq(\d+)\.add\([^;]*, )(\w+)\);")
+_SUMMED = re.compile(r"^t(\d+) \w+\[[\w,]*\] = sum\((t\d+)\) over", flags=re.M)
+# a running maximum, and a sum of exponentials relative to it that neither moves nor grows with it
+_ONLINE = re.compile(r"(const float (w\d+) = maximum\((p\d+), (\w+)\);\s+)(p\d+) = \5 \* expf\(\4 - \2\);")
+_PHASES = re.compile(r"^stage \d+ .*: strip_phases, vector (\d+)", flags=re.M)
+_CELL = re.compile(r"const int q(\d+) = ")
+# an image's axis that a transposed convolution reads: the result's, the window's, an offset, the step
+_TURNED = re.compile(r"\bd(\d+)=\(?d(\d+)-k(\d+)([+-]\d+)?\)?(?:/(\d+))?(?=[,\]])")
 _ROOM = re.compile(r"(\d+) KB shared a block")
 _DIMS = re.compile(r"^dims (.*)$", flags=re.M)
 _OUTPUTS = re.compile(r"^(out\d+) \w+\[([\w,]*)\]", flags=re.M)
@@ -257,9 +271,9 @@ def _beside_stores(words: list[str], start: int) -> int:
 
 def fit_code(reply: str, prompt: str) -> str:
     """`reply` with all that is mended in its code."""
-    for fit in (fit_copies, fit_stages, fit_loads, fit_means, fit_turns):
+    for fit in (fit_copies, fit_stages, fit_loads, fit_means, fit_turns, fit_phases, fit_gathered):
         reply = fit(reply, prompt)
-    return fit_spans(reply)
+    return fit_online(fit_spans(reply))
 
 
 def fit_copies(reply: str, prompt: str) -> str:
@@ -372,6 +386,123 @@ def fit_turns(reply: str, prompt: str) -> str:
         if launch := re.search(rf"^// launch: {name[1]}<<<.*$", reply, flags=re.M):
             reply = reply.replace(launch[0], launch[0].replace(blocks, all_blocks))
     return reply
+
+
+def fit_gathered(reply: str, prompt: str) -> str:
+    """`reply` with products that gather what their sums add up, where they hold that and gather something else."""
+    summed = dict(_SUMMED.findall(prompt))
+
+    def of_kernel(kernel: str) -> str:
+        def fitting(add: re.Match[str]) -> str:
+            value = summed.get(add[2], "")
+            held = re.findall(rf"\b(\w+)\[\w+\] = {value};", kernel) if value else []
+            return add[0] if not held or add[3] in (value, *held) else f"{add[1]}{held[0]});"
+
+        return _GATHERED.sub(fitting, kernel)
+
+    return "".join(map(of_kernel, re.split(r"(?=^__global__)", reply, flags=re.M)))
+
+
+def fit_online(reply: str) -> str:
+    """`reply` with sums of exponentials that follow their running maximum: `p4 * expf(a1 - w1)` is no sum."""
+    return _ONLINE.sub(r"\g<1>\g<5> = \g<5> * expf(\g<3> - \g<2>) + expf(\g<4> - \g<2>);", reply)
+
+
+def fit_phases(reply: str, prompt: str) -> str:
+    """`reply` with cells of a transposed convolution that lie where its windows meet the fewest places.
+
+    All numbers follow from window, step and offset: those of a window of 3 do not serve one of 4.
+    """
+    vectors, sizes = {*_PHASES.findall(reply)}, _sizes(prompt)
+    turned = {out: (image, *rest) for image, out, *rest in _TURNED.findall(prompt)}
+    for kernel in re.split(r"(?=^__global__)", reply, flags=re.M)[1:] if len(vectors) == 1 else ():
+        name, outs = _KERNEL.match(kernel), _CELL.findall(kernel)
+        if name is None or "weights[" not in kernel or not outs or not {*outs} <= turned.keys():
+            continue
+        counts, made, places = [1] * len(outs), kernel, ""
+        counts[max(len(outs) - 2, 0)] = max(int(min(vectors)), 1)  # a reply may say anything
+        launch = re.search(rf"^// launch: {name[1]}<<<.*$", reply, flags=re.M)
+        called = launch[0] if launch else ""
+        for out, count in zip(outs, counts, strict=True):
+            image, window, offset, step = turned[out]
+            cell = _cell(sizes.get(f"k{window}", 0), max(int(step or 1), 1), int(offset or 0), count)
+            for pattern, right in cell.lines(out, image, window):
+                made, called = re.sub(pattern, right, made), re.sub(pattern, right, called)
+            places += f"[{cell.places}]"
+        every = rf"(?:\[\d+\]){{{len(outs)}}}"
+        made = re.sub(rf"(\bimage(?:\[\d+\])??){every}(?= = \{{\}};)", rf"\g<1>{places}", made)
+        reply = reply.replace(kernel, made)
+        if launch:
+            reply = reply.replace(launch[0], called)
+    return reply
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """Some results along one axis, and the places of an image that they read, at (out - window + offset) / step.
+
+    It begins `shift` before a multiple of the step.
+    """
+
+    taps: int
+    step: int
+    offset: int
+    count: int
+    shift: int
+
+    @property
+    def near(self) -> int:
+        return self.offset - self.shift
+
+    @property
+    def lowest(self) -> int:
+        return -((self.taps - 1 - self.near) // self.step)
+
+    @property
+    def places(self) -> int:
+        return (self.count * self.step - 1 + self.near) // self.step - self.lowest + 1
+
+    def lines(self, out: str, image: str, window: str) -> list[tuple[str, str]]:
+        """What stands in the code along the axis, whatever its numbers, and what should."""
+        i, q, y, p, w, far = (
+            f"i{out}",
+            f"q{out}",
+            f"y{image}",
+            f"p{out}",
+            f"w{window}",
+            self.near - self.step * self.lowest,
+        )
+        back, results, plain = -self.near % self.step, self.count * self.step, f"{far} - {w}"
+        found = [
+            (rf"(for \(int {y} = 0; {y} < )\d+(?=; {y}\+\+)", rf"\g<1>{self.places}"),
+            (rf"(const int i{image} = {q} \+ {y})(?: [+-] \d+)?;", rf"\g<1>{_plus(self.lowest)};"),
+        ]
+        if self.step == 1:
+            return [*found, (rf"const int {y} = \d+ - {w};", f"const int {y} = {plain};")]
+        reached = f"d{out} + {self.shift}" if self.shift else f"d{out}"
+        phase = f"({w} + {back})" if back else w
+        below = f"{i} < 0 || " if self.shift else ""
+        return [
+            *found,
+            (rf"cdiv\(d{out}(?: \+ \d+)?, \d+\)", f"cdiv({reached}, {results})"),
+            (rf"const int {p} = [^;]+;", f"const int {p} = {phase} % {self.step};"),
+            (rf"const int {y} = \({p} [^;]+;", f"const int {y} = ({p} + {plain}) / {self.step};"),
+            (
+                rf"(const int {i} = {q} \* {self.step} \+ s[^;%]*% {results})(?: [+-] \d+)?;",
+                rf"\g<1>{_plus(-self.shift)};",
+            ),
+            (rf"(?:{i} < 0 \|\| )?{i} >= d{out}\b", f"{below}{i} >= d{out}"),
+        ]
+
+
+def _cell(taps: int, step: int, offset: int, count: int) -> _Cell:
+    """A single cell where it meets the fewest places; a strip of several gains too little by moving."""
+    plain, moved = (_Cell(taps, step, offset, count, shift) for shift in (0, offset % step))
+    return moved if count == 1 and moved.places < plain.places else plain
+
+
+def _plus(by: int) -> str:
+    return f" {'-' if by < 0 else '+'} {abs(by)}" if by else ""
 
 
 def copy_width(widest: int, item: int, runs: Sequence[int]) -> int:

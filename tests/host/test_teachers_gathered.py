@@ -13,8 +13,9 @@ from teacher_checks import (
     run_on_host,
 )
 
+from cudal1_compile.generate.plan import fit_gathered
 from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.teachers import Schedule, variants
 from cudal1_trainer.teachers.product_gathered import GATHERED, gathered_by
 from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL
@@ -274,3 +275,21 @@ def test_statistics_of_windows_far_from_zero_and_of_infinite_values(form: str) -
     assert torch.allclose(means[plain].double(), expected.mean(0)[plain], rtol=1e-6)
     assert means[5].isfinite() and variances[5] == torch.inf
     assert means[6] == torch.inf and variances[6].isnan()
+
+
+@pytest.mark.parametrize("name", [n for n in (*PROGRAMS, *STRIPS, *WINDOWS) if "gradient" in n])
+def test_what_is_gathered_for_the_other_sum_is_mended(name: str) -> None:
+    """As 7 of 44 replies of the bundled model gather: a value that the kernel holds beside the right one."""
+    program = program_of(name)
+    text, written = print_program(program), gathering(program)
+    swapped = 0
+    for code in (v.candidate.code for v in written):
+        assert fit_gathered(code, text) == code
+        for kernel in re.split(r"(?=^__global__)", code, flags=re.M):
+            values = [m[1] for m in re.finditer(r"\bq\d+\.add\([^;]*, (\w+)\);", kernel)]
+            if len(values) == 2 and all(re.search(rf"\b{v}\[\w+\] = t\d+;", kernel) for v in values):
+                turn = dict(zip(values, reversed(values), strict=True))
+                other = re.sub(r"(\.add\([^;]*, )(\w+)\);", lambda m, turn=turn: f"{m[1]}{turn[m[2]]});", kernel)
+                assert other != kernel and fit_gathered(code.replace(kernel, other), text) == code
+                swapped += 1
+    assert swapped or name in STRIPS, "which sum single values"

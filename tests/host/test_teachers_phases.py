@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
+from cudal1_compile.candidate import print_reply
+from cudal1_compile.generate.plan import fit_phases
 from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teachers import variants
+from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.teachers import Schedule, variants, write_reply
 from cudal1_trainer.teachers.strips_phases import PHASES
 from cudal1_trainer.variants import Variant, write_variant
 
@@ -105,9 +107,17 @@ def program_of(name: str) -> Program:
     return parse_program("region v1\ndims {}\n{}\n{}\n".format(*(PROGRAMS | LEFT)[name]))
 
 
+def cell_schedules(program: Program) -> list[Schedule]:
+    return [s for s in variants(program) if any(x.mapping == PHASES for x in s.stages)]
+
+
 def in_cells(program: Program) -> list[Variant]:
-    found = [s for s in variants(program) if any(x.mapping == PHASES for x in s.stages)]
-    return [v for s in found if (v := write_variant(program, s)) is not None]
+    return [v for s in cell_schedules(program) if (v := write_variant(program, s)) is not None]
+
+
+def reply_of(program: Program, schedule: Schedule) -> str:
+    reply = write_reply(program, schedule)
+    return print_reply(reply) if reply is not None else ""
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -118,6 +128,29 @@ def test_cells_are_right(name: str) -> None:
     assert len(candidates) >= 2
     assert run_on_host(program, candidates) == (set(candidates), {})
     assert_no_rule_is_broken(program, written[:: len(written) - 1])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_cell_of_a_teacher_is_mended(name: str) -> None:
+    program = program_of(name)
+    replies = [reply_of(program, s) for s in cell_schedules(program)]
+    assert any(replies) and [fit_phases(r, print_program(program)) for r in replies] == replies
+
+
+@pytest.mark.parametrize("window", [2, 3, 5])
+def test_numbers_of_another_window_are_mended(window: int) -> None:
+    """As the model states them: five of eight replies to DCGAN's last layer had those of a window of 3 for 4."""
+    name = "four taps at a step of two, a bias and tanh"
+    program, dims = program_of(name), PROGRAMS[name][0].replace("k0=4 k1=4", f"k0={window} k1={window}")
+    other = parse_program("region v1\ndims {}\n{}\n{}\n".format(dims, *PROGRAMS[name][1:]))
+    mended = 0
+    for schedule in cell_schedules(program):
+        wanted, stated = (reply_of(p, schedule).partition("```cuda")[2] for p in (program, other))
+        if wanted.partition("(int u = 0; u < ")[2][:1] == stated.partition("(int u = 0; u < ")[2][:1]:
+            head = reply_of(program, schedule).partition("```cuda")[0]
+            assert stated != wanted and fit_phases(head + stated, print_program(program)) == head + wanted
+            mended += 1
+    assert mended >= 2
 
 
 @pytest.mark.parametrize("name", LEFT)

@@ -10,6 +10,7 @@ from cudal1_compile.generate.plan import (
     fit_copies,
     fit_loads,
     fit_means,
+    fit_online,
     fit_sides,
     fit_spans,
     fit_stages,
@@ -427,3 +428,13 @@ def test_a_weight_is_turned_with_its_windows(axes: str, said: tuple[str, str], c
 def test_a_vector_of_no_element_does_not_raise() -> None:
     load = "  vload<0>(in0 + i0 * d1 + min(i1, d1 - 2), a0);\n"
     assert fit_loads(load, "region v1\ndims d0=3 d1=75\nin0 f32[d0,d1]\n") == load
+
+
+def test_a_sum_of_exponentials_follows_its_running_maximum() -> None:
+    """The model's own words, in seven of eight replies to the loss over 50,257 tokens."""
+    line = "    const float w1 = maximum(p1, {});\n    p4 = p4 * expf({} - w1){};\n    p1 = w1;\n"
+    for value in ("a1", "t0", "t5x1"):
+        right = line.format(value, "p1", f" + expf({value} - w1)")
+        assert fit_online(line.format(value, value, "")) == right == fit_online(right)
+    other = line.format("a1", "a2", "")
+    assert fit_online(other) == other, "of another value, as far as anybody knows"
