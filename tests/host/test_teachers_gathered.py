@@ -13,7 +13,7 @@ from teacher_checks import (
     run_on_host,
 )
 
-from cudal1_compile.generate.plan import fit_gathered
+from cudal1_compile.generate.code_mends import fit_gathered
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.teachers import Schedule, variants

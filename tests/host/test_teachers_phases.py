@@ -6,7 +6,7 @@ import pytest
 from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
 from cudal1_compile.candidate import print_reply
-from cudal1_compile.generate.plan import fit_phases
+from cudal1_compile.generate.code_mends import fit_phases
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.teachers import Schedule, variants, write_reply

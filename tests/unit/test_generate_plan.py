@@ -6,20 +6,16 @@ import re
 
 import pytest
 
-from cudal1_compile.generate.plan import (
+from cudal1_compile.generate.code_mends import (
     fit_copies,
     fit_loads,
     fit_means,
     fit_online,
-    fit_sides,
     fit_spans,
     fit_stages,
     fit_turns,
-    fit_vectors,
-    mend_order,
-    mend_plan,
-    other_stage,
 )
+from cudal1_compile.generate.plan import fit_sides, fit_vectors, mend_order, mend_plan, other_stage
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from cudal1_compile.generate.plan import copy_width
+from cudal1_compile.generate.code_mends import copy_width
 from cudal1_fx_passes.program import ITEM_BYTES, Ref
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product_sides import Sides, phases_of
