@@ -131,6 +131,7 @@ def test_the_plan_says_what_is_read_and_stored_in_vectors() -> None:
         assert mend_plan(design) == design
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(PROGRAMS)[1:3])
 def test_registers_hold_the_rows_on_their_way(name: str) -> None:
     program = parse_program("region v1\ndims {}\n{}\n{}\n".format(*PROGRAMS[name]))

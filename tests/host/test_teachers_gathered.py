@@ -176,6 +176,7 @@ def test_statistics_of_windows_are_right(name: str) -> None:
     assert run_on_host(program, candidates) == (set(candidates), {})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC")
 @pytest.mark.parametrize("name", WINDOWS)
 def test_statistics_of_windows_stay_in_registers(name: str) -> None:

@@ -110,6 +110,7 @@ def test_no_rule_of_memory_is_broken(name: str) -> None:
     assert_no_rule_is_broken(p, joined(p)[:1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_registers_hold_a_part(name: str) -> None:
     p = program(name)

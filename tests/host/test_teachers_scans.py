@@ -125,6 +125,7 @@ def test_no_rule_of_memory_is_broken(name: str) -> None:
     assert_no_rule_is_broken(p, one_of_each(p))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a long row", "long columns"])
 def test_registers_hold_what_they_are_meant_to(name: str) -> None:
     p = program(name)
