@@ -22,7 +22,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from cudal1_compile.candidate import Expr
 from cudal1_compile.errors import CandidateError
@@ -225,8 +226,8 @@ def fit_phases(reply: str, prompt: str) -> str:
         called = launch[0] if launch else ""
         for out, count in zip(outs, counts, strict=True):
             image, window, offset, step = turned[out]
-            cell = _cell(sizes.get(f"k{window}", 0), max(int(step or 1), 1), int(offset or 0), count)
-            for pattern, right in cell.lines(out, image, window):
+            cell = shifted(Cells(sizes.get(f"k{window}", 0), max(int(step or 1), 1), int(offset or 0), count))
+            for pattern, right in _cell_lines(cell, out, image, window):
                 made, called = re.sub(pattern, right, made), re.sub(pattern, right, called)
             places += f"[{cell.places}]"
         every = rf"(?:\[\d+\]){{{len(outs)}}}"
@@ -238,63 +239,74 @@ def fit_phases(reply: str, prompt: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cell:
-    """Some results along one axis, and the places of an image that they read, at (out - window + offset) / step.
+class Cells:
+    """Results along one axis, and the places of an image that they read, at (out - window + offset) / step.
 
-    It begins `shift` before a multiple of the step.
+    A cell is `step` results, made of the same few places.
     """
 
-    taps: int
+    taps: int  # of the window
     step: int
     offset: int
-    count: int
-    shift: int
+    count: int  # cells of a thread
+    shift: int = 0  # how much before a multiple of the step they begin
 
     @property
     def near(self) -> int:
+        """The offset of a cell's first result."""
         return self.offset - self.shift
 
     @property
+    def results(self) -> int:
+        return self.count * self.step
+
+    @property
     def lowest(self) -> int:
+        """The first place that the first cell reads."""
         return -((self.taps - 1 - self.near) // self.step)
 
     @property
     def places(self) -> int:
-        return (self.count * self.step - 1 + self.near) // self.step - self.lowest + 1
-
-    def lines(self, out: str, image: str, window: str) -> list[tuple[str, str]]:
-        """What stands in the code along the axis, whatever its numbers, and what should."""
-        i, q, y, p, w = f"i{out}", f"q{out}", f"y{image}", f"p{out}", f"w{window}"
-        far, back, results = self.near - self.step * self.lowest, -self.near % self.step, self.count * self.step
-        found = [
-            (rf"(for \(int {y} = 0; {y} < )\d+(?=; {y}\+\+)", rf"\g<1>{self.places}"),
-            (rf"(const int i{image} = {q} \+ {y})(?: [+-] \d+)?;", rf"\g<1>{_plus(self.lowest)};"),
-        ]
-        if self.step == 1:
-            return [*found, (rf"const int {y} = \d+ - {w};", f"const int {y} = {far} - {w};")]
-        reached = f"d{out} + {self.shift}" if self.shift else f"d{out}"
-        phase = f"({w} + {back})" if back else w
-        below = f"{i} < 0 || " if self.shift else ""
-        return [
-            *found,
-            (rf"cdiv\(d{out}(?: \+ \d+)?, \d+\)", f"cdiv({reached}, {results})"),
-            (rf"const int {p} = [^;]+;", f"const int {p} = {phase} % {self.step};"),
-            (rf"const int {y} = \({p} [^;]+;", f"const int {y} = ({p} + {far} - {w}) / {self.step};"),
-            (
-                rf"(const int {i} = {q} \* {self.step} \+ s[^;%]*% {results})(?: [+-] \d+)?;",
-                rf"\g<1>{_plus(-self.shift)};",
-            ),
-            (rf"(?:{i} < 0 \|\| )?{i} >= d{out}\b", f"{below}{i} >= d{out}"),
-        ]
+        return (self.results - 1 + self.near) // self.step - self.lowest + 1
 
 
-def _cell(taps: int, step: int, offset: int, count: int) -> _Cell:
+AnyCells = TypeVar("AnyCells", bound=Cells)
+
+
+def shifted(cells: AnyCells) -> AnyCells:
     """A single cell where it meets the fewest places; a strip of several gains too little by moving."""
-    plain, moved = (_Cell(taps, step, offset, count, shift) for shift in (0, offset % step))
-    return moved if count == 1 and moved.places < plain.places else plain
+    moved = replace(cells, shift=cells.offset % cells.step)
+    return moved if cells.count == 1 and moved.places < cells.places else cells
 
 
-def _plus(by: int) -> str:
+def _cell_lines(cell: Cells, out: str, image: str, window: str) -> list[tuple[str, str]]:
+    """What stands in the code along one axis, whatever its numbers, and what should."""
+    i, q, y, p, w = f"i{out}", f"q{out}", f"y{image}", f"p{out}", f"w{window}"
+    far, back, results = cell.near - cell.step * cell.lowest, -cell.near % cell.step, cell.results
+    found = [
+        (rf"(for \(int {y} = 0; {y} < )\d+(?=; {y}\+\+)", rf"\g<1>{cell.places}"),
+        (rf"(const int i{image} = {q} \+ {y})(?: [+-] \d+)?;", rf"\g<1>{signed(cell.lowest)};"),
+    ]
+    if cell.step == 1:
+        return [*found, (rf"const int {y} = \d+ - {w};", f"const int {y} = {far} - {w};")]
+    reached = f"d{out} + {cell.shift}" if cell.shift else f"d{out}"
+    phase = f"({w} + {back})" if back else w
+    below = f"{i} < 0 || " if cell.shift else ""
+    return [
+        *found,
+        (rf"cdiv\(d{out}(?: \+ \d+)?, \d+\)", f"cdiv({reached}, {results})"),
+        (rf"const int {p} = [^;]+;", f"const int {p} = {phase} % {cell.step};"),
+        (rf"const int {y} = \({p} [^;]+;", f"const int {y} = ({p} + {far} - {w}) / {cell.step};"),
+        (
+            rf"(const int {i} = {q} \* {cell.step} \+ s[^;%]*% {results})(?: [+-] \d+)?;",
+            rf"\g<1>{signed(-cell.shift)};",
+        ),
+        (rf"(?:{i} < 0 \|\| )?{i} >= d{out}\b", f"{below}{i} >= d{out}"),
+    ]
+
+
+def signed(by: int) -> str:
+    """` - 1`; nothing for 0."""
     return f" {'-' if by < 0 else '+'} {abs(by)}" if by else ""
 
 

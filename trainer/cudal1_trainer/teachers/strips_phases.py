@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
+from cudal1_compile.generate.code_mends import Cells, shifted, signed
 from cudal1_fx_passes.program import ITEM_BYTES
 from cudal1_trainer.teachers.expression import COMPUTE_TYPE
 from cudal1_trainer.teachers.pointwise import memory_order
@@ -35,39 +36,13 @@ SHARED_BYTES = 48 * 1024
 BATCH, MAX_HELD = 400, 96  # of a thread: terms of a batch of channels, registers for sums and the batch's places
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One axis of the image, read at (out - window + offset) / step, and how many cells a thread has along it.
-
-    shift: cells begin that much before a multiple of the step, where fewer places then meet them.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell(Cells):
+    """The cells of a thread along one axis of the image."""
 
     image: str
     out: str
     window: str
-    step: int
-    offset: int
-    taps: int
-    count: int
-    shift: int = 0
-
-    @property
-    def near(self) -> int:
-        """The offset of a cell's first result."""
-        return self.offset - self.shift
-
-    @property
-    def results(self) -> int:
-        return self.count * self.step
-
-    @property
-    def lowest(self) -> int:
-        """The first place that the first cell reads."""
-        return -((self.taps - 1 - self.near) // self.step)
-
-    @property
-    def places(self) -> int:
-        return (self.results - 1 + self.near) // self.step - self.lowest + 1
 
     @property
     def parts(self) -> str:
@@ -94,7 +69,8 @@ def cells_of(stage: Stage, sides: Sides, vector: int) -> list[Cell] | None:
         if len(terms) != 2 or not outs or not windows or (terms[outs[0]], terms[windows[0]]) != (1, -1):
             return None
         taps = program.axis[windows[0]].size
-        found.append(Cell(axis, outs[0], windows[0], index.divisor, index.offset, taps, 1))
+        step, offset, window = index.divisor, index.offset, windows[0]
+        found.append(Cell(taps=taps, step=step, offset=offset, count=1, image=axis, out=outs[0], window=window))
     found.sort(key=lambda c: order.index(c.out))
     if not any(c.step > 1 for c in found) or tuple(c.out for c in found) != order[-len(found) :]:
         return None
@@ -105,13 +81,7 @@ def cells_of(stage: Stage, sides: Sides, vector: int) -> list[Cell] | None:
         return None
     at = max(len(found) - 2, 0)
     found[at] = replace(found[at], count=vector)
-    return [_shifted(c) for c in found]
-
-
-def _shifted(cell: Cell) -> Cell:
-    """The cell where it meets the fewest places; a strip of several gains too little."""
-    moved = replace(cell, shift=cell.offset % cell.step)
-    return moved if cell.count == 1 and moved.places < cell.places else cell
+    return [shifted(c) for c in found]
 
 
 def phase_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
@@ -250,7 +220,7 @@ class PhaseStripWriter(ProductWriter):
             for at, c in zip(places, self.cells, strict=True):
                 q, y, _ = c.names
                 loops.enter_context(self._loop(y, str(c.places)))
-                lines.add(f"const int {at} = {q} + {y}{_plus(c.lowest)};")
+                lines.add(f"const int {at} = {q} + {y}{signed(c.lowest)};")
             outside = [f"{at} < 0 || {at} >= {c.image}" for at, c in zip(places, self.cells, strict=True)]
             lines.add(f"if ({' || '.join(outside)}) continue;")
             value = self._value(self.sides.a.name, Space(self.program, space.variables, moved))
@@ -315,7 +285,7 @@ class PhaseStripWriter(ProductWriter):
             c = next((c for c in self.cells if c.out == axis), None)
             if c is not None:
                 own = product(c.names[0], c.step)
-                text = f"{own} + {text}{_plus(-c.shift)}" if c.results > 1 else own
+                text = f"{own} + {text}{signed(-c.shift)}" if c.results > 1 else own
                 outside += [f"{axis_index(axis)} < 0"] * (c.shift > 0) + [f"{axis_index(axis)} >= {axis}"]
             lines.add(f"const int {axis_index(axis)} = {text};")
         lines.add(f"if ({' || '.join(outside)}) continue;")
@@ -333,7 +303,3 @@ def _flat(axes: Sequence[str]) -> str:
     for axis in axes:
         text = f"{grouped(text)} * {axis} + {axis_index(axis)}" if text else axis_index(axis)
     return text
-
-
-def _plus(by: int) -> str:
-    return f" {'-' if by < 0 else '+'} {abs(by)}" if by else ""
