@@ -124,7 +124,7 @@ def fit_spans(reply: str) -> str:
     Both are read where a result meets the place: `for (int p = 0; p < 4; p++) { const int w0 = y - 2 * p;`. Any
     other span leaves weights out, or visits places that no result reads.
     """
-    return "".join(map(_with_fitting_spans, re.split(r"(?=^__global__)", reply, flags=re.M)))
+    return "".join(map(_with_fitting_spans, _kernels(reply)))
 
 
 def _with_fitting_spans(kernel: str) -> str:
@@ -174,7 +174,7 @@ def fit_means(reply: str, prompt: str) -> str:
 def fit_turns(reply: str, prompt: str) -> str:
     """`reply` with kernels that turn a weight over all of its rows, windows included."""
     axes = axes_of(prompt)
-    for kernel in re.split(r"(?=^__global__)", reply, flags=re.M)[1:]:
+    for kernel in _kernels(reply)[1:]:
         name, turn = _KERNEL.match(kernel), _TURN.search(kernel)
         rows, *columns = axes.get(turn[3], [""]) if turn else [""]
         if name is None or turn is None or turn[1] != rows or not columns:
@@ -184,8 +184,8 @@ def fit_turns(reply: str, prompt: str) -> str:
         made = kernel.replace(blocks, all_blocks).replace(f"x < {turn[2]})", f"x < {whole})")
         apart = f"({whole})" if len(columns) > 1 else whole
         reply = reply.replace(kernel, made.replace(f" + y * {turn[4]} + x)", f" + y * {apart} + x)"))
-        if launch := re.search(rf"^// launch: {name[1]}<<<.*$", reply, flags=re.M):
-            reply = reply.replace(launch[0], launch[0].replace(blocks, all_blocks))
+        if launch := _launch_of(name[1], reply):
+            reply = reply.replace(launch, launch.replace(blocks, all_blocks))
     return reply
 
 
@@ -201,7 +201,7 @@ def fit_gathered(reply: str, prompt: str) -> str:
 
         return _GATHERED.sub(fitting, kernel)
 
-    return "".join(map(of_kernel, re.split(r"(?=^__global__)", reply, flags=re.M)))
+    return "".join(map(of_kernel, _kernels(reply)))
 
 
 def fit_online(reply: str) -> str:
@@ -215,15 +215,16 @@ def fit_phases(reply: str, prompt: str) -> str:
     All numbers follow from window, step and offset: those of a window of 3 do not serve one of 4.
     """
     vectors, sizes = {*_PHASES.findall(reply)}, sizes_of(prompt)
+    if len(vectors) != 1:
+        return reply
     turned = {out: (image, *rest) for image, out, *rest in _TURNED.findall(prompt)}
-    for kernel in re.split(r"(?=^__global__)", reply, flags=re.M)[1:] if len(vectors) == 1 else ():
+    for kernel in _kernels(reply)[1:]:
         name, outs = _KERNEL.match(kernel), _CELL.findall(kernel)
         if name is None or "weights[" not in kernel or not outs or not {*outs} <= turned.keys():
             continue
         counts, made, places = [1] * len(outs), kernel, ""
         counts[max(len(outs) - 2, 0)] = max(int(min(vectors)), 1)  # a reply may say anything
-        launch = re.search(rf"^// launch: {name[1]}<<<.*$", reply, flags=re.M)
-        called = launch[0] if launch else ""
+        launch = called = _launch_of(name[1], reply)
         for out, count in zip(outs, counts, strict=True):
             image, window, offset, step = turned[out]
             cell = shifted(Cells(sizes.get(f"k{window}", 0), max(int(step or 1), 1), int(offset or 0), count))
@@ -234,7 +235,7 @@ def fit_phases(reply: str, prompt: str) -> str:
         made = re.sub(rf"(\bimage(?:\[\d+\])??){every}(?= = \{{\}};)", rf"\g<1>{places}", made)
         reply = reply.replace(kernel, made)
         if launch:
-            reply = reply.replace(launch[0], called)
+            reply = reply.replace(launch, called)
     return reply
 
 
@@ -308,6 +309,17 @@ def _cell_lines(cell: Cells, out: str, image: str, window: str) -> list[tuple[st
 def signed(by: int) -> str:
     """` - 1`; nothing for 0."""
     return f" {'-' if by < 0 else '+'} {abs(by)}" if by else ""
+
+
+def _kernels(reply: str) -> list[str]:
+    """What comes before the first one, then each with what follows it."""
+    return re.split(r"(?=^__global__)", reply, flags=re.M)
+
+
+def _launch_of(kernel: str, reply: str) -> str:
+    """The line that states it; empty where none does."""
+    found = re.search(rf"^// launch: {kernel}<<<.*$", reply, flags=re.M)
+    return found[0] if found else ""
 
 
 def copy_width(widest: int, item: int, runs: Sequence[int]) -> int:

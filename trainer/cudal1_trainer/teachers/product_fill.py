@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 
+from cudal1_compile.generate.code_mends import signed
 from cudal1_trainer.teachers.element import Elements, write_each
 from cudal1_trainer.teachers.product_bulk import BulkWriter
 from cudal1_trainer.teachers.product_bulk_plan import by_vectors
@@ -226,16 +227,13 @@ class FieldWriter(FillWriter):
         q = "m % part" if self.planes.parts(2) > 1 else "m"
         steps = self._held((y, x))
         for a, at, step in ((y, f"y0 + {grouped(q)} / {pitch}", steps[0]), (x, f"x0 + {q} % {pitch}", steps[1])):
-            begin = a.first - a.before
-            at += f" {'-' if begin < 0 else '+'} {abs(begin)}" if begin else ""
+            at += signed(a.first - a.before)
             at = f"({at}) * {a.stride} + {step}" if a.stride > 1 else at
             lines.add(f"const int {axis_index(a.read)} = {at};")
             inside += [f"{axis_index(a.read)} >= 0", f"{axis_index(a.read)} < {a.read}"]
         for a, step in zip(outer, self._steps("o", outer), strict=True):
             at = product(a.stride, f"q{a.out[1:]}") if a.stride > 1 else f"q{a.out[1:]}"
-            at += f" + {product(a.far, grouped(step))}" + (
-                f" {'-' if a.offset < 0 else '+'} {abs(a.offset)}" if a.offset else ""
-            )
+            at += f" + {product(a.far, grouped(step))}{signed(a.offset)}"
             lines.add(f"const int {axis_index(a.read)} = {at};")
             inside += [f"{axis_index(a.read)} >= 0", f"{axis_index(a.read)} < {a.read}"]
         return inside

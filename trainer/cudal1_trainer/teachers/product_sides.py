@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from cudal1_compile.generate.code_mends import signed
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import Index, Op, Ref, operand_axes
 from cudal1_trainer.teachers.element import in_order
@@ -128,10 +129,9 @@ class Slide:
 
 def place_of(slide: Slide, first: str, at: str) -> str:
     """Of the image, the `at`-th place that the results from `first` on read."""
-    far, offset = slide.dilation, slide.index.offset
+    far = slide.dilation
     back = f" - {product(-far, f'({slide.window} - 1)')}" if far < 0 else ""
-    shift = f" {'-' if offset < 0 else '+'} {abs(offset)}" if offset else ""
-    return f"{product(slide.stride, first)} + {at}{back}{shift}"
+    return f"{product(slide.stride, first)} + {at}{back}{signed(slide.index.offset)}"
 
 
 def windows_of(stage: Stage, sides: Sides) -> list[Slide]:

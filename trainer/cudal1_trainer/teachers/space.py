@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from cudal1_compile.generate.code_mends import signed
 from cudal1_fx_passes.program import Index, Program
 from cudal1_trainer.teachers.stage import Buffer
 
@@ -86,7 +87,7 @@ class Space:
             term = name if abs(factor) == 1 else f"{abs(factor)} * {name}"
             text += (f" {'-' if factor < 0 else '+'} {term}") if text else ("-" if factor < 0 else "") + term
         if index.offset or not text:
-            text = f"{text} {'-' if index.offset < 0 else '+'} {abs(index.offset)}" if text else str(index.offset)
+            text = f"{text}{signed(index.offset)}" if text else str(index.offset)
         return text if index.divisor == 1 else f"({text}) / {index.divisor}"
 
     def needed_axes(self, buffers: Iterable[Buffer]) -> list[str]:
