@@ -1,7 +1,7 @@
 """One process for one model in one direction: it plans, compiles, waits for its turn, and measures.
 
     serve(job, pipe)        plan -> Inductor's arms ... "kernels" -> cudal1's arm ... "measure" -> a row
-                            ... "graphs" -> cudal1's arm in reduce-overhead ... "measure" -> the row anew
+                            ... "graphs" -> cudal1's arm in reduce-overhead ... "measure" -> its part of the row
     serve_warm(job, pipe)   a second process: the same compiles from the caches
 
 Compiling runs nothing on the device, so all models do it at once; the parent (models.py) gives the turn to
@@ -25,6 +25,7 @@ import torch
 from torch import fx
 
 from benchmarks.model_arms import (
+    GRAPHS,
     Arm,
     Job,
     Step,
@@ -42,7 +43,6 @@ from cudal1_compile.plan import GraphPlanned
 from cudal1_fx_passes.partition import Partition
 
 MODES = {"inductor": None, "reduce_overhead": "reduce-overhead"}
-GRAPHS = "cudal1_reduce_overhead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def serve(job: Job, pipe: Connection) -> None:
             worker.compile_graphs()
             pipe.send(Said(job.name, "ready"))
             if pipe.recv() == "measure":
-                pipe.send(Said(job.name, "measured", worker.turn.measure()))
+                pipe.send(Said(job.name, "measured", worker.turn.measure_graphs()))
     except Exception:  # noqa: BLE001  one model's failure is reported, the others go on
         pipe.send(Said(job.name, "failed", traceback.format_exc()))
 

@@ -2,6 +2,7 @@
 
     first runs -> calls until cudal1 has chosen between its variants -> errors against float64
     -> timed rounds -> GPU-busy time by kernel (three calls of each arm under the profiler)
+    and once cudal1 is compiled in reduce-overhead: its choice -> its errors -> timed rounds beside Inductor's
 
 The row is plain data; model_summary.py makes figures of it. Without a GPU operations stand in for kernel times.
 """
@@ -20,7 +21,7 @@ from unittest import mock
 
 import torch
 
-from benchmarks.model_arms import Arm, Job, Step, errors, exact_results, results, run_first, time_rounds
+from benchmarks.model_arms import GRAPHS, Arm, Job, Step, errors, exact_results, results, run_first, time_rounds
 from benchmarks.model_kernels import (
     Operations,
     Origins,
@@ -37,7 +38,7 @@ from cudal1_compile.plan import GraphPlanned
 from cudal1_fx_passes.text import parse_program
 
 PROFILED_CALLS = 3
-FRAIL = ("reduce_overhead", "cudal1_reduce_overhead")  # arms that a row can do without
+FRAIL = ("reduce_overhead", GRAPHS)  # arms in CUDA graphs, which a row can do without
 
 
 @contextmanager
@@ -94,26 +95,15 @@ class Turn:
     keys: dict[str, list[str]]
     failures: dict[str, str]
     plan_s: float
-    settled: dict[str, Any] = field(default_factory=dict)  # what the trials decided, once they have
+    accuracy: dict[str, Any] = field(default_factory=dict)
 
     def measure(self) -> dict[str, Any]:
-        """With the device to itself. May be called again once there are more arms: all are measured anew."""
+        """With the device to itself."""
         start = time.monotonic()
-        for name in [n for n in self.arms if n not in FRAIL]:
-            run_first(self.step, self.arms[name])
-        for name in [n for n in FRAIL if n in self.arms]:
-            with may_fail(self.arms, self.failures, name):
-                run_first(self.step, self.arms[name])
-                for _ in range(3):  # CUDA graphs: warm up, record, replay
-                    self.step.clear()
-                    self.step.run(self.arms[name].call)
-        self.settled = self.settled or self._settle("cudal1")
-        for name in self.keys.keys() & self.arms.keys() - {"cudal1"}:
-            with may_fail(self.arms, self.failures, name):
-                found = self._settle(name)
-                self.settled[f"{name}_choice"] = [p["choice"] for p in found["plans"]]
-                self.settled[f"{name}_settling"] = found["settling"]
-        accuracy = self._accuracy()
+        self._run_first()
+        settled = self._settle("cudal1")
+        roundoff = torch.finfo(next(p.dtype for p in self.step.module.parameters())).eps / 2
+        self.accuracy = {"errors": self._errors(self.arms), "roundoff": roundoff}
         arms = list(self.arms.values())
         times = time_rounds(self.step, arms, self.job.rounds, self.job.limit_s)
         return {
@@ -124,15 +114,44 @@ class Turn:
             "traced": bool(self.origins),
             "cold": {a.name: {"compile_s": a.compile_s, "first_run_s": a.first_run_s} for a in arms},
             "plan_s": self.plan_s,
-            **self.settled,
-            "accuracy": accuracy,
+            **settled,
+            "accuracy": self.accuracy,
             "ms": times,
-            "median_ms": {name: median(ms) for name, ms in times.items() if ms},
-            **self._busy(self.settled["kernels"]),
+            "median_ms": _medians(times),
+            **self._busy(settled["kernels"]),
             "failures": self.failures,
             "turn_s": time.monotonic() - start,
             "load": os.getloadavg()[0],
         }
+
+    def measure_graphs(self) -> dict[str, Any]:
+        """What the row gets once cudal1 is compiled in reduce-overhead: its times beside Inductor's in that mode.
+
+        Other arms are not timed again: CUPTI stays attached once it has profiled, and what launches kernel by
+        kernel takes 1.2 to 2.3 times as long since (CNNs whose host holds them up, H100).
+        """
+        start = time.monotonic()
+        graphs: dict[str, Any] = {}
+        self._run_first()
+        if GRAPHS in self.arms:
+            with may_fail(self.arms, self.failures, GRAPHS):
+                settled = self._settle(GRAPHS)
+                graphs = {"choice": [p["choice"] for p in settled["plans"]], "settling": settled["settling"]}
+                self.accuracy["errors"] |= self._errors({GRAPHS: self.arms[GRAPHS]})
+                arms = [self.arms[name] for name in FRAIL if name in self.arms]
+                times = time_rounds(self.step, arms, self.job.rounds, self.job.limit_s)
+                graphs |= {"ms": times, "median_ms": _medians(times), "turn_s": time.monotonic() - start}
+        return {"graphs": graphs, "accuracy": self.accuracy, "failures": self.failures}
+
+    def _run_first(self) -> None:
+        for name in [n for n in self.arms if n not in FRAIL]:
+            run_first(self.step, self.arms[name])
+        for name in [n for n in FRAIL if n in self.arms]:
+            with may_fail(self.arms, self.failures, name):
+                run_first(self.step, self.arms[name])
+                for _ in range(3):  # CUDA graphs: warm up, record, replay
+                    self.step.clear()
+                    self.step.run(self.arms[name].call)
 
     def _settle(self, arm: str) -> dict[str, Any]:
         """Calls of an arm of cudal1 until the trial between variants has decided, and what it decided."""
@@ -185,13 +204,11 @@ class Turn:
                 names |= {base_name(launch.kernel) for launch in candidate.launches}
         return sorted(names)
 
-    def _accuracy(self) -> dict[str, Any]:
-        """Errors of each arm against the same model in float64."""
+    def _errors(self, arms: dict[str, Arm]) -> dict[str, dict[str, float]]:
+        """Of each arm, tensor by tensor, against the same model in float64."""
         self.step.clear()
         exact = exact_results(self.step)
-        found = {name: errors(results(self.step, arm.call), exact) for name, arm in self.arms.items()}
-        dtype = next(p.dtype for p in self.step.module.parameters())
-        return {"errors": found, "roundoff": torch.finfo(dtype).eps / 2}
+        return {name: errors(results(self.step, arm.call), exact) for name, arm in arms.items()}
 
     def _busy(self, kernels: list[str]) -> dict[str, Any]:
         """GPU-busy microseconds of one call by kernel; without a GPU operations are counted in their place."""
@@ -250,6 +267,10 @@ class Turn:
             }
             for i, (_, found) in enumerate(self.origins)
         ]
+
+
+def _medians(times: dict[str, list[float]]) -> dict[str, float]:
+    return {name: median(ms) for name, ms in times.items() if ms}
 
 
 def _bind(function: Callable[[Arm], None], arm: Arm) -> Callable[[], None]:

@@ -9,8 +9,8 @@
     -> all compile -> one after another measures with the GPU to itself -> second processes, warm
 
 Arms: eager, Inductor, Inductor in reduce-overhead, cudal1 (mode default, the choice between its variants settled
-on its first calls), and with --reduce-overhead, once these have a row, cudal1 in that mode: all are timed anew
-then, and a run that ends before keeps the row. Every call is timed with the host, in rounds of random order.
+on its first calls), and with --reduce-overhead, once these have a row, cudal1 in that mode beside Inductor in it:
+a run that ends before keeps the row. Every call is timed with the host, in rounds of random order.
 Models compile side by side: compile times, Inductor's too, are those of a busy machine. OUT grows while it runs:
 models.rows.jsonl and models.partial.GPU.json hold what a killed run had; `--rows FILE` takes such rows over and
 measures what is missing. With another generator than the bundled one the file is called after it
@@ -39,8 +39,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.model_arms import Job
-from benchmarks.model_job import GRAPHS, Said, serve, serve_warm
+from benchmarks.model_arms import GRAPHS, Job
+from benchmarks.model_job import Said, serve, serve_warm
 from benchmarks.model_summary import count_refused, describe, intervals, summarise
 from benchmarks.model_synthesis import Wanted, Written, find_right, load_generator, write_kernels
 from benchmarks.result_file import commit, device_stem, write_result
@@ -269,10 +269,11 @@ def measure(run: Run, processes: list[Process]) -> None:
                 process.state = "ready"
                 ready.append(process)
             elif said.what == "measured":
-                beside = sum(p.state == "compiles" for p in processes)
                 is_first = said.job not in run.rows
-                run.add_measured(said.job, said.body | {"compiling_beside": beside})
-                run.say(_line(said.job, said.body))
+                if is_first:
+                    said.body["compiling_beside"] = sum(p.state == "compiles" for p in processes)
+                run.add_measured(said.job, run.rows.get(said.job, {}) | said.body)
+                run.say(_line(said.job, run.rows[said.job]))
                 if process.job.graphs and is_first:
                     process.pipe.send("graphs")
                     process.state = "compiles"
@@ -396,9 +397,10 @@ def _give_up(run: Run, process: Process, why: str) -> None:
 
 
 def _line(job: str, row: dict[str, Any]) -> str:
-    times = ", ".join(f"{name} {ms:.2f}" for name, ms in row["median_ms"].items())
-    choice = "+".join(p["choice"] for p in row["plans"]) or "no plan"
-    return f"{job}: ms {times}; {choice}; turn {row['turn_s']:.0f} s"
+    part = row.get("graphs") or row
+    times = ", ".join(f"{name} {ms:.2f}" for name, ms in part["median_ms"].items())
+    choice = "+".join(part.get("choice") or [p["choice"] for p in row["plans"]]) or "no plan"
+    return f"{job}: ms {times}; {choice}; turn {part['turn_s']:.0f} s"
 
 
 def _print(path: Path) -> None:
