@@ -12,7 +12,8 @@ false miss; never a false hit, because the whole text is hashed.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 
 from cudal1_fx_passes.merge import AGAIN, Parts, merge_axes, part_inputs
@@ -42,7 +43,22 @@ def canonicalise(program: Program) -> Program:
     return canonical_form(program).program
 
 
+@dataclass(frozen=True, slots=True)
+class _Printed:
+    """A program as a key: by its text, for -0.0 and 0.0 are equal values, as are 1 and True."""
+
+    text: str
+    program: Program = field(compare=False)
+
+
 def canonical_form(program: Program) -> Canonical:
+    return _form_of(_Printed(print_program(program), program))
+
+
+@lru_cache(maxsize=1024)
+def _form_of(printed: _Printed) -> Canonical:
+    """Kept: blocks repeat, graphs are cut for every variant, and one program is asked for several names."""
+    program = printed.program
     parts = simplify(Parts(program.axes, program.inputs, program.ops, program.outputs))
     while (folded := fold_positions(parts)) is not parts:
         parts = simplify(folded)
@@ -61,6 +77,12 @@ def relative(program: Program) -> str:
 
 def relative_of(form: Program) -> str:
     """`relative` of a program that is in canonical form already."""
+    return _relative_of(_Printed(print_program(form), form))
+
+
+@lru_cache(maxsize=1024)
+def _relative_of(printed: _Printed) -> str:
+    form = printed.program
     parts = size_free(Parts(form.axes, form.inputs, form.ops, form.outputs))
     return hashlib.sha256(print_program(order(parts, form).program).encode()).hexdigest()
 

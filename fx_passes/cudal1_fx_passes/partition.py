@@ -14,7 +14,6 @@ import hashlib
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import networkx
 import sympy
@@ -22,14 +21,14 @@ import torch
 from torch import fx
 
 from cudal1_fx_passes.border import constant_nodes, is_view, lowering_of
-from cudal1_fx_passes.canonical import Canonical, canonical_form
+from cudal1_fx_passes.canonical import canonical_form
 from cudal1_fx_passes.errors import ImportRefused, NodeRefused, RegionTooWide
 from cudal1_fx_passes.from_fx import ImportedRegion, import_region
 from cudal1_fx_passes.grow import Grower, components, element_count
 from cudal1_fx_passes.layout import can_be_said
 from cudal1_fx_passes.lowering import holds_tensors
 from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_fx_passes.text import print_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,15 +246,9 @@ def _maker(node: fx.Node, nodes: Sequence[fx.Node]) -> fx.Node:
     return source if isinstance(source, fx.Node) and source in nodes and not is_view(node) else node
 
 
-@lru_cache(maxsize=1024)
-def _canonical_form(text: str) -> Canonical:
-    """Kept: blocks repeat, and graphs are cut for every variant. By text, for -0.0 and 0.0 are equal values."""
-    return canonical_form(parse_program(text))
-
-
 def make_region(nodes: Sequence[fx.Node], imported: ImportedRegion) -> Region:
     """The region in canonical order."""
-    form = _canonical_form(print_program(imported.program))
+    form = canonical_form(imported.program)
     sizes = iter(imported.symbols)
     symbol_of = {a.name: next(sizes) for a in imported.program.axes if a.symbolic}
     return Region(
