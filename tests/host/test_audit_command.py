@@ -71,10 +71,11 @@ class _Stubborn:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     def few(kind: str) -> tuple[Case, ...]:
-        return suite("host")[::45]
+        return suite("host")[::90]
 
     monkeypatch.setattr(rates, "suite", few)
     monkeypatch.setattr(rates, "MUTANTS", 3)
+    monkeypatch.setattr(rates, "BROODS", 1)  # as many mutants as are asked for, not those of eight kernels more
     monkeypatch.setattr(limits, "usable_cores", lambda: 1)  # nothing is prepared in vain
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
@@ -86,7 +87,7 @@ def test_the_figures_and_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (found["accepted"], found["refused"], found["survivors"], found["honest"]) == (0, 0, 0, 3)
     assert (
         found["attacks"]
-        == len(suite("host")[::45])
+        == len(suite("host")[::90])
         == sum(row["attacks"] for row in detail["attacks"]["by_hack"].values())
     )
     assert found["mutants"] >= 2 and found["mutants"] == sum(
