@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.codecache import PyCodeCache
 from torch._inductor.compile_fx import compile_fx
 
 from cudal1_compile.cli.demo_models import Cnn
@@ -47,6 +49,15 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], bool, bool | None]] 
 }
 
 
+@pytest.fixture
+def no_loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Inductor's loops are not built, seconds a graph, and do nothing: graphs are looked at here, not results."""
+    monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_, **__: lambda *_: None)
+    yield
+    PyCodeCache.cache_clear()  # other tests' graphs may be the same
+
+
+@pytest.mark.usefixtures("no_loops")
 @pytest.mark.parametrize("name", CASES)
 def test_sees_what_the_compile_sees(name: str) -> None:
     fn, size, trains, dynamic = CASES[name]
