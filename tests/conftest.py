@@ -6,7 +6,7 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -104,3 +104,14 @@ def scalar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     cheap = ("TORCHINDUCTOR_VEC_ISA_OK", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS")
     monkeypatch.setattr(isolation, "_PASSED_ON", (*isolation._PASSED_ON, *cheap))
+
+
+@pytest.fixture
+def no_loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Inductor's loops are not built, seconds a graph, and do nothing: for tests of graphs, not of results."""
+    from torch._inductor.async_compile import AsyncCompile
+    from torch._inductor.codecache import PyCodeCache
+
+    monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_, **__: lambda *_: None)
+    yield
+    PyCodeCache.cache_clear()  # other tests' graphs may be the same

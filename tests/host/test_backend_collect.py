@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
-from torch._inductor.async_compile import AsyncCompile
-from torch._inductor.codecache import PyCodeCache
 from torch._inductor.compile_fx import compile_fx
 
 from cudal1_compile.cli.demo_models import Cnn
@@ -47,14 +45,6 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], bool, bool | None]] 
     "dynamic training": (Mlp(), (16, 32), True, True),
     "control flow": (branch, (16, 32), False, None),
 }
-
-
-@pytest.fixture
-def no_loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Inductor's loops are not built, seconds a graph, and do nothing: graphs are looked at here, not results."""
-    monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_, **__: lambda *_: None)
-    yield
-    PyCodeCache.cache_clear()  # other tests' graphs may be the same
 
 
 @pytest.mark.usefixtures("no_loops")

@@ -132,6 +132,7 @@ def test_a_forward_that_cannot_be_lowered(
     assert len(told) == 1 and told[0].startswith("plain inductor, because of "), told
 
 
+@pytest.mark.usefixtures("no_loops")
 def test_explain_says_why(every_region: Calls, monkeypatch: Patch) -> None:  # noqa: F811
     def explanation() -> str:
         return str(cudal1_compile.explain(model, *inputs(), options={"target": "host"}))
