@@ -6,6 +6,9 @@
 #include <sys/mman.h>
 #include "scheduler.h"
 
+// An access's size and direction are constants where hooks call: what they decide is decided by the compiler.
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 namespace cudal1 {
 namespace {
 const int MAX_AREAS = 64;
@@ -31,6 +34,7 @@ struct Region {
   char *low, *high;
   Area kind;
   Cell* cells;
+  bool whole;  // no other area lies within it
 };
 Region regions[MAX_AREAS];
 int region_count;
@@ -125,8 +129,9 @@ void count(const Region& region, const char* address, unsigned bytes, bool write
 }
 
 // ---------------------------------------------------------------- faults
-[[noreturn]] void complain(const char* kind, const Region* region, const char* address, unsigned bytes, bool write,
-                           const void* pc, const char* more) {
+[[noreturn]] __attribute__((cold, noinline)) void complain(const char* kind, const Region* region, const char* address,
+                                                           unsigned bytes, bool write, const void* pc,
+                                                           const char* more) {
   char text[220];
   const char* what = write ? "write" : "read";
   if (region)
@@ -150,12 +155,13 @@ const Region* region_near(const char* address) {
   }
   return best;
 }
-const Region* find(const char* address) {
-  static int last;
+ALWAYS_INLINE const Region* find(const char* address, const void* pc) {
+  static uint8_t last_at[64];  // a place in the code nearly always touches one area
+  uint8_t& last = last_at[(uintptr_t)pc >> 2 & 63];
   if (address >= regions[last].low && address < regions[last].high) return &regions[last];
   for (int i = 0; i < region_count; i++) {
     if (address < regions[i].low || address >= regions[i].high) continue;
-    if (regions[i].kind != Area::FREE) last = i;  // a FREE area may enclose another one
+    if (regions[i].whole) last = (uint8_t)i;
     return &regions[i];
   }
   return nullptr;
@@ -174,13 +180,13 @@ void tell(const Fiber& self) {
   mine->lanes[warp] |= 1u << thread % 32;
 }
 // Whether another block's access came before its thread, or one that it had met at a barrier since, told of it.
-bool was_told(Stamp old) {
+__attribute__((noinline)) bool was_told(Stamp old) {
   const Told* theirs = told_by(BLOCK.in(old));
   if (!theirs) return true;
   unsigned thread = THREAD.in(old), warp = thread / 32, epochs = theirs->warp[warp];
   return BARRIER.in(old) < theirs->barrier || theirs->lanes[warp] >> thread % 32 & 1 || WARP.in(old) < epochs;
 }
-bool ordered(Stamp old, Stamp now, bool shared) {
+ALWAYS_INLINE bool ordered(Stamp old, Stamp now, bool shared) {
   const uint64_t both = old & now, differs = old ^ now;
   if (!(old & BLOCK.mask()) || !(both & BYTES.mask()) || both & ATOMIC.mask()) return true;
   if (differs & BLOCK.mask()) return shared || BLOCK.in(old) < first_of_launch || (fenced && was_told(old));
@@ -188,15 +194,15 @@ bool ordered(Stamp old, Stamp now, bool shared) {
   if (differs & BARRIER.mask()) return true;  // a __syncthreads lies between
   return THREAD.in(old) / 32 == THREAD.in(now) / 32 && WARP.in(old) < WARP.in(now);
 }
-void note(Cell& cell, Stamp now, bool write) {
+ALWAYS_INLINE void note(Cell& cell, Stamp now, bool write) {
   Stamp& same = write ? cell.write : cell.read[0];
   bool again = !((same ^ now) & MOMENT);
   if (again) now |= same & BYTES.mask();
   if (!write && !again) cell.read[1] = cell.read[0];
   same = now;
 }
-void check_cell(const Region& region, Cell& cell, Stamp now, bool shared, const char* address, unsigned bytes,
-                bool write, const void* pc) {
+ALWAYS_INLINE void check_cell(const Region& region, Cell& cell, Stamp now, bool shared, const char* address,
+                              unsigned bytes, bool write, const void* pc) {
   if (!ordered(cell.write, now, shared))
     complain("race", &region, address, bytes, write, pc, ", unordered with a write by another thread");
   for (Stamp read : cell.read)
@@ -206,8 +212,8 @@ void check_cell(const Region& region, Cell& cell, Stamp now, bool shared, const 
   bool set = shared ? writer == block_number : writer != 0 || region.kind == Area::GLOBAL_SET;
   if (!write && !set) complain("uninitialised", &region, address, bytes, write, pc, ", which nobody wrote yet");
 }
-void check_cells(const Region& region, const Fiber& self, const char* address, unsigned bytes, bool write,
-                 bool atomic, const void* pc) {
+ALWAYS_INLINE void check_cells(const Region& region, const Fiber& self, const char* address, unsigned bytes,
+                               bool write, bool atomic, const void* pc) {
   const Stamp whole = BLOCK.of(block_number) | THREAD.of((unsigned)number(&self)) | BARRIER.of(self.barrier_epoch) |
                       WARP.of(self.warp_epoch) | ATOMIC.of(atomic);
   const bool shared = is_shared(region.kind);
@@ -231,7 +237,9 @@ struct Look {
   uint64_t value;
 };
 Look looks[PLACES_OF_A_WAIT];
-uint32_t marks[PLACES_OF_A_WAIT];  // of the looks: nearly always these tell that a look is new
+// By their marks, how many of the looks have each: nearly always that tells that a look is new. Single bytes, for a
+// list that is compared whole would wait for the store before, at every access.
+uint8_t marks[PLACES_OF_A_WAIT], having[256] = {PLACES_OF_A_WAIT};
 const Fiber* looking;
 unsigned oldest_look, known_looks;
 template <class T> uint64_t load(const void* where) {
@@ -239,7 +247,7 @@ template <class T> uint64_t load(const void* where) {
   memcpy(&value, where, sizeof value);
   return value;
 }
-uint64_t value_at(const void* where, unsigned bytes) {  // its first eight bytes at most
+ALWAYS_INLINE uint64_t value_at(const void* where, unsigned bytes) {  // its first eight bytes at most
   switch (bytes) {
     case 1: return load<uint8_t>(where);
     case 2: return load<uint16_t>(where);
@@ -251,12 +259,11 @@ uint64_t value_at(const void* where, unsigned bytes) {  // its first eight bytes
   memcpy(&value, where, bytes);
   return value;
 }
-void count_looks(const Fiber* self, const void* where, unsigned bytes, const void* pc) {
+ALWAYS_INLINE void count_looks(const Fiber* self, const void* where, unsigned bytes, const void* pc) {
   const uint64_t value = value_at(where, bytes);
-  const uint32_t mark = (uint32_t)(uintptr_t)where ^ (uint32_t)(uintptr_t)pc * 2654435761u;
-  uint32_t near = 0;
-  for (uint32_t old : marks) near |= old == mark;
-  if (near && looking == self) {
+  const uint32_t both = (uint32_t)(uintptr_t)where ^ (uint32_t)(uintptr_t)pc * 2654435761u;
+  const uint8_t mark = (uint8_t)(both * 2654435761u >> 24);
+  if (having[mark] && looking == self) {
     bool known = false;
     for (const Look& old : looks) known |= old.where == where && old.pc == pc && old.value == value;
     if (known) {
@@ -267,27 +274,43 @@ void count_looks(const Fiber* self, const void* where, unsigned bytes, const voi
   }
   looking = self;
   known_looks = 0;
-  marks[oldest_look % PLACES_OF_A_WAIT] = mark;
-  looks[oldest_look++ % PLACES_OF_A_WAIT] = {where, pc, value};
+  const unsigned slot = oldest_look++ % PLACES_OF_A_WAIT;
+  having[marks[slot]]--;
+  having[marks[slot] = mark]++;
+  looks[slot] = {where, pc, value};
 }
 
-void access(const void* where, unsigned bytes, bool write, bool atomic, const void* pc, bool tells = false) {
-  const Fiber* self = current();
-  const char* address = (const char*)where;
-  if (!self) return;
-  if (expired) fail("timeout", "no end within the time limit: an endless loop?", pc);
-  if (on_stack(self, where)) return;
-  const Region* region = find(address);
+ALWAYS_INLINE void judge(const Fiber* self, const char* address, unsigned bytes, bool write, bool atomic,
+                         const void* pc, bool tells) {
+  const Region* region = find(address, pc);
   bool beyond = !region || address + bytes > region->high || (write && region->kind == Area::FREE);
   if (beyond)
     complain("out_of_bounds", region && region->kind != Area::FREE ? region : region_near(address), address, bytes, write, pc, "");
   if (region->kind == Area::FREE) return;
-  count_looks(self, where, bytes, pc);
+  count_looks(self, address, bytes, pc);
   if (write && region->kind == Area::INPUT) complain("input_written", region, address, bytes, write, pc, "");
   if (repeating && !is_shared(region->kind)) return;  // counted and looked at when it ran first
   if (!is_shared(region->kind)) count(*region, address, bytes, write, number(self), pc);
   if (region->kind != Area::INPUT) check_cells(*region, *self, address, bytes, write, atomic, pc);
   if (tells && !is_shared(region->kind)) tell(*self);
+}
+// A thread's own stack, which takes most accesses, is no concern of ours.
+ALWAYS_INLINE bool is_own(const Fiber* self, const void* where, const void* pc) {
+  if (!self) return true;
+  if (expired) fail("timeout", "no end within the time limit: an endless loop?", pc);
+  return on_stack(self, where);
+}
+void access(const void* where, unsigned bytes, bool write, bool atomic, const void* pc, bool tells = false) {
+  const Fiber* self = current();
+  if (!is_own(self, where, pc)) judge(self, (const char*)where, bytes, write, atomic, pc, tells);
+}
+template <unsigned SIZE, bool WRITE>
+__attribute__((noinline)) void judge_plain(const Fiber* self, const void* where, const void* pc) {
+  judge(self, (const char*)where, SIZE, WRITE, false, pc, false);
+}
+template <unsigned SIZE, bool WRITE> ALWAYS_INLINE void plain_access(const void* where, const void* pc) {
+  const Fiber* self = current();
+  if (!is_own(self, where, pc)) judge_plain<SIZE, WRITE>(self, where, pc);
 }
 
 void poison(const Region& region) { memset(region.low, POISON, (size_t)(region.high - region.low)); }
@@ -308,8 +331,14 @@ void* reserve(size_t bytes) {
 
 void add_area(const char* name, void* low, size_t bytes, Area kind) {
   if (bytes == 0 || region_count == MAX_AREAS) return;
-  Region region = {name, (char*)low, (char*)low + bytes, kind, nullptr};
+  Region region = {name, (char*)low, (char*)low + bytes, kind, nullptr, true};
   if (kind != Area::FREE && kind != Area::INPUT) region.cells = (Cell*)reserve((bytes / 4 + 2) * sizeof(Cell));
+  for (int i = 0; i < region_count; i++) {
+    Region& other = regions[i];
+    if (region.low >= other.high || other.low >= region.high) continue;
+    if (kind == Area::FREE) region.whole = false;  // only such a one may enclose others
+    if (other.kind == Area::FREE) other.whole = false;
+  }
   regions[region_count++] = region;
 }
 bool begin_checks(const void* object_base) {
@@ -332,16 +361,17 @@ unsigned long long transactions() { return counted; }
 
 // ---------------------------------------------------------------- the compiler's hooks
 using cudal1::access;
+using cudal1::plain_access;
 #define PC __builtin_return_address(0)
 extern "C" {
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 #define HOOKS(N)                                                                              \
-  void __tsan_read##N(void* a) { access(a, N, false, false, PC); }                            \
-  void __tsan_write##N(void* a) { access(a, N, true, false, PC); }                            \
-  void __tsan_unaligned_read##N(void* a) { access(a, N, false, false, PC); }                  \
-  void __tsan_unaligned_write##N(void* a) { access(a, N, true, false, PC); }                  \
+  void __tsan_read##N(void* a) { plain_access<N, false>(a, PC); }                             \
+  void __tsan_write##N(void* a) { plain_access<N, true>(a, PC); }                             \
+  void __tsan_unaligned_read##N(void* a) { plain_access<N, false>(a, PC); }                   \
+  void __tsan_unaligned_write##N(void* a) { plain_access<N, true>(a, PC); }                   \
   void __tsan_volatile_read##N(void* a) { access(a, N, false, false, PC); }                   \
   void __tsan_volatile_write##N(void* a) { access(a, N, true, false, PC, true); }
 HOOKS(1)
