@@ -75,7 +75,17 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("attack", HARMLESS, ids=lambda a: a.name)
+# the first of each row of the catalogue and region; test_judge_attacks asks, with the same exams, about all
+FIRST = {(a.hack, a.region): a.name for a in reversed(HARMLESS)}
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        pytest.param(a, id=a.name, marks=[] if FIRST[a.hack, a.region] == a.name else [pytest.mark.slow])
+        for a in HARMLESS
+    ],
+)
 def test_rejects_attacks(session: DeviceSession, attack: object) -> None:
     item = next(a for a in HARMLESS if a is attack)
     program = region(item.region)
