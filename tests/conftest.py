@@ -115,3 +115,20 @@ def no_loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_, **__: lambda *_: None)
     yield
     PyCodeCache.cache_clear()  # other tests' graphs may be the same
+
+
+@pytest.fixture(scope="module")
+def built_quickly() -> Iterator[None]:
+    """Plain host kernels at -O1: those of products are long texts, built in two thirds of the time."""
+    from cudal1_compile.runtime import hostbuild
+
+    def use(flags: tuple[str, ...]) -> None:
+        hostbuild.PLAIN = flags
+        hostbuild._flags.cache_clear()
+        hostbuild._build_header.cache_clear()
+
+    before = hostbuild.PLAIN
+    assert "-O2" in before
+    use(tuple("-O1" if flag == "-O2" else flag for flag in before))
+    yield
+    use(before)

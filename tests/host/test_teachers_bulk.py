@@ -13,6 +13,8 @@ from cudal1_trainer.teachers.stage import cut_stages
 from cudal1_trainer.teachers.strategies import stage_schedules
 from cudal1_trainer.variants import Variant, write_variant
 
+pytestmark = pytest.mark.usefixtures("built_quickly")
+
 PROGRAMS = {
     "images, chains before and behind, a norm of the columns, channels that fill no step": (
         "d0=2 d1=20 d2=9 d3=11 d4=70 d5=9 d6=11 k0=3 k1=3",

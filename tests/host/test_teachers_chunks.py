@@ -12,6 +12,8 @@ from cudal1_trainer.teachers import variants
 from cudal1_trainer.teachers.split_wide import CHUNKS
 from cudal1_trainer.variants import Variant, write_variant
 
+pytestmark = pytest.mark.usefixtures("built_quickly")
+
 NORM = (
     "in0 f32[d0,d1]\nin1 f32[d1]",
     "t0 f32[d1] = var(in0, 0.0) over d0\nt1 f32[d1] = add(t0, 1e-05)\nt2 f32[d1] = rsqrt(t1)\n"

@@ -14,6 +14,8 @@ from cudal1_trainer.teachers.stage import cut_stages
 from cudal1_trainer.teachers.strategies import stage_schedules
 from cudal1_trainer.variants import Variant, write_variant
 
+pytestmark = pytest.mark.usefixtures("built_quickly")
+
 IMAGES = "d0=2 d1=5 d2=9 d3=32 d4=5 d5=9 d6={} k0=3 k1=3"
 READ = "in0[d1=d4+k0-1, d2=d5+k1-1], in1) over d3,k0,k1"
 PROGRAMS = {

@@ -24,6 +24,8 @@ from cudal1_trainer.teachers.strategies import stage_schedules
 from cudal1_trainer.variants import Variant, write_variant
 from tests.toolchain import has_nvrtc
 
+pytestmark = pytest.mark.usefixtures("built_quickly")
+
 ROWS, COLUMNS, DEPTH = 700, 136, 32
 NORM = (
     "t2 f32[d1] = var({0}, 0.0) over d0\nt3 f32[d1] = add(t2, 1e-05)\nt4 f32[d1] = rsqrt(t3)\n"

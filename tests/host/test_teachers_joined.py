@@ -10,7 +10,7 @@ from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.variants import Variant, write_variant
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("built_quickly")]
 
 PROGRAMS = {
     "softmax": (

@@ -13,6 +13,8 @@ from cudal1_trainer.teachers import Schedule, variants, write_reply
 from cudal1_trainer.teachers.strips_phases import PHASES
 from cudal1_trainer.variants import Variant, write_variant
 
+pytestmark = pytest.mark.usefixtures("built_quickly")
+
 PROGRAMS = {
     "four taps at a step of two, a bias and tanh": (
         "d0=2 d1=33 d2=5 d3=7 d4=3 d5=10 d6=14 k0=4 k1=4",

@@ -13,6 +13,8 @@ from cudal1_trainer.teachers import Schedule, variants
 from cudal1_trainer.teachers.product_sides import PATCH, PIPE, TABLE, WIDE
 from cudal1_trainer.variants import Variant, write_variant, write_variants
 
+pytestmark = pytest.mark.usefixtures("built_quickly")
+
 PROGRAMS = {
     "convolution, bias, relu": (
         "d0=2 d1=5 d2=9 d3=11 d4=12 d5=5 d6=6 k0=3 k1=3",

@@ -10,7 +10,7 @@ from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.teachers import Schedule, variants
 from cudal1_trainer.variants import Variant, write_variant
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("built_quickly")]
 
 # dims, inputs, body, the mappings that must be among the schedules
 PROGRAMS = {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from teacher_checks import assert_no_rule_is_broken, run_on_host
 
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.variants import write_variants
+
+pytestmark = pytest.mark.usefixtures("built_quickly")
 
 # ResNet-50's most valuable region of its step, of a smaller image; by eight buffers only sums in one pass had room
 REGION = """region v1

@@ -11,6 +11,8 @@ from cudal1_trainer.teachers import product_stem, variants
 from cudal1_trainer.teachers.product_sides import STEM
 from cudal1_trainer.variants import Variant, write_variant
 
+pytestmark = pytest.mark.usefixtures("built_quickly")
+
 PROGRAMS = {
     "images, strided, a norm of the columns behind it, more columns than a tile": (
         "d0=2 d1=3 d2=19 d3=37 d4=70 d5=10 d6=19 k0=5 k1=7",

@@ -11,6 +11,8 @@ from cudal1_trainer.teachers import variants
 from cudal1_trainer.teachers.strips_last import shares, strip_of
 from cudal1_trainer.variants import Variant, write_variant
 
+pytestmark = pytest.mark.usefixtures("built_quickly")
+
 PROGRAMS = {
     "strided, with a bias": (
         "d0=2 d1=13 d2=15 d3=12 d4=7 d5=8 k0=3 k1=3",

@@ -15,6 +15,8 @@ from cudal1_trainer.teachers import variants
 from cudal1_trainer.teachers.window_sums import lanes_of
 from cudal1_trainer.variants import Variant, write_variant
 
+pytestmark = pytest.mark.usefixtures("built_quickly")
+
 PROGRAMS = {
     "channels last": (
         "d0=3 d1=9 d2=10 d3=20 d4=9 d5=10 k0=3 k1=3",
