@@ -205,9 +205,7 @@ def test_without_a_nursery_workers_start_alone_and_its_forks_end_with_it(tmp_pat
 def test_forks_can_use_cuda_or_there_are_none(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch 2.11's Inductor asked CUDA on import, and each kernel on a GPU "faulted" in its worker."""
     text = ASKS_CUDA.format(name=name)
-    if (
-        name not in INDUCTOR
-    ):  # it has asked before Inductor's turn comes, and the worker that starts alone needs none
+    if name not in INDUCTOR:  # asked before Inductor's turn comes, and the worker that starts alone needs none
         text += WITHOUT.format(names=INDUCTOR)
     (tmp_path / "sitecustomize.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)  # processes that this one starts have its path
