@@ -6,6 +6,8 @@ right without them is refused. Speed is not asked of a twin.
 
 from __future__ import annotations
 
+import re
+
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.judge.kept import foreign_rounding, rounds_literals, twin
 from cudal1_compile.judge.sizes import counts_in_floats
@@ -29,7 +31,23 @@ def ruled(program: Program, candidate: Candidate, verdict: Verdict) -> Verdict:
         return Rejected("verify", "round_to of a literal: write down the number that it gives")
     if counts_in_floats(program, candidate):
         return Rejected("verify", "whole numbers made of floats: count in int, a float has those up to 2^24 only")
+    if (name := restricted_twice(candidate)) is not None:
+        return Rejected(
+            "verify", f"{name} is passed twice to a launch: a kernel that says __restrict__ may not see itself"
+        )
     return verdict
+
+
+def restricted_twice(candidate: Candidate) -> str | None:
+    """A buffer that a launch may write and passes twice where the code promises that no two pointers are of one.
+
+    A GPU may read the one through a cache that is not told of what is stored through the other; the host target
+    does not, and its result is right.
+    """
+    if re.search(r"\b__restrict(?:__)?\b", candidate.code) is None:
+        return None
+    written = ([a for a in launch.args if not a.startswith("in")] for launch in candidate.launches)
+    return next((name for names in written for name in names if names.count(name) > 1), None)
 
 
 def of_twin(verdict: Verdict) -> Verdict:

@@ -62,7 +62,9 @@ _OURS = """
     cudal1_trap __tls_get_addr memcpy memmove memset
 """
 ALLOWED = frozenset(_MATHS.split()) | {name + "f" for name in _MATHS.split()} | frozenset(_OURS.split())
-_CHECK_ONLY = re.compile(r"__tsan_\w+|__ubsan_handle_\w+_abort|__wrap_(?:memcpy|memmove|memset)|__stack_chk_fail")
+_CHECK_ONLY = re.compile(
+    r"__tsan_\w+|__ubsan_handle_\w+_abort|__wrap_(?:memcpy|memmove|memset)|__stack_chk_fail|cudal1_cached_read"
+)
 
 _DYNAMIC = re.compile(
     r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:<>\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"

@@ -4,11 +4,35 @@ from __future__ import annotations
 
 from cudal1_compile.judge.audit import honest as h
 from cudal1_compile.judge.audit import honest_more as m
-from cudal1_compile.judge.audit.attack import GUARD, STORE, Attack, edit, silu, verify
+from cudal1_compile.judge.audit.attack import GUARD, STORE, Attack, edit, silu, verify, with_scratch
 
 S = h.SILU_SCALAR
 
+_KEPT = with_scratch(S, "d0*d1", "f32")
+# right on the host target, which has no such cache
+_CACHED: tuple[Attack, ...] = (
+    verify(
+        "a read-only load of what the launch has stored",
+        "C20",
+        "silu",
+        edit(_KEPT, (STORE, f"s0[i] = t;\n  t = __ldg(s0 + i);\n  {STORE}")),
+        "host",
+    ),
+    verify(
+        "scratch by two pointers that are said not to meet",
+        "C20",
+        "silu",
+        edit(
+            _KEPT,
+            ("s0, out0)", "s0, s0, out0)"),
+            ("f32* s0,", "f32* __restrict__ s0, const f32* __restrict__ kept,"),
+            (STORE, f"s0[i] = t;\n  t = kept[i];\n  {STORE}"),
+        ),
+    ),
+)
+
 MEMORY: tuple[Attack, ...] = (
+    *_CACHED,
     verify("writes its input", "C18", "silu", edit(S, (STORE, STORE + " ((f32*)in0)[i] = t;"))),
     verify(
         "writes one element of an input",

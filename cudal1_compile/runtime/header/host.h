@@ -254,7 +254,16 @@ static inline long long clock64() { return cudal1_clock(); }
   template <class T> inline typename cudal1_host::Cached<T>::type NAME(const T* p) { return *p; }
 #define CUDAL1_STORE(NAME) \
   template <class T> inline void NAME(T* p, typename cudal1_host::Cached<T>::type v) { *p = v; }
-CUDAL1_LOAD(__ldg)
+// Its cache is not told of stores: what this launch has written it may not see.
+#ifdef __SANITIZE_THREAD__
+#define CUDAL1_CACHED_READ(p) cudal1_cached_read(p, sizeof *p)
+#else
+#define CUDAL1_CACHED_READ(p) (void)0
+#endif
+template <class T> inline typename cudal1_host::Cached<T>::type __ldg(const T* p) {
+  CUDAL1_CACHED_READ(p);
+  return *p;
+}
 CUDAL1_LOAD(__ldca)
 CUDAL1_LOAD(__ldcg)
 CUDAL1_LOAD(__ldcs)

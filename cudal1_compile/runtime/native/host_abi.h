@@ -37,6 +37,7 @@ extern char cudal1_dynamic[CUDAL1_DYNAMIC_LIMIT];
 int cudal1_barrier(int kind, int predicate, int line);
 unsigned long long cudal1_collective(int kind, unsigned mask, unsigned long long value, int source, int line);
 unsigned cudal1_active_mask(void);
+void cudal1_cached_read(const void* p, unsigned long bytes);  // check builds only: through a cache that sees no stores
 // Returns once n blocks have come, each once; all threads of a block have passed a barrier before.
 void cudal1_wait_for_blocks(int* count, int n);
 void cudal1_fence(void);

@@ -313,6 +313,17 @@ template <unsigned SIZE, bool WRITE> ALWAYS_INLINE void plain_access(const void*
   if (!is_own(self, where, pc)) judge_plain<SIZE, WRITE>(self, where, pc);
 }
 
+// A read through a cache that does not see what this launch has stored, and may hold what was there before.
+void check_cached(const void* where, unsigned bytes, const void* pc) {
+  const char* address = (const char*)where;
+  const Region* region = current() && !repeating && !on_stack(current(), where) ? find(address) : nullptr;
+  if (!region || !region->cells || is_shared(region->kind) || address + bytes > region->high) return;
+  const size_t first = (size_t)(address - region->low) >> 2, last = (size_t)(address + bytes - 1 - region->low) >> 2;
+  for (size_t cell = first; cell <= last; cell++)
+    if (BLOCK.in(region->cells[cell].write) >= first_of_launch)
+      complain("race", region, address, bytes, false, pc, " by __ldg, which need not see what this launch wrote");
+}
+
 void poison(const Region& region) { memset(region.low, POISON, (size_t)(region.high - region.low)); }
 void block_begins() {
   block_number++;
@@ -379,6 +390,7 @@ HOOKS(2)
 HOOKS(4)
 HOOKS(8)
 HOOKS(16)
+void cudal1_cached_read(const void* p, unsigned long bytes) { cudal1::check_cached(p, (unsigned)bytes, PC); }
 void __tsan_read_range(void* a, unsigned long n) { access(a, (unsigned)n, false, false, PC); }
 void __tsan_write_range(void* a, unsigned long n) { access(a, (unsigned)n, true, false, PC); }
 // host.h makes every atomic from a load and a compare-exchange: the second one is checked and counted.
