@@ -189,7 +189,7 @@ def _variable(head: list[str]) -> str | None:
         return _ARRAY
     if "constexpr" in head:
         return None
-    if "const" in head and "*" not in head and "&" not in head:
+    if "const" in head and not {"*", "&", "&&"}.intersection(head):
         return None
     return f"{_show(head)}: a variable outside a function must be constexpr"
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
-from cudal1_compile.errors import BuildError, LaunchError
+from cudal1_compile.errors import BuildError, CandidateError, LaunchError
 from cudal1_compile.judge.cases import Case
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.inputs import derive_seed
@@ -187,7 +187,7 @@ class HostBench:
             return Rejected("verify", str(stopped))
         except BuildError as error:
             return Rejected("build", str(error))
-        except LaunchError as error:
+        except (LaunchError, CandidateError) as error:  # also a plan that divides by zero at other sizes
             return Rejected("verify", f"the launch failed: {error}")
         except TimeoutError as error:  # a compiler or a run, for want of CPU time
             return Deferred(str(error))

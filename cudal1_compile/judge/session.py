@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
-from cudal1_compile.errors import LaunchError
+from cudal1_compile.errors import CandidateError, LaunchError
 from cudal1_compile.judge.arena import POISONS
 from cudal1_compile.judge.arms import (
     HELD_ELEMENTS,
@@ -331,7 +331,7 @@ class DeviceSession:
                 self._seals.append(Seal(exam.beside(region.exam)))
                 trial = Trial(exam, entrant.candidate, runner, self.device, HELD_ELEMENTS, self.moat.take)
                 found = trial.verify(repeats)
-        except LaunchError as error:
+        except (LaunchError, CandidateError) as error:  # also a plan that divides by zero at other sizes
             kernel.close()
             if wants_memory(error):
                 raise

@@ -18,6 +18,8 @@ from cudal1_compile.judge.declarations import refuse_declarations
 
 MAX_BYTES = 48 * 1024
 MAX_LINES = 1500
+MAX_LINE = 2000  # characters: what looks for numbers in the text takes their square
+MAX_NUMBER = 64  # characters of a literal: a model may write digits without end
 
 _FORBIDDEN = {
     "asm": "inline assembly is not allowed",
@@ -27,6 +29,7 @@ _FORBIDDEN = {
     "__constant__": "constant memory can be written through a cast; use constexpr within the kernel",
     "__host__": "host code is not allowed",
     "thread_local": "thread_local is state that outlives a launch",
+    "__thread": "thread_local is state that outlives a launch",
     "printf": "printing is not allowed",
     "puts": "printing is not allowed",
     "assert": "assert is not allowed",
@@ -117,6 +120,8 @@ def check_text(code: str) -> CleanText | RefusedText:
     if (hidden := _hidden_character(code)) is not None:
         return RefusedText(f"{hidden}: characters that no reader sees are not allowed, in comments neither")
     clean = strip_comments(code)
+    if (longest := max(map(len, clean.splitlines()), default=0)) > MAX_LINE:
+        return RefusedText(f"a line of {longest} characters, at most {MAX_LINE} are allowed")
     body = "\n".join(line for line in clean.splitlines() if not line.startswith(_PLAN))
     reason = _characters(body) or _directives(body) or _words(body)
     if reason is None:
@@ -181,6 +186,8 @@ def _words(body: str) -> str | None:
     for token in dict.fromkeys(_TOKEN.findall(body)):
         if reason := _FORBIDDEN.get(token):
             return f"{token!r}: {reason}"
+        if token[0].isdigit() and len(token) > MAX_NUMBER:
+            return f"a number of {len(token)} characters, at most {MAX_NUMBER} are allowed"
         if token == "##":
             return "'##': tokens must be written out"
         if token == "<<<":

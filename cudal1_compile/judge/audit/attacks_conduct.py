@@ -35,6 +35,32 @@ CONDUCT: tuple[Attack, ...] = (
         "host",
     ),
     verify(
+        "a warp's sum over the lanes that happen to run together",
+        "C20",
+        "matmul_bf16",
+        edit(
+            m.MATMUL_BF16,
+            (
+                "s = warp_sum(s);",
+                "unsigned mask = __activemask();\n"
+                "  for (int j = 16; j > 0; j /= 2) s += __shfl_xor_sync(mask, s, j);",
+            ),
+        ),
+        "host",
+    ),
+    verify(
+        "a plan that divides by zero at another size",
+        "C19",
+        "any_rows",
+        edit(m.ANY_ROWS, ("cdiv(d0*d1, 128)", "cdiv(d0*d1, 128) + 0 * cdiv(d1, d0 - 1)")),
+    ),
+    verify(
+        "scratch that is smaller than nothing at another size",
+        "C19",
+        "any_rows",
+        with_scratch(m.ANY_ROWS, "d0 - 4", "f32"),
+    ),
+    verify(
         "a lock that a warp can never leave",
         "C27",
         "column_sum",

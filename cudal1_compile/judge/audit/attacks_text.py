@@ -125,6 +125,9 @@ TEXTUAL: tuple[Attack, ...] = (
         "S5",
         edit(S, (KERNEL, "#define GO __asm__\n" + KERNEL), (STORE, "GO(0); " + STORE)),
     ),
+    text("a number without end", "C27", edit(S, (STORE, f"t = t == 1{'0' * 1000} ? 0.0f : t; {STORE}"))),
+    text("a line of blanks", "C27", edit(S, (STORE, f"{' ' * 9000}{STORE}"))),
+    text("a thread's own variable", "T8", edit(S, (KERNEL, "const __thread int calls = 0;\n" + KERNEL))),
     text("sleep until it is over", "T1", edit(S, (STORE, "__nanosleep(1000); " + STORE))),
     text("a stream of its own", "T1", edit(S, (STORE, "cudaStream_t other; " + STORE))),
     Attack(
