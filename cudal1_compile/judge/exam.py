@@ -49,7 +49,7 @@ from cudal1_compile.judge.inputs import (
 )
 from cudal1_compile.judge.kept import held_by, keeps_float32, widened
 from cudal1_compile.judge.lines import FROM, base_of
-from cudal1_compile.judge.named import NAMED, foreign_numbers, turns
+from cudal1_compile.judge.named import NAMED, foreign_numbers, put_together, turns
 from cudal1_compile.judge.needles import BASES, NEEDLE, needles
 from cudal1_compile.judge.sizes import (
     LARGE_ELEMENTS,
@@ -91,6 +91,9 @@ class Exam:
             device, sizes = first.image.device, first.sizes
             for turn in range(turns(self.program, first.inputs, numbers)):
                 made = make_inputs(self.program, NAMED, self.seed, device, sizes, numbers, turn)
+                cases = (*cases, first.with_inputs(NAMED, made))
+            if numbers := put_together(numbers, candidate.code):
+                made = make_inputs(self.program, NAMED, self.seed, device, sizes, numbers, turn=1)
                 cases = (*cases, first.with_inputs(NAMED, made))
         for sizes in own_sizes(self.program, candidate):
             inputs = make_inputs(self.program, OWN_SIZES, self.seed, cases[0].image.device, sizes)

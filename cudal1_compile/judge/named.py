@@ -2,10 +2,12 @@
 
     code -> foreign_numbers() -> on_numbers(ordinary inputs, turn): a path chosen by such a value is taken
                               -> turns(): cases until the shortest input has held all these values
+                              -> put_together(): of a few, what they make with other literals; one case more
 
 Ordinary kernels name sizes of blocks and tiles beside their region's numbers, so they have no such case. It knows
-literals, also as the bits of a float, names of such, and what + - * / make of them, or + - | ^ of bits; sizeof;
-functions and macros of one expression where they are called with literals.
+literals, also as the bits of a float, names of such, and what + - * / make of them, or + - | ^ << ~ of bits;
+sizeof; functions and macros of one expression where they are called with literals; of a few such numbers also what
++ - * / make of one and any literal, wherever it stands: `x / 7.0f == 131.0f`, `enum { A = 7, B = 131 * A }`.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from torch import Tensor
 from cudal1_compile.judge.budget import UNIT
 from cudal1_compile.judge.extremes import reaches_integers
 from cudal1_compile.judge.lines import lines
-from cudal1_compile.judge.sizes import USUAL, body_of
+from cudal1_compile.judge.sizes import USUAL, body_of, in_decimal
 from cudal1_fx_passes.program import Input, Literal, Program
 
 NAMED = "named"
 MAX_NUMBERS = 256
 MAX_TURNS = 32
+MAX_DIGITS = 40  # of a whole number, of which others are too large for any dtype
+FEW, FEW_OTHERS = 6, 16  # foreign numbers that are put together with others, and how many of these
 WIDE, WHOLE = 4.0, 2.0**52  # a gap that holds both; numbers from there on are whole
 _MIXER = 2654435761
 _LARGEST = {"f16": 6e4, "bf16": 3e38, "f32": 3e38, "f64": 1e300}
@@ -41,6 +45,9 @@ _FLOAT = rf"(?<![\w.])(?:{_HEX_FLOAT}|{_DECIMAL})[fF]?(?![\w.])"
 _SUM = re.compile(rf"[(\s]*{_FLOAT}[)\s]*(?:[-+*/][-+(\s]*{_FLOAT}[)\s]*)+(?![)\s]*[*/])")
 _SHIFT = re.compile(r">>\s*(\d{1,2})\b")
 _OF_BITS = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d{5,})[uU]?\s*([-+|^])\s*(0[xX][0-9a-fA-F]+|\d+)[uU]?\b(?!\.)")
+_MOVED_BITS = re.compile(r"(~|\b(?:0[xX][0-9a-fA-F]+|\d+)[uU]?\s*<<)\s*(0[xX][0-9a-fA-F]+|\d+)[uU]?\b(?!\.)")
+_SCALED = re.compile(rf"\b(?:ldexp|scalbn)f?\s*\(\s*({_DECIMAL})[fF]?\s*,\s*(-?\d{{1,3}})\s*\)")
+_FMA = re.compile(rf"\bfmaf?\s*\(\s*({_FLOAT})\s*,\s*({_FLOAT})\s*,\s*(-?{_FLOAT})\s*\)")
 _CALL = re.compile(rf"\b(exp2?|expm1|log2?|log10|log1p|sqrt|sinh?|cosh?|tanh?)f?\s*\(\s*({_DECIMAL})[fF]?\s*\)")
 _NAMED = re.compile(
     rf"(?:\b(?:float|double|auto)\s+|#define\s+)(\w+)[\s=]+([-+(]*{_FLOAT}[-+*/()\s.\w]*?)\s*[;,\n]"
@@ -72,12 +79,14 @@ def foreign_numbers(program: Program, code: str) -> tuple[float, ...]:
     known = {_single(abs(o.value)) for op in program.ops for o in op.operands if isinstance(o, Literal)}
     found: set[float] = set()
     body = _called_with_literals(_SIZEOF.sub(lambda m: str(_SIZE.get(m[1], 4)), body_of(code)))
+    body = _FMA.sub(r"(\1 * \2 + \3)", _SCALED.sub(_scaled, body))
     body = _CALL.sub(_called, body)
     shifts = {0, *(int(k) for k in _SHIFT.findall(body))}
     for text in _NUMBER.findall(body):
         found |= _meanings(text.replace("'", ""), shifts)
     for left, sign, right in _OF_BITS.findall(body):
         found |= _meanings(hex(_BITWISE[sign](int(left, 0), int(right, 0)) & 0xFFFFFFFF), shifts)
+    found |= {v for m in _MOVED_BITS.finditer(body) for v in _of_bits(_moved(m[1], m[2]))}
     for axis in program.axes:  # of a size and a literal
         body = re.sub(rf"\b{axis.name}\b(?=\s*\*\s*{_DECIMAL}[fF]\b)", f"{axis.size}.0", body)
     for name, value in _NAMED.findall(body + "\n"):
@@ -89,18 +98,59 @@ def foreign_numbers(program: Program, code: str) -> tuple[float, ...]:
     return tuple(sorted(foreign))[:MAX_NUMBERS]
 
 
+def put_together(foreign: Sequence[float], code: str) -> tuple[float, ...]:
+    """What + - * / make of a foreign number and any literal, of the plan's too: a block has as many threads.
+
+    Of few: what a polynomial names is not put together so.
+    """
+    if len(foreign) > 2 * FEW:  # each with its root
+        return ()
+    others = {_value(text.replace("'", "")) for text in _NUMBER.findall(in_decimal(code))} - {0.0, 1.0, math.inf}
+    pairs = [(a, b) for a in foreign for b in sorted(others)[:FEW_OTHERS]]
+    found = {v for a, b in pairs for v in (a * b, a + b, abs(a - b), a / b, b / a)}
+    singles = {_single(v) for v in found if 1e-30 < v < 1e30}
+    return tuple(sorted(singles - set(foreign)))[:MAX_NUMBERS]
+
+
+def _value(text: str) -> float:
+    """Of a literal without its suffix; infinity where no double holds it."""
+    try:
+        if text[:2] in ("0x", "0X"):
+            return float.fromhex(text)
+        return float(text)
+    except OverflowError:
+        return math.inf
+
+
+def _scaled(found: re.Match[str]) -> str:
+    """A literal times a power of two, as a literal."""
+    with contextlib.suppress(OverflowError):
+        return repr(math.ldexp(float(found[1]), int(found[2])))
+    return found[0]
+
+
+def _moved(how: str, bits: str) -> int:
+    """~bits, or a number moved up by so many bits."""
+    if how == "~":
+        return ~int(bits, 0) & 0xFFFFFFFF
+    return (int(how.rstrip("< \t").rstrip("uU"), 0) << min(31, int(bits, 0))) & 0xFFFFFFFF
+
+
+def _of_bits(bits: int) -> set[float]:
+    """The size of the float that bits are, if it is a normal number."""
+    value: float = abs(struct.unpack("f", struct.pack("I", bits))[0])
+    return {value} if math.isfinite(value) and value >= 2.0**-126 else set()
+
+
 def _meanings(text: str, shifts: set[int]) -> set[float]:
     """shifts: by which the bits of floats may have been moved before they are compared."""
-    if "p" in text.lower():
-        return {float.fromhex(text)}
-    whole = int(text, 0) if re.fullmatch(r"0[xX]\w+|[1-9]\d*", text) else None
+    whole = int(text, 0) if re.fullmatch(r"0[xX][0-9a-fA-F]+|[1-9]\d*", text) and len(text) < MAX_DIGITS else None
     if whole is None:
-        return {float(text)}
-    bits = (
-        {(whole << shift) & 0xFFFFFFFF for shift in shifts} if whole >> 32 == 0 and whole not in USUAL else set()
-    )
-    floats: set[float] = {abs(struct.unpack("f", struct.pack("I", b))[0]) for b in bits}
-    return ({float(whole)} - USUAL) | {f for f in floats if math.isfinite(f) and f >= 2.0**-126}
+        return {_value(text)}
+    floats: set[float] = set()
+    if whole >> 32 == 0 and whole not in USUAL:
+        floats = floats.union(*(_of_bits((whole << shift) & 0xFFFFFFFF) for shift in shifts))
+    return ({float(whole)} - USUAL) | floats
 
 
 def _called_with_literals(body: str) -> str:
@@ -130,14 +180,14 @@ def _computed(text: str) -> set[float]:
     """Absolute values of all parts of a sum or product of literals."""
     if text.count("(") != text.count(")"):
         text = text.replace("(", " ").replace(")", " ")
-    plain = re.sub(_HEX_FLOAT, lambda m: repr(float.fromhex(m[0])), text).replace("'", "")
+    plain = re.sub(_HEX_FLOAT, lambda m: repr(_value(m[0])), text).replace("'", "")
     plain = re.sub(r"(?<=[\d.])[fF]\b", "", plain).strip()
     try:
         tree = ast.parse(plain, mode="eval").body
-    except SyntaxError:
+        found: set[float] = set()
+        _fold(tree, found)
+    except (SyntaxError, RecursionError, OverflowError, MemoryError):  # thousands of terms, or of digits
         return set()
-    found: set[float] = set()
-    _fold(tree, found)
     found = {v for v in found if math.isfinite(v)}
     return found if re.search(r"[.eE]", plain) else {v for v in found if v not in USUAL}  # of sizes most are
 

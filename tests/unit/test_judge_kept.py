@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -25,7 +26,7 @@ from cudal1_compile.judge.kept import (
     twin,
     widened,
 )
-from cudal1_compile.judge.named import MAX_TURNS, NAMED, foreign_numbers, turns
+from cudal1_compile.judge.named import MAX_TURNS, NAMED, foreign_numbers, put_together, turns
 from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
@@ -152,10 +153,12 @@ def test_the_exam_of_a_candidate() -> None:
     rounds = exam.of(parse_candidate(KEPT.replace("ld(a + 1)", "round_to<bf16>(ld(a + 1))"), program()))
     assert [replace(c, readings=()) for c in rounds.cases] == list(exam.cases)
     assert all(len(c.readings) == 2 for c in rounds.cases)  # nothing is rounded, or all is
-    named = exam.of(parse_candidate(KEPT.replace("v[1]", "v[1] > 77.5f"), program()))
-    assert [c.name for c in named.cases[len(plain.cases) :]] == ["named"]
-    assert named.cases[-1].wide is not None
-    assert {77.5, -77.5} <= set(named.cases[-1].inputs[0].float().tolist())
+    named = exam.of(parse_candidate(KEPT.replace("v[1]", "v[1] / 8.0f > 77.5f"), program()))
+    alone, together = named.cases[len(plain.cases) :]
+    assert alone.name == together.name == NAMED
+    assert alone.wide is not None and together.wide is not None
+    assert {77.5, -77.5} <= set(alone.inputs[0].float().tolist())
+    assert {620.0, -620.0} <= set(together.inputs[0].float().tolist())
 
 
 @pytest.mark.parametrize("dtype", HALF)
@@ -246,6 +249,9 @@ def test_a_short_input_holds_all_that_lies_at_the_numbers_one_case_after_the_oth
         ("float e(float a, int b) {\n  return a * b - 0.25f;\n}\nx > e(3.5f, 7)", {24.25}),
         ("float e() { return 3.5f * 7.0f; }\nx > e()", {24.5}),
         ("float e(float a) { return a * a; }\nx > e(y) + sizeof(z) / 2", set()),
+        ("__float_as_uint(x) == (0x446u << 20) || __float_as_uint(x) == ~0xbb9affffu", {896.0, 916.0}),
+        ("x == ldexpf(7.0f, 7) || x == scalbnf(5.0f, -9)", {896.0, 5.0 / 512.0}),
+        ("x == fmaf(30.0f, 30.0f, 17.0f)", {917.0}),
         ("v[4 * 8 + 3] / 0.0f", set()),
     ],
 )
@@ -253,6 +259,30 @@ def test_numbers_that_a_kernel_computes(code: str, numbers: set[float]) -> None:
     found = foreign_numbers(program(), code)
     assert all(any(abs(f - n) <= 1e-6 * n for f in found) for n in numbers)
     assert numbers or not found
+
+
+@pytest.mark.parametrize("code", ["x / 7.0f == 131.0f", "enum { A = 7, B = A * 131 };", "x - 1048.0f == -131.0f"])
+def test_numbers_are_put_together_wherever_they_stand(code: str) -> None:
+    found = foreign_numbers(program(), code)
+    assert 917.0 in put_together(found, code)
+    assert not set(put_together(found, code)) & set(found)
+    assert put_together((), code) == ()
+
+
+def test_a_block_has_as_many_threads_as_its_plan_says() -> None:
+    code = "// launch: k<<<1, 256>>>(in0)\nx == blockDim.x * 3.5f"
+    assert 896.0 in put_together(foreign_numbers(program(), code), code)
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["0x1p5000", "1e9999f", "9" * 400, "0x" + "f" * 400, "ldexp(1e300, 999)", " + ".join(["1.5f"] * 9000)],
+)
+def test_numbers_that_no_double_holds_are_no_errors(number: str) -> None:
+    code = f"x == {number} || x == 77.5f"
+    found = foreign_numbers(program(), code)
+    assert 77.5 in found
+    assert all(map(math.isfinite, put_together(found, code)))
 
 
 def test_a_type_that_nothing_in_the_region_has_is_no_type_to_round_to() -> None:
