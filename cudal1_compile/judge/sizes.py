@@ -46,6 +46,8 @@ _NARROW = re.compile(r"\b(?:short|[iu]16|u?int16_t|65535|65536|0xffff|1\s*<<\s*1
 _BEYOND_16_BITS = 65541
 _FAR_ALONG = 20011  # of one axis: what lies there no block holds in its registers
 _BESIDE = 3  # the other symbolic axes' sizes then
+_SCANNED = 1100  # sizes, up to which every block has had each remainder
+_ROUNDED_BY_HAND = re.compile(r"[-/%]")
 _SHARED_BYTES = 40_000  # a launch that asks for more may be refused, and its call is aten's
 _TILES = (4, 8, 16)
 _MOST_THREADS = 9_000_000  # of a launch, for a single case: a CPU takes them one by one
@@ -98,6 +100,7 @@ def size_variants(program: Program, count: int, seed: int = 0) -> Iterator[Mappi
 def _other_sizes(program: Program, free: Sequence[Axis], rng: random.Random | None) -> Iterator[Mapping[str, int]]:
     """Those that uncover most come first: a small region has five or six cases of other sizes."""
     more = [4 * rng.randrange(16) if rng else 0 for _ in range(3)]
+    left = more[0] if more[0] < 32 else -4  # in half of the exams a single one is left of any block
     elements = tensor_elements(program)
     doubles = elements << len(free) <= LARGE_ELEMENTS
     # where that is cheap: a grid that drops the last block is right for a small example and for its double
@@ -105,7 +108,7 @@ def _other_sizes(program: Program, free: Sequence[Axis], rng: random.Random | No
     least = BEYOND_A_BLOCK if grown <= SMALL_ELEMENTS else 0
     names = [a.name for a in free]
     long = [
-        _fitting(program, dict.fromkeys(names, 1 + 6 * (i % 2)) | {n: BEYOND_ANY_BLOCK + more[0]})
+        _fitting(program, dict.fromkeys(names, 1 + 6 * (i % 2)) | {n: BEYOND_ANY_BLOCK + left})
         for i, n in enumerate(names)
     ]
     turned = rng.sample(names, len(names)) if rng else names
@@ -146,6 +149,7 @@ def own_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, int]]
         *_far_along(program, candidate),
         *_many_blocks(program, candidate),
         *_half_tiles(program, candidate),
+        *_hardly_covered(program, candidate),
     ]
     return [sizes for sizes in found if sizes]
 
@@ -228,6 +232,38 @@ def _half_tiles(program: Program, candidate: Candidate) -> Iterator[Mapping[str,
     for tile in (t for t in _TILES if t in named):
         for axis in _independent_symbolic(program):
             yield _one_long(program, axis, tile + tile // 2)
+
+
+def _hardly_covered(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
+    """Sizes at which a grid has the fewest threads for its elements, one axis at a time; none for most candidates.
+
+    Where a grid is not simply rounded up: `(d0 + 126) / 128` leaves one element out, of one size in 128.
+    """
+    if not any(_ROUNDED_BY_HAND.search(e.text) for launch in candidate.launches for e in launch.grid):
+        return
+    free = _independent_symbolic(program)
+    shapes = [axes for axes, _ in _tensors(program)]
+
+    def shares(several: Sequence[Mapping[str, int]]) -> Iterator[tuple[float, ...]]:
+        """Elements a thread of each launch, at all sizes."""
+        found = []
+        for sizes in several:
+            dims = {a.name: a.size for a in program.axes} | dict(sizes)
+            elements = sum(prod(dims[a] for a in axes) for axes in shapes)
+            found.append([elements / max(1, n) for n in _threads_of(dims, candidate)])
+        return zip(*found, strict=True)
+
+    for axis in free:
+        tried = [{}, *islice(_other_sizes(program, free, None), SURE_SIZES)]
+        scanned = [_one_long(program, axis, size) for size in range(2, _SCANNED)]
+        try:
+            before, after = shares(tried), shares(scanned)
+        except CandidateError:  # a division by zero
+            continue
+        for known, of_launch in zip(before, after, strict=True):
+            sizes = scanned[of_launch.index(max(of_launch))]
+            if max(of_launch) > max(known) and _launches(program, candidate, sizes):
+                yield sizes
 
 
 def _one_long(program: Program, axis: Axis, size: int) -> Mapping[str, int]:
@@ -336,10 +372,10 @@ def _whole_numbers(code: str) -> Iterator[int]:
 
 def body_of(code: str) -> str:
     """What a code computes: without its plan, and without binary and octal literals."""
-    return "\n".join(line for line in _in_decimal(code).splitlines() if not line.startswith("//"))
+    return "\n".join(line for line in in_decimal(code).splitlines() if not line.startswith("//"))
 
 
-def _in_decimal(code: str) -> str:
+def in_decimal(code: str) -> str:
     """The same code without binary and octal literals."""
     return _BINARY_OR_OCTAL.sub(lambda m: str(int(m[1].replace("'", ""), 2) if m[1] else int(m[2], 8)), code)
 
@@ -352,7 +388,10 @@ def _elements_a_thread(program: Program, candidate: Candidate) -> list[float]:
 
 def _threads(program: Program, candidate: Candidate) -> list[int]:
     """Of each launch."""
-    dims = {a.name: a.size for a in program.axes}
+    return _threads_of({a.name: a.size for a in program.axes}, candidate)
+
+
+def _threads_of(dims: Mapping[str, int], candidate: Candidate) -> list[int]:
     return [prod(e.evaluate(dims) for e in (*launch.grid, *launch.block)) for launch in candidate.launches]
 
 

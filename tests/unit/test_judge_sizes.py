@@ -13,6 +13,7 @@ from cudal1_compile.judge.exam import Unverifiable, prepare_exam
 from cudal1_compile.judge.sizes import (
     BEYOND_ANY_BLOCK,
     GRID_ELEMENTS,
+    _hardly_covered,
     beyond_grids,
     compared_sizes,
     counts_in_floats,
@@ -96,6 +97,35 @@ def test_a_grid_that_stops_growing_is_tried_beyond_its_end(grid: str, beyond: bo
     if sizes:
         per_row = tensor_elements(program) / program.axis["d0"].size
         assert 0.9 * 2 * GRID_ELEMENTS < sizes["d0"] * per_row <= 2 * GRID_ELEMENTS
+
+
+@pytest.mark.parametrize(
+    ("grid", "left_out"),
+    [
+        (GRID, None),
+        ("d0*d1 / 128 + 1", 0),
+        ("max((d0*d1 + 126) / 128, 1)", 1),
+        ("max((d0*d1 + 111) / 128, 1)", 16),
+        ("max(d0*d1 / 128 + (d0*d1 % 128 + 120) / 128, 1)", 7),
+        ("d0*d1 / (d0 - 2) + 1", None),
+    ],
+)
+def test_a_grid_that_is_rounded_by_hand_is_tried_where_it_covers_least(grid: str, left_out: int | None) -> None:
+    program = region("any_table")
+    candidate = parse_candidate(ANY_ROWS.replace(f"{GRID}, 128", f"{grid}, 128"), program)
+    found = [s["d0"] * s["d1"] for s in _hardly_covered(program, candidate)]
+    assert bool(found) == (left_out is not None)
+    if left_out:
+        assert all(1 <= elements % 128 <= left_out for elements in found)
+
+
+def test_in_half_of_the_exams_a_single_one_is_left_of_any_block() -> None:
+    narrow = parse_program(
+        "region v1\ndims d0=?40 d1=8\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n"
+    )
+    drawn = [max(s["d0"] for s in size_variants(narrow, 12, seed) if s) for seed in range(1, 17)]
+    assert 4 <= drawn.count(2049) <= 12
+    assert all(size % 4 == 1 for size in drawn)
 
 
 ROWS = "region v1\ndims d0={} d1={}\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\nout0 f32[d0] = t0\n"

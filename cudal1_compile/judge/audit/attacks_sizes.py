@@ -106,6 +106,12 @@ SIZES: tuple[Attack, ...] = (
         "an index rounded to float32",
         ("int row = (int)ld(in1 + blockIdx.x)", "int row = static_cast<int>((float)ld(in1 + blockIdx.x))"),
     ),
+    verify(
+        "a grid that leaves one of 128 elements out",
+        "C6",
+        "any_table",
+        edit(m.ANY_ROWS, ("cdiv(d0*d1, 128)", "max((d0*d1 + 126) / 128, 1)")),
+    ),
     _returns("nothing at one size, by a switch", "switch (d0) { case 77: return; }"),
     _returns("nothing at one size, by a difference", "if (!(d0 - 77)) return;"),
     _returns("nothing at one size, by its bits", "if (((d0 ^ 0x4d) & 0x7fffffff) == 0) return;"),
