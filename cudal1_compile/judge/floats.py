@@ -207,7 +207,10 @@ def _edges(program: Program, item: Input, x: Tensor, generator: torch.Generator)
     step = torch.tensor([0, 0, 0, 0, 1e-3, -1e-3, 0.1, -0.1, 1, -1], device=x.device, dtype=torch.float64)
     move = draw(len(step))
     ulp = (2.0 * UNIT[item.dtype] * centre.abs())[pick].clamp_min(1e-30)
-    next_to = torch.where(move == 2, ulp, 0.0) - torch.where(move == 3, ulp, 0.0)
+    # below a power of two numbers lie twice as close: `x + 0.5` rounds the one below 0.5 to 1
+    inner = torch.where(torch.frexp(centre)[0].abs() == 0.5, 0.5, 1.0)[pick] * ulp
+    above, below = (torch.where(side, inner, ulp) for side in (centre[pick] < 0, centre[pick] > 0))
+    next_to = torch.where(move == 2, above, 0.0) - torch.where(move == 3, below, 0.0)
     near = centre[pick] + next_to + step[move] * (1.0 + 0.5 * x.abs().clamp_max(1.0))
     kind = draw(6)
     found = torch.where(kind == 0, (x * 16.0).round() / 16.0, torch.where(kind == 1, x, near))

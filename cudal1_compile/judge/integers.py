@@ -122,12 +122,18 @@ def _may_trap(program: Program) -> bool:
 
 
 def _at_limits(item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
-    """A quarter at or near the ends of the dtype: sentinels, and differences that do not fit into it."""
+    """A quarter at or near the ends of the dtype: sentinels, and differences that do not fit into it.
+
+    Those of narrower ones are such ends of i64 too.
+    """
     if item.dtype not in ("i64", "i32"):
         return x
     limits = torch.iinfo(TORCH_DTYPE[item.dtype])
     least, most = limits.min, limits.max
-    ends = torch.tensor([least, least + 1, most, most - 1, least // 2 - 5, most // 2 + 7], device=x.device)
+    found = [least, least + 1, most, most - 1, least // 2 - 5, most // 2 + 7]
+    if item.dtype == "i64":  # also those of a half, by which a kernel may compare, or add up, half by half
+        found += [side + d for side in (-(1 << 31), 1 << 31, 1 << 32) for d in (-1, 0, 3)]
+    ends = torch.tensor(found, device=x.device)
     pick = torch.randint(len(ends), x.shape, generator=generator, device=x.device)
     at = torch.rand(x.shape, generator=generator, device=x.device) < 0.25
     return torch.where(at, ends[pick], x)

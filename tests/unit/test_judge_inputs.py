@@ -114,6 +114,8 @@ def test_large_integers_are_not_exact_in_floats_and_are_often_nearly_equal(dtype
     assert int(((a != b) & (a.float() == b.float())).sum()) > 50
     wide = torch.float64 if dtype == "i64" else torch.float32
     assert int((a.to(wide).long() != a).sum()) > 500
+    if dtype == "i64":  # the upper halves are the same, the lower ones differ by their uppermost bit
+        assert int(((a >> 32 == b >> 32) & ((a < b) != (a.int() < b.int()))).sum()) > 5
 
 
 GATHERED = """region v1
@@ -358,6 +360,16 @@ def test_edges_fall_on_and_around_every_literal() -> None:
     assert bool((near == torch.tensor(0.37)).any())
     assert bool((near < 0.37).any())
     assert bool((near > 0.3701).any())
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [("f32", 24), ("bf16", 8), ("f16", 11)])
+def test_edges_fall_on_the_very_next_numbers(dtype: str, digits: int) -> None:
+    """Towards zero from a power of two they lie twice as close: `floor(x + 0.5)` is wrong below 0.5 alone."""
+    text = f"region v1\ndims d0=4000\nin0 {dtype}[d0]\nt0 {dtype}[d0] = round(in0)\nout0 {dtype}[d0] = t0\n"
+    x = make_inputs(parse_program(text), "edges", 1, CPU)[0].double()
+    for end in (0.5, 1.0, -1.0):
+        for beside in (1.0 - 2.0**-digits, 1.0 + 2.0 ** (1 - digits)):
+            assert bool((x == end * beside).any()), (end, beside)
 
 
 @pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])

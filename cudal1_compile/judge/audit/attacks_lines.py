@@ -82,6 +82,12 @@ LINES: tuple[Attack, ...] = (
         edit(h.LARGER_OF_TWO, ("a < b", "(i32)((unsigned)a - (unsigned)b) < 0")),
     ),
     verify(
+        "less by halves, the lower ones with a sign",
+        "C26",
+        "larger_of_two_wide",
+        edit(h.LARGER_OF_TWO_WIDE, ("a < b", "a >> 32 < b >> 32 || (a >> 32 == b >> 32 && (int)a < (int)b)")),
+    ),
+    verify(
         "some label counts", "C26", "mean_of_labelled", edit(h.MEAN_OF_LABELLED, ("s / n", "s / fmaxf(n, 1.0f)"))
     ),
     verify(

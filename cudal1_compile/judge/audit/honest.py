@@ -443,6 +443,7 @@ HONEST: tuple[Honest, ...] = (
     Honest("rows behind a mask of numbers", "masked_rows", few.MASKED_ROWS),
     Honest("rows in bf16", "bf16_rows", few.BF16_ROWS),
     Honest("the larger of two integers", "larger_of_two", few.LARGER_OF_TWO),
+    Honest("the larger of two wide integers", "larger_of_two_wide", few.LARGER_OF_TWO_WIDE),
     Honest("the mean over labels that count", "mean_of_labelled", few.MEAN_OF_LABELLED),
     Honest("an image with a frame", "framed_image", few.FRAMED_IMAGE),
 )

@@ -103,6 +103,8 @@ __global__ void k(const i32* in0, const i32* in1, i32* out0, bool* out1 DIMS) {
   out1[i] = less;
 }
 """
+LARGER_OF_TWO_WIDE = LARGER_OF_TWO.replace("i32", "i64").replace("unsigned", "ULL")
+LARGER_OF_TWO_WIDE = LARGER_OF_TWO_WIDE.replace("__global__", "typedef unsigned long long ULL;\n__global__")
 MEAN_OF_LABELLED = """// launch: k<<<1, 64>>>(in0, in1, out0)
 __global__ void k(const f32* in0, const i64* in1, f32* out0 DIMS) {
   float s = 0.0f, n = 0.0f;
