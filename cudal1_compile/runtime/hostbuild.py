@@ -63,7 +63,7 @@ _OURS = """
 """
 ALLOWED = frozenset(_MATHS.split()) | {name + "f" for name in _MATHS.split()} | frozenset(_OURS.split())
 _CHECK_ONLY = re.compile(
-    r"__tsan_\w+|__ubsan_handle_\w+_abort|__wrap_(?:memcpy|memmove|memset)|__stack_chk_fail|cudal1_cached_read"
+    r"__tsan_\w+|__ubsan_handle_\w+_abort|__wrap_(?:memcpy|memmove|memset)|__stack_chk_fail|cudal1_(?:cached_read|block_atomic)"
 )
 
 _DYNAMIC = re.compile(

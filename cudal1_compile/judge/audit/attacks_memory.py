@@ -8,6 +8,32 @@ from cudal1_compile.judge.audit.attack import GUARD, STORE, Attack, edit, silu, 
 
 S = h.SILU_SCALAR
 
+_LAST_BLOCK = """// scratch: s0 f32[10*d1]
+// scratch: s1 i32[1] = 0
+// launch: k<<<10, 96>>>(in0, in1, s0, s1, out0)
+__global__ void k(const f32* in0, const f32* in1, f32* s0, i32* s1, f32* out0 DIMS) {
+  __shared__ bool last;
+  int c = threadIdx.x;
+  float s = 0.0f;
+  for (int r = blockIdx.x; c < d1 && r < d0; r += 10) s += ld(in0 + r * d1 + c) * ld(in1 + r * d1 + c);
+  if (c < d1) s0[blockIdx.x * d1 + c] = s;
+  __threadfence();
+  __syncthreads();
+  if (c == 0) last = atomicAdd(s1, 1) == 9;
+  __syncthreads();
+  if (!last || c >= d1) return;
+  s = 0.0f;
+  for (int p = 0; p < 10; ++p) s += s0[p * d1 + c];
+  st(out0 + c, s);
+}
+"""
+
+
+def _last_block(name: str, *changes: tuple[str, str]) -> Attack:
+    """The last of ten blocks adds up what all of them have stored, a little too early."""
+    return verify(name, "C20", "column_sum", edit(_LAST_BLOCK, *changes), "host")
+
+
 _KEPT = with_scratch(S, "d0*d1", "f32")
 # right on the host target, which has no such cache
 _CACHED: tuple[Attack, ...] = (
@@ -29,6 +55,8 @@ _CACHED: tuple[Attack, ...] = (
             (STORE, f"s0[i] = t;\n  t = kept[i];\n  {STORE}"),
         ),
     ),
+    _last_block("other blocks' sums behind a fence of one block", ("__threadfence()", "__threadfence_block()")),
+    _last_block("blocks counted by an atomic of one block", ("atomicAdd(s1", "atomicAdd_block(s1")),
 )
 
 MEMORY: tuple[Attack, ...] = (

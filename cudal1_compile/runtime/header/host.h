@@ -222,6 +222,12 @@ template <class T, class F> inline T update(T* p, F change) {
   return old;
 }
 }  // namespace cudal1_host
+// What only a check build is told of: accesses that mean less than they seem to.
+#ifdef __SANITIZE_THREAD__
+#define CUDAL1_NOTE(WHAT, p) cudal1_##WHAT(p, sizeof *p)
+#else
+#define CUDAL1_NOTE(WHAT, p) (void)0
+#endif
 #define CUDAL1_ATOMIC(NAME, VALUE, ...)                                 \
   template <class T, class = cudal1_host::Among<T, __VA_ARGS__>>        \
   inline T NAME(T* p, typename cudal1_host::Plain<T>::type v) {         \
@@ -229,6 +235,7 @@ template <class T, class F> inline T update(T* p, F change) {
   }                                                                     \
   template <class T, class = cudal1_host::Among<T, __VA_ARGS__>>        \
   inline T NAME##_block(T* p, typename cudal1_host::Plain<T>::type v) { \
+    CUDAL1_NOTE(block_atomic, p);                                       \
     return NAME(p, v);                                                  \
   }
 CUDAL1_ATOMIC(atomicAdd, (T)(old + v), int, unsigned, unsigned long long, float, double)
@@ -246,7 +253,7 @@ inline T atomicCAS(T* p, typename cudal1_host::Plain<T>::type expected, typename
   return cudal1_host::update(p, [&](T old) -> T { return old == expected ? v : old; });
 }
 static inline void __threadfence() { cudal1_fence(); }
-static inline void __threadfence_block() { cudal1_fence(); }
+static inline void __threadfence_block() {}  // tells no other block anything, and threads of one meet at barriers
 static inline void __threadfence_system() { cudal1_fence(); }
 static inline void __trap() { cudal1_trap(); }
 static inline long long clock64() { return cudal1_clock(); }
@@ -255,13 +262,8 @@ static inline long long clock64() { return cudal1_clock(); }
 #define CUDAL1_STORE(NAME) \
   template <class T> inline void NAME(T* p, typename cudal1_host::Cached<T>::type v) { *p = v; }
 // Its cache is not told of stores: what this launch has written it may not see.
-#ifdef __SANITIZE_THREAD__
-#define CUDAL1_CACHED_READ(p) cudal1_cached_read(p, sizeof *p)
-#else
-#define CUDAL1_CACHED_READ(p) (void)0
-#endif
 template <class T> inline typename cudal1_host::Cached<T>::type __ldg(const T* p) {
-  CUDAL1_CACHED_READ(p);
+  CUDAL1_NOTE(cached_read, p);
   return *p;
 }
 CUDAL1_LOAD(__ldca)

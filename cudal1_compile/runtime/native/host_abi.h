@@ -37,7 +37,9 @@ extern char cudal1_dynamic[CUDAL1_DYNAMIC_LIMIT];
 int cudal1_barrier(int kind, int predicate, int line);
 unsigned long long cudal1_collective(int kind, unsigned mask, unsigned long long value, int source, int line);
 unsigned cudal1_active_mask(void);
-void cudal1_cached_read(const void* p, unsigned long bytes);  // check builds only: through a cache that sees no stores
+// Of check builds only: a read through a cache that sees no stores, an atomic for the threads of one block alone.
+void cudal1_cached_read(const void* p, unsigned long bytes);
+void cudal1_block_atomic(const void* p, unsigned long bytes);
 // Returns once n blocks have come, each once; all threads of a block have passed a barrier before.
 void cudal1_wait_for_blocks(int* count, int n);
 void cudal1_fence(void);

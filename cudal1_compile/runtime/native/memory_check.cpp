@@ -313,15 +313,17 @@ template <unsigned SIZE, bool WRITE> ALWAYS_INLINE void plain_access(const void*
   if (!is_own(self, where, pc)) judge_plain<SIZE, WRITE>(self, where, pc);
 }
 
-// A read through a cache that does not see what this launch has stored, and may hold what was there before.
-void check_cached(const void* where, unsigned bytes, const void* pc) {
+// Accesses to global memory that mean less than they seem to, where this launch has written before.
+void check_written(const void* where, unsigned bytes, bool own_too, const void* pc, const char* more) {
   const char* address = (const char*)where;
   const Region* region = current() && !repeating && !on_stack(current(), where) ? find(address) : nullptr;
   if (!region || !region->cells || is_shared(region->kind) || address + bytes > region->high) return;
   const size_t first = (size_t)(address - region->low) >> 2, last = (size_t)(address + bytes - 1 - region->low) >> 2;
-  for (size_t cell = first; cell <= last; cell++)
-    if (BLOCK.in(region->cells[cell].write) >= first_of_launch)
-      complain("race", region, address, bytes, false, pc, " by __ldg, which need not see what this launch wrote");
+  for (size_t cell = first; cell <= last; cell++) {
+    const unsigned writer = BLOCK.in(region->cells[cell].write);
+    if (writer >= first_of_launch && (own_too || writer != block_number))
+      complain("race", region, address, bytes, false, pc, more);
+  }
 }
 
 void poison(const Region& region) { memset(region.low, POISON, (size_t)(region.high - region.low)); }
@@ -390,7 +392,12 @@ HOOKS(2)
 HOOKS(4)
 HOOKS(8)
 HOOKS(16)
-void cudal1_cached_read(const void* p, unsigned long bytes) { cudal1::check_cached(p, (unsigned)bytes, PC); }
+void cudal1_cached_read(const void* p, unsigned long bytes) {
+  cudal1::check_written(p, (unsigned)bytes, true, PC, " by __ldg, which need not see what this launch wrote");
+}
+void cudal1_block_atomic(const void* p, unsigned long bytes) {
+  cudal1::check_written(p, (unsigned)bytes, false, PC, " by an atomic of one block, where another block wrote");
+}
 void __tsan_read_range(void* a, unsigned long n) { access(a, (unsigned)n, false, false, PC); }
 void __tsan_write_range(void* a, unsigned long n) { access(a, (unsigned)n, true, false, PC); }
 // host.h makes every atomic from a load and a compare-exchange: the second one is checked and counted.
