@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cudal1_compile.candidate import MAX_BLOCK, MAX_GRID, Candidate, Launch
-from cudal1_compile.errors import LaunchError
+from cudal1_compile.errors import CandidateError, LaunchError
 from cudal1_compile.runtime.preamble import symbolic_axes
 from cudal1_fx_passes.program import ITEM_BYTES, MAX_ELEMENTS, Input, Output, Program
 
@@ -45,16 +45,19 @@ def axis_sizes(program: Program, sizes: Mapping[str, int] | None = None) -> dict
 
 
 def plan(program: Program, candidate: Candidate, sizes: Mapping[str, int] | None = None) -> Plan:
-    """Evaluates the launch plan. Raises LaunchError where a tensor, a grid or a block is outside the limits."""
+    """Evaluates the launch plan. Raises LaunchError where there is none, or one is outside the limits."""
     dims = axis_sizes(program, sizes)
     tensors: tuple[Input | Output, ...] = (*program.outputs, *program.inputs)
     largest = max(span_elements(t, dims) for t in tensors)
     if largest > MAX_ELEMENTS:
         raise LaunchError(f"a tensor spans {largest} elements; a kernel counts in int, to {MAX_ELEMENTS}")
-    return Plan(
-        launches=tuple(_planned(launch, dims) for launch in candidate.launches),
-        zeroed=tuple((s.name, s.size_bytes(dims)) for s in candidate.scratch if s.zeroed),
-    )
+    try:
+        return Plan(
+            launches=tuple(_planned(launch, dims) for launch in candidate.launches),
+            zeroed=tuple((s.name, s.size_bytes(dims)) for s in candidate.scratch if s.zeroed),
+        )
+    except CandidateError as error:  # a division by zero at these sizes
+        raise LaunchError(f"{error}, for sizes {dict(dims)}") from None
 
 
 def buffer_names(program: Program, candidate: Candidate) -> list[str]:

@@ -131,6 +131,9 @@ def test_plans_refuse_what_cannot_be_launched() -> None:
         plan(PROGRAM, candidate, {"d0": 65536})
     with pytest.raises(LaunchError, match="symbolic"):
         plan(PROGRAM, candidate, {"d1": 65})
+    divides = parse_candidate(CODE.replace("cdiv(d1, 48)", "cdiv(d1, d0 - 5)"), PROGRAM)
+    with pytest.raises(LaunchError, match="division by zero"):
+        plan(PROGRAM, divides, {"d0": 5})
 
 
 def test_baseline_cost_is_one_operation_at_a_time() -> None:
