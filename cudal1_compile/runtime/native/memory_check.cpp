@@ -316,7 +316,7 @@ template <unsigned SIZE, bool WRITE> ALWAYS_INLINE void plain_access(const void*
 // Accesses to global memory that mean less than they seem to, where this launch has written before.
 void check_written(const void* where, unsigned bytes, bool own_too, const void* pc, const char* more) {
   const char* address = (const char*)where;
-  const Region* region = current() && !repeating && !on_stack(current(), where) ? find(address) : nullptr;
+  const Region* region = current() && !repeating && !on_stack(current(), where) ? find(address, pc) : nullptr;
   if (!region || !region->cells || is_shared(region->kind) || address + bytes > region->high) return;
   const size_t first = (size_t)(address - region->low) >> 2, last = (size_t)(address + bytes - 1 - region->low) >> 2;
   for (size_t cell = first; cell <= last; cell++) {
