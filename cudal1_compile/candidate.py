@@ -48,17 +48,28 @@ class Arithmetic:
     calls: Mapping[str, Callable[[Any, Any], Any]]
 
 
+def _by(divide: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    """With divisors of at least one: Inductor's sizes of scratch have no others (sizes.py)."""
+
+    def divided(a: int, b: int) -> int:
+        if b < 1:
+            raise ZeroDivisionError
+        return divide(a, b)
+
+    return divided
+
+
 INTEGERS = Arithmetic(
     int,
     {
         ast.Add: operator.add,
         ast.Sub: operator.sub,
         ast.Mult: operator.mul,
-        ast.Div: operator.floordiv,
-        ast.FloorDiv: operator.floordiv,
-        ast.Mod: operator.mod,
+        ast.Div: _by(operator.floordiv),
+        ast.FloorDiv: _by(operator.floordiv),
+        ast.Mod: _by(operator.mod),
     },
-    {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max},
+    {"cdiv": _by(lambda a, b: -(-a // b)), "min": min, "max": max},
 )
 
 
@@ -82,7 +93,7 @@ class Expr:
         try:
             value: int = self.fold(dims, INTEGERS)
         except ZeroDivisionError:
-            raise CandidateError(f"expression {self.text!r}: division by zero") from None
+            raise CandidateError(f"expression {self.text!r}: division by zero or less") from None
         return value
 
     def fold(self, dims: Mapping[str, Any], arithmetic: Arithmetic) -> Any:
@@ -121,9 +132,12 @@ class Scratch:
     zeroed: bool
 
     def size_bytes(self, dims: Mapping[str, int]) -> int:
+        """Raises CandidateError where it would be smaller than nothing, as Expr.evaluate does."""
         total = ITEM_BYTES[self.dtype]
         for extent in self.shape:
             total *= extent.evaluate(dims)
+        if total < 0:
+            raise CandidateError(f"scratch {self.name} has fewer than no elements")
         return total
 
 
@@ -254,7 +268,7 @@ def _check(candidate: Candidate, program: Program) -> None:
     if len(set(names)) != len(names):
         raise CandidateError(f"scratch names {names}: each must occur once")
     for s in candidate.scratch:
-        if s.size_bytes(dims) <= 0:
+        if s.size_bytes(dims) == 0:
             raise CandidateError(f"scratch {s.name} has no elements")
     outputs = {o.name for o in program.outputs}
     known = {i.name for i in program.inputs} | outputs | set(names)

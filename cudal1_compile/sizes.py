@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import sympy
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, Max, Min, Mod
@@ -17,17 +17,27 @@ from cudal1_compile.lowering import ScratchSpec
 from cudal1_fx_passes.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program import Program
 
+
+def _at_least_one(value: sympy.Expr) -> sympy.Expr:
+    """What cannot be is no error of the call: the plan refuses such sizes, and the call is aten's."""
+    return value if value.is_positive else Max(1, value)  # type: ignore[no-untyped-call]
+
+
+def _by(divide: Callable[[sympy.Expr, sympy.Expr], sympy.Expr]) -> Callable[[sympy.Expr, sympy.Expr], sympy.Expr]:
+    return lambda a, b: divide(a, _at_least_one(b))
+
+
 SYMBOLS = Arithmetic(
     sympy.Integer,
     {
         ast.Add: operator.add,
         ast.Sub: operator.sub,
         ast.Mult: operator.mul,
-        ast.Div: FloorDiv,
-        ast.FloorDiv: FloorDiv,
-        ast.Mod: Mod,
+        ast.Div: _by(FloorDiv),
+        ast.FloorDiv: _by(FloorDiv),
+        ast.Mod: _by(Mod),
     },
-    {"cdiv": CeilDiv, "min": Min, "max": Max},
+    {"cdiv": _by(CeilDiv), "min": Min, "max": Max},
 )
 
 
@@ -49,4 +59,4 @@ def _count(shape: tuple[Expr, ...], dims: Mapping[str, sympy.Expr]) -> sympy.Exp
     total: sympy.Expr = sympy.Integer(1)
     for extent in shape:
         total = total * symbolic_size(extent, dims)
-    return total
+    return _at_least_one(total)

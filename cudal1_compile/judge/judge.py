@@ -208,8 +208,12 @@ def _read(program: Program, code: str) -> Candidate | Rejected:
         return Rejected("text", text.reason)
     try:
         candidate = parse_candidate(text.code, program)
-    except CandidateError as error:
+        return _asks_too_much(program, candidate) or candidate
+    except CandidateError as error:  # also of scratch where symbolic sizes are larger
         return Rejected("text", str(error))
+
+
+def _asks_too_much(program: Program, candidate: Candidate) -> Rejected | None:
     for times in (1, GROWTH) if candidate.scratch else ():
         larger = replace(
             program, axes=tuple(replace(a, size=a.size * times) if a.symbolic else a for a in program.axes)
@@ -219,7 +223,7 @@ def _read(program: Program, code: str) -> Candidate | Rejected:
         if asked > allowed:
             where = "for this region" if times == 1 else f"where symbolic sizes are {times} times as large"
             return Rejected("text", f"{asked} bytes of scratch, at most {allowed} are allowed {where}")
-    return candidate
+    return None
 
 
 def _bench(target: Target, limits: Limits) -> Bench:

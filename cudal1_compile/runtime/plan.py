@@ -52,9 +52,10 @@ def plan(program: Program, candidate: Candidate, sizes: Mapping[str, int] | None
     if largest > MAX_ELEMENTS:
         raise LaunchError(f"a tensor spans {largest} elements; a kernel counts in int, to {MAX_ELEMENTS}")
     try:
+        scratch = [(s, s.size_bytes(dims)) for s in candidate.scratch]
         return Plan(
             launches=tuple(_planned(launch, dims) for launch in candidate.launches),
-            zeroed=tuple((s.name, s.size_bytes(dims)) for s in candidate.scratch if s.zeroed),
+            zeroed=tuple((s.name, size) for s, size in scratch if s.zeroed),
         )
     except CandidateError as error:  # a division by zero at these sizes
         raise LaunchError(f"{error}, for sizes {dict(dims)}") from None

@@ -445,6 +445,24 @@ def test_a_launch_over_the_limits(capsys: pytest.CaptureFixture[str], caplog: py
     assert "grid (1, 70000, 1)" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("size", "why"),
+    [("64 + 0 * (d1 / (70000 - d0))", "division by zero or less"), ("70000 - d0", "fewer than no elements")],
+)
+def test_scratch_that_cannot_be(
+    size: str, why: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """At sizes that no exam has: Inductor's code asks for the memory before the launcher can refuse the call."""
+    body = f"\n// scratch: s0 f32[{size}]\n" + SOFTMAX.format(planted="").replace("blockIdx.y", "blockIdx.x")
+    fast = compile_(Fixed(body, "<<<d0, d1>>>"))
+    for rows in (32, 70_001, 48):
+        x = torch.randn(rows, 64)
+        torch._dynamo.mark_dynamic(x, 0)
+        torch.testing.assert_close(fast(x), model(x))
+    assert "new 1" in summary(capsys)
+    assert caplog.text.count("is refused, its region runs with aten") == 1 and why in caplog.text
+
+
 def test_a_kernel_that_fails_in_a_users_call(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
