@@ -208,7 +208,8 @@ def _edges(program: Program, item: Input, x: Tensor, generator: torch.Generator)
     move = draw(len(step))
     ulp = (2.0 * UNIT[item.dtype] * centre.abs())[pick].clamp_min(1e-30)
     # below a power of two numbers lie twice as close: `x + 0.5` rounds the one below 0.5 to 1
-    inner = torch.where(torch.frexp(centre)[0].abs() == 0.5, 0.5, 1.0)[pick] * ulp
+    closer = [0.5 if abs(math.frexp(end)[0]) == 0.5 else 1.0 for end in ends]
+    inner = torch.tensor(closer, device=x.device, dtype=torch.float64)[pick] * ulp
     above, below = (torch.where(side, inner, ulp) for side in (centre[pick] < 0, centre[pick] > 0))
     next_to = torch.where(move == 2, above, 0.0) - torch.where(move == 3, below, 0.0)
     near = centre[pick] + next_to + step[move] * (1.0 + 0.5 * x.abs().clamp_max(1.0))
