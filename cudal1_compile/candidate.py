@@ -9,7 +9,8 @@ holds one ```cuda block of DEVICE code whose first lines are the launch plan:
     // launch: apply<<<dim3(cdiv(d1, 128), d0), 128, 4096>>>(in0, s0, out0)
 
 Grid, block, shared memory (bytes) and scratch sizes are integer expressions over the region's dims with
-+ - * / % ( ), cdiv, min and max, by divisors of at least one. This module parses and checks; it builds and runs nothing.
++ - * / % ( ), cdiv, min and max, by divisors of at least one. This module parses and checks; it builds and runs
+nothing.
 """
 
 from __future__ import annotations

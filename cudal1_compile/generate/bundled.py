@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from cudal1_compile.generate.code_mends import fit_code
+from cudal1_compile.generate.code_mends import fit_code, other_tiles
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.fast_llama import Cooling, FastLlama, Sample
 from cudal1_compile.generate.linear import fast_cpu_dtype
@@ -162,10 +162,13 @@ class BundledGenerator:
                 found[i] = Sample(ids + rest.ids, True)
 
     def _other_stages(self, found: Sequence[Sample], prompts: Sequence[str]) -> dict[int, list[int]]:
-        """Of each reply with a stage that cannot be: what comes before it, and another one."""
-        designs = (self.codec.decode(s.ids[: self._code_at(s.ids)]) for s in found)
-        begun = map(other_stage, designs, prompts)
-        return {i: self._beginning(text) for i, text in enumerate(begun) if text}
+        """Of each reply with a stage that cannot be, by itself or by its code: what comes before, and another."""
+        begun: dict[int, list[int]] = {}
+        for i, (sample, prompt) in enumerate(zip(found, prompts, strict=True)):
+            design = self.codec.decode(sample.ids[: self._code_at(sample.ids)])
+            if other := other_stage(design, prompt) or other_tiles(self.codec.decode(sample.ids), prompt):
+                begun[i] = self._beginning(other_stage(other, prompt) or other)
+        return begun
 
     def _mended_plans(self, found: Sequence[Sample], prompts: Sequence[str]) -> dict[int, list[int]]:
         """Of each reply whose plan does not hold: what comes before the code, up to the token that opens it."""

@@ -14,7 +14,9 @@ windows left out of a weight that is turned: some regions of ResNet-50's trainin
 cells of transposed convolutions with the numbers of another window (10 of 16 replies to DCGAN's last layer), and
 sums of exponentials that do not follow their running maximum (15 of 53 replies with such sums): 20 of those 25
 are right since. And sums that a product gathers of the other sum's value: 7 of 44 such replies, all wrong; the
-two of them that the host can check are right since.
+two of them that the host can check are right since. And stages whose patches leave no room for any tile (8 of 1,712
+replies to the families' programs, half of those to a 4x4 window at a stride of 2): the stage is another one, and
+the model writes what follows anew.
 """
 
 from __future__ import annotations
@@ -35,6 +37,12 @@ _PIPE = re.compile(  # head and type of a call; copies and steps of either side;
 _PART = re.compile(r"max\(min\(step, (.+) - begin\), 0\)")  # of summed axes that several blocks share
 # head, columns, depth and tiles of a call; of its launch: places of tiles, those of patches, bytes of a place
 _BULK = re.compile(r"(product_(?:bulk|fill)<\w+, \d+, (\d+), (\d+)), (\d+)(?=, )")
+# a stage whose image lies in shared memory: what it sums over, arithmetic, phases, form, tile, the rest; kernels
+_PATCHED = re.compile(
+    r"^(stage \d+ over ([^\n:]*?)(?: along [^\n:]*)?: )(tf32|f16|bf16)(_phased)?_(bulk|fill|field), vector 1, "
+    r"block \d+, tile (\d+)x(\d+)x(.*)\n((?:f\d+[:>] .*\n?)*)",
+    flags=re.M,
+)
 _KERNEL = re.compile(r"^__global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(", flags=re.M)
 _SHARED = r"^(// launch: {}<<<.*, 384 \+ max\(\()(\d+)( \+ (.+)\) \* (\d+), [^,]+\)>>>)"
 # a strip's results that a window meets at a place: which one of how many, the weight, its axis, place, far apart
@@ -68,6 +76,8 @@ _TURNED = re.compile(r"\bd(\d+)=\(?d(\d+)-k(\d+)([+-]\d+)?\)?(?:/(\d+))?(?=[,\]]
 _ROOM = re.compile(r"(\d+) KB shared a block")
 MIN_STAGES = 2  # a tile's room is free once the next one is multiplied
 SPARE_BYTES = 384 + 1024  # barriers; what the kernel declares besides
+FIELD_ROWS, MIN_FIELD_ROWS = 192, 128  # places of a tile of eight rows, by how many columns it has
+FILLING = 256  # threads that fill patches
 
 
 def fit_code(reply: str, prompt: str) -> str:
@@ -95,12 +105,24 @@ def fit_copies(reply: str, prompt: str) -> str:
     return _PIPE.sub(fitting, reply)
 
 
-def fit_stages(reply: str, prompt: str) -> str:
-    """`reply` with as many tiles of product_bulk and product_fill on their way as fit, in call and launch."""
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """Of a call of product_bulk or product_fill. columns: of a tile; fitting: tiles that fit beside patches."""
+
+    kernel: str
+    call: re.Match[str]
+    launch: re.Match[str]
+    columns: int
+    fitting: int
+
+
+def _tiles(reply: str, prompt: str) -> list[_Tiles]:
+    """Of every such call whose launch says how much memory it asks for; none where sizes are any."""
     sizes, room = sizes_of(prompt), _ROOM.search(prompt)
     if room is None:
-        return reply
-    for call in reversed(list(_BULK.finditer(reply))):
+        return []
+    found = []
+    for call in _BULK.finditer(reply):
         kernels = [k[1] for k in _KERNEL.finditer(reply, 0, call.start())]
         launch = re.search(_SHARED.format(kernels[-1]), reply, flags=re.M) if kernels else None
         if launch is None or launch.start() > call.start():
@@ -108,14 +130,43 @@ def fit_stages(reply: str, prompt: str) -> str:
         try:
             patches = Expr(launch[4]).evaluate(sizes)
         except CandidateError:
-            continue  # of any size
+            continue
         columns, of_place = max(int(call[2]), 1), max(int(launch[5]), 1)  # a reply may say anything
         places = (int(room[1]) * 1024 - SPARE_BYTES) // of_place - patches
-        stages = min(max(int(call[4]), int(launch[2]) // columns), places // columns)
+        found.append(_Tiles(kernels[-1], call, launch, columns, places // columns))
+    return found
+
+
+def fit_stages(reply: str, prompt: str) -> str:
+    """`reply` with as many tiles of product_bulk and product_fill on their way as fit, in call and launch."""
+    changes = []
+    for tiles in _tiles(reply, prompt):
+        call, launch = tiles.call, tiles.launch
+        stages = min(max(int(call[4]), int(launch[2]) // tiles.columns), tiles.fitting)
         if stages >= MIN_STAGES:
-            reply = f"{reply[: call.start()]}{call[1]}, {stages}{reply[call.end() :]}"
-            reply = f"{reply[: launch.start(2)]}{stages * columns}{reply[launch.end(2) :]}"
+            changes += [(call.span(4), stages), (launch.span(2), stages * tiles.columns)]
+    for (start, end), number in sorted(changes, reverse=True):
+        reply = f"{reply[:start]}{number}{reply[end:]}"
     return reply
+
+
+def other_tiles(reply: str, prompt: str) -> str:
+    """`reply` up to its first stage whose patches leave no room for tiles, with another one; empty where all do.
+
+    Where an image has two axes and no phases, tiles of eight rows have smaller patches; product_wide has none.
+    """
+    full = {tiles.kernel for tiles in _tiles(reply, prompt) if tiles.fitting < MIN_STAGES}
+    for stage in _PATCHED.finditer(reply) if full else ():
+        head, over, arithmetic, phased, form, rows, columns, rest, kernels = stage.groups("")
+        if full.isdisjoint(re.findall(r"^(f\d+): ", kernels, flags=re.M)):
+            continue
+        if form == "fill" and not phased and len(re.findall(r"\bk\d+=", over)) > 1:
+            tall = min(int(rows), FIELD_ROWS if int(columns) <= 64 else MIN_FIELD_ROWS)
+            other = f"{arithmetic}_field, vector 1, block {2 * tall + FILLING}, tile {tall}x{columns}x{rest}"
+        else:
+            other = f"{arithmetic}{phased}_wide, vector 1, block 256, tile 128x{min(int(columns), 128)}x32"
+        return f"{reply[: stage.start()]}{head}{other}\n"
+    return ""
 
 
 def fit_spans(reply: str) -> str:

@@ -14,6 +14,7 @@ from cudal1_compile.generate.code_mends import (
     fit_spans,
     fit_stages,
     fit_turns,
+    other_tiles,
 )
 from cudal1_compile.generate.plan import fit_sides, fit_vectors, mend_order, mend_plan, other_stage
 
@@ -266,6 +267,47 @@ def test_stages_are_left_where_sizes_or_room_are_not_known() -> None:
     stem = code.replace("product_fill", "product_stem")
     assert fit_stages(stem, PLACES) == stem
     fit_stages(code.replace("192, 128, 32", "192, 0, 32").replace(" * 256, ", " * 0, "), PLACES)  # does not raise
+
+
+@pytest.mark.parametrize(
+    ("over", "tiles", "other"),
+    [
+        (
+            "d1=64,k0=3,k1=3",
+            "tf32_fill, vector 1, block 640, tile 192x64x32",
+            "field, vector 1, block 640, tile 192x64x32",
+        ),
+        (
+            "d1=64,k0=4,k1=4",
+            "tf32_fill, vector 1, block 768, tile 256x128x32",
+            "field, vector 1, block 512, tile 128x128x32",
+        ),
+        (
+            "d1=64,k0=9",
+            "tf32_fill, vector 1, block 640, tile 192x256x32",
+            "wide, vector 1, block 256, tile 128x128x32",
+        ),
+        (
+            "d1=64,k0=3,k1=3",
+            "tf32_bulk, vector 1, block 544, tile 256x64x64",
+            "wide, vector 1, block 256, tile 128x64x32",
+        ),
+        (
+            "d1=64,k0=2,k1=2",
+            "tf32_phased_fill, vector 1, block 512, tile 128x32x32",
+            "phased_wide, vector 1, block 256, tile 128x32x32",
+        ),
+    ],
+)
+def test_a_stage_whose_patches_leave_no_room_is_another(over: str, tiles: str, other: str) -> None:
+    """Of 4x4 windows at a stride of 2 four of eight replies asked for more than a block has."""
+    before = f"## Algorithm Design\nstaged.\nstage 0 over {over} along d4=128: "
+    kernels = "f0: s0=a1\nf0> a1 s0\nf1: out0=t1 t1=in0,s0\nf1> m0 t1 out0\n"
+    kernels += "stage 1 along d6=64: exact, vector 4, block 256\n"
+    reply = f"{before}{tiles}\n{kernels}## Code\n```cuda\n{{}}```\n"
+    assert other_tiles(reply.format(FILL.format(384, 512, 3)), PLACES) == f"{before}tf32_{other}\n"
+    assert not other_tiles(reply.format(FILL.format(384, 256, 3)), PLACES)
+    assert not other_tiles(reply.format(FILL.format(384, 512, 3)), PLACES.replace("d3=56", "d3=?56"))
 
 
 STRIP = """__global__ void __launch_bounds__(128) f0(const f32* in0, const f32* in1, f32* out0 DIMS) {{
