@@ -14,9 +14,9 @@ windows left out of a weight that is turned: some regions of ResNet-50's trainin
 cells of transposed convolutions with the numbers of another window (10 of 16 replies to DCGAN's last layer), and
 sums of exponentials that do not follow their running maximum (15 of 53 replies with such sums): 20 of those 25
 are right since. And sums that a product gathers of the other sum's value: 7 of 44 such replies, all wrong; the
-two of them that the host can check are right since. And stages whose patches leave no room for any tile (8 of 1,712
-replies to the families' programs, half of those to a 4x4 window at a stride of 2): the stage is another one, and
-the model writes what follows anew.
+two of them that the host can check are right since. And stages whose patches leave no room for any tile (8 of
+1,712 replies to the families' programs, four of them to a 4x4 window at a stride of 2): the stage is another one,
+and the model writes what follows anew.
 """
 
 from __future__ import annotations
