@@ -139,13 +139,13 @@ def _tiles(reply: str, prompt: str) -> list[_Tiles]:
 
 def fit_stages(reply: str, prompt: str) -> str:
     """`reply` with as many tiles of product_bulk and product_fill on their way as fit, in call and launch."""
-    changes = []
+    changes: dict[tuple[int, int], int] = {}
     for tiles in _tiles(reply, prompt):
         call, launch = tiles.call, tiles.launch
         stages = min(max(int(call[4]), int(launch[2]) // tiles.columns), tiles.fitting)
         if stages >= MIN_STAGES:
-            changes += [(call.span(4), stages), (launch.span(2), stages * tiles.columns)]
-    for (start, end), number in sorted(changes, reverse=True):
+            changes |= {call.span(4): stages, launch.span(2): stages * tiles.columns}
+    for (start, end), number in sorted(changes.items(), reverse=True):
         reply = f"{reply[:start]}{number}{reply[end:]}"
     return reply
 
