@@ -34,6 +34,7 @@ MAX_LAUNCHES = 16
 MAX_SCRATCH = 16
 
 MAX_EXPRESSION = 400  # characters
+DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
 _DIRECTIVE = re.compile(r"\s*#(?!\s*pragma\s+unroll(?:\s+\d+)?\s*$)")  # what may swallow the rest of its line
 _SCRATCH = re.compile(r"// scratch: (s\d+) (\w+)\[([^\]]*)\]( = 0)?\s*$")
@@ -47,17 +48,13 @@ class Arithmetic:
     number: Callable[[int], Any]
     binary: Mapping[type[ast.operator], Callable[[Any, Any], Any]]
     calls: Mapping[str, Callable[[Any, Any], Any]]
+    divisor: Callable[[Any], Any]  # of one at least: sizes at which it is less have no plan
 
 
-def _by(divide: Callable[[int, int], int]) -> Callable[[int, int], int]:
-    """With divisors of at least one: Inductor's sizes of scratch have no others (sizes.py)."""
-
-    def divided(a: int, b: int) -> int:
-        if b < 1:
-            raise ZeroDivisionError
-        return divide(a, b)
-
-    return divided
+def _at_least_one(divisor: int) -> int:
+    if divisor < 1:
+        raise ZeroDivisionError
+    return divisor
 
 
 INTEGERS = Arithmetic(
@@ -66,11 +63,12 @@ INTEGERS = Arithmetic(
         ast.Add: operator.add,
         ast.Sub: operator.sub,
         ast.Mult: operator.mul,
-        ast.Div: _by(operator.floordiv),
-        ast.FloorDiv: _by(operator.floordiv),
-        ast.Mod: _by(operator.mod),
+        ast.Div: operator.floordiv,
+        ast.FloorDiv: operator.floordiv,
+        ast.Mod: operator.mod,
     },
-    {"cdiv": _by(lambda a, b: -(-a // b)), "min": min, "max": max},
+    {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max},
+    _at_least_one,
 )
 
 
@@ -109,8 +107,8 @@ def _fold(node: ast.expr, dims: Mapping[str, Any], arithmetic: Arithmetic, text:
         case ast.Name(id=name) if name in dims:
             return dims[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in arithmetic.binary:
-            apply = arithmetic.binary[type(op)]
-            return apply(_fold(left, dims, arithmetic, text), _fold(right, dims, arithmetic, text))
+            a, b = _fold(left, dims, arithmetic, text), _fold(right, dims, arithmetic, text)
+            return arithmetic.binary[type(op)](a, arithmetic.divisor(b) if type(op) in DIVISIONS else b)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_fold(operand, dims, arithmetic, text)
         case ast.Call(func=ast.Name(id=name), args=[first, *rest], keywords=[]) if (
@@ -118,7 +116,8 @@ def _fold(node: ast.expr, dims: Mapping[str, Any], arithmetic: Arithmetic, text:
         ):
             value = _fold(first, dims, arithmetic, text)
             for item in rest:
-                value = arithmetic.calls[name](value, _fold(item, dims, arithmetic, text))
+                b = _fold(item, dims, arithmetic, text)
+                value = arithmetic.calls[name](value, arithmetic.divisor(b) if name == "cdiv" else b)
             return value
     raise CandidateError(f"expression {text!r}: only integers, {', '.join(dims)}, + - * / %, cdiv, min and max")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import sympy
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, Max, Min, Mod
@@ -23,21 +23,18 @@ def _at_least_one(value: sympy.Expr) -> sympy.Expr:
     return value if value.is_positive else Max(1, value)  # type: ignore[no-untyped-call]
 
 
-def _by(divide: Callable[[sympy.Expr, sympy.Expr], sympy.Expr]) -> Callable[[sympy.Expr, sympy.Expr], sympy.Expr]:
-    return lambda a, b: divide(a, _at_least_one(b))
-
-
 SYMBOLS = Arithmetic(
     sympy.Integer,
     {
         ast.Add: operator.add,
         ast.Sub: operator.sub,
         ast.Mult: operator.mul,
-        ast.Div: _by(FloorDiv),
-        ast.FloorDiv: _by(FloorDiv),
-        ast.Mod: _by(Mod),
+        ast.Div: FloorDiv,
+        ast.FloorDiv: FloorDiv,
+        ast.Mod: Mod,
     },
-    {"cdiv": _by(CeilDiv), "min": Min, "max": Max},
+    {"cdiv": CeilDiv, "min": Min, "max": Max},
+    _at_least_one,
 )
 
 

@@ -737,17 +737,6 @@ t3 i32[d0,d1] = neg(t2)
 out0 i32[d0,d1] = t3
 out1 bool[d0,d1] = t0
 """,
-    "larger_of_two_wide": """region v1
-dims d0=24 d1=504
-in0 i64[d0,d1]
-in1 i64[d0,d1]
-t0 bool[d0,d1] = lt(in0, in1)
-t1 i64[d0,d1] = where(t0, in1, in0)
-t2 i64[d0,d1] = add(t1, 5)
-t3 i64[d0,d1] = neg(t2)
-out0 i64[d0,d1] = t3
-out1 bool[d0,d1] = t0
-""",
     "mean_of_labelled": """region v1
 dims d0=60 d1=40
 in0 f32[d0,d1]
@@ -816,6 +805,7 @@ t3 f32[d0,d1,d5,d6] = minimum(t2, 6.0)
 out0 f32[d0,d1,d5,d6] = t3
 """,
 }
+_TEXTS["larger_of_two_wide"] = _TEXTS["larger_of_two"].replace("i32", "i64")
 
 
 @lru_cache(maxsize=128)

@@ -8,6 +8,7 @@ from itertools import product as product_of
 from math import prod
 
 from cudal1_compile.candidate import MAX_EXPRESSION
+from cudal1_compile.generate.code_mends import FILLING
 from cudal1_trainer.teachers.pointwise import memory_order
 from cudal1_trainer.teachers.product_copies import COPY_BYTES, ordered, strides_of
 from cudal1_trainer.teachers.product_layouts import RESIDENT, evaluated
@@ -45,7 +46,7 @@ MIN_FILLED = 4  # steps of a window: what is computed for a patch is read often 
 FILLED = 64  # registers of a thread that fills a patch
 QUARTER = 512  # registers by lanes
 MAX_FIELD, FIELD_GAIN = 1.15, 0.85  # tiles of eight rows, over those of one run; places of their patches
-COPYING, FILLING = 32, 256  # threads besides those that multiply
+COPYING = 32  # threads besides those that multiply; FILLING: where an image is filled in, not copied
 
 
 @dataclass(frozen=True, slots=True)
