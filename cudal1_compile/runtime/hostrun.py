@@ -40,6 +40,7 @@ from cudal1_compile.runtime.host_cost import lines
 from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_compile.runtime.places import candidate_line
 from cudal1_compile.runtime.plan import Plan, axis_sizes, buffer_bytes, buffer_names, plan, symbolic_names
+from cudal1_compile.runtime.trouble import MachineTrouble, exit_trouble, report_trouble
 from cudal1_fx_passes.program import Program
 
 PAGE = 4096
@@ -81,6 +82,7 @@ class HostRun:
     message: str = ""  # one sentence that names the place
     line: int | None = None  # of the candidate's code, from 1
     sealed: bool = False  # whether the child could give up its system calls
+    trouble: MachineTrouble | None = None  # the machine may be to blame: no verdict unless a canary passes
 
     @property
     def ok(self) -> bool:
@@ -254,7 +256,8 @@ def _run_child(folder: Path, checked: bool, limits: HostLimits, image: bytes) ->
         found = None
     if not isinstance(found, dict):
         how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
-        return HostRun("crash", kind="crash", message=f"the process died ({how})")
+        trouble = exit_trouble(child.returncode)
+        return HostRun("crash", kind="crash", message=f"the process died ({how})", trouble=trouble)
     return _result(found, checked, folder / "kernel.so")
 
 
@@ -269,7 +272,8 @@ def _result(found: dict[str, Any], checked: bool, image: Path) -> HostRun:
     status: Status = "timeout" if found["kind"] == "timeout" else "fault"
     if found["kind"] == "load_error":
         status = "refused"
-    return HostRun(status, None, found["kind"], message, line)
+    trouble = report_trouble(found["kind"], found["detail"])
+    return HostRun(status, None, found["kind"], message, line, trouble=trouble)
 
 
 def _collect(
