@@ -22,6 +22,7 @@ from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError, CandidateError, LaunchError
+from cudal1_compile.judge.canary import Canary, sing_on_host
 from cudal1_compile.judge.cases import Case
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.inputs import derive_seed
@@ -39,6 +40,7 @@ from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Layout, Order, r
 from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_compile.runtime.plan import buffer_names
 from cudal1_compile.runtime.target import Target
+from cudal1_compile.runtime.trouble import MachineTrouble
 from cudal1_fx_passes.program import INT_DTYPES, Program
 from cudal1_fx_passes.text import print_program
 
@@ -91,6 +93,8 @@ class _IsolatedRunner:
         self._launches += 1
         run = run_isolated(self._program, self._candidate, self._image, buffers, limits, sizes)
         self._count(run)
+        if run.trouble is not None:
+            raise run.trouble
         if not run.ok:
             raise TrialStopped(run.message)
         if not sizes:
@@ -114,6 +118,7 @@ class HostBench:
         self.counts: dict[str, int] = {}
         self.isolation: dict[str, bool] = {}
         self._count_lock = threading.Lock()
+        self._canary = Canary(partial(sing_on_host, limits.host_s))
         self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-host-judge")
         self._urgent: _Waiting = deque()  # finalists: their regions are nearly done
         self._rest: _Waiting = deque()
@@ -139,6 +144,9 @@ class HostBench:
 
     def submit_baselines(self, program: Program, seed: int) -> Future[Verdict]:
         return self._later(self._urgent, lambda: Rejected("time", "the host target has no clock"))
+
+    def trouble(self) -> str | None:
+        return self._canary.trouble()
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -189,8 +197,12 @@ class HostBench:
             return Rejected("build", str(error))
         except (LaunchError, CandidateError) as error:  # also a plan that divides by zero at other sizes
             return Rejected("verify", f"the launch failed: {error}")
-        except TimeoutError as error:  # a compiler or a run, for want of CPU time
+        except MachineTrouble as trouble:
+            return self._canary.rule(trouble)
+        except OSError as error:  # a compiler or a run, for want of CPU time, of processes, of room on a disk
             return Deferred(str(error))
+        except MemoryError:
+            return Deferred("the machine has no memory for an exam of this region")
         except RuntimeError as error:  # of torch, in the exam: other regions' candidates go on
             log.error("the judge failed: %s", error)
             return Deferred(f"the judge failed: {error}")

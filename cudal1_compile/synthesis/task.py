@@ -88,6 +88,7 @@ class Task:
         self._measured = {a.code_digest for a, proof in finals if not is_win(proof)}  # not to be measured again
         self._baselines: Accepted | Rejected | None = None  # aten against Inductor, or why they are not compared
         self._baseline_us = _faster_us([proof for _, proof in finals])  # once it is known
+        self._refused: set[str] = set()  # digests, in this call
         self._deferred = ""  # why the last long measurement left a verdict open
         self._trouble = ""  # what ended the proposals early
         self._hopeless = ""  # why no reply of this generator can win
@@ -180,6 +181,8 @@ class Task:
         self.judged += len(verdicts)
         unverifiable = (v.reason for v in verdicts if isinstance(v, Rejected) and v.stage == "task")
         self._hopeless = next(unverifiable, self._hopeless)
+        pairs = zip(attempts, verdicts, strict=True)
+        self._refused |= {a.code_digest for a, v in pairs if isinstance(v, Rejected) and v.stage != "text"}
         changed: list[Attempt] = []
         for attempt, verdict in zip(attempts, verdicts, strict=True):
             same = [a for a in self.archive.attempts if a.code_digest == attempt.code_digest]
@@ -265,6 +268,17 @@ class Task:
     def fail(self, reason: str) -> None:
         """Ends the proposals for this call; what is right already may still win."""
         self._trouble = self._trouble or reason
+
+    @property
+    def needs_canary(self) -> bool:
+        """Whether it holds only on a machine that can judge."""
+        return bool(self._refused) or self._has_no_win
+
+    def distrust(self, why: str) -> None:
+        """The machine could not judge: what it refused in this call waits for another one."""
+        self.fail(why)
+        refused = [a for a in self.archive.attempts if a.code_digest in self._refused and a.stage != ACCEPTED]
+        self.archive.put([with_verdict(a, Deferred(why)) for a in refused])
 
     def close(self, why_not_all: str) -> None:
         """Won where a kernel is proven; no win where all was tried and the baselines compared; else unfinished."""
