@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite_utils
 from sqlite_utils import Migrations
 
-FILE_VERSION = 1
+FILE_VERSION = 2  # 2: a key of the user's seals every row
 FILE_NAME = f"cudal1-v{FILE_VERSION}.sqlite3"
 
 MIGRATIONS = Migrations("cudal1_cache")
@@ -62,6 +62,7 @@ def create_tables(db: sqlite_utils.Database) -> None:
             "quarantined": int,
             "reason": str,
             "created": float,
+            "verdicts": int,
         },
         "entry_id",
     )

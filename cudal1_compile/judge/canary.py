@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 
 from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
+from cudal1_compile.judge.verdict import Deferred, Rejected
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
 from cudal1_compile.runtime.target import HOST
@@ -24,9 +24,7 @@ from cudal1_fx_passes.text import parse_program
 KEPT_S = 30.0  # for which a pass holds where nothing has failed since
 MAX_WORDS = 300  # characters of what a failure said
 SIZE = 64
-PROGRAM = parse_program(
-    f"region v1\ndims d0={SIZE}\nin0 f32[d0]\nt0 f32[d0] = relu(in0)\nout0 f32[d0] = t0\n"
-)
+PROGRAM = parse_program(f"region v1\ndims d0={SIZE}\nin0 f32[d0]\nt0 f32[d0] = relu(in0)\nout0 f32[d0] = t0\n")
 CANDIDATE = parse_candidate(
     f"// launch: canary<<<1, {SIZE}>>>(in0, out0)\n"
     "__global__ void canary(const f32* in0, f32* out0 DIMS) {\n"
@@ -57,7 +55,7 @@ class Canary:
                 self._why = self._sing()
             return self._why and f"the machine cannot build and run a known-good kernel: {self._why}"
 
-    def rule(self, trouble: MachineTrouble) -> Verdict:
+    def rule(self, trouble: MachineTrouble) -> Rejected | Deferred:
         """A refusal where the trouble is the candidate's own."""
         if trouble.is_certain:
             return Deferred(str(trouble))

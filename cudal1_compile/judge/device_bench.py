@@ -30,8 +30,9 @@ import torch
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
-from cudal1_compile.judge import nursery, wire
+from cudal1_compile.judge import canary, nursery, wire
 from cudal1_compile.judge.builders import Builders
+from cudal1_compile.judge.canary import Canary
 from cudal1_compile.judge.crew import Answer, Crew, Following, Lane
 from cudal1_compile.judge.exam_file import can_make_ahead
 from cudal1_compile.judge.finals import Finals, Heat
@@ -48,6 +49,7 @@ from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launch_table import load_extension
 from cudal1_compile.runtime.target import Target
+from cudal1_compile.runtime.trouble import MachineTrouble
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
@@ -78,13 +80,15 @@ class DeviceBench:
         )  # code of the baselines, for all workers
         self._nursery = nursery.take()
         spawn = partial(spawn, compiled=self._compiled, nursery=self._nursery)
-        self._crew = Crew(index, limits, spawn)
+        self._builders = Builders(limits.build_count)
+        self._crew = Crew(index, limits, spawn, self._canary_request)
         self._lanes = Lanes(*self._crew.lanes)
         self._prefetch = Prefetch(spawn, COMPILERS)  # of baselines
         self._exams = Prefetch(spawn, EXAMINERS)
         self._exam_numbers = count()
         self._exam_files: dict[str, str] = {}  # of programs that are being judged
-        self._builders = Builders(limits.build_count)
+        self._canary = Canary(self._sing)
+        self._canary_build = Canary(self._sing_to_compiler)
         self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-build")
         self._checks = ThreadPoolExecutor(limits.build_count, "cudal1-check")  # of finalists, who do not queue
         self._built: OrderedDict[tuple[str, str], Future[Built]] = OrderedDict()
@@ -200,8 +204,32 @@ class DeviceBench:
             return build(program, candidate, self.target, compile_cubin=self._builders.compile_cubin)
         except BuildError as error:
             return Rejected("build", str(error))
-        except TimeoutError as error:
+        except MachineTrouble as trouble:
+            return self._canary_build.rule(trouble)
+        except OSError as error:
             return Deferred(str(error))
+
+    # the known-good kernel
+
+    def trouble(self) -> str | None:
+        """Through the compiler and the first lane's worker, once they are free."""
+        return self._canary.trouble()
+
+    def _sing(self) -> str | None:
+        answer: Future[str | None] = Future()
+        self._send(self._lanes.first, lambda lane: answer.set_result(lane.why_not()))
+        return answer.result()
+
+    def _sing_to_compiler(self) -> str | None:
+        try:
+            self._canary_request()
+        except (RuntimeError, OSError) as error:
+            return str(error)
+        return None
+
+    def _canary_request(self) -> wire.Message:
+        binary = build(canary.PROGRAM, canary.CANDIDATE, self.target, compile_cubin=self._builders.compile_cubin)
+        return wire.judge_request(canary.PROGRAM, canary.CANDIDATE, binary, 0, timed=False)
 
     # exams made ahead
 

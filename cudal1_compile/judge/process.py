@@ -58,6 +58,11 @@ class _Alone:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """As of subprocess; None while it runs."""
+        return self._process.poll()
+
     def stop(self) -> None:
         if self.alive:
             kill_group(self._process.pid)
@@ -107,6 +112,11 @@ class Worker:
     @property
     def alive(self) -> bool:
         return self._process.alive
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None where that is not known, as of a nursery's fork."""
+        return self._process.exit_code if isinstance(self._process, _Alone) else None
 
     def ask(self, message: Message, limit_s: float) -> Message:
         """Sends one request and waits for its reply. Raises WorkerLost; the process is dead then."""

@@ -91,8 +91,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a build tool; raises BuildError where it cannot start, fails or takes more than its CPU time.
 
-    TimeoutError: it was killed before that, because the machine is too busy. MachineTrouble: it failed for what may
-    be another reason of the machine's.
+    TimeoutError: it was killed before that, because the machine is too busy. MachineTrouble: it failed for
+    what may be another reason of the machine's.
     """
     try:
         child = subprocess.Popen(

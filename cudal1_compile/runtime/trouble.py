@@ -4,9 +4,9 @@
     exit_trouble(returncode)           of a child that ended without a report
     report_trouble(kind, detail)       of what the runner of host kernels reported
 
-Each gives a MachineTrouble, or None where the failure is the text's. A text can bring some of them about itself, by
-asking for too much or by words in an error message: those are not certain, and whoever judges runs a known-good
-kernel right after (judge/canary.py). Only where that one fails too it was the machine.
+Each gives a MachineTrouble, or None where the failure is the text's. A text can bring some of them about itself,
+by asking for too much or by words in an error message: those are not certain, and whoever judges runs a
+known-good kernel right after (judge/canary.py). Only where that one fails too it was the machine.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _LOAD = re.compile(
     r"cannot open shared object|cannot create shared object|file too short|cannot read|Input/output error"
     r"|no request|no data file"
 )
+_OUR_LIMIT = "CPU time limit exceeded"
 _DISK = re.compile(r"No space left on device|Disk quota exceeded")
 _FROM_OUTSIDE = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)  # no sealed child sends these
 # seccomp's strict mode kills so, too; an abort without a report is the runner's own, before it took signals over
@@ -64,8 +65,10 @@ class MachineTrouble(OSError):
 
 def tool_trouble(said: str, returncode: int) -> MachineTrouble | None:
     """returncode: as of subprocess. A tool that used up its CPU time is no trouble: the limit is ours."""
+    if returncode == -signal.SIGXCPU or _OUR_LIMIT in said:
+        return None
     if returncode < 0:
-        return None if returncode == -signal.SIGXCPU else MachineTrouble("killed", _named(returncode))
+        return MachineTrouble("killed", _named(returncode))
     listed: tuple[tuple[Reason, re.Pattern[str]], ...] = (
         ("disk", _DISK),
         ("memory", _MEMORY),

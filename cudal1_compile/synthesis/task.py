@@ -77,7 +77,7 @@ class Task:
         self.region = Region(fingerprint(self.program), relative(self.program), print_program(self.program))
         self.generator, self.target, self.budget = generator, target, budget
         self.seed, self.exemplars = seed, exemplars
-        self.archive = Archive(store, self.region, target.key)
+        self.archive = Archive(store, self.region, target)
         self.judged = 0
         self.proposed = 0
         self.result: Result | None = None
@@ -99,7 +99,7 @@ class Task:
     def rounds_done(self) -> int:
         """Rounds of this generator that are stored, or were asked for in this call."""
         kind, _, model = self.generator.name.partition(":")
-        mine = sum(a.generator == kind and a.model == model for a in self.archive.attempts)
+        mine = sum(a.generator == kind and a.model == model for a in self.archive.current)
         return max(self._asked, mine // self.budget.samples_per_round)
 
     @property
@@ -254,7 +254,7 @@ class Task:
         """Whether all was tried, or nothing can be."""
         if self._winner is not None or self._trouble:
             return False
-        is_open = self.wants_round or self.to_judge() or self.finalists() or not self.archive.attempts
+        is_open = self.wants_round or self.to_judge() or self.finalists() or not self.archive.current
         return bool(self._hopeless) or not is_open
 
     def take_baselines(self, verdict: Verdict) -> None:
@@ -293,7 +293,7 @@ class Task:
 
     def _end_without(self, found: Accepted | Rejected) -> None:
         baselines = found.proof if isinstance(found, Accepted) else None
-        name, tried = self.generator.name, self.archive.attempts
+        name, tried = self.generator.name, self.archive.current
         entry = to_no_win(self.region, self.target, name, self.budget, tried, baselines, self._hopeless)
         self.archive.put_entry(entry)
         self.result = NoWin(entry)

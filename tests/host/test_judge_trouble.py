@@ -1,4 +1,4 @@
-"""A machine's trouble is no verdict: on a small or broken machine a region stays open, and a healthy one decides it."""
+"""A machine's trouble is no verdict: on a broken machine a region stays open, and a healthy one decides it."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_compilers(said: str, reason: Reason) -> None:
     "said",
     [
         "candidate.cu:3:5: error: 'nosuch' was not declared in this scope",
-        "g++: fatal error: CPU time limit exceeded signal terminated program cc1plus",
+        "g++: internal compiler error: CPU time limit exceeded signal terminated program cc1plus",
         "",
     ],
 )
