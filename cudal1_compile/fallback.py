@@ -1,6 +1,6 @@
 """Which plan runs a region that no kernel wins: Inductor, or aten where it was measured to be clearly faster.
 
-    an entry without a kernel -> the judge's timing of aten against Inductor, on the region alone -> aten's | Inductor's
+    an entry without one -> the judge's timing of aten against Inductor, on the region alone -> aten's | Inductor's
 
 It is a proposal, as a kernel's win is one: choice.py decides by whole calls whether it runs.
 """

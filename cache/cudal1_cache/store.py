@@ -136,7 +136,7 @@ class Store:
         numerics: Collection[str] | None = None,
         prefer: Callable[[Entry], bool] = lambda entry: True,
     ) -> Entry | None:
-        """The fastest usable kernel whose numerics label is among `numerics`; else the latest entry without one; else None.
+        """The fastest usable kernel whose numerics label is in `numerics`; else the latest other entry; else None.
 
         `numerics=None` takes every label. A kernel that is not preferred comes after all that are.
         """

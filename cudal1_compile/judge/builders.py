@@ -10,6 +10,7 @@ Fourteen short inlined functions are enough to keep NVRTC busy for hours, and a 
 from __future__ import annotations
 
 import base64
+import math
 import signal
 import threading
 from collections.abc import Callable
@@ -31,7 +32,7 @@ class Builders:
 
     def __init__(self, count: int, limit_s: int = LIMIT_S, spawn: Callable[[], Worker] | None = None) -> None:
         self.lost = 0  # processes lost to a text
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._spawn = spawn or partial(Worker, "cudal1_compile.judge.build_worker")
         self._idle: LifoQueue[Worker | None] = LifoQueue()
         for _ in range(count):
@@ -40,12 +41,16 @@ class Builders:
         self._busy: set[Worker] = set()
         self._closed = False
 
-    def compile_cubin(self, source: str, arch: str, kernels: tuple[str, ...]) -> Compiled:
+    def compile_cubin(
+        self, source: str, arch: str, kernels: tuple[str, ...], limit_s: float | None = None
+    ) -> Compiled:
+        """limit_s: of CPU time, by default that of all."""
+        limit_s = limit_s or self.limit_s
         worker = self._idle.get()
         try:
             worker = started = self._ready(worker)
-            request = {"source": source, "arch": arch, "kernels": kernels, "cpu_s": self._limit_s}
-            reply = worker.ask(request, PATIENCE * self._limit_s)
+            request = {"source": source, "arch": arch, "kernels": kernels, "cpu_s": math.ceil(limit_s)}
+            reply = worker.ask(request, PATIENCE * limit_s)
         except WorkerLost as lost:
             if not started.given_up:
                 raise RuntimeError(f"no process for the compiler: {lost}") from None

@@ -14,8 +14,6 @@ was put off beside others, or did not end in time, is judged again alone. Restar
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 import threading
 import time
 from collections import OrderedDict, defaultdict
@@ -31,6 +29,7 @@ import torch
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge import canary, nursery, wire
+from cudal1_compile.judge.build_budget import BuildBudget
 from cudal1_compile.judge.builders import Builders
 from cudal1_compile.judge.canary import Canary
 from cudal1_compile.judge.crew import Answer, Crew, Following, Lane
@@ -48,6 +47,7 @@ from cudal1_compile.judge.work import Built, Errand, Task, Work
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launch_table import load_extension
+from cudal1_compile.runtime.scratch import Scratch
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.runtime.trouble import MachineTrouble
 from cudal1_fx_passes.program import Program
@@ -75,9 +75,8 @@ class DeviceBench:
         self.target = target
         self.limits = limits
         index = torch.cuda.current_device() if device_index is None else device_index
-        self._compiled = Path(
-            tempfile.mkdtemp(prefix="cudal1-inductor-")
-        )  # code of the baselines, for all workers
+        self._scratch = Scratch("inductor")
+        self._compiled = self._scratch.path  # code of the baselines, for all workers
         self._nursery = nursery.take()
         spawn = partial(spawn, compiled=self._compiled, nursery=self._nursery)
         self._builders = Builders(limits.build_count)
@@ -87,6 +86,7 @@ class DeviceBench:
         self._exams = Prefetch(spawn, EXAMINERS)
         self._exam_numbers = count()
         self._exam_files: dict[str, str] = {}  # of programs that are being judged
+        self._budget = BuildBudget(limits.slow_builds_s)
         self._canary = Canary(self._sing)
         self._canary_build = Canary(self._sing_to_compiler)
         self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-build")
@@ -176,7 +176,7 @@ class DeviceBench:
         self._builders.close()
         self._crew.close()
         nursery.keep(self._nursery)
-        shutil.rmtree(self._compiled, ignore_errors=True)
+        self._scratch.remove()
 
     # builds
 
@@ -201,7 +201,9 @@ class DeviceBench:
 
     def _build(self, program: Program, candidate: Candidate) -> Built:
         try:
-            return build(program, candidate, self.target, compile_cubin=self._builders.compile_cubin)
+            with self._budget.grant(print_program(program), self._builders.limit_s) as limit_s:
+                compile_cubin = partial(self._builders.compile_cubin, limit_s=limit_s)
+                return build(program, candidate, self.target, compile_cubin=compile_cubin)
         except BuildError as error:
             return Rejected("build", str(error))
         except MachineTrouble as trouble:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError, CandidateError, LaunchError
+from cudal1_compile.judge.build_budget import BuildBudget
 from cudal1_compile.judge.canary import Canary, sing_on_host
 from cudal1_compile.judge.cases import Case
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
@@ -118,7 +119,8 @@ class HostBench:
         self.counts: dict[str, int] = {}
         self.isolation: dict[str, bool] = {}
         self._count_lock = threading.Lock()
-        self._canary = Canary(partial(sing_on_host, limits.host_s))
+        self._canary = Canary(sing_on_host)
+        self._budget = BuildBudget(limits.slow_builds_s)
         self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-host-judge")
         self._urgent: _Waiting = deque()  # finalists: their regions are nearly done
         self._rest: _Waiting = deque()
@@ -208,7 +210,7 @@ class HostBench:
             return Deferred(f"the judge failed: {error}")
 
     def _trials(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
-        checked = build(program, candidate, self.target, check=True)
+        checked = self._image(program, candidate, check=True)
         match self._exam(program, seed):
             case NoRoom(reason):
                 return Deferred(reason)
@@ -218,12 +220,12 @@ class HostBench:
                 exam = exam.of(candidate)
         legality = exam if thorough else replace(exam, cases=_legality_cases(exam))
         # the cost is counted over aligned buffers: it may not depend on where memory lies
-        checker = _IsolatedRunner(program, candidate, checked.image, self.limits.host_s, False, self._count)
+        checker = _IsolatedRunner(program, candidate, checked, self.limits.host_s, False, self._count)
         found = Trial(legality, candidate, checker, CPU).verify(repeats=0)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
-        plain = build(program, candidate, self.target)
-        runner = _IsolatedRunner(program, candidate, plain.image, self.limits.host_s, True, self._count)
+        plain = self._image(program, candidate, check=False)
+        runner = _IsolatedRunner(program, candidate, plain, self.limits.host_s, True, self._count)
         found = Trial(exam, candidate, runner, CPU).verify(repeats=1)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
@@ -237,6 +239,10 @@ class HostBench:
         versions = (("torch", str(torch.__version__)),)
         label = numerics_of(program, candidate.code)
         return Accepted(Proof(self.target.key, label, found.errors, exam.seed, None, cost, versions))
+
+    def _image(self, program: Program, candidate: Candidate, check: bool) -> bytes:
+        with self._budget.grant(print_program(program), hostbuild.COMPILE_LIMIT_S) as limit_s:
+            return build(program, candidate, self.target, check, limit_s=limit_s).image
 
     def _exam(self, program: Program, seed: int) -> Exam | Unverifiable | NoRoom:
         if tensor_elements(program) > MAX_ELEMENTS:

@@ -118,7 +118,7 @@ class Judge:
         return self._bench.workers
 
     def trouble(self) -> str | None:
-        """Why this machine cannot judge now, told by a known-good kernel; None where it can. Takes 0.1 s on the host."""
+        """Why this machine cannot judge now, told by a known-good kernel in 0.1 s; None where it can."""
         return self._bench.trouble()
 
     def expect(self, programs: Sequence[Program]) -> None:

@@ -12,10 +12,8 @@ import contextlib
 import logging
 import os
 import selectors
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from cudal1_compile.judge.isolation import worker_environment
 from cudal1_compile.judge.nursery import Fork, Nursery, Start, kill_group
 from cudal1_compile.judge.turns import TurnFiles, let_go
 from cudal1_compile.judge.wire import Message, decode, encode
+from cudal1_compile.runtime.scratch import Scratch
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +93,8 @@ class Worker:
         nursery: whose fork it is to be, if that can be had.
         """
         self.given_up: Message = {}  # what it gave up, by name, once it has said hello
-        self._folder = Path(tempfile.mkdtemp(prefix="cudal1-worker-"))
+        self._scratch = Scratch("worker")
+        self._folder = self._scratch.path
         writable = [str(f) for f in (self._folder, compiled) if f is not None and read_only]
         self.turns = turn_files.descriptors() if turn_files else ()
         self._errors = (self._folder / "stderr").open("wb")
@@ -154,7 +154,7 @@ class Worker:
             text = (self._folder / "stderr").read_bytes()[-LOG_TAIL:].decode(errors="replace").strip()
             if text:
                 log.debug("a worker's last words:\n%s", text)
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._scratch.remove()
 
     def _write(self) -> None:
         with contextlib.suppress(BlockingIOError, BrokenPipeError):  # a process that is gone shows when it is read

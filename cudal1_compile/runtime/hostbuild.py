@@ -9,7 +9,6 @@ allow-list over its undefined symbols, and no initialisers, is what an accepted 
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from cudal1_compile.candidate import MAX_LAUNCHES
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.elf import ElfFacts, read_elf
 from cudal1_compile.runtime.nvrtc import shorten_errors
+from cudal1_compile.runtime.scratch import Scratch
 from cudal1_compile.runtime.source import CANDIDATE_NAME, HEADER_DIR
 from cudal1_compile.runtime.toolchain import (
     NATIVE_DIR,
@@ -79,15 +79,16 @@ def prepare() -> None:
     runtime_folder()
 
 
-def compile_host(source: str, kernels: tuple[str, ...], check: bool) -> bytes:
+def compile_host(source: str, kernels: tuple[str, ...], check: bool, limit_s: float | None = None) -> bytes:
     """Compiles preamble + candidate. Raises BuildError with g++'s first errors, or naming a forbidden symbol.
 
-    A full disk or a machine too busy is an OSError: no fault of the candidate.
+    limit_s: of CPU time, by default COMPILE_LIMIT_S. A full disk or a machine too busy is an OSError: no fault of
+    the candidate.
     """
-    with tempfile.TemporaryDirectory(prefix="cudal1-") as folder:
-        text = Path(folder, CANDIDATE_NAME)
+    with Scratch("build").use() as folder:
+        text = folder / CANDIDATE_NAME
         text.write_text(translate(source, kernels))
-        objects, image = Path(folder, "kernel.o"), Path(folder, "kernel.so")
+        objects, image = folder / "kernel.o", folder / "kernel.so"
         header = precompiled_header(check) / "host.h"
         command = [
             compiler(),
@@ -102,11 +103,11 @@ def compile_host(source: str, kernels: tuple[str, ...], check: bool) -> bytes:
             str(objects),
         ]
         try:
-            run_in(Path(folder), command, COMPILE_LIMIT_S)
+            run_in(folder, command, limit_s or COMPILE_LIMIT_S)
         except BuildError as error:
-            raise BuildError(shorten_errors(_readable(str(error), folder))) from None
+            raise BuildError(shorten_errors(_readable(str(error), str(folder)))) from None
         wraps = [f"-Wl,--wrap={name}" for name in WRAPPED] if check else []
-        run_in(Path(folder), [compiler(), *LINK, *wraps, str(objects), "-o", str(image), "-lm", "-lgcc"])
+        run_in(folder, [compiler(), *LINK, *wraps, str(objects), "-o", str(image), "-lm", "-lgcc"])
         built = image.read_bytes()
     facts = read_elf(built)
     check_facts(facts, check)

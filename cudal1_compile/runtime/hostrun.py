@@ -24,7 +24,6 @@ import os
 import secrets
 import signal
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +39,7 @@ from cudal1_compile.runtime.host_cost import lines
 from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_compile.runtime.places import candidate_line
 from cudal1_compile.runtime.plan import Plan, axis_sizes, buffer_bytes, buffer_names, plan, symbolic_names
+from cudal1_compile.runtime.scratch import Scratch
 from cudal1_compile.runtime.trouble import MachineTrouble, exit_trouble, report_trouble
 from cudal1_fx_passes.program import Program
 
@@ -125,13 +125,13 @@ def run_isolated(
         return HostRun("refused", kind="symbols", message=str(error))
     slots = _lay_out(program, candidate, buffers, limits, sizes)
     planned = plan(program, candidate, sizes)
-    with tempfile.TemporaryDirectory(prefix="cudal1-run-") as folder:
-        data = Path(folder, "data")
+    with Scratch("run").use() as folder:
+        data = folder / "data"
         _write_data(data, slots, buffers)
-        Path(folder, "kernel.so").write_bytes(image)
+        (folder / "kernel.so").write_bytes(image)
         text = _request(program, candidate, planned, slots, buffers, limits, checked, sizes)
-        Path(folder, "request").write_text(text)
-        run = _run_child(Path(folder), checked, limits, image)
+        (folder / "request").write_text(text)
+        run = _run_child(folder, checked, limits, image)
         return _collect(run, data, slots, buffers, planned) if run.ok else run
 
 

@@ -29,6 +29,7 @@ from cudal1_compile.config import cache_dir, environment_path
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.source import HEADER_DIR
 from cudal1_compile.runtime.trouble import MachineTrouble, tool_trouble
+from cudal1_compile.runtime.warden import watched
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ def run(
         )
     except FileNotFoundError:
         raise BuildError(f"{command[0]} is not there") from None
-    with child:
+    with child, watched(child.pid):
         # children last: what starts once its parent is limited inherits that
         for pid in chain([child.pid], _children(child.pid)):
             with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has less already

@@ -18,7 +18,7 @@ from synthesis_doubles import ScriptedGenerator
 from test_synthesis_host import BUDGET, as_reply, code, program
 
 from cudal1_cache import Store
-from cudal1_compile.judge import canary
+from cudal1_compile.judge import build_budget, canary
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Rejected
@@ -26,6 +26,7 @@ from cudal1_compile.runtime import hostbuild, toolchain
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Unfinished, Won, synthesize
 from cudal1_fx_passes.canonical import fingerprint
+from tests.runtime_kernels import BOMB
 
 KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
 # of each candidate; what else the judge builds goes through
@@ -166,3 +167,15 @@ def test_a_pass_holds_for_a_while_and_a_failure_does_not(monkeypatch: pytest.Mon
     now = 132.0
     assert "known-good kernel: broken" in (found.trouble(since=132.0) or "")
     assert found.trouble() is None
+
+
+def test_bombs_of_a_region_share_its_build_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_budget, "USUAL_S", 1.0)
+    monkeypatch.setattr(hostbuild, "COMPILE_LIMIT_S", 4.0)
+    bombs = [BOMB.replace("grown", f"grown{i}") + code() for i in range(4)]
+    bombs = [text.replace("ld(row + i)", f"grown{i}(ld(row + i))", 1) for i, text in enumerate(bombs)]
+    with Judge(HOST, Limits(build_threads=1, slow_builds_s=2.0)) as judge:
+        found = judge.judge_many(program(), [code(), *bombs])
+    assert not isinstance(found[0], Rejected)
+    assert all(isinstance(v, Rejected) and v.stage == "build" for v in found[1:]), found
+    assert [build_budget.USED_UP in getattr(v, "reason", "") for v in found[1:]] == [True] * 4

@@ -35,11 +35,11 @@ def test_builds_as_nvrtc_does_here() -> None:
 def test_a_text_that_keeps_the_compiler_busy_costs_one_process() -> None:
     builders = Builders(1)
     builders.compile_cubin(RIGHT, "sm_90a", ("k",))  # the process has started
-    builders._limit_s = 2
+    builders.limit_s = 2
     with pytest.raises(BuildError, match="compiler was lost"):
         builders.compile_cubin(BOMB + KERNEL.replace("BODY", "grown(a[threadIdx.x])"), "sm_90a", ("k",))
     assert builders.lost == 1
-    builders._limit_s = 20
+    builders.limit_s = 20
     assert builders.compile_cubin(RIGHT, "sm_90a", ("k",)).kernels["k"].registers > 0
     builders.close()
 

@@ -172,16 +172,14 @@ def test_what_a_machine_refused_that_cannot_judge_waits() -> None:
 
 @pytest.mark.parametrize("change", ["a month", "a version", "the header"])
 def test_what_no_longer_holds_is_asked_again(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, generator = (
-        Store.memory(),
-        ScriptedGenerator([["slow_80", "wrong_1", "slow_70", "slow_60"], ["good_130"]]),
-    )
+    store = Store.memory()
+    generator = ScriptedGenerator([["slow_80", "wrong_1", "slow_70", "slow_60"], ["good_130"]])
     first = synthesize(program(), generator, ScriptedJudge(), store, ONE_ROUND).result
     assert isinstance(first, NoWin) and why_stale(first.entry, GPU) is None
     assert isinstance(synthesize(program(), generator, ScriptedJudge(), store, ONE_ROUND).result, NoWin)
     assert len(generator.calls) == 1
     if change == "a month":
-        monkeypatch.setattr(records.time, "time", lambda start=time.time(): start + 31 * records.DAY_S)
+        monkeypatch.setattr(records, "HOLDS_S", -1.0)
     elif change == "a version":
         monkeypatch.setattr(versions, "VERIFIER_VERSION", versions.VERIFIER_VERSION + 1)
     else:
