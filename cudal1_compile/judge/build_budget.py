@@ -38,9 +38,7 @@ class BuildBudget:
             yield limit_s
         except BuildError as error:
             if limit_s < most_s and time.monotonic() - begin >= limit_s:
-                raise BuildError(
-                    f"{error}; {USED_UP}: no more than {limit_s:.1f} s were left to this one"
-                ) from None
+                raise BuildError(f"{error}; {USED_UP}: {limit_s:.1f} s were left to this one") from None
             raise
         finally:
             self._give_back(region, max(0.0, slow_s - max(0.0, time.monotonic() - begin - USUAL_S)))

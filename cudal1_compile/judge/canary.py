@@ -6,6 +6,7 @@ No region without a win is stored before it has passed (synthesis/driver.py). On
 
 from __future__ import annotations
 
+import logging
 import textwrap
 import threading
 import time
@@ -20,6 +21,8 @@ from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.runtime.trouble import MachineTrouble
 from cudal1_fx_passes.text import parse_program
+
+log = logging.getLogger(__name__)
 
 KEPT_S = 30.0  # for which a pass holds where nothing has failed since
 MAX_WORDS = 300  # characters of what a failure said
@@ -43,6 +46,7 @@ class Canary:
         self._lock = threading.Lock()
         self._began = float("-inf")
         self._why: str | None = None
+        self._has_warned = False
 
     def trouble(self, since: float | None = None) -> str | None:
         """Why the machine cannot judge, as a sentence; None where it can.
@@ -56,13 +60,16 @@ class Canary:
                 self._why = self._sing()
             return self._why and f"the machine cannot build and run a known-good kernel: {self._why}"
 
-    def rule(self, trouble: MachineTrouble) -> Rejected | Deferred:
-        """A refusal where the trouble is the candidate's own."""
-        if trouble.is_certain:
-            return Deferred(str(trouble))
-        if (why := self.trouble(time.monotonic())) is not None:
-            return Deferred(f"{trouble}; {why}")
-        return Rejected("verify" if trouble.is_of_run else "build", str(trouble))
+    def rule(self, error: OSError) -> Rejected | Deferred:
+        """What ended a build or a run: a refusal where the candidate may have done it, and the canary passes."""
+        if isinstance(error, MachineTrouble) and not error.is_certain:
+            if (why := self.trouble(time.monotonic())) is None:
+                return Rejected("verify" if error.is_of_run else "build", str(error))
+            error = OSError(f"{error}; {why}")
+        if not self._has_warned and not isinstance(error, TimeoutError):
+            log.warning("candidates are put off: %s", error)
+            self._has_warned = True
+        return Deferred(str(error))
 
 
 def sing_on_host() -> str | None:

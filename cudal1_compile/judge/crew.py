@@ -191,11 +191,9 @@ class Lane:
             reply = self.start().ask(self._crew.canary(), self._crew.limits.request_s)
         except (WorkerLost, RuntimeError, OSError) as error:
             self.retire()
-            return f"the machine cannot build and run a known-good kernel: {error}"
+            return f"a known-good kernel fails: {error}"
         (verdict,) = self._read(reply, 1).verdicts
-        if isinstance(verdict, Accepted):
-            return None
-        return f"the device refuses a known-good kernel: {verdict.reason}"
+        return None if isinstance(verdict, Accepted) else f"a known-good kernel fails: {verdict.reason}"
 
     def free_bytes(self) -> int:
         """Of the device's memory; 0 where no worker can be started."""

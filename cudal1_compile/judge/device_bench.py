@@ -49,7 +49,6 @@ from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launch_table import load_extension
 from cudal1_compile.runtime.scratch import Scratch
 from cudal1_compile.runtime.target import Target
-from cudal1_compile.runtime.trouble import MachineTrouble
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
@@ -206,10 +205,8 @@ class DeviceBench:
                 return build(program, candidate, self.target, compile_cubin=compile_cubin)
         except BuildError as error:
             return Rejected("build", str(error))
-        except MachineTrouble as trouble:
-            return self._canary_build.rule(trouble)
         except OSError as error:
-            return Deferred(str(error))
+            return self._canary_build.rule(error)
 
     # the known-good kernel
 
@@ -219,8 +216,12 @@ class DeviceBench:
 
     def _sing(self) -> str | None:
         answer: Future[str | None] = Future()
-        self._send(self._lanes.first, lambda lane: answer.set_result(lane.why_not()))
-        return answer.result()
+        limit_s = self.limits.start_s + self.limits.request_s
+        try:
+            self._send(self._lanes.first, lambda lane: answer.set_result(lane.why_not()))
+            return answer.result(limit_s)
+        except (RuntimeError, OSError) as error:  # no thread, no time
+            return str(error) or f"no answer in {limit_s:g} s"
 
     def _sing_to_compiler(self) -> str | None:
         try:

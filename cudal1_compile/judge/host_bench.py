@@ -41,7 +41,6 @@ from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Layout, Order, r
 from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_compile.runtime.plan import buffer_names
 from cudal1_compile.runtime.target import Target
-from cudal1_compile.runtime.trouble import MachineTrouble
 from cudal1_fx_passes.program import INT_DTYPES, Program
 from cudal1_fx_passes.text import print_program
 
@@ -199,10 +198,8 @@ class HostBench:
             return Rejected("build", str(error))
         except (LaunchError, CandidateError) as error:  # also a plan that divides by zero at other sizes
             return Rejected("verify", f"the launch failed: {error}")
-        except MachineTrouble as trouble:
-            return self._canary.rule(trouble)
-        except OSError as error:  # a compiler or a run, for want of CPU time, of processes, of room on a disk
-            return Deferred(str(error))
+        except OSError as error:  # of a compiler or a run
+            return self._canary.rule(error)
         except MemoryError:
             return Deferred("the machine has no memory for an exam of this region")
         except RuntimeError as error:  # of torch, in the exam: other regions' candidates go on

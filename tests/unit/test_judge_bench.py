@@ -66,7 +66,7 @@ def test_a_worker_that_died_says_nothing_where_a_known_good_kernel_fails_too(
     bench = make_bench(monkeypatch, scripts)
     monkeypatch.setattr(crew.Lane, "why_not", why_not)
     (verdict,) = judged(bench, tasks()[:1])
-    assert isinstance(verdict, Deferred) and "known-good kernel: gone too" in verdict.reason
+    assert isinstance(verdict, Deferred) and "known-good kernel fails: gone too" in verdict.reason
     assert bench.trouble() is None
     assert judged(bench, tasks()[:1]) == [RIGHT]
     assert scripts[2].asked == ["start", "judge", "judge"]
