@@ -31,17 +31,18 @@ class BuildBudget:
 
     @contextmanager
     def grant(self, region: str, most_s: float) -> Iterator[float]:
-        """Yields the limit of one build, at most `most_s`. A build that fails for less says so."""
-        begin, slow_s = time.monotonic(), self._take(region, most_s - USUAL_S)
-        limit_s = min(most_s, USUAL_S + slow_s)
+        """Yields the limit of one build, at most `most_s`. One that meets a lower limit says so."""
+        begin, granted_s = time.monotonic(), self._take(region, most_s - USUAL_S)
+        limit_s = min(most_s, USUAL_S + granted_s)
         try:
             yield limit_s
         except BuildError as error:
-            if limit_s < most_s and time.monotonic() - begin >= limit_s:
+            if limit_s < most_s and "CPU time" in str(error):
                 raise BuildError(f"{error}; {USED_UP}: {limit_s:.1f} s were left to this one") from None
             raise
         finally:
-            self._give_back(region, max(0.0, slow_s - max(0.0, time.monotonic() - begin - USUAL_S)))
+            used_s = max(0.0, time.monotonic() - begin - USUAL_S)
+            self._give_back(region, max(0.0, granted_s - used_s))
 
     def _take(self, region: str, wanted_s: float) -> float:
         with self._lock:

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Sequence
 
 from cudal1_cache.errors import CacheError
-from cudal1_cache.keys import NoWinKey
 from cudal1_cache.rows import ACCEPTED, Attempt, Entry, Region
 from cudal1_cache.store import Store
 from cudal1_compile.generate.prompt import Exemplar
@@ -39,7 +38,8 @@ class Archive:
         self._try(lambda: self._leave_behind(target))
 
     def _leave_behind(self, target: Target) -> None:
-        ended = self.store.get_entry(NoWinKey(self.region.fingerprint, target.key).id)
+        entries = self.store.entries(self.region.fingerprint, target.key)
+        ended = next((e for e in entries if e.status != "kernel"), None)
         if ended is not None and why_stale(ended, target) is not None:
             self._since = ended.created
 
