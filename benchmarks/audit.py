@@ -35,6 +35,7 @@ from benchmarks.result_file import command, commit, device_stem, write_result
 from cudal1_compile.judge.audit.load_time import LoadRow, load_cubins, load_time_rows
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.versions import VERIFIER_VERSION
 from cudal1_compile.runtime.target import detect_target
 from cudal1_trainer.audit.corpus import subjects
 from cudal1_trainer.audit.rates import (
@@ -171,7 +172,8 @@ def write(out: Path, parts: Mapping[str, Part], seed: int) -> Path:
     path = out / f"audit.{device_stem()}.json"
     detail = json.loads(path.read_text())["detail"] if path.is_file() else {}
     for name, part in parts.items():
-        run = {"commit": commit(), "command": command(), "seed": seed, "counts": part.counts}
+        run = {"commit": commit(), "command": command(), "verifier": VERIFIER_VERSION, "seed": seed}
+        run["counts"] = part.counts
         detail[name] = run | part.detail
     summary: dict[str, Any] = {}
     for part in detail.values():
