@@ -28,12 +28,12 @@ from torch.nn import functional as F
 
 import cudal1_compile
 from cudal1_cache.schema import FILE_NAME
-from cudal1_cache.store import Store
 from cudal1_compile import backend, hook, lowering, pipeline, planner, registry, session
 from cudal1_compile.background import Background
 from cudal1_compile.generate import bundled
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.options import Options
 from cudal1_compile.runtime import hostrun, nvrtc, target, toolchain
 from cudal1_trainer.teacher_generator import TeacherGenerator
@@ -128,7 +128,7 @@ def test_written_once_and_found_again(capsys: pytest.CaptureFixture[str], cudal1
     check(compile_(generator))
     assert summary(capsys) == "cudal1: regions: 1, hit 1, new 0, no win 0"
     assert calls >= 1 and generator.calls == calls
-    (entry,) = Store.open(cudal1_cache_dir).entries()
+    (entry,) = open_store(cudal1_cache_dir).entries()
     assert entry.status == "kernel" and entry.image
 
 
@@ -227,7 +227,7 @@ def test_a_miss_may_be_left_alone(capsys: pytest.CaptureFixture[str], cudal1_cac
     check(compile_(generator, on_miss="fallback"))
     assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, no win 0, missed 1"
     assert generator.calls == 0
-    store = Store.open(cudal1_cache_dir)
+    store = open_store(cudal1_cache_dir)
     assert len(store.misses(store.targets()[0])) == 1
 
 
@@ -378,7 +378,7 @@ def test_no_nvrtc(
         "no kernels can be written: no NVRTC found (pip install nvidia-cuda-nvrtc, or set CUDA_HOME)"
         in caplog.text
     )
-    store = Store.open(session.cache_dir())
+    store = open_store(session.cache_dir())
     assert not store.entries() and len(store.misses(gpu.key)) == 1, "a later process with NVRTC tries again"
 
 
@@ -630,7 +630,7 @@ def test_load_falls_back_to_the_region(text: str, caplog: pytest.LogCaptureFixtu
 
 def test_a_damaged_image_is_built_again(cudal1_cache_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     check(compile_(OneReply()))
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         (entry,) = store.entries()
         store.put_entry(replace(entry, image=b"\x7fELF" + entry.image[4:200]))
     forget()

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_cache import Attempt, Entry, Region, Store
+from cudal1_cache import Attempt, Entry, Region
 from cudal1_compile import cli
 from cudal1_compile.cli import doctor
+from cudal1_compile.kernel_cache import open_store
 
 KERNEL = Entry(
     "abc123",
@@ -31,7 +32,7 @@ KERNEL = Entry(
 
 @pytest.fixture
 def store(cudal1_cache_dir: Path) -> Path:
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         store.add_region(Region("f1", "r", "out0 = relu(in0)"))
         store.put_entry(KERNEL)
         store.put_entry(Entry("abd456", "f1", "target2", "no_win", reason="8 tried"))
@@ -137,7 +138,7 @@ def test_show_prints_all_that_is_known(store: Path, capsys: pytest.CaptureFixtur
 
 
 def test_show_finds_an_entry_by_its_region(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Store.open(store) as opened:
+    with open_store(store) as opened:
         opened.put_entry(Entry("fff", "0123", "target1", "no_win"))
     assert cli.main(["cache", "show", "012"]) == 0
     assert "entry     fff" in capsys.readouterr().out
@@ -165,7 +166,7 @@ def test_export_and_import_without_a_judge(
     monkeypatch.setenv("CUDAL1_CACHE_DIR", str(tmp_path / "elsewhere"))
     assert cli.main(["cache", "import", str(bundle), "--no-verify"]) == 0
     assert "verified 0, refused 0, still unverified 1" in capsys.readouterr().out
-    with Store.open(tmp_path / "elsewhere") as other:
+    with open_store(tmp_path / "elsewhere") as other:
         assert other.find_entry("f1", "target1") is None
 
 
@@ -204,7 +205,7 @@ def test_import_of_something_else_is_one_sentence(
 
 
 def test_a_corrupt_row_is_one_sentence(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Store.open(store) as opened:
+    with open_store(store) as opened:
         opened.database.write(lambda db: db.execute("update entries set code = 'other'").rowcount)
     assert cli.main(["cache", "show", "abc"]) == 1
     assert "does not match its checksum" in capsys.readouterr().err

@@ -27,6 +27,7 @@ from cudal1_compile.fallback import is_atens, measured
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.synthesis import (
     Budget,
     NoWin,
@@ -399,7 +400,7 @@ CHILD = """
     sys.path[:0] = {paths!r}
     from pathlib import Path
     from synthesis_doubles import ScriptedGenerator, ScriptedJudge, program
-    from cudal1_cache import Store
+    from cudal1_compile.kernel_cache import open_store
     from cudal1_compile.synthesis import Budget, synthesize
     judge = ScriptedJudge()
     def before(name):
@@ -407,7 +408,7 @@ CHILD = """
             os.kill(os.getpid(), signal.SIGKILL)
     judge.before = before
     generator = ScriptedGenerator([["slow_80", "wrong_1", "good_140", "good_110"]])
-    synthesize(program(), generator, judge, Store.open(Path({place!r})),
+    synthesize(program(), generator, judge, open_store(Path({place!r})),
                Budget(seconds=60, rounds=2, samples_per_round=4, prompts_per_round=1))
 """
 
@@ -417,7 +418,7 @@ def test_a_killed_process_goes_on_from_what_is_stored(tmp_path: Path) -> None:
     script = textwrap.dedent(CHILD).format(paths=paths, place=str(tmp_path))
     child = subprocess.run([sys.executable, "-c", script], env=dict(os.environ), timeout=120, check=False)
     assert child.returncode == -signal.SIGKILL
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     stages = [a.stage for a in store.attempts(KEY, GPU.key)]
     assert sorted(stages) == ["accepted", "deferred", "deferred", "verify"]
     judge = ScriptedJudge()
