@@ -1,6 +1,6 @@
 """`cudal1 cache`: what the kernel cache holds, and kernels to and from a file.
 
-What rows hold may be a stranger's: it reaches the terminal by way of `printable`.
+What rows hold may be a stranger's: it reaches the terminal by way of `say` and `printable`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cudal1_cache.bundle import (
 )
 from cudal1_cache.trust import load_key, signer
 from cudal1_compile import fallback
-from cudal1_compile.cli.printable import printable
+from cudal1_compile.cli.printable import printable, say
 from cudal1_compile.config import cache_dir, key_file
 from cudal1_compile.kernel_cache import SIGNING_KEY, open_store
 
@@ -75,9 +75,9 @@ def show(
     with open_store() as store:
         found = find_entry(store, entry)
         region = store.get_region(found.fingerprint, proven=False)
-        print(printable(describe(found, region)))
+        say(describe(found, region))
         if attempts:
-            print(printable("\n".join(["", "attempts:", *_attempt_lines(store, found)])))
+            say("\n".join(["", "attempts:", *_attempt_lines(store, found)]))
 
 
 @app.command("export")
@@ -103,8 +103,7 @@ def import_(
     with open_store() as store:
         must_keep(store)
         bundle = read_bundle(file)
-        if verify:
-            _announce(len(bundle.entries))
+        _announce(len(bundle.entries) if verify else 0)
         with _judges() if verify else nullcontext(_later) as judge:
             outcomes = import_bundle(store, bundle, file.name, judge)
     _report(outcomes)
@@ -214,9 +213,8 @@ def _judges() -> AbstractContextManager[Verify]:
 
 def _announce(count: int) -> None:
     """Before it happens: a kernel is somebody's program."""
-    print(
-        f"{count} kernels are built from source and run in this machine's sandbox, to judge them", file=sys.stderr
-    )
+    if count:
+        print(f"{count} kernels will be built from source and run in this machine's sandbox", file=sys.stderr)
 
 
 def _later(region: Region, entry: Entry) -> Postponed:
@@ -228,7 +226,7 @@ def _report(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         match outcome.verification:
             case Refused(reason) | Postponed(reason):
-                print(f"{outcome.entry_id[:SHORT_ID]}  {names[type(outcome.verification)]}: {printable(reason)}")
+                say(f"{outcome.entry_id[:SHORT_ID]}  {names[type(outcome.verification)]}: {reason}")
     counts = Counter(names[type(o.verification)] for o in outcomes)
     print(", ".join(f"{name} {counts[name]}" for name in names.values()))
 

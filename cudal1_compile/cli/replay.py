@@ -19,7 +19,7 @@ from rich.table import Table
 from cudal1_cache import CacheError, Entry
 from cudal1_cache.bundle import Postponed, Refused, Verified
 from cudal1_compile.cli.cache import ENTRY, SHORT_ID, find_entry
-from cudal1_compile.cli.printable import printable
+from cudal1_compile.cli.printable import printable, say
 from cudal1_compile.cli.reverify import judges
 from cudal1_compile.kernel_cache import open_store
 
@@ -45,13 +45,13 @@ def replay(
     match found:
         case Verified(new):
             Console().print(side_by_side(old, new))
-            print(f"{old.entry_id[:SHORT_ID]}: the proof holds")
+            say(f"{old.entry_id[:SHORT_ID]}: the proof holds")
         case Refused(reason):
             state = "is out of use now" if is_kept else "stays in use, since the cache cannot be written"
-            print(f"{old.entry_id[:SHORT_ID]}: the proof no longer holds, the kernel {state}: {printable(reason)}")
+            say(f"{old.entry_id[:SHORT_ID]}: the proof no longer holds, the kernel {state}: {reason}")
             raise typer.Exit(1)
         case Postponed(reason):
-            print(f"{old.entry_id[:SHORT_ID]}: no verdict now, nothing is changed: {printable(reason)}")
+            say(f"{old.entry_id[:SHORT_ID]}: no verdict now, nothing is changed: {reason}")
             raise typer.Exit(NO_VERDICT)
 
 

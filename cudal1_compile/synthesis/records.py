@@ -180,13 +180,17 @@ def check_identity(entry: Entry, text: str, target: Target) -> None:
     """Raises LaunchError where an id is not that of the kernel's source, plan, headers, target and region."""
     if entry.target != target.key:
         raise LaunchError(f"it was made for another target than {target.name}")
-    header = json.loads(entry.versions_json).get(HEADER, "")
-    key = EntryKey(text, digest_code(entry.code), header, target.arch, entry.numerics)
-    if key.id != entry.entry_id:
+    if (own := own_id(entry, text, target)) != entry.entry_id:
         raise LaunchError(
-            f"its id should be {key.id[:12]}, that of its source, launch plan, headers, target and region; "
+            f"its id should be {own[:12]}, that of its source, launch plan, headers, target and region; "
             "it is not what the judge accepted under this id"
         )
+
+
+def own_id(entry: Entry, text: str, target: Target) -> str:
+    """The id that a kernel of this source and these headers has for a region's text."""
+    header = json.loads(entry.versions_json).get(HEADER, "")
+    return EntryKey(text, digest_code(entry.code), header, target.arch, entry.numerics).id
 
 
 def stored_binary(entry: Entry, target: Target) -> Binary | None:

@@ -34,7 +34,9 @@ from test_backend_semantics import CASES, Case, _copy, _gradients
 from cudal1_cache import Entry
 from cudal1_compile import call_check, cli, pipeline, registry, shadow
 from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.runtime.target import HOST
 from cudal1_compile.shadow import Shadow
+from cudal1_compile.synthesis.records import own_id
 
 pytestmark = pytest.mark.host
 
@@ -70,7 +72,13 @@ def wrong_kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (entry,) = store.entries()
         launch = re.findall(r"^// launch: .*\n", entry.code, re.MULTILINE)[-1]
         code = entry.code.replace(launch, f"{launch}// launch: spoil<<<1, 1>>>(out0)\n") + SPOIL
-        store.put_entry(replace(entry, code=code, image=b""))
+        region = store.get_region(entry.fingerprint)
+        assert region is not None
+        spoilt = replace(entry, code=code, image=b"")
+        store.put_entry(replace(spoilt, entry_id=own_id(spoilt, region.text, HOST)))
+        store.database.write(
+            lambda db: db.execute("delete from entries where entry_id = ?", [entry.entry_id]).rowcount
+        )
     return directory
 
 
