@@ -187,9 +187,9 @@ class Store:
     # refuted code
 
     def refute(self, entry_id: str, reason: str) -> None:
-        """Bars an entry's code for good: every entry and every acceptance of it. Raises KeyError for no entry.
+        """Bars an entry's code, in any spelling, until `unrefute`. Raises KeyError for no entry.
 
-        Its attempts then count as refused, so that the code is neither stored again nor shown as an exemplar.
+        Its attempts then count as refused, so that the code is neither judged again nor shown as an exemplar.
         """
 
         def run(db: sqlite_utils.Database) -> None:
@@ -199,8 +199,7 @@ class Store:
             for other in self._same_code(db, Entry, entry):
                 self._upsert(db, _barred(other, reason))
             for attempt in self._same_code(db, Attempt, entry):
-                if attempt.stage == ACCEPTED:
-                    self._upsert(db, replace(attempt, stage="verify", reason=reason, speedup=None))
+                self._upsert(db, replace(attempt, stage="verify", reason=reason, speedup=None))
 
         self.database.write(run)
 

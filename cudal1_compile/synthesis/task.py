@@ -165,6 +165,9 @@ class Task:
     def _first_row(self, proposal: Proposal) -> Attempt:
         if proposal.reply is None:
             return to_attempt(proposal, Rejected("text", proposal.fault), self.target)
+        if (why := self.archive.why_refuted(proposal.code)) is not None:
+            wrong = Rejected("verify", f"the same code gave a wrong result in a user's call: {why}")
+            return to_attempt(proposal, wrong, self.target)
         known = self.archive.verdict_on(proposal.code_digest)
         if known is not None:
             return repeat_of(proposal, known, self.target)
