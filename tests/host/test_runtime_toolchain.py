@@ -15,7 +15,6 @@ import pytest
 
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime import hostbuild, places, toolchain
-from cudal1_compile.runtime.elf import read_elf
 from cudal1_compile.runtime.toolchain import Step, build_native, run
 from tests.runtime_kernels import BOMB
 
@@ -200,15 +199,6 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BuildError, match="install g\\+\\+"):
         toolchain.compiler()
     toolchain.compiler.cache_clear()
-
-
-def test_elf_facts_of_a_known_object(tmp_path: Path) -> None:
-    text = "int outside(int); __thread int kept[5];\nint f(void) { return outside(kept[1]); }\n"
-    text += "__attribute__((constructor)) static void begin(void) { kept[0] = 1; }\n"
-    step = Step("a.so", (source(tmp_path, text),), (*FLAGS, "-nostdlib"), "c")
-    facts = read_elf((build_native("t", (step,)) / "a.so").read_bytes())
-    assert facts.undefined == {"outside", "__tls_get_addr"}
-    assert facts.tls_bytes == 20 and facts.initialisers == 1
 
 
 def test_lines_without_addr2line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
