@@ -38,9 +38,8 @@ from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import BuildError, LaunchError
 from cudal1_compile.judge.textgate import RefusedText, check_text
 from cudal1_compile.kernel_cache import open_store
-from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import Binary, build
-from cudal1_compile.runtime.elf import read_elf
+from cudal1_compile.runtime.hostrun import open_isolated
 from cudal1_compile.runtime.launcher import LoadedKernel
 from cudal1_compile.runtime.launcher import load as load_kernel
 from cudal1_compile.runtime.target import Target, detect_target
@@ -225,8 +224,13 @@ def _rebuild(entry: Entry, program: Program, target: Target) -> Binary:
 
 
 def _check_unseen(image: bytes) -> None:
-    """What a host object that no judge has seen passes before this process opens it. Raises BuildError."""
-    hostbuild.check_facts(read_elf(image), check=False)
+    """A host object that no judge has seen: the sealed child opens it before this process does.
+
+    Raises BuildError where it is refused or the child dies of it.
+    """
+    run = open_isolated(image)
+    if not run.ok:
+        raise BuildError(f"its object, built anew, cannot be opened ({run.status}, {run.kind}): {run.message}")
 
 
 def _start(

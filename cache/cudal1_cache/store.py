@@ -33,6 +33,10 @@ from cudal1_cache.trust import Trust, new_trust
 log = logging.getLogger(__name__)
 
 STRANGERS = f"{UNVERIFIED}: its row carries neither this user's MAC nor a signature of a named key"
+STRANGERS_ROWS = (
+    "rows of %s in %s carry neither this user's MAC nor a signature of a named key and are not used; set "
+    "CUDAL1_KEY_FILE to the key that they were made with, or let `cudal1 cache verify` judge the kernels"
+)
 SIGNED: tuple[type[Row], ...] = (Region, Entry, GraphPlan)  # what a reader of a signed cache gets
 
 
@@ -380,12 +384,7 @@ class Store:
     def _say_strangers(self, cls: type[Row]) -> None:
         if cls not in self._said:
             self._said.add(cls)
-            log.warning(
-                "rows of %s in %s carry neither this user's MAC nor a signature of a named key and are not used; "
-                "kernels among them wait for `cudal1 cache verify`",
-                TABLES[cls],
-                self.path or "memory",
-            )
+            log.warning(STRANGERS_ROWS, TABLES[cls], self.path or "memory")
 
 
 def _barred(entry: Entry, reason: str) -> Entry:

@@ -14,9 +14,9 @@ from cudal1_cache import Entry
 from cudal1_cache.bundle import Verified
 from cudal1_cache.schema import FILE_NAME
 from cudal1_compile import registry
-from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.runtime.hostrun import HostRun
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis.records import own_id
 from cudal1_compile.synthesis.reverify import verify_entry
@@ -130,15 +130,15 @@ def test_what_was_proven_with_other_headers_is_not_built(
     assert "other device headers" in caplog.text
 
 
-def test_a_rebuilt_object_that_the_check_refuses_is_not_opened(
+def test_a_rebuilt_object_that_kills_the_sealed_child_is_not_opened(
     proven: Entry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(image: bytes) -> None:
+    def refuse(image: bytes) -> HostRun:
         assert image.startswith(b"\x7fELF")
-        raise BuildError("planted")
+        return HostRun("crash", kind="signal", message="planted")
 
-    monkeypatch.setattr(registry, "_check_unseen", refuse)
+    monkeypatch.setattr(registry, "open_isolated", refuse)
     opened: list[object] = []
     monkeypatch.setattr(registry, "load_kernel", lambda *args: opened.append(args))
     assert not loads(replace(proven, image=b"")) and not opened
-    assert "planted" in caplog.text
+    assert "cannot be opened (crash, signal): planted" in caplog.text

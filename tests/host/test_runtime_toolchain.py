@@ -164,8 +164,11 @@ def use_natively(directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
 
 
-def test_processes_that_build_at_once(tmp_path: Path, cudal1_cache_dir: Path) -> None:
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_processes_that_build_at_once(is_damaged: bool, tmp_path: Path, cudal1_cache_dir: Path) -> None:
     path = source(tmp_path, "int f(void) { return 7; }")
+    if is_damaged:
+        _halve(build_native("t", (Step("a.so", (path,), FLAGS, "c"),)) / "a.so")
     script = (
         "import sys, pathlib\nfrom cudal1_compile.runtime.toolchain import Step, build_native\n"
         f"step = Step('a.so', (pathlib.Path({str(path)!r}),), {FLAGS!r}, 'c')\nprint(build_native('t', (step,)))\n"
@@ -182,8 +185,30 @@ def test_processes_that_build_at_once(tmp_path: Path, cudal1_cache_dir: Path) ->
     outputs = {child.communicate()[0].strip() for child in children}
     assert [child.returncode for child in children] == [0, 0, 0]
     assert len(outputs) == 1
-    assert [p.name for p in Path(outputs.pop()).iterdir() if p.suffix == ".so"] == ["a.so"]
-    assert len(list((cudal1_cache_dir / "native").iterdir())) == 1
+    assert ctypes.CDLL(str(Path(outputs.pop(), "a.so"))).f() == 7
+    kept = [p for p in (cudal1_cache_dir / "native").iterdir() if p.name != ".lock"]
+    assert len(kept) == 1 + is_damaged and sum(".damaged-" in p.name for p in kept) == is_damaged
+
+
+def test_outputs_are_on_the_disk_before_they_are_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def note(descriptor: int) -> None:
+        events.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    def move(old: Path, new: Path) -> None:
+        events.append(f"rename {new.name}")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "rename", move)
+    kept = build_native("t", (Step("a.so", (source(tmp_path, "int f(void) { return 8; }"),), FLAGS, "c"),))
+    assert events[:2] == ["a.so", "manifest.json"] and events[2].startswith(".build-")
+    assert events[-2:] == [f"rename {kept.name}", "native"]
 
 
 def test_tools_that_fail_are_named(tmp_path: Path) -> None:
