@@ -29,6 +29,5 @@ def normalised_digest(code: str) -> str:
     lines = code.replace("\\\n", " ").splitlines()
     plan = [" ".join(_TOKEN.findall(line)) for line in lines if line.startswith(_PLAN)]
     rest = _COMMENT.sub(" ", "\n".join(line for line in lines if not line.startswith(_PLAN)))
-    return hashlib.sha256(
-        "\n".join([*plan, " ".join(_TOKEN.findall(rest))]).encode("utf-8", "replace")
-    ).hexdigest()
+    text = "\n".join([*plan, " ".join(_TOKEN.findall(rest))])
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

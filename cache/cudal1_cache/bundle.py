@@ -100,7 +100,9 @@ def read_bundle(path: Path) -> Bundle:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise BundleError(f"{path} is no bundle: its first line does not say {FORMAT!r}")
     if type(manifest.get("version")) is not int or manifest["version"] != VERSION:
-        raise BundleError(f"{path} is a bundle of version {manifest.get('version')!r}, this cudal1 reads {VERSION}")
+        raise BundleError(
+            f"{path} is a bundle of version {manifest.get('version')!r}, this cudal1 reads {VERSION}"
+        )
     if manifest.get("sha256") != hashlib.sha256(body).hexdigest():
         raise BundleError(f"{path} is damaged: its content does not match its sha256; export it again")
     content = _parse(path, body)

@@ -104,7 +104,7 @@ class Store:
 
         proven=False: also a stranger's text, of which only a judge can tell whether it is that region's.
         """
-        return _first(self._select(Region, _by_key(Region), [fingerprint], whole=True, proven=proven))
+        return _first(self._select(Region, _by_key(Region), [fingerprint], whole=True, texts=not proven))
 
     # attempts
 
@@ -298,8 +298,8 @@ class Store:
     def _sign(
         self, db: sqlite_utils.Database, cls: type[Row], columns: dict[str, Any], sign: Callable[[bytes], bytes]
     ) -> bool:
-        text = canonical(cls, columns)
-        if not self.trust.vouches_for(text, *seals(cls, columns)):
+        text, (mac, _) = canonical(cls, columns), seals(cls, columns)
+        if not self.trust.is_own(text, mac):
             return False
         key = tuple(columns[name] for name in PRIMARY_KEYS[cls])
         db.table(TABLES[cls]).update(key, {"signature": sign(text).hex()})
@@ -351,10 +351,10 @@ class Store:
         return found
 
     def _select(
-        self, cls: type[R], where: str, values: Sequence[Any], whole: bool = False, proven: bool = True
+        self, cls: type[R], where: str, values: Sequence[Any], whole: bool = False, texts: bool = False
     ) -> list[R]:
-        """`whole`: without damaged rows, which are told. `proven`: without strangers', but for kernels."""
-        return self.database.read(lambda db: list(self._rows(db, cls, where, values, whole, proven)))
+        """`whole`: without damaged rows, which are told. `texts`: with strangers' regions."""
+        return self.database.read(lambda db: list(self._rows(db, cls, where, values, whole, texts)))
 
     def _rows(
         self,
@@ -363,7 +363,7 @@ class Store:
         where: str,
         values: Sequence[Any],
         whole: bool = False,
-        proven: bool = True,
+        texts: bool = False,
     ) -> Iterator[R]:
         for columns in db.query(f"select * from {TABLES[cls]} {where}", values):
             try:
@@ -374,7 +374,7 @@ class Store:
                     raise
                 log.warning("a damaged row is not used: %s", error)
                 continue
-            if is_ours or not proven:
+            if is_ours or texts and cls is Region:
                 yield row
                 continue
             self._say_strangers(cls)

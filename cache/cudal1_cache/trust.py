@@ -41,10 +41,16 @@ class Trust:
         """HMAC-SHA256 in hex."""
         return hmac.digest(self.key, text, "sha256").hex()
 
+    def is_own(self, text: bytes, mac: str) -> bool:
+        return hmac.compare_digest(self.mac(text).encode(), mac.encode("utf-8", "replace"))
+
     def vouches_for(self, text: bytes, mac: str, signature: str) -> bool:
         """Whether the MAC is this user's, or the signature (hex) one of a named signer."""
-        is_own = hmac.compare_digest(self.mac(text).encode(), mac.encode("utf-8", "replace"))
-        return is_own or bool(signature) and any(_is_signed(key, text, signature) for key in self.signers)
+        return (
+            self.is_own(text, mac)
+            or bool(signature)
+            and any(_is_signed(key, text, signature) for key in self.signers)
+        )
 
 
 def new_trust(fault: str = "", signers: tuple[bytes, ...] = ()) -> Trust:

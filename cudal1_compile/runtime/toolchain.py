@@ -166,9 +166,8 @@ def _kept_folder(folder: Path, steps: tuple[Step, ...]) -> Path:
     if folder.is_dir():
         return folder
     _build_at(folder, steps)
-    if (
-        why := why_damaged(folder, outputs)
-    ) is not None:  # another process's, or a disk's that loses what it is given
+    # another process may have published first, and a disk may lose what it is given
+    if (why := why_damaged(folder, outputs)) is not None:
         raise OSError(f"{folder} was just built, but {why}")
     return folder
 
@@ -205,11 +204,11 @@ def publish(work: Path, folder: Path) -> None:
     work.mkdir()
     try:
         os.rename(kept, folder)
-        sync(folder.parent)
     except OSError:
         shutil.rmtree(kept)
         if not folder.is_dir():
             raise
+    sync(folder.parent)
 
 
 def _key(steps: tuple[Step, ...]) -> str:

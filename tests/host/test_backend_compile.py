@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 import cudal1_compile
 from cudal1_cache.schema import FILE_NAME
-from cudal1_compile import backend, hook, lowering, pipeline, planner, registry, session
+from cudal1_compile import backend, cli, hook, lowering, pipeline, planner, registry, session
 from cudal1_compile.background import Background
 from cudal1_compile.generate import bundled
 from cudal1_compile.judge.judge import Judge
@@ -518,6 +518,37 @@ def test_a_read_only_cache(
     check(compile_(OneReply()))
     assert "new 1" in summary(capsys)
     assert any("cannot be written" in r.getMessage() for r in caplog.records)
+
+
+def test_without_the_key_inductor_runs(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(compile_(OneReply()))
+    for key_file, says in (("/proc/cudal1/key", "key cannot be had"), (None, "rows of entries in")):
+        with monkeypatch.context() as patch:
+            patch.setenv("CUDAL1_KEY_FILE", key_file or f"{os.environ['CUDAL1_CACHE_DIR']}-key/another")
+            forget()
+            capsys.readouterr()
+            check(compile_(OneReply(), on_miss="fallback"))
+            assert "hit 0, new 0, no win 0, missed 1" in summary(capsys)
+            assert sum(says in r.getMessage() for r in caplog.records) == 1
+    forget()
+    check(compile_(OneReply(), on_miss="fallback"))
+    assert "hit 1" in summary(capsys)
+
+
+def test_what_another_user_signed_is_a_hit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    check(compile_(OneReply()))
+    assert cli.main(["cache", "sign"]) == 0
+    public = capsys.readouterr().out.rpartition("CUDAL1_TRUSTED_KEYS=")[2].strip()
+    monkeypatch.setenv("CUDAL1_KEY_FILE", str(tmp_path / "reader" / "key"))
+    for trusted, says in (("00" * 32, "hit 0, new 0, no win 0, missed 1"), (public, "hit 1")):
+        monkeypatch.setenv("CUDAL1_TRUSTED_KEYS", trusted)
+        forget()
+        check(compile_(OneReply(), on_miss="fallback"))
+        assert says in summary(capsys)
 
 
 FULL_DISK = """
