@@ -9,7 +9,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from cudal1_cache import Store, user_trust
+from cudal1_cache import Store, new_trust, user_trust
 from cudal1_compile.config import cache_dir, key_file, trusted_keys
 
 SIGNING_KEY = "signing-key"  # beside the key file: the private key of `cudal1 cache sign`
@@ -21,7 +21,14 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 def open_store(directory: Path | None = None) -> Store:
     """The kernel cache in a directory, by default the user's."""
-    return Store.open(directory or cache_dir(), user_trust(key_file(), trusted_keys()), normalised_digest)
+    place, key = directory or cache_dir(), key_file()
+    if key.is_relative_to(place.absolute()):
+        trust = new_trust(
+            f"its key {key} lies within it: set CUDAL1_KEY_FILE to a place that is not shared with it"
+        )
+    else:
+        trust = user_trust(key, trusted_keys())
+    return Store.open(place, trust, normalised_digest)
 
 
 def normalised_digest(code: str) -> str:

@@ -36,13 +36,13 @@ from cudal1_compile.arguments import ArgumentReader
 from cudal1_compile.call_check import KernelFunction, checked, is_capturing
 from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import BuildError, LaunchError
-from cudal1_compile.judge.textgate import RefusedText, check_text
 from cudal1_compile.kernel_cache import open_store
-from cudal1_compile.runtime.build import Binary, build
+from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.hostrun import open_isolated
 from cudal1_compile.runtime.launcher import LoadedKernel
 from cudal1_compile.runtime.launcher import load as load_kernel
 from cudal1_compile.runtime.target import Target, detect_target
+from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import HEADER, check_identity, header_digest, stored_binary
 from cudal1_fx_passes.canonical import fingerprint
 from cudal1_fx_passes.precision import convolutions_may_use_tf32, products_may_use_tf32
@@ -215,9 +215,7 @@ def _rebuild(entry: Entry, program: Program, target: Target) -> Binary:
     """
     if json.loads(entry.versions_json).get(HEADER) != header_digest(target):
         raise LaunchError("it was proven with other device headers than those here; it waits for the judge")
-    if isinstance(text := check_text(entry.code), RefusedText):
-        raise LaunchError(f"its source does not pass the text gate: {text.reason}")
-    binary = build(program, parse_candidate(text.code, program), target)
+    binary = build_proven(program, entry.code, target)
     if target.kind == "host":
         _check_unseen(binary.image)
     return binary

@@ -18,6 +18,7 @@ from cudal1_compile.judge.judge import Judge
 from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime.hostrun import HostRun
 from cudal1_compile.runtime.target import HOST
+from cudal1_compile.synthesis import proven as module
 from cudal1_compile.synthesis.records import own_id
 from cudal1_compile.synthesis.reverify import verify_entry
 from tests.host.test_cli_reverify import CODE, KERNEL, REGION
@@ -44,8 +45,8 @@ def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Codes that were built since."""
     codes: list[str] = []
-    build = registry.build
-    monkeypatch.setattr(registry, "build", lambda *args: codes.append(args[1].code) or build(*args))
+    build = module.build
+    monkeypatch.setattr(module, "build", lambda *args: codes.append(args[1].code) or build(*args))
     return codes
 
 
@@ -109,6 +110,15 @@ def test_a_lost_image_is_built_from_the_text_that_passed_the_gate(
     assert loads(entry)
     (code,) = built
     assert "seen by nobody" not in code
+
+
+def test_what_was_judged_is_what_is_built(built: list[str]) -> None:
+    """The text that the gate left, though the row keeps what was written."""
+    code = CODE.replace("int i", "/* seen by nobody */ int i")
+    with Judge(HOST) as judge:
+        found = verify_entry(REGION, replace(KERNEL, code=code), HOST, judge)
+    assert isinstance(found, Verified) and found.entry.code == code
+    assert built and not any("seen by nobody" in text for text in built)
 
 
 def test_what_the_gate_refuses_is_not_built(

@@ -15,9 +15,20 @@ from typing import Any
 
 import pytest
 
-from cudal1_cache import ACCEPTED, Attempt, CacheError, Entry, GraphPlan, Region, Store, Trust, user_trust
+from cudal1_cache import (
+    ACCEPTED,
+    Attempt,
+    CacheError,
+    Entry,
+    GraphPlan,
+    Miss,
+    Region,
+    Store,
+    Trust,
+    user_trust,
+)
 from cudal1_cache.bundle import Postponed, unverified, verify_entries
-from cudal1_cache.codec import canonical, to_columns
+from cudal1_cache.codec import KINDS, TABLES, Row, canonical, to_columns
 from cudal1_cache.database import _warn_once
 from cudal1_cache.schema import FILE_NAME
 from cudal1_cache.trust import load_key, new_trust, signer
@@ -102,6 +113,22 @@ def test_an_exchanged_column_is_not_used(tmp_path: Path, column: str, value: obj
     alter(tmp_path, f"update entries set {column} = ? where entry_id = 'e'", value)
     with Store.open(tmp_path, MINE) as store:
         assert store.find_entry("f", "t") is None and is_stranger(store.get_entry("e"))
+
+
+ROWS = (Region("f", "r", "x"), Attempt(*"ftcgmpadcsr"), KERNEL, GraphPlan("g", "t", "{}"), Miss("f", "t"))
+
+
+@pytest.mark.parametrize(("row", "name"), [(row, name) for row in ROWS for name in KINDS[type(row)]])
+def test_a_seal_is_over_every_column(row: Row, name: str) -> None:
+    columns = to_columns(row)
+    value = columns[name]
+    other = b"x" if isinstance(value, bytes) else "other" if isinstance(value, str) else 7.5
+    assert canonical(type(row), columns | {name: other}) != canonical(type(row), columns)
+
+
+def test_a_seal_is_of_its_table() -> None:
+    alike = {name: "x" for cls in TABLES for name in KINDS[cls]}
+    assert len({canonical(cls, alike) for cls in TABLES}) == len(TABLES)
 
 
 def test_a_seal_that_is_recomputed_without_the_key_is_none(tmp_path: Path) -> None:
