@@ -8,6 +8,7 @@ entries, nothing else; and nothing in it would run when it is loaded (elf.py). A
 
 from __future__ import annotations
 
+import platform
 import re
 import tempfile
 from collections.abc import Callable
@@ -31,12 +32,15 @@ from cudal1_compile.runtime.toolchain import (
 
 COMPILE_LIMIT_S = 20.0  # of CPU time; usual ones take 0.2 s
 STATIC_SHARED_LIMIT = 48 * 1024  # of a kernel
-LANGUAGE = (
+LANGUAGE: tuple[str, ...] = (
     *("-std=c++17", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fwrapv"),
     *("-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fno-gnu-unique", "-ftemplate-depth=200"),
     "-U_FORTIFY_SOURCE",
     *("-w", "-ftrack-macro-expansion=0", "-fno-diagnostics-show-caret"),
 )
+if platform.machine() == "x86_64":
+    # a call through a pointer becomes one of a function that nobody has, and is refused by that name
+    LANGUAGE += ("-mindirect-branch=thunk-extern", "-fno-jump-tables", "-fcf-protection=none")
 # what a register holds that nothing wrote, by form: no lucky zero for a sum, no lucky lowest number for a maximum
 UNWRITTEN = {True: "-ftrivial-auto-var-init=pattern", False: "-ftrivial-auto-var-init=zero"}
 UNWRITTEN_FROM = 12  # the first g++ that can
@@ -72,6 +76,7 @@ _CHECK_ONLY = re.compile(
     r"__tsan_\w+|__ubsan_handle_\w+_abort|__wrap_(?:memcpy|memmove|memset)|__stack_chk_fail|cudal1_(?:cached_read|block_atomic)"
 )
 
+_THUNK = "__x86_indirect_thunk"
 _EXPORT = re.compile(r"cudal1_entry_\w+|cudal1_touch_shared")
 
 _DYNAMIC = re.compile(
@@ -154,6 +159,8 @@ def check_facts(facts: ElfFacts, check: bool) -> None:
     foreign = sorted(name for name in facts.undefined if name not in ALLOWED)
     if check:
         foreign = [name for name in foreign if not _CHECK_ONLY.fullmatch(name)]
+    if any(name.startswith(_THUNK) for name in foreign):
+        raise BuildError("device code may not call functions through pointers")
     if foreign:
         raise BuildError(f"device code may not call {', '.join(foreign[:5])}")
     if offered := sorted(name for name in facts.defined if not _EXPORT.fullmatch(name)):

@@ -23,6 +23,12 @@ def _function(name: str, signature: str, body: str = "", where: Where = "both") 
     return _before(name, f'extern "C" __device__ {signature} {{ {body} }}', where)
 
 
+def _call(name: str, code: str) -> Attack:
+    """On a GPU an address leads to device code only."""
+    code = f"if (t * 3.0f == 1e-3f) {{ {code} }}\n  {STORE}"
+    return Attack(name, "S4", "silu", edit(S, (STORE, code)), "host", EARLY)
+
+
 LOADING: tuple[Attack, ...] = (
     _function("an initialiser by its name", "void _init(int, char**, char**)"),
     _function("a finaliser by its name", "void _fini()"),
@@ -61,6 +67,10 @@ LOADING: tuple[Attack, ...] = (
             (STORE, "__shared__ C c; " + STORE),
         ),
     ),
+    _call("a call of an address", "((void (*)(int))0x401000)(1);"),
+    _call("a call by a function's type", "typedef void F(float*); F* f = (F*)in0; f(out0);"),
+    _call("a call by a reference", "using F = void(int); F& f = *(F*)(in1 + i); f(1);"),
+    _call("a call of an address in memory", "void (*f)(float*); memcpy((void*)&f, in0, 8); f(out0);"),
     _function("a hook of the bounds check", "void __ubsan_handle_out_of_bounds_abort(void*, void*)"),
     _function("a hook of the alignment check", "void __ubsan_handle_type_mismatch_v1_abort(void*, void*)"),
     _function("a hook of the stack check", "void __stack_chk_fail()"),
