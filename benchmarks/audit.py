@@ -5,10 +5,10 @@
     cudal1 audit --seconds 280 --honest 2000         ends in time and says how many were judged
     cudal1 audit --attacks-only --out ...            renews that part of the file; the others stay, with commits
 
-Attacks: the whole red team of judge/audit. Honest: kernels that cudal1_trainer/audit finds right, without the
-judge. Mutants: right kernels changed by one token and found wrong, without the judge. Right kernels that
-lose only on cost or speed are not refused here. The same --seed gives the same kernels; the judge's inputs are
-secret all the same.
+Attacks: the whole red team of judge/audit, and objects that no candidate's text leads to (load_time). Honest:
+kernels that cudal1_trainer/audit finds right, without the judge. Mutants: right kernels changed by one token and
+found wrong, without the judge. Right kernels that lose only on cost or speed are not refused here. The same --seed
+gives the same kernels; the judge's inputs are secret all the same.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,8 +32,10 @@ import yaml
 
 import cudal1_trainer.audit
 from benchmarks.result_file import command, commit, device_stem, write_result
+from cudal1_compile.judge.audit.load_time import LoadRow, load_cubins, load_time_rows
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.versions import VERIFIER_VERSION
 from cudal1_compile.runtime.target import detect_target
 from cudal1_trainer.audit.corpus import subjects
 from cudal1_trainer.audit.rates import (
@@ -76,6 +79,9 @@ def audit(
     with Judge(target, limits) as judge, processes as pool:
         if attacks:
             parts["attacks"] = attack_part(attack_rows(judge))
+            with tempfile.TemporaryDirectory() as folder:
+                rows = load_time_rows(Path(folder))
+            parts["load_time"] = load_part(rows, load_cubins() if target.kind == "cuda" else {})
         if honest:
             now = time.monotonic()
             until = now + (end - now) * (HONEST_SHARE if mutants else 1.0)
@@ -88,7 +94,9 @@ def audit(
         parts["processes"] = Part({}, {"broken": judge.counts, "isolation": judge.isolation})
     if out is not None:
         print(write(out, parts, seed))
-    if any(part.counts.get("accepted") or part.counts.get("survivors") for part in parts.values()):
+    if any(
+        part.counts.get(wrong) for part in parts.values() for wrong in ("accepted", "survivors", "load_accepted")
+    ):
         raise typer.Exit(1)
 
 
@@ -108,6 +116,18 @@ def attack_part(rows: Sequence[AttackRow]) -> Part:
         print(f"ACCEPTED attack {a.name!r} ({a.hack}): {a.ruling.stage} {a.ruling.reason}")
     counts = {"attacks": len(rows), "blind_attacks": sum(a.blind for a in rows), "accepted": len(accepted)}
     return Part(counts, {"by_hack": _columns(table, "attacks", "accepted"), "all": [asdict(a) for a in rows]})
+
+
+def load_part(rows: Sequence[LoadRow], driver: Mapping[str, str]) -> Part:
+    """driver: what the GPU's driver says of each cubin without our gate."""
+    wrong = [r for r in rows if r.accepted or r.escaped]
+    print(f"objects that attack loading: {len(wrong)} of {len(rows)} accepted")
+    for r in wrong:
+        print(
+            f"ACCEPTED at loading {r.name!r}: {'escaped, ' if r.escaped else ''}{r.gate or 'no gate'}; {r.child}"
+        )
+    counts = {"load_attacks": len(rows), "load_accepted": len(wrong)}
+    return Part(counts, {"all": [asdict(r) for r in rows], "driver_without_gate": dict(driver)})
 
 
 def honest_part(rows: Sequence[HonestRow]) -> Part:
@@ -152,7 +172,8 @@ def write(out: Path, parts: Mapping[str, Part], seed: int) -> Path:
     path = out / f"audit.{device_stem()}.json"
     detail = json.loads(path.read_text())["detail"] if path.is_file() else {}
     for name, part in parts.items():
-        run = {"commit": commit(), "command": command(), "seed": seed, "counts": part.counts}
+        run = {"commit": commit(), "command": command(), "verifier": VERIFIER_VERSION, "seed": seed}
+        run["counts"] = part.counts
         detail[name] = run | part.detail
     summary: dict[str, Any] = {}
     for part in detail.values():
@@ -173,6 +194,7 @@ def write(out: Path, parts: Mapping[str, Part], seed: int) -> Path:
 
 RATES = (
     ("attacks_accepted", "accepted", "attacks"),
+    ("load_time_accepted", "load_accepted", "load_attacks"),
     ("honest_refused", "refused", "honest"),
     ("mutants_surviving", "survivors", "mutants"),
 )

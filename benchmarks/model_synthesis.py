@@ -20,6 +20,7 @@ from cudal1_cache.store import Store
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.judge.judge import Judge
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis import Budget, NoWin, Outcome, Unfinished, Won, synthesize_all
 from cudal1_compile.synthesis.progress import Event, TargetKind, describe
@@ -106,7 +107,7 @@ def write_kernels(
     programs = [parse_program(w.text) for w in ranked]
     values = [w.value_us for w in ranked]
     say(f"{len(ranked)} distinct regions, {seconds:.0f} s for their kernels")
-    with Store.open(store_folder) as store, Judge(_target(dry)) as judge:
+    with open_store(store_folder) as store, Judge(_target(dry)) as judge:
         budget = Budget(max(0.0, seconds - (time.monotonic() - begin)), ROUNDS, finalists=FINALISTS)
         watch = Watch(say, judge.target.kind)
         outcomes = synthesize_all(programs, generator, judge, store, budget, watch, values=values)
@@ -125,7 +126,7 @@ def write_kernels(
 def find_right(store_folder: Path, wanted: Iterable[Wanted], generator: str, dry: bool) -> set[str]:
     """Fingerprints for which this generator wrote at least one kernel that the judge found right."""
     target = _target(dry).key
-    with Store.open(store_folder) as store:
+    with open_store(store_folder) as store:
         return {
             w.fingerprint
             for w in wanted

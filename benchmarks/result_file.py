@@ -23,6 +23,8 @@ from typing import Any
 
 import torch
 
+from cudal1_compile.judge.versions import VERIFIER_VERSION
+
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "triton", "transformers", "accelerate", "numpy", "nvidia-cuda-nvrtc")
 BOOTSTRAP = 2000
@@ -72,7 +74,7 @@ def device_stem() -> str:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "verifier": str(VERIFIER_VERSION)}
     for name in PACKAGES:
         try:
             found[name] = version(name)

@@ -1,7 +1,9 @@
 """Settings from the environment: the ONE file of the package that reads it.
 
-CUDAL1_CACHE_DIR   where launchers, host runtimes and the kernel cache lie (default: the user's cache directory)
-CUDAL1_DEBUG       0 to 4: hits and misses, timings, graphs after each pass, prompts and sources
+CUDAL1_CACHE_DIR     where launchers, host runtimes and the kernel cache lie (default: the user's cache directory)
+CUDAL1_KEY_FILE      the key that seals the cache's rows, outside of it (default: in the user's configuration)
+CUDAL1_TRUSTED_KEYS  public keys, as `cudal1 cache sign` prints them, whose signed kernels are used; by commas
+CUDAL1_DEBUG         0 to 4: hits and misses, timings, graphs after each pass, prompts and sources
 """
 
 from __future__ import annotations
@@ -26,6 +28,17 @@ def cache_dir() -> Path:
     with suppress(OSError):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
+
+
+def key_file() -> Path:
+    """Where this user's key lies or is to be made."""
+    named = os.environ.get("CUDAL1_KEY_FILE")
+    return Path(named).expanduser().absolute() if named else Path(platformdirs.user_config_dir("cudal1"), "key")
+
+
+def trusted_keys() -> tuple[str, ...]:
+    """As the user wrote them; nothing is checked here."""
+    return tuple(text.strip() for text in os.environ.get("CUDAL1_TRUSTED_KEYS", "").split(",") if text.strip())
 
 
 def debug_level() -> int:

@@ -3,9 +3,9 @@
     cudal1_3f2a = cudal1_registry.load("3f2a...", "cuda", 0, "region v1 ...")   at the module's import
 
 On a warm start this runs before any pass has. An error there would not be a cache miss but a failed compile, so
-`load` never raises: the stored image, else a rebuild from the stored source, else the region itself run with
-aten, with a warning. A call whose launch is refused is run with aten too. Kernels stay loaded until the process
-ends, because generated modules keep them.
+`load` never raises: the stored image, else a rebuild from the stored source, which passes the gates that need no
+judge, else the region itself run with aten, with a warning. A call whose launch is refused is run with aten too.
+Kernels stay loaded until the process ends, because generated modules keep them.
 
 The first call of each kernel in a process is compared with its region (call_check.py), and in the graphs of
 `load_checked` every call is. A kernel that gave a wrong result is quarantined in the cache, and from then on its
@@ -17,6 +17,7 @@ This module decides nothing about which kernel a region gets.
 
 from __future__ import annotations
 
+import json
 import logging
 import struct
 import threading
@@ -34,13 +35,15 @@ from cudal1_cache.store import Store
 from cudal1_compile.arguments import ArgumentReader
 from cudal1_compile.call_check import KernelFunction, checked, is_capturing
 from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.config import cache_dir
 from cudal1_compile.errors import BuildError, LaunchError
-from cudal1_compile.runtime.build import Binary, build
+from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.runtime.build import Binary
+from cudal1_compile.runtime.hostrun import open_isolated
 from cudal1_compile.runtime.launcher import LoadedKernel
 from cudal1_compile.runtime.launcher import load as load_kernel
-from cudal1_compile.runtime.target import detect_target
-from cudal1_compile.synthesis.records import stored_binary
+from cudal1_compile.runtime.target import Target, detect_target
+from cudal1_compile.synthesis.proven import build_proven
+from cudal1_compile.synthesis.records import HEADER, check_identity, header_digest, stored_binary
 from cudal1_fx_passes.canonical import fingerprint
 from cudal1_fx_passes.precision import convolutions_may_use_tf32, products_may_use_tf32
 from cudal1_fx_passes.program import Program
@@ -180,7 +183,7 @@ def _load_or_reference(entry_id: str, device: torch.device, text: str) -> Kernel
 def _find(entry_id: str) -> Entry:
     if are_refuted([entry_id]):
         raise LaunchError("it gave a wrong result before")
-    for store in [*_stores, *([] if _stores else [Store.open(cache_dir())])]:
+    for store in [*_stores, *([] if _stores else [open_store()])]:
         entry = store.get_entry(entry_id)
         if entry is not None and entry.quarantined:
             raise LaunchError(f"it is quarantined: {entry.reason}")
@@ -193,16 +196,39 @@ def _load_entry(entry: Entry, device: torch.device, text: str) -> KernelFunction
     program = parse_program(text)
     candidate = parse_candidate(entry.code, program)
     target = detect_target(device)
-    if entry.target != target.key:
-        raise LaunchError(f"it was made for another target than {target.name}")
+    check_identity(entry, text, target)
     stored = stored_binary(entry, target)
-    if stored is None:
-        return _start(entry.entry_id, program, candidate, build(program, candidate, target), device)
-    try:
-        return _start(entry.entry_id, program, candidate, stored, device)
-    except (LaunchError, BuildError, OSError, struct.error) as error:
-        log.warning("the stored image of kernel %s does not load, so it is built: %s", entry.entry_id[:12], error)
-        return _start(entry.entry_id, program, candidate, build(program, candidate, target), device)
+    if stored is not None:
+        try:
+            return _start(entry.entry_id, program, candidate, stored, device)
+        except (LaunchError, BuildError, OSError, struct.error) as error:
+            log.warning(
+                "the stored image of kernel %s does not load, so it is built: %s", entry.entry_id[:12], error
+            )
+    return _start(entry.entry_id, program, candidate, _rebuild(entry, program, target), device)
+
+
+def _rebuild(entry: Entry, program: Program, target: Target) -> Binary:
+    """Builds from the source that was proven, as it was proven. No exam has seen this image: it passes the gates.
+
+    Raises LaunchError or BuildError where it does not.
+    """
+    if json.loads(entry.versions_json).get(HEADER) != header_digest(target):
+        raise LaunchError("it was proven with other device headers than those here; it waits for the judge")
+    binary = build_proven(program, entry.code, target)
+    if target.kind == "host":
+        _check_unseen(binary.image)
+    return binary
+
+
+def _check_unseen(image: bytes) -> None:
+    """A host object that no judge has seen: the sealed child opens it before this process does.
+
+    Raises BuildError where it is refused or the child dies of it.
+    """
+    run = open_isolated(image)
+    if not run.ok:
+        raise BuildError(f"its object, built anew, cannot be opened ({run.status}, {run.kind}): {run.message}")
 
 
 def _start(

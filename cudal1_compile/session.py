@@ -16,6 +16,7 @@ from cudal1_compile import registry
 from cudal1_compile.config import cache_dir
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.plan import GraphPlanned
 from cudal1_compile.synthesis import ProcessBudget
 
@@ -63,7 +64,7 @@ class Session:
         place = directory or cache_dir()
         with self._lock:
             if place not in self._stores:
-                self._stores[place] = Store.open(place)
+                self._stores[place] = open_store(place)
             registry.use_store(self._stores[place])
             return self._stores[place]
 

@@ -35,6 +35,8 @@ def _start_run() -> Path:
 # directory a run lets the workers of pytest-xdist, which inherit its name, share what was compiled
 _RUN_DIR = Path(os.environ["CUDAL1_TEST_RUN"]) if "CUDAL1_TEST_RUN" in os.environ else _start_run()
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_RUN_DIR / "inductor")
+# the key that seals the tests' kernel caches: this user's own stays out of it
+os.environ["CUDAL1_KEY_FILE"] = str(_RUN_DIR / "key")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # scalar code from Inductor: a graph costs a compiler 0.5 s instead of 1.4, and a process no 15 s of trials with
 # this CPU's vectors first. Tested is which graphs Inductor gets, not its own loops; "" gives Inductor's default

@@ -4,6 +4,7 @@ from cudal1_cache.errors import BundleError, CacheBusy, CacheCorrupt, CacheError
 from cudal1_cache.keys import KEY_VERSION, EntryKey, NoWinKey, digest
 from cudal1_cache.rows import ACCEPTED, UNVERIFIED, Attempt, Entry, GraphPlan, Miss, Region
 from cudal1_cache.store import Stats, Store
+from cudal1_cache.trust import Trust, new_trust, user_trust
 
 __all__ = [
     "ACCEPTED",
@@ -22,5 +23,8 @@ __all__ = [
     "Region",
     "Stats",
     "Store",
+    "Trust",
     "digest",
+    "new_trust",
+    "user_trust",
 ]

@@ -33,7 +33,7 @@ FORMAT = "cudal1-bundle"
 VERSION = 1
 LATEST_S = 1e11  # of a time: the year 5138
 
-_NATIVE = {"image", "image_arch"}  # fields of an entry that a bundle leaves out
+_LEFT_OUT = {"image", "image_arch", "verdicts"}  # fields of an entry: what is native, what only a no win has
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,9 @@ def read_bundle(path: Path) -> Bundle:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise BundleError(f"{path} is no bundle: its first line does not say {FORMAT!r}")
     if type(manifest.get("version")) is not int or manifest["version"] != VERSION:
-        raise BundleError(f"{path} is a bundle of version {manifest.get('version')}, this cudal1 reads {VERSION}")
+        raise BundleError(
+            f"{path} is a bundle of version {manifest.get('version')!r}, this cudal1 reads {VERSION}"
+        )
     if manifest.get("sha256") != hashlib.sha256(body).hexdigest():
         raise BundleError(f"{path} is damaged: its content does not match its sha256; export it again")
     content = _parse(path, body)
@@ -140,14 +142,23 @@ def verify_entries(
     """
     outcomes = []
     for entry in entries:
-        region = (regions or {}).get(entry.fingerprint) or store.get_region(entry.fingerprint)
-        assert region is not None, f"entry {entry.entry_id} without its region"
-        outcome = Outcome(entry.entry_id, verify(region, entry))
-        if isinstance(outcome.verification, Verified):
+        region = (regions or {}).get(entry.fingerprint) or store.get_region(entry.fingerprint, proven=False)
+        outcome = Outcome(entry.entry_id, _verification(store, region, entry, verify))
+        if isinstance(outcome.verification, Verified) and region is not None:
             store.add_region(region)
         settle(store, outcome)
         outcomes.append(outcome)
     return outcomes
+
+
+def _verification(store: Store, region: Region | None, entry: Entry, verify: Verify) -> Verification:
+    """Refuted code is not judged again, however its bundle spells it."""
+    if region is None:
+        return Postponed("its region's text is not in the cache; import it again")
+    why = store.why_refuted(entry.fingerprint, entry.target, entry.code)
+    if why is None:
+        return verify(region, entry)
+    return Refused(f"the same code gave a wrong result before ({why}); `cudal1 cache unrefute` lifts that")
 
 
 def settle(store: Store, outcome: Outcome) -> None:
@@ -180,7 +191,7 @@ def _to_bytes(bundle: Bundle) -> bytes:
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
-    return {f.name: getattr(entry, f.name) for f in fields(entry) if f.name not in _NATIVE}
+    return {f.name: getattr(entry, f.name) for f in fields(entry) if f.name not in _LEFT_OUT}
 
 
 def _write_whole(path: Path, data: bytes) -> None:
@@ -201,7 +212,7 @@ def _parse(path: Path, data: bytes) -> Any:
 
 def _row(path: Path, cls: Any, item: Any) -> Any:
     """Builds a row by way of its columns, so that every type is checked."""
-    expected = set(KINDS[cls]) - (_NATIVE if cls is Entry else set())
+    expected = set(KINDS[cls]) - (_LEFT_OUT if cls is Entry else set())
     if not isinstance(item, dict) or set(item) != expected:
         raise BundleError(f"{path}: a {cls.__name__} needs exactly the fields {', '.join(sorted(expected))}")
     try:

@@ -1,7 +1,7 @@
-"""Rows to columns and back, with a checksum a row.
+"""Rows to columns and back, and the bytes that a row's MAC and signature are over.
 
-Each table has the fields of its dataclass and one more column, `checksum`: sha256 over the canonical form of
-all of them. A row whose checksum or types are wrong raises CacheCorrupt and is not handed out.
+Each table has the fields of its dataclass and two more columns, `mac` and `signature`, over the table's name and
+all the fields (trust.py). A row whose types are wrong raises CacheCorrupt and is not handed out.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from dataclasses import fields
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from cudal1_cache.errors import CacheCorrupt
-from cudal1_cache.rows import Attempt, Entry, GraphPlan, Miss, Region
+from cudal1_cache.rows import Attempt, Entry, GraphPlan, Miss, Refuted, Region
+from cudal1_cache.schema import FILE_VERSION
 
-Row = Region | Attempt | Entry | GraphPlan | Miss
-R = TypeVar("R", Region, Attempt, Entry, GraphPlan, Miss)
+Row = Region | Attempt | Entry | GraphPlan | Miss | Refuted
+R = TypeVar("R", Region, Attempt, Entry, GraphPlan, Miss, Refuted)
 Column = str | int | float | bytes | None
 
 TABLES: dict[type[Row], str] = {
@@ -27,6 +28,7 @@ TABLES: dict[type[Row], str] = {
     Entry: "entries",
     GraphPlan: "plans",
     Miss: "misses",
+    Refuted: "refuted",
 }
 PRIMARY_KEYS: dict[type[Row], tuple[str, ...]] = {
     Region: ("fingerprint",),
@@ -34,38 +36,49 @@ PRIMARY_KEYS: dict[type[Row], tuple[str, ...]] = {
     Entry: ("entry_id",),
     GraphPlan: ("graph_key", "target"),
     Miss: ("fingerprint", "target"),
+    Refuted: ("fingerprint", "target", "code_digest"),
 }
+SEALS = ("mac", "signature")
 
 
 def to_columns(row: Row) -> dict[str, Column]:
-    """The row's fields as SQLite takes them, with the checksum."""
-    columns = {name: _stored(getattr(row, name), kind) for name, kind in KINDS[type(row)].items()}
-    return columns | {"checksum": checksum(columns)}
+    """The row's fields as SQLite takes them."""
+    return {name: _stored(getattr(row, name), kind) for name, kind in KINDS[type(row)].items()}
 
 
 def from_columns(cls: type[R], columns: Mapping[str, Any]) -> R:
-    """Raises CacheCorrupt, naming table and key, where a type or the checksum is wrong."""
-    where = _where(cls, columns)
+    """Raises CacheCorrupt, naming table and key, where a field is missing or of another type."""
     kinds: dict[str, str] = KINDS[cls]
-    missing = [name for name in (*kinds, "checksum") if name not in columns]
+    missing = [name for name in kinds if name not in columns]
     if missing:
-        raise CacheCorrupt(f"{where} lacks {', '.join(missing)}; delete the row or the cache file")
-    stored = {name: columns[name] for name in kinds}
+        raise CacheCorrupt(f"{_where(cls, columns)} lacks {', '.join(missing)}; delete the row or the cache file")
     for name, kind in kinds.items():
-        if not isinstance(stored[name], _SQLITE[kind]):
-            found = type(stored[name]).__name__
-            raise CacheCorrupt(f"{where}: {name} is {found}, expected {kind}; delete the row or the cache file")
-    if columns["checksum"] != checksum(stored):
-        raise CacheCorrupt(f"{where} does not match its checksum; delete the row or the cache file")
-    loaded: dict[str, Any] = {name: _loaded(stored[name], kind) for name, kind in kinds.items()}
+        _check_kind(cls, columns, name, kind)
+    loaded: dict[str, Any] = {name: _loaded(columns[name], kind) for name, kind in kinds.items()}
     return cls(**loaded)
 
 
-def checksum(columns: Mapping[str, Column]) -> str:
-    """sha256 over names and values; floats by their shortest exact spelling, blobs by their own sha256."""
-    plain = {k: hashlib.sha256(v).hexdigest() if isinstance(v, bytes) else v for k, v in columns.items()}
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+def seals(cls: type[Row], columns: Mapping[str, Any]) -> tuple[str, str]:
+    """A stored row's MAC and signature. Raises CacheCorrupt where they are no texts."""
+    for name in SEALS:
+        _check_kind(cls, columns, name, "str")
+    return columns["mac"], columns["signature"]
+
+
+def canonical(cls: type[Row], columns: Mapping[str, Column]) -> bytes:
+    """What is sealed: table, names and values; floats by their shortest exact spelling, blobs by their sha256."""
+    fields_of = {name: columns[name] for name in KINDS[cls]}
+    plain = {k: hashlib.sha256(v).hexdigest() if isinstance(v, bytes) else v for k, v in fields_of.items()}
+    document = [f"cudal1 cache {FILE_VERSION}", TABLES[cls], plain]
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def _check_kind(cls: type[Row], columns: Mapping[str, Any], name: str, kind: str) -> None:
+    if not isinstance(columns[name], _SQLITE[kind]):
+        found = type(columns[name]).__name__
+        raise CacheCorrupt(
+            f"{_where(cls, columns)}: {name} is {found}, expected {kind}; delete the row or the cache file"
+        )
 
 
 # what SQLite may hand back for a field of this kind

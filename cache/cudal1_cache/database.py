@@ -6,7 +6,8 @@ shared by its threads under the lock; a forked child opens its own.
 
 What happens when something is wrong, each with one warning a process:
 - damaged file: moved aside to `<name>.damaged-<time>`, never deleted, and a new one is opened;
-- a directory that every user may write: the store is in memory alone, nothing of it is read;
+- a directory or file that others may write or another user owns, or no key of this user's: the store is in memory
+  alone, nothing of it is read; but what only another user may write is read for its signed rows;
 - a directory that cannot be written, a full disk, an I/O error: the store goes on in memory, seeded with what the
   file still holds (attempts left out), so that lookups go on and this process sees what it wrote;
 - locked beyond the timeout: CacheBusy.
@@ -20,10 +21,9 @@ import fcntl
 import logging
 import os
 import sqlite3
-import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -33,14 +33,15 @@ from urllib.parse import quote
 import sqlite_utils
 
 from cudal1_cache.errors import CacheBusy, CacheError
-from cudal1_cache.schema import migrate
+from cudal1_cache.ownership import why_foreign, why_writable
+from cudal1_cache.schema import FILE_VERSION, migrate
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 10.0
-SEED_TABLES = ("regions", "entries", "plans", "misses")
+SEED_TABLES = ("regions", "entries", "plans", "misses", "refuted")
 _RETRIES = 3
 
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -51,9 +52,18 @@ _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 class Database:
     """A database file, or memory where `path` is None."""
 
-    def __init__(self, path: Path | None, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        reads_signed: bool = False,
+        fault: str = "",
+    ) -> None:
+        """reads_signed: whether rows may be proven by signatures. fault: why the file may not be written."""
         self.path = path
         self.busy_timeout_s = busy_timeout_s
+        self.fault = fault  # why all is in memory
+        self._reads_signed = reads_signed
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._db: sqlite_utils.Database | None = None
@@ -109,13 +119,15 @@ class Database:
         try:
             # 0700: what this file holds is loaded as native code
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            open_to_all = bool(self.path.parent.stat().st_mode & stat.S_IWOTH)
+            if not self.fault:
+                _make_file(self.path)
+            places = [path for path in (self.path.parent, self.path) if path.exists()]
+            if (why := _first(why_writable, places)) is not None:
+                return self._open_in_memory(why, seed=False)
+            if (why := self.fault or _first(why_foreign, places)) is not None:
+                return self._open_in_memory(why, seed=self._reads_signed)
         except OSError as error:
             return self._open_in_memory(str(error))
-        if open_to_all:
-            return self._open_in_memory(
-                f"every user may write to its directory: chmod o-w {self.path.parent}", seed=False
-            )
         connection = _connect(str(self.path), self.busy_timeout_s)
         self._inode = _inode(self.path)
         try:
@@ -154,13 +166,36 @@ class Database:
 
     def _open_in_memory(self, reason: str, seed: bool = True) -> sqlite_utils.Database:
         assert self.path is not None
-        path, self.path = self.path, None
+        path, self.path, self.fault = self.path, None, reason
         what = "cannot be written" if seed else "is not used"
         _warn_once(f"the kernel cache {path} {what} ({reason}); new kernels are kept until this process ends")
         db = _prepare(_connect(":memory:", self.busy_timeout_s))
         if seed:
             _seed(db, path)
         return db
+
+
+def _make_file(path: Path) -> None:
+    """For this user only, its log too, which gets the file's mode. Another user's directory is left alone.
+
+    Never opened: closing it would drop the locks that this process holds on it.
+    """
+    if path.exists() or path.parent.stat().st_uid != os.geteuid():
+        return
+    with suppress(FileExistsError):
+        os.mknod(path, 0o600)
+        _tell_of_older(path)
+
+
+def _tell_of_older(path: Path) -> None:
+    """An older file's rows bear no seal, so its kernels are a stranger's; they are written anew, in time."""
+    older = path.with_name(path.name.replace(f"v{FILE_VERSION}", f"v{FILE_VERSION - 1}"))
+    if older.exists():
+        _warn_once(f"{older} is of an older cudal1 and not used: nothing shows who wrote its kernels; delete it")
+
+
+def _first(why: Callable[[Path], str | None], places: Sequence[Path]) -> str | None:
+    return next((found for place in places if (found := why(place)) is not None), None)
 
 
 def _connect(name: str, busy_timeout_s: float) -> sqlite3.Connection:
@@ -173,6 +208,7 @@ def _prepare(connection: sqlite3.Connection) -> sqlite_utils.Database:
     db = sqlite_utils.Database(connection, execute_plugins=False)
     _enable_wal(db)
     db.execute("PRAGMA synchronous=NORMAL")
+    db.execute("PRAGMA trusted_schema=OFF")  # another user's file may be attached
     migrate(db)
     return db
 

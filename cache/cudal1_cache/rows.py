@@ -1,7 +1,7 @@
 """Rows of the store as frozen dataclasses of plain columns; the field's name is the column's name.
 
 Times are Unix seconds, durations microseconds, `*_json` is JSON text. The tables are made in schema.py,
-the conversion to and from columns, with its checksum, is codec.py's.
+the conversion to and from columns is codec.py's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EntryStatus = Literal["kernel", "no_win", "untried"]
 PlanChoice = Literal["none", "layouts", "aten", "all", "some", "deciding"]
 
 ACCEPTED = "accepted"  # the stage of an attempt that passed every gate; otherwise the gate that refused it
-UNVERIFIED = "unverified"  # the reason of an imported entry that no judge of this machine has seen
+UNVERIFIED = "unverified"  # begins the reason of an entry that no judge of this machine has seen
 REFUTED = "refuted"  # begins the reason of an entry that gave a wrong result in a user's call
 
 
@@ -104,3 +104,14 @@ class Miss:
     target: str
     value_us: float = 0.0
     count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Refuted:
+    """Code that gave a wrong result in a user's call: no entry of it is used, whoever wrote this row."""
+
+    fingerprint: str
+    target: str
+    code_digest: str  # of the normalised code
+    reason: str
+    created: float = field(default_factory=time.time)

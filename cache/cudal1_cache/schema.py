@@ -70,6 +70,8 @@ def create_tables(db: sqlite_utils.Database) -> None:
     _create(db, "plans", plan | {"choice": str, "ratio": float, "created": float}, ("graph_key", "target"))
     miss = {"fingerprint": str, "target": str, "value_us": float, "count": int}
     _create(db, "misses", miss, ("fingerprint", "target"))
+    refuted = {"fingerprint": str, "target": str, "code_digest": str, "reason": str, "created": float}
+    _create(db, "refuted", refuted, ("fingerprint", "target", "code_digest"))
 
 
 @MIGRATIONS(name="0002_indexes")
@@ -95,4 +97,4 @@ def migrate(db: sqlite_utils.Database) -> None:
 
 
 def _create(db: sqlite_utils.Database, name: str, columns: dict[str, type], pk: str | tuple[str, ...]) -> None:
-    db.table(name).create({**columns, "checksum": str}, pk=pk, strict=db.supports_strict)
+    db.table(name).create({**columns, "mac": str, "signature": str}, pk=pk, strict=db.supports_strict)

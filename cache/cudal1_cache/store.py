@@ -1,14 +1,19 @@
 """The store: regions, attempts, entries, graph plans and misses, for every target of this user.
 
-`Store.open(directory)` never raises for a damaged, read-only or full place (database.py says what happens
-instead). Lookups raise CacheCorrupt for a row that does not pass its checksum and CacheBusy for a locked file; the
-caller then falls back and says so. Writing the same row again replaces it.
+`Store.open(directory, trust)` never raises for a damaged, read-only or full place (database.py says what happens
+instead). Lookups raise CacheCorrupt for a row whose types are wrong and CacheBusy for a locked file; the caller
+then falls back and says so. Writing the same row again replaces it.
+
+Every row is sealed when it is written (trust.py). One that `trust` does not vouch for is a stranger's: a kernel
+comes back without its image and unverified, waiting for the judge like an import; anything else is absent.
+Refuted code is barred by its own table, whoever wrote that, until `unrefute`.
 
 This module builds, verifies and measures nothing, and it reads no environment.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +23,25 @@ from typing import Any
 
 import sqlite_utils
 
-from cudal1_cache.codec import PRIMARY_KEYS, TABLES, R, Row, from_columns, to_columns
+from cudal1_cache.codec import PRIMARY_KEYS, TABLES, R, Row, canonical, from_columns, seals, to_columns
 from cudal1_cache.database import Database
 from cudal1_cache.errors import CacheCorrupt
-from cudal1_cache.rows import ACCEPTED, REFUTED, Attempt, Entry, GraphPlan, Miss, Region
+from cudal1_cache.rows import ACCEPTED, REFUTED, UNVERIFIED, Attempt, Entry, GraphPlan, Miss, Refuted, Region
 from cudal1_cache.schema import FILE_NAME
+from cudal1_cache.trust import Trust, new_trust
 
 log = logging.getLogger(__name__)
+
+STRANGERS = f"{UNVERIFIED}: its row carries neither this user's MAC nor a signature of a named key"
+STRANGERS_ROWS = (
+    "rows of %s in %s carry neither this user's MAC nor a signature of a named key and are not used; set "
+    "CUDAL1_KEY_FILE to the key that they were made with, or let `cudal1 cache verify` judge the kernels"
+)
+SIGNED: tuple[type[Row], ...] = (Region, Entry, GraphPlan)  # what a reader of a signed cache gets
+
+
+def digest_text(code: str) -> str:
+    return hashlib.sha256(code.encode("utf-8", "replace")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +54,7 @@ class Stats:
     kernels: int  # usable ones
     no_wins: int
     untried: int  # decided without a candidate
-    quarantined: int
+    quarantined: int  # unverified ones too
     plans: int
     misses: int
     size_bytes: int  # of the file, 0 in memory
@@ -46,18 +63,21 @@ class Stats:
 class Store:
     """All lookups and writes; safe to share between threads and to use from several processes."""
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
+    def __init__(self, database: Database, trust: Trust, digest_code: Callable[[str], str] = digest_text) -> None:
+        """digest_code: equal for codes that are the same kernel, however they are spelled."""
+        self.database, self.trust, self.digest_code = database, trust, digest_code
+        self._said: set[type[Row]] = set()  # of which strangers' rows were met
 
     @classmethod
-    def open(cls, directory: Path) -> Store:
-        """Opens or makes the store in a directory."""
-        return cls(Database(Path(directory) / FILE_NAME))
+    def open(cls, directory: Path, trust: Trust, digest_code: Callable[[str], str] = digest_text) -> Store:
+        """Opens or makes the store in a directory. Without the user's key it is in memory."""
+        path = Path(directory) / FILE_NAME
+        return cls(Database(path, reads_signed=bool(trust.signers), fault=trust.fault), trust, digest_code)
 
     @classmethod
-    def memory(cls) -> Store:
+    def memory(cls, digest_code: Callable[[str], str] = digest_text) -> Store:
         """A store that ends with this process."""
-        return cls(Database(None))
+        return cls(Database(None), new_trust(), digest_code)
 
     def __enter__(self) -> Store:
         return self
@@ -80,9 +100,12 @@ class Store:
     def add_region(self, region: Region) -> None:
         self._put([region])
 
-    def get_region(self, fingerprint: str) -> Region | None:
-        """None where it is not there, or damaged, which is told: who has the text may add it again."""
-        return _first(self._select(Region, _by_key(Region), [fingerprint], whole=True))
+    def get_region(self, fingerprint: str, proven: bool = True) -> Region | None:
+        """None where it is not there, or damaged, which is told: who has the text may add it again.
+
+        proven=False: also a stranger's text, of which only a judge can tell whether it is that region's.
+        """
+        return _first(self._select(Region, _by_key(Region), [fingerprint], whole=True, texts=not proven))
 
     # attempts
 
@@ -106,7 +129,7 @@ class Store:
 
         def run(db: sqlite_utils.Database) -> list[Attempt]:
             found: dict[str, Attempt] = {}
-            for attempt in _iterate(db, Attempt, where, values):
+            for attempt in self._rows(db, Attempt, where, values):
                 found.setdefault(attempt.code_digest, attempt)
                 if len(found) >= limit:
                     break
@@ -117,12 +140,11 @@ class Store:
     # entries
 
     def put_entry(self, entry: Entry) -> None:
-        """A refuted entry stays what it is, whoever proves it again."""
+        """A kernel of refuted code is stored as such, whoever has proven it again."""
 
         def run(db: sqlite_utils.Database) -> None:
-            where = "entry_id = ? and quarantined and substr(reason, 1, ?) = ?"  # the row itself may be damaged
-            if not db.table(TABLES[Entry]).count_where(where, [entry.entry_id, len(REFUTED), REFUTED]):
-                _upsert(db, entry)
+            why = self._why_refuted(db, entry)
+            self._upsert(db, entry if why is None else _barred(entry, why))
 
         self.database.write(run)
 
@@ -163,30 +185,67 @@ class Store:
         """Takes an entry out of use and keeps it for inspection. Raises KeyError where there is none."""
 
         def run(db: sqlite_utils.Database) -> None:
-            found = _read(db, Entry, _by_key(Entry), (entry_id,))
-            if not found:
-                raise KeyError(f"no entry {entry_id}")
-            _upsert(db, replace(found[0], quarantined=True, reason=reason))
+            self._upsert(db, replace(self._entry(db, entry_id), quarantined=True, reason=reason))
 
         self.database.write(run)
 
-    def refute(self, entry_id: str, reason: str) -> None:
-        """Quarantines for good, and takes back the acceptance of the same code. Raises KeyError for no entry.
+    # refuted code
 
-        The attempts then count as refused, so that the code is neither stored again nor shown as an exemplar.
+    def refute(self, entry_id: str, reason: str) -> None:
+        """Bars an entry's code, in any spelling, until `unrefute`. Raises KeyError for no entry.
+
+        Its attempts then count as refused, so that the code is neither judged again nor shown as an exemplar.
         """
 
         def run(db: sqlite_utils.Database) -> None:
-            for entry in _read(db, Entry, _by_key(Entry), (entry_id,)):
-                _upsert(db, replace(entry, quarantined=True, reason=f"{REFUTED}: {reason}"))
-                same = [entry.fingerprint, entry.target, entry.code, ACCEPTED]
-                where = "where fingerprint = ? and target = ? and code = ? and stage = ?"
-                for attempt in _read(db, Attempt, where, same):
-                    _upsert(db, replace(attempt, stage="verify", reason=reason, speedup=None))
-                return
-            raise KeyError(f"no entry {entry_id}")
+            entry = self._entry(db, entry_id)
+            digest = self.digest_code(entry.code)
+            self._upsert(db, Refuted(entry.fingerprint, entry.target, digest, reason))
+            for other in self._same_code(db, Entry, entry):
+                self._upsert(db, _barred(other, reason))
+            for attempt in self._same_code(db, Attempt, entry):
+                self._upsert(db, replace(attempt, stage="verify", reason=reason, speedup=None))
 
         self.database.write(run)
+
+    def why_refuted(self, fingerprint: str, target: str, code: str) -> str | None:
+        """Why this code, in any spelling, is barred for a region and target; None where it is not."""
+        wanted = Entry("", fingerprint, target, "kernel", code=code)
+        return self.database.read(lambda db: self._why_refuted(db, wanted))
+
+    def unrefute(self, entry_id: str) -> int:
+        """Lifts the bar from an entry's code; its entries, whose number comes back, wait for the judge.
+
+        Raises KeyError where there is no such entry, or its code is not barred.
+        """
+
+        def run(db: sqlite_utils.Database) -> int:
+            entry = self._entry(db, entry_id)
+            if self._why_refuted(db, entry) is None:
+                raise KeyError(f"the code of entry {entry_id} is not refuted")
+            key = (entry.fingerprint, entry.target, self.digest_code(entry.code))
+            db.table(TABLES[Refuted]).delete(key)
+            found = self._same_code(db, Entry, entry)
+            for other in found:
+                waits = replace(other, quarantined=True, reason=f"{UNVERIFIED}: its refutation was lifted")
+                self._upsert(db, waits)
+            return len(found)
+
+        return self.database.write(run)
+
+    def _why_refuted(self, db: sqlite_utils.Database, entry: Entry) -> str | None:
+        """No MAC is asked for: a bar that a stranger set costs a kernel, one that he lifts a wrong result."""
+        if entry.status != "kernel":
+            return None
+        where = "select reason from refuted where fingerprint = ? and target = ? and code_digest = ?"
+        values = [entry.fingerprint, entry.target, self.digest_code(entry.code)]
+        return next((str(row["reason"]) for row in db.query(where, values)), None)
+
+    def _same_code(self, db: sqlite_utils.Database, cls: type[R], entry: Entry) -> list[R]:
+        """Attempts or kernels of an entry's region and target whose code is the same kernel."""
+        digest, where = self.digest_code(entry.code), "where fingerprint = ? and target = ?"
+        found: list[Any] = list(self._rows(db, cls, where, [entry.fingerprint, entry.target], whole=True))
+        return [x for x in found if x.code and self.digest_code(x.code) == digest]
 
     # graph plans
 
@@ -202,9 +261,9 @@ class Store:
         """Counts a region that was wanted and not found; keeps the highest value seen."""
 
         def run(db: sqlite_utils.Database) -> None:
-            found = _read(db, Miss, _by_key(Miss), (fingerprint, target))
-            old = found[0] if found else Miss(fingerprint, target, value_us, 0)
-            _upsert(db, replace(old, value_us=max(old.value_us, value_us), count=old.count + 1))
+            found = _first(list(self._rows(db, Miss, _by_key(Miss), (fingerprint, target))))
+            old = found or Miss(fingerprint, target, value_us, 0)
+            self._upsert(db, replace(old, value_us=max(old.value_us, value_us), count=old.count + 1))
 
         self.database.write(run)
 
@@ -226,7 +285,31 @@ class Store:
         sql = "select target from attempts union select target from entries union select target from misses"
         return self.database.read(lambda db: sorted(row["target"] for row in db.query(sql)))
 
+    def sign(self, sign: Callable[[bytes], bytes]) -> int:
+        """Signs every region, entry and plan of this user's, each with its table and key; returns their number."""
+
+        def run(db: sqlite_utils.Database) -> int:
+            return sum(self._sign(db, cls, columns, sign) for cls in SIGNED for columns in _all(db, cls))
+
+        count = self.database.write(run)
+        # into the file itself: who may only read it cannot read its log
+        self.database.read(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+        return count
+
+    def _sign(
+        self, db: sqlite_utils.Database, cls: type[Row], columns: dict[str, Any], sign: Callable[[bytes], bytes]
+    ) -> bool:
+        text, (mac, _) = canonical(cls, columns), seals(cls, columns)
+        if not self.trust.is_own(text, mac):
+            return False
+        key = tuple(columns[name] for name in PRIMARY_KEYS[cls])
+        db.table(TABLES[cls]).update(key, {"signature": sign(text).hex()})
+        return True
+
     def stats(self, target: str | None = None) -> Stats:
+        """Attempts, plans and misses are counted as rows, whoever wrote them."""
+        entries = self.entries(target=target)
+        usable = [e.status for e in entries if not e.quarantined]
         where, values = ("target = ?", [target]) if target is not None else ("1", [])
 
         def run(db: sqlite_utils.Database) -> Stats:
@@ -237,10 +320,10 @@ class Store:
                 regions=db.table(TABLES[Region]).count,
                 attempts=count(Attempt),
                 accepted=count(Attempt, f"stage = '{ACCEPTED}'"),
-                kernels=count(Entry, "status = 'kernel' and not quarantined"),
-                no_wins=count(Entry, "status = 'no_win' and not quarantined"),
-                untried=count(Entry, "status = 'untried' and not quarantined"),
-                quarantined=count(Entry, "quarantined"),
+                kernels=usable.count("kernel"),
+                no_wins=usable.count("no_win"),
+                untried=usable.count("untried"),
+                quarantined=len(entries) - len(usable),
                 plans=count(GraphPlan),
                 misses=count(Miss),
                 size_bytes=self.path.stat().st_size if self.path else 0,
@@ -251,36 +334,67 @@ class Store:
     def _put(self, rows: Sequence[Row]) -> None:
         def run(db: sqlite_utils.Database) -> None:
             for row in rows:
-                _upsert(db, row)
+                self._upsert(db, row)
 
         self.database.write(run)
+
+    def _upsert(self, db: sqlite_utils.Database, row: Row) -> None:
+        columns = to_columns(row)
+        seal = {"mac": self.trust.mac(canonical(type(row), columns)), "signature": ""}
+        db.table(TABLES[type(row)]).insert(columns | seal, replace=True)
 
     def _get(self, cls: type[R], key: tuple[str, ...]) -> R | None:
         return _first(self._select(cls, _by_key(cls), list(key)))
 
-    def _select(self, cls: type[R], where: str, values: Sequence[Any], whole: bool = False) -> list[R]:
-        """`whole`: without damaged rows, which are told."""
-        return self.database.read(lambda db: list(_iterate(db, cls, where, values, whole)))
+    def _entry(self, db: sqlite_utils.Database, entry_id: str) -> Entry:
+        found = _first(list(self._rows(db, Entry, _by_key(Entry), (entry_id,))))
+        if found is None:
+            raise KeyError(f"no entry {entry_id}")
+        return found
+
+    def _select(
+        self, cls: type[R], where: str, values: Sequence[Any], whole: bool = False, texts: bool = False
+    ) -> list[R]:
+        """`whole`: without damaged rows, which are told. `texts`: with strangers' regions."""
+        return self.database.read(lambda db: list(self._rows(db, cls, where, values, whole, texts)))
+
+    def _rows(
+        self,
+        db: sqlite_utils.Database,
+        cls: type[R],
+        where: str,
+        values: Sequence[Any],
+        whole: bool = False,
+        texts: bool = False,
+    ) -> Iterator[R]:
+        for columns in db.query(f"select * from {TABLES[cls]} {where}", values):
+            try:
+                row = from_columns(cls, columns)
+                is_ours = self.trust.vouches_for(canonical(cls, columns), *seals(cls, columns))
+            except CacheCorrupt as error:
+                if not whole:
+                    raise
+                log.warning("a damaged row is not used: %s", error)
+                continue
+            if is_ours or texts and cls is Region:
+                yield row
+                continue
+            self._say_strangers(cls)
+            if isinstance(row, Entry) and row.status == "kernel":
+                yield replace(row, image=b"", image_arch="", quarantined=True, reason=STRANGERS)
+
+    def _say_strangers(self, cls: type[Row]) -> None:
+        if cls not in self._said:
+            self._said.add(cls)
+            log.warning(STRANGERS_ROWS, TABLES[cls], self.path or "memory")
 
 
-def _read(db: sqlite_utils.Database, cls: type[R], where: str, values: Sequence[Any]) -> list[R]:
-    return list(_iterate(db, cls, where, values))
+def _barred(entry: Entry, reason: str) -> Entry:
+    return replace(entry, quarantined=True, reason=f"{REFUTED}: {reason}")
 
 
-def _iterate(
-    db: sqlite_utils.Database, cls: type[R], where: str, values: Sequence[Any], whole: bool = False
-) -> Iterator[R]:
-    for row in db.query(f"select * from {TABLES[cls]} {where}", values):
-        try:
-            yield from_columns(cls, row)
-        except CacheCorrupt as error:
-            if not whole:
-                raise
-            log.warning("a damaged row is not used: %s", error)
-
-
-def _upsert(db: sqlite_utils.Database, row: Row) -> None:
-    db.table(TABLES[type(row)]).insert(to_columns(row), replace=True)
+def _all(db: sqlite_utils.Database, cls: type[Row]) -> list[dict[str, Any]]:
+    return list(db.query(f"select * from {TABLES[cls]}"))
 
 
 def _by_key(cls: type[Row]) -> str:

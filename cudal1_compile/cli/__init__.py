@@ -18,6 +18,7 @@ import typer
 
 from cudal1_cache import BundleError, CacheError
 from cudal1_compile.cli.errors import CommandFailed, WorkloadFailed
+from cudal1_compile.cli.printable import printable
 from cudal1_compile.config import debug_level
 from cudal1_compile.errors import OptionError
 
@@ -112,7 +113,7 @@ def run(command: EntryPoint, arguments: Sequence[str]) -> int:
         print(f"{theirs(error.__cause__)}\ncudal1 {command.name}: {error}", file=sys.stderr)
         return FAILED
     except (BundleError, CacheError, CommandFailed, OptionError, OSError) as error:
-        print(f"cudal1 {command.name}: {error}", file=sys.stderr)
+        print(f"cudal1 {command.name}: {printable(str(error))}", file=sys.stderr)
         return FAILED
     return 0
 

@@ -1,8 +1,12 @@
-"""`cudal1 cache`: what the kernel cache holds, and kernels to and from a file."""
+"""`cudal1 cache`: what the kernel cache holds, and kernels to and from a file.
+
+What rows hold may be a stranger's: it reaches the terminal by way of `say` and `printable`.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -28,8 +32,11 @@ from cudal1_cache.bundle import (
     unverified,
     verify_entries,
 )
+from cudal1_cache.trust import load_key, signer
 from cudal1_compile import fallback
-from cudal1_compile.config import cache_dir
+from cudal1_compile.cli.printable import printable, say
+from cudal1_compile.config import cache_dir, key_file
+from cudal1_compile.kernel_cache import SIGNING_KEY, open_store
 
 SHORT_ID = 12  # digits of an id that are shown
 MOST_NAMED = 8  # entries in a sentence
@@ -46,7 +53,7 @@ app = typer.Typer(
 @app.command()
 def stats() -> None:
     """What the cache holds, a line for each target."""
-    with Store.open(cache_dir()) as store:
+    with open_store() as store:
         whole = store.stats()
         names = ("target", "kernels", "no win", "untried", "barred", "tried", "plans", "misses")
         caption = "untried: without a candidate; barred: quarantined or unverified; tried: right ones/all"
@@ -55,8 +62,8 @@ def stats() -> None:
             s = store.stats(target)
             tried = f"{s.accepted}/{s.attempts}"
             counts = (s.kernels, s.no_wins, s.untried, s.quarantined, tried, s.plans, s.misses)
-            table.add_row(escape(target[:SHORT_ID]), *(str(count) for count in counts))
-        where = escape(str(store.path or "memory (the cache directory cannot be written)"))
+            table.add_row(escape(printable(target[:SHORT_ID])), *(str(count) for count in counts))
+        where = escape(str(store.path or f"memory ({store.database.fault})"))
         Console(soft_wrap=True).print(f"{where}: {whole.regions} regions, {whole.size_bytes / 1e6:.1f} MB")
         Console().print(table)
 
@@ -67,12 +74,12 @@ def show(
     attempts: Annotated[bool, typer.Option("--attempts", help="also list every attempt for its region")] = False,
 ) -> None:
     """One entry: its region, its verdict and proof, its source."""
-    with Store.open(cache_dir()) as store:
+    with open_store() as store:
         found = find_entry(store, entry)
-        region = store.get_region(found.fingerprint)
-        print(describe(found, region))
+        region = store.get_region(found.fingerprint, proven=False)
+        say(describe(found, region))
         if attempts:
-            print("\n".join(["", "attempts:", *_attempt_lines(store, found)]))
+            say("\n".join(["", "attempts:", *_attempt_lines(store, found)]))
 
 
 @app.command("export")
@@ -81,7 +88,7 @@ def export(
     target: Annotated[str | None, typer.Option(help="only this target, see `cudal1 cache stats`")] = None,
 ) -> None:
     """Writes every usable kernel's region, source and proof to one file."""
-    with Store.open(cache_dir()) as store:
+    with open_store() as store:
         only = _target(store, target)
         if store.stats(only).kernels == 0:
             raise CacheError(f"no usable kernel in {cache_dir()}: nothing to export; `cudal1 warm` makes kernels")
@@ -95,9 +102,10 @@ def import_(
     verify: Annotated[bool, typer.Option(help="build, verify and time each kernel now")] = True,
 ) -> None:
     """Reads a bundle. No kernel of it is used before this machine's judge has accepted it."""
-    with Store.open(cache_dir()) as store:
+    with open_store() as store:
         must_keep(store)
         bundle = read_bundle(file)
+        _announce(len(bundle.entries) if verify else 0)
         with _judges() if verify else nullcontext(_later) as judge:
             outcomes = import_bundle(store, bundle, file.name, judge)
     _report(outcomes)
@@ -106,20 +114,44 @@ def import_(
 @app.command("verify")
 def verify_() -> None:
     """Judges the imported kernels that still wait for it."""
-    with Store.open(cache_dir()) as store:
+    with open_store() as store:
         must_keep(store)
         waiting = unverified(store)
+        _announce(len(waiting))
         with _judges() if waiting else nullcontext(_later) as judge:
             outcomes = verify_entries(store, waiting, judge)
     _report(outcomes)
 
 
+@app.command()
+def unrefute(entry: Annotated[str, typer.Argument(metavar="ENTRY", help=ENTRY)]) -> None:
+    """Lifts the bar from the code of a kernel that gave a wrong result; the judge has to accept it anew."""
+    with open_store() as store:
+        must_keep(store)
+        found = find_entry(store, entry)
+        if store.why_refuted(found.fingerprint, found.target, found.code) is None:
+            raise CacheError(f"{found.entry_id[:SHORT_ID]} is not refuted; `cudal1 cache show` prints its state")
+        count = store.unrefute(found.entry_id)
+    print(f"{count} kernels of this code wait for `cudal1 cache verify`")
+
+
+@app.command()
+def sign() -> None:
+    """Signs what the cache holds, so that other users can read their kernels from it."""
+    private = load_key(key_file().with_name(SIGNING_KEY))
+    with open_store() as store:
+        must_keep(store)
+        make, public = signer(private)
+        count = store.sign(make)
+    print(f"{count} rows of {store.path} signed. Let others read the file and its directory, and write neither;")
+    print(f"they set CUDAL1_CACHE_DIR={cache_dir()} and CUDAL1_TRUSTED_KEYS={public.hex()}")
+
+
 def must_keep(store: Store) -> None:
     """Raises CacheError where the store would lose what is written to it."""
     if store.path is None:
-        raise CacheError(
-            f"{cache_dir()} cannot be written; set CUDAL1_CACHE_DIR to a directory that you may write"
-        )
+        why = store.database.fault
+        raise CacheError(f"{cache_dir()} keeps nothing: {why}; set CUDAL1_CACHE_DIR to a directory of yours")
 
 
 def describe(entry: Entry, region: Region | None) -> str:
@@ -182,6 +214,12 @@ def _judges() -> AbstractContextManager[Verify]:
     return judges()
 
 
+def _announce(count: int) -> None:
+    """Before it happens: a kernel is somebody's program."""
+    if count:
+        print(f"{count} kernels will be built from source and run in this machine's sandbox", file=sys.stderr)
+
+
 def _later(region: Region, entry: Entry) -> Postponed:
     return Postponed("not asked for; `cudal1 cache verify` does it")
 
@@ -191,7 +229,7 @@ def _report(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         match outcome.verification:
             case Refused(reason) | Postponed(reason):
-                print(f"{outcome.entry_id[:SHORT_ID]}  {names[type(outcome.verification)]}: {reason}")
+                say(f"{outcome.entry_id[:SHORT_ID]}  {names[type(outcome.verification)]}: {reason}")
     counts = Counter(names[type(o.verification)] for o in outcomes)
     print(", ".join(f"{name} {counts[name]}" for name in names.values()))
 

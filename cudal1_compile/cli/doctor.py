@@ -104,16 +104,17 @@ def check_compiler() -> Finding:
 
 
 def check_cache() -> Finding:
-    from cudal1_cache import CacheError, Store
+    from cudal1_cache import CacheError
     from cudal1_compile.config import cache_dir
+    from cudal1_compile.kernel_cache import open_store
 
     advice = "set CUDAL1_CACHE_DIR to a directory that you may write; until then kernels are lost at exit"
     try:
         directory = cache_dir()
-        with Store.open(directory) as store:
+        with open_store(directory) as store:
             held = store.stats()
             if store.path is None:
-                return Finding("cache", "absent", f"{directory} cannot be written", advice)
+                return Finding("cache", "absent", f"{directory} keeps nothing: {store.database.fault}", advice)
     except (CacheError, OSError) as error:
         return Finding("cache", "broken", str(error), advice)
     return Finding("cache", "ok", f"{directory}: {held.kernels} kernels, {held.attempts} attempts")

@@ -13,13 +13,15 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from cudal1_cache import CacheError, Entry, Store
+from cudal1_cache import CacheError, Entry
 from cudal1_cache.bundle import Postponed, Refused, Verified
 from cudal1_compile.cli.cache import ENTRY, SHORT_ID, find_entry
+from cudal1_compile.cli.printable import printable, say
 from cudal1_compile.cli.reverify import judges
-from cudal1_compile.config import cache_dir
+from cudal1_compile.kernel_cache import open_store
 
 NO_VERDICT = 2
 
@@ -28,9 +30,9 @@ def replay(
     entry: Annotated[str, typer.Argument(metavar="ENTRY", help=ENTRY)],
 ) -> None:
     """Builds and verifies a cached kernel again; exit status 1: its proof no longer holds, 2: no verdict."""
-    with Store.open(cache_dir()) as store:
+    with open_store() as store:
         old = find_entry(store, entry)
-        region = store.get_region(old.fingerprint)
+        region = store.get_region(old.fingerprint, proven=False)
         if old.status != "kernel" or region is None:
             raise CacheError(f"{old.entry_id[:SHORT_ID]} is no kernel with a region: there is no proof to repeat")
         if old.quarantined:
@@ -43,13 +45,13 @@ def replay(
     match found:
         case Verified(new):
             Console().print(side_by_side(old, new))
-            print(f"{old.entry_id[:SHORT_ID]}: the proof holds")
+            say(f"{old.entry_id[:SHORT_ID]}: the proof holds")
         case Refused(reason):
             state = "is out of use now" if is_kept else "stays in use, since the cache cannot be written"
-            print(f"{old.entry_id[:SHORT_ID]}: the proof no longer holds, the kernel {state}: {reason}")
+            say(f"{old.entry_id[:SHORT_ID]}: the proof no longer holds, the kernel {state}: {reason}")
             raise typer.Exit(1)
         case Postponed(reason):
-            print(f"{old.entry_id[:SHORT_ID]}: no verdict now, nothing is changed: {reason}")
+            say(f"{old.entry_id[:SHORT_ID]}: no verdict now, nothing is changed: {reason}")
             raise typer.Exit(NO_VERDICT)
 
 
@@ -57,7 +59,7 @@ def side_by_side(old: Entry, new: Entry) -> Table:
     before, after = figures(old.proof_json), figures(new.proof_json)
     table = Table("figure", "stored", "now")
     for name in dict.fromkeys([*before, *after]):
-        table.add_row(name, before.get(name, "-"), after.get(name, "-"))
+        table.add_row(*(escape(printable(text)) for text in (name, before.get(name, "-"), after.get(name, "-"))))
     return table
 
 

@@ -173,7 +173,8 @@ class HostBench:
     def _count(self, run: HostRun) -> None:
         with self._count_lock:
             if run.ok:
-                self.isolation["no_system_calls"] = self.isolation.get("no_system_calls", True) and run.sealed
+                for name, held in run.seal:
+                    self.isolation[name] = self.isolation.get(name, True) and held
             else:
                 name = f"runs ended by {run.status}"
                 self.counts[name] = self.counts.get(name, 0) + 1

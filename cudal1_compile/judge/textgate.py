@@ -83,6 +83,41 @@ _FORBIDDEN_PREFIX = {
     "CUDAL1": "names of the judge are not allowed",
     "cudal1_": "names of the judge are not allowed",
     "globaltimer": "reading clocks is not allowed",
+    **dict.fromkeys(
+        [
+            "_init",
+            "_fini",
+            "_start",
+            "_dl_",
+            "_rtld",
+            "_DYNAMIC",
+            "_GLOBAL_",
+            "_ITM_",
+            "_Unwind",
+            "_Z",
+            "__asan",
+            "__cxa",
+            "__cyg_profile",
+            "__deregister",
+            "__dso_handle",
+            "__emutls",
+            "__fini_array",
+            "__gcc",
+            "__gmon",
+            "__gxx",
+            "__init_array",
+            "__libc",
+            "__preinit_array",
+            "__real_",
+            "__register",
+            "__sanitizer",
+            "__stack_chk",
+            "__tls",
+            "__ubsan",
+            "__wrap_",
+        ],
+        "names of the loader and of the C library are not allowed",
+    ),
 }
 _PREFIXES = tuple(_FORBIDDEN_PREFIX)
 _TOKEN = re.compile(r"[A-Za-z_]\w*|<<<|##|&&|0[xX][0-9a-fA-F']+|[0-9][\w.']*|::|->|\S")
@@ -156,6 +191,8 @@ def _characters(body: str) -> str | None:
         return f"{found!r}: tokens must be written out"
     if "\\" in body:
         return "a backslash is not allowed: lines are not continued and nothing needs an escape"
+    if re.search(r"\[\s*\[", body):
+        return "attributes are not allowed"
     without_linkage = body.replace('extern "C"', "extern_c")
     if '"' in without_linkage:
         return "string literals are not allowed"

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from cudal1_compile.errors import LaunchError
+from cudal1_compile.runtime.cubin import check_cubin
 from cudal1_compile.runtime.launch_table import DriverFunctions
 
 DEINITIALIZED = 4
@@ -75,6 +76,7 @@ class Module:
     """A cubin in one device's primary context."""
 
     def __init__(self, image: bytes, device_index: int) -> None:
+        check_cubin(image)
         self._cuda = libcuda()
         self._device = ctypes.c_int()
         self._check(self._cuda.cuDeviceGet(ctypes.byref(self._device), device_index), f"device {device_index}")

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
-import tempfile
 from collections.abc import Iterable
 from functools import lru_cache
-from pathlib import Path
 
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.elf import read_elf
 from cudal1_compile.runtime.launch_table import DriverFunctions
+from cudal1_compile.runtime.scratch import Scratch
 
 
 class HostModule:
@@ -29,8 +28,8 @@ class HostModule:
             raise LaunchError("a check build runs in its own process only: load one of build(..., check=False)")
         hostbuild.check_facts(facts, check=False)
         _scheduler()  # first: the object's symbols are found in it
-        with tempfile.TemporaryDirectory(prefix="cudal1-") as folder:
-            path = Path(folder, "kernel.so")
+        with Scratch("load").use() as folder:
+            path = folder / "kernel.so"
             path.write_bytes(image)
             self._object: ctypes.CDLL | None = ctypes.CDLL(str(path))
 

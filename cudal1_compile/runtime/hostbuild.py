@@ -2,12 +2,13 @@
 
 g++ compiles the unchanged device code behind header/host.h, which is precompiled once per machine. Two forms:
 plain (what `load` runs) and check (every access goes through native/memory_check.cpp; only the runner of
-hostrun.py can load it). The object may need libm, memcpy/memset and our own scheduler, nothing else: that
-allow-list over its undefined symbols, and no initialisers, is what an accepted object obeys.
+hostrun.py can load it). The object may need libm, memcpy/memset and our own scheduler, nothing else; it offers its
+entries, nothing else; and nothing in it would run when it is loaded (elf.py). An accepted object obeys all three.
 """
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from cudal1_compile.candidate import MAX_LAUNCHES
 from cudal1_compile.errors import BuildError
-from cudal1_compile.runtime.elf import ElfFacts, read_elf
+from cudal1_compile.runtime.elf import ElfFacts, ObjectFacts, read_elf, read_object, without_section
 from cudal1_compile.runtime.nvrtc import shorten_errors
 from cudal1_compile.runtime.scratch import Scratch
 from cudal1_compile.runtime.source import CANDIDATE_NAME, HEADER_DIR
@@ -31,12 +32,15 @@ from cudal1_compile.runtime.toolchain import (
 
 COMPILE_LIMIT_S = 20.0  # of CPU time; usual ones take 0.2 s
 STATIC_SHARED_LIMIT = 48 * 1024  # of a kernel
-LANGUAGE = (
+LANGUAGE: tuple[str, ...] = (
     *("-std=c++17", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fwrapv"),
     *("-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fno-gnu-unique", "-ftemplate-depth=200"),
     "-U_FORTIFY_SOURCE",
     *("-w", "-ftrack-macro-expansion=0", "-fno-diagnostics-show-caret"),
 )
+if platform.machine() == "x86_64":
+    # a call through a pointer becomes one of a function that nobody has, and is refused by that name
+    LANGUAGE += ("-mindirect-branch=thunk-extern", "-fno-jump-tables", "-fcf-protection=none")
 # what a register holds that nothing wrote, by form: no lucky zero for a sum, no lucky lowest number for a maximum
 UNWRITTEN = {True: "-ftrivial-auto-var-init=pattern", False: "-ftrivial-auto-var-init=zero"}
 UNWRITTEN_FROM = 12  # the first g++ that can
@@ -48,7 +52,13 @@ CHECK = (
     *("-fstack-protector-strong", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
 )
 WRAPPED = ("memcpy", "memmove", "memset")
-LINK = ("-shared", "-nostdlib", "-Wl,--hash-style=gnu")
+# no name of the code becomes an initialiser or is offered to others; what elf.py reads is all that there is
+LINK = (
+    *("-shared", "-nostdlib", "-Wl,--hash-style=sysv", "-Wl,-z,now", "-Wl,-z,noexecstack"),
+    *("-Wl,-init=cudal1_no_initialiser", "-Wl,-fini=cudal1_no_initialiser"),
+)
+EXPORTS = "{ global: cudal1_entry_*; cudal1_touch_shared; local: *; };\n"
+SANITIZER_ARRAY = ".init_array.00099"  # calls __tsan_init, of which the runner has no need
 
 _MATHS = """
     acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs
@@ -65,6 +75,9 @@ ALLOWED = frozenset(_MATHS.split()) | {name + "f" for name in _MATHS.split()} | 
 _CHECK_ONLY = re.compile(
     r"__tsan_\w+|__ubsan_handle_\w+_abort|__wrap_(?:memcpy|memmove|memset)|__stack_chk_fail|cudal1_(?:cached_read|block_atomic)"
 )
+
+_THUNK = "__x86_indirect_thunk"
+_EXPORT = re.compile(r"cudal1_entry_\w+|cudal1_touch_shared")
 
 _DYNAMIC = re.compile(
     r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:<>\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
@@ -106,8 +119,12 @@ def compile_host(source: str, kernels: tuple[str, ...], check: bool, limit_s: fl
             run_in(folder, command, limit_s or COMPILE_LIMIT_S)
         except BuildError as error:
             raise BuildError(shorten_errors(_readable(str(error), str(folder)))) from None
-        wraps = [f"-Wl,--wrap={name}" for name in WRAPPED] if check else []
-        run_in(folder, [compiler(), *LINK, *wraps, str(objects), "-o", str(image), "-lm", "-lgcc"])
+        compiled = objects.read_bytes()
+        if check:
+            compiled = without_section(compiled, SANITIZER_ARRAY)
+            objects.write_bytes(compiled)
+        _check_object(read_object(compiled), kernels)
+        _link(folder, objects, image, check)
         built = image.read_bytes()
     facts = read_elf(built)
     check_facts(facts, check)
@@ -139,14 +156,32 @@ def entry_symbol(kernel: str) -> str:
 
 
 def check_facts(facts: ElfFacts, check: bool) -> None:
-    """Raises BuildError for an object that needs more than device code may use."""
+    """Raises BuildError for an object that needs or offers more than device code may."""
     foreign = sorted(name for name in facts.undefined if name not in ALLOWED)
     if check:
         foreign = [name for name in foreign if not _CHECK_ONLY.fullmatch(name)]
+    if any(name.startswith(_THUNK) for name in foreign):
+        raise BuildError("device code may not call functions through pointers")
     if foreign:
         raise BuildError(f"device code may not call {', '.join(foreign[:5])}")
-    if facts.initialisers > (1 if check else 0):  # the one of a check build calls __tsan_init
+    if offered := sorted(name for name in facts.defined if not _EXPORT.fullmatch(name)):
+        raise BuildError(f"device code may not define {', '.join(offered[:5])} for others")
+
+
+def _check_object(facts: ObjectFacts, kernels: tuple[str, ...]) -> None:
+    """Before linking, while it still tells what the code defines. Raises BuildError."""
+    if facts.arrays:
         raise BuildError("device code may not hold variables that are initialised at run time")
+    ours = {*map(entry_symbol, kernels), "cudal1_touch_shared"}
+    if foreign := sorted(name for name in facts.defined - ours if not name.startswith("_Z")):
+        raise BuildError(f"device code may not define {', '.join(foreign[:5])}: a name of C's or the loader's")
+
+
+def _link(folder: Path, objects: Path, image: Path, check: bool) -> None:
+    exports = folder / "exports"
+    exports.write_text(EXPORTS)
+    options = [f"-Wl,--version-script={exports}", *(f"-Wl,--wrap={name}" for name in WRAPPED if check)]
+    run_in(folder, [compiler(), *LINK, *options, str(objects), "-o", str(image), "-lm", "-lgcc"])
 
 
 def is_checked(facts: ElfFacts) -> bool:
@@ -183,16 +218,18 @@ def _build_header(check: bool) -> Path:
 @lru_cache(maxsize=1)
 def _build_runtime() -> Path:
     common = ("-std=c++17", "-O2", "-w", "-fno-exceptions", f"-I{NATIVE_DIR}")
-    scheduler, runner, memory = (NATIVE_DIR / f"{name}.cpp" for name in ("scheduler", "runner", "memory_check"))
+    names = ("scheduler", "runner", "seal", "memory_check")
+    scheduler, runner, seal, memory = (NATIVE_DIR / f"{name}.cpp" for name in names)
     common_runner = (
         *("-std=c++17", "-O2", "-w", f"-I{NATIVE_DIR}", f"-DMAX_LAUNCHES={MAX_LAUNCHES}"),
-        *("-rdynamic", *_own_library(), "-ldl", "-lm"),
+        # libm is there before an object is opened: the sealed process can open no other file
+        *("-rdynamic", *_own_library(), "-ldl", "-Wl,--no-as-needed", "-lm"),
     )
     return build_native(
         "host",
         (
-            Step("runner", (runner, scheduler), common_runner),
-            Step("runner_check", (runner, scheduler, memory), (*common_runner, "-O3", "-DCUDAL1_CHECKED")),
+            Step("runner", (runner, scheduler, seal), common_runner),
+            Step("runner_check", (runner, scheduler, seal, memory), (*common_runner, "-O3", "-DCUDAL1_CHECKED")),
             Step(
                 "libcudal1_host.so",
                 (NATIVE_DIR / "host_driver.cpp", scheduler),

@@ -1,10 +1,13 @@
 """Runs an unproven host kernel in a child process that can be killed, and reads its deterministic cost.
 
 The child (native/runner.cpp) gets a memory-mapped file with the buffers and nothing else: an empty environment,
-limits on CPU, memory and files, its own network namespace where that is allowed, and before the kernel starts it
-gives up every system call but write and exit. A hang is reported by the child's own timer with the place of the
-loop. That timer counts the child's CPU time, which is all that a kernel can use up; a child that does not end and
-has not had its time either is killed with its process group, and says nothing about the kernel (TimeoutError).
+limits on CPU, memory, files and processes, process and network namespaces of its own where that is allowed. Before
+it opens the object it can open no other file and make no system call but those of loading; before the kernel
+starts, none but read, write and exit. The runner's first process never opens the object: it asks /proc whether
+either seal is in place, and tells how the second process ended. A child that cannot be sealed runs nothing. A hang
+is reported by the child's own timer with the place of the loop. That timer counts the child's CPU time, which is
+all that a kernel can use up; a child that does not end and has not had its time either is killed with its process
+group, and says nothing about the kernel (TimeoutError).
 
 COST, in "cost units": the sum of (1) 128-byte transactions to global memory: for each access that a warp makes,
 the number of distinct 128-byte lines that its lanes touch; a vload or vstore of up to 128 bytes is one access,
@@ -25,7 +28,7 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,6 +56,7 @@ OVERHEAD_BYTES = 1 << 30  # address space of the runner itself: stacks, tables, 
 SHADOW_FACTOR = 7  # shadow memory a byte, with room to spare
 PATIENCE = 10  # times the CPU time that a child may take: then it is killed, as the machine has no time for it
 GRACE_S = 2.0  # besides, for the child to start
+FAULT = 3  # the exit code of a child that reports one
 
 Order = Literal["forward", "reverse", "random"]
 # how buffers lie: far apart, or side by side from the start of a huge page on, inputs or outputs first
@@ -81,7 +85,7 @@ class HostRun:
     kind: str = ""  # out_of_bounds, race, uninitialised, deadlock, ...
     message: str = ""  # one sentence that names the place
     line: int | None = None  # of the candidate's code, from 1
-    sealed: bool = False  # whether the child could give up its system calls
+    seal: tuple[tuple[str, bool], ...] = ()  # what the child gave up, as the kernel and the runner say it
     trouble: MachineTrouble | None = None  # the machine may be to blame: no verdict unless a canary passes
 
     @property
@@ -131,8 +135,41 @@ def run_isolated(
         (folder / "kernel.so").write_bytes(image)
         text = _request(program, candidate, planned, slots, buffers, limits, checked, sizes)
         (folder / "request").write_text(text)
-        run = _run_child(folder, checked, limits, image)
+        run = _run_child(folder, checked, limits)
         return _collect(run, data, slots, buffers, planned) if run.ok else run
+
+
+def open_isolated(image: bytes) -> HostRun:
+    """Opens an object as the user's process would, in the sealed child, and runs nothing of it.
+
+    Raises OSError and TimeoutError as `run_isolated` does, BuildError for what is no object.
+    """
+    facts = read_elf(image)
+    checked = hostbuild.is_checked(facts)
+    try:
+        hostbuild.check_facts(facts, checked)
+    except BuildError as error:
+        return HostRun("refused", kind="symbols", message=str(error))
+    return open_unseen(image, checked)
+
+
+def open_unseen(image: bytes, checked: bool = False) -> HostRun:
+    """As `open_isolated`, with nothing between the object and this machine but the child's seal."""
+    limits = HostLimits(seconds=1.0)
+    with Scratch("run").use() as folder:
+        (folder / "data").touch()
+        (folder / "kernel.so").write_bytes(image)
+        (folder / "request").write_text("\n".join(_request_head(OVERHEAD_BYTES, limits)) + "\n")
+        return _run_child(folder, checked, limits)
+
+
+def _request_head(memory_bytes: int, limits: HostLimits) -> list[str]:
+    order = ("forward", "reverse", "random").index(limits.order)
+    return [
+        f"limits {memory_bytes} {int(limits.seconds * 1000)} {order} {limits.seed}",
+        "object ./kernel.so",  # relative to the child's folder, whose own name may hold blanks
+        "data data",
+    ]
 
 
 def _lay_out(
@@ -213,11 +250,8 @@ def _request(
     dims, symbolic = axis_sizes(program, sizes), symbolic_names(program)
     total = sum(slot.size for slot in slots)
     memory = limits.memory_bytes + OVERHEAD_BYTES + total * (1 + (SHADOW_FACTOR if checked else 0))
-    order = ("forward", "reverse", "random").index(limits.order)
     lines = [
-        f"limits {memory} {int(limits.seconds * 1000)} {order} {limits.seed}",
-        "object ./kernel.so",  # relative to the child's folder, whose own name may hold blanks
-        "data data",
+        *_request_head(memory, limits),
         *(["packed"] if limits.layout != "apart" else []),
         *(f"buffer {slot.name} {slot.role} {slot.offset} {slot.size}" for slot in slots),
         *(f"int {dims[name]}" for name in symbolic),
@@ -230,7 +264,7 @@ def _request(
     return "\n".join(lines) + "\n"
 
 
-def _run_child(folder: Path, checked: bool, limits: HostLimits, image: bytes) -> HostRun:
+def _run_child(folder: Path, checked: bool, limits: HostLimits) -> HostRun:
     runner = hostbuild.runtime_folder() / ("runner_check" if checked else "runner")
     patience_s = PATIENCE * limits.seconds + GRACE_S
     child = subprocess.Popen(
@@ -250,30 +284,66 @@ def _run_child(folder: Path, checked: bool, limits: HostLimits, image: bytes) ->
         ) from None
     finally:
         _kill_group(child)
+    told, _, words = out.partition(b"\n")
+    end = _parse(told)
+    if end is None:  # the runner's first process, which runs no foreign code
+        raise OSError(f"the runner of host kernels died ({_how(-child.returncode, child.returncode)})")
+    if not end["sealed"] and end["code"] != FAULT:
+        how = _how(end["signal"], end["code"])
+        raise OSError(
+            f"no process can be sealed for host kernels ({how}): they need seccomp filters, which Linux has"
+        )
+    return _result(end, _parse(words), checked, folder / "kernel.so")
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """None for what is no JSON object."""
     try:
-        found = json.loads(out.decode(errors="replace").strip() or "null")
-    except json.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
-        how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit code {child.returncode}"
-        trouble = exit_trouble(child.returncode)
-        return HostRun("crash", kind="crash", message=f"the process died ({how})", trouble=trouble)
-    return _result(found, checked, folder / "kernel.so")
+        found = json.loads(line.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
-def _result(found: dict[str, Any], checked: bool, image: Path) -> HostRun:
-    if found["status"] == "ok":
-        cost = found["transactions"] + found["barriers"] if checked else None
-        return HostRun("ok", cost, sealed=found["sealed"])
-    line = candidate_line(image, found["pc"]) if found["pc"] >= 0 else None
+def _how(signal_number: int, code: int) -> str:
+    return f"signal {signal_number}" if signal_number > 0 else f"exit code {code}"
+
+
+def _result(end: dict[str, Any], words: dict[str, Any] | None, checked: bool, image: Path) -> HostRun:
+    """end: what the runner's first process saw. words: of the other one, which loaded code may have forged."""
+    how = _how(end["signal"], end["code"])
+    if end["forged"]:
+        return HostRun("crash", kind="crash", message="code that was loaded claimed a seal that is not there")
+    if end["signal"] == signal.SIGSYS:
+        message = f"a system call, which device code may not make, while {end['stage']} ({how})"
+        return HostRun("crash", kind="crash", message=message)
+    if words is None or end["signal"] or end["code"] not in (0, FAULT):
+        trouble = exit_trouble(-end["signal"] if end["signal"] else end["code"])
+        return HostRun(
+            "crash", kind="crash", message=f"the process died while {end['stage']} ({how})", trouble=trouble
+        )
+    try:
+        return _report(end, words, checked, image)
+    except (KeyError, TypeError, ValueError):
+        return HostRun("crash", kind="crash", message="the process gave no report that can be read")
+
+
+def _report(end: dict[str, Any], words: dict[str, Any], checked: bool, image: Path) -> HostRun:
+    if end["code"] == 0 and end["stage"] == "running" and words["status"] == "ok":
+        cost = int(words["transactions"]) + int(words["barriers"]) if checked else None
+        others = ("no_files", "no_network", "own_processes")
+        return HostRun("ok", cost, seal=(("no_system_calls", True), *((name, bool(end[name])) for name in others)))
+    kind, pc = str(words["kind"]), int(words["pc"])
+    line = candidate_line(image, pc) if pc >= 0 else None
     where = f" at line {line}" if line else ""
-    block, thread = tuple(found["block"]), tuple(found["thread"])
-    message = f"{found['kind']}: {found['detail']}{where}, block {block}, thread {thread}"
-    status: Status = "timeout" if found["kind"] == "timeout" else "fault"
-    if found["kind"] == "load_error":
+    block, thread = tuple(words["block"]), tuple(words["thread"])
+    message = f"{kind}: {words['detail']}{where}, block {block}, thread {thread}"
+    status: Status = "timeout" if kind == "timeout" else "fault"
+    if kind == "load_error":
         status = "refused"
-    trouble = report_trouble(found["kind"], found["detail"])
-    return HostRun(status, None, found["kind"], message, line, trouble=trouble)
+    # once it runs, the words may be the loaded code's
+    trouble = None if end["stage"] == "running" else report_trouble(kind, str(words["detail"]))
+    return HostRun(status, None, kind, message, line, trouble=trouble)
 
 
 def _collect(
@@ -300,7 +370,7 @@ def _collect(
     if run.cost is None:
         return run
     zeroing = sum(lines(size) for _, size in planned.zeroed)
-    return HostRun("ok", run.cost + zeroing, sealed=run.sealed)
+    return replace(run, cost=run.cost + zeroing)
 
 
 def _kill_group(child: subprocess.Popen[bytes]) -> None:

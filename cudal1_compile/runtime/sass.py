@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cudal1_compile.runtime.elf import code_sections
+from cudal1_compile.runtime.cubin import code_sections
 
 CS2R = 0x805
 ALWAYS = 7  # the predicate that is true

@@ -1,13 +1,16 @@
 """The C++ compiler, ninja, and a cache of what they built from the package's own sources.
 
 Commands are argument lists, never shell text. A build happens in a fresh folder that is renamed into place,
-so that two processes may build the same thing at once. It compiles nothing that a generator wrote: see
-hostbuild.py for that.
+so that two processes may build the same thing at once. What was built before is checked against its digests
+(manifest.py) when a process first asks for it; a damaged folder is moved aside and built anew. It compiles nothing
+that a generator wrote: see hostbuild.py for that.
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
+import fcntl
 import hashlib
 import logging
 import math
@@ -15,9 +18,9 @@ import os
 import resource
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,8 +28,11 @@ from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 
+from cudal1_cache.ownership import check_own
 from cudal1_compile.config import cache_dir, environment_path
 from cudal1_compile.errors import BuildError
+from cudal1_compile.runtime.manifest import seal_folder, sync, why_damaged
+from cudal1_compile.runtime.scratch import Scratch
 from cudal1_compile.runtime.source import HEADER_DIR
 from cudal1_compile.runtime.trouble import MachineTrouble, tool_trouble
 from cudal1_compile.runtime.warden import watched
@@ -143,35 +149,61 @@ def run_in(folder: Path, command: list[str], limit_s: float = BUILD_LIMIT_S) -> 
 def build_native(name: str, steps: tuple[Step, ...]) -> Path:
     """Builds the package's own sources with ninja; returns the folder that holds the outputs, cached.
 
-    Where the cache has no room or may not be written, or every user may write there, the outputs last as long as
-    this process.
+    Where the cache has no room or may not be written, or others may write there, the outputs last as long as this
+    process.
     """
     name = f"{name}-{_key(steps)}"
-    folder = cache_dir() / "native" / name
     try:
-        if cache_dir().stat().st_mode & stat.S_IWOTH:
-            raise PermissionError(f"every user may write to {cache_dir()}: chmod o-w it")
-        return folder if folder.is_dir() else _build_at(folder, steps)
+        return _kept_folder(cache_dir() / "native" / name, steps)
     except TimeoutError:
         raise
     except OSError as error:
         log.warning("%s is built for this process only, its folder cannot be used: %s", name, error)
-    folder = Path(_process_folder().name, name)
+    folder = _process_folder() / name
     return folder if folder.is_dir() else _build_at(folder, steps)
 
 
+def _kept_folder(folder: Path, steps: tuple[Step, ...]) -> Path:
+    """Raises OSError where it cannot be relied upon."""
+    outputs = [step.output for step in steps]
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the cache's own directory has its mode already
+    check_own(cache_dir(), folder.parent, *([folder] if folder.is_dir() else []))
+    if folder.is_dir() and why_damaged(folder, outputs) is not None:
+        _move_aside(folder, outputs)
+    if folder.is_dir():
+        return folder
+    _build_at(folder, steps)
+    # another process may have published first, and a disk may lose what it is given
+    if (why := why_damaged(folder, outputs)) is not None:
+        raise OSError(f"{folder} was just built, but {why}")
+    return folder
+
+
+def _move_aside(folder: Path, outputs: list[str]) -> None:
+    """Unless another process did so and has built it anew."""
+    with open(folder.with_name(".lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir() or (why := why_damaged(folder, outputs)) is None:
+            return
+        aside = folder.with_name(f"{folder.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+        folder.rename(aside)
+    log.warning("%s is built anew, because %s; it was moved to %s", folder, why, aside.name)
+
+
 def _build_at(folder: Path, steps: tuple[Step, ...]) -> Path:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".build-") as work:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".build-") as work, watched(work):
         Path(work, "build.ninja").write_text(_ninja_text(steps))
         run_in(Path(work), [_ninja(), "-C", work])
+        seal_folder(Path(work), [step.output for step in steps])
         publish(Path(work), folder)
     return folder
 
 
 @lru_cache(maxsize=1)
-def _process_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="cudal1-native-")
+def _process_folder() -> Path:
+    found = Scratch("native")
+    atexit.register(found.remove)
+    return found.path
 
 
 def publish(work: Path, folder: Path) -> None:
@@ -185,6 +217,7 @@ def publish(work: Path, folder: Path) -> None:
         shutil.rmtree(kept)
         if not folder.is_dir():
             raise
+    sync(folder.parent)
 
 
 def _key(steps: tuple[Step, ...]) -> str:

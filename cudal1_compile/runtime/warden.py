@@ -1,6 +1,6 @@
 """Who ends tools and removes folders when this process is killed: a small process that outlives it.
 
-    watched(pid) -> a tool's process group     watch(name), release(name) -> a folder, by its path
+    watch, release, watched -> a tool's process group, by its number, or a folder, by its path
     this process ends, however it does -> the pipe to the warden closes -> what is held is killed, then removed
 
 A signal handler would be the user's to install, SIGKILL has none, and PR_SET_PDEATHSIG follows a thread and is not
@@ -92,10 +92,10 @@ watch, release = _warden.watch, _warden.release
 
 
 @contextmanager
-def watched(pid: int) -> Iterator[None]:
-    """A process that leads a group, as long as it runs."""
-    watch(str(pid))
+def watched(name: int | str) -> Iterator[None]:
+    """A process that leads a group, as long as it runs, or a folder, as long as it is there."""
+    watch(str(name))
     try:
         yield
     finally:
-        release(str(pid))
+        release(str(name))

@@ -68,6 +68,12 @@ class Archive:
             (a for a in reversed(self.current) if a.code_digest == code_digest and a.stage != DEFERRED), None
         )
 
+    def why_refuted(self, code: str) -> str | None:
+        """What a kernel of this code, however it was spelled, computed wrong in a user's call."""
+        found: list[str | None] = [None]
+        self._try(lambda: found.append(self.store.why_refuted(self.region.fingerprint, self.target_key, code)))
+        return found[-1]
+
     def waiting(self) -> list[Attempt]:
         """Attempts that have no verdict, each code once."""
         found = {a.code_digest: a for a in self.attempts if a.stage == DEFERRED}

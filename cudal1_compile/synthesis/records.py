@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from cudal1_cache.keys import EntryKey, NoWinKey
 from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, Region
 from cudal1_compile.candidate import Candidate, Reply, parse_reply
-from cudal1_compile.errors import CandidateError
+from cudal1_compile.errors import CandidateError, LaunchError
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict, parse_proof
 from cudal1_compile.judge.versions import outdated, versions
 from cudal1_compile.runtime.build import Binary, Resources
@@ -31,6 +31,7 @@ TASK = "task"  # the stage of an attempt of whose region none can be verified
 DAY_S = 24 * 3600.0
 HOLDS_S = 30 * DAY_S  # what was decided without a kernel
 KERNELS = "kernels"  # in an entry's versions: what each kernel of its image takes
+HEADER = "header"  # there too: digest of the headers that it was built with
 
 
 DEVICE_HEADERS = ("cudal1.cuh", *PARTS)
@@ -160,7 +161,8 @@ def repeat_of(proposal: Proposal, known: Attempt, target: Target) -> Attempt:
 def to_entry(region: Region, attempt: Attempt, proof: Proof, target: Target, binary: Binary | None) -> Entry:
     """A kernel's entry, proven just now. Without a binary it is built from its source when it is first loaded."""
     proof = replace(proof, versions=tuple((versions(target) | dict(proof.versions)).items()))
-    key = EntryKey(region.text, attempt.code_digest, header_digest(target), target.arch, proof.numerics)
+    header = header_digest(target)
+    key = EntryKey(region.text, attempt.code_digest, header, target.arch, proof.numerics)
     kernels = {name: asdict(found) for name, found in binary.kernels.items()} if binary else {}
     made_by = {"generator": attempt.generator, "model": attempt.model}
     return Entry(
@@ -175,8 +177,25 @@ def to_entry(region: Region, attempt: Attempt, proof: Proof, target: Target, bin
         proof_json=json.dumps(asdict(proof), sort_keys=True),
         speedup=score(proof),
         numerics=proof.numerics,
-        versions_json=json.dumps(made_by | dict(proof.versions) | {KERNELS: kernels}),
+        versions_json=json.dumps(made_by | dict(proof.versions) | {HEADER: header, KERNELS: kernels}),
     )
+
+
+def check_identity(entry: Entry, text: str, target: Target) -> None:
+    """Raises LaunchError where an id is not that of the kernel's source, plan, headers, target and region."""
+    if entry.target != target.key:
+        raise LaunchError(f"it was made for another target than {target.name}")
+    if (own := own_id(entry, text, target)) != entry.entry_id:
+        raise LaunchError(
+            f"its id should be {own[:12]}, that of its source, launch plan, headers, target and region; "
+            "it is not what the judge accepted under this id"
+        )
+
+
+def own_id(entry: Entry, text: str, target: Target) -> str:
+    """The id that a kernel of this source and these headers has for a region's text."""
+    header = json.loads(entry.versions_json).get(HEADER, "")
+    return EntryKey(text, digest_code(entry.code), header, target.arch, entry.numerics).id
 
 
 def stored_binary(entry: Entry, target: Target) -> Binary | None:
@@ -223,7 +242,7 @@ def to_no_win(
         "seconds": budget.seconds,
         "rounds": budget.rounds,
         "samples_per_round": budget.samples_per_round,
-        "header": header_digest(target),
+        HEADER: header_digest(target),
     }
     return Entry(
         entry_id=NoWinKey(region.fingerprint, target.key).id,

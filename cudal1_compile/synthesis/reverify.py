@@ -15,8 +15,8 @@ from cudal1_compile.candidate import Reply, parse_candidate
 from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
-from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import Target
+from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import Proposal, is_win, score, to_attempt, to_entry
 from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
 from cudal1_fx_passes.errors import ProgramError
@@ -48,7 +48,7 @@ def verify_entry(
         if print_program(canonicalise(program)) != print_program(program):
             # its inputs may stand in another order than those that the kernel will be given
             return Refused("the region's text is not in canonical form")
-        candidate = parse_candidate(entry.code, program)
+        parse_candidate(entry.code, program)
     except (ProgramError, CandidateError) as error:
         return Refused(str(error))
     verdict = judge.finalists(program, [entry.code])[0]
@@ -61,7 +61,7 @@ def verify_entry(
         case Accepted(proof) if not is_win(proof):
             return Refused(f"time: right, but it does not win here (score {score(proof):.2f}, over 1 wins)")
     try:
-        binary = build(program, candidate, target)
+        binary = build_proven(program, entry.code, target)
     except BuildError as error:
         return Refused(f"build: {error}")
     except OSError as error:

@@ -17,18 +17,18 @@ from dataclasses import dataclass, replace
 
 from cudal1_cache.rows import ACCEPTED, Attempt, Entry, Region
 from cudal1_cache.store import Store
-from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
-from cudal1_compile.runtime.build import Binary, build
+from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.archive import Archive
 from cudal1_compile.synthesis.budget import Budget
 from cudal1_compile.synthesis.outcome import NoWin, Outcome, Result, Unfinished, Won
+from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import (
     Proposal,
     final_proof,
@@ -166,6 +166,9 @@ class Task:
     def _first_row(self, proposal: Proposal) -> Attempt:
         if proposal.reply is None:
             return to_attempt(proposal, Rejected("text", proposal.fault), self.target)
+        if (why := self.archive.why_refuted(proposal.code)) is not None:
+            wrong = Rejected("verify", f"the same code gave a wrong result in a user's call: {why}")
+            return to_attempt(proposal, wrong, self.target)
         known = self.archive.verdict_on(proposal.code_digest)
         if known is not None:
             return repeat_of(proposal, known, self.target)
@@ -238,7 +241,7 @@ class Task:
 
     def _binary(self, attempt: Attempt) -> Binary | None:
         try:
-            return build(self.program, parse_candidate(attempt.code, self.program), self.target)
+            return build_proven(self.program, attempt.code, self.target)
         except (BuildError, CandidateError, OSError) as error:
             log.warning("kernel %s was proven but not built again: %s", attempt.code_digest[:12], error)
             return None

@@ -18,9 +18,9 @@ from backend_reference import mode_options
 from torch import Tensor, nn
 from trials import Junk, choose_aten, new_process
 
-from cudal1_cache.store import Store
 from cudal1_compile.choice import MAX_CALLS
 from cudal1_compile.fallback import describe, is_atens, measured
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.plan import PlannedRegion
 
 pytestmark = pytest.mark.gpu
@@ -129,7 +129,7 @@ def last_line(captured: pytest.CaptureFixture[str]) -> str:
 
 def stored_outcomes(directory: Path, captured: pytest.CaptureFixture[str]) -> dict[str, str]:
     """Of each region; the decision agrees with what was measured."""
-    with Store.open(directory) as store:
+    with open_store(directory) as store:
         entries = {e.fingerprint: e for e in store.entries()}
         (plan,) = [store.get_plan(r["graph_key"], r["target"]) for r in store.database.read(plans)]
     assert plan is not None

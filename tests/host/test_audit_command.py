@@ -21,6 +21,7 @@ import cudal1_trainer.audit.rates as rates
 from cudal1_compile.judge.audit.suite import Case, suite
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Timing, Verdict
+from cudal1_compile.judge.versions import VERIFIER_VERSION
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program import Program
 from cudal1_trainer.audit.corpus import subjects
@@ -95,7 +96,9 @@ def test_the_figures_and_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     low, high = body["intervals"]["attacks_accepted"]
     assert low == 0.0 < high < 1.0
-    assert body["n"] == found["attacks"] + found["honest"] + found["mutants"]
+    assert body["n"] == sum(found[rows] for rows in ("attacks", "load_attacks", "honest", "mutants"))
+    assert found["load_accepted"] == 0 < found["load_attacks"] == len(detail["load_time"]["all"])
+    assert body["versions"]["verifier"] == str(VERIFIER_VERSION) == str(detail["load_time"]["verifier"])
     assert "attacks accepted, by row of the catalogue" in capsys.readouterr().out
     command.audit(attacks_only=True, out=tmp_path)  # the other parts stay
     again = json.loads((tmp_path / "audit.host.json").read_text())

@@ -28,12 +28,12 @@ from torch.nn import functional as F
 
 import cudal1_compile
 from cudal1_cache.schema import FILE_NAME
-from cudal1_cache.store import Store
-from cudal1_compile import backend, hook, lowering, pipeline, planner, registry, session
+from cudal1_compile import backend, cli, hook, lowering, pipeline, planner, registry, session
 from cudal1_compile.background import Background
 from cudal1_compile.generate import bundled
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.options import Options
 from cudal1_compile.runtime import hostrun, nvrtc, target, toolchain
 from cudal1_trainer.teacher_generator import TeacherGenerator
@@ -128,7 +128,7 @@ def test_written_once_and_found_again(capsys: pytest.CaptureFixture[str], cudal1
     check(compile_(generator))
     assert summary(capsys) == "cudal1: regions: 1, hit 1, new 0, no win 0"
     assert calls >= 1 and generator.calls == calls
-    (entry,) = Store.open(cudal1_cache_dir).entries()
+    (entry,) = open_store(cudal1_cache_dir).entries()
     assert entry.status == "kernel" and entry.image
 
 
@@ -227,7 +227,7 @@ def test_a_miss_may_be_left_alone(capsys: pytest.CaptureFixture[str], cudal1_cac
     check(compile_(generator, on_miss="fallback"))
     assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, no win 0, missed 1"
     assert generator.calls == 0
-    store = Store.open(cudal1_cache_dir)
+    store = open_store(cudal1_cache_dir)
     assert len(store.misses(store.targets()[0])) == 1
 
 
@@ -378,7 +378,7 @@ def test_no_nvrtc(
         "no kernels can be written: no NVRTC found (pip install nvidia-cuda-nvrtc, or set CUDA_HOME)"
         in caplog.text
     )
-    store = Store.open(session.cache_dir())
+    store = open_store(session.cache_dir())
     assert not store.entries() and len(store.misses(gpu.key)) == 1, "a later process with NVRTC tries again"
 
 
@@ -493,7 +493,7 @@ def test_a_damaged_cache(capsys: pytest.CaptureFixture[str], cudal1_cache_dir: P
 
 
 @pytest.mark.parametrize("damage", ["an entry", "a plan"])
-def test_a_damaged_row(
+def test_an_altered_row(
     damage: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, cudal1_cache_dir: Path
 ) -> None:
     check(compile_(OneReply()))
@@ -507,7 +507,7 @@ def test_a_damaged_row(
     forget()
     check(compile_(OneReply()))
     table = {"an entry": "entries", "a plan": "plans"}[damage]
-    assert f"is not used: cache row {table}(" in caplog.text and "does not match its checksum" in caplog.text
+    assert f"rows of {table} in {cudal1_cache_dir / FILE_NAME} carry neither this user's MAC" in caplog.text
     assert ("hit 1" if damage == "a plan" else "new 1") in summary(capsys)
 
 
@@ -518,6 +518,37 @@ def test_a_read_only_cache(
     check(compile_(OneReply()))
     assert "new 1" in summary(capsys)
     assert any("cannot be written" in r.getMessage() for r in caplog.records)
+
+
+def test_without_the_key_inductor_runs(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(compile_(OneReply()))
+    for key_file, says in (("/proc/cudal1/key", "key cannot be had"), (None, "rows of entries in")):
+        with monkeypatch.context() as patch:
+            patch.setenv("CUDAL1_KEY_FILE", key_file or f"{os.environ['CUDAL1_CACHE_DIR']}-key/another")
+            forget()
+            capsys.readouterr()
+            check(compile_(OneReply(), on_miss="fallback"))
+            assert "hit 0, new 0, no win 0, missed 1" in summary(capsys)
+            assert sum(says in r.getMessage() for r in caplog.records) == 1
+    forget()
+    check(compile_(OneReply(), on_miss="fallback"))
+    assert "hit 1" in summary(capsys)
+
+
+def test_what_another_user_signed_is_a_hit(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    check(compile_(OneReply()))
+    assert cli.main(["cache", "sign"]) == 0
+    public = capsys.readouterr().out.rpartition("CUDAL1_TRUSTED_KEYS=")[2].strip()
+    monkeypatch.setenv("CUDAL1_KEY_FILE", str(tmp_path / "reader" / "key"))
+    for trusted, says in (("00" * 32, "hit 0, new 0, no win 0, missed 1"), (public, "hit 1")):
+        monkeypatch.setenv("CUDAL1_TRUSTED_KEYS", trusted)
+        forget()
+        check(compile_(OneReply(), on_miss="fallback"))
+        assert says in summary(capsys)
 
 
 FULL_DISK = """
@@ -630,7 +661,7 @@ def test_load_falls_back_to_the_region(text: str, caplog: pytest.LogCaptureFixtu
 
 def test_a_damaged_image_is_built_again(cudal1_cache_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     check(compile_(OneReply()))
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         (entry,) = store.entries()
         store.put_entry(replace(entry, image=b"\x7fELF" + entry.image[4:200]))
     forget()

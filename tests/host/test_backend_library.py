@@ -21,12 +21,12 @@ from torch._dynamo.utils import counters
 from torch._inductor import config as inductor_config
 from trials import Junk, choose_aten, new_process, time_variants
 
-from cudal1_cache.store import Store
 from cudal1_compile import explain, library, pipeline, session
 from cudal1_compile.choice import MAX_CALLS
 from cudal1_compile.cli import cache as cache_command
 from cudal1_compile.judge.host_bench import HostBench
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Timing, Verdict
+from cudal1_compile.kernel_cache import open_store
 from cudal1_fx_passes.program import Program
 
 pytestmark = pytest.mark.host
@@ -277,7 +277,7 @@ def test_measured_tried_stored_and_found_again(
 
     told = str(explain(model, randn(2, 3, 9, 8), options={"target": "host", "generator": Junk()}))
     assert COUNTS in told and "2 ops: aten 1.60x (24 candidates, none accepted" in told
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         (entry,) = store.entries()
         shown = cache_command.describe(entry, store.get_region(entry.fingerprint))
     assert "runs on   aten (aten 10.0 us, inductor 16.0 us: aten 1.60x, at least 1.58x)" in shown
@@ -322,7 +322,7 @@ def test_a_graph_that_is_left_alone_uses_what_is_known(
     """`fallback` asks nobody; the other graph's entry is enough."""
     run_often()
     new_process(monkeypatch)
-    with Store.open(session.cache_dir()) as store:
+    with open_store(session.cache_dir()) as store:
         store.database.write(lambda db: db.table("plans").delete_where())
     ran.clear()
     run_often(on_miss="fallback")

@@ -13,7 +13,7 @@ import torch
 from test_backend_compile import fresh  # noqa: F401  a fixture for every test here
 from test_cli_reverify import KERNEL, REGION, WRONG
 
-from cudal1_cache import Entry, Store
+from cudal1_cache import Entry
 from cudal1_cache.bundle import Verified
 from cudal1_cache.keys import NoWinKey
 from cudal1_cache.rows import EntryStatus
@@ -21,6 +21,7 @@ from cudal1_compile import session
 from cudal1_compile.judge import versions
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Rejected
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.options import parse_options
 from cudal1_compile.plan import PlannedRegion, SeenRegion
 from cudal1_compile.planner import Place, Planner
@@ -54,7 +55,7 @@ def proven() -> Entry:
 def stored(directory: Path, entry: Entry, **changed: str) -> str:
     """Puts it into the cache with other versions; returns its id."""
     known = json.loads(entry.versions_json) | changed
-    with Store.open(directory) as store:
+    with open_store(directory) as store:
         store.put_entry(replace(entry, versions_json=json.dumps(known)))
     return entry.entry_id
 
@@ -85,12 +86,12 @@ def test_another_version_is_a_miss_until_the_judge_has_spoken(
     waiting = planner().look_up(SEEN)
     assert waiting.outcome == "missed" and f"proven under {name} 0.1, here is " in waiting.reason
     assert after_synthesis(1e-9).reason == "no time to verify its kernel again"
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         (entry,) = store.entries()
         assert not entry.quarantined and entry.status == "kernel", "never a no win for want of time"
     found = after_synthesis()
     assert (found.outcome, found.entry_id) == ("hit", entry_id)
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         (entry,) = store.entries()
     known = json.loads(entry.versions_json)
     assert known.items() >= versions.versions(HOST).items() and (known["generator"], known["model"]) == (
@@ -102,7 +103,7 @@ def test_another_version_is_a_miss_until_the_judge_has_spoken(
 
 def test_a_kernel_without_versions_is_verified(proven: Entry, cudal1_cache_dir: Path) -> None:
     """As one of an older release."""
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         store.put_entry(replace(proven, versions_json='{"generator": "maker", "model": "one"}'))
     assert after_synthesis().outcome == "hit"
 
@@ -111,7 +112,7 @@ def test_a_wrong_one_is_refused_and_not_asked_again(proven: Entry, cudal1_cache_
     stored(cudal1_cache_dir, replace(proven, code=WRONG), torch="0.1")
     found = after_synthesis()
     assert found.outcome == "missed" and found.reason.startswith("verify: ")
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         (entry,) = store.entries()
     assert entry.quarantined and entry.reason.startswith("refused: verify")
     assert planner().look_up(SEEN).reason == "no kernel yet"
@@ -126,7 +127,7 @@ def test_a_judge_that_fails_changes_nothing(
     monkeypatch.setattr(Judge, "finalists", fail)
     stored(cudal1_cache_dir, proven, torch="0.1")
     assert "not verified again: planted" in after_synthesis().reason
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         assert not store.entries()[0].quarantined
 
 
@@ -151,7 +152,7 @@ def test_what_was_decided_without_a_kernel_is_asked_again_after_a_month(
     without = Entry(key, SEEN.fingerprint, HOST.key, status, versions_json=kept, reason="slow", verdicts=3)
 
     def after(days: float) -> PlannedRegion:
-        with Store.open(cudal1_cache_dir) as store:
+        with open_store(cudal1_cache_dir) as store:
             store.put_entry(replace(without, created=time.time() - days * records.DAY_S))
         return planner().look_up(SEEN)
 

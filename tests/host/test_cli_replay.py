@@ -14,6 +14,7 @@ from cudal1_compile.cli import reverify
 from cudal1_compile.cli.replay import figures
 from cudal1_compile.cli.reverify import judges
 from cudal1_compile.errors import BuildError
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
 from cudal1_fx_passes.text import parse_program, print_program
@@ -44,13 +45,13 @@ def proven() -> Entry:
 
 
 def _stored(place: Path, entry: Entry) -> None:
-    with Store.open(place) as store:
+    with open_store(place) as store:
         store.add_region(REGION)
         store.put_entry(entry)
 
 
 def _usable(place: Path) -> Entry | None:
-    with Store.open(place) as store:
+    with open_store(place) as store:
         return store.find_entry(REGION.fingerprint, HOST.key)
 
 

@@ -12,6 +12,7 @@ from cudal1_cache import Entry, Region, Store
 from cudal1_cache.bundle import Postponed, Refused, Verified, Verify, export_bundle
 from cudal1_compile import cli
 from cudal1_compile.cli.reverify import judges
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
 from cudal1_fx_passes.program import Axis, Input, Op, Output, Program, Ref
@@ -120,12 +121,12 @@ def test_import_verifies_and_then_the_kernel_is_found(
         store.put_entry(KERNEL)
         export_bundle(store, bundle)
     assert cli.main(["cache", "import", str(bundle), "--no-verify"]) == 0
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         assert store.find_entry(REGION.fingerprint, HOST.key) is None
     capsys.readouterr()
     assert cli.main(["cache", "verify"]) == 0
     assert "verified 1, refused 0, still unverified 0" in capsys.readouterr().out
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         found = store.find_entry(REGION.fingerprint, HOST.key)
         assert found is not None
         assert found.code == CODE

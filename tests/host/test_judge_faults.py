@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,8 @@ def test_each_candidate_gets_its_own_verdict_and_nothing_is_left(
     report = run(HOST, draw(HOST, 12, faults=0.4, bombs=0, seed=4), folder, seconds=600, threads=2)
     assert report.is_sound, (report.summary(), report.detail())
     assert {s.kind for s in report.samples} == {"right", "wrong", "fault"}
-    assert report.isolation == {"no_system_calls": True}
+    seal = ("no_system_calls", "no_files", "no_network", "own_processes")
+    assert report.isolation == dict.fromkeys(seal, True)
 
 
 def test_the_texts_differ_and_the_bombs_are_among_them() -> None:
@@ -40,8 +42,11 @@ def test_the_texts_differ_and_the_bombs_are_among_them() -> None:
 def test_a_process_that_is_left_is_found(tmp_path: Path) -> None:
     assert not any("sleep" in line for line in processes(tmp_path))
     with subprocess.Popen(["sleep", "60"], cwd=tmp_path) as child:
-        assert any("sleep 60" in line for line in processes(tmp_path))
+        end = time.monotonic() + 5  # a busy machine names a process late
+        while not (found := any("sleep 60" in line for line in processes(tmp_path))) and time.monotonic() < end:
+            time.sleep(0.05)
         child.kill()
+    assert found
 
 
 def test_what_is_not_sound_is_said() -> None:

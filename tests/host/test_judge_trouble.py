@@ -22,6 +22,7 @@ from cudal1_compile.judge import build_budget, canary
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Rejected
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime import hostbuild, toolchain
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Unfinished, Won, synthesize
@@ -39,7 +40,7 @@ CHILD = """
     from dataclasses import replace
     sys.path[:0] = {paths!r}
     from pathlib import Path
-    from cudal1_cache import Store
+    from cudal1_compile.kernel_cache import open_store
     from cudal1_compile.judge.judge import Judge
     from cudal1_compile.judge.limits import Limits
     from cudal1_compile.runtime.target import HOST
@@ -49,7 +50,7 @@ CHILD = """
     codes = [code(32), code(64), code(96), "__global__ broken"]
     budget = replace(BUDGET, rounds=1, samples_per_round=4)
     with Judge(HOST, Limits(build_threads=2)) as judge:
-        found = synthesize(program(), scripted(codes), judge, Store.open(Path({place!r})), budget).result
+        found = synthesize(program(), scripted(codes), judge, open_store(Path({place!r})), budget).result
     print(json.dumps([type(found).__name__, getattr(found, "reason", "")]))
 """
 
@@ -71,7 +72,7 @@ def ask(place: Path, before: str = "", **environment: str) -> list[str]:
 
 
 def stages(place: Path) -> list[str]:
-    with Store.open(place) as store:
+    with open_store(place) as store:
         assert store.stats().no_wins == 0
         return sorted(a.stage for a in store.attempts(fingerprint(program()), HOST.key))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import subprocess
 from pathlib import Path
 
@@ -42,7 +43,7 @@ int cuCtxPopCurrent_v2(void** x) { *x = (void*)0x100; c[DEPTH]--; return 0; }
 int cuCtxGetCurrent(void** x) { *x = c[CURRENT] ? (void*)0x100 : 0; return 0; }
 int cuCtxSetCurrent(void* x) { c[CURRENT] = x == (void*)0x100; return 0; }
 int cuModuleLoadData(void** m, const void* image) {
-  if (fail_load || c[DEPTH] != 1 || memcmp(image, "cubin", 5)) return 209;
+  if (fail_load || c[DEPTH] != 1 || memcmp(image, "\\177ELF", 4)) return 209;
   *m = (void*)0x200; c[MODULES]++; return 0;
 }
 int cuModuleUnload(void* m) { c[MODULES]--; return m != (void*)0x200; }
@@ -72,6 +73,17 @@ CODE = """// scratch: s0 f32[d0] = 0
 // launch: k<<<d0, 32, 64000>>>(in0, s0, out0)
 __global__ void k(const f32* in0, f32* s0, f32* out0 DIMS) {}
 """
+
+
+def _empty_cubin() -> bytes:
+    """An ELF object for a GPU with nothing but the names of its sections."""
+    names = b"\0.shstrtab\0"
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01", 2, 190, 1, 0, 0, 80, 0, 64, 56, 0, 64, 2, 1)
+    table = struct.pack("<IIQQQQIIQQ", 1, 3, 0, 0, 64, len(names), 0, 0, 1, 0)
+    return header + names.ljust(16, b"\0") + bytes(64) + table
+
+
+CUBIN = _empty_cubin()
 
 
 class FakeCuda:
@@ -107,7 +119,7 @@ def cuda(image: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
     return fake
 
 
-def kernel(program: Program = PROGRAM, image: bytes = b"cubin", device_index: int = 0) -> LoadedKernel:
+def kernel(program: Program = PROGRAM, image: bytes = CUBIN, device_index: int = 0) -> LoadedKernel:
     binary = Binary("cuda", "sm_90a", image, {"k": Resources(32, 1024, 0, 1024, "_Z1k")})
     return load(program, parse_candidate(CODE, program), binary, device_index)
 
@@ -166,7 +178,7 @@ def test_failures_have_sentences_and_leave_nothing_behind(cuda: FakeCuda) -> Non
 
 
 def test_a_missing_symbol_gives_the_context_back(cuda: FakeCuda) -> None:
-    binary = Binary("cuda", "sm_90a", b"cubin", {"k": Resources(32, 0, 0, 1024, "_Z5other")})
+    binary = Binary("cuda", "sm_90a", CUBIN, {"k": Resources(32, 0, 0, 1024, "_Z5other")})
     with pytest.raises(LaunchError, match="kernel _Z5other"):
         load(PROGRAM, parse_candidate(CODE, PROGRAM), binary)
     assert (cuda["RETAINED"], cuda["MODULES"], cuda["DEPTH"]) == (0, 0, 0)

@@ -8,13 +8,13 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime import hostbuild, places, toolchain
-from cudal1_compile.runtime.elf import read_elf
 from cudal1_compile.runtime.toolchain import Step, build_native, run
 from tests.runtime_kernels import BOMB
 
@@ -56,15 +56,119 @@ def test_what_every_user_may_write_is_not_loaded(
 ) -> None:
     step = Step("a.so", (source(tmp_path, "int f(void) { return 43; }"),), FLAGS, "c")
     kept = build_native("t", (step,))
-    cudal1_cache_dir.chmod(0o777)
-    assert build_native("t", (step,)) != kept
-    assert f"every user may write to {cudal1_cache_dir}: chmod o-w it" in caplog.text
-    cudal1_cache_dir.chmod(0o755)
+    for place in (cudal1_cache_dir, kept.parent, kept):
+        place.chmod(0o775)
+        assert build_native("t", (step,)) != kept
+        assert f"others may write to {place} (mode 775): chmod go-w it" in caplog.text
+        place.chmod(0o755)
     assert build_native("t", (step,)) == kept
 
 
-def test_processes_that_build_at_once(tmp_path: Path, cudal1_cache_dir: Path) -> None:
+def test_what_another_user_owns_is_not_loaded(
+    tmp_path: Path, cudal1_cache_dir: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step("a.so", (source(tmp_path, "int f(void) { return 44; }"),), FLAGS, "c")
+    kept = build_native("t", (step,))
+    monkeypatch.setattr(os, "geteuid", lambda: 65533)
+    assert build_native("t", (step,)) != kept
+    assert f"{cudal1_cache_dir} belongs to user {os.getuid()}, this is user 65533" in caplog.text
+
+
+def test_a_folder_is_this_users_whatever_the_umask(tmp_path: Path, cudal1_cache_dir: Path) -> None:
+    old = os.umask(0o002)
+    try:
+        kept = build_native("t", (Step("a.so", (source(tmp_path, "int f(void) { return 1; }"),), FLAGS, "c"),))
+        assert kept == build_native("t", (Step("a.so", (tmp_path / "odd name.c",), FLAGS, "c"),))
+    finally:
+        os.umask(old)
+    assert kept.parent == cudal1_cache_dir / "native"
+
+
+def _halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _lengthen(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"\0")
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["a.so", "manifest.json"])
+@pytest.mark.parametrize("damage", [_halve, _empty, _lengthen, _flip, Path.unlink])
+def test_a_damaged_folder_is_moved_aside_and_built_anew(
+    name: str, damage: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    step = Step("a.so", (source(tmp_path, "int f(void) { return 45; }"),), FLAGS, "c")
+    kept = build_native("t", (step,))
+    damage(kept / name)
+    assert build_native("t", (step,)) == kept and ctypes.CDLL(str(kept / "a.so")).f() == 45
+    assert len(list(kept.parent.glob(f"{kept.name}.damaged-*"))) == 1
+    assert len([r for r in caplog.records if "is built anew" in r.getMessage()]) == 1
+    assert build_native("t", (step,)) == kept
+    assert len(caplog.records) == 1
+
+
+def test_a_damaged_folder_that_cannot_be_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step("a.so", (source(tmp_path, "int f(void) { return 46; }"),), FLAGS, "c")
+    kept = build_native("t", (step,))
+    _halve(kept / "a.so")
+    monkeypatch.setattr(Path, "rename", refuse)
+    mine = build_native("t", (step,))
+    assert mine != kept and ctypes.CDLL(str(mine / "a.so")).f() == 46
+    assert "is built for this process only" in caplog.text
+
+
+def refuse(*_: object) -> None:
+    raise OSError(30, "Read-only file system")
+
+
+@pytest.mark.parametrize("damage", [_halve, _empty])
+@pytest.mark.parametrize("output", ["cudal1_launch.so", "libcudal1_host.so", "runner_check", "host.h.gch"])
+def test_a_process_survives_native_damage(
+    output: str, damage: Callable[[Path], None], cudal1_cache_dir: Path
+) -> None:
+    """Of each output in turn: what had killed the next process by SIGBUS, or left it without kernels for ever."""
+    native = cudal1_cache_dir / "native"
+    used = [use_natively(cudal1_cache_dir)]
+    damaged = list(native.glob(f"*/{output}"))
+    for path in damaged:
+        damage(path)
+    used.append(use_natively(cudal1_cache_dir))
+    assert [u.returncode for u in used] == [0, 0], used[-1].stderr
+    assert damaged and used[-1].stderr.count("is built anew") == len(damaged)
+
+
+def use_natively(directory: Path) -> subprocess.CompletedProcess[str]:
+    script = (
+        "import logging; logging.basicConfig()\n"
+        "from cudal1_compile.runtime import host_load, hostbuild, launch_table\n"
+        "code = '__global__ void k(float* x) { x[0] = 1.0f; }'\n"
+        "for check in (False, True): hostbuild.compile_host(code, ('k',), check)\n"
+        "assert launch_table.load_extension() is not None and host_load.functions().launch\n"
+        "import subprocess\n"
+        "subprocess.run([str(hostbuild.runtime_folder() / 'runner_check')], capture_output=True)\n"
+    )
+    environment = {**os.environ, "CUDAL1_CACHE_DIR": str(directory), "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_processes_that_build_at_once(is_damaged: bool, tmp_path: Path, cudal1_cache_dir: Path) -> None:
     path = source(tmp_path, "int f(void) { return 7; }")
+    if is_damaged:
+        _halve(build_native("t", (Step("a.so", (path,), FLAGS, "c"),)) / "a.so")
     script = (
         "import sys, pathlib\nfrom cudal1_compile.runtime.toolchain import Step, build_native\n"
         f"step = Step('a.so', (pathlib.Path({str(path)!r}),), {FLAGS!r}, 'c')\nprint(build_native('t', (step,)))\n"
@@ -81,8 +185,30 @@ def test_processes_that_build_at_once(tmp_path: Path, cudal1_cache_dir: Path) ->
     outputs = {child.communicate()[0].strip() for child in children}
     assert [child.returncode for child in children] == [0, 0, 0]
     assert len(outputs) == 1
-    assert [p.name for p in Path(outputs.pop()).iterdir() if p.suffix == ".so"] == ["a.so"]
-    assert len(list((cudal1_cache_dir / "native").iterdir())) == 1
+    assert ctypes.CDLL(str(Path(outputs.pop(), "a.so"))).f() == 7
+    kept = [p for p in (cudal1_cache_dir / "native").iterdir() if p.name != ".lock"]
+    assert len(kept) == 1 + is_damaged and sum(".damaged-" in p.name for p in kept) == is_damaged
+
+
+def test_outputs_are_on_the_disk_before_they_are_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def note(descriptor: int) -> None:
+        events.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    def move(old: Path, new: Path) -> None:
+        events.append(f"rename {new.name}")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "rename", move)
+    kept = build_native("t", (Step("a.so", (source(tmp_path, "int f(void) { return 8; }"),), FLAGS, "c"),))
+    assert events[:2] == ["a.so", "manifest.json"] and events[2].startswith(".build-")
+    assert events[-2:] == [f"rename {kept.name}", "native"]
 
 
 def test_tools_that_fail_are_named(tmp_path: Path) -> None:
@@ -98,15 +224,6 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BuildError, match="install g\\+\\+"):
         toolchain.compiler()
     toolchain.compiler.cache_clear()
-
-
-def test_elf_facts_of_a_known_object(tmp_path: Path) -> None:
-    text = "int outside(int); __thread int kept[5];\nint f(void) { return outside(kept[1]); }\n"
-    text += "__attribute__((constructor)) static void begin(void) { kept[0] = 1; }\n"
-    step = Step("a.so", (source(tmp_path, text),), (*FLAGS, "-nostdlib"), "c")
-    facts = read_elf((build_native("t", (step,)) / "a.so").read_bytes())
-    assert facts.undefined == {"outside", "__tls_get_addr"}
-    assert facts.tls_bytes == 20 and facts.initialisers == 1
 
 
 def test_lines_without_addr2line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

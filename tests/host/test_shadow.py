@@ -31,9 +31,12 @@ from test_backend_compile import (  # noqa: F401  `fresh` is a fixture for every
 )
 from test_backend_semantics import CASES, Case, _copy, _gradients
 
-from cudal1_cache import Entry, Store
+from cudal1_cache import Entry
 from cudal1_compile import call_check, cli, pipeline, registry, shadow
+from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.runtime.target import HOST
 from cudal1_compile.shadow import Shadow
+from cudal1_compile.synthesis.records import own_id
 
 pytestmark = pytest.mark.host
 
@@ -65,11 +68,17 @@ def wrong_kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("sabotaged")
     torch._dynamo.reset()
     compile_(OneReply(), cache_dir=directory)(torch.randn(32, 64))
-    with Store.open(directory) as store:
+    with open_store(directory) as store:
         (entry,) = store.entries()
         launch = re.findall(r"^// launch: .*\n", entry.code, re.MULTILINE)[-1]
         code = entry.code.replace(launch, f"{launch}// launch: spoil<<<1, 1>>>(out0)\n") + SPOIL
-        store.put_entry(replace(entry, code=code, image=b""))
+        region = store.get_region(entry.fingerprint)
+        assert region is not None
+        spoilt = replace(entry, code=code, image=b"")
+        store.put_entry(replace(spoilt, entry_id=own_id(spoilt, region.text, HOST)))
+        store.database.write(
+            lambda db: db.execute("delete from entries where entry_id = ?", [entry.entry_id]).rowcount
+        )
     return directory
 
 
@@ -81,7 +90,7 @@ def sabotaged(wrong_kernel: Path, cudal1_cache_dir: Path, monkeypatch: pytest.Mo
 
 
 def entries(directory: Path) -> list[Entry]:
-    with Store.open(directory) as store:
+    with open_store(directory) as store:
         return [e for e in store.entries() if e.status == "kernel"]
 
 
@@ -311,7 +320,7 @@ def test_another_process_at_the_same_time_and_a_later_one(
     assert other.returncode == 0, theirs
     assert len(faults(caplog)) == ("hit 1" in ours) and theirs.count("gave a wrong result") == ("hit 1" in theirs)
     assert "hit 1" in ours + theirs
-    with Store.open(sabotaged) as store:
+    with open_store(sabotaged) as store:
         store.put_entry(written)  # as a process does that judged it long ago
     new_process(monkeypatch)
     check(compile_(OneReply(), on_miss="fallback"))

@@ -25,6 +25,7 @@ from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Deferred
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Budget, NoWin, Unfinished, Won, synthesize
 from cudal1_fx_passes.canonical import canonicalise, fingerprint
@@ -148,7 +149,7 @@ CHILD = """
     import os, signal, sys
     sys.path[:0] = {paths!r}
     from pathlib import Path
-    from cudal1_cache import Store
+    from cudal1_compile.kernel_cache import open_store
     from cudal1_compile.judge.judge import Judge
     from cudal1_compile.runtime.target import HOST
     from cudal1_compile.synthesis import synthesize
@@ -162,7 +163,7 @@ CHILD = """
 
     with Judge(HOST, Limits(build_threads=1)) as judge:
         synthesize(program(), scripted([code(96), code(divisor="2.0f"), code(64)]), judge,
-                   Store.open(Path({place!r})), BUDGET, stop)
+                   open_store(Path({place!r})), BUDGET, stop)
 """
 
 
@@ -175,7 +176,7 @@ def test_kill_in_the_middle_and_go_on(judge: Judge, tmp_path: Path) -> None:
         env=dict(os.environ),
     )
     assert child.returncode == -signal.SIGKILL
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     rows = store.attempts(fingerprint(program()), HOST.key)
     assert sorted(a.stage for a in rows) == ["accepted", "deferred", "verify"]
     generator = scripted([code(32)])

@@ -9,10 +9,10 @@ import pytest
 import torch
 from stage_toys import PROBES, RECIPE, STAGE, TASKS, make_bundle
 
-from cudal1_cache.store import Store
 from cudal1_compile import backend
 from cudal1_compile.candidate import print_reply
 from cudal1_compile.config import cache_dir
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.contrastive import Contrastive
@@ -72,7 +72,7 @@ def test_misses_of_a_compile_become_tasks(tmp_path: Path) -> None:
     options = {"target": "host", "on_miss": "fallback"}
     torch.compile(model, backend=backend.cudal1, options=options)(torch.randn(96, 64), torch.randn(96, 64))
     path = tmp_path / "misses.jsonl"
-    with Store.open(cache_dir()) as store:
+    with open_store(cache_dir()) as store:
         assert export_misses(store, HOST.key, path, limit=10) == 1
     (text,) = read_tasks(path, hold_out([]))
     assert "add(in0, in1)" in text and "d0=" in text

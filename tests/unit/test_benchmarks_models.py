@@ -38,10 +38,10 @@ from benchmarks.model_synthesis import Wanted, Watch, Written, find_right, is_ri
 from benchmarks.models import SUITES, Process, Run, _give_up, main, parse_arguments
 from benchmarks.zoo import Loss, build
 from benchmarks.zoo_cnn import SPECS
-from cudal1_cache import Store
 from cudal1_cache.rows import Attempt
 from cudal1_compile.choice import USUAL_CALLS, Trial
 from cudal1_compile.judge.verdict import Deferred
+from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Budget, Unfinished, synthesize_all
 from cudal1_compile.synthesis.progress import Finals
@@ -308,7 +308,7 @@ def test_a_right_candidate_covers_a_region_that_ran_out_of_time(tmp_path: Path) 
     generator.name = "bundled:ab"
     budget = Budget(seconds=60, rounds=1, samples_per_round=2)
     programs = [program(32), program(64)]
-    with Store.open(tmp_path) as store:
+    with open_store(tmp_path) as store:
         judge = ScriptedJudge(HOST)
         judge.finalists = lambda _, codes: [Deferred("no time")] * len(codes)  # type: ignore[method-assign]
         found = synthesize_all(programs, generator, judge, store, budget)

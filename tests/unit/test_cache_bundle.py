@@ -109,6 +109,31 @@ def test_a_refused_kernel_is_never_asked_about_again(bundle: Path) -> None:
         assert kept.reason == "refused: wrong at [3]"
 
 
+def test_refuted_code_stays_out_in_a_second_bundle_with_other_blanks(bundle: Path) -> None:
+    with Store.memory(lambda code: "".join(code.split())) as store:
+        take(store, bundle, accept)
+        store.refute("e1", "out0[3] is 7")
+        content = json.loads(bundle.read_bytes().partition(b"\n")[2])
+        twins = [item | {"code": " co de ", "entry_id": f"{item['entry_id']}b"} for item in content["entries"]]
+        _forge(bundle, content | {"entries": twins})
+        asked: list[str] = []
+
+        def verify(region: Region, entry: Entry) -> Verification:
+            asked.append(entry.entry_id)
+            return accept(region, entry)
+
+        (refused,) = [o for o in take(store, bundle, verify) if isinstance(o.verification, Refused)]
+        assert (
+            "out0[3] is 7" in refused.verification.reason
+            and "cudal1 cache unrefute" in refused.verification.reason
+        )
+        assert asked == ["e2b"] and store.find_entry("f", "t") is None and unverified(store) == []
+        store.unrefute("e1b")
+        take(store, bundle, verify)
+        found = store.find_entry("f", "t")
+        assert asked == ["e2b", "e1b"] and found is not None and found.entry_id == "e1b"
+
+
 def test_what_a_stranger_had_under_an_id_does_not_bar_the_real_one(bundle: Path) -> None:
     def honest(region: Region, entry: Entry) -> Verification:
         return accept(region, entry) if (region, entry.code) == (REGION, "code") else Refused("wrong")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_cache import ACCEPTED, Attempt, Entry, Region, Store
+from cudal1_cache import ACCEPTED, Attempt, Entry, Region, Store, Trust
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_entries_are_found_by_the_start_of_their_id(store: Store) -> None:
 
 
 def test_stats_count_what_is_there(tmp_path: Path) -> None:
-    with Store.open(tmp_path) as store:
+    with Store.open(tmp_path, Trust(b"k" * 32)) as store:
         store.add_region(Region("f", "r", "text"))
         store.add_attempts([attempt("f", "a", 1.0), attempt("f", "b", None, "build")])
         store.put_entry(kernel("a", 1.2))

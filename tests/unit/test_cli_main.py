@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_cache import Attempt, Entry, Region, Store
+from cudal1_cache import Attempt, Entry, Region
 from cudal1_compile import cli
 from cudal1_compile.cli import doctor
+from cudal1_compile.kernel_cache import open_store
 
 KERNEL = Entry(
     "abc123",
@@ -31,7 +32,7 @@ KERNEL = Entry(
 
 @pytest.fixture
 def store(cudal1_cache_dir: Path) -> Path:
-    with Store.open(cudal1_cache_dir) as store:
+    with open_store(cudal1_cache_dir) as store:
         store.add_region(Region("f1", "r", "out0 = relu(in0)"))
         store.put_entry(KERNEL)
         store.put_entry(Entry("abd456", "f1", "target2", "no_win", reason="8 tried"))
@@ -137,7 +138,7 @@ def test_show_prints_all_that_is_known(store: Path, capsys: pytest.CaptureFixtur
 
 
 def test_show_finds_an_entry_by_its_region(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Store.open(store) as opened:
+    with open_store(store) as opened:
         opened.put_entry(Entry("fff", "0123", "target1", "no_win"))
     assert cli.main(["cache", "show", "012"]) == 0
     assert "entry     fff" in capsys.readouterr().out
@@ -165,7 +166,7 @@ def test_export_and_import_without_a_judge(
     monkeypatch.setenv("CUDAL1_CACHE_DIR", str(tmp_path / "elsewhere"))
     assert cli.main(["cache", "import", str(bundle), "--no-verify"]) == 0
     assert "verified 0, refused 0, still unverified 1" in capsys.readouterr().out
-    with Store.open(tmp_path / "elsewhere") as other:
+    with open_store(tmp_path / "elsewhere") as other:
         assert other.find_entry("f1", "target1") is None
 
 
@@ -176,7 +177,8 @@ def test_nothing_is_imported_into_a_cache_that_keeps_nothing(
     (tmp_path / "file").touch()
     monkeypatch.setenv("CUDAL1_CACHE_DIR", str(tmp_path / "file" / "cache"))
     assert cli.main(["cache", *arguments]) == 1
-    assert "cannot be written; set CUDAL1_CACHE_DIR" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "keeps nothing: [Errno 20] Not a directory" in said and "set CUDAL1_CACHE_DIR" in said
 
 
 def test_an_empty_cache_is_not_exported(
@@ -203,11 +205,79 @@ def test_import_of_something_else_is_one_sentence(
     assert "no bundle" in capsys.readouterr().err
 
 
-def test_a_corrupt_row_is_one_sentence(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Store.open(store) as opened:
+def test_an_altered_row_is_shown_as_unverified(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_store(store) as opened:
         opened.database.write(lambda db: db.execute("update entries set code = 'other'").rowcount)
-    assert cli.main(["cache", "show", "abc"]) == 1
-    assert "does not match its checksum" in capsys.readouterr().err
+    assert cli.main(["cache", "show", "abc"]) == 0
+    shown = capsys.readouterr().out
+    assert (
+        "quarantined: unverified: its row carries neither this user's MAC" in shown and "image     0 byt" in shown
+    )
+
+
+ESCAPES = "\x1b]0;hacked\x07\x9b2J\u202e\r"
+
+
+def test_no_terminal_escape_of_a_row_reaches_the_terminal(
+    cudal1_cache_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever field of whatever row it stands in, and whatever the subcommand."""
+    with open_store(cudal1_cache_dir) as opened:
+        opened.add_region(Region("f1", "r", f"text {ESCAPES}"))
+        for name in ("ab1", f"ab2{ESCAPES}"):
+            opened.put_entry(
+                Entry(
+                    name,
+                    "f1",
+                    f"t{ESCAPES}",
+                    "kernel",
+                    code=f"code {ESCAPES}\n\tmore",
+                    image=b"x",
+                    image_arch=ESCAPES,
+                    proof_json=ESCAPES,
+                    numerics=ESCAPES,
+                    versions_json=ESCAPES,
+                    quarantined=True,
+                    reason=f"unverified {ESCAPES}",
+                )
+            )
+        opened.add_attempts(
+            [Attempt("f1", f"t{ESCAPES}", ESCAPES, ESCAPES, "m", "p", "", "", "", ESCAPES, ESCAPES)]
+        )
+    for arguments in (["show", "ab1", "--attempts"], ["show", "ab"], ["stats"], ["replay", "ab2"], ["verify"]):
+        cli.main([*(["cache"] if arguments[0] != "replay" else []), *arguments])
+        shown = "".join(capsys.readouterr())
+        assert not set("\x1b\x07\x9b\u202e\r") & set(shown), arguments
+        assert r"\x1b]0;h" in shown, arguments
+
+
+def test_a_refutation_is_lifted_by_its_command(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["cache", "unrefute", "abc"]) == 1
+    assert "abc123 is not refuted" in capsys.readouterr().err
+    with open_store(store) as opened:
+        opened.refute("abc123", "out0[3] is 7")
+    assert cli.main(["cache", "unrefute", "abc"]) == 0
+    assert "1 kernels of this code wait" in capsys.readouterr().out
+    with open_store(store) as opened:
+        found = opened.get_entry("abc123")
+        assert found is not None and found.is_unverified
+        assert opened.why_refuted("f1", "target1", KERNEL.code) is None
+
+
+def test_signed_by_one_user_and_read_by_another(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two key files; the reader names the writer's public key."""
+    assert cli.main(["cache", "sign"]) == 0
+    told = capsys.readouterr().out
+    assert "3 rows of " in told
+    public = told.rpartition("CUDAL1_TRUSTED_KEYS=")[2].strip()
+    monkeypatch.setenv("CUDAL1_KEY_FILE", str(tmp_path / "reader" / "key"))
+    with open_store(store) as reader:
+        assert reader.find_entry("f1", "target1") is None
+    monkeypatch.setenv("CUDAL1_TRUSTED_KEYS", f" {'00' * 32} , {public}")
+    with open_store(store) as reader:
+        assert reader.find_entry("f1", "target1") == KERNEL
 
 
 def test_doctor_looks_at_everything(capsys: pytest.CaptureFixture[str], cudal1_cache_dir: Path) -> None:

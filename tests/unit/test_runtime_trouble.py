@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
+from cudal1_compile.runtime.hostrun import HostRun, _result
 from cudal1_compile.runtime.trouble import MachineTrouble, Reason, exit_trouble, report_trouble, tool_trouble
 
 
@@ -70,3 +72,23 @@ def test_reports_of_the_runner() -> None:
     assert short is not None and short.reason == "load"
     assert report_trouble("load_error", "./kernel.so: undefined symbol: nosuch") is None
     assert report_trouble("memory_fault", "cannot allocate") is None
+
+
+def ended(stage: str, kind: str = "", number: int = 0) -> HostRun:
+    """A child whose first process saw this stage and signal, and whose second one reported this kind."""
+    end = {"stage": stage, "signal": number, "code": -1 if number else 3, "forged": False}
+    words = {"kind": kind, "detail": "no room", "pc": -1, "block": [0, 0, 0], "thread": [0, 0, 0]}
+    return _result(end, words if kind else None, False, Path("kernel.so"))
+
+
+def test_runs_whose_report_loaded_code_may_have_forged() -> None:
+    assert ended("running", "out_of_memory").trouble is None
+    early = ended("starting", "out_of_memory").trouble
+    assert early is not None and early.is_certain
+
+
+def test_runs_that_a_signal_ended() -> None:
+    killed = ended("running", number=signal.SIGKILL)
+    assert killed.status == "crash" and killed.trouble is not None and not killed.trouble.is_certain
+    assert ended("running", number=signal.SIGSYS).trouble is None
+    assert ended("running", number=signal.SIGSEGV).trouble is None

@@ -21,13 +21,14 @@ from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, kernel, pro
 
 from cudal1_cache import CacheBusy, Store
 from cudal1_compile import fallback
-from cudal1_compile.candidate import Candidate
+from cudal1_compile.candidate import Candidate, Reply, print_reply
 from cudal1_compile.errors import BuildError
 from cudal1_compile.fallback import is_atens, measured
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.judge import versions
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.kernel_cache import normalised_digest, open_store
 from cudal1_compile.synthesis import (
     Budget,
     NoWin,
@@ -46,6 +47,21 @@ from cudal1_fx_passes.text import print_program
 KEY = fingerprint(program())
 ONE_SAMPLE = Budget(seconds=60, rounds=1, samples_per_round=1)
 ONE_ROUND = Budget(seconds=60, rounds=1, samples_per_round=4)
+
+
+def test_refuted_code_is_refused_before_it_is_judged_however_it_is_spelled() -> None:
+    store, judge = Store.memory(normalised_digest), ScriptedJudge()
+    first = synthesize(program(), ScriptedGenerator([["good_130"]]), judge, store, ONE_SAMPLE)
+    assert isinstance(first.result, Won)
+    store.refute(first.result.entry.entry_id, "out0[3] is 7, expected 1")
+    other = print_reply(
+        Reply("why", "how", kernel("good_130").replace("threadIdx.x; i", "threadIdx.x  ;  /* */ i"))
+    )
+    asked = len(judge.judged)
+    again = synthesize(program(), ScriptedGenerator(lambda *_: [[other]]), judge, store, ONE_ROUND)
+    assert not isinstance(again.result, Won) and len(judge.judged) == asked
+    last = store.attempts(KEY, GPU.key)[-1]
+    assert last.stage == "verify" and "wrong result in a user's call: out0[3] is 7" in last.reason
 
 
 def test_the_best_finalist_becomes_the_entry_with_its_proof() -> None:
@@ -455,7 +471,7 @@ CHILD = """
     sys.path[:0] = {paths!r}
     from pathlib import Path
     from synthesis_doubles import ScriptedGenerator, ScriptedJudge, program
-    from cudal1_cache import Store
+    from cudal1_compile.kernel_cache import open_store
     from cudal1_compile.synthesis import Budget, synthesize
     judge = ScriptedJudge()
     def before(name):
@@ -463,7 +479,7 @@ CHILD = """
             os.kill(os.getpid(), signal.SIGKILL)
     judge.before = before
     generator = ScriptedGenerator([["slow_80", "wrong_1", "good_140", "good_110"]])
-    synthesize(program(), generator, judge, Store.open(Path({place!r})),
+    synthesize(program(), generator, judge, open_store(Path({place!r})),
                Budget(seconds=60, rounds=2, samples_per_round=4, prompts_per_round=1))
 """
 
@@ -473,7 +489,7 @@ def test_a_killed_process_goes_on_from_what_is_stored(tmp_path: Path) -> None:
     script = textwrap.dedent(CHILD).format(paths=paths, place=str(tmp_path))
     child = subprocess.run([sys.executable, "-c", script], env=dict(os.environ), timeout=120, check=False)
     assert child.returncode == -signal.SIGKILL
-    store = Store.open(tmp_path)
+    store = open_store(tmp_path)
     stages = [a.stage for a in store.attempts(KEY, GPU.key)]
     assert sorted(stages) == ["accepted", "deferred", "deferred", "verify"]
     judge = ScriptedJudge()

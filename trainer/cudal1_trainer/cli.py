@@ -162,12 +162,11 @@ def export_misses(
     limit: Annotated[int, typer.Option(min=1, help="regions, the most valuable first")] = 1000,
 ) -> None:
     """Write the regions that this machine's kernel cache had no kernel for."""
-    from cudal1_cache.store import Store
-    from cudal1_compile.config import cache_dir
+    from cudal1_compile.kernel_cache import open_store
     from cudal1_trainer.misses import export_misses as export
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with Store.open(cache_dir()) as store:
+    with open_store() as store:
         count = export(store, detect_target(device).key, path, limit)
     typer.echo(f"{count} regions in {path}" if count else f"no region was missed; {path} is not written")
 

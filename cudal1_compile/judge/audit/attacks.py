@@ -17,6 +17,7 @@ from cudal1_compile.judge.audit.attacks_corners import CORNERS
 from cudal1_compile.judge.audit.attacks_half import HALF
 from cudal1_compile.judge.audit.attacks_hidden import HIDDEN
 from cudal1_compile.judge.audit.attacks_lines import LINES
+from cudal1_compile.judge.audit.attacks_loading import LOADING
 from cudal1_compile.judge.audit.attacks_memory import MEMORY
 from cudal1_compile.judge.audit.attacks_precision import PRECISION
 from cudal1_compile.judge.audit.attacks_products import PRODUCTS
@@ -52,6 +53,7 @@ ATTACKS: tuple[Attack, ...] = (
     *COINCIDENCE,
     *CORNERS,
     *BUILDS,
+    *LOADING,
     *TEXTUAL,
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cudal1_compile.judge.audit import honest as h
 from cudal1_compile.judge.audit import honest_more as m
 from cudal1_compile.judge.audit.attack import STORE, Attack, edit, silu, verify
@@ -76,7 +78,9 @@ COINCIDENCE: tuple[Attack, ...] = (
     _silu_if("one value by a sum of bits", "t == __int_as_float(0x42aa0000 + 0x1111)"),
     _silu_if("one value by bits moved up", f"{_BITS} == (0x446 << 20)"),
     _silu_if("one value by a quotient", "t / 7.0f == 131.0f"),
-    _silu_if("a number that no double holds", "t == (float)0x1p5000"),
+    replace(  # which NVRTC knows
+        _silu_if("a number that no double holds", "t == (float)0x1p5000"), stages=("build", "verify")
+    ),
     _silu_if("a band by a union of bits", "(__float_as_uint(t) >> 12) == (0x42a00u | 0xbbu)"),
     _silu_if("a band between two exponentials", "t > expf(4.7f) && t < expf(4.7001f)"),
     _silu_if("a band that begins at a multiple of a size", "t > d1 * 0.25f && t < d1 * 0.2502f"),

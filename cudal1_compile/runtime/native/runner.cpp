@@ -5,12 +5,17 @@
 //   buffer NAME in|out|scratch OFFSET BYTES     (of the data file; pages around a buffer hold canaries)
 //   int VALUE     zero BUFFER
 //   launch ENTRY GX GY GZ BX BY BZ SHARED_BYTES N_ARGS ARG...     (b3: buffer 3, i0: integer 0)
-// Before the kernel starts the process gives up the network, new privileges and every system call but read,
-// write, exit and sigreturn (seccomp strict); after that it allocates nothing.
+//
+// Two processes. The first never opens the object: it watches the second, asks the kernel (/proc), not the second, which
+// seal is in place before it lets it go on, and tells on its first line how far that one came and how it ended. What
+// follows on the second line are the second's own words, which loaded code could have written.
+//
+//   runner ---fork--> limits, no files but the object, first filter, "L" -> [runner looks] -> dlopen, second filter,
+//                     "R" -> [runner looks] -> the kernel, report
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <link.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,11 +26,13 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 #include <string>
 #include <vector>
 #include "scheduler.h"
+#include "seal.h"
 #ifdef CUDAL1_CHECKED
 #include "memory_check.h"
 #endif
@@ -34,6 +41,7 @@ namespace {
 const size_t PAGE = 4096;
 const size_t HUGE_PAGE = 2 << 20;
 const size_t GUARD = 1 << 30;  // address space only: what an int can index by mistake mostly lands here
+const int UNSEALED = 4;  // the exit code of a process that runs nothing
 const size_t MAX_ARGS = 128;
 const size_t MAX_BUFFERS = 96;
 
@@ -69,7 +77,7 @@ size_t shared_bytes;
 
 // ---------------------------------------------------------------- reports
 [[noreturn]] void leave(int code) {
-  for (;;) syscall(SYS_exit, code);  // seccomp strict knows no exit_group
+  for (;;) syscall(SYS_exit_group, code);
 }
 void say(const char* text, int length) {
   while (length > 0) {
@@ -247,15 +255,18 @@ void set_limit(int resource, rlim_t value) {
   setrlimit((__rlimit_resource_t)resource, &limit);
 }
 void limit_resources(const Request& r) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
   set_limit(RLIMIT_CORE, 0);
   set_limit(RLIMIT_FSIZE, 0);
+  set_limit(RLIMIT_NPROC, 0);
+  set_limit(RLIMIT_NOFILE, 16);
   set_limit(RLIMIT_DATA, (rlim_t)r.memory_bytes);
   set_limit(RLIMIT_CPU, (rlim_t)(2 * r.cpu_ms / 1000 + 10));  // the clock of start_clock comes first
-  if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
-    // not allowed here; seccomp below still refuses sockets
-  }
-  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+// Says how far it is, and waits until the watching process has seen for itself.
+void wait_at(char step) {
+  char answer = 0;
+  say(&step, 1);
+  if (read(0, &answer, 1) != 1 || answer != step) leave(UNSEALED);
 }
 // Of CPU time: a kernel that waits for a busy machine does not hang.
 void start_clock(long cpu_ms) {
@@ -288,22 +299,24 @@ void describe_memory(const Request& r) {
   if (!cudal1::begin_checks(object_base)) give_up("out_of_memory", "no room for the shadow memory");
 }
 #endif
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  Request r = read_request(argv[1]);
+// ---------------------------------------------------------------- the second process
+[[noreturn]] void open_and_run(const Request& r) {
   cudal1::prepare(most_threads(r));
   map_buffers(r);
   limit_resources(r);
   catch_signals();
+  char landlock = (char)('0' + cudal1::refuse_files(r.object.c_str()));
+  say(&landlock, 1);
+  start_clock(r.cpu_ms);
+  if (!cudal1::seal_for_loading()) leave(UNSEALED);
+  wait_at('L');
   load_object(r.object);
   plan_steps(r);
 #ifdef CUDAL1_CHECKED
   describe_memory(r);
 #endif
-  start_clock(r.cpu_ms);
-  bool sealed = prctl(PR_SET_SECCOMP, 1 /* SECCOMP_MODE_STRICT */) == 0;
+  if (!cudal1::seal_for_running()) leave(UNSEALED);
+  wait_at('R');
   for (int i : r.zeroed) memset(pointers[i], 0, r.buffers[(size_t)i].bytes);
   Cudal1Fault fault;
   for (size_t i = 0; i < step_count; i++) {
@@ -317,9 +330,74 @@ int main(int argc, char** argv) {
   lines = cudal1::transactions();
 #endif
   char text[200];
-  int n = snprintf(text, sizeof text,
-                   "{\"status\": \"ok\", \"transactions\": %llu, \"barriers\": %llu, \"sealed\": %s, \"shared_bytes\": %zu}\n",
-                   lines, cudal1::barriers_passed, sealed ? "true" : "false", shared_bytes);
+  int n = snprintf(text, sizeof text, "{\"status\": \"ok\", \"transactions\": %llu, \"barriers\": %llu}\n", lines,
+                   cudal1::barriers_passed);
   say(text, n);
   leave(0);
+}
+
+// ---------------------------------------------------------------- the first process
+struct Watch {
+  pid_t child;
+  int words, answers;  // pipes from and to it
+  int filters;         // that this process has itself
+};
+// The next byte that it says; 0 at the end.
+char next_byte(const Watch& w) {
+  char byte = 0;
+  return read(w.words, &byte, 1) == 1 ? byte : 0;
+}
+// Lets it pass a step once the kernel says that so many filters are in place.
+bool let_pass(const Watch& w, char step, int filters) {
+  return cudal1::filters_of(w.child) >= w.filters + filters && write(w.answers, &step, 1) == 1;
+}
+int watch(const Watch& w, const cudal1::Namespaces& own) {
+  const char* stage = "starting";
+  bool sealed = false, forged = false;
+  int landlock = 0, status = 0;
+  char said[2000];
+  size_t length = 0;
+  char byte = next_byte(w);
+  if (byte >= '0' && byte <= '9') landlock = byte - '0', byte = next_byte(w);
+  if (byte == 'L' && (sealed = let_pass(w, 'L', 1))) stage = "loading", byte = next_byte(w);
+  if (sealed && byte == 'R' && !(forged = !let_pass(w, 'R', 2))) stage = "running", byte = next_byte(w);
+  if (byte == 'L' || forged) kill(w.child, SIGKILL), byte = 0;
+  for (; byte && length < sizeof said; byte = next_byte(w)) said[length++] = byte;
+  if (byte) kill(w.child, SIGKILL);  // it says more than there is to say
+  while (waitpid(w.child, &status, 0) < 0 && errno == EINTR) {
+  }
+  char line[300];
+  int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0, code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  auto word = [](bool yes) { return yes ? "true" : "false"; };
+  int n = snprintf(line, sizeof line,
+                   "{\"stage\": \"%s\", \"signal\": %d, \"code\": %d, \"sealed\": %s, \"forged\": %s, \"no_files\": %s, "
+                   "\"no_network\": %s, \"own_processes\": %s}\n",
+                   stage, signal, code, word(sealed), word(forged), word(landlock > 0), word(own.network),
+                   word(own.processes));
+  say(line, n);
+  say(said, (int)length);
+  return 0;
+}
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  Request r = read_request(argv[1]);
+  cudal1::Namespaces own = cudal1::own_namespaces();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGPIPE, SIG_IGN);
+  int words[2], answers[2];
+  if (pipe2(words, O_CLOEXEC) != 0 || pipe2(answers, O_CLOEXEC) != 0) return 2;
+  pid_t child = fork();
+  if (child < 0) return 2;
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(answers[0], 0);
+    dup2(words[1], 1);
+    for (int other : {2, words[0], words[1], answers[0], answers[1]}) close(other);
+    open_and_run(r);
+  }
+  close(words[1]);
+  close(answers[0]);
+  return watch({child, words[0], answers[1], cudal1::filters_of(getpid())}, own);
 }

@@ -1,0 +1,18 @@
+"""The binary of code that the judge accepted: from the text that the judge built, which is what its gate left."""
+
+from __future__ import annotations
+
+from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.errors import BuildError
+from cudal1_compile.judge.textgate import RefusedText, check_text
+from cudal1_compile.runtime.build import Binary, build
+from cudal1_compile.runtime.target import Target
+from cudal1_fx_passes.program import Program
+
+
+def build_proven(program: Program, code: str, target: Target) -> Binary:
+    """Raises BuildError, also for what the text gate refuses; CandidateError; OSError, as `build` does."""
+    text = check_text(code)
+    if isinstance(text, RefusedText):
+        raise BuildError(f"its source does not pass the text gate: {text.reason}")
+    return build(program, parse_candidate(text.code, program), target)
