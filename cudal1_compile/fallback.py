@@ -1,6 +1,6 @@
 """Which plan runs a region that no kernel wins: Inductor, or aten where it was measured to be clearly faster.
 
-    entry "no win" -> the judge's timing of aten against Inductor, on the region alone -> aten's | Inductor's
+    an entry without one -> the judge's timing of aten against Inductor, on the region alone -> aten's | Inductor's
 
 It is a proposal, as a kernel's win is one: choice.py decides by whole calls whether it runs.
 """
@@ -18,7 +18,7 @@ WORTH_A_CALL_US = 2.0  # saved by each use of the region
 
 def measured(entry: Entry) -> Timing | None:
     """aten (as the candidate) against Inductor; None for a kernel's entry, and where they were not compared."""
-    timing = json.loads(entry.proof_json).get("timing") if entry.status == "no_win" else None
+    timing = json.loads(entry.proof_json).get("timing") if entry.status != "kernel" else None
     return Timing(**timing) if timing else None
 
 
@@ -29,7 +29,7 @@ def is_atens(timing: Timing) -> bool:
 
 
 def describe(entry: Entry) -> str:
-    """What a no win's region runs on, with the figures."""
+    """What a region without a kernel runs on, with the figures."""
     timing = measured(entry)
     if timing is None:
         return "inductor (aten was not measured)"

@@ -16,7 +16,7 @@ from cudal1_cache.rows import GraphPlan, PlanChoice
 from cudal1_compile.candidate import Candidate
 
 Phase = Literal["inference", "forward", "backward"]
-Outcome = Literal["hit", "new", "aten", "no win", "missed"]
+Outcome = Literal["hit", "new", "aten", "no win", "untried", "missed"]
 
 INLINE = "inline"  # the decision "Inductor compiles this region", as stored
 KERNEL_FREE: tuple[PlanChoice, ...] = ("none", "layouts", "aten")

@@ -40,7 +40,7 @@ from cudal1_compile.plan import Outcome as RegionOutcome
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.session import Session
 from cudal1_compile.synthesis import Budget, LineProgress, NoWin, Outcome, Unfinished, Won, synthesize_all
-from cudal1_compile.synthesis.records import why_outdated
+from cudal1_compile.synthesis.records import why_outdated, why_stale
 from cudal1_compile.synthesis.reverify import verify_again
 from cudal1_fx_passes.canonical import relative
 from cudal1_fx_passes.text import parse_program
@@ -74,7 +74,7 @@ class Planner:
             return self._missed(seen, str(error))
         if entry is None:
             return self._unheard_of(seen)
-        if entry.status == "no_win":
+        if entry.status != "kernel":
             return self._without_kernel(seen, entry)
         if (why := why_outdated(entry, self.place.target)) is not None:
             return self._missed(
@@ -90,22 +90,22 @@ class Planner:
         if allows(self.options.numerics, label):
             return self._missed(seen, NO_KERNEL)
         return _planned(
-            seen, "no win", f"its kernels would be {label}, wider than numerics={self.options.numerics}"
+            seen, "untried", f"its kernels would be {label}, wider than numerics={self.options.numerics}"
         )
 
     def _without_kernel(self, seen: SeenRegion | PlannedRegion, entry: Entry) -> PlannedRegion:
-        """A no win: Inductor's region, or aten's."""
+        """Inductor's region, or aten's, for as long as that holds."""
         tried = json.loads(entry.versions_json).get("generator")
         if self.generator_name not in (None, tried):
             return self._missed(seen, f"no win by {tried}; {self.generator_name} was not asked yet")
-        target = self.place.target
-        if target.kind == "cuda" and (why := why_outdated(entry, target)) is not None:
-            return self._missed(seen, f"no win, but aten and inductor were not compared here: {why}")
+        status: RegionOutcome = "untried" if entry.status == "untried" else "no win"
+        if (why := why_stale(entry, self.place.target)) is not None:
+            return self._missed(seen, f"{status}, but it is asked again: {why}")
         timing = measured(entry)
         if timing is not None and is_atens(timing) and seen.has_library:
             saved_us = (timing.inductor_us or 0.0) - timing.aten_us
             return _planned(seen, "aten", entry.reason, ATEN, timing.speedup, saved_us)
-        return _planned(seen, "no win", entry.reason, speedup=entry.speedup)
+        return _planned(seen, status, entry.reason, speedup=entry.speedup)
 
     @cached_property
     def generator_name(self) -> str | None:
@@ -191,7 +191,7 @@ class Planner:
             entry = self._find(region)
         except CacheError:  # look_up has said so
             return None
-        if entry is None or entry.status == "no_win":
+        if entry is None or entry.status != "kernel":
             return None
         return entry if why_outdated(entry, self.place.target) is not None else None
 

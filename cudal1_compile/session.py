@@ -31,6 +31,7 @@ class Totals:
     new: int = 0
     aten: int = 0
     no_win: int = 0
+    untried: int = 0
     missed: int = 0
 
     def plus(self, plan: GraphPlanned) -> Totals:
@@ -41,6 +42,7 @@ class Totals:
             self.new + plan.count("new"),
             self.aten + plan.count("aten"),
             self.no_win + plan.count("no win"),
+            self.untried + plan.count("untried"),
             self.missed + plan.count("missed"),
         )
 

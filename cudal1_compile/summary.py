@@ -4,7 +4,8 @@
 
 The ratio stands there only once it was measured on the user's own calls; until then the line ends in
 `deciding`. A graph that aten runs faster ends in `aten runs, 1.31x over inductor`, one that Inductor runs faster
-without channels-last in `convolutions keep their layout, ...`; `aten 1` among the counts is a region by aten.
+without channels-last in `convolutions keep their layout, ...`; `aten 1` among the counts is a region by aten,
+`untried 1` one that was decided without a candidate.
 On the host target there is no speed, so there is no speed word. CUDAL1_DEBUG=1 adds a line for each region, 2 the
 time of each step, 3 the graphs as Python, 4 the kernels' sources. A warm start prints the same line from the
 stored plan.
@@ -38,9 +39,10 @@ def summary_line(plan: GraphPlanned, kind: TargetKind) -> str:
 
 def total_line(totals: Totals) -> str:
     aten = f", aten {totals.aten}" if totals.aten else ""
+    untried = f", untried {totals.untried}" if totals.untried else ""
     missed = f", missed {totals.missed}" if totals.missed else ""
     t = totals
-    return f"regions: {t.regions}, hit {t.hit}, new {t.new}{aten}, no win {t.no_win}{missed}"
+    return f"regions: {t.regions}, hit {t.hit}, new {t.new}{aten}, no win {t.no_win}{untried}{missed}"
 
 
 def region_line(region: PlannedRegion, kind: TargetKind) -> str:

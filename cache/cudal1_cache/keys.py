@@ -57,7 +57,7 @@ class EntryKey:
 
 @dataclass(frozen=True, slots=True)
 class NoWinKey:
-    """One verdict "nothing beat the fallback" for a region on a target, under a numerics setting."""
+    """What was decided without a kernel for a region on a target, under a numerics setting."""
 
     fingerprint: str
     target: str

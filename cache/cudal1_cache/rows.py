@@ -11,7 +11,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Literal
 
-EntryStatus = Literal["kernel", "no_win"]
+# no_win: candidates were judged, and none wins; untried: decided without one, for the reason it gives
+EntryStatus = Literal["kernel", "no_win", "untried"]
 # without kernels: none (Inductor), layouts (Inductor, convolutions not in channels-last), aten (not even Inductor)
 PlanChoice = Literal["none", "layouts", "aten", "all", "some", "deciding"]
 
@@ -60,7 +61,7 @@ class Attempt:
 class Entry:
     """What the cache holds for (region, target): a kernel with its proof, or "no win" with what was tried."""
 
-    entry_id: str  # EntryKey.id of a kernel, NoWinKey.id of a no win
+    entry_id: str  # EntryKey.id of a kernel, else NoWinKey.id
     fingerprint: str
     target: str
     status: EntryStatus

@@ -53,6 +53,7 @@ class Stats:
     accepted: int  # attempts that passed every gate
     kernels: int  # usable ones
     no_wins: int
+    untried: int  # decided without a candidate
     quarantined: int  # unverified ones too
     plans: int
     misses: int
@@ -157,7 +158,7 @@ class Store:
         numerics: Collection[str] | None = None,
         prefer: Callable[[Entry], bool] = lambda entry: True,
     ) -> Entry | None:
-        """The fastest usable kernel whose numerics label is among `numerics`; else the latest no win; else None.
+        """The fastest usable kernel whose numerics label is in `numerics`; else the latest other entry; else None.
 
         `numerics=None` takes every label. A kernel that is not preferred comes after all that are.
         """
@@ -166,8 +167,8 @@ class Store:
         kernels = [e for e in usable if e.status == "kernel" and (numerics is None or e.numerics in numerics)]
         if kernels:
             return max(kernels, key=lambda e: (prefer(e), e.speedup or 0.0, e.created, e.entry_id))
-        no_wins = [e for e in usable if e.status == "no_win"]
-        return max(no_wins, key=lambda e: (e.created, e.entry_id), default=None)
+        others = [e for e in usable if e.status != "kernel"]
+        return max(others, key=lambda e: (e.created, e.entry_id), default=None)
 
     def entries(self, fingerprint: str | None = None, target: str | None = None) -> list[Entry]:
         """Entries, quarantined ones included, newest first. Damaged ones are left out: others stay in use."""
@@ -321,6 +322,7 @@ class Store:
                 accepted=count(Attempt, f"stage = '{ACCEPTED}'"),
                 kernels=usable.count("kernel"),
                 no_wins=usable.count("no_win"),
+                untried=usable.count("untried"),
                 quarantined=len(entries) - len(usable),
                 plans=count(GraphPlan),
                 misses=count(Miss),

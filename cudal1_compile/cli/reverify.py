@@ -35,7 +35,7 @@ def judges() -> Iterator[Verify]:
             if target.key not in open_judges:
                 try:
                     open_judges[target.key] = stack.enter_context(Judge(target))
-                except BuildError as error:
+                except (BuildError, OSError) as error:
                     return Postponed(f"nothing can be built here: {error}")
             return verify_entry(region, entry, target, open_judges[target.key])
 

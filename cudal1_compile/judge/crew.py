@@ -1,7 +1,8 @@
 """The worker processes of one device: started, asked, counted, replaced.
 
-    Crew(index, limits, spawn) -> lanes, one worker each; a lane serves one thread
+    Crew(index, limits, spawn, canary) -> lanes, one worker each; a lane serves one thread
     lane.ask(request) -> Answer: verdicts; a hang or a fault ends this worker alone, a spare one takes its place
+    lane.why_not() -> a known-good kernel through it; after a worker that died it tells whose fault that was
 
 A spare worker has torch imported and no CUDA context, so that a replacement costs a fraction of a second.
 Which candidates a lane is asked for is decided in device_bench.py.
@@ -21,7 +22,7 @@ from cudal1_compile.judge import wire
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.process import Worker, WorkerLate, WorkerLost
 from cudal1_compile.judge.turns import TurnFiles
-from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
+from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
 
@@ -45,8 +46,12 @@ class Answer:
 class Crew:
     """What the lanes of one device share."""
 
-    def __init__(self, index: int, limits: Limits, spawn: Callable[..., Worker]) -> None:
+    def __init__(
+        self, index: int, limits: Limits, spawn: Callable[..., Worker], canary: Callable[[], wire.Message]
+    ) -> None:
+        """canary: builds the known-good kernel; the request to judge it. Raises RuntimeError or OSError."""
         self.index = index  # of the device
+        self.canary = canary
         self.limits = replace(limits, cached_exams_bytes=limits.cached_exams_bytes // limits.worker_count)
         self.restarts = 0  # workers lost to a candidate
         self.given_up: dict[str, bool] = {}  # what all workers gave up, by name; empty before there was one
@@ -156,7 +161,7 @@ class Lane:
         return self._worker
 
     def ask(self, request: wire.Message, limit_s: float, following: Following | None = None) -> Answer:
-        """A worker lost on the way is the candidate's doing. `following`: what is asked next, if known."""
+        """A worker lost on the way is the candidate's doing, if the next one is fit. `following`: asked next."""
         count = len(request.get("entrants", (None,)))  # verdicts of a reply
         try:
             worker = self.start()
@@ -170,13 +175,25 @@ class Lane:
             self.retire()
             self._crew.count_restart()
             late = isinstance(lost, WorkerLate)  # others had the device meanwhile, or the cores
-            return Answer([Rejected("verify", f"hang or crash: {lost}")] * count, late, lost=True)
+            why = None if late else self.why_not()
+            verdict = Deferred(why) if why is not None else Rejected("verify", f"hang or crash: {lost}")
+            return Answer([verdict] * count, late, lost=True)
         except BaseException:  # an interrupt: the next reply would be the answer to another question
             self.retire()
             raise
         self._crew.add("worker", time.monotonic() - begin)
         self._count(reply)
         return self._read(reply, count)
+
+    def why_not(self) -> str | None:
+        """Why its worker does not accept a known-good kernel; None where it does. It has nothing else in hand."""
+        try:
+            reply = self.start().ask(self._crew.canary(), self._crew.limits.request_s)
+        except (WorkerLost, RuntimeError, OSError) as error:
+            self.retire()
+            return f"a known-good kernel fails: {error}"
+        (verdict,) = self._read(reply, 1).verdicts
+        return None if isinstance(verdict, Accepted) else f"a known-good kernel fails: {verdict.reason}"
 
     def free_bytes(self) -> int:
         """Of the device's memory; 0 where no worker can be started."""

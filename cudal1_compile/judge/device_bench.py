@@ -14,8 +14,6 @@ was put off beside others, or did not end in time, is judged again alone. Restar
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 import threading
 import time
 from collections import OrderedDict, defaultdict
@@ -30,8 +28,10 @@ import torch
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
-from cudal1_compile.judge import nursery, wire
+from cudal1_compile.judge import canary, nursery, wire
+from cudal1_compile.judge.build_budget import BuildBudget
 from cudal1_compile.judge.builders import Builders
+from cudal1_compile.judge.canary import Canary
 from cudal1_compile.judge.crew import Answer, Crew, Following, Lane
 from cudal1_compile.judge.exam_file import can_make_ahead
 from cudal1_compile.judge.finals import Finals, Heat
@@ -47,6 +47,7 @@ from cudal1_compile.judge.work import Built, Errand, Task, Work
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launch_table import load_extension
+from cudal1_compile.runtime.scratch import Scratch
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
@@ -73,18 +74,20 @@ class DeviceBench:
         self.target = target
         self.limits = limits
         index = torch.cuda.current_device() if device_index is None else device_index
-        self._compiled = Path(
-            tempfile.mkdtemp(prefix="cudal1-inductor-")
-        )  # code of the baselines, for all workers
+        self._scratch = Scratch("inductor")
+        self._compiled = self._scratch.path  # code of the baselines, for all workers
         self._nursery = nursery.take()
         spawn = partial(spawn, compiled=self._compiled, nursery=self._nursery)
-        self._crew = Crew(index, limits, spawn)
+        self._builders = Builders(limits.build_count)
+        self._crew = Crew(index, limits, spawn, self._canary_request)
         self._lanes = Lanes(*self._crew.lanes)
         self._prefetch = Prefetch(spawn, COMPILERS)  # of baselines
         self._exams = Prefetch(spawn, EXAMINERS)
         self._exam_numbers = count()
         self._exam_files: dict[str, str] = {}  # of programs that are being judged
-        self._builders = Builders(limits.build_count)
+        self._budget = BuildBudget(limits.slow_builds_s)
+        self._canary = Canary(self._sing)
+        self._canary_build = Canary(self._sing_to_compiler)
         self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-build")
         self._checks = ThreadPoolExecutor(limits.build_count, "cudal1-check")  # of finalists, who do not queue
         self._built: OrderedDict[tuple[str, str], Future[Built]] = OrderedDict()
@@ -172,7 +175,7 @@ class DeviceBench:
         self._builders.close()
         self._crew.close()
         nursery.keep(self._nursery)
-        shutil.rmtree(self._compiled, ignore_errors=True)
+        self._scratch.remove()
 
     # builds
 
@@ -197,11 +200,39 @@ class DeviceBench:
 
     def _build(self, program: Program, candidate: Candidate) -> Built:
         try:
-            return build(program, candidate, self.target, compile_cubin=self._builders.compile_cubin)
+            with self._budget.grant(print_program(program), self._builders.limit_s) as limit_s:
+                compile_cubin = partial(self._builders.compile_cubin, limit_s=limit_s)
+                return build(program, candidate, self.target, compile_cubin=compile_cubin)
         except BuildError as error:
             return Rejected("build", str(error))
-        except TimeoutError as error:
-            return Deferred(str(error))
+        except OSError as error:
+            return self._canary_build.rule(error)
+
+    # the known-good kernel
+
+    def trouble(self) -> str | None:
+        """Through the compiler and the first lane's worker, once they are free."""
+        return self._canary.trouble()
+
+    def _sing(self) -> str | None:
+        answer: Future[str | None] = Future()
+        limit_s = self.limits.start_s + self.limits.request_s
+        try:
+            self._send(self._lanes.first, lambda lane: answer.set_result(lane.why_not()))
+            return answer.result(limit_s)
+        except (RuntimeError, OSError) as error:  # no thread, no time
+            return str(error) or f"no answer in {limit_s:g} s"
+
+    def _sing_to_compiler(self) -> str | None:
+        try:
+            self._canary_request()
+        except (RuntimeError, OSError) as error:
+            return str(error)
+        return None
+
+    def _canary_request(self) -> wire.Message:
+        binary = build(canary.PROGRAM, canary.CANDIDATE, self.target, compile_cubin=self._builders.compile_cubin)
+        return wire.judge_request(canary.PROGRAM, canary.CANDIDATE, binary, 0, timed=False)
 
     # exams made ahead
 

@@ -22,6 +22,8 @@ from torch import Tensor
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError, CandidateError, LaunchError
+from cudal1_compile.judge.build_budget import BuildBudget
+from cudal1_compile.judge.canary import Canary, sing_on_host
 from cudal1_compile.judge.cases import Case
 from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
 from cudal1_compile.judge.inputs import derive_seed
@@ -91,6 +93,8 @@ class _IsolatedRunner:
         self._launches += 1
         run = run_isolated(self._program, self._candidate, self._image, buffers, limits, sizes)
         self._count(run)
+        if run.trouble is not None:
+            raise run.trouble
         if not run.ok:
             raise TrialStopped(run.message)
         if not sizes:
@@ -114,6 +118,8 @@ class HostBench:
         self.counts: dict[str, int] = {}
         self.isolation: dict[str, bool] = {}
         self._count_lock = threading.Lock()
+        self._canary = Canary(sing_on_host)
+        self._budget = BuildBudget(limits.slow_builds_s)
         self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-host-judge")
         self._urgent: _Waiting = deque()  # finalists: their regions are nearly done
         self._rest: _Waiting = deque()
@@ -139,6 +145,9 @@ class HostBench:
 
     def submit_baselines(self, program: Program, seed: int) -> Future[Verdict]:
         return self._later(self._urgent, lambda: Rejected("time", "the host target has no clock"))
+
+    def trouble(self) -> str | None:
+        return self._canary.trouble()
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -190,14 +199,16 @@ class HostBench:
             return Rejected("build", str(error))
         except (LaunchError, CandidateError) as error:  # also a plan that divides by zero at other sizes
             return Rejected("verify", f"the launch failed: {error}")
-        except TimeoutError as error:  # a compiler or a run, for want of CPU time
-            return Deferred(str(error))
+        except OSError as error:  # of a compiler or a run
+            return self._canary.rule(error)
+        except MemoryError:
+            return Deferred("the machine has no memory for an exam of this region")
         except RuntimeError as error:  # of torch, in the exam: other regions' candidates go on
             log.error("the judge failed: %s", error)
             return Deferred(f"the judge failed: {error}")
 
     def _trials(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
-        checked = build(program, candidate, self.target, check=True)
+        checked = self._image(program, candidate, check=True)
         match self._exam(program, seed):
             case NoRoom(reason):
                 return Deferred(reason)
@@ -207,12 +218,12 @@ class HostBench:
                 exam = exam.of(candidate)
         legality = exam if thorough else replace(exam, cases=_legality_cases(exam))
         # the cost is counted over aligned buffers: it may not depend on where memory lies
-        checker = _IsolatedRunner(program, candidate, checked.image, self.limits.host_s, False, self._count)
+        checker = _IsolatedRunner(program, candidate, checked, self.limits.host_s, False, self._count)
         found = Trial(legality, candidate, checker, CPU).verify(repeats=0)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
-        plain = build(program, candidate, self.target)
-        runner = _IsolatedRunner(program, candidate, plain.image, self.limits.host_s, True, self._count)
+        plain = self._image(program, candidate, check=False)
+        runner = _IsolatedRunner(program, candidate, plain, self.limits.host_s, True, self._count)
         found = Trial(exam, candidate, runner, CPU).verify(repeats=1)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
@@ -226,6 +237,10 @@ class HostBench:
         versions = (("torch", str(torch.__version__)),)
         label = numerics_of(program, candidate.code)
         return Accepted(Proof(self.target.key, label, found.errors, exam.seed, None, cost, versions))
+
+    def _image(self, program: Program, candidate: Candidate, check: bool) -> bytes:
+        with self._budget.grant(print_program(program), hostbuild.COMPILE_LIMIT_S) as limit_s:
+            return build(program, candidate, self.target, check, limit_s=limit_s).image
 
     def _exam(self, program: Program, seed: int) -> Exam | Unverifiable | NoRoom:
         if tensor_elements(program) > MAX_ELEMENTS:

@@ -69,6 +69,8 @@ class Bench(Protocol):
 
     def submit_baselines(self, program: Program, seed: int) -> Future[Verdict]: ...
 
+    def trouble(self) -> str | None: ...
+
     def close(self) -> None: ...
 
 
@@ -114,6 +116,10 @@ class Judge:
     def workers(self) -> int:
         """Processes that have the device now and judge at once; 1 on the host target."""
         return self._bench.workers
+
+    def trouble(self) -> str | None:
+        """Why this machine cannot judge now, told by a known-good kernel in 0.1 s; None where it can."""
+        return self._bench.trouble()
 
     def expect(self, programs: Sequence[Program]) -> None:
         """Says whose candidates come next: baselines are compiled ahead. Replaces what was said before."""

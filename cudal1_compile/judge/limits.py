@@ -24,6 +24,7 @@ class Limits:
     start_s: float = 120.0  # a worker, until it answers
     quick_ms: float = 2.5  # device time of the quick timing: about 12 rounds, enough to rank
     final_ms: float = 30.0  # device time an arm of the final timing; 60 ms find the same times within their spread
+    slow_builds_s: float = 30.0  # CPU time of all builds of a region, beyond what one usually takes
     build_threads: int = 0  # parallel builds; 0: one a core
     workers: int = 0  # processes that judge on one GPU, where there is room; 0: by the number of cores
     cached_exams_bytes: int = 2 * GIB  # regions that all workers together keep ready

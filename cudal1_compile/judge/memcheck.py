@@ -60,7 +60,7 @@ def find_fault(program: Program, candidate: Candidate, seed: int, seconds: float
             fault = _run(program, candidate, image, name, HostLimits(seconds=seconds, order=order, seed=seed))
             if fault is not None:
                 return Look(fault, ((NAME, fault),))
-    except (BuildError, LaunchError, TimeoutError, _NotRun) as error:
+    except (BuildError, LaunchError, OSError, _NotRun) as error:
         return _silent(str(error).splitlines()[0])
     return Look(None, ((NAME, "clean"),))
 

@@ -15,19 +15,17 @@ import atexit
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
-from pathlib import Path
 
 from cudal1_compile.judge.isolation import worker_environment
+from cudal1_compile.runtime.scratch import Scratch
 
 POLL_S = 0.05  # that one thread may keep others from hearing
 KEPT_S = 60.0  # that a nursery without a judge waits for the next
@@ -106,7 +104,7 @@ class Nursery:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._folder: Path | None = None
+        self._scratch: Scratch | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._ours: socket.socket | None = None
 
@@ -164,9 +162,9 @@ class Nursery:
             socket.send_fds(self._ours, [json.dumps(message).encode()], descriptors)
 
     def _begin(self) -> socket.socket:
-        if self._folder is not None:
+        if self._scratch is not None:
             raise OSError("the nursery has ended")
-        self._folder = Path(tempfile.mkdtemp(prefix="cudal1-nursery-"))
+        self._scratch = Scratch("nursery")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -174,8 +172,8 @@ class Nursery:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                cwd=self._folder,
-                env=dict(worker_environment(self._folder)),
+                cwd=self._scratch.path,
+                env=dict(worker_environment(self._scratch.path)),
                 start_new_session=True,
                 pass_fds=(theirs.fileno(),),
             )
@@ -187,8 +185,8 @@ class Nursery:
             self._process.wait()
         if self._ours is not None:
             self._ours.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()
 
 
 class _Shelf:

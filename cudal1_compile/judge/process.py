@@ -12,10 +12,8 @@ import contextlib
 import logging
 import os
 import selectors
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from cudal1_compile.judge.isolation import worker_environment
 from cudal1_compile.judge.nursery import Fork, Nursery, Start, kill_group
 from cudal1_compile.judge.turns import TurnFiles, let_go
 from cudal1_compile.judge.wire import Message, decode, encode
+from cudal1_compile.runtime.scratch import Scratch
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +57,11 @@ class _Alone:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """As of subprocess; None while it runs."""
+        return self._process.poll()
+
     def stop(self) -> None:
         if self.alive:
             kill_group(self._process.pid)
@@ -89,7 +93,8 @@ class Worker:
         nursery: whose fork it is to be, if that can be had.
         """
         self.given_up: Message = {}  # what it gave up, by name, once it has said hello
-        self._folder = Path(tempfile.mkdtemp(prefix="cudal1-worker-"))
+        self._scratch = Scratch("worker")
+        self._folder = self._scratch.path
         writable = [str(f) for f in (self._folder, compiled) if f is not None and read_only]
         self.turns = turn_files.descriptors() if turn_files else ()
         self._errors = (self._folder / "stderr").open("wb")
@@ -107,6 +112,11 @@ class Worker:
     @property
     def alive(self) -> bool:
         return self._process.alive
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None where that is not known, as of a nursery's fork."""
+        return self._process.exit_code if isinstance(self._process, _Alone) else None
 
     def ask(self, message: Message, limit_s: float) -> Message:
         """Sends one request and waits for its reply. Raises WorkerLost; the process is dead then."""
@@ -144,7 +154,7 @@ class Worker:
             text = (self._folder / "stderr").read_bytes()[-LOG_TAIL:].decode(errors="replace").strip()
             if text:
                 log.debug("a worker's last words:\n%s", text)
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._scratch.remove()
 
     def _write(self) -> None:
         with contextlib.suppress(BlockingIOError, BrokenPipeError):  # a process that is gone shows when it is read

@@ -17,7 +17,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,6 +32,8 @@ from cudal1_compile.judge.memcheck import Look
 from cudal1_compile.judge.sizes import tensor_elements
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.plan import axis_sizes, buffer_bytes, buffer_names, plan, symbolic_names
+from cudal1_compile.runtime.scratch import Scratch
+from cudal1_compile.runtime.warden import watched
 from cudal1_fx_passes.program import Program
 
 TOOLS = {"memcheck": ("--padding", "256"), "racecheck": (), "initcheck": ()}
@@ -60,12 +61,11 @@ def find_fault_on_device(
     if tensor_elements(program) > MAX_ELEMENTS:
         return Look(None, (("compute-sanitizer", "not run: the region is too large"),))
     said: list[tuple[str, str]] = []
-    with tempfile.TemporaryDirectory(prefix="cudal1-sanitizer-") as name:
-        folder = Path(name)
+    with Scratch("sanitizer").use() as folder:
         write_request(folder, program, candidate, binary, seed, device_index)
         for check, options in TOOLS.items():
             command = [tool, "--tool", check, "--error-exitcode", str(FAULT_CODE), "--print-limit", "3", *options]
-            code, text = _run([*command, sys.executable, sanitized_run.__file__, name], folder, limit_s)
+            code, text = _run([*command, sys.executable, sanitized_run.__file__, str(folder)], folder, limit_s)
             said.append((check, outcome(code, text)))
             if said[-1][1].startswith("fault"):
                 return Look(f"{check}: {said[-1][1].removeprefix('fault: ')}", tuple(said))
@@ -132,7 +132,7 @@ def _run(command: list[str], folder: Path, limit_s: float) -> tuple[int | None, 
         errors="replace",
         start_new_session=True,
     )
-    with child:
+    with child, watched(child.pid):
         try:
             text, _ = child.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:

@@ -53,15 +53,17 @@ def build(
     target: Target,
     check: bool = False,
     compile_cubin: Callable[[str, str, tuple[str, ...]], nvrtc.Compiled] = nvrtc.compile_cubin,
+    limit_s: float | None = None,
 ) -> Binary:
     """Builds a candidate. Raises BuildError.
 
     check: host only, adds the legality checks of hostrun. compile_cubin: NVRTC here, or in a process of its own.
+    limit_s: host only, of CPU time.
     """
     source = assemble(program, candidate, target)
     names = tuple(dict.fromkeys(launch.kernel for launch in candidate.launches))
     if target.kind == "host":
-        image = hostbuild.compile_host(source, names, check)
+        image = hostbuild.compile_host(source, names, check, limit_s)
         shared_bytes = -(-read_elf(image).tls_bytes // len(names))  # one has this at least: known is what all have
         kernels = {name: Resources(0, shared_bytes, 0, 1024, hostbuild.entry_symbol(name)) for name in names}
         _check_resources(program, candidate, target, kernels)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import platform
 import re
-import tempfile
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from cudal1_compile.candidate import MAX_LAUNCHES
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.elf import ElfFacts, ObjectFacts, read_elf, read_object, without_section
 from cudal1_compile.runtime.nvrtc import shorten_errors
+from cudal1_compile.runtime.scratch import Scratch
 from cudal1_compile.runtime.source import CANDIDATE_NAME, HEADER_DIR
 from cudal1_compile.runtime.toolchain import (
     NATIVE_DIR,
@@ -92,15 +92,16 @@ def prepare() -> None:
     runtime_folder()
 
 
-def compile_host(source: str, kernels: tuple[str, ...], check: bool) -> bytes:
+def compile_host(source: str, kernels: tuple[str, ...], check: bool, limit_s: float | None = None) -> bytes:
     """Compiles preamble + candidate. Raises BuildError with g++'s first errors, or naming a forbidden symbol.
 
-    A full disk or a machine too busy is an OSError: no fault of the candidate.
+    limit_s: of CPU time, by default COMPILE_LIMIT_S. A full disk or a machine too busy is an OSError: no fault of
+    the candidate.
     """
-    with tempfile.TemporaryDirectory(prefix="cudal1-") as folder:
-        text = Path(folder, CANDIDATE_NAME)
+    with Scratch("build").use() as folder:
+        text = folder / CANDIDATE_NAME
         text.write_text(translate(source, kernels))
-        objects, image = Path(folder, "kernel.o"), Path(folder, "kernel.so")
+        objects, image = folder / "kernel.o", folder / "kernel.so"
         header = precompiled_header(check) / "host.h"
         command = [
             compiler(),
@@ -115,15 +116,15 @@ def compile_host(source: str, kernels: tuple[str, ...], check: bool) -> bytes:
             str(objects),
         ]
         try:
-            run_in(Path(folder), command, COMPILE_LIMIT_S)
+            run_in(folder, command, limit_s or COMPILE_LIMIT_S)
         except BuildError as error:
-            raise BuildError(shorten_errors(_readable(str(error), folder))) from None
+            raise BuildError(shorten_errors(_readable(str(error), str(folder)))) from None
         compiled = objects.read_bytes()
         if check:
             compiled = without_section(compiled, SANITIZER_ARRAY)
             objects.write_bytes(compiled)
         _check_object(read_object(compiled), kernels)
-        _link(Path(folder), objects, image, check)
+        _link(folder, objects, image, check)
         built = image.read_bytes()
     facts = read_elf(built)
     check_facts(facts, check)

@@ -27,7 +27,6 @@ import os
 import secrets
 import signal
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +42,8 @@ from cudal1_compile.runtime.host_cost import lines
 from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_compile.runtime.places import candidate_line
 from cudal1_compile.runtime.plan import Plan, axis_sizes, buffer_bytes, buffer_names, plan, symbolic_names
+from cudal1_compile.runtime.scratch import Scratch
+from cudal1_compile.runtime.trouble import MachineTrouble, exit_trouble, report_trouble
 from cudal1_fx_passes.program import Program
 
 PAGE = 4096
@@ -85,6 +86,7 @@ class HostRun:
     message: str = ""  # one sentence that names the place
     line: int | None = None  # of the candidate's code, from 1
     seal: tuple[tuple[str, bool], ...] = ()  # what the child gave up, as the kernel and the runner say it
+    trouble: MachineTrouble | None = None  # the machine may be to blame: no verdict unless a canary passes
 
     @property
     def ok(self) -> bool:
@@ -127,13 +129,13 @@ def run_isolated(
         return HostRun("refused", kind="symbols", message=str(error))
     slots = _lay_out(program, candidate, buffers, limits, sizes)
     planned = plan(program, candidate, sizes)
-    with tempfile.TemporaryDirectory(prefix="cudal1-run-") as folder:
-        data = Path(folder, "data")
+    with Scratch("run").use() as folder:
+        data = folder / "data"
         _write_data(data, slots, buffers)
-        Path(folder, "kernel.so").write_bytes(image)
+        (folder / "kernel.so").write_bytes(image)
         text = _request(program, candidate, planned, slots, buffers, limits, checked, sizes)
-        Path(folder, "request").write_text(text)
-        run = _run_child(Path(folder), checked, limits)
+        (folder / "request").write_text(text)
+        run = _run_child(folder, checked, limits)
         return _collect(run, data, slots, buffers, planned) if run.ok else run
 
 
@@ -154,11 +156,11 @@ def open_isolated(image: bytes) -> HostRun:
 def open_unseen(image: bytes, checked: bool = False) -> HostRun:
     """As `open_isolated`, with nothing between the object and this machine but the child's seal."""
     limits = HostLimits(seconds=1.0)
-    with tempfile.TemporaryDirectory(prefix="cudal1-run-") as folder:
-        Path(folder, "data").touch()
-        Path(folder, "kernel.so").write_bytes(image)
-        Path(folder, "request").write_text("\n".join(_request_head(OVERHEAD_BYTES, limits)) + "\n")
-        return _run_child(Path(folder), checked, limits)
+    with Scratch("run").use() as folder:
+        (folder / "data").touch()
+        (folder / "kernel.so").write_bytes(image)
+        (folder / "request").write_text("\n".join(_request_head(OVERHEAD_BYTES, limits)) + "\n")
+        return _run_child(folder, checked, limits)
 
 
 def _request_head(memory_bytes: int, limits: HostLimits) -> list[str]:
@@ -285,11 +287,12 @@ def _run_child(folder: Path, checked: bool, limits: HostLimits) -> HostRun:
     told, _, words = out.partition(b"\n")
     end = _parse(told)
     if end is None:  # the runner's first process, which runs no foreign code
-        raise OSError(f"the runner of host kernels died ({_how(-child.returncode, child.returncode)})")
+        how = _how(-child.returncode, child.returncode)
+        raise MachineTrouble("signal", f"the runner of host kernels died ({how})", is_certain=True)
     if not end["sealed"] and end["code"] != FAULT:
         how = _how(end["signal"], end["code"])
-        raise OSError(
-            f"no process can be sealed for host kernels ({how}): they need seccomp filters, which Linux has"
+        raise MachineTrouble(
+            "seal", f"host kernels need seccomp filters, which Linux has ({how})", is_certain=True
         )
     return _result(end, _parse(words), checked, folder / "kernel.so")
 
@@ -316,7 +319,8 @@ def _result(end: dict[str, Any], words: dict[str, Any] | None, checked: bool, im
         message = f"a system call, which device code may not make, while {end['stage']} ({how})"
         return HostRun("crash", kind="crash", message=message)
     if words is None or end["signal"] or end["code"] not in (0, FAULT):
-        return HostRun("crash", kind="crash", message=f"the process died while {end['stage']} ({how})")
+        message = f"the process died while {end['stage']} ({how})"
+        return HostRun("crash", kind="crash", message=message, trouble=exit_trouble(-end["signal"]))
     try:
         return _report(end, words, checked, image)
     except (KeyError, TypeError, ValueError):
@@ -336,7 +340,8 @@ def _report(end: dict[str, Any], words: dict[str, Any], checked: bool, image: Pa
     status: Status = "timeout" if kind == "timeout" else "fault"
     if kind == "load_error":
         status = "refused"
-    return HostRun(status, None, kind, message, line)
+    trouble = report_trouble(kind, str(words["detail"])) if end["stage"] != "running" else None
+    return HostRun(status, None, kind, message, line, trouble=trouble)
 
 
 def _collect(

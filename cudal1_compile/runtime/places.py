@@ -18,7 +18,7 @@ def candidate_line(image: Path, offset: int) -> int | None:
         return None
     try:
         text = run([tool, "-i", "-e", str(image), hex(offset)], limit_s=10.0).stdout
-    except (BuildError, TimeoutError):
+    except (BuildError, OSError):
         return None
     found = re.search(rf"{re.escape(CANDIDATE_NAME)}:(\d+)", text)
     return int(found[1]) if found else None

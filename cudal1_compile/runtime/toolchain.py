@@ -32,6 +32,8 @@ from cudal1_compile.config import cache_dir, environment_path
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.manifest import seal_folder, sync, why_damaged
 from cudal1_compile.runtime.source import HEADER_DIR
+from cudal1_compile.runtime.trouble import MachineTrouble, tool_trouble
+from cudal1_compile.runtime.warden import watched
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +96,8 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a build tool; raises BuildError where it cannot start, fails or takes more than its CPU time.
 
-    TimeoutError: it was killed before that, because the machine is too busy.
+    TimeoutError: it was killed before that, because the machine is too busy. MachineTrouble: it failed for
+    what may be another reason of the machine's.
     """
     try:
         child = subprocess.Popen(
@@ -107,7 +110,7 @@ def run(
         )
     except FileNotFoundError:
         raise BuildError(f"{command[0]} is not there") from None
-    with child:
+    with child, watched(child.pid):
         # children last: what starts once its parent is limited inherits that
         for pid in chain([child.pid], _children(child.pid)):
             with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has less already
@@ -125,7 +128,9 @@ def run(
             raise
     done = subprocess.CompletedProcess(command, child.returncode, out, errors)
     if done.returncode != 0:
-        raise BuildError(f"{Path(command[0]).name} failed:\n{(done.stderr or done.stdout)[-2000:]}")
+        said = done.stderr or done.stdout
+        trouble = tool_trouble(said, done.returncode)
+        raise trouble or BuildError(f"{Path(command[0]).name} failed:\n{said[-2000:]}")
     return done
 
 
@@ -133,7 +138,7 @@ def run_in(folder: Path, command: list[str], limit_s: float = BUILD_LIMIT_S) -> 
     """As `run` for a tool that writes into `folder`; raises OSError where its disk is full."""
     try:
         run(command, limit_s=limit_s)
-    except BuildError:
+    except (BuildError, MachineTrouble):
         if shutil.disk_usage(folder).free < MIN_FREE_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from None
         raise

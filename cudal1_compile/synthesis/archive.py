@@ -13,7 +13,8 @@ from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import ACCEPTED, Attempt, Entry, Region
 from cudal1_cache.store import Store
 from cudal1_compile.generate.prompt import Exemplar
-from cudal1_compile.synthesis.records import DEFERRED
+from cudal1_compile.runtime.target import Target
+from cudal1_compile.synthesis.records import DEFERRED, why_stale
 
 log = logging.getLogger(__name__)
 
@@ -21,14 +22,31 @@ RELATIVES = 16  # accepted attempts for other sizes that may serve as exemplars
 
 
 class Archive:
-    """All attempts for one region on one target, oldest first."""
+    """All attempts for one region on one target, oldest first.
 
-    def __init__(self, store: Store, region: Region, target_key: str) -> None:
-        self.store, self.region, self.target_key = store, region, target_key
+    Where a search ended without a kernel and that no longer holds, another one begins: earlier attempts are
+    exemplars, and decide nothing.
+    """
+
+    def __init__(self, store: Store, region: Region, target: Target) -> None:
+        self.store, self.region, self.target_key = store, region, target.key
         self.attempts: list[Attempt] = []
+        self._since = float("-inf")  # the search began later, in Unix seconds
         self.is_reliable = True
         self._try(lambda: store.add_region(region))
-        self._try(lambda: self.attempts.extend(store.attempts(region.fingerprint, target_key)))
+        self._try(lambda: self.attempts.extend(store.attempts(region.fingerprint, target.key)))
+        self._try(lambda: self._leave_behind(target))
+
+    def _leave_behind(self, target: Target) -> None:
+        entries = self.store.entries(self.region.fingerprint, target.key)
+        ended = next((e for e in entries if e.status != "kernel"), None)
+        if ended is not None and why_stale(ended, target) is not None:
+            self._since = ended.created
+
+    @property
+    def current(self) -> list[Attempt]:
+        """Those of this search."""
+        return [a for a in self.attempts if a.created > self._since]
 
     def put(self, attempts: Sequence[Attempt]) -> None:
         """Adds attempts, or replaces those of the same id."""
@@ -47,7 +65,7 @@ class Archive:
     def verdict_on(self, code_digest: str) -> Attempt | None:
         """The latest attempt with a verdict on this very code."""
         return next(
-            (a for a in reversed(self.attempts) if a.code_digest == code_digest and a.stage != DEFERRED), None
+            (a for a in reversed(self.current) if a.code_digest == code_digest and a.stage != DEFERRED), None
         )
 
     def why_refuted(self, code: str) -> str | None:

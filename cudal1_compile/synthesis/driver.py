@@ -9,7 +9,7 @@
 Every region gets its first round before any gets its second, and a region that wins has won whatever happens
 to the time. Proposals and measurements never overlap: a sampler on the same GPU would spoil the times. Each
 reply and verdict is stored when it comes. A generator or judge that fails is a warning and leaves the regions
-unfinished, never an exception.
+unfinished, never an exception. Before a refusal counts, a known-good kernel passes on the same machine.
 """
 
 from __future__ import annotations
@@ -109,7 +109,10 @@ class _Run:
             left = set(settling.run([t for t in self.tasks if t in left or t in group]))
         settling.run([t for t in self.tasks if t in left])  # what was not built in its round
         self.judge.expect([])
+        why = self.judge.trouble() if any(t.needs_canary for t in self.tasks) else None
         for task in self.tasks:
+            if why is not None:
+                task.distrust(why)
             task.close(TIME_OVER)
             self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
 

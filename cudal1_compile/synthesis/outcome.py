@@ -1,7 +1,8 @@
 """How the synthesis of one region ended.
 
 Won         an entry with a kernel and its proof is stored
-NoWin       everything planned was tried, nothing beat the fallback; that is stored too, with what the fallback is
+NoWin       everything planned was tried, nothing beat the fallback, or nothing can be tried (an entry `untried`);
+            that is stored too, with what the fallback is
 Unfinished  time, generator or judge gave out before an answer; a later call goes on from what is stored
 """
 

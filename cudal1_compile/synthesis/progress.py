@@ -132,6 +132,6 @@ def _ended(outcome: Outcome, kind: TargetKind) -> str:
         case Won(entry):
             return f"new kernel, {show_score(entry.speedup or 1.0, kind)}"
         case NoWin(entry):
-            return f"no win ({entry.reason})"
+            return f"{entry.status.replace('_', ' ')} ({entry.reason})"
         case Unfinished(reason):
             return f"unfinished ({reason})"

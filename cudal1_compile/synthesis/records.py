@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -25,6 +26,10 @@ from cudal1_compile.synthesis.budget import Budget
 
 DEFERRED = "deferred"  # the stage of an attempt that still waits for a verdict
 NO_WIN: EntryStatus = "no_win"
+UNTRIED: EntryStatus = "untried"
+TASK = "task"  # the stage of an attempt of whose region none can be verified
+DAY_S = 24 * 3600.0
+HOLDS_S = 30 * DAY_S  # what was decided without a kernel
 KERNELS = "kernels"  # in an entry's versions: what each kernel of its image takes
 HEADER = "header"  # there too: digest of the headers that it was built with
 
@@ -207,6 +212,16 @@ def why_outdated(entry: Entry, target: Target) -> str | None:
     return outdated(json.loads(entry.versions_json), target)
 
 
+def why_stale(entry: Entry, target: Target) -> str | None:
+    """Why a region that was decided without a kernel is asked for again; None while that holds."""
+    age_s = time.time() - entry.created
+    if age_s > HOLDS_S:
+        return f"that was {age_s / DAY_S:.0f} days ago"
+    if json.loads(entry.versions_json).get("header") != header_digest(target):
+        return "the device header has changed"
+    return why_outdated(entry, target)
+
+
 def to_no_win(
     region: Region,
     target: Target,
@@ -216,7 +231,11 @@ def to_no_win(
     baselines: Proof | None,
     reason: str = "",
 ) -> Entry:
-    """baselines: aten against Inductor, where they were timed. reason: where nothing could be tried at all."""
+    """baselines: aten against Inductor, where they were timed. reason: where nothing could be tried at all.
+
+    Without a real verdict on a candidate it is no "no win", but untried.
+    """
+    verdicts = len({a.code_digest for a in tried if a.stage not in (DEFERRED, TASK)})
     right = [a.speedup for a in tried if a.stage == ACCEPTED and a.speedup is not None]
     tried_with = {
         "generator": generator,
@@ -229,11 +248,12 @@ def to_no_win(
         entry_id=NoWinKey(region.fingerprint, target.key).id,
         fingerprint=region.fingerprint,
         target=target.key,
-        status=NO_WIN,
+        status=UNTRIED if reason or not verdicts else NO_WIN,
         proof_json=json.dumps(asdict(baselines), sort_keys=True) if baselines else "{}",
         versions_json=json.dumps(tried_with | versions(target)),
         speedup=max(right, default=None),
         reason=reason or _why_none(tried, right),
+        verdicts=verdicts,
     )
 
 

@@ -54,7 +54,8 @@ def verify_entry(
     verdict = judge.finalists(program, [entry.code])[0]
     match verdict:
         case Rejected(stage, reason):
-            return Refused(f"{stage}: {reason}")
+            why = judge.trouble()
+            return Refused(f"{stage}: {reason}") if why is None else Postponed(why)
         case Deferred(reason):
             return Postponed(reason)
         case Accepted(proof) if not is_win(proof):
@@ -63,6 +64,8 @@ def verify_entry(
         binary = build_proven(program, entry.code, target)
     except BuildError as error:
         return Refused(f"build: {error}")
+    except OSError as error:
+        return Postponed(str(error))
     proposal = Proposal(region, made_by, "", Reply("", "", entry.code), entry.code)
     verified = to_entry(region, to_attempt(proposal, verdict, target), verdict.proof, target, binary)
     return Verified(replace(verified, attempt_id=""))  # the import is no attempt of this machine's

@@ -77,7 +77,7 @@ class Task:
         self.region = Region(fingerprint(self.program), relative(self.program), print_program(self.program))
         self.generator, self.target, self.budget = generator, target, budget
         self.seed, self.exemplars = seed, exemplars
-        self.archive = Archive(store, self.region, target.key)
+        self.archive = Archive(store, self.region, target)
         self.judged = 0
         self.proposed = 0
         self.result: Result | None = None
@@ -88,6 +88,7 @@ class Task:
         self._measured = {a.code_digest for a, proof in finals if not is_win(proof)}  # not to be measured again
         self._baselines: Accepted | Rejected | None = None  # aten against Inductor, or why they are not compared
         self._baseline_us = _faster_us([proof for _, proof in finals])  # once it is known
+        self._refused: set[str] = set()  # digests, in this call
         self._deferred = ""  # why the last long measurement left a verdict open
         self._trouble = ""  # what ended the proposals early
         self._hopeless = ""  # why no reply of this generator can win
@@ -98,7 +99,7 @@ class Task:
     def rounds_done(self) -> int:
         """Rounds of this generator that are stored, or were asked for in this call."""
         kind, _, model = self.generator.name.partition(":")
-        mine = sum(a.generator == kind and a.model == model for a in self.archive.attempts)
+        mine = sum(a.generator == kind and a.model == model for a in self.archive.current)
         return max(self._asked, mine // self.budget.samples_per_round)
 
     @property
@@ -183,6 +184,8 @@ class Task:
         self.judged += len(verdicts)
         unverifiable = (v.reason for v in verdicts if isinstance(v, Rejected) and v.stage == "task")
         self._hopeless = next(unverifiable, self._hopeless)
+        pairs = zip(attempts, verdicts, strict=True)
+        self._refused |= {a.code_digest for a, v in pairs if isinstance(v, Rejected) and v.stage != "text"}
         changed: list[Attempt] = []
         for attempt, verdict in zip(attempts, verdicts, strict=True):
             same = [a for a in self.archive.attempts if a.code_digest == attempt.code_digest]
@@ -254,7 +257,7 @@ class Task:
         """Whether all was tried, or nothing can be."""
         if self._winner is not None or self._trouble:
             return False
-        is_open = self.wants_round or self.to_judge() or self.finalists() or not self.archive.attempts
+        is_open = self.wants_round or self.to_judge() or self.finalists() or not self.archive.current
         return bool(self._hopeless) or not is_open
 
     def take_baselines(self, verdict: Verdict) -> None:
@@ -269,6 +272,17 @@ class Task:
         """Ends the proposals for this call; what is right already may still win."""
         self._trouble = self._trouble or reason
 
+    @property
+    def needs_canary(self) -> bool:
+        """Whether it holds only on a machine that can judge."""
+        return bool(self._refused) or self._has_no_win
+
+    def distrust(self, why: str) -> None:
+        """The machine could not judge: what it refused in this call waits for another one."""
+        self.fail(why)
+        refused = [a for a in self.archive.attempts if a.code_digest in self._refused and a.stage != ACCEPTED]
+        self.archive.put([with_verdict(a, Deferred(why)) for a in refused])
+
     def close(self, why_not_all: str) -> None:
         """Won where a kernel is proven; no win where all was tried and the baselines compared; else unfinished."""
         if self._winner is not None:
@@ -282,7 +296,7 @@ class Task:
 
     def _end_without(self, found: Accepted | Rejected) -> None:
         baselines = found.proof if isinstance(found, Accepted) else None
-        name, tried = self.generator.name, self.archive.attempts
+        name, tried = self.generator.name, self.archive.current
         entry = to_no_win(self.region, self.target, name, self.budget, tried, baselines, self._hopeless)
         self.archive.put_entry(entry)
         self.result = NoWin(entry)

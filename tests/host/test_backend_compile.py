@@ -144,7 +144,7 @@ def test_a_no_win_holds_for_the_generator_that_did_not_win(capsys: pytest.Captur
 
 def test_exact_kernels_alone_where_nothing_else_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     check(compile_(generator := OneReply(), numerics="exact"))
-    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, no win 1"
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, no win 0, untried 1"
     assert generator.calls == 0  # none of its kernels could run
 
     def masked(x: Tensor) -> Tensor:

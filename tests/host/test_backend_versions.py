@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +15,18 @@ from test_cli_reverify import KERNEL, REGION, WRONG
 
 from cudal1_cache import Entry
 from cudal1_cache.bundle import Verified
+from cudal1_cache.keys import NoWinKey
+from cudal1_cache.rows import EntryStatus
 from cudal1_compile import session
 from cudal1_compile.judge import versions
 from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.verdict import Rejected
 from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.options import parse_options
 from cudal1_compile.plan import PlannedRegion, SeenRegion
 from cudal1_compile.planner import Place, Planner
 from cudal1_compile.runtime.target import HOST, Target
+from cudal1_compile.synthesis import records
 from cudal1_compile.synthesis.reverify import verify_entry
 
 pytestmark = pytest.mark.host
@@ -124,6 +129,39 @@ def test_a_judge_that_fails_changes_nothing(
     assert "not verified again: planted" in after_synthesis().reason
     with open_store(cudal1_cache_dir) as store:
         assert not store.entries()[0].quarantined
+
+
+def test_a_kernel_is_not_barred_by_a_machine_that_cannot_judge(
+    proven: Entry, cudal1_cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry_id = stored(cudal1_cache_dir, proven, torch="0.1")
+    with monkeypatch.context() as patch:
+        patch.setattr(Judge, "finalists", lambda judge, program, codes: [Rejected("build", "what is this?")])
+        patch.setattr(Judge, "trouble", lambda judge: "no compiler works here")
+        found = after_synthesis()
+    assert (found.outcome, found.reason) == ("missed", "no compiler works here")
+    assert after_synthesis().entry_id == entry_id
+
+
+@pytest.mark.parametrize("status", ["no_win", "untried"])
+def test_what_was_decided_without_a_kernel_is_asked_again_after_a_month(
+    status: EntryStatus, cudal1_cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = json.dumps({"generator": Silent.name, "header": records.header_digest(HOST)} | versions.versions(HOST))
+    key = NoWinKey(SEEN.fingerprint, HOST.key).id
+    without = Entry(key, SEEN.fingerprint, HOST.key, status, versions_json=kept, reason="slow", verdicts=3)
+
+    def after(days: float) -> PlannedRegion:
+        with open_store(cudal1_cache_dir) as store:
+            store.put_entry(replace(without, created=time.time() - days * records.DAY_S))
+        return planner().look_up(SEEN)
+
+    held = after(29.0)
+    assert (held.outcome, held.reason) == (status.replace("_", " "), "slow")
+    late = after(31.0)
+    assert late.outcome == "missed" and late.reason.endswith("it is asked again: that was 31 days ago")
+    monkeypatch.setattr(versions, "VERIFIER_VERSION", versions.VERIFIER_VERSION + 1)
+    assert "asked again: verifier" in after(0.0).reason
 
 
 def test_a_valid_proof_comes_before_a_faster_kernel(proven: Entry, cudal1_cache_dir: Path) -> None:

@@ -265,11 +265,11 @@ def test_a_kept_nursery_ends_unused_and_a_dead_one_is_not_taken(monkeypatch: pyt
     monkeypatch.setattr(nurseries, "KEPT_S", 0.2)
     nurseries.prepare()
     kept = nurseries._shelf._kept
-    assert kept is not None and kept._process is not None and kept._folder is not None
+    assert kept is not None and kept._process is not None and kept._scratch is not None
     end = time.monotonic() + 10.0
     while kept.alive and time.monotonic() < end:
         time.sleep(0.02)
-    assert not kept.alive and not kept._folder.exists()
+    assert not kept.alive and not kept._scratch.path.exists()
     monkeypatch.undo()
     nurseries.prepare()
     dead = nurseries._shelf._kept

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.judge import device_bench, wire
+from cudal1_compile.judge import crew, device_bench, wire
 from cudal1_compile.judge.audit.honest import HONEST
 from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.limits import Limits
@@ -65,6 +65,7 @@ def make_bench(
     monkeypatch.setattr("cudal1_compile.runtime.nvrtc.library", lambda: None)
     monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, ()))
     monkeypatch.setattr(device_bench, "can_make_ahead", lambda _: False)  # workers are counted here
+    monkeypatch.setattr(crew.Lane, "why_not", lambda lane: None)  # scripts hold no known-good kernel
     target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
     made = iter(cast(list[Worker], scripts))
     limits = limits or Limits(build_threads=2)

@@ -78,6 +78,7 @@ class ScriptedJudge:
         self.before: Callable[[str], None] = lambda name: None
         self._urgent: list[_Job] = []
         self._waiting: list[_Job] = []
+        self.why: str | None = None  # it cannot judge
         self.compared = 0  # regions whose baselines were asked for
         self.baseline: Verdict = Rejected("time", "no clock")
         if target.kind == "cuda":
@@ -86,6 +87,9 @@ class ScriptedJudge:
 
     def expect(self, programs: Sequence[Program]) -> None:
         self.expected.append(len(programs))
+
+    def trouble(self) -> str | None:
+        return self.why
 
     # one thing after the other, each when it is waited for: finalists and baselines first
 

@@ -9,7 +9,7 @@ import torch
 from judge_doubles import RIGHT, SILU, Script, finals_of, judged, make_bench, measured, reply, tasks
 
 from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.judge import device_bench, finals, wire
+from cudal1_compile.judge import crew, device_bench, finals, wire
 from cudal1_compile.judge import worker as worker_module
 from cudal1_compile.judge.audit.honest import SILU_SCALAR
 from cudal1_compile.judge.audit.regions import region
@@ -54,6 +54,23 @@ def test_a_lost_worker_rejects_its_candidate_and_a_spare_takes_the_next(monkeypa
     assert bench.counts["worker restarts"] == 1
     bench.close()
     assert not any(s.alive for s in scripts[:3])
+
+
+def test_a_worker_that_died_says_nothing_where_a_known_good_kernel_fails_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first is lost over the candidate, the second over the known-good kernel, the third runs it."""
+    fit = [reply(Accepted(Proof("t", "exact", (), 0))), reply(RIGHT)]
+    scripts = [Script([WorkerLost("gone")]), Script([WorkerLost("gone too")]), Script(fit), Script([])]
+    why_not = crew.Lane.why_not
+    bench = make_bench(monkeypatch, scripts)
+    monkeypatch.setattr(crew.Lane, "why_not", why_not)
+    (verdict,) = judged(bench, tasks()[:1])
+    assert isinstance(verdict, Deferred) and "known-good kernel fails: gone too" in verdict.reason
+    assert bench.trouble() is None
+    assert judged(bench, tasks()[:1]) == [RIGHT]
+    assert scripts[2].asked == ["start", "judge", "judge"]
+    bench.close()
 
 
 def test_a_fatal_reply_retires_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,9 @@ import pytest
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.builders import Builders
 from cudal1_compile.judge.process import Worker
+from cudal1_compile.judge.wire import Message
 from cudal1_compile.runtime import nvrtc
+from cudal1_compile.runtime.trouble import MachineTrouble
 from tests.runtime_kernels import BOMB
 
 try:
@@ -33,11 +35,11 @@ def test_builds_as_nvrtc_does_here() -> None:
 def test_a_text_that_keeps_the_compiler_busy_costs_one_process() -> None:
     builders = Builders(1)
     builders.compile_cubin(RIGHT, "sm_90a", ("k",))  # the process has started
-    builders._limit_s = 2
+    builders.limit_s = 2
     with pytest.raises(BuildError, match="compiler was lost"):
         builders.compile_cubin(BOMB + KERNEL.replace("BODY", "grown(a[threadIdx.x])"), "sm_90a", ("k",))
     assert builders.lost == 1
-    builders._limit_s = 20
+    builders.limit_s = 20
     assert builders.compile_cubin(RIGHT, "sm_90a", ("k",)).kernels["k"].registers > 0
     builders.close()
 
@@ -47,6 +49,22 @@ def test_a_compiler_that_gets_no_time_says_nothing_about_the_text(monkeypatch: p
     builders.compile_cubin(RIGHT, "sm_90a", ("k",))
     with monkeypatch.context() as busy, pytest.raises(TimeoutError, match="too busy"):
         busy.setattr("cudal1_compile.judge.builders.PATIENCE", 0)
+        builders.compile_cubin(RIGHT, "sm_90a", ("k",))
+    assert builders.compile_cubin(RIGHT, "sm_90a", ("k",)).kernels["k"].registers > 0
+    builders.close()
+
+
+def test_a_compiler_that_is_killed_says_nothing_about_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    builders = Builders(1)
+    builders.compile_cubin(RIGHT, "sm_90a", ("k",))
+    send = Worker.send
+
+    def kill_and_send(worker: Worker, message: Message) -> None:
+        worker.stop()
+        send(worker, message)
+
+    with monkeypatch.context() as patch, pytest.raises(MachineTrouble, match="SIGKILL"):
+        patch.setattr(Worker, "send", kill_and_send)
         builders.compile_cubin(RIGHT, "sm_90a", ("k",))
     assert builders.compile_cubin(RIGHT, "sm_90a", ("k",)).kernels["k"].registers > 0
     builders.close()

@@ -26,6 +26,7 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.fallback import is_atens, measured
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
+from cudal1_compile.judge import versions
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
 from cudal1_compile.kernel_cache import normalised_digest, open_store
 from cudal1_compile.synthesis import (
@@ -34,10 +35,11 @@ from cudal1_compile.synthesis import (
     ProcessBudget,
     Unfinished,
     Won,
+    records,
     synthesize,
     synthesize_all,
 )
-from cudal1_compile.synthesis.records import is_win, why_outdated
+from cudal1_compile.synthesis.records import is_win, why_outdated, why_stale
 from cudal1_fx_passes.canonical import fingerprint
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
@@ -160,6 +162,58 @@ def test_nothing_faster_is_a_stored_no_win() -> None:
     assert entry.reason == "3 candidates, 2 right, the best at 0.97 of the baseline"
     versions = json.loads(entry.versions_json)
     assert (versions["generator"], versions["rounds"], versions["seconds"]) == ("teacher:scripted", 1, 60)
+
+
+def test_a_no_win_counts_real_verdicts() -> None:
+    """Not those that wait, each code once."""
+    script = [[reply("slow_80"), reply("slow_80"), reply("wrong_1"), "no sections"]]
+    outcome = synthesize(
+        program(), ScriptedGenerator(lambda c, p, n: script), ScriptedJudge(), Store.memory(), ONE_ROUND
+    )
+    assert isinstance(outcome.result, NoWin)
+    assert (outcome.result.entry.status, outcome.result.entry.verdicts) == ("no_win", 3)
+
+
+def test_what_a_machine_refused_that_cannot_judge_waits() -> None:
+    store, broken = Store.memory(), ScriptedJudge()
+    broken.why = "the machine cannot build and run a known-good kernel: no g++"
+    generator = ScriptedGenerator([["wrong_1", "slow_80"]])
+    outcome = synthesize(program(), generator, broken, store, ONE_ROUND)
+    assert outcome.result == Unfinished(broken.why) and store.find_entry(KEY, GPU.key) is None
+    assert {a.reason or a.stage for a in store.attempts(KEY, GPU.key)} == {broken.why, "accepted"}
+    judge = ScriptedJudge()
+    assert isinstance(synthesize(program(), generator, judge, store, ONE_ROUND).result, NoWin)
+    assert judge.judged == ["wrong_1"] and len(generator.calls) == 2  # the first round was no whole one
+
+
+@pytest.mark.parametrize("change", ["a month", "a version", "the header"])
+def test_what_no_longer_holds_is_asked_again(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.memory()
+    generator = ScriptedGenerator([["slow_80", "wrong_1", "slow_70", "slow_60"], ["good_130"]])
+    first = synthesize(program(), generator, ScriptedJudge(), store, ONE_ROUND).result
+    assert isinstance(first, NoWin) and why_stale(first.entry, GPU) is None
+    assert isinstance(synthesize(program(), generator, ScriptedJudge(), store, ONE_ROUND).result, NoWin)
+    assert len(generator.calls) == 1
+    if change == "a month":
+        monkeypatch.setattr(records, "HOLDS_S", -1.0)
+    elif change == "a version":
+        monkeypatch.setattr(versions, "VERIFIER_VERSION", versions.VERIFIER_VERSION + 1)
+    else:
+        monkeypatch.setattr(records, "header_digest", lambda target: "another")
+    assert why_stale(first.entry, GPU) is not None
+    again = synthesize(program(), generator, ScriptedJudge(), store, ONE_ROUND)
+    assert isinstance(again.result, Won) and len(generator.calls) == 2
+
+
+def test_a_new_search_judges_known_code_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, generator, judge = Store.memory(), ScriptedGenerator([["wrong_1", "wrong_2"]]), ScriptedJudge()
+    budget = replace(ONE_ROUND, samples_per_round=2)
+    synthesize(program(), generator, judge, store, budget)
+    monkeypatch.setattr(versions, "VERIFIER_VERSION", versions.VERIFIER_VERSION + 1)
+    outcome = synthesize(program(), generator, judge, store, budget)
+    assert judge.judged == ["wrong_1", "wrong_2"] * 2
+    assert isinstance(outcome.result, NoWin) and outcome.result.entry.verdicts == 2
+    assert why_stale(outcome.result.entry, GPU) is None
 
 
 def test_none_right_names_the_stages() -> None:
@@ -356,20 +410,22 @@ def test_relatives_are_exemplars_where_the_region_has_none() -> None:
     assert "1.33x" not in generator.prompts[2]
 
 
-def test_a_region_too_long_for_the_generator_is_a_no_win_that_says_so() -> None:
+def test_a_region_too_long_for_the_generator_is_untried_and_says_so() -> None:
     generator = ScriptedGenerator([["good_120"]], budget_tokens=10)
     outcome = synthesize(program(), generator, ScriptedJudge(), Store.memory(), ONE_ROUND)
     assert isinstance(outcome.result, NoWin)
     assert "the generator takes 10" in outcome.result.entry.reason
+    assert (outcome.result.entry.status, outcome.result.entry.verdicts) == ("untried", 0)
     assert generator.calls == []
 
 
-def test_a_region_that_cannot_be_verified_is_a_no_win_after_one_round() -> None:
+def test_a_region_that_cannot_be_verified_is_untried_after_one_round() -> None:
     generator, judge = ScriptedGenerator([["vain_1"], ["good_130"]]), ScriptedJudge()
     budget = Budget(seconds=60, rounds=2, samples_per_round=1)
     outcome = synthesize(program(), generator, judge, Store.memory(), budget)
     assert isinstance(outcome.result, NoWin)
     assert outcome.result.entry.reason == "out0 cannot be told from a constant"
+    assert (outcome.result.entry.status, outcome.result.entry.verdicts) == ("untried", 0)
     assert len(generator.calls) == 1 and judge.compared == 1
 
 

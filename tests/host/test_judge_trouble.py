@@ -1,0 +1,182 @@
+"""A machine's trouble is no verdict: on a broken machine a region stays open, and a healthy one decides it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+
+from synthesis_doubles import ScriptedGenerator
+from test_synthesis_host import BUDGET, as_reply, code, program
+
+from cudal1_cache import Store
+from cudal1_compile.judge import build_budget, canary
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.verdict import Rejected
+from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.runtime import hostbuild, toolchain
+from cudal1_compile.runtime.target import HOST
+from cudal1_compile.synthesis import Unfinished, Won, synthesize
+from cudal1_fx_passes.canonical import fingerprint
+from tests.runtime_kernels import BOMB
+
+KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
+# of each candidate; what else the judge builds goes through
+KILLS_ITSELF, DRIVER_SAYS_SO = "kill -KILL $$", f"echo '{KILLED}' >&2; exit 1"
+VANISHED = "echo 'as: what is this?' >&2; exit 1"  # on no list
+FAKE = '#!/bin/sh\ncase "$*" in *candidate.cu*) {action};; esac\nexec {compiler} "$@"\n'
+
+CHILD = """
+    import json, sys
+    from dataclasses import replace
+    sys.path[:0] = {paths!r}
+    from pathlib import Path
+    from cudal1_compile.judge.judge import Judge
+    from cudal1_compile.judge.limits import Limits
+    from cudal1_compile.kernel_cache import open_store
+    from cudal1_compile.runtime.target import HOST
+    from cudal1_compile.synthesis import synthesize
+    from test_synthesis_host import BUDGET, code, program, scripted
+
+    codes = [code(32), code(64), code(96), "__global__ broken"]
+    budget = replace(BUDGET, rounds=1, samples_per_round=4)
+    with Judge(HOST, Limits(build_threads=2)) as judge:
+        found = synthesize(program(), scripted(codes), judge, open_store(Path({place!r})), budget).result
+    print(json.dumps([type(found).__name__, getattr(found, "reason", "")]))
+"""
+
+
+def ask(place: Path, before: str = "", **environment: str) -> list[str]:
+    """The outcome of a process, its kind and its reason. before: shell text, that limits it."""
+    paths = [str(Path(__file__).parent), *(p for p in sys.path if p)]
+    script = textwrap.dedent(CHILD).format(paths=paths, place=str(place))
+    done = subprocess.run(
+        ["bash", "-c", f'{before}\nexec "$0" "$@"', sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=250,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def stages(place: Path) -> list[str]:
+    with open_store(place) as store:
+        assert store.stats().no_wins == 0
+        return sorted(a.stage for a in store.attempts(fingerprint(program()), HOST.key))
+
+
+def too_small(folder: Path) -> tuple[str, dict[str, str]]:
+    return "ulimit -v 4000000", {}
+
+
+def faking(action: str) -> Callable[[Path], tuple[str, dict[str, str]]]:
+    def make(folder: Path) -> tuple[str, dict[str, str]]:
+        (folder / "fake").mkdir()
+        fake = folder / "fake" / "g++"
+        fake.write_text(FAKE.format(action=action, compiler=toolchain.compiler()))
+        fake.chmod(0o755)
+        return "", {"CXX": str(fake)}
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (too_small, "no address space"),
+        (faking(KILLS_ITSELF), "SIGKILL"),
+        (faking(DRIVER_SAYS_SO), "Killed signal terminated program cc1plus"),
+        (faking(VANISHED), "what is this"),
+    ],
+    ids=["ulimit", "killed", "cc1plus", "unlisted"],
+)
+def test_a_broken_machine_decides_nothing_and_a_healthy_one_does(
+    broken: Callable[[Path], tuple[str, dict[str, str]]], why: str, tmp_path: Path
+) -> None:
+    before, environment = broken(tmp_path)
+    kind, reason = ask(tmp_path, before, **environment)
+    assert kind == "Unfinished" and why in reason
+    assert stages(tmp_path) == ["deferred", "deferred", "deferred", "text"]
+    assert ask(tmp_path)[0] == "Won"
+    assert stages(tmp_path) == ["accepted", "accepted", "accepted", "text"]
+
+
+@pytest.fixture
+def broken_header(cudal1_cache_dir: Path) -> Callable[[], None]:
+    """Cuts what is precompiled; returns what mends it."""
+    hostbuild.prepare()
+    kept = {p: p.read_bytes() for p in (hostbuild.precompiled_header(c) / "host.h.gch" for c in (True, False))}
+    for path, whole in kept.items():
+        path.chmod(0o644)
+        path.write_bytes(whole[: len(whole) // 2])
+    return lambda: [path.write_bytes(whole) for path, whole in kept.items()] and None
+
+
+def test_a_header_cut_in_half_is_the_machines(broken_header: Callable[[], None]) -> None:
+    with Judge(HOST, Limits(build_threads=2)) as judge, Store.memory() as store:
+        outcome = synthesize(program(), ScriptedGenerator(_one_reply), judge, store, BUDGET)
+        assert isinstance(outcome.result, Unfinished) and "precompiled header" in outcome.result.reason
+        broken_header()
+        assert isinstance(synthesize(program(), ScriptedGenerator(_one_reply), judge, store, BUDGET).result, Won)
+
+
+def _one_reply(call: int, prompts: object, n: int) -> list[list[str]]:
+    return [[as_reply(code())]]
+
+
+def test_words_of_a_machines_in_a_candidates_error_put_nothing_off() -> None:
+    lying = code().replace("{", "{ bad_alloc();", 1)
+    with Judge(HOST, Limits(build_threads=1)) as judge:
+        verdict = judge.judge(program(), lying)
+    assert isinstance(verdict, Rejected) and verdict.stage == "build" and "bad_alloc" in verdict.reason
+
+
+def test_a_text_that_eats_the_compilers_memory_is_refused_where_others_have_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hostbuild.prepare()
+    monkeypatch.setattr(toolchain, "MEMORY_BYTES", 200 << 20)  # the canary has room in it
+    loops = "for (int i = 0; i < 4096; i++) for (int j = 0; j < 1024; j++) c[i * 1024 + j] = j;"
+    table = f"struct T {{ int c[1 << 22]; constexpr T() : c() {{ {loops} }} }}; constexpr T t;"
+    hungry = code().replace("{", f"{{ {table} if (t.c[3] == 2) return;", 1)
+    with Judge(HOST, Limits(build_threads=1)) as judge:
+        verdict = judge.judge(program(), hungry)
+    assert isinstance(verdict, Rejected) and "memory" in verdict.reason
+
+
+def test_a_pass_holds_for_a_while_and_a_failure_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([None, None, "broken", None])
+    found = canary.Canary(lambda: next(answers))
+    now = 100.0
+    monkeypatch.setattr(canary.time, "monotonic", lambda: now)
+    assert found.trouble() is None and found.trouble() is None
+    now = 131.0
+    assert found.trouble() is None
+    assert found.trouble(since=131.0) is None  # that run began no earlier
+    now = 132.0
+    assert "known-good kernel: broken" in (found.trouble(since=132.0) or "")
+    assert found.trouble() is None
+
+
+def test_bombs_of_a_region_share_its_build_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_budget, "USUAL_S", 1.0)
+    monkeypatch.setattr(hostbuild, "COMPILE_LIMIT_S", 4.0)
+    bombs = [BOMB.replace("grown", f"grown{i}") + code() for i in range(4)]
+    bombs = [text.replace("ld(row + i)", f"grown{i}(ld(row + i))", 1) for i, text in enumerate(bombs)]
+    with Judge(HOST, Limits(build_threads=1, slow_builds_s=2.0)) as judge:
+        found = judge.judge_many(program(), [code(), *bombs])
+    assert not isinstance(found[0], Rejected)
+    assert all(isinstance(v, Rejected) and v.stage == "build" for v in found[1:]), found
+    assert [build_budget.USED_UP in getattr(v, "reason", "") for v in found[1:]] == [True] * 4
