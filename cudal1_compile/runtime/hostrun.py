@@ -287,11 +287,12 @@ def _run_child(folder: Path, checked: bool, limits: HostLimits) -> HostRun:
     told, _, words = out.partition(b"\n")
     end = _parse(told)
     if end is None:  # the runner's first process, which runs no foreign code
-        raise OSError(f"the runner of host kernels died ({_how(-child.returncode, child.returncode)})")
+        how = _how(-child.returncode, child.returncode)
+        raise MachineTrouble("signal", f"the runner of host kernels died ({how})", is_certain=True)
     if not end["sealed"] and end["code"] != FAULT:
         how = _how(end["signal"], end["code"])
-        raise OSError(
-            f"no process can be sealed for host kernels ({how}): they need seccomp filters, which Linux has"
+        raise MachineTrouble(
+            "seal", f"host kernels need seccomp filters, which Linux has ({how})", is_certain=True
         )
     return _result(end, _parse(words), checked, folder / "kernel.so")
 
@@ -318,10 +319,8 @@ def _result(end: dict[str, Any], words: dict[str, Any] | None, checked: bool, im
         message = f"a system call, which device code may not make, while {end['stage']} ({how})"
         return HostRun("crash", kind="crash", message=message)
     if words is None or end["signal"] or end["code"] not in (0, FAULT):
-        trouble = exit_trouble(-end["signal"] if end["signal"] else end["code"])
-        return HostRun(
-            "crash", kind="crash", message=f"the process died while {end['stage']} ({how})", trouble=trouble
-        )
+        message = f"the process died while {end['stage']} ({how})"
+        return HostRun("crash", kind="crash", message=message, trouble=exit_trouble(-end["signal"]))
     try:
         return _report(end, words, checked, image)
     except (KeyError, TypeError, ValueError):
@@ -341,8 +340,7 @@ def _report(end: dict[str, Any], words: dict[str, Any], checked: bool, image: Pa
     status: Status = "timeout" if kind == "timeout" else "fault"
     if kind == "load_error":
         status = "refused"
-    # once it runs, the words may be the loaded code's
-    trouble = None if end["stage"] == "running" else report_trouble(kind, str(words["detail"]))
+    trouble = report_trouble(kind, str(words["detail"])) if end["stage"] != "running" else None
     return HostRun(status, None, kind, message, line, trouble=trouble)
 
 

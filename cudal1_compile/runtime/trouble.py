@@ -15,7 +15,7 @@ import re
 import signal
 from typing import Literal
 
-Reason = Literal["memory", "load", "killed", "header", "signal", "disk"]
+Reason = Literal["memory", "load", "killed", "header", "signal", "seal", "disk"]
 
 SENTENCES: dict[Reason, str] = {
     "memory": "there is no memory for it",
@@ -23,6 +23,7 @@ SENTENCES: dict[Reason, str] = {
     "killed": "a compiler was killed",
     "header": "the precompiled header cannot be read",
     "signal": "the process died",
+    "seal": "no process can be sealed",
     "disk": "the disk is full",
 }
 NOT_FOUND = 127  # a process that ended so never came to its own code: the loader found no room, or no library
@@ -46,7 +47,7 @@ _LOAD = re.compile(
 _OUR_LIMIT = "CPU time limit exceeded"
 _DISK = re.compile(r"No space left on device|Disk quota exceeded")
 _FROM_OUTSIDE = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)  # no sealed child sends these
-# seccomp's strict mode kills so, too; an abort without a report is the runner's own, before it took signals over
+# a limit on CPU time kills so, too; an abort without a report is the runner's own, before it took signals over
 _PERHAPS_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGABRT)
 
 

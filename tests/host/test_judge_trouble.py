@@ -40,9 +40,9 @@ CHILD = """
     from dataclasses import replace
     sys.path[:0] = {paths!r}
     from pathlib import Path
-    from cudal1_compile.kernel_cache import open_store
     from cudal1_compile.judge.judge import Judge
     from cudal1_compile.judge.limits import Limits
+    from cudal1_compile.kernel_cache import open_store
     from cudal1_compile.runtime.target import HOST
     from cudal1_compile.synthesis import synthesize
     from test_synthesis_host import BUDGET, code, program, scripted

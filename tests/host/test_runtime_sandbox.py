@@ -21,6 +21,7 @@ from cudal1_compile.runtime.host_load import HostModule
 from cudal1_compile.runtime.hostrun import HostLimits, HostRun, run_isolated
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.runtime.toolchain import compiler
+from cudal1_compile.runtime.trouble import MachineTrouble
 from cudal1_fx_passes.text import parse_program
 
 pytestmark = pytest.mark.host
@@ -140,7 +141,7 @@ def test_a_process_that_cannot_be_sealed_runs_nothing(tmp_path: Path, monkeypatc
     subprocess.run([compiler("c"), str(source), "-o", str(wrapper)], check=True)
     monkeypatch.setattr(hostbuild, "runtime_folder", lambda: tmp_path)
     data = buffers()
-    with pytest.raises(OSError, match="can be sealed"):
+    with pytest.raises(MachineTrouble, match="can be sealed"):
         run_isolated(PROGRAM, candidate(), image, data)
     assert not data["out0"].any()
 
