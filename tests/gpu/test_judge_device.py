@@ -105,6 +105,10 @@ def test_finalists_are_measured_against_inductor(judge: Judge) -> None:
         assert timing.inductor_us is not None
 
 
+def test_a_known_good_kernel_passes(judge: Judge) -> None:
+    assert judge.trouble() is None
+
+
 def test_a_good_candidate_right_after_a_hang_is_accepted(judge: Judge) -> None:
     hang = next(a for a in ATTACKS if a.name == "never ends")
     first, second = judge.judge_tasks([(region("silu"), hang.code), (region("silu"), SILU_SCALAR)])

@@ -7,10 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cudal1_compile.errors import BuildError
+from cudal1_compile.judge import canary
 from cudal1_compile.judge.builders import Builders
 from cudal1_compile.judge.process import Worker
 from cudal1_compile.judge.wire import Message
 from cudal1_compile.runtime import nvrtc
+from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.target import Target
 from cudal1_compile.runtime.trouble import MachineTrouble
 from tests.runtime_kernels import BOMB
 
@@ -68,6 +71,12 @@ def test_a_compiler_that_is_killed_says_nothing_about_the_text(monkeypatch: pyte
         builders.compile_cubin(RIGHT, "sm_90a", ("k",))
     assert builders.compile_cubin(RIGHT, "sm_90a", ("k",)).kernels["k"].registers > 0
     builders.close()
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100"])
+def test_the_known_good_kernel_is_built_for_every_gpu(arch: str) -> None:
+    target = Target("cuda", "test", arch, 132, 227 * 1024, 50 << 20)
+    assert build(canary.PROGRAM, canary.CANDIDATE, target).kernels["canary"].local_bytes == 0
 
 
 def test_more_threads_than_processes_take_turns() -> None:
