@@ -8,13 +8,13 @@ error with a sentence. Nothing is loaded or run here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
+from cudal1_compile.kernel_text import kernels as declared_kernels
 from cudal1_compile.runtime import hostbuild, nvrtc
 from cudal1_compile.runtime.elf import read_elf
 from cudal1_compile.runtime.source import assemble
@@ -23,6 +23,7 @@ from cudal1_fx_passes.program import Program
 
 REGISTERS_PER_SM = 65536
 MAX_LOCAL_BYTES = 4096  # a thread; more is a register array that was indexed at run time, or a mistake
+MAX_IMAGE_BYTES = 4 << 20  # it is stored and sent over pipes; the largest of our own has 0.4 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,24 @@ def build(
     source = assemble(program, candidate, target)
     names = tuple(dict.fromkeys(launch.kernel for launch in candidate.launches))
     if target.kind == "host":
-        image = hostbuild.compile_host(source, names, check)
+        image = _small_enough(hostbuild.compile_host(source, names, check))
         shared_bytes = -(-read_elf(image).tls_bytes // len(names))  # one has this at least: known is what all have
         kernels = {name: Resources(0, shared_bytes, 0, 1024, hostbuild.entry_symbol(name)) for name in names}
         _check_resources(program, candidate, target, kernels)
         return Binary("host", target.arch, image, kernels, check)
     compiled = compile_cubin(source, target.arch, names)
-    kernels = {name: _resources(info, name, candidate.code) for name, info in compiled.kernels.items()}
+    bounds = declared_kernels(candidate.code)
+    kernels = {name: _resources(info, bounds.get(name)) for name, info in compiled.kernels.items()}
     _check_resources(program, candidate, target, kernels)
-    return Binary("cuda", target.arch, compiled.cubin, kernels)
+    return Binary("cuda", target.arch, _small_enough(compiled.cubin), kernels)
+
+
+def _small_enough(image: bytes) -> bytes:
+    if len(image) > MAX_IMAGE_BYTES:
+        raise BuildError(
+            f"the built code has {len(image)} bytes, at most {MAX_IMAGE_BYTES} are allowed: use smaller constants"
+        )
+    return image
 
 
 def max_block_threads(registers: int) -> int:
@@ -78,10 +88,10 @@ def max_block_threads(registers: int) -> int:
     return min(1024, by_registers)
 
 
-def _resources(info: nvrtc.KernelInfo, name: str, code: str) -> Resources:
+def _resources(info: nvrtc.KernelInfo, bound: int | None) -> Resources:
+    """bound: threads of the kernel's launch bounds."""
     limit = max_block_threads(info.registers)
-    bound = re.search(rf"__launch_bounds__\s*\(\s*(\d+)[^)]*\)[^;{{(]*\b{name}\s*\(", code)
-    limit = min(limit, int(bound[1])) if bound else limit
+    limit = limit if bound is None else min(limit, bound)
     return Resources(info.registers, info.shared_bytes, info.local_bytes, limit, info.symbol)
 
 

@@ -9,6 +9,7 @@ allow-list over its undefined symbols, and no initialisers, is what an accepted 
 from __future__ import annotations
 
 import re
+import string
 import tempfile
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -66,8 +67,9 @@ _CHECK_ONLY = re.compile(
     r"__tsan_\w+|__ubsan_handle_\w+_abort|__wrap_(?:memcpy|memmove|memset)|__stack_chk_fail|cudal1_(?:cached_read|block_atomic)"
 )
 
+_WORD_CHARACTERS = f"{string.ascii_letters}{string.digits}_"
 _DYNAMIC = re.compile(
-    r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:<>\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
+    r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:<>\s]++)(?:\[\s*\]\s*(;))?"
 )
 
 
@@ -209,8 +211,12 @@ def _own_library() -> tuple[str, ...]:
 
 
 def _dynamic(match: re.Match[str]) -> str:
+    declared = match[1].rstrip()
+    kind = declared.rstrip(_WORD_CHARACTERS)
+    if not match[2] or not kind or kind == declared:
+        return match[0]
     lines = "\n" * match[0].count("\n")
-    return f"CUDAL1_DYNAMIC_SHARED({match[1].strip()}, {match[2]});{lines}"
+    return f"CUDAL1_DYNAMIC_SHARED({kind.strip()}, {declared[len(kind) :]});{lines}"
 
 
 def _readable(text: str, folder: str) -> str:
