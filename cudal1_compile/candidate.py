@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import Any
 
 from cudal1_compile.errors import CandidateError
-from cudal1_compile.kernel_text import MAX_CODE_BYTES, digest, kernels, plan_lines
+from cudal1_compile.kernel_text import MAX_CODE_BYTES, kernels, normalised_digest, plan_lines
 from cudal1_fx_passes.program import DTYPES, ITEM_BYTES, Program
 
 SECTIONS = ("Performance Analysis", "Algorithm Design", "Code")
@@ -167,8 +167,8 @@ class Candidate:
 
     @cached_property
     def digest(self) -> str:
-        """As kernel_text.digest: equal means the same candidate."""
-        return digest(self.code)
+        """As kernel_text.normalised_digest: equal means the same candidate."""
+        return normalised_digest(self.code)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@
                 -> lexemes()         every character once: blanks, line ends, comments, literals, words, operators
                 -> code_tokens()     without blanks and comments
                 -> without_comments(), folded()   as text again
-    code -> normalise(), digest()    what the compiler tells apart, and nothing else
-         -> kernels()                by name, with their launch bounds
+    code -> normalise(), normalised_digest()   what a compiler tells apart, and nothing else
+         -> kernels()                          by name, with their launch bounds
 
 It knows tokens as C++ does and no grammar. Its expressions take no character back (`*+`), and each alternative
 begins otherwise, so that no text is read twice. Whether a text is allowed is not decided here.
@@ -84,7 +84,17 @@ def normalise(code: str) -> str:
     """
     if len(code) > MAX_CODE_BYTES:
         return code
-    return "\n".join([*(line.rstrip() for line in plan_lines(code)), *_logical_lines(body_of(code))])
+    body = body_of(code).replace("\\\n", "")  # a line that goes on
+    return "\n".join([*map(_plan_form, plan_lines(code)), *_logical_lines(body)])
+
+
+def _plan_form(line: str) -> str:
+    """A plan line whose expressions and arguments are tokens; blanks that its parser does not take stay."""
+    begin, end = ("<<<", ">>>") if line.startswith(PLAN[0]) else ("[", "]")
+    head, _, tail = line.rstrip().partition(begin)
+    sizes, _, rest = tail.rpartition(end)
+    shown = rest if rest[:1].isspace() else " ".join(code_tokens(rest))
+    return f"{head}{begin}{' '.join(code_tokens(sizes))}{end}{shown}"
 
 
 def _logical_lines(body: str) -> Iterator[str]:
@@ -105,8 +115,8 @@ def _logical_lines(body: str) -> Iterator[str]:
         yield " ".join(line)
 
 
-def digest(code: str) -> str:
-    """sha256 of the normal form: comments, blanks and line breaks outside of plan lines do not matter to it."""
+def normalised_digest(code: str) -> str:
+    """sha256 of the normal form: comments, blanks and line breaks do not change it, any other character does."""
     return hashlib.sha256(normalise(code).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from cudal1_compile.judge.declarations import refuse_declarations
-from cudal1_compile.kernel_text import body_of, code_tokens, is_plan, plan_lines, without_comments
+from cudal1_compile.kernel_text import body_of, code_tokens, is_plan, is_word, plan_lines, without_comments
 
 MAX_BYTES = 48 * 1024
 MAX_LINES = 1500
@@ -129,7 +129,7 @@ def check_text(code: str) -> CleanText | RefusedText:
         return RefusedText(f"a line of {longest} characters, at most {MAX_LINE} are allowed")
     body = "\n".join(line for line in clean.splitlines() if not is_plan(line))
     tokens = _tokens(body)
-    reason = _characters(body) or _directives(body) or _words(tokens) or _runs(tokens)
+    reason = _characters(body) or _directives(body) or _runs(tokens) or _words(tokens)
     if reason is None:
         if "#" in body:
             tokens = _tokens("\n".join(line for line in body.splitlines() if not line.lstrip().startswith("#")))
@@ -214,7 +214,7 @@ def _words(tokens: list[str]) -> str | None:
 
 def _runs(tokens: list[str]) -> str | None:
     """What no kernel has and what takes readers behind this gate long: names and rows of brackets without end."""
-    if (longest := max(map(len, tokens), default=0)) > MAX_WORD:
+    if (longest := max((len(token) for token in tokens if is_word(token)), default=0)) > MAX_WORD:
         return f"a name of {longest} characters, at most {MAX_WORD} are allowed"
     for token, run in groupby(tokens):
         if token in "()[]{}<>" and (count := sum(1 for _ in run)) > MAX_BRACKETS:

@@ -23,7 +23,6 @@ from cudal1_fx_passes.program import Program
 
 REGISTERS_PER_SM = 65536
 MAX_LOCAL_BYTES = 4096  # a thread; more is a register array that was indexed at run time, or a mistake
-MAX_IMAGE_BYTES = 4 << 20  # it is stored and sent over pipes; the largest of our own has 0.4 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def build(
     source = assemble(program, candidate, target)
     names = tuple(dict.fromkeys(launch.kernel for launch in candidate.launches))
     if target.kind == "host":
-        image = _small_enough(hostbuild.compile_host(source, names, check))
+        image = hostbuild.compile_host(source, names, check)
         shared_bytes = -(-read_elf(image).tls_bytes // len(names))  # one has this at least: known is what all have
         kernels = {name: Resources(0, shared_bytes, 0, 1024, hostbuild.entry_symbol(name)) for name in names}
         _check_resources(program, candidate, target, kernels)
@@ -71,15 +70,7 @@ def build(
     bounds = declared_kernels(candidate.code)
     kernels = {name: _resources(info, bounds.get(name)) for name, info in compiled.kernels.items()}
     _check_resources(program, candidate, target, kernels)
-    return Binary("cuda", target.arch, _small_enough(compiled.cubin), kernels)
-
-
-def _small_enough(image: bytes) -> bytes:
-    if len(image) > MAX_IMAGE_BYTES:
-        raise BuildError(
-            f"the built code has {len(image)} bytes, at most {MAX_IMAGE_BYTES} are allowed: use smaller constants"
-        )
-    return image
+    return Binary("cuda", target.arch, compiled.cubin, kernels)
 
 
 def max_block_threads(registers: int) -> int:

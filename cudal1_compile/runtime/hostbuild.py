@@ -18,7 +18,7 @@ from pathlib import Path
 from cudal1_compile.candidate import MAX_LAUNCHES
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.elf import ElfFacts, read_elf
-from cudal1_compile.runtime.nvrtc import shorten_errors
+from cudal1_compile.runtime.nvrtc import check_image_size, shorten_errors
 from cudal1_compile.runtime.source import CANDIDATE_NAME, HEADER_DIR
 from cudal1_compile.runtime.toolchain import (
     NATIVE_DIR,
@@ -109,6 +109,7 @@ def compile_host(source: str, kernels: tuple[str, ...], check: bool) -> bytes:
             raise BuildError(shorten_errors(_readable(str(error), folder))) from None
         wraps = [f"-Wl,--wrap={name}" for name in WRAPPED] if check else []
         run_in(Path(folder), [compiler(), *LINK, *wraps, str(objects), "-o", str(image), "-lm", "-lgcc"])
+        check_image_size(image.stat().st_size)
         built = image.read_bytes()
     facts = read_elf(built)
     check_facts(facts, check)
