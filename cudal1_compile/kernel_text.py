@@ -89,12 +89,19 @@ def normalise(code: str) -> str:
 
 
 def _plan_form(line: str) -> str:
-    """A plan line whose expressions and arguments are tokens; blanks that its parser does not take stay."""
+    """A plan line with its expressions and arguments as tokens; blanks that its parser does not take stay.
+
+    `//` is a division there, so that nothing is a comment.
+    """
     begin, end = ("<<<", ">>>") if line.startswith(PLAN[0]) else ("[", "]")
     head, _, tail = line.rstrip().partition(begin)
     sizes, _, rest = tail.rpartition(end)
-    shown = rest if rest[:1].isspace() else " ".join(code_tokens(rest))
-    return f"{head}{begin}{' '.join(code_tokens(sizes))}{end}{shown}"
+    shown = rest if rest[:1].isspace() else _apart(rest)
+    return f"{head}{begin}{_apart(sizes)}{end}{shown}"
+
+
+def _apart(text: str) -> str:
+    return " ".join(x for x in lexemes(text) if not x.isspace())
 
 
 def _logical_lines(body: str) -> Iterator[str]:

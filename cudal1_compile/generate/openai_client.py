@@ -80,7 +80,7 @@ class OpenAIGenerator:
         for one in asked:
             wait_until(one.ended, deadline)
         found = [one.replies[:n] for one in asked]
-        if any(found):
+        if any(found) or not asked:
             return found
         raise next((one.error for one in asked if one.error is not None), None) or self._late()
 

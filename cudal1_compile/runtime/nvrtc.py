@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 FLAGS = ("-std=c++17", "--disable-warnings", "--diag-error=549", "--ptxas-options=-v", "--no-cache")
 MAX_REASON_LINES = 6
 MAX_REASON_CHARS = 800
-MAX_IMAGE_BYTES = 4 << 20  # it is stored and goes through pipes; the largest of our own has 0.4 MB
+MAX_IMAGE_BYTES = 4 << 20  # it is stored and goes through pipes; an honest host image has some 15 KB
 
 _ENTRY = re.compile(r"ptxas info\s*: Function properties for (\S+)\s*\n[^\n]*?(\d+) bytes stack frame")
 _DATA = re.compile(r"^\s*(?:\.\w+\s+)*?\.(?:global|const)\s[^=;{]*?([\w$]+)(?:\[\d*\])*\s*[=;]")

@@ -130,6 +130,11 @@ def test_another_kernel_has_another(old: str, new: str) -> None:
     assert normalised_digest(CODE.replace(old, new)) != normalised_digest(CODE)
 
 
+def test_a_division_in_the_plan_is_no_comment() -> None:
+    halves, quarters = (f"// launch: k<<<d0 // {n}, 32>>>(in0, out0)\n" for n in (2, 4))
+    assert normalised_digest(halves) != normalised_digest(quarters)
+
+
 def test_operators_are_not_put_together() -> None:
     assert len({normalise(code) for code in ("a++ +b", "a+ ++b", "a+ + +b")}) == 3
     assert normalise('s = "a  b";') != normalise('s = "a b";')

@@ -108,6 +108,32 @@ def test_most_shapes_reach_the_readers_behind_the_gate() -> None:
     assert len(passed) > len(SHAPES) // 3
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 199 + "1" + ")" * 199,
+        "(" * 400,
+        "-" * 399 + "1",
+        "1+" * 199 + "1",
+        "9" * 400,
+        "9*" * 199 + "9",
+        "\0",
+        "\ud800",
+    ],
+)
+def test_an_expression_is_a_number_or_refused_however_deep_the_caller_is(text: str) -> None:
+    def evaluate(depth: int) -> object:
+        if depth:
+            return evaluate(depth - 1)
+        try:
+            return Expr(text).evaluate({})
+        except CandidateError as error:
+            return str(error)
+
+    for depth in (0, 600, 800):
+        assert isinstance(evaluate(depth), int | str)
+
+
 @pytest.mark.parametrize("unit", ["(", "[ ", "{", ")", ">"])
 def test_rows_of_brackets_end(unit: str) -> None:
     found = check_text(f"__global__ void k() {{ {unit * 65} }}\n")

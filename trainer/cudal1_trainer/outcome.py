@@ -33,8 +33,8 @@ from cudal1_compile.errors import CandidateError
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_compile.judge.textgate import CleanText, check_text
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
-from cudal1_compile.runtime.target import Target
 from cudal1_compile.kernel_text import normalised_digest
+from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.referee import Ruling
