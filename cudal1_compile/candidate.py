@@ -16,15 +16,15 @@ nothing.
 from __future__ import annotations
 
 import ast
-import hashlib
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from cudal1_compile.errors import CandidateError
+from cudal1_compile.kernel_text import MAX_CODE_BYTES, kernels, normalised_digest, plan_lines
 from cudal1_fx_passes.program import DTYPES, ITEM_BYTES, Program
 
 SECTIONS = ("Performance Analysis", "Algorithm Design", "Code")
@@ -33,10 +33,12 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_LAUNCHES = 16
 MAX_SCRATCH = 16
 
+MAX_REPLY_BYTES = 128 * 1024  # UTF-8; the longest of our own have 20 KB
 MAX_EXPRESSION = 400  # characters
 DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
-_DIRECTIVE = re.compile(r"\s*#(?!\s*pragma\s+unroll(?:\s+\d+)?\s*$)")  # what may swallow the rest of its line
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # neither UTF-8 nor a compiler holds it
+_FENCE = re.compile(r"```(?:cuda|cpp|c\+\+)?\n")
 _SCRATCH = re.compile(r"// scratch: (s\d+) (\w+)\[([^\]]*)\]( = 0)?\s*$")
 _LAUNCH = re.compile(r"// launch: (\w+)<<<(.*)>>>\(([\w, ]*)\)\s*$")
 
@@ -86,6 +88,8 @@ class Expr:
             return ast.parse(self.text.strip(), mode="eval").body
         except SyntaxError as error:
             raise CandidateError(f"expression {self.text!r}: {error.msg}") from None
+        except (ValueError, RecursionError, MemoryError) as error:  # what is no text; what nests too deep
+            raise CandidateError(f"expression {self.text!r}: {error}") from None
 
     def evaluate(self, dims: Mapping[str, int]) -> int:
         """Raises CandidateError for anything that is not integer arithmetic over `dims`."""
@@ -97,7 +101,10 @@ class Expr:
 
     def fold(self, dims: Mapping[str, Any], arithmetic: Arithmetic) -> Any:
         """The value in another arithmetic; refuses what `evaluate` refuses."""
-        return _fold(self._tree, dims, arithmetic, self.text)
+        try:
+            return _fold(self._tree, dims, arithmetic, self.text)
+        except RecursionError:  # far down a caller's stack
+            raise CandidateError(f"expression {self.text!r} nests too deep") from None
 
 
 def _fold(node: ast.expr, dims: Mapping[str, Any], arithmetic: Arithmetic, text: str) -> Any:
@@ -160,8 +167,8 @@ class Candidate:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of the code without comments and white space, plan lines kept: equal means the same candidate."""
-        return hashlib.sha256(normalise_code(self.code).encode()).hexdigest()
+        """As kernel_text.normalised_digest: equal means the same candidate."""
+        return normalised_digest(self.code)
 
 
 @dataclass(frozen=True)
@@ -171,27 +178,49 @@ class Reply:
     code: str
 
 
-def normalise_code(code: str) -> str:
-    """Drops comments (but not the plan) and folds white space, except where a line's end has a meaning."""
-    plan = [line for line in code.splitlines() if _is_plan(line)]
-    rest = [line for line in code.splitlines() if not _is_plan(line)]
-    # whichever comment opens first wins, as in C++
-    text = re.sub(r"//[^\n]*|/\*.*?(?:\*/|\Z)", " ", "\n".join(rest), flags=re.S)
-    directives = [line.strip() for line in text.splitlines() if _DIRECTIVE.match(line)]
-    return "\n".join([re.sub(r"\s+", " ", "\n".join([*plan, text])).strip(), *directives])
-
-
 def parse_reply(text: str) -> Reply:
-    """Splits a reply into its three sections; raises CandidateError where one is missing."""
-    parts = re.split(r"^## (.+?)\s*$", text, flags=re.M)
-    found = {parts[i].strip(): parts[i + 1].strip() for i in range(1, len(parts) - 1, 2)}
+    """Splits a reply into its three sections; raises CandidateError for a text that is none of a reply."""
+    if (fault := text_fault(text)) is not None:
+        raise CandidateError(fault)
+    found = {name: "\n".join(lines).strip() for name, lines in _sections(text)}
     missing = [s for s in SECTIONS if s not in found]
     if missing:
         raise CandidateError(f"reply lacks the section{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
-    code = re.search(r"```(?:cuda|cpp|c\+\+)?\n(.*?)```", found["Code"], flags=re.S)
-    if not code:
+    code = _block(found["Code"])
+    if code is None:
         raise CandidateError("section Code holds no ```cuda block")
-    return Reply(found["Performance Analysis"], found["Algorithm Design"], code[1])
+    return Reply(found["Performance Analysis"], found["Algorithm Design"], code)
+
+
+def text_fault(text: str) -> str | None:
+    """Why a generator's text can be no reply, whatever it says: it is too long to be read, or not text."""
+    if (size := len(text.encode("utf-8", "replace"))) > MAX_REPLY_BYTES:
+        return f"a reply of {size} bytes, at most {MAX_REPLY_BYTES} are allowed"
+    if found := _NO_TEXT.search(text):
+        return f"the reply holds U+{ord(found[0]):04X} at character {found.start()}, which is no text"
+    return None
+
+
+def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each with its lines, in order."""
+    name: str | None = None
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith("## ") and (title := line[3:].strip()):
+            if name is not None:
+                yield name, lines
+            name, lines = title, []
+        else:
+            lines.append(line)
+    if name is not None:
+        yield name, lines
+
+
+def _block(section: str) -> str | None:
+    """What stands in the first closed block of code."""
+    start = _FENCE.search(section)
+    end = section.find("```", start.end()) if start else -1
+    return section[start.end() : end] if start and end >= 0 else None
 
 
 def print_reply(reply: Reply) -> str:
@@ -203,24 +232,22 @@ def parse_candidate(code: str, program: Program) -> Candidate:
     """Reads the launch plan of a code block and checks it against the program's dims and names."""
     scratch: list[Scratch] = []
     launches: list[Launch] = []
-    for line in code.splitlines():
+    if len(code.encode("utf-8", "replace")) > MAX_CODE_BYTES:
+        raise CandidateError(f"a code of {len(code)} characters, at most {MAX_CODE_BYTES} bytes are allowed")
+    for line in plan_lines(code):
         if line.startswith("// scratch:"):
             scratch.append(_parse_scratch(line))
-        elif line.startswith("// launch:"):
+        else:
             launches.append(_parse_launch(line))
     candidate = Candidate(code, tuple(scratch), tuple(launches))
     _check(candidate, program)
     return candidate
 
 
-def _is_plan(line: str) -> bool:
-    return line.startswith(("// launch:", "// scratch:"))
-
-
 def _parse_scratch(line: str) -> Scratch:
     m = _SCRATCH.match(line)
     if not m:
-        raise CandidateError(f"{line!r} is not like '// scratch: s0 f32[d0]'")
+        raise CandidateError(f"{_show(line)} is not like '// scratch: s0 f32[d0]'")
     if m[2] not in DTYPES:
         raise CandidateError(f"scratch {m[1]}: dtype {m[2]!r} is none of {', '.join(DTYPES)}")
     return Scratch(m[1], m[2], tuple(Expr(x) for x in _split(m[3])), bool(m[4]))
@@ -229,19 +256,23 @@ def _parse_scratch(line: str) -> Scratch:
 def _parse_launch(line: str) -> Launch:
     m = _LAUNCH.match(line)
     if not m:
-        raise CandidateError(f"{line!r} is not like '// launch: name<<<grid, block, shared>>>(in0, out0)'")
+        raise CandidateError(f"{_show(line)} is not like '// launch: name<<<grid, block, shared>>>(in0, out0)'")
     config = _split(m[2])
     if len(config) not in (2, 3):
-        raise CandidateError(f"{line!r}: <<<grid, block>>> or <<<grid, block, shared>>> expected")
+        raise CandidateError(f"{_show(line)}: <<<grid, block>>> or <<<grid, block, shared>>> expected")
     shared = Expr(config[2]) if len(config) == 3 else Expr("0")
     return Launch(m[1], _dim3(config[0]), _dim3(config[1]), shared, tuple(_split(m[3])))
+
+
+def _show(line: str) -> str:
+    return repr(line) if len(line) <= MAX_EXPRESSION else f"{line[:MAX_EXPRESSION]!r}..."
 
 
 def _dim3(text: str) -> tuple[Expr, Expr, Expr]:
     m = re.fullmatch(r"dim3\((.*)\)", text.strip())
     parts = [Expr(x) for x in _split(m[1])] if m else [Expr(text)]
     if not 1 <= len(parts) <= 3:
-        raise CandidateError(f"{text!r}: dim3 takes one to three extents")
+        raise CandidateError(f"{_show(text)}: dim3 takes one to three extents")
     x, y, z = (*parts, Expr("1"), Expr("1"))[:3]
     return x, y, z
 
@@ -272,14 +303,15 @@ def _check(candidate: Candidate, program: Program) -> None:
             raise CandidateError(f"scratch {s.name} has no elements")
     outputs = {o.name for o in program.outputs}
     known = {i.name for i in program.inputs} | outputs | set(names)
+    declared = kernels(candidate.code)
     for launch in candidate.launches:
-        _check_launch(launch, dims, known, candidate.code)
+        _check_launch(launch, dims, known, declared)
     unwritten = outputs - {a for launch in candidate.launches for a in launch.args}
     if unwritten:
         raise CandidateError(f"no launch takes {', '.join(sorted(unwritten))}")
 
 
-def _check_launch(launch: Launch, dims: Mapping[str, int], known: set[str], code: str) -> None:
+def _check_launch(launch: Launch, dims: Mapping[str, int], known: set[str], declared: Container[str]) -> None:
     grid = [e.evaluate(dims) for e in launch.grid]
     block = [e.evaluate(dims) for e in launch.block]
     threads = block[0] * block[1] * block[2]
@@ -292,5 +324,5 @@ def _check_launch(launch: Launch, dims: Mapping[str, int], known: set[str], code
     for a in launch.args:
         if a not in known:
             raise CandidateError(f"{launch.kernel}: argument {a!r} is none of {', '.join(sorted(known))}")
-    if not re.search(rf"__global__[^;{{]*\b{launch.kernel}\s*\(", code):
+    if launch.kernel not in declared:
         raise CandidateError(f"launch of {launch.kernel}, but the code has no __global__ of that name")

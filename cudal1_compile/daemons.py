@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 WAIT_S = 10.0  # one operation of torch on a busy CPU; the exception comes behind it
+STEP_S = 0.1  # of a thread that waits: the exception comes behind that too
 
 
 class Daemon(threading.Thread):
@@ -52,3 +53,11 @@ def end_daemons() -> None:
     until = time.monotonic() + WAIT_S
     for thread in ending:
         thread.ended.wait(max(0.0, until - time.monotonic()))
+
+
+def wait_until(event: threading.Event, deadline: float) -> bool:
+    """Whether `event` is set by then (time.monotonic seconds). A daemon that waits so can be told to end."""
+    while not event.wait(max(0.0, min(STEP_S, deadline - time.monotonic()))):
+        if time.monotonic() >= deadline:
+            return False
+    return True

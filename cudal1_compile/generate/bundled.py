@@ -38,6 +38,7 @@ DEFAULT_MAX_NEW = 1536
 GPU_PROMPTS = 128  # a GPU takes hardly longer for many prompts than for 4; with 8 replies each they fill max_rows
 SHORTEST_REPLY = 64  # tokens; a prompt that leaves less room is not worth asking
 DESIGN_TOKENS = 80  # a reply's first lines up to its first stage; 31 mostly, more than 80 in one of 2,108
+MENDED_CHARACTERS = 32 * 1024  # of a reply, where the longest right ones have 20,000: what mends take grows faster
 OUTLINE = "\nf0: "  # what comes behind them
 
 
@@ -101,7 +102,7 @@ class BundledGenerator:
         kept = [None if late and not s.finished else self.codec.decode(s.ids) for s in found]
         groups = [kept[i * n : (i + 1) * n] for i in range(len(coded))]
         return [
-            [fit_code(text, prompt) for text in group if text is not None]
+            [_fitted(text, prompt) for text in group if text is not None]
             for prompt, group in zip(prompts, groups, strict=True)
         ]
 
@@ -165,8 +166,10 @@ class BundledGenerator:
         """Of each reply with a stage that cannot be, by itself or by its code: what comes before, and another."""
         begun: dict[int, list[int]] = {}
         for i, (sample, prompt) in enumerate(zip(found, prompts, strict=True)):
-            design = self.codec.decode(sample.ids[: self._code_at(sample.ids)])
-            if other := other_stage(design, prompt) or other_tiles(self.codec.decode(sample.ids), prompt):
+            design, whole = (self.codec.decode(sample.ids[:end]) for end in (self._code_at(sample.ids), None))
+            if len(whole) > MENDED_CHARACTERS:
+                continue
+            if other := other_stage(design, prompt) or other_tiles(whole, prompt):
                 begun[i] = self._beginning(other_stage(other, prompt) or other)
         return begun
 
@@ -177,7 +180,7 @@ class BundledGenerator:
             if (at := self._code_at(sample.ids)) is None:
                 continue
             before = self.codec.decode(sample.ids[:at])
-            if (mended := fit_plan(before, prompt)) != before:
+            if len(before) <= MENDED_CHARACTERS and (mended := fit_plan(before, prompt)) != before:
                 begun[i] = self._beginning(mended)
         return begun
 
@@ -185,6 +188,10 @@ class BundledGenerator:
         """Behind the token that opens the code; None where none does."""
         token = self._code_token
         return None if token is None or token not in ids else ids.index(token) + 1
+
+
+def _fitted(text: str, prompt: str) -> str:
+    return fit_code(text, prompt) if len(text) <= MENDED_CHARACTERS else text
 
 
 def find_code_token(codec: Codec) -> int | None:

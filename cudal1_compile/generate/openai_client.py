@@ -4,25 +4,34 @@
 
 The key comes from the environment variable that the config names, from nowhere else, and appears in no
 message. A server that ignores `n` is asked again until the replies are there. Refused connections, time-outs
-and the statuses 408, 429 and 5xx are retried with growing pauses; everything else is an error at once.
+and the statuses 408, 429 and 5xx are retried with growing pauses; everything else is an error at once, an answer
+longer than so many replies can be as well.
+
+A prompt's requests run in a daemon thread: whatever a server does, a call ends at its deadline with what has come,
+and a finished script waits for none.
 """
 
 from __future__ import annotations
 
+import json
+import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import tenacity
 
+from cudal1_compile.candidate import MAX_REPLY_BYTES
 from cudal1_compile.config import environment_secret
+from cudal1_compile.daemons import wait_until
 from cudal1_compile.generate.errors import GeneratorError, GeneratorTimeout
+from cudal1_compile.generate.exchange import Answer, Limits, TooLate, TooLong, exchange
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 SHOWN_CHARACTERS = 300  # of a server's own words in an error
+SLACK_BYTES = 64 * 1024  # of an answer, besides its replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,36 +63,42 @@ class OpenAIGenerator:
         self.config = config
         self.name = f"openai:{config.model}@{httpx.URL(config.base_url).host}"
         self.budget_tokens = config.budget_tokens
-        self.client = httpx.Client(headers=_headers(config), timeout=config.timeout_s)
-
-    def close(self) -> None:
-        self.client.close()
+        self._headers = _headers(config)
+        self._tls = httpx.create_ssl_context()
 
     def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         return self.propose_until(prompts, n, seed, float("inf"))
 
     def propose_until(self, prompts: Sequence[str], n: int, seed: int, deadline: float) -> list[list[str]]:
         """What has come at the deadline. Raises GeneratorError where no prompt got any reply."""
-        with ThreadPoolExecutor(max_workers=self.config.parallel) as pool:
-            waiting = [pool.submit(self._ask, p, n, seed + i, deadline) for i, p in enumerate(prompts)]
-        found = [future.result() for future in waiting]
-        errors = [error for _, error in found if error is not None]
-        if errors and not any(replies for replies, _ in found):
-            raise errors[0]
-        return [replies for replies, _ in found]
+        asked = [_Asked(prompt, seed + i) for i, prompt in enumerate(prompts)]
+        waiting = iter(asked)  # next() of a list's iterator is one step: no two threads get the same
+        for _ in range(min(self.config.parallel, len(asked))):
+            threading.Thread(
+                target=self._ask_all, args=(waiting, n, deadline), name="cudal1-client", daemon=True
+            ).start()
+        for one in asked:
+            wait_until(one.ended, deadline)
+        found = [one.replies[:n] for one in asked]
+        if any(found) or not asked:
+            return found
+        raise next((one.error for one in asked if one.error is not None), None) or self._late()
 
-    def _ask(self, prompt: str, n: int, seed: int, deadline: float) -> tuple[list[str], GeneratorError | None]:
-        """Replies to one prompt, and the error that ended the asking early."""
-        replies: list[str] = []
-        requests = 0
-        while len(replies) < n:
+    def _ask_all(self, waiting: Iterator[_Asked], n: int, deadline: float) -> None:
+        for one in waiting:
             try:
-                # another seed each time: a server that honours it would repeat the same reply otherwise
-                replies += self._request(prompt, n - len(replies), seed + 1009 * requests, deadline)
+                self._ask(one, n, deadline)
             except GeneratorError as error:
-                return replies, error
+                one.error = error
+            finally:
+                one.ended.set()
+
+    def _ask(self, one: _Asked, n: int, deadline: float) -> None:
+        requests = 0
+        while len(one.replies) < n:
+            # another seed each time: a server that honours it would repeat the same reply otherwise
+            one.replies += self._request(one.prompt, n - len(one.replies), one.seed + 1009 * requests, deadline)
             requests += 1
-        return replies[:n], None
 
     def _request(self, prompt: str, n: int, seed: int, deadline: float) -> list[str]:
         path, body = self._body(prompt, n, seed)
@@ -115,33 +130,57 @@ class OpenAIGenerator:
     def _post(self, path: str, body: dict[str, Any], deadline: float) -> Any:
         left = min(self.config.timeout_s, deadline - time.monotonic())
         if left <= 0:
-            raise GeneratorTimeout(f"{self.name}: the time for this call is over")
+            raise self._late()
+        url = f"{self.config.base_url.rstrip('/')}/{path}"
+        # twice a reply's own bytes: JSON escapes what is no ASCII, and every line's end
+        most = body["n"] * 2 * MAX_REPLY_BYTES + SLACK_BYTES
         try:
-            response = self.client.post(f"{self.config.base_url.rstrip('/')}/{path}", json=body, timeout=left)
-        except httpx.TimeoutException:
+            answer = exchange(url, body, self._headers, self._tls, Limits(left, most))
+        except (TooLate, httpx.TimeoutException):
             raise _Retriable(f"no answer within {left:.1f} s") from None
+        except TooLong as error:
+            raise GeneratorError(
+                f"{self.name} answered with {error}: {body['n']} replies have {most} at most; set max_tokens lower"
+            ) from None
         except httpx.TransportError as error:
             raise _Retriable(f"{self.config.base_url}: {error}") from None
-        if response.status_code in RETRIED:
-            raise _Retriable(f"status {response.status_code}: {response.text[:SHOWN_CHARACTERS]}")
-        if response.status_code != httpx.codes.OK:
-            raise GeneratorError(self._refusal(response))
+        return self._parsed(answer, url)
+
+    def _parsed(self, answer: Answer, url: str) -> Any:
+        if answer.status in RETRIED:
+            raise _Retriable(f"status {answer.status}: {answer.said(SHOWN_CHARACTERS)}")
+        if answer.status != httpx.codes.OK:
+            raise GeneratorError(self._refusal(answer, url))
         try:
-            return response.json()
-        except ValueError as error:
+            return json.loads(answer.body)
+        except (ValueError, RecursionError) as error:
             raise GeneratorError(f"{self.name} answered with something that is not JSON: {error}") from None
 
-    def _refusal(self, response: httpx.Response) -> str:
-        said = response.text[:SHOWN_CHARACTERS]
-        if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+    def _refusal(self, answer: Answer, url: str) -> str:
+        said = answer.said(SHOWN_CHARACTERS)
+        if answer.status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             variable = self.config.api_key_variable
             hint = (
                 f"the key in ${variable} was refused" if variable else "set api_key_variable to the key's variable"
             )
-            return f"{self.name}: status {response.status_code}, {hint}: {said}"
-        if response.status_code == httpx.codes.NOT_FOUND:
-            return f"{self.name}: {response.url} does not exist; base_url must hold the version (.../v1): {said}"
-        return f"{self.name}: status {response.status_code}: {said}"
+            return f"{self.name}: status {answer.status}, {hint}: {said}"
+        if answer.status == httpx.codes.NOT_FOUND:
+            return f"{self.name}: {url} does not exist; base_url must hold the version (.../v1): {said}"
+        return f"{self.name}: status {answer.status}: {said}"
+
+    def _late(self) -> GeneratorTimeout:
+        return GeneratorTimeout(f"{self.name}: the time for this call is over")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A prompt, what has come for it, and what ended the asking early."""
+
+    prompt: str
+    seed: int
+    replies: list[str] = field(default_factory=list)
+    error: GeneratorError | None = None
+    ended: threading.Event = field(default_factory=threading.Event)
 
 
 class _StopAt(tenacity.stop.stop_base):

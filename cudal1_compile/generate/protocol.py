@@ -13,6 +13,7 @@ This module neither builds prompts nor reads replies.
 from __future__ import annotations
 
 import logging
+import reprlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
@@ -115,7 +116,8 @@ def _wrapped(generator: Generator, error: BaseException) -> GeneratorError:
 
 def _checked(generator: Generator, replies: list[list[str]], prompts: int, n: int) -> list[list[str]]:
     if not _are_texts(replies):
-        raise GeneratorError(f"generator {generator.name} gave {replies!r:.60}: expected a list of texts a prompt")
+        found = reprlib.repr(replies)
+        raise GeneratorError(f"generator {generator.name} gave {found}: expected a list of texts a prompt")
     if len(replies) != prompts:
         raise GeneratorError(f"generator {generator.name} answered {len(replies)} of {prompts} prompts")
     if any(len(group) > n for group in replies):

@@ -6,13 +6,14 @@ tokens of a candidate, comments and preprocessor lines gone -> why they are refu
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 MAX_INITIALISERS = 64  # elements in one pair of braces: more is a table of answers
 
 _QUALIFIERS = ("__device__", "inline", "__forceinline__", "__inline__", "__noinline__")
 _STORAGE = ("__device__", "__shared__", "__constant__", "__managed__", "static", "extern", "thread_local")
 _ARRAY = "a constant array outside a function outlives a launch: put it into the kernel, without static"
+_ENDS = ("=", "{", "(", ";")  # of a declaration before its value
 _SIZE = re.compile(r"[dk]\d+|(?:in|out)\d+_[dk]\d+")  # constants of the preamble
 
 
@@ -43,26 +44,34 @@ def _macro_arguments(tokens: list[str]) -> str | None:
 def _static(tokens: list[str]) -> str | None:
     """`static` may precede a constexpr scalar, and the qualifiers of a function outside one; the rest is state."""
     depth = 0
+    functions = _functions(tokens)
+    declarators = _declarators(tokens)
     for i, (token, following) in enumerate(pairwise([*tokens, ""])):
         depth += (token == "{") - (token == "}")
-        if depth and token == "__device__" and not _opens_function(tokens[i:]):
+        if depth and token == "__device__" and i not in functions:
             return f"{token!r} within a function: such a variable is state that outlives a launch"
         if token == "static" and following != "constexpr" and (depth or following not in _QUALIFIERS):
             return f"'static {following}': a static variable is state that outlives a launch"
-        if token == "static" and following == "constexpr" and "[" in _declarator(tokens[i:]):
+        if token == "static" and following == "constexpr" and declarators[i][1]:
             return _ARRAY
     return None
 
 
-def _declarator(tokens: list[str]) -> list[str]:
-    """A declaration up to its value."""
-    ends = (i for i, token in enumerate(tokens) if token in ("=", "{", "(", ";"))
-    return tokens[: next(ends, len(tokens))]
+def _declarators(tokens: list[str]) -> dict[int, tuple[str, bool]]:
+    """Of each `static` and `constexpr`: the last token before a value, and whether a bracket comes before it."""
+    found: dict[int, tuple[str, bool]] = {}
+    last, is_array = "", False
+    for i in reversed(range(len(tokens))):  # from the end, so that each token is read once
+        token = tokens[i]
+        last, is_array = ("", False) if token in _ENDS else (last or token, is_array or token == "[")
+        if token in ("static", "constexpr"):
+            found[i] = last, is_array
+    return found
 
 
 def _addresses(tokens: list[str]) -> str | None:
     """Constants of a scope wider than a function lie in device memory, where a cast could make them counters."""
-    constants = {d[-1] for i, t in enumerate(tokens) if t == "constexpr" for d in [_declarator(tokens[i:])]}
+    constants = {last for i, (last, _) in _declarators(tokens).items() if tokens[i] == "constexpr"}
     constants |= {token for token in set(tokens) if _SIZE.fullmatch(token)}
     for i, token in enumerate(tokens):
         if token not in constants:
@@ -83,19 +92,40 @@ def _ends_operand(tokens: list[str]) -> bool:
     return re.fullmatch(r"\w+|[)\]]", last) is not None and last != "return" and not cast
 
 
-def _opens_function(tokens: list[str]) -> bool:
-    """Whether a declaration is that of a function with a body: name ( ... ) [const] {."""
-    depth = 0
+def _functions(tokens: list[str]) -> set[int]:
+    """Where `__device__` opens the declaration of a function with a body: name ( ... ) [const] {."""
+    closing = _closing_brackets(tokens)
+    opens: dict[int, bool] = {}
+    for i, token in enumerate(tokens):
+        if token == "__device__" and i not in opens:
+            opens |= _opening(tokens, i, closing)
+    return {i for i, is_function in opens.items() if is_function}
+
+
+def _opening(tokens: list[str], start: int, closing: dict[int, int]) -> dict[int, bool]:
+    """Whether the words `__device__` from `start` on, up to the end of a declaration, open that of a function."""
+    words: list[int] = []
     closed = False
-    for token in tokens:
-        if depth == 0 and token in (";", "=", "["):
-            return False
-        if depth == 0 and token == "{":
-            return closed
-        depth += (token == "(") - (token == ")")
-        if depth == 0:
-            closed = token == ")" or (closed and token == "const")
-    return False
+    i = start
+    while i < len(tokens) and tokens[i] not in (";", "=", "[", ")", "{"):
+        token = tokens[i]
+        if token == "__device__":
+            words.append(i)
+        i = closing.get(i, len(tokens)) + 1 if token == "(" else i + 1
+        closed = token == "(" or (closed and token == "const")
+    return dict.fromkeys(words, closed and tokens[i : i + 1] == ["{"])
+
+
+def _closing_brackets(tokens: list[str]) -> dict[int, int]:
+    """Where each `(` that is closed is closed."""
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for i, token in enumerate(tokens):
+        if token == "(":
+            opened.append(i)
+        elif token == ")" and opened:
+            found[opened.pop()] = i
+    return found
 
 
 def _initialisers(tokens: list[str]) -> str | None:
@@ -185,7 +215,7 @@ def _plain(head: list[str]) -> str | None:
 def _variable(head: list[str]) -> str | None:
     if "__device__" in head:
         return f"{_show(head)}: a __device__ variable is state that outlives a launch; declare scratch"
-    if "[" in _declarator(head):
+    if "[" in takewhile(lambda token: token not in _ENDS, head):
         return _ARRAY
     if "constexpr" in head:
         return None

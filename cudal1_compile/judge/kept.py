@@ -15,6 +15,7 @@ arithmetic that is a little wrong.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from cudal1_compile.judge.bounds import Bounded, bounded_outputs
 from cudal1_compile.judge.budget import KEPT_SAFETY, TINY, UNIT
 from cudal1_compile.judge.compare import Expected, expected_floats, expected_of
 from cudal1_compile.judge.settled import is_short
+from cudal1_compile.kernel_text import body_of, folded, is_plan, plan_lines
 from cudal1_fx_passes.evaluate import DTYPE_NAME, TORCH_DTYPE, evaluate
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import FLOAT_DTYPES, Output, Program, Ref
@@ -41,6 +43,13 @@ _ROUND = re.compile(r"\bround_to\b")
 _LITERAL = r"[-+]?\d*\.?\d+\.?(?:[eE][-+]?\d+)?[fF]?"
 _NAMED_LITERAL = re.compile(
     rf"\b(?:float|double|auto)\s+(\w+)\s*(?:=|\()\s*({_LITERAL})\s*\)?\s*;|#define\s+(\w+)\s+({_LITERAL})"
+)
+_ASSIGNED = re.compile(r"\b(\w+)\s*=(?!=)")
+_CHANGED = tuple(
+    map(
+        re.compile,
+        (r"\b(\w+)\s*(?:[-+*/]=|\+\+|--)", r"&\s*(\w+)\b", r"(?<!>)[(,]\s*(\w+)(?=\s*[,)])"),
+    )
 )
 _OF_LITERALS = re.compile(r"\bround_to\s*<[^<>]*>\s*\([-+*/().\s\deEfF]*\)")
 _TWIN = """template <class T> struct Unrounded {
@@ -75,13 +84,16 @@ def foreign_rounding(program: Program, candidate: Candidate) -> str | None:
 
 def rounds_literals(candidate: Candidate) -> bool:
     """Whether a candidate rounds a constant, by whose value it could tell itself from its twin."""
-    body = "\n".join(line for line in candidate.code.splitlines() if not line.startswith("//"))
+    body = folded(body_of(candidate.code))
+    assigned = Counter(_ASSIGNED.findall(body))
+    # a number that a loop or a function may change is none
+    changed = {name for pattern in _CHANGED for name in pattern.findall(body)}
+    values: dict[str, str] = {}
     for variable, value, macro, of_macro in _NAMED_LITERAL.findall(body + "\n"):
         name = variable or macro
-        # a number that a loop or a function may change is none
-        changed = rf"\b{name}\s*(?:[-+*/]=|\+\+|--)|&\s*{name}\b|(?<!>)[(,]\s*{name}\s*[,)]"
-        if len(re.findall(rf"\b{name}\s*=(?!=)", body)) < 2 and not re.search(changed, body):
-            body = re.sub(rf"\b{name}\b", f"({value or of_macro})", body)
+        if assigned[name] < 2 and name not in changed:
+            values.setdefault(name, f"({value or of_macro})")
+    body = re.sub(r"\b\w+\b", lambda word: values.get(word[0], word[0]), body)
     return _OF_LITERALS.search(body) is not None
 
 
@@ -89,7 +101,7 @@ def keeps_float32(program: Program, candidate: Candidate) -> bool:
     """Whether a candidate has no reason to round before it stores."""
     if rounds(candidate):
         return False
-    body = "\n".join(line for line in candidate.code.splitlines() if not line.startswith("//"))
+    body = folded(body_of(candidate.code))
     holds = _VALUES.search(body) is not None or any(s.dtype in HALF for s in candidate.scratch)
     return not (holds and bool(_computed_factors(program)))
 
@@ -112,9 +124,9 @@ def twin(program: Program, candidate: Candidate) -> Candidate | None:
     """The candidate without its roundings to half types; None where it has none, or the region nothing in them."""
     if widened(program) is None or not rounds(candidate):
         return None
-    plan = [line for line in candidate.code.splitlines() if line.startswith("//")]
-    body = [line for line in candidate.code.splitlines() if not line.startswith("//")]
-    return parse_candidate("\n".join([*plan, _TWIN + _ROUND.sub("unrounded", "\n".join(body))]), program)
+    body = [line for line in candidate.code.splitlines() if not is_plan(line)]
+    code = [*plan_lines(candidate.code), _TWIN + _ROUND.sub("unrounded", "\n".join(body))]
+    return parse_candidate("\n".join(code), program)
 
 
 @torch.inference_mode()

@@ -19,7 +19,9 @@ import math
 import operator
 import re
 import struct
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -33,16 +35,21 @@ from cudal1_fx_passes.program import Input, Literal, Program
 NAMED = "named"
 MAX_NUMBERS = 256
 MAX_TURNS = 32
+MAX_EXPANDED = 128 * 1024  # characters
+MAX_NESTED = 48  # names within what a name stands for
 MAX_DIGITS = 40  # of a whole number, of which others are too large for any dtype
 FEW, FEW_OTHERS = 6, 16  # foreign numbers that are put together with others, and how many of these
 WIDE, WHOLE = 4.0, 2.0**52  # a gap that holds both; numbers from there on are whole
 _MIXER = 2654435761
 _LARGEST = {"f16": 6e4, "bf16": 3e38, "f32": 3e38, "f64": 1e300}
-_HEX_FLOAT = r"0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?\d+"
-_DECIMAL = r"(?:\d[\d']*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_HEX_FLOAT = r"0[xX][0-9a-fA-F]*+(?:\.[0-9a-fA-F]*+)?+[pP][+-]?\d++"
+_DECIMAL = r"(?:\d[\d']*+(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+"
 _NUMBER = re.compile(rf"(?<![\w.])({_HEX_FLOAT}|0[xX][0-9a-fA-F']+|{_DECIMAL})[fFuUlL]*")
 _FLOAT = rf"(?<![\w.])(?:{_HEX_FLOAT}|{_DECIMAL})[fF]?(?![\w.])"
-_SUM = re.compile(rf"[(\s]*{_FLOAT}[)\s]*(?:[-+*/][-+(\s]*{_FLOAT}[)\s]*)+(?![)\s]*[*/])")
+_NEXT = rf"[-+(\s]*+{_FLOAT}[)\s]*+"
+_TERM = re.compile(rf"([-+*/]){_NEXT}")
+_FIRST = re.compile(rf"[(\s]*+{_FLOAT}[)\s]*+")
+_SUM = re.compile(rf"{_FIRST.pattern}(?:[-+*/]{_NEXT})++")
 _SHIFT = re.compile(r">>\s*(\d{1,2})\b")
 _OF_BITS = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d{5,})[uU]?\s*([-+|^])\s*(0[xX][0-9a-fA-F]+|\d+)[uU]?\b(?!\.)")
 _MOVED_BITS = re.compile(r"(~|\b(?:0[xX][0-9a-fA-F]+|\d+)[uU]?\s*<<)\s*(0[xX][0-9a-fA-F]+|\d+)[uU]?\b(?!\.)")
@@ -56,6 +63,8 @@ _PARAMETERS = r"\(([^()]*)\)"
 _ONE_EXPRESSION = re.compile(
     rf"(?:\b(\w+)\s*{_PARAMETERS}\s*\{{\s*return\s+([^;{{}}]+);\s*\}}|#define\s+(\w+){_PARAMETERS}\s+(\S.*))"
 )
+_OF_LITERALS = re.compile(rf"\b(\w+)\s*\(\s*((?:-?{_FLOAT}(?:\s*,\s*-?{_FLOAT})*+)?+)\s*\)")
+_WORD = re.compile(r"\b(\w+)\b")
 _SIZEOF = re.compile(r"\bsizeof\s*\(\s*(?:unsigned\s+)?(\w+)\s*\)")
 _SIZE = {"double": 8, "f64": 8, "i64": 8, "long": 8, "f16": 2, "bf16": 2, "short": 2, "i16": 2} | dict.fromkeys(
     ("bool", "char", "i8", "u8"), 1
@@ -81,17 +90,16 @@ def foreign_numbers(program: Program, code: str) -> tuple[float, ...]:
     body = _called_with_literals(_SIZEOF.sub(lambda m: str(_SIZE.get(m[1], 4)), body_of(code)))
     body = _FMA.sub(r"(\1 * \2 + \3)", _SCALED.sub(_scaled, body))
     body = _CALL.sub(_called, body)
-    shifts = {0, *(int(k) for k in _SHIFT.findall(body))}
-    for text in _NUMBER.findall(body):
+    shifts = {0, *(k for k in map(int, _SHIFT.findall(body)) if k < 32)}
+    for text in set(_NUMBER.findall(body)):
         found |= _meanings(text.replace("'", ""), shifts)
     for left, sign, right in _OF_BITS.findall(body):
         found |= _meanings(hex(_BITWISE[sign](int(left, 0), int(right, 0)) & 0xFFFFFFFF), shifts)
     found |= {v for m in _MOVED_BITS.finditer(body) for v in _of_bits(_moved(m[1], m[2]))}
     for axis in program.axes:  # of a size and a literal
         body = re.sub(rf"\b{axis.name}\b(?=\s*\*\s*{_DECIMAL}[fF]\b)", f"{axis.size}.0", body)
-    for name, value in _NAMED.findall(body + "\n"):
-        body = re.sub(rf"\b{name}\b", f"({value})", body)
-    for text in _SUM.findall(body):
+    body = _with_values(body)
+    for text in _sums(body):
         found |= _computed(text)
     foreign = {v for v in found if _single(v) not in known | {0.0, 0.5, 1.0, 2.0}}
     foreign |= {math.sqrt(v) for v in foreign}  # a square may be compared
@@ -153,19 +161,79 @@ def _meanings(text: str, shifts: set[int]) -> set[float]:
     return ({float(whole)} - USUAL) | floats
 
 
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """What a name stands for from its declaration on: number `place` of its kind in the code."""
+
+    place: int
+    text: str
+    parameters: tuple[str, ...] = ()
+
+
+class _Expansion:
+    """Puts what names stand for in their place, as if they were put in one by one, the first declared first.
+
+    So a name within what is put in is one of a later declaration, and none comes back. Texts may double with every
+    name: once MAX_EXPANDED characters are put in, the others stay.
+    """
+
+    def __init__(self, pattern: re.Pattern[str], meanings: Iterable[tuple[str, _Meaning]]) -> None:
+        self.pattern = pattern
+        self.left = MAX_EXPANDED
+        self.meanings: dict[tuple[str, int], list[_Meaning]] = {}
+        for name, meaning in meanings:
+            self.meanings.setdefault((name, len(meaning.parameters)), []).append(meaning)
+
+    def of(self, text: str, after: int = -1, depth: int = 0) -> str:
+        return self.pattern.sub(lambda found: self._put(found, after, depth), text)
+
+    def _put(self, found: re.Match[str], after: int, depth: int) -> str:
+        given = _listed(found[2]) if found.re.groups > 1 else []
+        meant = self.meanings.get((found[1], len(given)), [])
+        at = bisect_right(meant, after, key=lambda meaning: meaning.place)
+        if at == len(meant) or self.left <= 0 or depth == MAX_NESTED:
+            return found[0]
+        text = _given(meant[at], given)
+        self.left -= len(text) + len(found[0])
+        return f"({self.of(text, meant[at].place, depth + 1)})"
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _given(meaning: _Meaning, given: Sequence[str]) -> str:
+    """The text with what is given for its parameters."""
+    values = dict(zip(meaning.parameters, given, strict=True))
+    return re.sub(r"\b\w+\b", lambda word: values.get(word[0], word[0]), meaning.text) if values else meaning.text
+
+
+def _with_values(body: str) -> str:
+    """Names of literals, and of what is made of such, as that."""
+    named = enumerate(_NAMED.findall(body + "\n"))
+    return _Expansion(_WORD, ((name, _Meaning(i, value)) for i, (name, value) in named)).of(body)
+
+
 def _called_with_literals(body: str) -> str:
     """Calls of functions and macros of one expression as that expression, where all that is given is literals."""
-    for name, given, value, macro, of_macro, expression in _ONE_EXPRESSION.findall(body):
-        names = [p.split()[-1].lstrip("*&") for p in (given or of_macro).split(",") if p.strip()]
+    meanings = []
+    for i, (name, given, value, macro, of_macro, expression) in enumerate(_ONE_EXPRESSION.findall(body)):
+        names = tuple(p.split()[-1].lstrip("*&") for p in _listed(given or of_macro))
+        meanings.append((name or macro, _Meaning(i, value or expression, names)))
+    return _Expansion(_OF_LITERALS, meanings).of(body)
 
-        def expressed(found: re.Match[str], names: list[str] = names, text: str = value or expression) -> str:
-            for parameter, literal in zip(names, found[1].split(","), strict=False):
-                text = re.sub(rf"\b{parameter}\b", literal.strip(), text)
-            return f"({text})"
 
-        literals = r"\s*,\s*".join([rf"-?{_FLOAT}"] * len(names))
-        body = re.sub(rf"\b{name or macro}\s*\(\s*({literals})\s*\)", expressed, body)
-    return body
+def _sums(body: str) -> Iterator[str]:
+    """Chains of literals with operators between them, up to a term that is another's factor."""
+    for chain in _SUM.finditer(body):
+        terms = list(_TERM.finditer(chain[0], _FIRST.match(chain[0]).end()))  # type: ignore[union-attr]
+        if body[chain.end() : chain.end() + 1] in ("*", "/"):
+            added = [i for i, term in enumerate(terms) if term[1] in "+-"]
+            last = added[-1] if added else 0
+            if last > 0:
+                yield chain[0][: terms[last].start()]
+        else:
+            yield chain[0]
 
 
 def _called(found: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import cycle, islice, repeat
 from math import isqrt, prod
 from operator import add, mul, sub, xor
@@ -16,6 +17,8 @@ from operator import add, mul, sub, xor
 from cudal1_compile.candidate import MAX_BLOCK, MAX_GRID, Candidate, Launch
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.extremes import reaches_integers
+from cudal1_compile.kernel_text import body_of as text_of_body
+from cudal1_compile.kernel_text import folded, plan_lines
 from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ITEM_BYTES, Axis, Program, Ref
 
@@ -55,11 +58,13 @@ _TO_WHOLE = re.compile(
     r"(?:\(\s*|static_cast<\s*|\b)(?:int|unsigned|unsigned int|long|long long|[iu]32|[iu]64)(?:\s*\)|>)?\s*"
     r"(?P<operand>\w+\b(?!\s*\()|\w*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))"
 )
-_SET_WHOLE = re.compile(r"\b(?:int|unsigned|long|size_t|[iu](?:32|64)|u?int(?:32|64)_t)\s+\w+\s*=\s*([^;{}]*);")
+_SET_WHOLE = re.compile(
+    r"\b(?:int|unsigned|long|size_t|[iu](?:32|64)|u?int(?:32|64)_t)\s+\w+\s*=\s*([^;{}]*+)(;?)"
+)
 _ROUNDED = re.compile(r"\b(?:__(?:float|double)2u?(?:int|ll)_\w+|l?l(?:rint|round)f?)\b")
 _FLOATS = re.compile(r"\b(?:float|double)\s+(\w+)\b(?!\s*[\[(])")
 _FLOAT = r"\d\.\d*|\.\d+f|\d[eE][-+]?\d|\(\s*(?:float|double)\s*\)|\b(?:float|double)\s*\("
-_FLOAT_BOUND = re.compile(r"\(float\)[^;{}?]*[<>]=?\s*\(float\)|\(float\)[^;{}?]*[<>]=?[^;{}?]*\(float\)\s*d\d")
+_WORD = re.compile(r"(?<![.\w])(\w+)\b(?!\s*\[)")
 _FOLDS: dict[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul, "^": xor}
 # sizes of blocks, tiles, warps and their masks
 USUAL = {*range(65), *range(0, 4097, 32), *(2**k - 1 for k in range(33))}
@@ -200,7 +205,7 @@ def _far_along(program: Program, candidate: Candidate) -> Iterator[Mapping[str, 
 
 def _many_blocks(program: Program, candidate: Candidate) -> Iterator[Mapping[str, int]]:
     """Sizes far along one axis where blocks share scratch or grids have a limit: more blocks than they name."""
-    plan = "\n".join(line for line in candidate.code.splitlines() if line.startswith("//"))
+    plan = "\n".join(plan_lines(candidate.code))
     if not candidate.scratch and "min(" not in plan:
         return
     named = [int(n) for n in re.findall(r"(?<![\w.])\d{2,6}\b", plan)]
@@ -297,12 +302,21 @@ def counts_in_floats(program: Program, candidate: Candidate) -> bool:
     if any(OPS[op.fn].kind is Kind.IOTA or op.fn in ("floor", "ceil", "round", "trunc") for op in program.ops):
         return False
     body = body_of(candidate.code)
-    floats = "|".join(rf"(?<![.\w]){name}\b(?!\s*\[)" for name in set(_FLOATS.findall(body)))
-    made = re.compile(f"{_FLOAT}|{floats}" if floats else _FLOAT)
+    floats = set(_FLOATS.findall(body))
     operands = (found["operand"] for found in _TO_WHOLE.finditer(body))
-    values = (v for v in _SET_WHOLE.findall(body) if not re.search("[?]|sizeof", v))
+    values = (v for v, end in _SET_WHOLE.findall(body) if end and not re.search("[?]|sizeof", v))
     whole = (o for o in (*operands, *values) if not o.startswith("ld(") and not re.search("[<>=!]", o))
-    return bool(_ROUNDED.search(body) or _FLOAT_BOUND.search(body)) or any(made.search(o) for o in whole)
+    if _ROUNDED.search(body) or any(map(_bounds_by_float, re.split("[;{}?]", body))):
+        return True
+    return any(re.search(_FLOAT, o) or not floats.isdisjoint(_WORD.findall(o)) for o in whole)
+
+
+def _bounds_by_float(statement: str) -> bool:
+    """Whether a number made a float is compared with another such, or with a size of the region."""
+    _, _, rest = statement.partition("(float)")
+    _, *compared = re.split("[<>]", rest, maxsplit=1)
+    made_float = re.search(r"[<>]=?\s*\(float\)", rest)
+    return bool(made_float or (compared and re.search(r"\(float\)\s*d\d", compared[0])))
 
 
 def compared_sizes(program: Program, candidate: Candidate) -> list[Mapping[str, int]]:
@@ -370,9 +384,10 @@ def _whole_numbers(code: str) -> Iterator[int]:
     yield from (number for _, number in _compared(code))
 
 
+@lru_cache(maxsize=2)  # of one candidate many ask
 def body_of(code: str) -> str:
-    """What a code computes: without its plan, and without binary and octal literals."""
-    return "\n".join(line for line in in_decimal(code).splitlines() if not line.startswith("//"))
+    """What a code computes: without its plan, comments, needless blanks, and binary and octal literals."""
+    return in_decimal(folded(text_of_body(code)))
 
 
 def in_decimal(code: str) -> str:

@@ -13,13 +13,18 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from itertools import groupby
 
 from cudal1_compile.judge.declarations import refuse_declarations
+from cudal1_compile.kernel_text import body_of, code_tokens, is_plan, is_word, plan_lines, without_comments
 
 MAX_BYTES = 48 * 1024
 MAX_LINES = 1500
-MAX_LINE = 2000  # characters: what looks for numbers in the text takes their square
+MAX_LINE = 2000  # characters
 MAX_NUMBER = 64  # characters of a literal: a model may write digits without end
+MAX_WORD = 128  # characters of a name
+_NO_CHARACTERS = "character literals are not allowed"
+MAX_BRACKETS = 64  # one behind the other: what looks past them looks past few
 
 _FORBIDDEN = {
     "asm": "inline assembly is not allowed",
@@ -120,7 +125,8 @@ _FORBIDDEN_PREFIX = {
     ),
 }
 _PREFIXES = tuple(_FORBIDDEN_PREFIX)
-_TOKEN = re.compile(r"[A-Za-z_]\w*|<<<|##|&&|0[xX][0-9a-fA-F']+|[0-9][\w.']*|::|->|\S")
+_JOINED = ("<<<", "##", "&&", "::", "->")  # operators that checks know; of all others each character
+_OPERATORS = "-+*/%&|^<>=!.:#"  # what those of several characters begin with
 _NOT_IN_MACROS = {"__device__", "__global__", "__shared__", "static", "extern", "{", "}"}
 _DIGRAPHS = ("<%", "%>", "<:", ":>", "%:", "??")
 # a macro of such a name changes what the rest of the source says, the judge's own lines included
@@ -130,7 +136,6 @@ _NO_MACROS = re.compile(
     "union|unsigned|using|void|volatile|while|DIMS|Signature|pointers|bytes"
 )
 _MACRO = re.compile(r"\s*#\s*(?:define|undef)\s+(\w+)")
-_PLAN = ("// launch:", "// scratch:")
 _DIRECTIVE = re.compile(r"#\s*(?:pragma\s+unroll\b.*|define\s+\w+.*|undef\s+\w+)\s*$")
 
 
@@ -157,22 +162,30 @@ def check_text(code: str) -> CleanText | RefusedText:
     clean = strip_comments(code)
     if (longest := max(map(len, clean.splitlines()), default=0)) > MAX_LINE:
         return RefusedText(f"a line of {longest} characters, at most {MAX_LINE} are allowed")
-    body = "\n".join(line for line in clean.splitlines() if not line.startswith(_PLAN))
-    reason = _characters(body) or _directives(body) or _words(body)
+    body = "\n".join(line for line in clean.splitlines() if not is_plan(line))
+    tokens = _tokens(body)
+    reason = _characters(body) or _directives(body) or _runs(tokens) or _words(tokens)
     if reason is None:
-        tokens = _TOKEN.findall(re.sub(r"^\s*#.*$", "", body, flags=re.M))
+        if "#" in body:
+            tokens = _tokens("\n".join(line for line in body.splitlines() if not line.lstrip().startswith("#")))
         reason = refuse_declarations(tokens)
     return RefusedText(reason) if reason else CleanText(clean)
 
 
 def strip_comments(code: str) -> str:
-    """Drops comments but not the plan lines; strings are refused later, so they need no care here."""
-    plan = [line.rstrip() for line in code.splitlines() if line.startswith(_PLAN)]
-    rest = "\n".join("" if line.startswith(_PLAN) else line for line in code.splitlines())
-    # whichever comment opens first wins, as in C++: `// /*` and `/* // */`
-    rest = re.sub(r"//[^\n]*|/\*.*?(?:\*/|\Z)", " ", rest, flags=re.S)
-    lines = [line.rstrip() for line in rest.splitlines() if line.strip()]
+    """Drops comments but not the plan lines, which come first."""
+    plan = [line.rstrip() for line in plan_lines(code)]
+    lines = [line.rstrip() for line in without_comments(body_of(code)).splitlines() if line.strip()]
     return "\n".join([*plan, *lines]) + "\n"
+
+
+def _tokens(text: str) -> list[str]:
+    """Words, numbers and `_JOINED` whole, all else by characters."""
+    found: list[str] = []
+    for token in code_tokens(text):
+        whole = token in _JOINED or token[0] not in _OPERATORS or token[1:2].isdigit()
+        found += [token] if whole else token
+    return found
 
 
 def _hidden_character(code: str) -> str | None:
@@ -197,7 +210,7 @@ def _characters(body: str) -> str | None:
     if '"' in without_linkage:
         return "string literals are not allowed"
     if re.search(r"(?<![0-9a-fA-F])'|'(?![0-9a-fA-F])", body):
-        return "character literals are not allowed"
+        return _NO_CHARACTERS
     return None
 
 
@@ -214,21 +227,33 @@ def _directives(body: str) -> str | None:
             return f"{line.strip()[:60]!r}: {macro[1]} may not be redefined"
         if macro and "#" in line[macro.end() :]:
             return f"{line.strip()[:60]!r}: '#': tokens must be written out"
-        if hidden := _NOT_IN_MACROS.intersection(_TOKEN.findall(line)):
+        if hidden := _NOT_IN_MACROS.intersection(_tokens(line)):
             return f"{line.strip()[:60]!r}: {min(hidden)} may not hide in a macro"
     return None
 
 
-def _words(body: str) -> str | None:
-    for token in dict.fromkeys(_TOKEN.findall(body)):
+def _words(tokens: list[str]) -> str | None:
+    for token in dict.fromkeys(tokens):
+        if token[0] == "'":
+            return _NO_CHARACTERS
         if reason := _FORBIDDEN.get(token):
             return f"{token!r}: {reason}"
-        if token[0].isdigit() and len(token) > MAX_NUMBER:
-            return f"a number of {len(token)} characters, at most {MAX_NUMBER} are allowed"
+        if (number := token.lstrip("."))[:1].isdigit() and len(number) > MAX_NUMBER:
+            return f"a number of {len(number)} characters, at most {MAX_NUMBER} are allowed"
         if token == "##":
             return "'##': tokens must be written out"
         if token == "<<<":
             return "a kernel launch in the code: launches stand in the plan lines only"
         if token.startswith(_PREFIXES):
             return f"{token!r}: {next(r for prefix, r in _FORBIDDEN_PREFIX.items() if token.startswith(prefix))}"
+    return None
+
+
+def _runs(tokens: list[str]) -> str | None:
+    """What no kernel has and what takes readers behind this gate long: names and rows of brackets without end."""
+    if (longest := max((len(token) for token in tokens if is_word(token)), default=0)) > MAX_WORD:
+        return f"a name of {longest} characters, at most {MAX_WORD} are allowed"
+    for token, run in groupby(tokens):
+        if token in "()[]{}<>" and (count := sum(1 for _ in run)) > MAX_BRACKETS:
+            return f"{count} times {token!r} one behind the other, at most {MAX_BRACKETS} are allowed"
     return None

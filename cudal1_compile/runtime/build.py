@@ -8,13 +8,13 @@ error with a sentence. Nothing is loaded or run here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
+from cudal1_compile.kernel_text import kernels as declared_kernels
 from cudal1_compile.runtime import hostbuild, nvrtc
 from cudal1_compile.runtime.elf import read_elf
 from cudal1_compile.runtime.source import assemble
@@ -69,7 +69,8 @@ def build(
         _check_resources(program, candidate, target, kernels)
         return Binary("host", target.arch, image, kernels, check)
     compiled = compile_cubin(source, target.arch, names)
-    kernels = {name: _resources(info, name, candidate.code) for name, info in compiled.kernels.items()}
+    bounds = declared_kernels(candidate.code)
+    kernels = {name: _resources(info, bounds.get(name)) for name, info in compiled.kernels.items()}
     _check_resources(program, candidate, target, kernels)
     return Binary("cuda", target.arch, compiled.cubin, kernels)
 
@@ -80,10 +81,10 @@ def max_block_threads(registers: int) -> int:
     return min(1024, by_registers)
 
 
-def _resources(info: nvrtc.KernelInfo, name: str, code: str) -> Resources:
+def _resources(info: nvrtc.KernelInfo, bound: int | None) -> Resources:
+    """bound: threads of the kernel's launch bounds."""
     limit = max_block_threads(info.registers)
-    bound = re.search(rf"__launch_bounds__\s*\(\s*(\d+)[^)]*\)[^;{{(]*\b{name}\s*\(", code)
-    limit = min(limit, int(bound[1])) if bound else limit
+    limit = limit if bound is None else min(limit, bound)
     return Resources(info.registers, info.shared_bytes, info.local_bytes, limit, info.symbol)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import platform
 import re
+import string
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 from cudal1_compile.candidate import MAX_LAUNCHES
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.elf import ElfFacts, ObjectFacts, read_elf, read_object, without_section
-from cudal1_compile.runtime.nvrtc import shorten_errors
+from cudal1_compile.runtime.nvrtc import check_image_size, shorten_errors
 from cudal1_compile.runtime.scratch import Scratch
 from cudal1_compile.runtime.source import CANDIDATE_NAME, HEADER_DIR
 from cudal1_compile.runtime.toolchain import (
@@ -78,9 +79,9 @@ _CHECK_ONLY = re.compile(
 
 _THUNK = "__x86_indirect_thunk"
 _EXPORT = re.compile(r"cudal1_entry_\w+|cudal1_touch_shared")
-
+_WORD_CHARACTERS = f"{string.ascii_letters}{string.digits}_"
 _DYNAMIC = re.compile(
-    r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:<>\s]+?)\s*\b(\w+)\s*\[\s*\]\s*;"
+    r"\bextern\s+__shared__\s+(?:(?:__align__|alignas)\s*\([^)]*\)\s*)?([\w:<>\s]++)(?:\[\s*\]\s*(;))?"
 )
 
 
@@ -125,6 +126,7 @@ def compile_host(source: str, kernels: tuple[str, ...], check: bool, limit_s: fl
             objects.write_bytes(compiled)
         _check_object(read_object(compiled), kernels)
         _link(folder, objects, image, check)
+        check_image_size(image.stat().st_size)
         built = image.read_bytes()
     facts = read_elf(built)
     check_facts(facts, check)
@@ -247,8 +249,12 @@ def _own_library() -> tuple[str, ...]:
 
 
 def _dynamic(match: re.Match[str]) -> str:
+    declared = match[1].rstrip()
+    kind = declared.rstrip(_WORD_CHARACTERS)
+    if not match[2] or not kind or kind == declared:
+        return match[0]
     lines = "\n" * match[0].count("\n")
-    return f"CUDAL1_DYNAMIC_SHARED({match[1].strip()}, {match[2]});{lines}"
+    return f"CUDAL1_DYNAMIC_SHARED({kind.strip()}, {declared[len(kind) :]});{lines}"
 
 
 def _readable(text: str, folder: str) -> str:

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 FLAGS = ("-std=c++17", "--disable-warnings", "--diag-error=549", "--ptxas-options=-v", "--no-cache")
 MAX_REASON_LINES = 6
 MAX_REASON_CHARS = 800
+MAX_IMAGE_BYTES = 4 << 20  # it is stored and goes through pipes; an honest host image has some 15 KB
 
 _ENTRY = re.compile(r"ptxas info\s*: Function properties for (\S+)\s*\n[^\n]*?(\d+) bytes stack frame")
 _DATA = re.compile(r"^\s*(?:\.\w+\s+)*?\.(?:global|const)\s[^=;{]*?([\w$]+)(?:\[\d*\])*\s*[=;]")
@@ -65,11 +66,20 @@ def compile_cubin(source: str, arch: str, kernels: tuple[str, ...], name: str = 
             raise BuildError(shorten_errors(_log_text(nvrtc, program) or _error_text(nvrtc, code)))
         symbols = {kernel: _lowered(nvrtc, program, kernel) for kernel in kernels}
         infos = _kernel_infos(_log_text(nvrtc, program))
+        cubin = _image(nvrtc, program, "CUBIN")
+        check_image_size(len(cubin))
         _refuse_data(_image(nvrtc, program, "PTX").decode())
-        cubin = mend_waits(_image(nvrtc, program, "CUBIN"))
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return Compiled(cubin, {kernel: infos[symbol] for kernel, symbol in symbols.items()})
+    return Compiled(mend_waits(cubin), {kernel: infos[symbol] for kernel, symbol in symbols.items()})
+
+
+def check_image_size(size_bytes: int) -> None:
+    """Raises BuildError for what is too large to be stored, whatever it was built for."""
+    if size_bytes > MAX_IMAGE_BYTES:
+        raise BuildError(
+            f"the built code has {size_bytes} bytes, at most {MAX_IMAGE_BYTES} are allowed: use smaller constants"
+        )
 
 
 def shorten_errors(text: str) -> str:

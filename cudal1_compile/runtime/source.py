@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
+from cudal1_compile.kernel_text import is_comment, lexemes
 from cudal1_compile.runtime.preamble import preamble, symbolic_axes
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program import Program
@@ -41,10 +42,8 @@ PARTS = {
 }
 CANDIDATE_NAME = "candidate.cu"  # what compilers and checks call the candidate's lines
 
-# Numbers are tokens too: the quote in 1'000 starts no character.
-_TOKEN = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<!\w)\.?\d(?:[\w.]|'\w)*|'(?:\\.|[^'\\\n])+'""", re.S
-)
+_STRING = re.compile(r'"(?:\\.|[^"\\\n])*+"', re.S)
+_CHARACTER = re.compile(r"'(?:\\.|[^'\\\n])++'", re.S)
 _REFUSED = (
     (r"#\s*(?:include|include_next|import|embed|line|pragma\s+GCC)\b", "includes and compiler directives"),
     (r"%:|\?\?=|##", "token pasting"),
@@ -104,10 +103,12 @@ def refusal(code: str) -> str | None:
     joined = re.sub(r"\\[ \t]*\r?\n", "", code)  # a line continuation may split a word
     if re.search(r"\bR\"", joined):
         return "raw strings"
-    text = _TOKEN.sub(_blank, joined)
+    text = "".join(map(_blank, lexemes(joined)))
     return next((what for pattern, what in _REFUSED if re.search(pattern, text)), None)
 
 
-def _blank(match: re.Match[str]) -> str:
-    first = match[0][0]
-    return '""' if first == '"' else match[0] if first in ".0123456789" else " "
+def _blank(lexeme: str) -> str:
+    """What is not closed stays as it is."""
+    if _STRING.fullmatch(lexeme):
+        return '""'
+    return " " if is_comment(lexeme) or _CHARACTER.fullmatch(lexeme) else lexeme

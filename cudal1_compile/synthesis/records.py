@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass, replace
 
 from cudal1_cache.keys import EntryKey, NoWinKey
 from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, Region
-from cudal1_compile.candidate import Candidate, Reply, parse_reply
+from cudal1_compile.candidate import Reply, parse_reply, text_fault
 from cudal1_compile.errors import CandidateError, LaunchError
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict, parse_proof
 from cudal1_compile.judge.versions import outdated, versions
+from cudal1_compile.kernel_text import normalised_digest
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.source import PARTS, header_text
 from cudal1_compile.runtime.target import Target
@@ -30,6 +31,7 @@ UNTRIED: EntryStatus = "untried"
 TASK = "task"  # the stage of an attempt of whose region none can be verified
 DAY_S = 24 * 3600.0
 HOLDS_S = 30 * DAY_S  # what was decided without a kernel
+KEPT_CHARACTERS = 400  # of what is no reply
 KERNELS = "kernels"  # in an entry's versions: what each kernel of its image takes
 HEADER = "header"  # there too: digest of the headers that it was built with
 
@@ -61,20 +63,19 @@ class Proposal:
 
     @property
     def code_digest(self) -> str:
-        return digest_code(self.code)
+        return normalised_digest(self.code)
 
 
 def read_proposal(region: Region, generator: str, prompt: str, text: str) -> Proposal:
+    """What no reply can be (text_fault) is refused, and the beginning alone is kept of it."""
     key = hashlib.sha256(prompt.encode()).hexdigest()
+    if (fault := text_fault(text)) is not None:
+        kept = text[:KEPT_CHARACTERS].encode("utf-8", "replace").decode().replace("\0", "?")
+        return Proposal(region, generator, key, None, kept, fault)
     try:
         return Proposal(region, generator, key, parse_reply(text), text)
     except CandidateError as error:
         return Proposal(region, generator, key, None, text, str(error))
-
-
-def digest_code(code: str) -> str:
-    """As Candidate.digest, also for code that no plan can be read from."""
-    return Candidate(code, (), ()).digest
 
 
 def score(proof: Proof) -> float:
@@ -195,7 +196,7 @@ def check_identity(entry: Entry, text: str, target: Target) -> None:
 def own_id(entry: Entry, text: str, target: Target) -> str:
     """The id that a kernel of this source and these headers has for a region's text."""
     header = json.loads(entry.versions_json).get(HEADER, "")
-    return EntryKey(text, digest_code(entry.code), header, target.arch, entry.numerics).id
+    return EntryKey(text, normalised_digest(entry.code), header, target.arch, entry.numerics).id
 
 
 def stored_binary(entry: Entry, target: Target) -> Binary | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from cudal1_compile.candidate import Candidate, parse_candidate
+from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.source import PARTS, header_text, needed
 from cudal1_compile.runtime.target import HOST, Target
@@ -120,6 +121,12 @@ def test_nvrtc_builds_each_name_alone(body: str) -> None:
 
 def test_the_host_target_builds_each_name_alone() -> None:
     assert build(PROGRAM, candidate(*(body for _, body in BODIES)), HOST).image[:4] == b"\x7fELF"
+
+
+def test_an_image_beyond_all_measure_is_a_build_error() -> None:
+    body = "static constexpr int t[1 << 21] = {7};\nst(out0, (float)t[(int)ld(in0)]);"
+    with pytest.raises(BuildError, match=r"the built code has \d{7} bytes, at most 4194304 are allowed"):
+        build(PROGRAM, candidate(body), HOST)
 
 
 def test_no_public_name_is_missing_here() -> None:

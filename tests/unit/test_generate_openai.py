@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -18,6 +22,30 @@ from cudal1_compile.generate.openai_client import OpenAIConfig, OpenAIGenerator
 from cudal1_compile.generate.protocol import propose_within
 
 Answer = tuple[int, Any]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Bytes as they go over the wire: a head, then a piece again and again, with pauses, for a minute at most."""
+
+    head: bytes
+    piece: bytes
+    pause_s: float = 0.0
+
+    def send(self, write: Callable[[bytes], object]) -> None:
+        write(self.head)
+        end = time.monotonic() + 60.0
+        while time.monotonic() < end:
+            write(self.piece)
+            time.sleep(self.pause_s)
+
+
+BODY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+DRIPS = {
+    "body": Stream(BODY, b" ", 0.2),
+    "headers": Stream(b"HTTP/1.1 200 OK\r\nX-Long: ", b"x", 0.2),
+    "silence": Stream(BODY, b"", 60.0),
+}
 
 
 class Server:
@@ -36,8 +64,11 @@ class Server:
                     count = len(server.requests)
                     server.requests.append((self.path, body, dict(self.headers)))
                 status, answer = server.script(count, self.path, body)
-                raw = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 try:
+                    if isinstance(answer, Stream):
+                        answer.send(self.wfile.write)
+                        return
+                    raw = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                     self.send_response(status)
                     self.send_header("Content-Length", str(len(raw)))
                     self.end_headers()
@@ -160,6 +191,77 @@ def test_a_hanging_server_ends_at_the_deadline() -> None:
         with pytest.raises(GeneratorError, match="no answer within|time for this call"):
             propose_within(client(server), ["p"], 1, 0, limit_s=0.6)
         assert time.monotonic() - start < 3.0
+
+
+@pytest.mark.parametrize("drip", DRIPS.values(), ids=DRIPS)
+def test_a_dripping_server_ends_at_the_deadline(drip: Stream) -> None:
+    with serving(lambda i, path, body: (200, drip)) as server:
+        start = time.monotonic()
+        with pytest.raises(GeneratorError, match=r"no answer within 0\.5 s"):
+            client(server, timeout_s=0.5, attempts=1).propose(["p"], 1, 0)
+        assert time.monotonic() - start < 1.0
+        with pytest.raises(GeneratorError, match=r"no answer within|the time for this call is over"):
+            client(server).propose_until(["p", "q"], 1, 0, start + 1.5)
+        assert time.monotonic() - start < 2.0
+
+
+def test_what_came_before_the_deadline_is_kept_beside_a_drip() -> None:
+    def answer(i: int, path: str, body: dict[str, Any]) -> Answer:
+        return (200, chat("quick")) if body["messages"][0]["content"] == "p" else (200, DRIPS["body"])
+
+    with serving(answer) as server:
+        assert client(server).propose_until(["q", "p"], 1, 0, time.monotonic() + 1.0) == [[], ["quick"]]
+
+
+GIVES_UP = """
+    import atexit, sys, time
+    atexit.register(lambda: print(time.monotonic()))  # the last of all: what torch takes to go comes behind it
+    from cudal1_compile.generate.errors import GeneratorError
+    from cudal1_compile.generate.openai_client import OpenAIConfig, OpenAIGenerator
+    from cudal1_compile.generate.protocol import propose_within
+
+    class WithoutLimit:
+        name, budget_tokens = "plain", 1000
+        def __init__(self, generator):
+            self.propose = generator.propose
+
+    generator = OpenAIGenerator(OpenAIConfig(sys.argv[1], "m"))
+    generator = WithoutLimit(generator) if sys.argv[2] == "without" else generator
+    try:
+        propose_within(generator, ["p"], 1, 0, limit_s=0.3)
+    except GeneratorError:
+        print(time.monotonic())
+"""
+
+
+@pytest.mark.parametrize("limit", ["with", "without"])
+@pytest.mark.parametrize("drip", DRIPS.values(), ids=DRIPS)
+def test_a_finished_script_waits_for_no_server(drip: Stream, limit: str) -> None:
+    with serving(lambda i, path, body: (200, drip)) as server:
+        command = [sys.executable, "-c", textwrap.dedent(GIVES_UP), server.url, limit]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        gave_up, ended = map(float, found.stdout.split())
+        assert ended - gave_up < 1.0
+
+
+def test_an_endless_answer_is_cut_off() -> None:
+    with serving(lambda i, path, body: (200, Stream(BODY, b"x" * (1 << 16)))) as server:
+        with pytest.raises(GeneratorError, match=r"with more than 589824 bytes: 2 replies have 589824 at most"):
+            client(server, timeout_s=30.0).propose(["p"], 2, 0)
+        assert len(server.requests) == 1
+
+
+def test_an_encoded_answer_whose_length_nobody_knows_is_refused() -> None:
+    head = BODY.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
+    refused = pytest.raises(GeneratorError, match="an answer in gzip, though it was asked for as it is")
+    with serving(lambda i, path, body: (200, Stream(head, b"x"))) as server, refused:
+        client(server).propose(["p"], 1, 0)
+
+
+def test_a_nest_of_lists_is_no_answer() -> None:
+    refused = pytest.raises(GeneratorError, match="not JSON")
+    with serving(lambda i, path, body: (200, b"[" * 200_000)) as server, refused:
+        client(server).propose(["p"], 1, 0)
 
 
 def test_no_server_at_all() -> None:

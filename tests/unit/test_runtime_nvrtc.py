@@ -175,3 +175,9 @@ def test_split_products_of_whole_groups_use_wgmma_on_hopper_alone() -> None:
     (there,), (not_there,) = hopper.kernels.values(), ampere.kernels.values()
     assert there.shared_bytes == 2 * 128 * 128 and not_there.shared_bytes == 0  # a tile cut in two
     assert there.local_bytes == 0
+
+
+def test_an_image_beyond_all_measure_is_a_build_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "MAX_IMAGE_BYTES", 1000)
+    with pytest.raises(BuildError, match=r"the built code has \d{4,5} bytes, at most 1000 are allowed"):
+        try_build(f"// launch: k<<<1, 1024>>>(in0, out0)\n{HEAD}{BODY}")

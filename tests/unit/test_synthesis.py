@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,7 +29,8 @@ from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.judge import versions
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
-from cudal1_compile.kernel_cache import normalised_digest, open_store
+from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.kernel_text import normalised_digest
 from cudal1_compile.synthesis import (
     Budget,
     NoWin,
@@ -39,7 +41,7 @@ from cudal1_compile.synthesis import (
     synthesize,
     synthesize_all,
 )
-from cudal1_compile.synthesis.records import is_win, why_outdated, why_stale
+from cudal1_compile.synthesis.records import KEPT_CHARACTERS, is_win, why_outdated, why_stale
 from cudal1_fx_passes.canonical import fingerprint
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import print_program
@@ -592,3 +594,29 @@ def test_without_an_answer_the_region_stays_open_and_only_that_is_asked_again(
     judge = ScriptedJudge()
     assert isinstance(synthesize(program(), generator, judge, store, ONE_SAMPLE).result, NoWin)
     assert (len(generator.calls), judge.judged, judge.compared) == (1, [], 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("\ud800", r"the reply holds U\+D800 at character 0, which is no text"),
+        (f"{reply('good_150')}\0", r"the reply holds U\+0000 at character \d+, which is no text"),
+        ("x" * 70_000_000, "a reply of 70000000 bytes, at most 131072 are allowed"),
+        ("\u2264" * 50_000, "a reply of 150000 bytes, at most 131072 are allowed"),
+        ("## a" + " " * 100_000, "reply lacks the sections"),
+    ],
+    ids=["surrogate", "nul", "long", "wide", "blanks"],
+)
+def test_what_can_be_no_reply_is_one_refused_reply(text: str, reason: str, tmp_path: Path) -> None:
+    """The others count, the region's later rounds are asked for, and hardly any of it is kept."""
+    start = time.process_time()
+    generator = ScriptedGenerator(lambda call, prompts, n: [[text, reply("good_110")][:n] for _ in prompts])
+    two_rounds = Budget(seconds=60, rounds=2, samples_per_round=2)
+    with open_store(tmp_path) as store:
+        outcome = synthesize(program(), generator, ScriptedJudge(), store, two_rounds)
+    with open_store(tmp_path) as store:
+        refused = [a for a in store.attempts(KEY, GPU.key) if a.stage == "text"]
+    assert isinstance(outcome.result, Won) and len(generator.calls) == 2
+    assert refused and all(re.match(reason, a.reason) for a in refused)
+    assert all(len(a.code) <= KEPT_CHARACTERS or len(text) == len(a.code) for a in refused)
+    assert time.process_time() - start < 5.0

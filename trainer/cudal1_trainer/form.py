@@ -6,10 +6,12 @@ normalise(code)    called functions and types keep their names, everything else 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
+
+from cudal1_compile.kernel_text import body_of, plan_lines, without_comments
 
 _TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.]*|[^\w\s]")
 _KERNEL = re.compile(r"// launch: (\w+)<<<")
-_COMMENT = re.compile(r"//(?! (?:launch|scratch):)[^\n]*|/\*.*?\*/", re.S)
 _WORDS = re.compile(
     r"auto|bool|break|const|constexpr|continue|double|else|b?f16|f(32|64)|float|for|i(8|16|32|64)|if|int|long|return|"
     r"short|u8|unsigned|void|while|struct|static|launch|scratch|pragma|unroll|(block|thread)Idx|(grid|block)Dim|"
@@ -18,7 +20,7 @@ _WORDS = re.compile(
 
 
 def normalise(code: str) -> str:
-    tokens = _TOKEN.findall(_COMMENT.sub("", code))
+    tokens = _TOKEN.findall("\n".join([*plan_lines(code), without_comments(body_of(code))]))
     own = set(_KERNEL.findall(code))
     names: dict[str, str] = {}
 
@@ -28,4 +30,4 @@ def normalise(code: str) -> str:
             return token
         return names.setdefault(token, f"v{len(names)}")
 
-    return " ".join(plain(*pair) for pair in zip(tokens, [*tokens[1:], ""], strict=True))
+    return " ".join(plain(*pair) for pair in pairwise([*tokens, ""]))

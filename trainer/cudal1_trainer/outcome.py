@@ -33,8 +33,8 @@ from cudal1_compile.errors import CandidateError
 from cudal1_compile.generate.prompt import Exemplar
 from cudal1_compile.judge.textgate import CleanText, check_text
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
+from cudal1_compile.kernel_text import normalised_digest
 from cudal1_compile.runtime.target import Target
-from cudal1_compile.synthesis.records import digest_code
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.referee import Ruling
@@ -92,8 +92,8 @@ def _classify(reply: str, text: str, shown: Sequence[Exemplar]) -> Outcome | Cod
     gate = check_text(parsed.code)
     if not isinstance(gate, CleanText):
         return Outcome("forbidden", reason=gate.reason)
-    digest = digest_code(gate.code)
-    if any(digest == digest_code(e.code) for e in shown):
+    digest = normalised_digest(gate.code)
+    if any(digest == normalised_digest(e.code) for e in shown):
         return Outcome("copied")
     return Code(gate.code, digest)
 

@@ -84,8 +84,7 @@ class ServedSampler:
             timeout_s=TIMEOUT_S,
             parallel=PARALLEL,
         )
-        with contextlib.closing(OpenAIGenerator(config)) as generator:
-            found = generator.propose(texts, max(count for _, count in groups), seed)
+        found = OpenAIGenerator(config).propose(texts, max(count for _, count in groups), seed)
         replies = [text for row, (_, count) in zip(found, groups, strict=True) for text in row[:count]]
         if len(replies) != len(prompts):
             raise RuntimeError(

@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from cudal1_compile.candidate import normalise_code, print_reply
+from cudal1_compile.candidate import print_reply
 from cudal1_compile.generate.prompt import find_region
+from cudal1_compile.kernel_text import normalise
 from cudal1_trainer.teachers import Schedule, variants, write_reply
 
 BUDGET_TOKENS = 1 << 20  # prompts are parsed, not read
@@ -48,7 +49,7 @@ class TeacherGenerator:
                 break
             reply = write_reply(program, schedule)
             if reply is not None:
-                replies.setdefault(normalise_code(reply.code), print_reply(reply))
+                replies.setdefault(normalise(reply.code), print_reply(reply))
         return list(replies.values())
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cudal1_compile.candidate import normalise_code
+from cudal1_compile.kernel_text import normalise
 from cudal1_fx_passes.program import Program
 
 
@@ -38,12 +38,12 @@ def mutants(program: Program, code: str, rng: random.Random, count: int) -> list
     order = list(places)
     rng.shuffle(order)
     chosen: dict[str, Mutant] = {}
-    original = normalise_code(code)
+    original = normalise(code)
     for turn in range(max(map(len, places.values()))):
         for name in order:
             if turn < len(places[name]) and len(chosen) < count:
                 mutant = _apply(name, code, *places[name][turn])
-                if (key := normalise_code(mutant.code)) != original:
+                if (key := normalise(mutant.code)) != original:
                     chosen.setdefault(key, mutant)
     return list(chosen.values())
 

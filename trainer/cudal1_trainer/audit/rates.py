@@ -23,12 +23,12 @@ from hashlib import sha256
 from itertools import islice
 from typing import TypeVar
 
-from cudal1_compile.candidate import normalise_code
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.audit.attack import Attack
 from cudal1_compile.judge.audit.suite import suite
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.kernel_text import normalise
 from cudal1_compile.synthesis.records import is_win
 from cudal1_fx_passes.text import print_program
 from cudal1_trainer.audit.classify import Different, Original, Same, Stillborn, Undecided, classify, examine
@@ -267,7 +267,7 @@ def _mutant_row(
     text = print_program(brood.subject.program)
     if kind in ("wrong", "illegal") and ruling.passed:
         ruling = rule(judge.finalists(brood.subject.program, [mutant.code])[0])
-    digest = sha256((text + normalise_code(mutant.code)).encode()).hexdigest()[:16]
+    digest = sha256((text + normalise(mutant.code)).encode()).hexdigest()[:16]
     return MutantRow(
         brood.subject.family, text, mutant.category, mutant.before, mutant.after, digest, kind, evidence, ruling
     )

@@ -1,0 +1,151 @@
+"""No text takes a reader long, whatever its shape: replies before the gate, code behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import pytest
+
+from cudal1_compile.candidate import Candidate, Expr, Launch, parse_candidate, parse_reply
+from cudal1_compile.errors import CandidateError
+from cudal1_compile.generate.bundled import MENDED_CHARACTERS
+from cudal1_compile.generate.code_mends import fit_code, other_tiles
+from cudal1_compile.generate.plan import fit_plan, other_stage
+from cudal1_compile.judge.kept import foreign_rounding, keeps_float32, rounds_literals, twin
+from cudal1_compile.judge.named import foreign_numbers, put_together
+from cudal1_compile.judge.ruling import restricted_twice
+from cudal1_compile.judge.sizes import counts_in_floats, own_sizes
+from cudal1_compile.judge.textgate import CleanText, check_text
+from cudal1_compile.kernel_text import kernels, lexemes, normalised_digest
+from cudal1_compile.runtime.hostbuild import translate
+from cudal1_compile.runtime.source import refusal
+from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_trainer.form import normalise
+from tests.kernel_shapes import LIMIT_S, SECTIONS, SHAPES, in_kernel, shape
+
+PROGRAM = parse_program(
+    "region v1\ndims d0=?64 d1=32\nin0 bf16[d0,d1]\nt0 bf16[d0,d1] = mul(in0, 3.0)\nout0 bf16[d0,d1] = t0\n"
+)
+PROMPT = f"GPU, 227 KB shared a block\n{print_program(PROGRAM)}"
+BEFORE_THE_GATE: dict[str, Callable[[str], object]] = {
+    "reply": parse_reply,
+    "section": lambda text: parse_reply(SECTIONS + text),
+    "gate": check_text,
+    "candidate": lambda text: parse_candidate(text, PROGRAM),
+    "digest": normalised_digest,
+    "tokens": lexemes,
+}
+LONGEST_REPLIES: dict[str, Callable[[str], object]] = {
+    "reply": parse_reply,
+    "section": lambda text: parse_reply(SECTIONS + text),
+    "form": normalise,
+    "digest": normalised_digest,
+}
+BEHIND_THE_GATE: dict[str, Callable[[Candidate], object]] = {
+    "candidate": lambda c: parse_candidate(c.code, PROGRAM),
+    "kernels": lambda c: kernels(c.code),
+    "own sizes": lambda c: own_sizes(PROGRAM, c),
+    "counts in floats": lambda c: counts_in_floats(PROGRAM, c),
+    "named": lambda c: put_together(foreign_numbers(PROGRAM, c.code)[:6] or (7.0,), c.code),
+    "literals": rounds_literals,
+    "rounding": lambda c: foreign_rounding(PROGRAM, c),
+    "kept": lambda c: keeps_float32(PROGRAM, c),
+    "twin": lambda c: twin(PROGRAM, c),
+    "restricted": restricted_twice,
+    "digest": lambda c: c.digest,
+    "source": lambda c: refusal(c.code),
+    "host source": lambda c: translate(c.code, ("k",)),
+}
+MENDS: dict[str, Callable[[str], object]] = {
+    "code": lambda text: fit_code(text, PROMPT),
+    "tiles": lambda text: other_tiles(text, PROMPT),
+    "plan": lambda text: fit_plan(text, PROMPT),
+    "stage": lambda text: other_stage(text, PROMPT),
+}
+
+
+def seconds(read: Callable[[], object]) -> float:
+    """CPU time; a refusal is an answer."""
+    start = time.process_time()
+    with contextlib.suppress(CandidateError):
+        read()
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_megabyte_of_it_is_read_in_no_time(name: str) -> None:
+    text = shape(name, 1 << 20)
+    took = {reader: seconds(lambda read=read: read(text)) for reader, read in BEFORE_THE_GATE.items()}
+    longest = shape(name, 127 * 1024)
+    took |= {f"{reader}, 127 KB": seconds(lambda r=read: r(longest)) for reader, read in LONGEST_REPLIES.items()}
+    assert max(took.values()) < LIMIT_S, took
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_passes_the_gate_is_read_in_no_time(name: str) -> None:
+    code = in_kernel(name)
+    start = time.process_time()
+    gate = check_text(code)
+    took = {"gate": time.process_time() - start}
+    one = Expr("1")
+    launch = Launch("k", (one, one, one), (Expr("32"), one, one), Expr("0"), ("in0", "out0"))
+    candidate = Candidate(gate.code if isinstance(gate, CleanText) else in_kernel(name, 1000), (), (launch,))
+    took |= {reader: seconds(lambda r=read: r(candidate)) for reader, read in BEHIND_THE_GATE.items()}
+    assert max(took.values()) < LIMIT_S, took
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_mends_of_replies_take_no_time(name: str) -> None:
+    text = shape(name, MENDED_CHARACTERS)
+    took = {mend: seconds(lambda fit=fit: fit(text)) for mend, fit in MENDS.items()}
+    assert max(took.values()) < LIMIT_S, took
+
+
+def test_most_shapes_reach_the_readers_behind_the_gate() -> None:
+    passed = [name for name in SHAPES if isinstance(check_text(in_kernel(name)), CleanText)]
+    assert len(passed) > len(SHAPES) // 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 199 + "1" + ")" * 199,
+        "(" * 400,
+        "-" * 399 + "1",
+        "1+" * 199 + "1",
+        "9" * 400,
+        "9*" * 199 + "9",
+        "\0",
+        "\ud800",
+    ],
+)
+def test_an_expression_is_a_number_or_refused_however_deep_the_caller_is(text: str) -> None:
+    def evaluate(depth: int) -> object:
+        if depth:
+            return evaluate(depth - 1)
+        try:
+            return Expr(text).evaluate({})
+        except CandidateError as error:
+            return str(error)
+
+    for depth in (0, 600, 800):
+        assert isinstance(evaluate(depth), int | str)
+
+
+@pytest.mark.parametrize("unit", ["(", "] ", "{", ")", ">"])
+def test_rows_of_brackets_end(unit: str) -> None:
+    found = check_text(f"__global__ void k() {{ {unit * 65} }}\n")
+    assert not isinstance(found, CleanText) and "one behind the other, at most 64" in found.reason
+
+
+def test_names_end() -> None:
+    found = check_text(f"__global__ void k() {{ int {'cuda' * 40}; }}\n")
+    assert not isinstance(found, CleanText) and "a name of 160 characters, at most 128" in found.reason
+
+
+def test_a_character_literal_hides_no_code() -> None:
+    """The quotes lie between digits, as in 1'000, so that a reader of words takes them for a number's."""
+    found = check_text("__global__ void k() { int x = fe'a; } int calls; void g() { b'e; }\n")
+    assert not isinstance(found, CleanText) and found.reason == "character literals are not allowed"
