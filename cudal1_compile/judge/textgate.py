@@ -68,7 +68,7 @@ _FORBIDDEN = {
     "syscall": "host code is not allowed",
 }
 _FORBIDDEN |= dict.fromkeys(
-    ("__TIME__", "__DATE__", "__TIMESTAMP__", "__FILE__", "__COUNTER__", "__VERSION__"),
+    ("__TIME__", "__DATE__", "__TIMESTAMP__", "__FILE__", "__LINE__", "__COUNTER__", "__VERSION__"),
     "a kernel may not depend on when and where it is built",
 )
 _FORBIDDEN_PREFIX = {
