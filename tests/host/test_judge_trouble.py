@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,22 @@ def test_a_broken_machine_decides_nothing_and_a_healthy_one_does(
 
 
 @pytest.fixture
-def broken_header(cudal1_cache_dir: Path) -> Callable[[], None]:
+def own_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Headers of this test's own. The tests' compiler would give a canary that it built before."""
+    others = [p for p in os.environ["PATH"].split(os.pathsep) if not p.startswith(os.environ["CUDAL1_TEST_RUN"])]
+    real = shutil.which("g++", path=os.pathsep.join(others))
+    assert real is not None
+    caches = (toolchain.compiler, toolchain.compiler_version, toolchain.compiler_build, hostbuild._build_header)
+    monkeypatch.setenv("CXX", real)
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.fixture
+def broken_header(own_compiler: None, cudal1_cache_dir: Path) -> Callable[[], None]:
     """Cuts what is precompiled; returns what mends it."""
     hostbuild.prepare()
     kept = {p: p.read_bytes() for p in (hostbuild.precompiled_header(c) / "host.h.gch" for c in (True, False))}
