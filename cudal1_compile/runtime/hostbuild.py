@@ -124,7 +124,7 @@ def compile_host(source: str, kernels: tuple[str, ...], check: bool, limit_s: fl
         if check:
             compiled = without_section(compiled, SANITIZER_ARRAY)
             objects.write_bytes(compiled)
-        _check_object(read_object(compiled), kernels)
+        _check_object(read_object(compiled), kernels, check)
         _link(folder, objects, image, check)
         check_image_size(image.stat().st_size)
         built = image.read_bytes()
@@ -170,8 +170,10 @@ def check_facts(facts: ElfFacts, check: bool) -> None:
         raise BuildError(f"device code may not define {', '.join(offered[:5])} for others")
 
 
-def _check_object(facts: ObjectFacts, kernels: tuple[str, ...]) -> None:
+def _check_object(facts: ObjectFacts, kernels: tuple[str, ...], check: bool) -> None:
     """Before linking, while it still tells what the code defines. Raises BuildError."""
+    if facts.state and not check:  # the checks have data of their own there
+        raise BuildError("device code may not hold variables that outlive a launch; declare scratch")
     if facts.arrays:
         raise BuildError("device code may not hold variables that are initialised at run time")
     ours = {*map(entry_symbol, kernels), "cudal1_touch_shared"}
