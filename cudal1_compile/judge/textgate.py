@@ -69,8 +69,10 @@ _FORBIDDEN = {
     "std": "the standard library is not available",
     "syscall": "host code is not allowed",
 }
-# an attribute's brackets may come out of macros, the name of its vendor may not
-_FORBIDDEN |= dict.fromkeys(("gnu", "__gnu__", "clang", "_Clang", "omp"), "attributes are not allowed")
+# an attribute's brackets may come out of macros: it is known by its vendor, or by its own name
+_FORBIDDEN |= dict.fromkeys(
+    ("gnu", "__gnu__", "clang", "_Clang", "omp", "noreturn", "_Noreturn"), "attributes are not allowed"
+)
 _FORBIDDEN |= dict.fromkeys(
     ("__TIME__", "__DATE__", "__TIMESTAMP__", "__FILE__", "__COUNTER__", "__VERSION__"),
     "a kernel may not depend on when and where it is built",

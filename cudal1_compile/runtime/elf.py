@@ -226,7 +226,9 @@ def _check_places(memory: _Memory, segments: list[_Words], tags: dict[int, int])
         if kind == PT_TLS and in_file:
             memory.offset(address, in_file)
         if kind == PT_TLS and (in_file > in_memory or alignment > PAGE):
-            raise BuildError(f"the image has {in_memory} bytes of thread-local storage at multiples of {alignment}")
+            raise BuildError(
+                f"the image has {in_memory} bytes of thread-local storage at multiples of {alignment}"
+            )
         if kind == PT_GNU_RELRO and not memory.is_writable(address, 1):
             raise BuildError(f"the image protects {address:#x}, which is no data")
     for tag in (DT_VERNEED, DT_VERSYM):

@@ -44,7 +44,9 @@ def verify_entry(
     """One kernel before the judge. Nothing of the entry is believed but its source."""
     try:
         if len(region.text) > MAX_REGION_CHARACTERS:
-            return Refused(f"a region of {len(region.text)} characters, at most {MAX_REGION_CHARACTERS} are allowed")
+            return Refused(
+                f"a region of {len(region.text)} characters, at most {MAX_REGION_CHARACTERS} are allowed"
+            )
         program = parse_program(region.text)
         if fingerprint(program) != region.fingerprint:
             return Refused("the fingerprint is not that of the region's text")
