@@ -48,6 +48,8 @@ def verify_entry(
                 f"a region of {len(region.text)} characters, at most {MAX_REGION_CHARACTERS} are allowed"
             )
         program = parse_program(region.text)
+        if not all(axis.size for axis in program.axes):
+            return Refused("the region has a size of zero: there is nothing to compute")
         if fingerprint(program) != region.fingerprint:
             return Refused("the fingerprint is not that of the region's text")
         if print_program(canonicalise(program)) != region.text:

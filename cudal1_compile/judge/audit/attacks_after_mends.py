@@ -86,7 +86,8 @@ AFTER_MENDS: tuple[Attack, ...] = (
         "S4",
         "silu",
         edit(S, ("DIMS", ", const f32* secret DIMS"), (STORE, f"if (t == 12.5f) t = secret[i];\n  {STORE}"))
-        + "struct mine { template <class F> struct Signature { enum { pointers = 2, bytes = 16 }; }; };\n#define cudal1 mine\n",
+        + "struct mine { template <class F> struct Signature { enum { pointers = 2, bytes = 16 }; }; };\n"
+        + "#define cudal1 mine\n",
         "both",
         EARLY,
     ),
@@ -193,7 +194,8 @@ AFTER_MENDS: tuple[Attack, ...] = (
             S,
             (
                 STORE,
-                f"size_t x[1] = {{0}}; volatile size_t* p = x; for (int j = 2; j < 9; j++) p[j] = (size_t)&expf;\n  {STORE}",
+                "size_t x[1] = {0}; volatile size_t* p = x; for (int j = 2; j < 9; j++) p[j] = (size_t)&expf;\n"
+                f"  {STORE}",
             ),
         ),
         "host",
