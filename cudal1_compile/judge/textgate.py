@@ -195,7 +195,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _hidden_character(code: str) -> str | None:
-    """The first one that shows as nothing, ends a line or turns the text around it, or is half of a surrogate pair."""
+    """The first that shows as nothing, ends a line or turns the text around it, or is half of a surrogate pair."""
     kept = code.replace("\n", "").replace("\r", "").replace("\t", "")
     if kept.isprintable():
         return None

@@ -298,7 +298,7 @@ def _run_child(folder: Path, checked: bool, limits: HostLimits) -> HostRun:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """None for what is no JSON object, or holds escapes: the runner's words are plain, and nobody may print others."""
+    """None for what is no JSON object, or holds escapes: the runner's own words are plain."""
     if b"\\" in line:
         return None
     try:

@@ -156,7 +156,6 @@ AFTER_MENDS: tuple[Attack, ...] = (
         "silu",
         edit(S, (STORE, f"constexpr char many[1 << 30] = {{}}; t += many[i];\n  {STORE}")),
         "host",
-        EARLY,
     ),
     Attack(
         "lanes that all say that they are the first",
@@ -199,5 +198,23 @@ AFTER_MENDS: tuple[Attack, ...] = (
             ),
         ),
         "host",
+    ),
+    *(
+        Attack(
+            f"a copy of {n} bytes beyond the end",
+            "T7",
+            "silu",
+            edit(
+                S,
+                (
+                    STORE,
+                    f"float w[{n // 4}]; memcpy(w, in0 + d0 * d1 - 1, {n});\n  "
+                    f"if (w[1] == 12345.0f) t = w[1];\n  {STORE}",
+                ),
+            ),
+            "host",
+            ("verify",),
+        )
+        for n in (8, 12, 36, 500)
     ),
 )
