@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ./lint.sh check   reports: ruff, ruff format, mypy --strict, import-linter
-# ./lint.sh fix     lets ruff repair what it can, renews the README's file tree, then checks
+# ./lint.sh fix     lets ruff repair what it can, then checks
 set -uo pipefail
 cd "$(dirname "$0")"
 
@@ -8,7 +8,6 @@ case "${1:-}" in
     fix)
         .venv/bin/ruff check --fix --quiet .
         .venv/bin/ruff format --quiet .
-        .venv/bin/python dev/file_tree.py
         ;;
     check) ;;
     *)

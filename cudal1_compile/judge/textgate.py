@@ -74,7 +74,7 @@ _FORBIDDEN |= dict.fromkeys(
     ("gnu", "__gnu__", "clang", "_Clang", "omp", "noreturn", "_Noreturn"), "attributes are not allowed"
 )
 _FORBIDDEN |= dict.fromkeys(
-    ("__TIME__", "__DATE__", "__TIMESTAMP__", "__FILE__", "__COUNTER__", "__VERSION__"),
+    ("__TIME__", "__DATE__", "__TIMESTAMP__", "__FILE__", "__LINE__", "__COUNTER__", "__VERSION__"),
     "a kernel may not depend on when and where it is built",
 )
 _FORBIDDEN_PREFIX = {

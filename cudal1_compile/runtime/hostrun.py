@@ -121,12 +121,9 @@ def run_isolated(
     time; a kernel's own misdeeds are in the result.
     """
     limits = limits or HostLimits()
-    facts = read_elf(image)
-    checked = hostbuild.is_checked(facts)
-    try:
-        hostbuild.check_facts(facts, checked)
-    except BuildError as error:
-        return HostRun("refused", kind="symbols", message=str(error))
+    checked, refused = _look_at(image)
+    if refused is not None:
+        return refused
     slots = _lay_out(program, candidate, buffers, limits, sizes)
     planned = plan(program, candidate, sizes)
     with Scratch("run").use() as folder:
@@ -144,13 +141,19 @@ def open_isolated(image: bytes) -> HostRun:
 
     Raises OSError and TimeoutError as `run_isolated` does, BuildError for what is no object.
     """
+    checked, refused = _look_at(image)
+    return refused or open_unseen(image, checked)
+
+
+def _look_at(image: bytes) -> tuple[bool, HostRun | None]:
+    """Whether it is a check build, and why it may not be opened. Raises BuildError for what is no object."""
     facts = read_elf(image)
     checked = hostbuild.is_checked(facts)
     try:
         hostbuild.check_facts(facts, checked)
     except BuildError as error:
-        return HostRun("refused", kind="symbols", message=str(error))
-    return open_unseen(image, checked)
+        return checked, HostRun("refused", kind="symbols", message=str(error))
+    return checked, None
 
 
 def open_unseen(image: bytes, checked: bool = False) -> HostRun:

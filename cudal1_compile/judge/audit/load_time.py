@@ -89,7 +89,7 @@ LINKER: dict[str, tuple[str, ...]] = {
     "a library that audits": ("-Wl,--depaudit=libm.so.6",),
     "an executable stack": ("-Wl,-z,execstack",),
     "its symbols for all": ("-Wl,-z,global",),
-    "another library": ("-lpthread", "-ldl", "-lstdc++"),
+    "another library": ("-Wl,--no-as-needed", "-lstdc++"),
 }
 ENTRY = 'extern "C" __attribute__((visibility("default"))) void cudal1_entry_k(void**) {}'
 OURS = ("-O1", "-w", "-shared", "-fPIC", "-nostartfiles", "-Wl,--hash-style=sysv", "-Wl,--no-as-needed")
