@@ -174,10 +174,10 @@ def check_facts(facts: ElfFacts, check: bool) -> None:
 
 def _check_object(facts: ObjectFacts, kernels: tuple[str, ...], check: bool) -> None:
     """Before linking, while it still tells what the code defines. Raises BuildError."""
-    if facts.state and not check:  # the checks have data of their own there
-        raise BuildError("device code may not hold variables that outlive a launch; declare scratch")
     if facts.arrays:
         raise BuildError("device code may not hold variables that are initialised at run time")
+    if facts.state and not check:  # the checks have data of their own there
+        raise BuildError("device code may not hold variables that outlive a launch; declare scratch")
     ours = {*map(entry_symbol, kernels), "cudal1_touch_shared"}
     if foreign := sorted(name for name in facts.defined - ours if not name.startswith("_Z")):
         raise BuildError(f"device code may not define {', '.join(foreign[:5])}: a name of C's or the loader's")
