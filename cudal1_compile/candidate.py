@@ -39,8 +39,10 @@ DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # neither UTF-8 nor a compiler holds it
 _FENCE = re.compile(r"```(?:cuda|cpp|c\+\+)?\n")
-_SCRATCH = re.compile(r"// scratch: (s\d+) (\w+)\[([^\]]*)\]( = 0)?\s*$")
-_LAUNCH = re.compile(r"// launch: (\w+)<<<(.*)>>>\(([\w, ]*)\)\s*$")
+_SCRATCH = re.compile(r"// scratch: (s\d+) (\w+)\[([^\]]*)\]( = 0)?\s*$", re.ASCII)
+_LAUNCH = re.compile(r"// launch: (\w+)<<<(.*)>>>\(([\w, ]*)\)\s*$", re.ASCII)
+# Python reads more: comments, and letters of other alphabets as these, so that one plan had many spellings
+_EXPRESSION = re.compile(r"[\w\s()+*/%,-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Expr:
     def _tree(self) -> ast.expr:
         if len(self.text) > MAX_EXPRESSION:  # deep ones exhaust the parser's stack, long numbers its patience
             raise CandidateError(f"expression {self.text[:40]!r}...: at most {MAX_EXPRESSION} characters")
+        if not _EXPRESSION.fullmatch(self.text):
+            raise CandidateError(f"expression {self.text!r}: only names, integers, + - * / % ( ) and commas")
         try:
             return ast.parse(self.text.strip(), mode="eval").body
         except SyntaxError as error:

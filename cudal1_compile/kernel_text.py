@@ -101,7 +101,8 @@ def _plan_form(line: str) -> str:
 
 
 def _apart(text: str) -> str:
-    return " ".join(x for x in lexemes(text) if not x.isspace())
+    parts = (" ".join(x for x in lexemes(part) if not x.isspace()) for part in text.split("//"))
+    return " // ".join(parts).strip()
 
 
 def _logical_lines(body: str) -> Iterator[str]:

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 FORMAT = "cudal1-bundle"
 VERSION = 1
+MAX_BYTES = 64 << 20  # of a file: some thousand kernels; as objects of Python it takes some ten times as much
 LATEST_S = 1e11  # of a time: the year 5138
 
 _LEFT_OUT = {"image", "image_arch", "verdicts"}  # fields of an entry: what is native, what only a no win has
@@ -95,7 +96,11 @@ def export_bundle(store: Store, path: Path, target: str | None = None) -> Bundle
 
 def read_bundle(path: Path) -> Bundle:
     """Reads and checks a bundle; raises BundleError, naming what is wrong, and OSError where there is no file."""
-    head, _, body = path.read_bytes().partition(b"\n")
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise BundleError(f"{path} has over {MAX_BYTES >> 20} MB, which no bundle may have; export fewer kernels")
+    head, _, body = data.partition(b"\n")
     manifest = _parse(path, head)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise BundleError(f"{path} is no bundle: its first line does not say {FORMAT!r}")
@@ -228,6 +233,9 @@ def _check_content(path: Path, regions: tuple[Region, ...], entries: tuple[Entry
             raise BundleError(f"{path}: entry {entry.entry_id!r} is no kernel of a region in the bundle")
         if not (entry.entry_id.isascii() and entry.entry_id.isalnum() and entry.target.isprintable()):
             raise BundleError(f"{path}: entry {entry.entry_id!r} of target {entry.target!r}: expected plain names")
+        for text in (entry.versions_json, entry.proof_json):
+            if not isinstance(_parse(path, text.encode("utf-8", "replace")), dict):
+                raise BundleError(f"{path}: entry {entry.entry_id}: {text[:40]!r} is no JSON object")
         if not 0 <= entry.created < LATEST_S:
             raise BundleError(f"{path}: entry {entry.entry_id}: made at {entry.created} s, expected a time")
     twice = [name for name, count in Counter(e.entry_id for e in entries).items() if count > 1]

@@ -209,8 +209,18 @@ def _prepare(connection: sqlite3.Connection) -> sqlite_utils.Database:
     _enable_wal(db)
     db.execute("PRAGMA synchronous=NORMAL")
     db.execute("PRAGMA trusted_schema=OFF")  # another user's file may be attached
+    _refuse_code(db, "main")
     migrate(db)
     return db
+
+
+def _refuse_code(db: sqlite_utils.Database, schema: str) -> None:
+    """Raises what a damaged file raises where tables are views, or triggers undo what is written: none is ours."""
+    found = db.execute(f"SELECT name FROM {schema}.sqlite_master WHERE type IN ('view', 'trigger')").fetchone()
+    if found is not None:
+        error = sqlite3.DatabaseError(f"it holds the view or trigger {found[0]!r}")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
 
 
 def _enable_wal(db: sqlite_utils.Database) -> None:
@@ -272,6 +282,7 @@ def _seed(db: sqlite_utils.Database, path: Path) -> None:
         return
     try:
         _attach_read_only(db, path)
+        _refuse_code(db, "old")
         for table in SEED_TABLES:
             names = ", ".join(f'"{c.name}"' for c in db.table(table).columns)
             db.execute(f'INSERT OR IGNORE INTO main."{table}" ({names}) SELECT {names} FROM old."{table}"')

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from cudal1_compile.judge.declarations import refuse_declarations
 from cudal1_compile.kernel_text import body_of, code_tokens, is_plan, is_word, plan_lines, without_comments
@@ -61,12 +61,18 @@ _FORBIDDEN = {
     "concept": "concepts are not needed",
     "requires": "concepts are not needed",
     "__attribute__": "attributes are not allowed",
+    "__attribute": "attributes are not allowed",
+    "__declspec": "attributes are not allowed",
     "_Pragma": "only #pragma unroll is allowed",
     "__pragma": "only #pragma unroll is allowed",
     "main": "host code is not allowed",
     "std": "the standard library is not available",
     "syscall": "host code is not allowed",
 }
+# an attribute's brackets may come out of macros: it is known by its vendor, or by its own name
+_FORBIDDEN |= dict.fromkeys(
+    ("gnu", "__gnu__", "clang", "_Clang", "omp", "noreturn", "_Noreturn"), "attributes are not allowed"
+)
 _FORBIDDEN |= dict.fromkeys(
     ("__TIME__", "__DATE__", "__TIMESTAMP__", "__FILE__", "__LINE__", "__COUNTER__", "__VERSION__"),
     "a kernel may not depend on when and where it is built",
@@ -189,11 +195,11 @@ def _tokens(text: str) -> list[str]:
 
 
 def _hidden_character(code: str) -> str | None:
-    """The first one that shows as nothing, turns the text around it, or is half of a surrogate pair."""
+    """The first that shows as nothing, ends a line or turns the text around it, or is half of a surrogate pair."""
     kept = code.replace("\n", "").replace("\r", "").replace("\t", "")
     if kept.isprintable():
         return None
-    found = next((c for c in kept if unicodedata.category(c) in ("Cc", "Cf", "Cs")), None)
+    found = next((c for c in kept if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")), None)
     return None if found is None else f"U+{ord(found):04X}"
 
 
@@ -233,6 +239,8 @@ def _directives(body: str) -> str | None:
 
 
 def _words(tokens: list[str]) -> str | None:
+    if ("goto", "*") in pairwise(tokens):
+        return "'goto *': a jump to an address is not allowed"
     for token in dict.fromkeys(tokens):
         if token[0] == "'":
             return _NO_CHARACTERS

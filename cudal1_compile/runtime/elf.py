@@ -24,24 +24,25 @@ ET_REL, ET_DYN = 1, 3
 MACHINES = {"x86_64": 62, "aarch64": 183}
 
 SHT_PROGBITS, SHT_SYMTAB, SHT_DYNAMIC, SHT_DYNSYM = 1, 2, 6, 11
-SHF_EXCLUDE = 0x80000000
+SHF_WRITE, SHF_TLS, SHF_EXCLUDE = 1, 0x400, 0x80000000
 RUN_AT_LOAD = re.compile(
     r"\.(?:init|fini|preinit_array|ctors|dtors)\b|\.(?:init|fini)_array\b"
 )  # names of sections
 SHT_ARRAYS = (14, 15, 16)  # INIT, FINI, PREINIT
-PT_LOAD, PT_DYNAMIC, PT_TLS, PT_GNU_STACK = 1, 2, 7, 0x6474E551
-# besides: NOTE, PHDR, GNU_EH_FRAME, GNU_RELRO, GNU_PROPERTY
-SEGMENTS = {PT_LOAD, PT_DYNAMIC, PT_TLS, PT_GNU_STACK, 4, 6, 0x6474E550, 0x6474E552, 0x6474E553}
+PT_LOAD, PT_DYNAMIC, PT_TLS, PT_GNU_STACK, PT_GNU_RELRO = 1, 2, 7, 0x6474E551, 0x6474E552
+# besides: NOTE, PHDR, GNU_EH_FRAME, GNU_PROPERTY
+SEGMENTS = {PT_LOAD, PT_DYNAMIC, PT_TLS, PT_GNU_STACK, PT_GNU_RELRO, 4, 6, 0x6474E550, 0x6474E553}
 EXECUTABLE, WRITABLE = 1, 2
 
 DT_NEEDED, DT_PLTRELSZ, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ = 1, 2, 4, 5, 6, 7, 8
 DT_RELAENT, DT_STRSZ, DT_SYMENT, DT_PLTREL, DT_JMPREL, DT_FLAGS, DT_FLAGS_1 = 9, 10, 11, 20, 23, 30, 0x6FFFFFFB
+DT_VERSYM, DT_VERNEED = 0x6FFFFFF0, 0x6FFFFFFE
 TAGS = {
     *(DT_NEEDED, DT_PLTRELSZ, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_RELAENT, DT_STRSZ, DT_SYMENT),
     *(DT_PLTREL, DT_JMPREL, DT_FLAGS, DT_FLAGS_1),
     3,  # PLTGOT
     24,  # BIND_NOW
-    *(0x6FFFFFF9, 0x6FFFFFFE, 0x6FFFFFFF, 0x6FFFFFF0),  # RELACOUNT, VERNEED, VERNEEDNUM, VERSYM
+    *(DT_VERSYM, DT_VERNEED, 0x6FFFFFF9, 0x6FFFFFFF),  # RELACOUNT, VERNEEDNUM
 }
 FLAGS = {DT_FLAGS: 0x18, DT_FLAGS_1: 1}  # BIND_NOW, STATIC_TLS; NOW
 NAMED_TAGS = {
@@ -76,13 +77,14 @@ class ElfFacts:
 class ObjectFacts:
     defined: frozenset[str]  # names that the linker sees
     arrays: tuple[str, ...]  # sections of functions that would run at load or unload
+    state: tuple[str, ...]  # sections of data that could be written after loading, of no thread
 
 
 def read_elf(image: bytes) -> ElfFacts:
     """Raises BuildError for anything but a shared object in which nothing runs when it is loaded."""
     try:
         return _read(image)
-    except (struct.error, IndexError, ValueError, UnicodeDecodeError, OverflowError) as error:
+    except (struct.error, LookupError, ValueError, OverflowError) as error:
         raise BuildError(f"the image is no whole ELF object: {error}") from None
 
 
@@ -102,7 +104,13 @@ def read_object(image: bytes) -> ObjectFacts:
                 defined.add(_text(image, found[symbols[6]][4] + name))
             if info & 15 not in SYMBOL_TYPES or info >> 4 not in SYMBOL_BINDINGS:
                 raise BuildError("device code may not hold functions that are chosen as they are loaded")
-    return ObjectFacts(frozenset(defined), tuple(arrays))
+    state = [n for n, s in zip(section_names(image), found, strict=True) if _is_state(n, s)]
+    return ObjectFacts(frozenset(defined), tuple(arrays), tuple(state))
+
+
+def _is_state(name: str, section: _Words) -> bool:
+    written = section[2] & (SHF_WRITE | SHF_TLS) == SHF_WRITE and section[5] > 0
+    return written and not name.startswith(".data.rel.ro")
 
 
 def without_section(image: bytes, name: str) -> bytes:
@@ -167,6 +175,7 @@ def _read(image: bytes) -> ElfFacts:
     if memory.offset(address, size) != at:
         raise BuildError("the image's DYNAMIC segment lies elsewhere in memory than in the file")
     needed, tags = _dynamic(image, at, size)
+    _check_places(memory, segments, tags)
     strings = memory.offset(tags[DT_STRTAB], tags[DT_STRSZ])
     texts = image[strings : strings + tags[DT_STRSZ]]
     if foreign := sorted({_text(texts, n) for n in needed} - LIBRARIES):
@@ -209,6 +218,22 @@ def _check_segments(segments: list[_Words]) -> None:
         raise BuildError("the image needs one DYNAMIC segment, and at most one of thread-local storage")
     if any(s[1] & EXECUTABLE for s in segments if s[0] == PT_GNU_STACK):
         raise BuildError("the image asks for an executable stack")
+
+
+def _check_places(memory: _Memory, segments: list[_Words], tags: dict[int, int]) -> None:
+    """That what the loader reads or protects besides lies within the object."""
+    for kind, _, _, address, _, in_file, in_memory, alignment in segments:
+        if kind == PT_TLS and in_file:
+            memory.offset(address, in_file)
+        if kind == PT_TLS and (in_file > in_memory or alignment > PAGE):
+            raise BuildError(
+                f"the image has {in_memory} bytes of thread-local storage at multiples of {alignment}"
+            )
+        if kind == PT_GNU_RELRO and not memory.is_writable(address, 1):
+            raise BuildError(f"the image protects {address:#x}, which is no data")
+    for tag in (DT_VERNEED, DT_VERSYM):
+        if tag in tags:
+            memory.offset(tags[tag], 2)
 
 
 def _dynamic(image: bytes, at: int, size: int) -> tuple[list[int], dict[int, int]]:

@@ -51,6 +51,8 @@ CHECK = (
     *("-O1", "-g1", "-gdwarf-4", "-gno-variable-location-views", "-fno-var-tracking"),
     *("-fsanitize=thread,bounds-strict,alignment", "-fno-sanitize-recover=all"),
     *("-fstack-protector-strong", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
+    # a copy of few bytes would become loads and stores behind the checks' back; the header says __builtin_memcpy
+    *("-fno-builtin-memcpy", "-fno-builtin-memmove", "-fno-builtin-memset"),
 )
 WRAPPED = ("memcpy", "memmove", "memset")
 # no name of the code becomes an initialiser or is offered to others; what elf.py reads is all that there is
@@ -124,7 +126,7 @@ def compile_host(source: str, kernels: tuple[str, ...], check: bool, limit_s: fl
         if check:
             compiled = without_section(compiled, SANITIZER_ARRAY)
             objects.write_bytes(compiled)
-        _check_object(read_object(compiled), kernels)
+        _check_object(read_object(compiled), kernels, check)
         _link(folder, objects, image, check)
         check_image_size(image.stat().st_size)
         built = image.read_bytes()
@@ -170,10 +172,12 @@ def check_facts(facts: ElfFacts, check: bool) -> None:
         raise BuildError(f"device code may not define {', '.join(offered[:5])} for others")
 
 
-def _check_object(facts: ObjectFacts, kernels: tuple[str, ...]) -> None:
+def _check_object(facts: ObjectFacts, kernels: tuple[str, ...], check: bool) -> None:
     """Before linking, while it still tells what the code defines. Raises BuildError."""
     if facts.arrays:
         raise BuildError("device code may not hold variables that are initialised at run time")
+    if facts.state and not check:  # the checks have data of their own there
+        raise BuildError("device code may not hold variables that outlive a launch; declare scratch")
     ours = {*map(entry_symbol, kernels), "cudal1_touch_shared"}
     if foreign := sorted(name for name in facts.defined - ours if not name.startswith("_Z")):
         raise BuildError(f"device code may not define {', '.join(foreign[:5])}: a name of C's or the loader's")

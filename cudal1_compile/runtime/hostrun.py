@@ -301,9 +301,11 @@ def _run_child(folder: Path, checked: bool, limits: HostLimits) -> HostRun:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """None for what is no JSON object."""
+    """None for what is no JSON object, or holds escapes: the runner's own words are plain."""
+    if b"\\" in line:
+        return None
     try:
-        found = json.loads(line.decode(errors="replace"))
+        found = json.loads(line.decode("ascii", "replace"))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
@@ -326,13 +328,13 @@ def _result(end: dict[str, Any], words: dict[str, Any] | None, checked: bool, im
         return HostRun("crash", kind="crash", message=message, trouble=exit_trouble(-end["signal"]))
     try:
         return _report(end, words, checked, image)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return HostRun("crash", kind="crash", message="the process gave no report that can be read")
 
 
 def _report(end: dict[str, Any], words: dict[str, Any], checked: bool, image: Path) -> HostRun:
     if end["code"] == 0 and end["stage"] == "running" and words["status"] == "ok":
-        cost = int(words["transactions"]) + int(words["barriers"]) if checked else None
+        cost = _count(words["transactions"]) + _count(words["barriers"]) if checked else None
         others = ("no_files", "no_network", "own_processes")
         return HostRun("ok", cost, seal=(("no_system_calls", True), *((name, bool(end[name])) for name in others)))
     kind, pc = str(words["kind"]), int(words["pc"])
@@ -345,6 +347,12 @@ def _report(end: dict[str, Any], words: dict[str, Any], checked: bool, image: Pa
         status = "refused"
     trouble = report_trouble(kind, str(words["detail"])) if end["stage"] != "running" else None
     return HostRun(status, None, kind, message, line, trouble=trouble)
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(value)
+    return value
 
 
 def _collect(

@@ -22,6 +22,7 @@ from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.text import parse_program, print_program
 
+MAX_REGION_CHARACTERS = 64 * 1024  # of a stranger's; the longest of our own have some thousand
 IMPORTED = "import"  # stands where a generator's name would
 
 
@@ -42,15 +43,21 @@ def verify_entry(
 ) -> Verification:
     """One kernel before the judge. Nothing of the entry is believed but its source."""
     try:
+        if len(region.text) > MAX_REGION_CHARACTERS:
+            return Refused(
+                f"a region of {len(region.text)} characters, at most {MAX_REGION_CHARACTERS} are allowed"
+            )
         program = parse_program(region.text)
+        if not all(axis.size for axis in program.axes):
+            return Refused("the region has a size of zero: there is nothing to compute")
         if fingerprint(program) != region.fingerprint:
             return Refused("the fingerprint is not that of the region's text")
-        if print_program(canonicalise(program)) != print_program(program):
-            # its inputs may stand in another order than those that the kernel will be given
+        if print_program(canonicalise(program)) != region.text:
+            # inputs in another order than the kernel will be given; or a spelling that no id was made of
             return Refused("the region's text is not in canonical form")
         parse_candidate(entry.code, program)
-    except (ProgramError, CandidateError) as error:
-        return Refused(str(error))
+    except (ProgramError, CandidateError, ValueError, OverflowError, RecursionError) as error:
+        return Refused(str(error))  # numbers without end, chains too long to follow
     verdict = judge.finalists(program, [entry.code])[0]
     match verdict:
         case Rejected(stage, reason):

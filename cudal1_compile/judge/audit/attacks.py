@@ -9,6 +9,7 @@ from collections import defaultdict
 from typing import Literal
 
 from cudal1_compile.judge.audit.attack import Attack
+from cudal1_compile.judge.audit.attacks_after_mends import AFTER_MENDS
 from cudal1_compile.judge.audit.attacks_builds import BUILDS
 from cudal1_compile.judge.audit.attacks_coincidence import COINCIDENCE
 from cudal1_compile.judge.audit.attacks_conduct import CONDUCT
@@ -54,6 +55,7 @@ ATTACKS: tuple[Attack, ...] = (
     *CORNERS,
     *BUILDS,
     *LOADING,
+    *AFTER_MENDS,
     *TEXTUAL,
 )
 

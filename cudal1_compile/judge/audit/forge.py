@@ -16,15 +16,20 @@ from cudal1_compile.runtime.elf import (
     DT_NEEDED,
     DT_PLTRELSZ,
     DT_RELA,
+    DT_RELASZ,
+    DT_VERNEED,
     PT_DYNAMIC,
+    PT_GNU_RELRO,
     PT_GNU_STACK,
     PT_LOAD,
+    PT_TLS,
     SHT_DYNSYM,
     section_names,
     sections,
 )
 
 PT_NOTE, PT_INTERP = 4, 3
+DT_BIND_NOW = 24
 DT_INIT, DT_FINI, DT_INIT_ARRAY, DT_INIT_ARRAYSZ, DT_RUNPATH, DT_AUDIT = 12, 13, 25, 27, 29, 0x6FFFFEFC
 IFUNC = {62: 37, 183: 1032}  # IRELATIVE, by machine
 
@@ -129,6 +134,20 @@ _OBJECTS: dict[str, Callable[[Forge], object]] = {
     "a symbol of another name": lambda f: f.put(
         f.symbol("cudal1_touch_shared"), "I", f.get(f.symbol("expf"), "I")
     ),
+    "relocations without their size": lambda f: f.put(f.tag(DT_RELASZ), "Q", DT_BIND_NOW),
+    "functions' relocations without their size": lambda f: f.put(f.tag(DT_PLTRELSZ), "Q", DT_BIND_NOW),
+    "segments beyond its end": lambda f: f.put(32, "Q", 1 << 62),
+    "sections beyond its end": lambda f: f.put(40, "Q", 1 << 62),
+    "more sections than there are": lambda f: f.put(60, "H", 65535),
+    "storage of threads that begins beyond its end": lambda f: f.put(
+        f.segment(PT_TLS) + 16, "QQQ", 1 << 40, 1 << 40, 8
+    ),
+    "storage of threads with more in the file": lambda f: f.put(f.segment(PT_TLS) + 32, "Q", 1 << 20),
+    "storage of threads at multiples of a terabyte": lambda f: f.put(f.segment(PT_TLS) + 48, "Q", 1 << 40),
+    "code that shall be protected as data": lambda f: f.put(f.segment(PT_GNU_RELRO) + 16, "Q", f.entry),
+    "versions that are nowhere": lambda f: f.put(f.tag(DT_VERNEED) + 8, "Q", 1 << 40),
+    "a DYNAMIC segment of odd size": lambda f: f.put(f.segment(PT_DYNAMIC) + 32, "Q", 17),
+    "no segments": lambda f: f.put(56, "H", 0),
     "a program": lambda f: f.put(16, "H", 2),
     "an entry of its own": lambda f: f.put(24, "Q", f.entry),
     "another machine": lambda f: f.put(18, "H", 243),

@@ -31,7 +31,7 @@ from cudal1_compile.runtime.hostrun import open_unseen
 from cudal1_compile.runtime.target import GPU_ARCHES, HOST, Target
 from cudal1_compile.runtime.toolchain import compiler
 
-HEADERS = ("fcntl", "signal", "stdlib", "unistd", "sys/mman", "sys/ptrace", "sys/socket")
+HEADERS = ("fcntl", "signal", "stdlib", "unistd", "sys/mman", "sys/ptrace", "sys/socket", "sys/syscall")
 # what code does once it runs; MARKER: a file that must not be there afterwards
 PAYLOADS = {
     "makes a file": 'open("MARKER", O_CREAT | O_WRONLY, 0600);',
@@ -40,6 +40,16 @@ PAYLOADS = {
     "opens a socket": 'if (socket(AF_UNIX, SOCK_STREAM, 0) >= 0) open("MARKER", O_CREAT | O_WRONLY, 0600);',
     "kills its parent": "kill(getppid(), SIGKILL);",
     "traces its parent": 'ptrace(PTRACE_ATTACH, getppid(), 0, 0); open("MARKER", O_CREAT | O_WRONLY, 0600);',
+    "makes a file in memory": 'syscall(SYS_memfd_create, "x", 0);',
+    "asks by a ring": "char p[120] = {}; syscall(SYS_io_uring_setup, 8, p);",
+    "reads its parent's memory": "syscall(SYS_process_vm_readv, getppid(), 0, 0, 0, 0, 0);",
+    "opens a file to read": 'if (open("/etc/passwd", O_RDONLY) >= 0) open("MARKER", O_CREAT | O_WRONLY, 0600);',
+    "moves memory": "mremap(mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096, 8192, MREMAP_MAYMOVE);",
+    "runs what it wrote": "mprotect(mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096, 5);",
+    "speaks for the watching process": 'write(0, "L", 1); write(3, "L", 1);',
+    "says that it is sealed": 'write(1, "R{\\"status\\": \\"ok\\"}\\n", 18); _exit(0);',
+    "says that there is no memory": 'write(1, "{\\"kind\\": \\"out_of_memory\\"}\\n", 27); _exit(3);',
+    "says more than there is to say": 'for (;;) write(1, "aaaaaaaaaaaaaaaa", 16);',
     "makes code": "void* p = mmap(0, 64, 7, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); *(char*)p = 0xc3;",
 }
 # how code comes to run; RUN: its body. The linker's options stand behind.

@@ -113,12 +113,12 @@ template <class... A, void (*KERNEL)(A...)> struct Invoke<KERNEL> {
 template <class T> inline unsigned long long to_word(T v) {
   static_assert(sizeof(T) <= 8, "a warp collective takes at most 8 bytes");
   unsigned long long word = 0;
-  memcpy(&word, &v, sizeof v);
+  __builtin_memcpy(&word, &v, sizeof v);
   return word;
 }
 template <class T> inline T from_word(unsigned long long word) {
   T v;
-  memcpy((void*)&v, &word, sizeof v);
+  __builtin_memcpy((void*)&v, &word, sizeof v);
   return v;
 }
 }  // namespace cudal1_host
@@ -215,9 +215,9 @@ template <class T, class F> inline T update(T* p, F change) {
   Word seen = __atomic_load_n((Word*)p, __ATOMIC_RELAXED), next;
   T old;
   do {
-    memcpy((void*)&old, &seen, sizeof old);
+    __builtin_memcpy((void*)&old, &seen, sizeof old);
     T value = change(old);
-    memcpy(&next, (void*)&value, sizeof next);
+    __builtin_memcpy(&next, (void*)&value, sizeof next);
   } while (!__atomic_compare_exchange_n((Word*)p, &seen, next, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   return old;
 }
@@ -280,7 +280,7 @@ CUDAL1_STORE(__stwt)
 #define CUDAL1_BITCAST(NAME, FROM, TO) \
   static inline TO NAME(FROM v) {      \
     TO r;                              \
-    memcpy(&r, &v, sizeof r);          \
+    __builtin_memcpy(&r, &v, sizeof r);          \
     return r;                          \
   }
 CUDAL1_BITCAST(__float_as_int, float, int)
