@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import reduce
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -89,7 +90,7 @@ LINKER: dict[str, tuple[str, ...]] = {
     "a library that audits": ("-Wl,--depaudit=libm.so.6",),
     "an executable stack": ("-Wl,-z,execstack",),
     "its symbols for all": ("-Wl,-z,global",),
-    "another library": ("-Wl,--no-as-needed", "-lstdc++"),
+    "another library": ("OTHER",),
 }
 ENTRY = 'extern "C" __attribute__((visibility("default"))) void cudal1_entry_k(void**) {}'
 OURS = ("-O1", "-w", "-shared", "-fPIC", "-nostartfiles", "-Wl,--hash-style=sysv", "-Wl,--no-as-needed")
@@ -149,6 +150,8 @@ def _objects(folder: Path) -> Iterator[tuple[str, bytes]]:
     program = region("silu")
     good = build(program, parse_candidate(SILU_SCALAR, program), HOST).image
     yield from forged_objects(good)
+    other = folder / "libother.so"
+    other.write_bytes(_compiled(folder, WAYS["a constructor"][0].replace("RUN", PAYLOADS["makes a file"]), ()))
     (folder / "versions").write_text("GLIBC_2.14 { global: memcpy; cudal1_entry_k; local: *; };\n")
     for way, (code, options) in WAYS.items():
         for does, payload in PAYLOADS.items():
@@ -162,7 +165,8 @@ def _compiled(folder: Path, code: str, options: tuple[str, ...]) -> bytes:
     source, image = folder / "hostile.cpp", folder / "hostile.so"
     text = "\n".join([*(f"#include <{name}.h>" for name in HEADERS), code, ENTRY, ""])
     source.write_text(text.replace("MARKER", str(folder / "marker")))
-    last = [option.replace("VERSIONS", str(folder / "versions")) for option in options]
+    files = {"VERSIONS": folder / "versions", "OTHER": folder / "libother.so"}
+    last = [reduce(lambda text, name: text.replace(name, str(files[name])), files, o) for o in options]
     command = [compiler(), *OURS, str(source), "-o", str(image), "-nodefaultlibs", *last, "-lc"]
     subprocess.run(command, check=True, capture_output=True)
     return image.read_bytes()
