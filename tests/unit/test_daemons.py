@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
+
+from cudal1_compile.daemons import wait_until
 
 WORK = """
 import os, signal, threading, time
@@ -77,3 +81,11 @@ def test_a_script_ends_while_a_generator_is_at_work(script: str) -> None:
         [sys.executable, "-c", WORK + script], capture_output=True, text=True, timeout=120, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_wait_ends_with_its_event_or_at_its_deadline() -> None:
+    event = threading.Event()
+    start = time.monotonic()
+    assert not wait_until(event, start + 0.25) and 0.25 <= time.monotonic() - start < 1.0
+    event.set()
+    assert wait_until(event, start)

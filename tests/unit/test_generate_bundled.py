@@ -15,10 +15,12 @@ from transformers import LlamaForCausalLM
 from cudal1_compile.generate import bundled
 from cudal1_compile.generate.bundled import (
     DESIGN_TOKENS,
+    MENDED_CHARACTERS,
     MODEL_DIR,
     OUTLINE,
     BundledConfig,
     BundledGenerator,
+    _fitted,
     find_code_token,
 )
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
@@ -239,3 +241,9 @@ def test_the_factory_finds_the_right_kind(directory: Path, tmp_path: Path) -> No
         make_generator("bundeld")
     with pytest.raises(ValueError, match="URL#model=NAME"):
         make_generator("http://localhost:1/v1")
+
+
+def test_what_is_too_long_to_be_mended_stays_as_it_is() -> None:
+    sums = "const float w1 = maximum(p1, a1);\n p2 = p2 * expf(a1 - w1);\n"
+    assert "+ expf(a1 - w1)" in _fitted(sums, "")
+    assert _fitted(sums + " " * MENDED_CHARACTERS, "") == sums + " " * MENDED_CHARACTERS
