@@ -22,7 +22,7 @@ from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.text import parse_program, print_program
 
-MAX_REGION_CHARACTERS = 64 * 1024  # of a stranger's; the longest of our own have some thousand
+MAX_REGION_CHARACTERS = 16 * 1024  # of a stranger's; the longest of our own have 2,700
 IMPORTED = "import"  # stands where a generator's name would
 
 
