@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from cudal1_cache import Attempt, Entry, Region
+from cudal1_cache.bundle import Postponed, Verify
 from cudal1_compile import cli
-from cudal1_compile.cli import doctor
+from cudal1_compile.cli import cache, doctor
 from cudal1_compile.kernel_cache import open_store
 
 KERNEL = Entry(
@@ -168,6 +170,23 @@ def test_export_and_import_without_a_judge(
     assert "verified 0, refused 0, still unverified 1" in capsys.readouterr().out
     with open_store(tmp_path / "elsewhere") as other:
         assert other.find_entry("f1", "target1") is None
+
+
+def test_import_says_what_it_runs_before_it_does(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = tmp_path / "kernels.bundle"
+    assert cli.main(["cache", "export", str(bundle), "--target", "target1"]) == 0
+    monkeypatch.setenv("CUDAL1_CACHE_DIR", str(tmp_path / "elsewhere"))
+    said: list[str] = []
+
+    def judges() -> AbstractContextManager[Verify]:
+        said.append(capsys.readouterr().err)
+        return nullcontext(lambda region, entry: Postponed("later"))
+
+    monkeypatch.setattr(cache, "_judges", judges)
+    assert cli.main(["cache", "import", str(bundle)]) == 0
+    assert said == ["1 kernels will be built from source and run in this machine's sandbox\n"]
 
 
 @pytest.mark.parametrize("arguments", [["import", "b"], ["verify"]])
