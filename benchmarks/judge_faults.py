@@ -34,6 +34,7 @@ from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.runtime import warden
 from cudal1_compile.runtime.target import HOST, Target, detect_target
 
 log = logging.getLogger(__name__)
@@ -200,11 +201,19 @@ def run(target: Target, samples: list[Sample], folder: Path, seconds: float, thr
         counts, isolation = judge.counts, judge.isolation
     nursery.take().close()  # it would stay a minute for the next judge
     elapsed = time.monotonic() - begin
+    _await_warden(folder, others)
     left_files = [p.name for p in folder.iterdir()]
     alive = torch.equal(before, _caller())
     done = samples[: len(verdicts)]
     left = [line for line in processes(folder) if line not in others]
     return Report(done, verdicts, counts, isolation, warm, end, left, left_files, alive, elapsed)
+
+
+def _await_warden(folder: Path, others: list[str]) -> None:
+    """It goes by itself once it has held nothing for a while."""
+    end = time.monotonic() + 2 * warden.KEPT_S
+    while time.monotonic() < end and any(str(warden.PROGRAM) in x for x in processes(folder) if x not in others):
+        time.sleep(0.1)
 
 
 def _judge_batch(judge: Judge, batch: list[Sample]) -> list[Verdict | None]:

@@ -91,10 +91,10 @@ def read_elf(image: bytes) -> ElfFacts:
 def read_object(image: bytes) -> ObjectFacts:
     """Of a relocatable object as g++ writes it. Raises BuildError for anything else."""
     _check_header(image, ET_REL)
-    found = sections(image)
+    found, names = sections(image), section_names(image)
     arrays = [
         name
-        for name, section in zip(section_names(image), found, strict=True)
+        for name, section in zip(names, found, strict=True)
         if section[1] in SHT_ARRAYS or RUN_AT_LOAD.match(name) and not section[2] & SHF_EXCLUDE
     ]
     defined = set()
@@ -104,7 +104,7 @@ def read_object(image: bytes) -> ObjectFacts:
                 defined.add(_text(image, found[symbols[6]][4] + name))
             if info & 15 not in SYMBOL_TYPES or info >> 4 not in SYMBOL_BINDINGS:
                 raise BuildError("device code may not hold functions that are chosen as they are loaded")
-    state = [n for n, s in zip(section_names(image), found, strict=True) if _is_state(n, s)]
+    state = [n for n, s in zip(names, found, strict=True) if _is_state(n, s)]
     return ObjectFacts(frozenset(defined), tuple(arrays), tuple(state))
 
 

@@ -10,7 +10,7 @@
 // seal is in place before it lets it go on, and tells on its first line how far that one came and how it ended. What
 // follows on the second line are the second's own words, which loaded code could have written.
 //
-//   runner ---fork--> limits, no files but the object, first filter, "L" -> [runner looks] -> dlopen, second filter,
+//   runner ---fork--> limits, no files but the object, "F", first filter, "L" -> [runner looks] -> dlopen, second filter,
 //                     "R" -> [runner looks] -> the kernel, report
 #include <dlfcn.h>
 #include <errno.h>
@@ -305,8 +305,7 @@ void describe_memory(const Request& r) {
   map_buffers(r);
   limit_resources(r);
   catch_signals();
-  char landlock = (char)('0' + cudal1::refuse_files(r.object.c_str()));
-  say(&landlock, 1);
+  if (cudal1::refuse_files(r.object.c_str())) say("F", 1);
   start_clock(r.cpu_ms);
   if (!cudal1::seal_for_loading()) leave(UNSEALED);
   wait_at('L');
@@ -353,12 +352,12 @@ bool let_pass(const Watch& w, char step, int filters) {
 }
 int watch(const Watch& w, const cudal1::Namespaces& own) {
   const char* stage = "starting";
-  bool sealed = false, forged = false;
-  int landlock = 0, status = 0;
+  bool files = false, sealed = false, forged = false;
+  int status = 0;
   char said[2000];
   size_t length = 0;
   char byte = next_byte(w);
-  if (byte >= '0' && byte <= '9') landlock = byte - '0', byte = next_byte(w);
+  if (byte == 'F') files = true, byte = next_byte(w);
   if (byte == 'L' && (sealed = let_pass(w, 'L', 1))) stage = "loading", byte = next_byte(w);
   if (sealed && byte == 'R' && !(forged = !let_pass(w, 'R', 2))) stage = "running", byte = next_byte(w);
   if (byte == 'L' || forged) kill(w.child, SIGKILL), byte = 0;
@@ -372,7 +371,7 @@ int watch(const Watch& w, const cudal1::Namespaces& own) {
   int n = snprintf(line, sizeof line,
                    "{\"stage\": \"%s\", \"signal\": %d, \"code\": %d, \"sealed\": %s, \"forged\": %s, \"no_files\": %s, "
                    "\"no_network\": %s, \"own_processes\": %s}\n",
-                   stage, signal, code, word(sealed), word(forged), word(landlock > 0), word(own.network),
+                   stage, signal, code, word(sealed), word(forged), word(files), word(own.network),
                    word(own.processes));
   say(line, n);
   say(said, (int)length);

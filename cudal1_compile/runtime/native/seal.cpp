@@ -100,10 +100,10 @@ Namespaces own_namespaces() {
   return {false, unshare(CLONE_NEWNET) == 0};
 }
 
-int refuse_files(const char* readable) {
+bool refuse_files(const char* readable) {
   long version = syscall(CREATE_RULESET, nullptr, 0, 1);
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  if (version < 1) return 0;
+  if (version < 1) return false;
   Ruleset rules = {FILES[version < 5 ? version : 5], version >= 4 ? 3u : 0u, version >= 6 ? 3u : 0u};
   size_t size = version >= 6 ? 24 : version >= 4 ? 16 : 8;
   int ruleset = (int)syscall(CREATE_RULESET, &rules, size, 0);
@@ -111,7 +111,7 @@ int refuse_files(const char* readable) {
   bool done = ruleset >= 0 && syscall(ADD_RULE, ruleset, 1, &rule, 0) == 0 && syscall(RESTRICT_SELF, ruleset, 0) == 0;
   close(rule.file);
   close(ruleset);
-  return done ? (int)version : 0;
+  return done;
 }
 
 bool seal_for_loading() { return add_filter(LOADING); }

@@ -11,7 +11,7 @@ struct Namespaces {
   bool processes, network;  // a child sees no process but its own; it has no network
 };
 Namespaces own_namespaces();             // of the children of this process, as far as the kernel allows
-int refuse_files(const char* readable);  // Landlock's version, 0 without: opens nothing but this file, connects nowhere
+bool refuse_files(const char* readable);  // by Landlock, where there is one: opens nothing but this file, connects nowhere
 bool seal_for_loading();                 // what dlopen needs: opening to read, mapping (never writable and executable)
 bool seal_for_running();                 // read(0), write(1), exit, sigreturn
 int filters_of(pid_t process);           // how many filters the kernel says it has; -1: not to be known
