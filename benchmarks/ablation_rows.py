@@ -37,11 +37,11 @@ from benchmarks.novelty import Taught, novel_shares
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Verdict
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import HeldOutProgram, pattern, read_heldout
-from cudal1_trainer.measure import Mark
-from cudal1_trainer.outcome import HACKS, RIGHT, Code, Outcome, classify, conclude
-from cudal1_trainer.referee import EXAMS_BYTES, Group, Job, Referee, Ruling, Rulings
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.scores.measure import Mark
+from cudal1_trainer.scores.outcome import HACKS, RIGHT, Code, Outcome, classify, conclude
+from cudal1_trainer.scores.referee import EXAMS_BYTES, Group, Job, Referee, Ruling, Rulings
+from cudal1_trainer.tasks.heldout import HeldOutProgram, pattern, read_heldout
 
 BOOTSTRAP = 2000
 TOGETHER = 34  # programs of one job of the judge: their baselines compile while codes are tried

@@ -30,15 +30,9 @@ import torch
 import typer
 import yaml
 
-import cudal1_trainer.audit
-from benchmarks.result_file import command, commit, device_stem, write_result
-from cudal1_compile.judge.audit.load_time import LoadRow, load_cubins, load_time_rows
-from cudal1_compile.judge.judge import Judge
-from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.versions import VERIFIER_VERSION
-from cudal1_compile.runtime.target import detect_target
-from cudal1_trainer.audit.corpus import subjects
-from cudal1_trainer.audit.rates import (
+import benchmarks.redteam
+from benchmarks.redteam.load_time import LoadRow, load_cubins, load_time_rows
+from benchmarks.redteam.rates import (
     AttackRow,
     HonestRow,
     MutantRow,
@@ -48,10 +42,16 @@ from cudal1_trainer.audit.rates import (
     mutant_rows,
     wilson,
 )
-from cudal1_trainer.structures import read_structures
+from benchmarks.redteam.subjects import subjects
+from benchmarks.result_file import command, commit, device_stem, write_result
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.versions import VERIFIER_VERSION
+from cudal1_compile.runtime.target import detect_target
+from cudal1_trainer.tasks.structures import read_structures
 
 STRUCTURES = Path(__file__).parent.parent / "trainer" / "data" / "structures.jsonl.gz"
-REASONS = Path(cudal1_trainer.audit.__file__).parent / "undecided.yaml"
+REASONS = Path(benchmarks.redteam.__file__).parent / "undecided.yaml"
 HONEST_SHARE = 0.55  # of the seconds that are left after the attacks
 MUTANT_SEED = 1000  # added: mutants are not all of kernels of the honest corpus
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from benchmarks.block import Block, fill
 from benchmarks.block_convolutions import image_work
 from benchmarks.block_tiles import MEMORY
-from cudal1_fx_passes.program import ITEM_BYTES
+from cudal1_fx_passes.program.ir import ITEM_BYTES
 
 BM, BN, STAGES, PATCHES = 128, 128, 4, 2
 WEIGHT = """const int tap = i % (k0 * k1), j = i / (k0 * k1) % $COLUMNS;

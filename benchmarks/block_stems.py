@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from benchmarks.block import Block, fill
 from benchmarks.block_convolutions import image_work
 from benchmarks.block_tiles import MEMORY
-from cudal1_fx_passes.program import ITEM_BYTES
+from cudal1_fx_passes.program.ir import ITEM_BYTES
 
 STEM = """
 // scratch: s0 $T[d4 * $RUN]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cudal1_fx_passes.program import ITEM_BYTES
+from cudal1_fx_passes.program.ir import ITEM_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,9 @@ from benchmarks.block_kernels import blocks
 from benchmarks.duel import Config, Job, Row, duel
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.result_file import bootstrap, geomean, write_result
-from cudal1_compile.judge.moved import bytes_moved
+from cudal1_compile.judge.timing.least_bytes import bytes_moved
 from cudal1_compile.runtime.cores import usable_cores
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.text import parse_program
 
 Bound = Literal["memory", "arithmetic"]
 BOUNDS: tuple[Bound, ...] = ("memory", "arithmetic")

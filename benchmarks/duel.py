@@ -23,19 +23,19 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import CandidateError
-from cudal1_compile.judge.baseline import static_sizes
+from cudal1_compile.judge.timing.baseline import static_sizes
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.hostrun import run_isolated
 from cudal1_compile.runtime.target import Target, detect_target
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_fx_passes.to_aten import to_aten
-from cudal1_trainer.gpu_time import Busy
-from cudal1_trainer.measure import Built, Mark, Measurement, build_all, context_kept, measure, short
-from cudal1_trainer.quickcheck import Unusable, compare, empty_outputs, empty_scratch, make_subject
-from cudal1_trainer.workers import Exclusive, Finished, Lost, run_jobs
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_fx_passes.program.to_aten import to_aten
+from cudal1_trainer.scores.gpu_time import Busy
+from cudal1_trainer.scores.measure import Built, Mark, Measurement, build_all, context_kept, measure, short
+from cudal1_trainer.scores.quickcheck import Unusable, compare, empty_outputs, empty_scratch, make_subject
+from cudal1_trainer.scores.workers import Exclusive, Finished, Lost, run_jobs
 
 LIMIT_S = 90.0  # silence after which a worker counts as hung; an Inductor compile says nothing meanwhile
 MAX_LOSSES = 10  # of one program: each takes one candidate out
@@ -229,7 +229,7 @@ def compile_alone(program: Program, device: torch.device) -> Callable[..., objec
 
 def _empty_inputs(program: Program, device: torch.device) -> list[Tensor]:
     """Tensors of the inputs' layouts with undefined values: nothing runs on the device for them."""
-    from cudal1_fx_passes.evaluate import TORCH_DTYPE
+    from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 
     found = []
     for item in program.inputs:

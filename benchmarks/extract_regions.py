@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 from benchmarks.zoo import ZOO, Spec, build
-from cudal1_fx_passes.capture import capture_graphs
-from cudal1_fx_passes.partition import partition
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.fusion.partition import partition
+from cudal1_fx_passes.importer.capture import capture_graphs
+from cudal1_fx_passes.program.text import print_program
 
 LAYERS = 2
 

@@ -44,9 +44,9 @@ from benchmarks.generator import (
 )
 from benchmarks.novelty import Novelty, Taught, novel_shares
 from benchmarks.result_file import bootstrap, geomean, mean, write_result
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import HeldOutProgram
-from cudal1_trainer.variants import canonical_key
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.heldout import HeldOutProgram
+from cudal1_trainer.tasks.variants import canonical_key
 
 FAMILIES = (
     *("conv2d", "conv3d", "conv_transposed", "conv_depthwise", "conv_chain", "pool", "norm_nchw", "scan"),

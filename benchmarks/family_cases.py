@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cudal1_fx_passes.capture import Kind
+from cudal1_fx_passes.importer.capture import Kind
 
 Run = Callable[..., Any]
 Row = tuple[str, Run, str]

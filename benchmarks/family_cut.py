@@ -21,11 +21,11 @@ from torch import Tensor
 from benchmarks.family_cases import Case, product_cases
 from benchmarks.family_reductions import reduction_cases
 from benchmarks.family_rows import row_cases
-from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
-from cudal1_fx_passes.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.partition import PartitionConfig, Region, partition
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.fusion.partition import PartitionConfig, Region, partition
+from cudal1_fx_passes.importer.capture import capture_graphs, take_for_cuda
+from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
+from cudal1_fx_passes.program.ops import OPS, Kind
+from cudal1_fx_passes.program.text import print_program
 
 
 def all_cases() -> Iterator[Case]:

@@ -16,11 +16,11 @@ from math import prod
 
 import torch
 
-from cudal1_compile.judge.clock import Clock
-from cudal1_compile.judge.moved import bytes_moved
+from cudal1_compile.judge.timing.clock import Clock
+from cudal1_compile.judge.timing.least_bytes import bytes_moved
 from cudal1_compile.runtime.target import detect_target
-from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Index, Op, Program, Ref
+from cudal1_fx_passes.program.ir import Index, Op, Program, Ref
+from cudal1_fx_passes.program.ops import OPS, Kind
 
 # dense TFLOP/s of the SXM forms, from NVIDIA's data sheets; f32 is a third of TF32, which beats the plain units
 HOPPER = {"f64": 67.0, "f32": 165.0, "tf32": 494.7, "f16": 989.4, "bf16": 989.4}

@@ -35,9 +35,9 @@ from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import token_counter
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.outcome import RIGHT, Code, Kind, classify, conclude
-from cudal1_trainer.referee import Ruling
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.scores.outcome import RIGHT, Code, Kind, classify, conclude
+from cudal1_trainer.scores.referee import Ruling
 
 REGIONS = Path(__file__).with_name("fresh_regions.jsonl")
 FACTS = "target sm_90a, 132 SMs, 227 KB shared a block, 50 MB L2"  # kernels are asked for as for an H100

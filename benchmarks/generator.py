@@ -34,15 +34,15 @@ import torch
 from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.regions import family_of
 from benchmarks.result_file import bootstrap, geomean, mean, write_result
-from cudal1_compile.candidate import parse_reply
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
+from cudal1_compile.kernel.candidate import parse_reply
 from cudal1_compile.runtime.cores import usable_cores
 from cudal1_compile.runtime.target import detect_target
-from cudal1_fx_passes.program import Program
-from cudal1_trainer.heldout import HeldOutProgram, read_heldout
-from cudal1_trainer.variants import write_variants
+from cudal1_fx_passes.program.ir import Program
+from cudal1_trainer.tasks.heldout import HeldOutProgram, read_heldout
+from cudal1_trainer.tasks.variants import write_variants
 
 BATCH = 96  # programs whose samples are drawn together
 TEACHER = "teacher"
@@ -64,7 +64,7 @@ def load_generator(model: Path, device: str, as_drawn: bool = False) -> Generato
     as_drawn: replies are samples of the model, without a choice among their designs.
     """
     if str(model) == TEACHER:
-        from cudal1_trainer.teacher_generator import TeacherGenerator
+        from cudal1_trainer.data.template_generator import TeacherGenerator
 
         return TeacherGenerator()
     from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator

@@ -26,13 +26,13 @@ from typing import Literal
 
 import torch
 
+from benchmarks.redteam.attacks import attacks_for
+from benchmarks.redteam.honest import HONEST, SILU_SCALAR
+from benchmarks.redteam.regions import region
 from benchmarks.result_file import bootstrap, mean, write_result
-from cudal1_compile.judge import nursery
-from cudal1_compile.judge.audit.attacks import attacks_for
-from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR
-from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.sandbox import fork_server as nursery
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
 from cudal1_compile.runtime import warden
 from cudal1_compile.runtime.target import HOST, Target, detect_target

@@ -25,16 +25,16 @@ from typing import Any
 
 import torch
 
+from benchmarks.redteam.attacks import attacks_for
+from benchmarks.redteam.honest import HONEST
+from benchmarks.redteam.regions import region
 from benchmarks.result_file import bootstrap, mean, write_result
-from cudal1_compile.judge.audit.attacks import attacks_for
-from cudal1_compile.judge.audit.honest import HONEST
-from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
 from cudal1_compile.runtime.target import HOST, detect_target
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import print_program
 
 log = logging.getLogger(__name__)
 
@@ -199,8 +199,8 @@ def _judge_all(
 
 def _teacher_tasks(programs: int, variants: int, seed: int, small: bool) -> list[tuple[Program, str]]:
     """Candidates of one region stand together, as a synthesis asks for them."""
+    from cudal1_compile.codegen.templates import teach
     from cudal1_trainer.tasks import generate_task  # the trainer is not needed for the rest
-    from cudal1_trainer.teachers import teach
 
     rng = random.Random(seed)
     found: list[tuple[Program, str]] = []

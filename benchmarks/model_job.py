@@ -39,8 +39,8 @@ from benchmarks.model_kernels import Origins, ProfileError, count_operations, re
 from benchmarks.model_measure import Turn, may_fail
 from benchmarks.zoo import Loss, build
 from benchmarks.zoo_cnn import SPECS
-from cudal1_compile.plan import GraphPlanned
-from cudal1_fx_passes.partition import Partition
+from cudal1_compile.inductor.plan import GraphPlanned
+from cudal1_fx_passes.fusion.partition import Partition
 
 MODES = {"inductor": None, "reduce_overhead": "reduce-overhead"}
 
@@ -168,7 +168,7 @@ class _Worker:
 def _warm(job: Job) -> dict[str, Any]:
     from torch._dynamo.utils import counters
 
-    from cudal1_compile.session import SESSION
+    from cudal1_compile.pipeline.session import SESSION
 
     step = _make_step(job)
     _prime(job)
@@ -209,7 +209,7 @@ def _make_step(job: Job) -> Step:
 
 def _prime(job: Job) -> None:
     """Imports and self-tests that a process pays once stay out of the compile times, in no arm's folder."""
-    from cudal1_compile import hook
+    from cudal1_compile.inductor import hook
 
     x = torch.ones(8, 8, device=job.device)
     with both_directions():
@@ -221,11 +221,11 @@ def _prime(job: Job) -> None:
 def _planning_backend(job: Job, plans: list[GraphPlanned]) -> Callable[..., Any]:
     def backend(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         from cudal1_compile.options import parse_options
-        from cudal1_compile.pipeline import Job as GraphJob
-        from cudal1_compile.pipeline import Pipeline
-        from cudal1_compile.planner import Place
+        from cudal1_compile.pipeline.compile import Job as GraphJob
+        from cudal1_compile.pipeline.compile import Pipeline
+        from cudal1_compile.pipeline.place import Place
+        from cudal1_compile.pipeline.session import SESSION
         from cudal1_compile.runtime.target import detect_target
-        from cudal1_compile.session import SESSION
 
         place = Place(job.device, detect_target(job.device))
         graph = GraphJob(gm, example_inputs, parse_options(None, job.options), place)
@@ -240,7 +240,7 @@ def _cudal1_backend(job: Job, keys: list[str], mode: str | None = None) -> Calla
 
     def backend(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         from cudal1_compile.backend import cudal1
-        from cudal1_compile.graph_key import graph_key
+        from cudal1_compile.inductor.graph_key import graph_key
         from cudal1_compile.options import parse_options
 
         options = parse_options(mode, job.options)
@@ -256,7 +256,7 @@ def _provenance(seen: Provenance) -> Iterator[Callable[..., Any]]:
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.graph import GraphLowering
 
-    from cudal1_compile.splice import HOOK, Observe
+    from cudal1_compile.inductor.splice import HOOK, Observe
 
     observe = Observe(None, lambda _, found: seen.found.append(found))
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 import torch
 
-from cudal1_fx_passes.partition import Partition
+from cudal1_fx_passes.fusion.partition import Partition
 
 Kind = Literal["triton", "aten", "copy", "library"]
 Operations = dict[str, int]  # fingerprint -> operations of that region; OUTSIDE for those of no region

@@ -32,10 +32,10 @@ from benchmarks.model_kernels import (
     own_us,
     profile,
 )
-from cudal1_compile import choice
-from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.plan import GraphPlanned
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.inductor.plan import GraphPlanned
+from cudal1_compile.kernel.candidate import parse_candidate
+from cudal1_compile.pipeline import choice
+from cudal1_fx_passes.program.text import parse_program
 
 PROFILED_CALLS = 3
 FRAIL = ("reduce_overhead", GRAPHS)  # arms in CUDA graphs, which a row can do without
@@ -184,16 +184,16 @@ class Turn:
         }
 
     def _stored_plans(self, arm: str) -> list[GraphPlanned]:
-        from cudal1_compile.plan import from_row
+        from cudal1_compile.inductor.plan import from_row
+        from cudal1_compile.pipeline.session import SESSION
         from cudal1_compile.runtime.target import detect_target
-        from cudal1_compile.session import SESSION
 
         store, target = SESSION.store(self.job.store), detect_target(self.job.device).key
         rows = [store.get_plan(key, target) for key in self.keys[arm]]
         return [from_row(row) for row in rows if row is not None]
 
     def _kernel_names(self, plans: list[GraphPlanned], chosen: dict[str, str]) -> list[str]:
-        from cudal1_compile.session import SESSION
+        from cudal1_compile.pipeline.session import SESSION
 
         texts = {r.fingerprint: r.text for p in plans for r in p.regions}
         names: set[str] = set()

@@ -17,14 +17,14 @@ import torch
 
 from cudal1_cache.rows import ACCEPTED, Attempt
 from cudal1_cache.store import Store
+from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.judge.judge import Judge
-from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis import Budget, NoWin, Outcome, Unfinished, Won, synthesize_all
 from cudal1_compile.synthesis.progress import Event, TargetKind, describe
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.text import parse_program
 
 ROUNDS = 3
 FINALISTS = 3
@@ -84,7 +84,7 @@ class Watch:
 def load_generator(wanted: str, device: torch.device) -> Generator:
     """Raises GeneratorError (ModelMissing among them) or ValueError. `teacher` is for comparisons."""
     if wanted == "teacher":
-        from cudal1_trainer.teacher_generator import TeacherGenerator
+        from cudal1_trainer.data.template_generator import TeacherGenerator
 
         return TeacherGenerator()
     return make_generator(wanted, str(device))

@@ -34,9 +34,9 @@ from benchmarks.model_synthesis import is_right
 from benchmarks.result_file import bootstrap, commit, geomean, mean, write_result
 from benchmarks.zoo_modules import MODULES, ModuleSpec
 from cudal1_cache.store import Store
-from cudal1_compile.choice import SETTLED
+from cudal1_compile.pipeline.choice import SETTLED
+from cudal1_compile.pipeline.session import SESSION, Totals
 from cudal1_compile.runtime.target import detect_target
-from cudal1_compile.session import SESSION, Totals
 
 ROUNDS = 60
 MEASURE_S = 3.0
@@ -90,7 +90,7 @@ def measure(spec: ModuleSpec, dry: bool, options: dict[str, Any]) -> dict[str, A
     """One module, all arms; the kernel cache is empty before."""
     step = _make_step(spec, dry)
     decisions = Decisions()
-    logger = logging.getLogger("cudal1_compile.choice")
+    logger = logging.getLogger("cudal1_compile.pipeline.choice")
     level = logger.level
     logger.addHandler(decisions)
     logger.setLevel(logging.INFO)

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cudal1_fx_passes.program import Program
-from cudal1_trainer.form import normalise
-from cudal1_trainer.teachers import variants
-from cudal1_trainer.variants import try_reply
+from cudal1_compile.codegen.templates import variants
+from cudal1_fx_passes.program.ir import Program
+from cudal1_trainer.rl.form import normalise
+from cudal1_trainer.tasks.variants import try_reply
 
 Novelty = Literal["", "numbers", "form"]
 

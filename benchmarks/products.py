@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudal1_fx_passes.canonical import canonicalise
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_fx_passes.program.canonical import canonicalise
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 Tail = tuple[
     str, ...

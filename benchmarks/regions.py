@@ -23,9 +23,9 @@ from typing import Any
 from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.result_file import bootstrap, geomean, write_result
 from cudal1_compile.runtime.cores import usable_cores
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.variants import write_variants
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.variants import write_variants
 
 
 def read_regions(path: Path, limit: int, families: Sequence[str] = ()) -> list[dict[str, Any]]:

@@ -51,14 +51,15 @@ from benchmarks.generator import ask_all, load_generator, read_replies, sample_a
 from benchmarks.result_file import write_result
 from benchmarks.side_by_side import OutOfTime, ends_at
 from cudal1_compile.generate.exemplars import Choice, ExemplarConfig, choose_exemplars
-from cudal1_compile.generate.prompt import Exemplar, build_prompt
+from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
+from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_compile.runtime.target import HOST, detect_target
-from cudal1_trainer.heldout import HeldOutProgram
-from cudal1_trainer.outcome import RIGHT, Code, classify
-from cudal1_trainer.practice import fits
-from cudal1_trainer.referee import Group, Referee, make_referee, open_judge
-from cudal1_trainer.scorebook import drop_torn_line
+from cudal1_trainer.data.practice import fits
+from cudal1_trainer.scores.outcome import RIGHT, Code, classify
+from cudal1_trainer.scores.referee import Group, Referee, make_referee, open_judge
+from cudal1_trainer.scores.scorebook import drop_torn_line
+from cudal1_trainer.tasks.heldout import HeldOutProgram
 
 FIRST = "first"
 WAYS: dict[str, Choice] = {"again": "none", "random": "random", "buckets": "buckets"}

@@ -77,15 +77,15 @@ from benchmarks.side_by_side import (
     share_cores,
 )
 from cudal1_compile.generate.bundled import check_model_dir, model_digest
-from cudal1_compile.judge.isolation import die_with_parent
+from cudal1_compile.judge.sandbox.isolation import die_with_parent
 from cudal1_compile.runtime.target import HOST, Target, detect_target
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import HeldOutProgram
-from cudal1_trainer.practice import probe_tasks
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.data.practice import probe_tasks
 from cudal1_trainer.recipe import Recipe, load_recipe
-from cudal1_trainer.referee import Referee, open_judge
-from cudal1_trainer.scorebook import drop_torn_line
-from cudal1_trainer.variants import canonical_key
+from cudal1_trainer.scores.referee import Referee, open_judge
+from cudal1_trainer.scores.scorebook import drop_torn_line
+from cudal1_trainer.tasks.heldout import HeldOutProgram
+from cudal1_trainer.tasks.variants import canonical_key
 
 log = logging.getLogger(__name__)
 

@@ -3,11 +3,11 @@
     python -m benchmarks.trainer_throughput --recipe h100 --data trainer/data --chunks FOLDER --out OUT
     python -m benchmarks.trainer_throughput --recipe nano --data DATA --out OUT --dry      on a CPU, by gloo
 
-The commands are a user's own (they are printed): `python -m cudal1_trainer.sft`, then the same under `accelerate
-launch --multi_gpu --num_processes N`. Every run gets an equal share of what is left of --seconds, start and end
-included, and is killed where it takes longer. Figures are of the looks in its metrics after the first: steps that
-compile, and the wait for the first data, are not in them. Without --chunks (chunks.py) producers make the data
-meanwhile, and cores rather than GPUs may set the pace: wait_share tells.
+The commands are a user's own (they are printed): `python -m cudal1_trainer.sft.supervised`, then the same under
+`accelerate launch --multi_gpu --num_processes N`. Every run gets an equal share of what is left of --seconds,
+start and end included, and is killed where it takes longer. Figures are of the looks in its metrics after the
+first: steps that compile, and the wait for the first data, are not in them. Without --chunks (chunks.py)
+producers make the data meanwhile, and cores rather than GPUs may set the pace: wait_share tells.
 
     summary.runs       rows of processes, tokens_per_s (all processes), steps_per_s, wait_share (of rank 0's time,
                        for data), loss at the end, tokens, ended (whether it came to its report)
@@ -124,7 +124,7 @@ def main(argv: list[str] | None = None) -> None:
     a.out.mkdir(parents=True, exist_ok=True)
     recipe = short(load_recipe(a.recipe), a.loop, a.chunks is not None)
     (a.out / "recipe.yaml").write_text(yaml.safe_dump(asdict(recipe)))
-    words = ["cudal1_trainer.sft", "--recipe", str(a.out / "recipe.yaml"), "--data", str(a.data)]
+    words = ["cudal1_trainer.sft.supervised", "--recipe", str(a.out / "recipe.yaml"), "--data", str(a.data)]
     words += ["--chunks", str(a.chunks)] if a.chunks is not None else []
     runs = []
     for i, count in enumerate(counts):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cudal1_compile.explanation import explain as explain
+    from cudal1_compile.pipeline.explanation import explain as explain
 
 __all__ = ["explain"]
 
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> object:
     """Loads `explain` when it is asked for: it needs Inductor, which a lookup of the backend must not import."""
     if name != "explain":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from cudal1_compile.explanation import explain
+    from cudal1_compile.pipeline.explanation import explain
 
     globals()[name] = explain
     return explain

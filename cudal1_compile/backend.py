@@ -15,14 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 from torch._dynamo.exc import RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis
 
-from cudal1_compile import hook
 from cudal1_compile.errors import describe
-from cudal1_compile.graph_key import copy_graph
+from cudal1_compile.inductor import hook
+from cudal1_compile.inductor.graph_key import copy_graph
 from cudal1_compile.options import InvalidOption, Options, parse_options
-from cudal1_compile.summary import say
+from cudal1_compile.pipeline.place import find_device, no_device, place_of
+from cudal1_compile.pipeline.summary import say
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def compile_plain(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: O
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.exc import InductorError, InvalidCxxCompiler
 
-    from cudal1_compile.aten import run_by_aten
+    from cudal1_compile.inductor.aten import run_by_aten
 
     patches = dict(settings.inductor) or None
     try:
@@ -83,30 +84,16 @@ def compile_plain(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: O
     return cast(Compiled, compiled)
 
 
-def find_device(settings: Options, example_inputs: Sequence[Any]) -> torch.device | None:
-    """The device that kernels are made for; None where the graph's tensors lie elsewhere."""
-    wanted = "cpu" if settings.target == "host" else "cuda"
-    return next((x.device for x in example_inputs if isinstance(x, Tensor) and x.device.type == wanted), None)
-
-
-def no_device(settings: Options) -> str:
-    if settings.target == "auto":
-        return 'no CUDA tensors here; options={"target": "host"} makes kernels for CPU tensors'
-    return f"target={settings.target!r}, but the graph has no such tensors"
-
-
 def _compile(
     gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options, device: torch.device
 ) -> Compiled:
     # imported here: these need Inductor's private classes, which hook.py has tested by now
-    from cudal1_compile.aten import is_packaged
-    from cudal1_compile.background import Background
-    from cudal1_compile.pipeline import Job, Pipeline
-    from cudal1_compile.planner import Place
-    from cudal1_compile.runtime.target import detect_target
-    from cudal1_compile.session import SESSION
+    from cudal1_compile.inductor.aten import is_packaged
+    from cudal1_compile.pipeline.background import Background
+    from cudal1_compile.pipeline.compile import Job, Pipeline
+    from cudal1_compile.pipeline.session import SESSION
 
-    job = Job(gm, example_inputs, settings, Place(device, detect_target(device)))
+    job = Job(gm, example_inputs, settings, place_of(device))
     pipeline = Pipeline(job, SESSION)
     plan = pipeline.plan()
     if plan.is_open and settings.on_miss == "synthesize":

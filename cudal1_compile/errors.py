@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from zipfile import BadZipFile
+
 
 class CandidateError(ValueError):
     """A reply or its launch plan does not follow Reply V1; the sentence goes into the next prompt."""
@@ -22,3 +28,18 @@ class OptionError(ValueError):
 def describe(error: Exception) -> str:
     """Its kind and the first line of its words; Inductor's go on with whole graphs."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+DAMAGES = (ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, OSError, zlib.error, BadZipFile)
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Around the reading of a file; raises ValueError for what a damaged one raises."""
+    try:
+        yield
+    except DAMAGES as error:
+        raise ValueError(
+            f"{path} cannot be read ({type(error).__name__}: {error}): it is damaged or of another version. "
+            "Put back a whole one, as `git checkout -- FILE` does for what came with the package"
+        ) from error

@@ -48,7 +48,7 @@ class Options:
     generator: str | Generator = "bundled"  # a name, a checkpoint's path, a server's URL, or an object
     cache_dir: Path | None = None  # None: CUDAL1_CACHE_DIR or the user's cache directory
     shadow: float = 0.0  # share of the calls whose kernels are compared with what they stand for (shadow.py)
-    # the widest label that a kernel may carry, in the order of `Numerics`; what "exact" is: judge/numerics.py
+    # the widest label that a kernel may carry, in the order of `Numerics`; "exact": judge/oracle/numerics.py
     numerics: Numerics = "f32_split"
     # whether convolutions and matrix products may become kernels, with what follows them; None: on a GPU
     products: bool | None = None

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Teaches the bundled model further on one GPU of a machine and measures what came of it on two, unattended:
 #     setsid bash dev/retrain_two_gpus.sh CHUNKS OUT [RECIPE] &
-# CHUNKS: made ahead by `python -m cudal1_trainer.chunks` with the same recipe and data (more may come while it runs).
+# CHUNKS: made ahead by `python -m cudal1_trainer.data.chunks` with the same recipe and data (more may come while it runs).
 # OUT/model is whole, with its checksums, as soon as OUT/model/SHA256SUMS is there: bring it home before anything else.
 # Then OUT/fresh (replies only), OUT/generator and OUT/families grow. No step ends another; OUT/*.log tell.
 set -uo pipefail
@@ -20,7 +20,7 @@ step() { # step GPU NAME COMMAND...: output in OUT/NAME.log
 }
 
 # killed, the same command goes on from its last checkpoint
-step 0 sft "$python" -m cudal1_trainer.sft --recipe "$recipe" --data "$data" --chunks "$chunks" \
+step 0 sft "$python" -m cudal1_trainer.sft.supervised --recipe "$recipe" --data "$data" --chunks "$chunks" \
     --model cudal1_compile/generate/model --out "$out/sft"
 [ -f "$out/sft/report.json" ] || exit 1
 rm -rf "$out/model"

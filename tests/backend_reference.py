@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 from torch._inductor import list_mode_options
 
-from cudal1_compile import pipeline, planner, registry
-from cudal1_compile.candidate import Candidate, _parse_scratch
-from cudal1_compile.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.dispatch import registry
+from cudal1_compile.inductor.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
+from cudal1_compile.kernel.candidate import Candidate, _parse_scratch
+from cudal1_compile.pipeline import compile as pipeline
+from cudal1_compile.pipeline import planner
+from cudal1_fx_passes.program.text import parse_program
 
 
 @dataclass

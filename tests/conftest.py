@@ -101,7 +101,7 @@ def _has_cuda(items: list[pytest.Item]) -> bool:
 @pytest.fixture
 def scalar(monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge's workers are told so too: scalar code; a compiled header does not pay for one graph."""
-    from cudal1_compile.judge import isolation
+    from cudal1_compile.judge.sandbox import isolation
 
     monkeypatch.setenv("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
     cheap = ("TORCHINDUCTOR_VEC_ISA_OK", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS")

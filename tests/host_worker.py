@@ -16,14 +16,15 @@ from typing import cast
 
 import torch
 
-from cudal1_compile.candidate import Candidate
-from cudal1_compile.judge import session, wire, worker
-from cudal1_compile.judge.clock import Arm, Clock
+from cudal1_compile.judge.bench import session, worker
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.turns import Turns
+from cudal1_compile.judge.sandbox import wire
+from cudal1_compile.judge.sandbox.device_lock import Turns
+from cudal1_compile.judge.timing.clock import Arm, Clock
+from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program.ir import Program
 
 
 class Replayed:

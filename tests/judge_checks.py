@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.cases import Case
+from cudal1_compile.judge.checks.cases import Case
 
 CPU = torch.device("cpu")
 SEED = 20261121

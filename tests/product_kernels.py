@@ -12,10 +12,10 @@ import torch
 from product_patches import BULK_CONVOLUTION, ELEMENT, FIELD_CONVOLUTION, FILL_CONVOLUTION, VECTOR
 from torch import Tensor
 
-from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_fx_passes.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.program import ITEM_BYTES, Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
+from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
+from cudal1_fx_passes.program.ir import ITEM_BYTES, Program
+from cudal1_fx_passes.program.text import parse_program
 
 CONVOLUTION = """// launch: k<<<dim3(cdiv(d0*d4*d5, {BM}), cdiv(d6, {BN})), 256>>>(in0, in1, out0)
 __global__ void __launch_bounds__(256) k(const {dtype}* in0, const {dtype}* in1, {dtype}* out0 DIMS) {{

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_fx_passes.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
+from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 INT_LIMITS = {"i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "i32": torch.int32, "i64": torch.int64}
 

@@ -15,15 +15,15 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from cudal1_compile.candidate import Reply, print_reply
 from cudal1_compile.generate.tokens import SPECIAL_TOKENS, Codec
 from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Verdict
+from cudal1_compile.kernel.candidate import Reply, print_reply
 from cudal1_compile.runtime.target import HOST
-from cudal1_trainer.language import Coder
-from cudal1_trainer.loader import Row, make_batch, padded_length, targets
-from cudal1_trainer.model import ReplyLoss, build_model, save_bundle
+from cudal1_trainer.data.loader import Row, make_batch, padded_length, targets
+from cudal1_trainer.model.language import Coder
+from cudal1_trainer.model.model import ReplyLoss, build_model, save_bundle
 from cudal1_trainer.recipe import ModelRecipe, Recipe, StageRecipe
-from cudal1_trainer.referee import Group, Ruling, Rulings
+from cudal1_trainer.scores.referee import Group, Ruling, Rulings
 
 TASK = """region v1
 dims d0={size}

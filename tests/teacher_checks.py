@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from cudal1_compile.candidate import Candidate
-from cudal1_compile.judge.memcheck import find_fault
+from cudal1_compile.judge.checks.memcheck import find_fault
+from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import run_isolated
 from cudal1_compile.runtime.target import HOST, Target
-from cudal1_fx_passes.program import Program
-from cudal1_trainer.measure import _check_all, build_all
-from cudal1_trainer.variants import Variant
+from cudal1_fx_passes.program.ir import Program
+from cudal1_trainer.scores.measure import _check_all, build_all
+from cudal1_trainer.tasks.variants import Variant
 
 LOCAL_BYTES = 48  # ptxas parks a few registers now and then
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from cudal1_compile import pipeline, planner, registry, session
-from cudal1_compile.plan import ATEN, GraphPlanned, PlannedRegion, SeenRegion
+from cudal1_compile.dispatch import registry
+from cudal1_compile.inductor.plan import ATEN, GraphPlanned, PlannedRegion, SeenRegion
+from cudal1_compile.pipeline import compile as pipeline
+from cudal1_compile.pipeline import planner, session
 
 
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:

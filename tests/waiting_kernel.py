@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 GROUPS, SIZE, PARTS, THREADS = 5, 1000, 4, 64
 PROGRAM: Program = parse_program(f"""region v1

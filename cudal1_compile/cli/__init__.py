@@ -37,6 +37,7 @@ SUMMARIES = {
     "train": "rebuild the bundled model",
 }
 FAILED, USAGE_ERROR = 1, 2
+NEEDS_CHECKOUT = "; it runs from a checkout of the repository, which has benchmarks/ (`make setup` there)"
 INTERRUPTED = 130  # typer's answer to Ctrl-C
 
 
@@ -98,7 +99,8 @@ def run(command: EntryPoint, arguments: Sequence[str]) -> int:
     try:
         loaded = command.load()
     except ImportError as error:
-        print(f"cudal1 {command.name} cannot be loaded: {error}", file=sys.stderr)
+        needs = NEEDS_CHECKOUT if (error.name or "").split(".")[0] == "benchmarks" else ""
+        print(f"cudal1 {command.name} cannot be loaded: {error}{needs}", file=sys.stderr)
         return FAILED
     try:
         _app(loaded)(list(arguments), prog_name=f"cudal1 {command.name}")

@@ -33,10 +33,10 @@ from cudal1_cache.bundle import (
     verify_entries,
 )
 from cudal1_cache.trust import load_key, signer
-from cudal1_compile import fallback
 from cudal1_compile.cli.printable import printable, say
 from cudal1_compile.config import cache_dir, key_file
-from cudal1_compile.kernel_cache import SIGNING_KEY, open_store
+from cudal1_compile.dispatch import fallback
+from cudal1_compile.dispatch.kernel_cache import SIGNING_KEY, open_store
 
 SHORT_ID = 12  # digits of an id that are shown
 MOST_NAMED = 8  # entries in a sentence
@@ -209,7 +209,7 @@ def _target(store: Store, prefix: str | None) -> str | None:
 
 
 def _judges() -> AbstractContextManager[Verify]:
-    from cudal1_compile.cli.reverify import judges  # loads torch
+    from cudal1_compile.synthesis.reverify import judges  # loads torch
 
     return judges()
 

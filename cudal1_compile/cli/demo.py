@@ -13,7 +13,6 @@ import torch
 import typer
 from torch import Tensor, nn
 
-from cudal1_compile.choice import SETTLED
 from cudal1_compile.cli.demo_models import DEMOS, Demo
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.workload import device_of
@@ -22,8 +21,9 @@ from cudal1_compile.generate.bundled import MODEL_DIR, check_model_dir
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.options import parse_options
-from cudal1_compile.session import SESSION
-from cudal1_compile.summary import total_line
+from cudal1_compile.pipeline.choice import SETTLED
+from cudal1_compile.pipeline.session import SESSION
+from cudal1_compile.pipeline.summary import total_line
 
 TOLERANCE = 1e-3  # of the largest value; eager itself is only so exact
 

@@ -106,7 +106,7 @@ def check_compiler() -> Finding:
 def check_cache() -> Finding:
     from cudal1_cache import CacheError
     from cudal1_compile.config import cache_dir
-    from cudal1_compile.kernel_cache import open_store
+    from cudal1_compile.dispatch.kernel_cache import open_store
 
     advice = "set CUDAL1_CACHE_DIR to a directory that you may write; until then kernels are lost at exit"
     try:
@@ -134,7 +134,7 @@ def check_model() -> Finding:
 
 
 def check_hook() -> Finding:
-    from cudal1_compile import hook
+    from cudal1_compile.inductor import hook
 
     fault = hook.self_test()
     if fault is not None:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from cudal1_compile.cli.workload import load_workload
-from cudal1_compile.explanation import Explanation
-from cudal1_compile.plan import PlannedRegion
+from cudal1_compile.inductor.plan import PlannedRegion
+from cudal1_compile.pipeline.explanation import Explanation
 
 Name = Annotated[
     str,

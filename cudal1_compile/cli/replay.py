@@ -20,8 +20,8 @@ from cudal1_cache import CacheError, Entry
 from cudal1_cache.bundle import Postponed, Refused, Verified
 from cudal1_compile.cli.cache import ENTRY, SHORT_ID, find_entry
 from cudal1_compile.cli.printable import printable, say
-from cudal1_compile.cli.reverify import judges
-from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.dispatch.kernel_cache import open_store
+from cudal1_compile.synthesis.reverify import judges
 
 NO_VERDICT = 2
 

@@ -15,17 +15,17 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from cudal1_compile.choice import SETTLED
 from cudal1_compile.cli.cache import must_keep
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.explain import Name, Products, Target, distinct_regions
 from cudal1_compile.cli.workload import Workload, device_of, load_workload
+from cudal1_compile.inductor.plan import PlannedRegion
 from cudal1_compile.options import Options, parse_options
-from cudal1_compile.plan import PlannedRegion
-from cudal1_compile.planner import FORWARD_SHARE, Place, Planner
-from cudal1_compile.runtime.target import detect_target
-from cudal1_compile.session import SESSION
-from cudal1_compile.summary import total_line
+from cudal1_compile.pipeline.choice import SETTLED
+from cudal1_compile.pipeline.place import place_of
+from cudal1_compile.pipeline.planner import FORWARD_SHARE, Planner
+from cudal1_compile.pipeline.session import SESSION
+from cudal1_compile.pipeline.summary import total_line
 
 
 def warm(
@@ -87,7 +87,7 @@ def write_kernels(
     if not regions:
         return [], []
     device = device_of(target)
-    planner = Planner(SESSION, parse_options(None, options), Place(device, detect_target(device)))
+    planner = Planner(SESSION, parse_options(None, options), place_of(device))
     if is_first:
         lasting = [r for r in regions if not r.may_change]
         return regions, planner.synthesize(lasting, FORWARD_SHARE * budget_s)

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 import cudal1_compile
 from cudal1_compile.cli.errors import WorkloadFailed
 from cudal1_compile.errors import OptionError
-from cudal1_compile.explanation import Explanation, explain
+from cudal1_compile.pipeline.explanation import Explanation, explain
 
 OURS = (str(Path(cudal1_compile.__file__).parent), str(Path(importlib.__file__).parent), "<frozen importlib")
 

@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
-from cudal1_compile.generate.code_mends import fit_code, other_tiles
+from cudal1_compile.codegen.repair.code import fit_code, other_tiles
+from cudal1_compile.codegen.repair.plan import fit_plan, other_stage
 from cudal1_compile.generate.errors import GeneratorError, ModelMissing
 from cudal1_compile.generate.fast_llama import Cooling, FastLlama, Sample
 from cudal1_compile.generate.linear import fast_cpu_dtype
-from cudal1_compile.generate.plan import fit_plan, other_stage
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE
 from cudal1_compile.generate.quiet import without_progress_bars
 from cudal1_compile.generate.tokens import Codec, load_codec

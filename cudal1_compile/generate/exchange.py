@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from cudal1_compile.daemons import wait_until
+from cudal1_compile.generate.daemons import wait_until
 
 
 class TooLate(Exception):

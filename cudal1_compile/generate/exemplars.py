@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cudal1_compile.generate.prompt import Exemplar
+from cudal1_compile.kernel.candidate import Exemplar
 
 Choice = Literal["buckets", "random", "none"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-from cudal1_compile.candidate import MAX_BLOCK, MAX_LAUNCHES, MAX_SCRATCH, SECTIONS
+from cudal1_compile.kernel.candidate import MAX_BLOCK, MAX_LAUNCHES, MAX_SCRATCH, SECTIONS
 
 HEADER_PACKAGE = "cudal1_compile.runtime"
 HEADER_PATH = ("header", "cudal1.cuh")

@@ -23,11 +23,11 @@ from typing import Any
 import httpx
 import tenacity
 
-from cudal1_compile.candidate import MAX_REPLY_BYTES
 from cudal1_compile.config import environment_secret
-from cudal1_compile.daemons import wait_until
+from cudal1_compile.generate.daemons import wait_until
 from cudal1_compile.generate.errors import GeneratorError, GeneratorTimeout
 from cudal1_compile.generate.exchange import Answer, Limits, TooLate, TooLong, exchange
+from cudal1_compile.kernel.candidate import MAX_REPLY_BYTES
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 SHOWN_CHARACTERS = 300  # of a server's own words in an error

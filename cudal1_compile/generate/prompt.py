@@ -21,22 +21,14 @@ This module chooses no exemplars (exemplars.py) and calls no model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.instructions import instruction_block
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import HEADER, parse_program
+from cudal1_compile.kernel.candidate import Exemplar
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import HEADER, parse_program
 
 INSTRUCTED_TOKENS = 16_384  # budget from which a generator gets instructions
-
-
-@dataclass(frozen=True, slots=True)
-class Exemplar:
-    """An earlier variant of the region (or of a relative) and what it measured."""
-
-    code: str  # the whole cuda block, launch plan included
-    speedup: float  # over the best baseline; on the host target a ratio of declared costs
 
 
 def build_prompt(

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
-from cudal1_compile.daemons import start_daemon
+from cudal1_compile.generate.daemons import start_daemon
 from cudal1_compile.generate.errors import GeneratorError, GeneratorTimeout
 
 log = logging.getLogger(__name__)

@@ -26,17 +26,17 @@ from types import TracebackType
 from typing import Protocol
 from weakref import WeakSet
 
-from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import CandidateError
-from cudal1_compile.judge.host_bench import HostBench
+from cudal1_compile.judge.bench.host import HostBench
+from cudal1_compile.judge.inputs.sizes import product_bytes, tensor_bytes
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.sizes import product_bytes, tensor_bytes
-from cudal1_compile.judge.textgate import RefusedText, check_text
+from cudal1_compile.judge.static.text_gate import RefusedText, check_text
 from cudal1_compile.judge.verdict import Rejected, Verdict
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime.target import Target
-from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.ops import OPS, Kind
+from cudal1_fx_passes.program.text import print_program
 
 MIN_SCRATCH_LIMIT = 16 << 20  # bytes
 SCRATCH_FACTOR = 2  # of the bytes of all inputs and outputs, and of the products between them
@@ -235,6 +235,6 @@ def _asks_too_much(program: Program, candidate: Candidate) -> Rejected | None:
 def _bench(target: Target, limits: Limits) -> Bench:
     if target.kind == "host":
         return HostBench(target, limits)
-    from cudal1_compile.judge.device_bench import DeviceBench  # only where a GPU is asked for
+    from cudal1_compile.judge.bench.device import DeviceBench  # only where a GPU is asked for
 
     return DeviceBench(target, limits)

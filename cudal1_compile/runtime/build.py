@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
-from cudal1_compile.kernel_text import kernels as declared_kernels
+from cudal1_compile.kernel.candidate import Candidate
+from cudal1_compile.kernel.text import kernels as declared_kernels
 from cudal1_compile.runtime import hostbuild, nvrtc
 from cudal1_compile.runtime.elf import read_elf
 from cudal1_compile.runtime.source import assemble
 from cudal1_compile.runtime.target import Target
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program.ir import Program
 
 REGISTERS_PER_SM = 65536
 MAX_LOCAL_BYTES = 4096  # a thread; more is a register array that was indexed at run time, or a mistake

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cudal1_fx_passes.program import ITEM_BYTES, Literal, Op, Program
+from cudal1_fx_passes.program.ir import ITEM_BYTES, Literal, Op, Program
 
 LINE_BYTES = 128
 

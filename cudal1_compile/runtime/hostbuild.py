@@ -15,8 +15,8 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 
-from cudal1_compile.candidate import MAX_LAUNCHES
 from cudal1_compile.errors import BuildError
+from cudal1_compile.kernel.candidate import MAX_LAUNCHES
 from cudal1_compile.runtime.elf import ElfFacts, ObjectFacts, read_elf, read_object, without_section
 from cudal1_compile.runtime.nvrtc import check_image_size, shorten_errors
 from cudal1_compile.runtime.scratch import Scratch

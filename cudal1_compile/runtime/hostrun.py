@@ -34,8 +34,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError, LaunchError
+from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.elf import read_elf
 from cudal1_compile.runtime.host_cost import lines
@@ -44,7 +44,7 @@ from cudal1_compile.runtime.places import candidate_line
 from cudal1_compile.runtime.plan import Plan, axis_sizes, buffer_bytes, buffer_names, plan, symbolic_names
 from cudal1_compile.runtime.scratch import Scratch
 from cudal1_compile.runtime.trouble import MachineTrouble, exit_trouble, report_trouble
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program.ir import Program
 
 PAGE = 4096
 CANARY_BYTES = 256

@@ -20,8 +20,8 @@ from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
 
-from cudal1_compile.candidate import MAX_LAUNCHES, MAX_SCRATCH
 from cudal1_compile.errors import BuildError
+from cudal1_compile.kernel.candidate import MAX_LAUNCHES, MAX_SCRATCH
 from cudal1_compile.runtime.toolchain import NATIVE_DIR, Step, build_native
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cudal1_fx_passes.program import Input, Output, Program
+from cudal1_fx_passes.program.ir import Input, Output, Program
 
 
 def preamble(program: Program) -> str:

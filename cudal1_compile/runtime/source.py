@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from cudal1_compile.candidate import Candidate
 from cudal1_compile.errors import BuildError
-from cudal1_compile.kernel_text import is_comment, lexemes
+from cudal1_compile.kernel.candidate import Candidate
+from cudal1_compile.kernel.text import is_comment, lexemes
 from cudal1_compile.runtime.preamble import preamble, symbolic_axes
 from cudal1_compile.runtime.target import Target
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program.ir import Program
 
 HEADER_DIR = Path(__file__).parent / "header"
 

@@ -60,3 +60,9 @@ def detect_target(device: torch.device) -> Target:
     arch = _ARCH_SPECIFIC.get((p.major, p.minor), f"sm_{p.major}{p.minor}")
     shared = int(getattr(p, "shared_memory_per_block_optin", p.shared_memory_per_block))
     return Target("cuda", p.name, arch, p.multi_processor_count, shared, int(p.L2_cache_size))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that torch could still allocate, its own cached blocks among them."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

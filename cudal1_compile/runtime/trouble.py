@@ -6,7 +6,7 @@
 
 Each gives a MachineTrouble, or None where the failure is the text's. A text can bring some of them about itself,
 by asking for too much or by words in an error message: those are not certain, and whoever judges runs a
-known-good kernel right after (judge/canary.py). Only where that one fails too it was the machine.
+known-good kernel right after (judge/bench/canary.py). Only where that one fails too it was the machine.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from cudal1_cache.errors import CacheError
 from cudal1_cache.rows import ACCEPTED, Attempt, Entry, Region
 from cudal1_cache.store import Store
-from cudal1_compile.generate.prompt import Exemplar
+from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.records import DEFERRED, why_stale
 

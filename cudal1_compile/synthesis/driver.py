@@ -1,6 +1,6 @@
 """From regions without a kernel to entries, within a budget: generator and judge, round after round.
 
-    a round of proposals for all regions at once -> their verdicts, most valuable first (settling.py):
+    a round of proposals for all regions at once -> their verdicts, most valuable first (scheduler.py):
         candidates -> finalists of a region measured together -> the best proven kernel is stored as its entry
         (none, and all was tried: aten and Inductor are measured, one of them will run the region)
     first round without exemplars, then contrastive rounds with measured variants, as long as there is time
@@ -23,14 +23,14 @@ from cudal1_cache.store import Store
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import Generator, prompts_at_once, propose_within
-from cudal1_compile.judge.moved import bytes_moved
+from cudal1_compile.judge.timing.least_bytes import bytes_moved
 from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
 from cudal1_compile.synthesis.progress import Asking, Done, Progress, silent
-from cudal1_compile.synthesis.settling import Settling
+from cudal1_compile.synthesis.scheduler import Settling
 from cudal1_compile.synthesis.task import Request, Task
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program.ir import Program
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cudal1_compile.judge.verdict import Verdict
 from cudal1_compile.runtime.target import Target
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program.ir import Program
 
 
 class JudgePort(Protocol):

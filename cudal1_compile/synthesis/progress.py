@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
-from cudal1_compile.config import debug_level
 from cudal1_compile.synthesis.outcome import NoWin, Outcome, Unfinished, Won
 
 TargetKind = Literal["cuda", "host"]
@@ -75,10 +74,10 @@ def silent(event: Event) -> None:
 class LineProgress:
     """Writes events to a stream. Call close() at the end, so that the next output starts on a clean line."""
 
-    def __init__(self, kind: TargetKind, stream: TextIO | None = None, level: int | None = None) -> None:
+    def __init__(self, kind: TargetKind, stream: TextIO | None = None, level: int = 0) -> None:
         self.kind = kind
         self.stream = stream or sys.stderr
-        self.level = debug_level() if level is None else level
+        self.level = level
         try:
             self.rewrites = self.stream.isatty()
         except (ValueError, AttributeError):  # closed, a logger's, or none at all

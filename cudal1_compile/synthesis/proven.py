@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError
-from cudal1_compile.judge.textgate import RefusedText, check_text
+from cudal1_compile.judge.static.text_gate import RefusedText, check_text
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.target import Target
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program.ir import Program
 
 
 def build_proven(program: Program, code: str, target: Target) -> Binary:

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, replace
 
 from cudal1_cache.keys import EntryKey, NoWinKey
 from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, Region
-from cudal1_compile.candidate import Reply, parse_reply, text_fault
 from cudal1_compile.errors import CandidateError, LaunchError
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict, parse_proof
 from cudal1_compile.judge.versions import outdated, versions
-from cudal1_compile.kernel_text import normalised_digest
+from cudal1_compile.kernel.candidate import Reply, parse_reply, text_fault
+from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.source import PARTS, header_text
 from cudal1_compile.runtime.target import Target

@@ -7,20 +7,24 @@ kernels (cli/reverify.py), a compile for its own after an update (planner.py).
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+import torch
+
 from cudal1_cache import Entry, Region, Store
-from cudal1_cache.bundle import Outcome, Postponed, Refused, Verification, Verified, settle
-from cudal1_compile.candidate import Reply, parse_candidate
+from cudal1_cache.bundle import Outcome, Postponed, Refused, Verification, Verified, Verify, settle
 from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
-from cudal1_compile.runtime.target import Target
+from cudal1_compile.kernel.candidate import Reply, parse_candidate
+from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import Proposal, is_win, score, to_attempt, to_entry
-from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 MAX_REGION_CHARACTERS = 16 * 1024  # of a stranger's; the longest of our own have 2,700
 IMPORTED = "import"  # stands where a generator's name would
@@ -76,3 +80,29 @@ def verify_entry(
     proposal = Proposal(region, made_by, "", Reply("", "", entry.code), entry.code)
     verified = to_entry(region, to_attempt(proposal, verdict, target), verdict.proof, target, binary)
     return Verified(replace(verified, attempt_id=""))  # the import is no attempt of this machine's
+
+
+@contextmanager
+def judges() -> Iterator[Verify]:
+    """Yields a `verify` for bundles; its judges' worker processes end with the block."""
+    targets = {t.key: t for t in local_targets()}
+    open_judges: dict[str, Judge] = {}
+    with ExitStack() as stack:
+
+        def verify(region: Region, entry: Entry) -> Verification:
+            target = targets.get(entry.target)
+            if target is None:
+                return Postponed("it was made for another GPU; import it on a machine that has one")
+            if target.key not in open_judges:
+                try:
+                    open_judges[target.key] = stack.enter_context(Judge(target))
+                except (BuildError, OSError) as error:
+                    return Postponed(f"nothing can be built here: {error}")
+            return verify_entry(region, entry, target, open_judges[target.key])
+
+        yield verify
+
+
+def local_targets() -> list[Target]:
+    devices = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    return [detect_target(torch.device(d)) for d in devices]

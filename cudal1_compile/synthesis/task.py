@@ -41,9 +41,9 @@ from cudal1_compile.synthesis.records import (
     to_no_win,
     with_verdict,
 )
-from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import print_program
 
 log = logging.getLogger(__name__)
 

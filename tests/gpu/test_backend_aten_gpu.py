@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from trials import new_process
 
-from cudal1_compile import choice
-from cudal1_compile.choice import CudaClock
+from cudal1_compile.pipeline import choice
+from cudal1_compile.pipeline.choice import CudaClock
 
 pytestmark = pytest.mark.gpu
 

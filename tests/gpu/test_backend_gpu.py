@@ -19,11 +19,13 @@ import torch.nn.functional as F
 from backend_reference import Calls, compiled, every_region, mode_options  # noqa: F401  a fixture
 from torch import Tensor, nn
 
-from cudal1_compile import choice, pipeline, planner, registry
+from cudal1_compile.dispatch import registry
 from cudal1_compile.errors import LaunchError
+from cudal1_compile.pipeline import choice, planner
+from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.synthesis import Budget, task
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teacher_generator import TeacherGenerator
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.data.template_generator import TeacherGenerator
 
 pytestmark = pytest.mark.gpu
 
@@ -197,7 +199,7 @@ WARM = """
 import sys, torch
 sys.path[:0] = {folders!r}
 from test_backend_gpu import Mlp, let_every_right_kernel_win, with_teacher
-from cudal1_compile.pipeline import Pipeline
+from cudal1_compile.pipeline.compile import Pipeline
 from torch._dynamo.utils import counters
 let_every_right_kernel_win(setattr)
 Pipeline.why_not_aten = lambda self, plan: "a graph that aten runs is in no cache of Inductor"

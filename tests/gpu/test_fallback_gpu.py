@@ -18,10 +18,10 @@ from backend_reference import mode_options
 from torch import Tensor, nn
 from trials import Junk, choose_aten, new_process
 
-from cudal1_compile.choice import MAX_CALLS
-from cudal1_compile.fallback import describe, is_atens, measured
-from cudal1_compile.kernel_cache import open_store
-from cudal1_compile.plan import PlannedRegion
+from cudal1_compile.dispatch.fallback import describe, is_atens, measured
+from cudal1_compile.dispatch.kernel_cache import open_store
+from cudal1_compile.inductor.plan import PlannedRegion
+from cudal1_compile.pipeline.choice import MAX_CALLS
 
 pytestmark = pytest.mark.gpu
 

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from cudal1_compile.judge import landlock, wire
-from cudal1_compile.judge.audit.attacks import Attack, attacks_for
-from cudal1_compile.judge.audit.attacks_reach import REACH
-from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR, SILU_VECTOR, Honest
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.clock import Clock
-from cudal1_compile.judge.isolation import worker_environment
+from benchmarks.redteam.attacks import Attack, attacks_for
+from benchmarks.redteam.attacks_reach import REACH
+from benchmarks.redteam.honest import HONEST, SILU_SCALAR, SILU_VECTOR, Honest
+from benchmarks.redteam.regions import region
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.process import Worker
+from cudal1_compile.judge.sandbox import landlock, wire
+from cudal1_compile.judge.sandbox.isolation import worker_environment
+from cudal1_compile.judge.sandbox.process import Worker
+from cudal1_compile.judge.timing.clock import Clock
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 from cudal1_compile.runtime.target import detect_target
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
@@ -45,9 +45,9 @@ out1 f32[d6] = t1
 LANE = """
 import sys, torch
 from torch._dynamo.utils import counters
-from cudal1_compile.judge.baseline import inductor_baseline
-from cudal1_compile.judge.inputs import make_inputs
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.judge.timing.baseline import inductor_baseline
+from cudal1_compile.judge.inputs.make import make_inputs
+from cudal1_fx_passes.program.text import parse_program
 program, device = parse_program(sys.argv[1]), torch.device("cuda", 0)
 inductor_baseline(program, device, make_inputs(program, "normal", 1, device))
 print(counters["aot_autograd"]["autograd_cache_hit"])

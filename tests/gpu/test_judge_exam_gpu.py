@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from cudal1_compile.judge.audit.attacks import attacks_for
-from cudal1_compile.judge.audit.honest import HONEST
-from cudal1_compile.judge.audit.regions import region, region_names
-from cudal1_compile.judge.cases import check_together
-from cudal1_compile.judge.device_bench import DeviceBench
-from cudal1_compile.judge.exam import Exam
-from cudal1_compile.judge.exam_file import can_make_ahead, make_ahead, read_exam
+from benchmarks.redteam.attacks import attacks_for
+from benchmarks.redteam.honest import HONEST
+from benchmarks.redteam.regions import region, region_names
+from cudal1_compile.judge.bench.device import DeviceBench
+from cudal1_compile.judge.checks.case_suite import Exam
+from cudal1_compile.judge.checks.case_suite_file import can_make_ahead, make_ahead, read_exam
+from cudal1_compile.judge.checks.cases import check_together
+from cudal1_compile.judge.checks.trial import landed, on_its_way
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.trial import landed, on_its_way
 from cudal1_compile.judge.verdict import Accepted, Rejected
 from cudal1_compile.runtime.target import detect_target
-from cudal1_fx_passes.evaluate import evaluate
+from cudal1_fx_passes.program.evaluate import evaluate
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.redteam.honest import HONEST, SILU_VECTOR
+from benchmarks.redteam.regions import region
 from cudal1_cache import Store
-from cudal1_compile.judge.audit.honest import HONEST, SILU_VECTOR
-from cudal1_compile.judge.audit.regions import region
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis import Budget, NoWin, Unfinished, Won, synthesize
-from cudal1_fx_passes.canonical import canonicalise, fingerprint
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teacher_generator import TeacherGenerator
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.data.template_generator import TeacherGenerator
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)

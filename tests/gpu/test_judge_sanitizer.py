@@ -6,15 +6,15 @@ import pytest
 import torch
 from product_kernels import CASES, Product
 
-from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.judge import sanitizer
-from cudal1_compile.judge.audit.honest import COLUMN_ATOMIC, HONEST, SILU_SCALAR, SOFTMAX_BLOCK, Honest
-from cudal1_compile.judge.audit.regions import region
+from benchmarks.redteam.honest import COLUMN_ATOMIC, HONEST, SILU_SCALAR, SOFTMAX_BLOCK, Honest
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.checks import sanitizer
+from cudal1_compile.judge.checks.memcheck import Look
+from cudal1_compile.judge.checks.sanitizer import TOOLS, find_fault_on_device
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.memcheck import Look
-from cudal1_compile.judge.sanitizer import TOOLS, find_fault_on_device
 from cudal1_compile.judge.verdict import Accepted
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import Target, detect_target
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from trials import new_process
 
-from cudal1_compile import pipeline
-from cudal1_compile.choice import MAX_CALLS
-from cudal1_compile.plan import GraphPlanned
-from cudal1_trainer.teacher_generator import TeacherGenerator
+from cudal1_compile.inductor.plan import GraphPlanned
+from cudal1_compile.pipeline import compile as pipeline
+from cudal1_compile.pipeline.choice import MAX_CALLS
+from cudal1_trainer.data.template_generator import TeacherGenerator
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import LaunchError
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime import driver, launch_table
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launcher import LoadedKernel, allocate, load
 from cudal1_compile.runtime.target import Target, detect_target
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 pytestmark = [
     pytest.mark.gpu,

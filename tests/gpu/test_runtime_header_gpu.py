@@ -9,12 +9,12 @@ import torch
 from product_kernels import CASES, NULL_ROWS, NULL_ROWS_REGION, Product
 from runtime_kernels import Case, cases
 
-from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launcher import load
 from cudal1_compile.runtime.target import Target, detect_target
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.quickcheck import empty_scratch
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.scores.quickcheck import empty_scratch
 
 pytestmark = [
     pytest.mark.gpu,

@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from backend_reference import Calls, every_region, mode_options  # noqa: F401  a fixture
 from torch import Tensor
 
-from cudal1_compile import call_check, registry, shadow
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.dispatch import call_check, registry
+from cudal1_compile.pipeline import shadow
+from cudal1_fx_passes.program.text import parse_program
 
 pytestmark = pytest.mark.gpu
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from cudal1_trainer.measure import context_kept
-from cudal1_trainer.workers import Finished, Lost, run_jobs
+from cudal1_trainer.scores.measure import context_kept
+from cudal1_trainer.scores.workers import Finished, Lost, run_jobs
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)

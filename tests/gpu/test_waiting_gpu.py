@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from waiting_kernel import GROUPS, NORM, PROGRAM, SIZE, wanted
 
-from cudal1_compile.candidate import Candidate, parse_candidate
+from cudal1_compile.codegen.templates import variants
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launcher import allocate, load
 from cudal1_compile.runtime.target import detect_target
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teachers import variants
-from cudal1_trainer.variants import write_variant
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.variants import write_variant
 
 pytestmark = [
     pytest.mark.gpu,

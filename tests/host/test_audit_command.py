@@ -16,15 +16,15 @@ import torch
 import typer
 
 import benchmarks.audit as command
+import benchmarks.redteam.rates as rates
 import cudal1_compile.judge.limits as limits
-import cudal1_trainer.audit.rates as rates
-from cudal1_compile.judge.audit.suite import Case, suite
+from benchmarks.redteam.subjects import subjects
+from benchmarks.redteam.suite import Case, suite
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Timing, Verdict
 from cudal1_compile.judge.versions import VERIFIER_VERSION
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.program import Program
-from cudal1_trainer.audit.corpus import subjects
+from cudal1_fx_passes.program.ir import Program
 
 pytestmark = pytest.mark.host
 

@@ -6,15 +6,15 @@ from itertools import islice
 
 import pytest
 
-from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR, SOFTMAX_BLOCK
-from cudal1_compile.judge.audit.regions import region
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.audit.classify import Class, Different, Original, Same, Stillborn, Undecided, classify, examine
-from cudal1_trainer.audit.corpus import HAND_WRITTEN, retype, subjects
-from cudal1_trainer.audit.mutate import Mutant
-from cudal1_trainer.audit.witness import Reference, Wrong
-from cudal1_trainer.teachers import write_reply
-from cudal1_trainer.variants import parse_schedule
+from benchmarks.redteam.classify import Class, Different, Original, Same, Stillborn, Undecided, classify, examine
+from benchmarks.redteam.honest import HONEST, SILU_SCALAR, SOFTMAX_BLOCK
+from benchmarks.redteam.mutate import Mutant
+from benchmarks.redteam.regions import region
+from benchmarks.redteam.subjects import HAND_WRITTEN, retype, subjects
+from benchmarks.redteam.witness import Reference, Wrong
+from cudal1_compile.codegen.stages.schedule import parse_schedule
+from cudal1_compile.codegen.templates import write_reply
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 pytestmark = pytest.mark.host
 

@@ -18,9 +18,11 @@ from torch._inductor import config as inductor_config
 from torch._inductor.graph import GraphLowering
 from trials import new_process, time_variants
 
-from cudal1_compile import aten, explain, pipeline
-from cudal1_compile.choice import MAX_CALLS
-from cudal1_compile.plan import GraphPlanned, PlannedRegion, RefusedNode
+from cudal1_compile import explain
+from cudal1_compile.inductor import aten
+from cudal1_compile.inductor.plan import GraphPlanned, PlannedRegion, RefusedNode
+from cudal1_compile.pipeline import compile as pipeline
+from cudal1_compile.pipeline.choice import MAX_CALLS
 
 pytestmark = pytest.mark.host
 

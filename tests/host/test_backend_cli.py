@@ -11,12 +11,13 @@ import torch
 from test_backend_compile import OneReply, fresh  # noqa: F401  a fixture for every test here
 
 import cudal1_compile
-from cudal1_compile import cli, explanation, session
+from cudal1_compile import cli
 from cudal1_compile.cli import demo, explain, warm
 from cudal1_compile.cli.demo_models import DEMOS
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.workload import load_workload
 from cudal1_compile.errors import OptionError
+from cudal1_compile.pipeline import explanation, session
 
 pytestmark = pytest.mark.host
 

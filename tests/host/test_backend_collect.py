@@ -12,13 +12,13 @@ from torch import Tensor, fx, nn
 from torch._inductor.compile_fx import compile_fx
 
 from cudal1_compile.cli.demo_models import Cnn
-from cudal1_compile.collect import SeenGraph, collect
-from cudal1_compile.graph_key import copy_graph
-from cudal1_compile.splice import HOOK, Observe
-from cudal1_compile.survey import BYTES_PER_US, SPLIT_PER_US, survey
-from cudal1_fx_passes.anchors import partition_with_products
-from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
-from cudal1_fx_passes.partition import Partition
+from cudal1_compile.inductor.collect import SeenGraph, collect
+from cudal1_compile.inductor.graph_key import copy_graph
+from cudal1_compile.inductor.splice import HOOK, Observe
+from cudal1_compile.pipeline.survey import BYTES_PER_US, SPLIT_PER_US, survey
+from cudal1_fx_passes.fusion.anchors import partition_with_products
+from cudal1_fx_passes.fusion.partition import Partition
+from cudal1_fx_passes.importer.capture import capture_graphs, take_for_cuda
 
 pytestmark = pytest.mark.host
 

@@ -28,15 +28,19 @@ from torch.nn import functional as F
 
 import cudal1_compile
 from cudal1_cache.schema import FILE_NAME
-from cudal1_compile import backend, cli, hook, lowering, pipeline, planner, registry, session
-from cudal1_compile.background import Background
+from cudal1_compile import backend, cli
+from cudal1_compile.dispatch import registry
+from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate import bundled
+from cudal1_compile.inductor import hook, lowering
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.options import Options
+from cudal1_compile.pipeline import compile as pipeline
+from cudal1_compile.pipeline import planner, session
+from cudal1_compile.pipeline.background import Background
 from cudal1_compile.runtime import hostrun, nvrtc, target, toolchain
-from cudal1_trainer.teacher_generator import TeacherGenerator
+from cudal1_trainer.data.template_generator import TeacherGenerator
 
 pytestmark = pytest.mark.host
 

@@ -18,7 +18,7 @@ from torch._inductor.exc import InductorError
 from torch._inductor.virtualized import V
 
 import cudal1_compile
-from cudal1_compile import collect, lowering, splice
+from cudal1_compile.inductor import collect, lowering, splice
 
 Patch = pytest.MonkeyPatch
 BACKWARD, FORWARD = "the backward", "the graph"

@@ -21,13 +21,16 @@ from torch._dynamo.utils import counters
 from torch._inductor import config as inductor_config
 from trials import Junk, choose_aten, new_process, time_variants
 
-from cudal1_compile import explain, library, pipeline, session
-from cudal1_compile.choice import MAX_CALLS
+from cudal1_compile import explain
 from cudal1_compile.cli import cache as cache_command
-from cudal1_compile.judge.host_bench import HostBench
+from cudal1_compile.dispatch.kernel_cache import open_store
+from cudal1_compile.inductor import library
+from cudal1_compile.judge.bench.host import HostBench
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Timing, Verdict
-from cudal1_compile.kernel_cache import open_store
-from cudal1_fx_passes.program import Program
+from cudal1_compile.pipeline import compile as pipeline
+from cudal1_compile.pipeline import session
+from cudal1_compile.pipeline.choice import MAX_CALLS
+from cudal1_fx_passes.program.ir import Program
 
 pytestmark = pytest.mark.host
 

@@ -22,15 +22,18 @@ from torch import Tensor, fx, nn
 from torch._inductor import config as inductor_config
 from trials import new_process, time_variants
 
-from cudal1_compile import layouts, pipeline, planner, registry
-from cudal1_compile.choice import MAX_CALLS
-from cudal1_compile.judge import host_bench
+from cudal1_compile.dispatch import registry
+from cudal1_compile.inductor import layouts
+from cudal1_compile.inductor.plan import GraphPlanned, PlannedRegion, SeenRegion
+from cudal1_compile.inductor.splice import Splice
+from cudal1_compile.judge.bench import host as host_bench
 from cudal1_compile.options import Options
-from cudal1_compile.plan import GraphPlanned, PlannedRegion, SeenRegion
+from cudal1_compile.pipeline import compile as pipeline
+from cudal1_compile.pipeline import planner
+from cudal1_compile.pipeline.choice import MAX_CALLS
+from cudal1_compile.pipeline.survey import multiplications
 from cudal1_compile.runtime.host_cost import LINE_BYTES
-from cudal1_compile.splice import Splice
-from cudal1_compile.survey import multiplications
-from cudal1_trainer.teacher_generator import TeacherGenerator
+from cudal1_trainer.data.template_generator import TeacherGenerator
 
 pytestmark = pytest.mark.host
 

@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from backend_reference import Calls, compiled, every_region  # noqa: F401  a fixture
 from torch import Tensor, fx, nn
 
-from cudal1_compile import splice
 from cudal1_compile.cli.demo_models import Cnn
-from cudal1_compile.plan import Kernel
-from cudal1_fx_passes.partition import Region
+from cudal1_compile.inductor import splice
+from cudal1_compile.inductor.plan import Kernel
+from cudal1_fx_passes.fusion.partition import Region
 
 pytestmark = pytest.mark.host
 

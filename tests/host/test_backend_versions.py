@@ -17,14 +17,15 @@ from cudal1_cache import Entry
 from cudal1_cache.bundle import Verified
 from cudal1_cache.keys import NoWinKey
 from cudal1_cache.rows import EntryStatus
-from cudal1_compile import session
+from cudal1_compile.dispatch.kernel_cache import open_store
+from cudal1_compile.inductor.plan import PlannedRegion, SeenRegion
 from cudal1_compile.judge import versions
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Rejected
-from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.options import parse_options
-from cudal1_compile.plan import PlannedRegion, SeenRegion
-from cudal1_compile.planner import Place, Planner
+from cudal1_compile.pipeline import session
+from cudal1_compile.pipeline.place import Place
+from cudal1_compile.pipeline.planner import Planner
 from cudal1_compile.runtime.target import HOST, Target
 from cudal1_compile.synthesis import records
 from cudal1_compile.synthesis.reverify import verify_entry

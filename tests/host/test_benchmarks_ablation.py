@@ -33,11 +33,11 @@ from benchmarks.novelty import Taught
 from benchmarks.parts import pack, unpack
 from benchmarks.trainer_ablation import STAGES, main
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import HeldOutProgram, hold_out, write_heldout
+from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.recipe import DataRecipe, Recipe
-from cudal1_trainer.referee import Referee, open_judge
-from cudal1_trainer.variants import write_variants
+from cudal1_trainer.scores.referee import Referee, open_judge
+from cudal1_trainer.tasks.heldout import HeldOutProgram, hold_out, write_heldout
+from cudal1_trainer.tasks.variants import write_variants
 
 pytestmark = pytest.mark.host
 
@@ -327,7 +327,7 @@ def test_all_stages_on_the_host_target_over_two_machines(
     shutil.copytree(tmp_path / "first" / "carry", tmp_path / "second" / "carry")
     main(_arguments(tmp_path, "second"))
     printed = capfd.readouterr().out
-    assert "all is done" in printed and printed.count("-m cudal1_trainer.contrastive") == 1  # two were carried
+    assert "all is done" in printed and printed.count("-m cudal1_trainer.rl.contrastive") == 1  # two were carried
     assert all(p.stat().st_size < 16 << 20 for p in (tmp_path / "second" / "carry").iterdir())
     body = json.loads((tmp_path / "second" / "trainer-ablation.dry.json").read_text())
     assert [row["stage"] for row in body["summary"]["stages"]] == list(STAGES) and body["n"] == 2

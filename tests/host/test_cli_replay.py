@@ -10,14 +10,14 @@ import pytest
 from cudal1_cache import Entry, Region, Store
 from cudal1_cache.bundle import Verified
 from cudal1_compile import cli
-from cudal1_compile.cli import reverify
 from cudal1_compile.cli.replay import figures
-from cudal1_compile.cli.reverify import judges
+from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.errors import BuildError
-from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
-from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_compile.synthesis import reverify
+from cudal1_compile.synthesis.reverify import judges
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 pytestmark = pytest.mark.host
 

@@ -11,12 +11,12 @@ import pytest
 from cudal1_cache import Entry, Region, Store
 from cudal1_cache.bundle import Postponed, Refused, Verified, Verify, export_bundle
 from cudal1_compile import cli
-from cudal1_compile.cli.reverify import judges
-from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.canonical import canonicalise, fingerprint, relative
-from cudal1_fx_passes.program import Axis, Input, Op, Output, Program, Ref
-from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_compile.synthesis.reverify import judges
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.ir import Axis, Input, Op, Output, Program, Ref
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 
 def _program() -> Program:

@@ -15,13 +15,13 @@ from torch._inductor.fx_passes import pad_mm
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._subclasses import fake_tensor
 
-from cudal1_compile.judge import wire
-from cudal1_compile.judge.ahead import _stay_off_the_device
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.isolation import worker_environment
-from cudal1_compile.judge.prefetch import Prefetch
-from cudal1_compile.judge.process import Worker, WorkerLost
-from cudal1_fx_passes.text import parse_program, print_program
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.bench.prefetch import Prefetch
+from cudal1_compile.judge.sandbox import wire
+from cudal1_compile.judge.sandbox.isolation import worker_environment
+from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
+from cudal1_compile.judge.timing.ahead import _stay_off_the_device
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 PRODUCT = """region v1
 dims d0=8 d1=24 d2=8
@@ -64,10 +64,10 @@ out0 f32[d0,d1] = t2
 WORKER = """
 import sys, torch
 from torch._dynamo.utils import counters
-from cudal1_compile.judge.baseline import inductor_baseline
-from cudal1_compile.judge.inputs import make_inputs
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.judge.timing.baseline import inductor_baseline
+from cudal1_compile.judge.inputs.make import make_inputs
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.text import parse_program
 for text in sys.argv[1:]:
     program = parse_program(text)
     inputs = make_inputs(program, "normal", 1, torch.device("cpu"))

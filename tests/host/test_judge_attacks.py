@@ -9,21 +9,21 @@ from math import isfinite
 import pytest
 import torch
 
-from cudal1_compile.judge.audit.attacks import Attack, attacks_for, by_hack
-from cudal1_compile.judge.audit.attacks_coincidence import COINCIDENCE
-from cudal1_compile.judge.audit.attacks_values import VALUES
-from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR, SILU_VECTOR, SOFTMAX_WARP, Honest
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.inputs import FULL_SIZE, HUGE
+from benchmarks.redteam.attacks import Attack, attacks_for, by_hack
+from benchmarks.redteam.attacks_coincidence import COINCIDENCE
+from benchmarks.redteam.attacks_values import VALUES
+from benchmarks.redteam.honest import HONEST, SILU_SCALAR, SILU_VECTOR, SOFTMAX_WARP, Honest
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.inputs.make import FULL_SIZE, HUGE
+from cudal1_compile.judge.inputs.sizes import tensor_elements
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.sizes import tensor_elements
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, from_json, to_json
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 pytestmark = pytest.mark.host
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from cudal1_compile.judge.audit.attack import Attack
-from cudal1_compile.judge.audit.blind import BLIND
-from cudal1_compile.judge.audit.blind_bases import BASES, blind_region
+from benchmarks.redteam.attack import Attack
+from benchmarks.redteam.blind import BLIND
+from benchmarks.redteam.blind_bases import BASES, blind_region
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict

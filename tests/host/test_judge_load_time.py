@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.candidate import parse_candidate
+from benchmarks.redteam.honest import HONEST, SILU_SCALAR
+from benchmarks.redteam.load_time import load_time_rows
+from benchmarks.redteam.regions import region
 from cudal1_compile.errors import BuildError
-from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR
-from cudal1_compile.judge.audit.load_time import load_time_rows
-from cudal1_compile.judge.audit.regions import region
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.cubin import check_cubin

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.judge.audit.attacks import ATTACKS, Attack
-from cudal1_compile.judge.audit.honest import HONEST, Honest
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.audit.suite import suite
-from cudal1_compile.judge.memcheck import MAX_ELEMENTS, Look, find_fault
-from cudal1_fx_passes.text import parse_program
+from benchmarks.redteam.attacks import ATTACKS, Attack
+from benchmarks.redteam.honest import HONEST, Honest
+from benchmarks.redteam.regions import region
+from benchmarks.redteam.suite import suite
+from cudal1_compile.judge.checks.memcheck import MAX_ELEMENTS, Look, find_fault
+from cudal1_compile.kernel.candidate import parse_candidate
+from cudal1_fx_passes.program.text import parse_program
 
 pytestmark = pytest.mark.host
 

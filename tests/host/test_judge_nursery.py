@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.judge import landlock, wire
-from cudal1_compile.judge import nursery as nurseries
-from cudal1_compile.judge.audit.regions import region
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.bench.worker import INDUCTOR, NEEDED
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.nursery import Fork, Nursery
-from cudal1_compile.judge.process import Worker, WorkerLost
-from cudal1_compile.judge.worker import INDUCTOR, NEEDED
+from cudal1_compile.judge.sandbox import fork_server as nurseries
+from cudal1_compile.judge.sandbox import landlock, wire
+from cudal1_compile.judge.sandbox.fork_server import Fork, Nursery
+from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
 
 ANSWER_S = 60.0
 ASKS_CUDA = """

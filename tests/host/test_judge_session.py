@@ -10,27 +10,27 @@ from typing import Any, cast
 import pytest
 import torch
 
-from cudal1_compile.candidate import parse_candidate
+from benchmarks.redteam.attack import Attack
+from benchmarks.redteam.attacks import ATTACKS
+from benchmarks.redteam.attacks_reach import REACH
+from benchmarks.redteam.honest import HONEST, SILU_SCALAR
+from benchmarks.redteam.regions import region
 from cudal1_compile.errors import LaunchError
-from cudal1_compile.judge import arms
-from cudal1_compile.judge.audit.attack import Attack
-from cudal1_compile.judge.audit.attacks import ATTACKS
-from cudal1_compile.judge.audit.attacks_reach import REACH
-from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.clock import Arm, Clock
-from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.exam_file import make_ahead
+from cudal1_compile.judge.bench.session import DeviceSession, Entrant, _Final, _Region
+from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.case_suite_file import make_ahead
+from cudal1_compile.judge.inputs.sizes import counts_in_floats
 from cudal1_compile.judge.judge import Judge
-from cudal1_compile.judge.kept import twin
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.session import DeviceSession, Entrant, _Final, _Region
-from cudal1_compile.judge.sizes import counts_in_floats
+from cudal1_compile.judge.oracle.f32_accumulation import twin
+from cudal1_compile.judge.timing import variants as arms
+from cudal1_compile.judge.timing.clock import Arm, Clock
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timing, Verdict
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 from tests.host_worker import HostClock, Replayed
 
 pytestmark = pytest.mark.host
@@ -129,7 +129,9 @@ def test_an_exam_made_ahead_is_used_sealed_and_made_anew_where_it_is_gone(
     assert make_ahead(program, 7, (), path)
     session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
     made: list[int] = []
-    monkeypatch.setattr("cudal1_compile.judge.session.prepare_exam", lambda *a: made.append(1) or prepare_exam(*a))
+    monkeypatch.setattr(
+        "cudal1_compile.judge.bench.session.prepare_exam", lambda *a: made.append(1) or prepare_exam(*a)
+    )
     for code, verdict in ((wrong, Rejected), (right, Accepted)):
         assert isinstance(session.judge(program, _entrant(program, code), 7, exam=str(path)), verdict)
     assert not made
@@ -281,11 +283,11 @@ def _full(monkeypatch: pytest.MonkeyPatch, place: str, error: Exception) -> Devi
     session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=place == "inductor"))
     match place:
         case "load":
-            monkeypatch.setattr("cudal1_compile.judge.session.load", fail)
+            monkeypatch.setattr("cudal1_compile.judge.bench.session.load", fail)
         case "inductor":
-            monkeypatch.setattr("cudal1_compile.judge.arms.inductor_baseline", fail)
+            monkeypatch.setattr("cudal1_compile.judge.timing.variants.inductor_baseline", fail)
         case "exam":
-            monkeypatch.setattr("cudal1_compile.judge.session.prepare_exam", fail)
+            monkeypatch.setattr("cudal1_compile.judge.bench.session.prepare_exam", fail)
         case _:
             monkeypatch.setattr(session.clock, place, fail)
     return session

@@ -19,15 +19,16 @@ from synthesis_doubles import ScriptedGenerator
 from test_synthesis_host import BUDGET, as_reply, code, program
 
 from cudal1_cache import Store
-from cudal1_compile.judge import build_budget, canary
+from cudal1_compile.dispatch.kernel_cache import open_store
+from cudal1_compile.judge.bench import canary
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.sandbox import build_budget
 from cudal1_compile.judge.verdict import Rejected
-from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime import hostbuild, toolchain
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Unfinished, Won, synthesize
-from cudal1_fx_passes.canonical import fingerprint
+from cudal1_fx_passes.program.canonical import fingerprint
 from tests.runtime_kernels import BOMB
 
 KILLED = "g++: fatal error: Killed signal terminated program cc1plus"
@@ -43,7 +44,7 @@ CHILD = """
     from pathlib import Path
     from cudal1_compile.judge.judge import Judge
     from cudal1_compile.judge.limits import Limits
-    from cudal1_compile.kernel_cache import open_store
+    from cudal1_compile.dispatch.kernel_cache import open_store
     from cudal1_compile.runtime.target import HOST
     from cudal1_compile.synthesis import synthesize
     from test_synthesis_host import BUDGET, code, program, scripted

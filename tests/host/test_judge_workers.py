@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.judge import device_bench
-from cudal1_compile.judge.audit.honest import HONEST, SILU_SCALAR
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.device_bench import DeviceBench
+from benchmarks.redteam.honest import HONEST, SILU_SCALAR
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.bench import device as device_bench
+from cudal1_compile.judge.bench.device import DeviceBench
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.process import Worker
+from cudal1_compile.judge.sandbox.process import Worker
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime import host_load
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import print_program
 
 pytestmark = pytest.mark.host
 

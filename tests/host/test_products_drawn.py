@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from teacher_checks import run_on_host
 
-from cudal1_trainer.product_sizes import Most
-from cudal1_trainer.products import draw_product
-from cudal1_trainer.quickcheck import Unusable
-from cudal1_trainer.structures import read_structures
-from cudal1_trainer.variants import write_variants
+from cudal1_trainer.scores.quickcheck import Unusable
+from cudal1_trainer.tasks.product_sizes import Most
+from cudal1_trainer.tasks.products import draw_product
+from cudal1_trainer.tasks.structures import read_structures
+from cudal1_trainer.tasks.variants import write_variants
 
 TEXTS = read_structures(Path(__file__).parents[2] / "trainer" / "data" / "products.jsonl.gz")
 SMALL = Most(1 << 21, 1 << 15, 1 << 19)

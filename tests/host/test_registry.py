@@ -13,9 +13,9 @@ import torch
 from cudal1_cache import Entry
 from cudal1_cache.bundle import Verified
 from cudal1_cache.schema import FILE_NAME
-from cudal1_compile import registry
+from cudal1_compile.dispatch import registry
+from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.judge.judge import Judge
-from cudal1_compile.kernel_cache import open_store
 from cudal1_compile.runtime.hostrun import HostRun
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import proven as module

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import BuildError
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.source import PARTS, header_text, needed
 from cudal1_compile.runtime.target import HOST, Target
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.text import parse_program
 from tests.toolchain import has_nvrtc
 
 H100 = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import LaunchError
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime import driver, launch_table, toolchain
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.launcher import LoadedKernel, allocate, load
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 pytestmark = pytest.mark.host
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import HostLimits, HostRun, run_isolated
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.text import parse_program
 
 pytestmark = pytest.mark.host
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from cudal1_compile.candidate import MAX_LAUNCHES, MAX_SCRATCH, parse_candidate
 from cudal1_compile.errors import LaunchError
+from cudal1_compile.kernel.candidate import MAX_LAUNCHES, MAX_SCRATCH, parse_candidate
 from cudal1_compile.runtime import launch_table, toolchain
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import run_isolated
 from cudal1_compile.runtime.launch_table import CallShape, CtypesLauncher, DriverFunctions, Table
 from cudal1_compile.runtime.launcher import LoadedKernel, allocate, load
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.text import parse_program
 
 pytestmark = pytest.mark.host
 

@@ -15,15 +15,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import run_isolated
 from cudal1_compile.runtime.source import header_text
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
+from cudal1_fx_passes.program.text import parse_program
 from tests.toolchain import has_nvrtc
 
 INTEGERS = (

@@ -9,7 +9,7 @@ from product_kernels import CASES, Product
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
 from cudal1_compile.runtime.target import GPU_ARCHES, HOST, Target
-from cudal1_fx_passes.evaluate import TORCH_DTYPE
+from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import BuildError, LaunchError
-from cudal1_compile.judge import landlock
+from cudal1_compile.judge.sandbox import landlock
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime import hostbuild, hostrun
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.elf import ElfFacts, read_elf
@@ -22,7 +22,7 @@ from cudal1_compile.runtime.hostrun import HostLimits, HostRun, run_isolated
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.runtime.toolchain import compiler
 from cudal1_compile.runtime.trouble import MachineTrouble
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.text import parse_program
 
 pytestmark = pytest.mark.host
 

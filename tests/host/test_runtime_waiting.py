@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from waiting_kernel import GROUPS, NORM, PARTS, PROGRAM, SIZE, wanted
 
-from cudal1_compile.candidate import Candidate, parse_candidate
 from cudal1_compile.errors import BuildError
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import HostLimits, HostRun, run_isolated

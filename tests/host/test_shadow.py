@@ -32,10 +32,13 @@ from test_backend_compile import (  # noqa: F401  `fresh` is a fixture for every
 from test_backend_semantics import CASES, Case, _copy, _gradients
 
 from cudal1_cache import Entry
-from cudal1_compile import call_check, cli, pipeline, registry, shadow
-from cudal1_compile.kernel_cache import open_store
+from cudal1_compile import cli
+from cudal1_compile.dispatch import call_check, registry
+from cudal1_compile.dispatch.kernel_cache import open_store
+from cudal1_compile.pipeline import compile as pipeline
+from cudal1_compile.pipeline import shadow
+from cudal1_compile.pipeline.shadow import Shadow
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.shadow import Shadow
 from cudal1_compile.synthesis.records import own_id
 
 pytestmark = pytest.mark.host

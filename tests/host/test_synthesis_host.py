@@ -20,17 +20,17 @@ from judge_checks import softmax
 from synthesis_doubles import ScriptedGenerator
 
 from cudal1_cache import Store
-from cudal1_compile.candidate import Reply, print_reply
+from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Deferred
-from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.kernel.candidate import Reply, print_reply
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Budget, NoWin, Unfinished, Won, synthesize
-from cudal1_fx_passes.canonical import canonicalise, fingerprint
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 TEXT = softmax(6, 96)
 KERNEL = """// launch: softmax<<<d0, {block}>>>(in0, out0)
@@ -149,7 +149,7 @@ CHILD = """
     import os, signal, sys
     sys.path[:0] = {paths!r}
     from pathlib import Path
-    from cudal1_compile.kernel_cache import open_store
+    from cudal1_compile.dispatch.kernel_cache import open_store
     from cudal1_compile.judge.judge import Judge
     from cudal1_compile.runtime.target import HOST
     from cudal1_compile.synthesis import synthesize

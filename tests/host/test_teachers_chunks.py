@@ -6,11 +6,11 @@ import pytest
 import torch
 from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, results_on_host, run_on_host
 
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teachers import variants
-from cudal1_trainer.teachers.split_wide import CHUNKS
-from cudal1_trainer.variants import Variant, write_variant
+from cudal1_compile.codegen.reductions.split_wide import CHUNKS
+from cudal1_compile.codegen.templates import variants
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.variants import Variant, write_variant
 
 pytestmark = pytest.mark.usefixtures("built_quickly")
 

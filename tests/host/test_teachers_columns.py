@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
-from cudal1_compile.generate.plan import mend_plan
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL, RAW, WIDE
-from cudal1_trainer.teachers.schedule import Schedule
-from cudal1_trainer.teachers.stage import cut_stages
-from cudal1_trainer.teachers.strategies import stage_schedules
-from cudal1_trainer.variants import Variant, write_variant
+from cudal1_compile.codegen.products.sides import BULK, FIELD, FILL, RAW, WIDE
+from cudal1_compile.codegen.repair.plan import mend_plan
+from cudal1_compile.codegen.stages.schedule import Schedule
+from cudal1_compile.codegen.stages.stage import cut_stages
+from cudal1_compile.codegen.strategies import stage_schedules
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.variants import Variant, write_variant
 
 pytestmark = pytest.mark.usefixtures("built_quickly")
 

@@ -13,15 +13,15 @@ from teacher_checks import (
     run_on_host,
 )
 
-from cudal1_compile.generate.code_mends import fit_gathered
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.teachers import Schedule, variants
-from cudal1_trainer.teachers.product_gathered import GATHERED, gathered_by
-from cudal1_trainer.teachers.product_sides import BULK, FIELD, FILL
-from cudal1_trainer.teachers.stage import cut_stages
-from cudal1_trainer.teachers.strategies import stage_schedules
-from cudal1_trainer.variants import Variant, write_variant
+from cudal1_compile.codegen.products.epilogue_reduction import GATHERED, gathered_by
+from cudal1_compile.codegen.products.sides import BULK, FIELD, FILL
+from cudal1_compile.codegen.repair.code import fit_gathered
+from cudal1_compile.codegen.stages.stage import cut_stages
+from cudal1_compile.codegen.strategies import stage_schedules
+from cudal1_compile.codegen.templates import Schedule, variants
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_trainer.tasks.variants import Variant, write_variant
 from tests.toolchain import has_nvrtc
 
 pytestmark = pytest.mark.usefixtures("built_quickly")

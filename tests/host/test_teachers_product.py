@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from teacher_checks import run_on_host
 
+from cudal1_compile.codegen.products.sides import PATCH, PIPE, TABLE, WIDE
+from cudal1_compile.codegen.templates import Schedule, variants
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import GPU_ARCHES, Target
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teachers import Schedule, variants
-from cudal1_trainer.teachers.product_sides import PATCH, PIPE, TABLE, WIDE
-from cudal1_trainer.variants import Variant, write_variant, write_variants
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.variants import Variant, write_variant, write_variants
 
 pytestmark = pytest.mark.usefixtures("built_quickly")
 

@@ -14,20 +14,20 @@ import torch
 from teacher_regions import REGIONS
 from torch import Tensor
 
-from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.codegen.stages.schedule import print_schedule
+from cudal1_compile.codegen.strategies import write_code
+from cudal1_compile.codegen.templates import Schedule, variants, write_reply
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
 from cudal1_compile.runtime.plan import buffer_names
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.quickcheck import Unusable, check, make_subject
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_trainer.scores.quickcheck import Unusable, check, make_subject
 from cudal1_trainer.tasks import FAMILIES, generate_task
-from cudal1_trainer.teachers import Schedule, variants, write_reply
-from cudal1_trainer.teachers.strategies import write_code
-from cudal1_trainer.variants import print_schedule
 
 pytestmark = pytest.mark.host
 

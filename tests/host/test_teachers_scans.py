@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teachers import Schedule, variants
-from cudal1_trainer.variants import Variant, write_variant
+from cudal1_compile.codegen.templates import Schedule, variants
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.variants import Variant, write_variant
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("built_quickly")]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from teacher_checks import assert_no_rule_is_broken, run_on_host
 
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.variants import write_variants
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.variants import write_variants
 
 pytestmark = pytest.mark.usefixtures("built_quickly")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from teacher_checks import assert_no_rule_is_broken, run_on_host
 
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teachers import product_stem, variants
-from cudal1_trainer.teachers.product_sides import STEM
-from cudal1_trainer.variants import Variant, write_variant
+from cudal1_compile.codegen.products import few_channel_halo as product_stem
+from cudal1_compile.codegen.products.sides import STEM
+from cudal1_compile.codegen.templates import variants
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.variants import Variant, write_variant
 
 pytestmark = pytest.mark.usefixtures("built_quickly")
 

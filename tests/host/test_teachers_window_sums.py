@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
+from cudal1_compile.codegen.products.window_sums import lanes_of
+from cudal1_compile.codegen.templates import variants
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Rejected
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teachers import variants
-from cudal1_trainer.teachers.window_sums import lanes_of
-from cudal1_trainer.variants import Variant, write_variant
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.variants import Variant, write_variant
 
 pytestmark = pytest.mark.usefixtures("built_quickly")
 

@@ -10,19 +10,19 @@ import torch
 from stage_toys import PROBES, RECIPE, STAGE, TASKS, make_bundle
 
 from cudal1_compile import backend
-from cudal1_compile.candidate import print_reply
 from cudal1_compile.config import cache_dir
-from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.dispatch.kernel_cache import open_store
+from cudal1_compile.kernel.candidate import print_reply
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.contrastive import Contrastive
-from cudal1_trainer.heldout import hold_out
-from cudal1_trainer.misses import export_misses
-from cudal1_trainer.practice import read_tasks
-from cudal1_trainer.referee import make_referee
-from cudal1_trainer.self_supervised import SelfSupervised
-from cudal1_trainer.stage import Setup, Stage, start_accelerator
-from cudal1_trainer.variants import write_variants
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.data.practice import read_tasks
+from cudal1_trainer.rl.contrastive import Contrastive
+from cudal1_trainer.rl.self_supervised import SelfSupervised
+from cudal1_trainer.rl.stage import Setup, Stage, start_accelerator
+from cudal1_trainer.scores.referee import make_referee
+from cudal1_trainer.tasks.heldout import hold_out
+from cudal1_trainer.tasks.misses import export_misses
+from cudal1_trainer.tasks.variants import write_variants
 
 pytestmark = pytest.mark.host
 

@@ -14,8 +14,8 @@ from stage_toys import PROBES, RECIPE, REPLIES, STAGE, make_bundle
 from typer.testing import CliRunner
 
 from cudal1_trainer.cli import train
-from cudal1_trainer.contrastive import main as contrastive
-from cudal1_trainer.heldout import HeldOutProgram, hold_out, write_heldout
+from cudal1_trainer.rl.contrastive import main as contrastive
+from cudal1_trainer.tasks.heldout import HeldOutProgram, hold_out, write_heldout
 
 pytestmark = [pytest.mark.host, pytest.mark.slow]
 

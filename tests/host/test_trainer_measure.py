@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudal1_compile.candidate import parse_candidate
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.gpu_time import Captured
-from cudal1_trainer.measure import Built, _check_all, _hopeless, build_all, copy_storage
-from cudal1_trainer.quickcheck import Unusable, check, make_subject
-from cudal1_trainer.scores import PRODUCT_SEED, STRUCTURE_SEED, Budget, Job, blame, jobs_left
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.scores.collect import PRODUCT_SEED, STRUCTURE_SEED, Budget, Job, blame, jobs_left
+from cudal1_trainer.scores.gpu_time import Captured
+from cudal1_trainer.scores.measure import Built, _check_all, _hopeless, build_all, copy_storage
+from cudal1_trainer.scores.quickcheck import Unusable, check, make_subject
+from cudal1_trainer.scores.workers import Lost
 from cudal1_trainer.tasks import generate_task
-from cudal1_trainer.variants import WIDE_SEED, write_variants
-from cudal1_trainer.workers import Lost
+from cudal1_trainer.tasks.variants import WIDE_SEED, write_variants
 
 CPU = torch.device("cpu")
 ADD = parse_program(

@@ -8,14 +8,14 @@ import pytest
 import torch
 from teacher_checks import run_on_host
 
-from cudal1_compile.judge.inputs import make_inputs
-from cudal1_fx_passes.canonical import canonicalise
-from cudal1_fx_passes.evaluate import evaluate, run_values
-from cudal1_fx_passes.program import Program
-from cudal1_trainer.quickcheck import Unusable
+from cudal1_compile.judge.inputs.make import make_inputs
+from cudal1_fx_passes.program.canonical import canonicalise
+from cudal1_fx_passes.program.evaluate import evaluate, run_values
+from cudal1_fx_passes.program.ir import Program
+from cudal1_trainer.scores.quickcheck import Unusable
 from cudal1_trainer.tasks import generate_task
-from cudal1_trainer.variants import make_task, write_variants
-from cudal1_trainer.widen import MAX_INPUTS, MAX_OPS, MAX_OUTPUTS, add_outputs, join, split_axis, widen
+from cudal1_trainer.tasks.variants import make_task, write_variants
+from cudal1_trainer.tasks.widen import MAX_INPUTS, MAX_OPS, MAX_OUTPUTS, add_outputs, join, split_axis, widen
 
 CPU = torch.device("cpu")
 

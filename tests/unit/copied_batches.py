@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from cudal1_trainer.loader import Batch, Row, pack
+from cudal1_trainer.data.loader import Batch, Row, pack
 
 
 @dataclass(frozen=True)

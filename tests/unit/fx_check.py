@@ -12,16 +12,16 @@ from fx_models import Case
 from torch import Tensor, fx
 from torch._inductor.pattern_matcher import stable_topological_sort
 
-from cudal1_fx_passes.border import constant_nodes, is_view, lent_nodes
-from cudal1_fx_passes.canonical import canonical_form
-from cudal1_fx_passes.capture import CapturedGraph, capture_graphs, copy_graph
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.grow import element_count
-from cudal1_fx_passes.layout import memory_view
-from cudal1_fx_passes.lowering import holds_tensors
-from cudal1_fx_passes.partition import Partition, PartitionConfig, Region, partition, region_graph
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.to_aten import to_aten
+from cudal1_fx_passes.fusion.grow import element_count
+from cudal1_fx_passes.fusion.partition import Partition, PartitionConfig, Region, partition, region_graph
+from cudal1_fx_passes.importer.boundary import constant_nodes, is_view, lent_nodes
+from cudal1_fx_passes.importer.capture import CapturedGraph, capture_graphs, copy_graph
+from cudal1_fx_passes.importer.layout import memory_view
+from cudal1_fx_passes.importer.lowering import holds_tensors
+from cudal1_fx_passes.program.canonical import canonical_form
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.to_aten import to_aten
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float64: 1e-12}
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from cudal1_fx_passes.canonical import canonical_form
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.from_fx import ImportedRegion, import_region
-from cudal1_fx_passes.layout import memory_view
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.importer.from_fx import ImportedRegion, import_region
+from cudal1_fx_passes.importer.layout import memory_view
+from cudal1_fx_passes.program.canonical import canonical_form
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Program
 
 
 def tensor(*sizes: int, seed: int = 0) -> Tensor:
@@ -42,7 +42,7 @@ def import_all(run: Callable[..., Any], *inputs: Tensor, dynamic: bool = False) 
 
 
 def canonical_text(run: Callable[..., Any], *inputs: Tensor) -> str:
-    from cudal1_fx_passes.text import print_program
+    from cudal1_fx_passes.program.text import print_program
 
     return print_program(canonical_form(import_all(run, *inputs).program).program)
 

@@ -8,17 +8,19 @@ from typing import cast
 
 import pytest
 
-from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.judge import crew, device_bench, wire
-from cudal1_compile.judge.audit.honest import HONEST
-from cudal1_compile.judge.audit.regions import region
+from benchmarks.redteam.honest import HONEST
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.bench import device as device_bench
+from cudal1_compile.judge.bench import worker_pool as crew
+from cudal1_compile.judge.checks.memcheck import Look
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.memcheck import Look
-from cudal1_compile.judge.process import Worker, WorkerLost
+from cudal1_compile.judge.sandbox import wire
+from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
 from cudal1_compile.judge.verdict import Accepted, Proof, Rejected, Timing, Verdict
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.target import Target
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program.ir import Program
 
 
 class Script:

@@ -8,9 +8,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cudal1_fx_passes.evaluate import TORCH_DTYPE
-from cudal1_fx_passes.ops import OPS, Kind, Result
-from cudal1_fx_passes.program import (
+from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
+from cudal1_fx_passes.program.ir import (
     FLOAT_DTYPES,
     Axis,
     Domain,
@@ -24,6 +23,7 @@ from cudal1_fx_passes.program import (
     Ref,
     operand_axes,
 )
+from cudal1_fx_passes.program.ops import OPS, Kind, Result
 
 _UNARY = ("neg", "abs", "exp", "tanh", "sigmoid", "relu", "sin")
 _BINARY = ("add", "sub", "mul", "maximum", "minimum")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from synthesis_doubles import ScriptedJudge, reply
 
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program.ir import Program
 
 CALL_S, REPLY_S, CANDIDATE_S, FINALS_S = 2.0, 0.004, 1 / 26, 1.1
 INDUCTOR_OVER_ATEN = 4.0

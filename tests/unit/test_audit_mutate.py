@@ -8,9 +8,9 @@ from difflib import SequenceMatcher
 
 import pytest
 
-from cudal1_compile.judge.audit.honest import HONEST
-from cudal1_compile.judge.audit.regions import region
-from cudal1_trainer.audit.mutate import CATEGORIES, Mutant, mutants
+from benchmarks.redteam.honest import HONEST
+from benchmarks.redteam.mutate import CATEGORIES, Mutant, mutants
+from benchmarks.redteam.regions import region
 
 SCAN = """// scratch: s0 f32[d0] = 0
 // launch: k<<<cdiv(d0, 32), 32>>>(in0, in1, s0, out0)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.audit.second import MANTISSA, Unsupported, representable, run
-from cudal1_trainer.audit.witness import Reference, Sample
+from benchmarks.redteam.second_oracle import MANTISSA, Unsupported, representable, run
+from benchmarks.redteam.witness import Reference, Sample
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program, print_program
 from cudal1_trainer.tasks import FAMILIES, generate_task
 
 

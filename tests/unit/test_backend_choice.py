@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from cudal1_compile import choice
-from cudal1_compile.choice import (
+from cudal1_compile.pipeline import choice
+from cudal1_compile.pipeline.choice import (
     CONFIDENCE,
     GRAPH_MAX_RIVALS,
     GRAPH_WARMUP_CALLS,

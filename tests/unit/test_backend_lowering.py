@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from cudal1_compile import lowering
-from cudal1_compile.lowering import FUSED, FusedCall, remember_shapes
+from cudal1_compile.inductor import lowering
+from cudal1_compile.inductor.lowering import FUSED, FusedCall, remember_shapes
 
 
 class Double(torch.nn.Module):

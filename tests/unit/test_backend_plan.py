@@ -13,11 +13,9 @@ from torch import fx
 
 from cudal1_cache.rows import PlanChoice
 from cudal1_cache.store import Store
-from cudal1_compile.candidate import Candidate
-from cudal1_compile.explanation import GraphExplanation
-from cudal1_compile.fallback import saved
-from cudal1_compile.graph_key import copy_graph, graph_key
-from cudal1_compile.plan import (
+from cudal1_compile.dispatch.fallback import saved
+from cudal1_compile.inductor.graph_key import copy_graph, graph_key
+from cudal1_compile.inductor.plan import (
     ATEN,
     AnchorSeen,
     GraphPlanned,
@@ -28,10 +26,12 @@ from cudal1_compile.plan import (
     to_row,
     with_regions,
 )
-from cudal1_compile.session import Totals
-from cudal1_compile.splice import decisions_digest
-from cudal1_compile.summary import region_line, summary_line, total_line
-from cudal1_fx_passes.precision import convolutions_in_f32
+from cudal1_compile.inductor.splice import decisions_digest
+from cudal1_compile.kernel.candidate import Candidate
+from cudal1_compile.pipeline.explanation import GraphExplanation
+from cudal1_compile.pipeline.session import Totals
+from cudal1_compile.pipeline.summary import region_line, summary_line, total_line
+from cudal1_fx_passes.program.precision import convolutions_in_f32
 
 
 def region(name: str, outcome: Any = "hit", is_fusible: bool = False) -> PlannedRegion:

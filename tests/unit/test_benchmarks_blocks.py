@@ -14,13 +14,13 @@ from benchmarks.block_kernels import blocks
 from benchmarks.blocks import NOT_REACHED, Figure, main, make_jobs, read_row, summarise
 from benchmarks.duel import Row
 from benchmarks.floor import HOPPER, Floor
-from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.judge.builders import Builders
-from cudal1_compile.judge.cases import oracle_bytes
-from cudal1_compile.judge.textgate import CleanText, check_text
+from cudal1_compile.judge.checks.cases import oracle_bytes
+from cudal1_compile.judge.sandbox.builders import Builders
+from cudal1_compile.judge.static.text_gate import CleanText, check_text
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.target import Target
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.text import parse_program
 from tests.teacher_checks import LOCAL_BYTES, run_on_host
 from tests.toolchain import has_nvrtc
 

@@ -15,17 +15,17 @@ from benchmarks.families import FAMILIES, FamilyProgram, Measured, read_families
 from benchmarks.family_cut import all_cases, as_line
 from benchmarks.floor import HOPPER, Floor, flops
 from benchmarks.regions import read_regions
-from cudal1_compile.judge.cases import oracle_bytes
-from cudal1_fx_passes.canonical import canonicalise
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.corpus import Source
-from cudal1_trainer.gpu_time import rounds_for
-from cudal1_trainer.heldout import read_heldout
+from cudal1_compile.judge.checks.cases import oracle_bytes
+from cudal1_fx_passes.program.canonical import canonicalise
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.ops import OPS, Kind
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.data.corpus import Source
 from cudal1_trainer.recipe import load_recipe
-from cudal1_trainer.variants import write_variants
+from cudal1_trainer.scores.gpu_time import rounds_for
+from cudal1_trainer.tasks.heldout import read_heldout
+from cudal1_trainer.tasks.variants import write_variants
 
 DATA = Path("trainer/data")
 PROGRAMS = read_families(DATA / "families.jsonl")

@@ -39,13 +39,13 @@ from benchmarks.models import SUITES, Process, Run, _give_up, main, parse_argume
 from benchmarks.zoo import Loss, build
 from benchmarks.zoo_cnn import SPECS
 from cudal1_cache.rows import Attempt
-from cudal1_compile.choice import USUAL_CALLS, Trial
+from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.judge.verdict import Deferred
-from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.pipeline.choice import USUAL_CALLS, Trial
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Budget, Unfinished, synthesize_all
 from cudal1_compile.synthesis.progress import Finals
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.program.text import print_program
 
 ROOT = Path(__file__).parents[2]
 
@@ -400,7 +400,7 @@ def test_nodes_outside_are_counted_by_reason() -> None:
 ONE_REPLY = """
 import sys
 from benchmarks import models
-from cudal1_trainer.teacher_generator import TeacherGenerator
+from cudal1_trainer.data.template_generator import TeacherGenerator
 
 class OneReply(TeacherGenerator):
     def propose(self, prompts, n, seed):

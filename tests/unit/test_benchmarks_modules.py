@@ -47,7 +47,7 @@ def test_an_error_beyond_the_baselines_is_not_sound() -> None:
 
 def test_decisions_are_read_from_the_trial() -> None:
     seen = modules.Decisions()
-    logger = logging.getLogger("cudal1_compile.choice")
+    logger = logging.getLogger("cudal1_compile.pipeline.choice")
     logger.addHandler(seen)
     logger.setLevel(logging.INFO)
     try:

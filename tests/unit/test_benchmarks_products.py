@@ -10,12 +10,12 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.products import INSTANCE_NORM, Convolution, main, table
-from cudal1_compile.judge.cases import oracle_bytes
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.products import match_convolution
-from cudal1_fx_passes.program import Ref
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.variants import write_variants
+from cudal1_compile.judge.checks.cases import oracle_bytes
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Ref
+from cudal1_fx_passes.program.products import match_convolution
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.variants import write_variants
 
 
 def test_the_table(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from benchmarks.duel import Job, Row, _again
 from benchmarks.generator import Outcome, Sampled, figures, judge_row, labels, make_job, summarise, usable
 from benchmarks.regions import best_by_strategy, family_of, speedup, strategy_of
 from benchmarks.result_file import RESULTS, bootstrap, geomean, write_result
-from cudal1_compile.candidate import Reply, print_reply
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import HeldOutProgram
-from cudal1_trainer.workers import Lost
+from cudal1_compile.kernel.candidate import Reply, print_reply
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.scores.workers import Lost
+from cudal1_trainer.tasks.heldout import HeldOutProgram
 
 TEXT = "region v1\ndims d0=64 d1=30\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\nout0 f32[d0] = t0\n"
 CODE = "// launch: k<<<1, 64>>>(in0, out0)\n__global__ void k(const f32* in0, f32* out0 DIMS) {}\n"

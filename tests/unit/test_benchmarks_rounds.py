@@ -12,10 +12,10 @@ from stage_toys import FAST, SLOW, TASKS
 
 from benchmarks.generator import read_replies
 from benchmarks.rounds import PROMPTS, sample_second, summarise
-from cudal1_compile.generate.prompt import Exemplar
+from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_compile.runtime.target import HOST
-from cudal1_trainer.heldout import HeldOutProgram
-from cudal1_trainer.scorebook import drop_torn_line
+from cudal1_trainer.scores.scorebook import drop_torn_line
+from cudal1_trainer.tasks.heldout import HeldOutProgram
 
 WRONG, NOTHING = ("wrong", None), ("right", None)
 

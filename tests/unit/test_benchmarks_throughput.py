@@ -27,9 +27,15 @@ def test_rates_leave_out_what_came_before_the_second_look() -> None:
 
 
 def test_several_processes_are_launched_by_accelerate() -> None:
-    assert command_of(1, ["cudal1_trainer.sft"], dry=False)[1:] == ["-m", "cudal1_trainer.sft"]
-    two = " ".join(command_of(2, ["cudal1_trainer.sft", "--recipe", "h100"], dry=False))
-    assert "accelerate.commands.launch" in two and "--num_processes 2 -m cudal1_trainer.sft --recipe h100" in two
+    assert command_of(1, ["cudal1_trainer.sft.supervised"], dry=False)[1:] == [
+        "-m",
+        "cudal1_trainer.sft.supervised",
+    ]
+    two = " ".join(command_of(2, ["cudal1_trainer.sft.supervised", "--recipe", "h100"], dry=False))
+    assert (
+        "accelerate.commands.launch" in two
+        and "--num_processes 2 -m cudal1_trainer.sft.supervised --recipe h100" in two
+    )
 
 
 def test_a_run_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import torch
 from judge_checks import softmax
 from torch import Tensor
 
-from cudal1_compile import call_check
-from cudal1_compile.call_check import KernelFunction, checked
-from cudal1_compile.registry import load_reference
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.dispatch import call_check
+from cudal1_compile.dispatch.call_check import KernelFunction, checked
+from cudal1_compile.dispatch.registry import load_reference
+from cudal1_fx_passes.program.text import parse_program
 
 CPU = torch.device("cpu")
 SOFTMAX = softmax(32, 64)

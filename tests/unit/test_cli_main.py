@@ -17,7 +17,7 @@ from cudal1_cache import Attempt, Entry, Region
 from cudal1_cache.bundle import Postponed, Verify
 from cudal1_compile import cli
 from cudal1_compile.cli import cache, doctor
-from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.dispatch.kernel_cache import open_store
 
 KERNEL = Entry(
     "abc123",

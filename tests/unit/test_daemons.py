@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cudal1_compile.daemons import wait_until
+from cudal1_compile.generate.daemons import wait_until
 
 WORK = """
 import os, signal, threading, time
@@ -33,7 +33,7 @@ def ask(limit_s):
 """
 
 BACKGROUND = """
-from cudal1_compile.daemons import start_daemon
+from cudal1_compile.generate.daemons import start_daemon
 start_daemon(lambda: ask(60), "cudal1-background")
 began.wait()
 """

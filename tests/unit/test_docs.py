@@ -20,7 +20,7 @@ import torch
 import typer.main
 
 from cudal1_compile import backend, cli, config
-from cudal1_compile.judge.isolation import _PASSED_ON
+from cudal1_compile.judge.sandbox.isolation import _PASSED_ON
 from cudal1_compile.options import OWN_NAMES, Options, parse_options
 
 ROOT = Path(__file__).parent.parent.parent

@@ -11,12 +11,16 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
-from cudal1_fx_passes import anchors
-from cudal1_fx_passes.anchors import cut, free_regions, only_in, partition_with_products
-from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
-from cudal1_fx_passes.partition import Partition, Region, partition
-from cudal1_fx_passes.precision import convolutions_in_f32, convolutions_may_use_tf32, products_may_use_tf32
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.fusion import anchors
+from cudal1_fx_passes.fusion.anchors import cut, free_regions, only_in, partition_with_products
+from cudal1_fx_passes.fusion.partition import Partition, Region, partition
+from cudal1_fx_passes.importer.capture import capture_graphs, take_for_cuda
+from cudal1_fx_passes.program.precision import (
+    convolutions_in_f32,
+    convolutions_may_use_tf32,
+    products_may_use_tf32,
+)
+from cudal1_fx_passes.program.text import print_program
 
 
 def graph_of(fn: Callable[..., Tensor], *shapes: tuple[int, ...], train: bool = False) -> list[fx.Graph]:

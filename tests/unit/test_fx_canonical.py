@@ -13,10 +13,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from program_strategies import programs, random_inputs, rename
 
-from cudal1_fx_passes.canonical import canonical_form, canonicalise, fingerprint, relative
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.program import Axis, Literal, Program, Ref
-from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_fx_passes.program.canonical import canonical_form, canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Axis, Literal, Program, Ref
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 NORM = """region v1
 dims d0=8 d1=16
@@ -258,7 +258,7 @@ def test_an_input_that_products_alone_read_so_stays_one() -> None:
 _FINGERPRINTS = """
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from cudal1_fx_passes.partition import partition
+from cudal1_fx_passes.fusion.partition import partition
 
 def run(x, w, m):
     y = torch.nn.functional.layer_norm(x + w, (64,)) * torch.sigmoid(x) * w

@@ -11,9 +11,9 @@ from fx_trace import trace
 from torch import Tensor
 from torch.nn import functional as F
 
-from cudal1_fx_passes.domain import domain_of, with_demands
-from cudal1_fx_passes.program import ANY, Domain
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.importer.domain import domain_of, with_demands
+from cudal1_fx_passes.program.ir import ANY, Domain
+from cudal1_fx_passes.program.text import parse_program
 
 X = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
 POSITIVE, NOT_NEGATIVE, NOT_POSITIVE = Domain(lo=0.0, lo_open=True), Domain(lo=0.0), Domain(hi=0.0)

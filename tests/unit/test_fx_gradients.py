@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from cudal1_compile.library import LibraryCall, run_by_library
-from cudal1_fx_passes.anchors import partition_with_products
-from cudal1_fx_passes.capture import capture_graphs
-from cudal1_fx_passes.gradients import BACKWARD, MASK, gradients_apart
-from cudal1_fx_passes.program import Program
+from cudal1_compile.inductor.library import LibraryCall, run_by_library
+from cudal1_fx_passes.fusion.anchors import partition_with_products
+from cudal1_fx_passes.fusion.gradients import BACKWARD, MASK, gradients_apart
+from cudal1_fx_passes.importer.capture import capture_graphs
+from cudal1_fx_passes.program.ir import Program
 
 
 class Net(nn.Module):

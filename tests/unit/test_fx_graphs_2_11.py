@@ -18,7 +18,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from cudal1_fx_passes.partition import Partition, partition
+from cudal1_fx_passes.fusion.partition import Partition, partition
 
 _TEXT = (Path(__file__).parent / "data" / "graphs_2_11.txt").read_text()
 GRAPHS = dict(part.split("\n", 1) for part in re.split(r"^# ", _TEXT, flags=re.MULTILINE)[1:])

@@ -12,12 +12,12 @@ from fx_trace import canonical_text, check_import, compute_nodes, import_all, te
 from torch import Tensor
 from torch.nn import functional as F
 
-from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.errors import ImportRefused
-from cudal1_fx_passes.from_fx import import_region
-from cudal1_fx_passes.partition import partition
-from cudal1_fx_passes.program import Domain
-from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_fx_passes.fusion.partition import partition
+from cudal1_fx_passes.importer.from_fx import import_region
+from cudal1_fx_passes.program.canonical import canonicalise
+from cudal1_fx_passes.program.ir import Domain
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 aten, prims = torch.ops.aten, torch.ops.prims
 

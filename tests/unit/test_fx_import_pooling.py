@@ -12,7 +12,7 @@ from fx_trace import canonical_text, check_import, tensor
 from torch import Tensor
 from torch.nn import functional as F
 
-from cudal1_fx_passes.program import Domain
+from cudal1_fx_passes.program.ir import Domain
 
 aten, prims = torch.ops.aten, torch.ops.prims
 

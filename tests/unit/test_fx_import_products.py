@@ -10,10 +10,10 @@ from fx_check import check_graph
 from torch import Tensor
 from torch.nn import functional as F
 
-from cudal1_fx_passes.capture import capture_graphs
-from cudal1_fx_passes.partition import PartitionConfig, partition
-from cudal1_fx_passes.products import match_convolution
-from cudal1_fx_passes.program import Ref
+from cudal1_fx_passes.fusion.partition import PartitionConfig, partition
+from cudal1_fx_passes.importer.capture import capture_graphs
+from cudal1_fx_passes.program.ir import Ref
+from cudal1_fx_passes.program.products import match_convolution
 
 PRODUCTS = PartitionConfig(products=True)
 Run = Callable[..., Tensor]

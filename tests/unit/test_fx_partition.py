@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from cudal1_fx_passes.border import lent_nodes
-from cudal1_fx_passes.canonical import fingerprint
-from cudal1_fx_passes.capture import CapturedGraph
-from cudal1_fx_passes.partition import Partition, PartitionConfig, partition, region_graph
+from cudal1_fx_passes.fusion.partition import Partition, PartitionConfig, partition, region_graph
+from cudal1_fx_passes.importer.boundary import lent_nodes
+from cudal1_fx_passes.importer.capture import CapturedGraph
+from cudal1_fx_passes.program.canonical import fingerprint
 
 
 def cut(run: Callable[..., Any], *inputs: Tensor, config: PartitionConfig | None = None) -> Partition:

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudal1_fx_passes.canonical import canonicalise
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.merge import Parts
-from cudal1_fx_passes.positions import fold_positions
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.simplify import simplify
-from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_fx_passes.program.canonical import canonicalise
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.merge import Parts
+from cudal1_fx_passes.program.positions import fold_positions
+from cudal1_fx_passes.program.simplify import simplify
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 MASK = """region v1
 dims d0=4 d1=8 d2=8 d3=8 d4=8

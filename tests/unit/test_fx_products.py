@@ -15,15 +15,15 @@ from torch._prims_common import suggest_memory_format
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cudal1_compile.judge.cases import oracle_bytes
-from cudal1_fx_passes.capture import take_for_cuda
-from cudal1_fx_passes.evaluate import evaluate, round_to_tf32
-from cudal1_fx_passes.layout import memory_view
-from cudal1_fx_passes.partition import PartitionConfig, partition
-from cudal1_fx_passes.products import match_convolution
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_fx_passes.to_aten import to_aten
+from cudal1_compile.judge.checks.cases import oracle_bytes
+from cudal1_fx_passes.fusion.partition import PartitionConfig, partition
+from cudal1_fx_passes.importer.capture import take_for_cuda
+from cudal1_fx_passes.importer.layout import memory_view
+from cudal1_fx_passes.program.evaluate import evaluate, round_to_tf32
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.products import match_convolution
+from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_fx_passes.program.to_aten import to_aten
 
 
 def check(program: Program, *inputs: Tensor) -> str:
@@ -260,7 +260,7 @@ def test_a_slice_of_a_convolution_is_one_too() -> None:
     program = convolution(2, 1, 1)
     x, w = tensor(2, 3, 10, 10), tensor(4, 3, 3, 3, seed=1)
     (whole,) = evaluate(program, [x, w])
-    with mock.patch("cudal1_fx_passes.evaluate._dot", side_effect=AssertionError):
+    with mock.patch("cudal1_fx_passes.program.evaluate._dot", side_effect=AssertionError):
         (part,) = evaluate(program, [x[1:], w], {"d0": 1})
     torch.testing.assert_close(part, whole[1:])
     few = oracle_bytes(program, {})

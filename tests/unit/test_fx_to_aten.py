@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.pooling import pooling_windows
-from cudal1_fx_passes.text import parse_program
-from cudal1_fx_passes.to_aten import to_aten
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.pooling import pooling_windows
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_fx_passes.program.to_aten import to_aten
 
 TEXT = """region v1
 dims d0=4 d1=8 d2=6 d3=6 d4=3 d5=3 k0=3 k1=3

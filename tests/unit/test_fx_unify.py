@@ -9,7 +9,7 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudal1_fx_passes.unify import (
+from cudal1_fx_passes.importer.unify import (
     Atom,
     AxisConflict,
     Dim,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudal1_compile.generate.exemplars import ExemplarConfig, bucket_weights, choose_exemplars, split_buckets
-from cudal1_compile.generate.prompt import Exemplar
+from cudal1_compile.kernel.candidate import Exemplar
 
 VARIANTS = [Exemplar(f"k{i}", s) for i, s in enumerate((0.52, 0.55, 0.91, 1.12, 1.13, 1.17, 1.44))]
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cudal1_compile.generate.code_mends import (
+from cudal1_compile.codegen.repair.code import (
     fit_copies,
     fit_loads,
     fit_means,
@@ -16,7 +16,7 @@ from cudal1_compile.generate.code_mends import (
     fit_turns,
     other_tiles,
 )
-from cudal1_compile.generate.plan import fit_sides, fit_vectors, mend_order, mend_plan, other_stage
+from cudal1_compile.codegen.repair.plan import fit_sides, fit_vectors, mend_order, mend_plan, other_stage
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import pytest
 from cudal1_compile.generate import instructions
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.instructions import top_comment
-from cudal1_compile.generate.prompt import INSTRUCTED_TOKENS, Exemplar, build_prompt, find_region
-from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_compile.generate.prompt import INSTRUCTED_TOKENS, build_prompt, find_region
+from cudal1_compile.kernel.candidate import Exemplar
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 FACTS = "gpu sms=132 shared=232448 sm_90a"
 REGION = "region v1\ndims d0=32 d1=64\nin0 f32[d0,d1]\nt0 f32[d0,d1] = relu(in0)\nout0 f32[d0,d1] = t0\n"

@@ -11,7 +11,7 @@ import pytest
 from stage_toys import REPLIES, TASKS, imitate
 from test_trainer_foreign import make_checkpoint
 
-from cudal1_trainer.base import load_base
+from cudal1_trainer.model.base import load_base
 
 ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("CUDAL1_TEST_VLLM", "")

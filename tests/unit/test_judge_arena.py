@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.judge.arena import (
+from benchmarks.redteam.honest import SILU_SCALAR, STRIDED
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.guarded_memory import (
     ALIGNMENT,
     HUGE_PAGE,
     POISONS,
@@ -21,13 +23,11 @@ from cudal1_compile.judge.arena import (
     invalid_bools,
     neighbours,
 )
-from cudal1_compile.judge.audit.honest import SILU_SCALAR, STRIDED
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.moat import lone_memory
-from cudal1_compile.judge.trial import Right, Trial, TrialStopped, Wrong
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.program import Program
+from cudal1_compile.judge.checks.redzones import lone_memory
+from cudal1_compile.judge.checks.trial import Right, Trial, TrialStopped, Wrong
+from cudal1_compile.kernel.candidate import parse_candidate
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Program
 
 CPU = torch.device("cpu")
 SPECS = (

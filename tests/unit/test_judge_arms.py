@@ -10,9 +10,9 @@ from unittest.mock import Mock, call
 import pytest
 import torch
 
-from cudal1_compile.judge import arms
-from cudal1_compile.judge.arms import aten_arm, inductor_arm
-from cudal1_compile.judge.audit.regions import region
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.timing import variants as arms
+from cudal1_compile.judge.timing.variants import aten_arm, inductor_arm
 
 
 @pytest.mark.parametrize(("least_us", "measured", "calls"), [(40.0, 0, 1), (3.0, 1, 4)])

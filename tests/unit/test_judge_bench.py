@@ -8,19 +8,22 @@ import pytest
 import torch
 from judge_doubles import RIGHT, SILU, Script, finals_of, judged, make_bench, measured, reply, tasks
 
-from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.judge import crew, device_bench, finals, wire
-from cudal1_compile.judge import worker as worker_module
-from cudal1_compile.judge.audit.honest import SILU_SCALAR
-from cudal1_compile.judge.audit.regions import region
+from benchmarks.redteam.honest import SILU_SCALAR
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.bench import device as device_bench
+from cudal1_compile.judge.bench import finals
+from cudal1_compile.judge.bench import worker as worker_module
+from cudal1_compile.judge.bench import worker_pool as crew
+from cudal1_compile.judge.checks.memcheck import Look
+from cudal1_compile.judge.checks.trial import TrialStopped
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.memcheck import Look
-from cudal1_compile.judge.process import Worker, WorkerLate, WorkerLost
-from cudal1_compile.judge.trial import TrialStopped
+from cudal1_compile.judge.sandbox import wire
+from cudal1_compile.judge.sandbox.process import Worker, WorkerLate, WorkerLost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.target import Target
-from cudal1_fx_passes.program import Program
+from cudal1_fx_passes.program.ir import Program
 
 
 def test_a_request_carries_program_candidate_and_binary() -> None:

@@ -6,13 +6,13 @@ import pytest
 import torch
 from judge_checks import CPU, SEED, refusals
 
-from cudal1_compile.judge.bounds import bounded_outputs
-from cudal1_compile.judge.compare import expect, measure, read, refusal
-from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.inputs import make_inputs
-from cudal1_fx_passes.evaluate import round_to_tf32
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.inputs.make import make_inputs
+from cudal1_compile.judge.oracle.bounds import bounded_outputs
+from cudal1_compile.judge.oracle.compare import expect, measure, read, refusal
+from cudal1_fx_passes.program.evaluate import round_to_tf32
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 
 def test_masks_are_exact_where_inputs_are_compared_and_exempt_only_at_rounding_distance() -> None:
@@ -40,7 +40,7 @@ def test_nan_and_infinity_must_stand_where_the_reference_has_them() -> None:
     program: Program = parse_program(
         "region v1\ndims d0=8\nin0 f32[d0]\nt0 f32[d0] = reciprocal(in0)\nout0 f32[d0] = t0\n"
     )
-    from cudal1_compile.judge.cases import make_case
+    from cudal1_compile.judge.checks.cases import make_case
 
     x = torch.tensor([1.0, 0.0, -0.0, float("nan"), float("inf"), 2.0, -1.0, 4.0])
     case = make_case(program, "normal", [x], {}, 1 << 30)

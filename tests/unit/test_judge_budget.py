@@ -7,14 +7,14 @@ import torch
 from judge_checks import CPU, SEED, SOFTMAX, refusals
 from torch import Tensor
 
-import cudal1_compile.judge.exam as exam_module
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.compare import measure, read, refusal
-from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.extremes import INFINITE, SCALARS, ZEROS
-from cudal1_compile.judge.inputs import DISTRIBUTIONS, FULL_SIZE
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.text import parse_program
+import cudal1_compile.judge.checks.case_suite as exam_module
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.inputs.extremes import INFINITE, SCALARS, ZEROS
+from cudal1_compile.judge.inputs.make import DISTRIBUTIONS, FULL_SIZE
+from cudal1_compile.judge.oracle.compare import measure, read, refusal
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.text import parse_program
 
 POINTWISE = """region v1
 dims d0=40 d1=100

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cudal1_compile.errors import BuildError
-from cudal1_compile.judge import build_budget
-from cudal1_compile.judge.build_budget import USED_UP, USUAL_S, BuildBudget
+from cudal1_compile.judge.sandbox import build_budget
+from cudal1_compile.judge.sandbox.build_budget import USED_UP, USUAL_S, BuildBudget
 
 
 class Clock:

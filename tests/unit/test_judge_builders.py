@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cudal1_compile.errors import BuildError
-from cudal1_compile.judge import canary
-from cudal1_compile.judge.builders import Builders
-from cudal1_compile.judge.process import Worker
-from cudal1_compile.judge.wire import Message
+from cudal1_compile.judge.bench import canary
+from cudal1_compile.judge.sandbox.builders import Builders
+from cudal1_compile.judge.sandbox.process import Worker
+from cudal1_compile.judge.sandbox.wire import Message
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import Target
@@ -51,7 +51,7 @@ def test_a_compiler_that_gets_no_time_says_nothing_about_the_text(monkeypatch: p
     builders = Builders(1)
     builders.compile_cubin(RIGHT, "sm_90a", ("k",))
     with monkeypatch.context() as busy, pytest.raises(TimeoutError, match="too busy"):
-        busy.setattr("cudal1_compile.judge.builders.PATIENCE", 0)
+        busy.setattr("cudal1_compile.judge.sandbox.builders.PATIENCE", 0)
         builders.compile_cubin(RIGHT, "sm_90a", ("k",))
     assert builders.compile_cubin(RIGHT, "sm_90a", ("k",)).kernels["k"].registers > 0
     builders.close()

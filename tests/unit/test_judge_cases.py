@@ -7,16 +7,16 @@ import torch
 from judge_checks import CPU, SEED, SOFTMAX, refusals
 from torch import Tensor
 
-from cudal1_compile.judge import cases as cases_module
-from cudal1_compile.judge import exam as exam_module
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.cases import Case, oracle_bytes, parallel_axis
-from cudal1_compile.judge.exam import Exam, NoRoom, Unverifiable, prepare_exam
-from cudal1_compile.judge.inputs import HUGE
-from cudal1_compile.judge.sizes import tensor_bytes
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.checks import case_suite as exam_module
+from cudal1_compile.judge.checks import cases as cases_module
+from cudal1_compile.judge.checks.case_suite import Exam, NoRoom, Unverifiable, prepare_exam
+from cudal1_compile.judge.checks.cases import Case, oracle_bytes, parallel_axis
+from cudal1_compile.judge.inputs.make import HUGE
+from cudal1_compile.judge.inputs.sizes import tensor_bytes
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 
 def test_a_large_case_is_compared_slice_by_slice_and_finds_one_wrong_element() -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from cudal1_compile.judge import clock as clock_module
-from cudal1_compile.judge.clock import Arm, Clock
-from cudal1_compile.judge.turns import Turns
+from cudal1_compile.judge.sandbox.device_lock import Turns
+from cudal1_compile.judge.timing import clock as clock_module
+from cudal1_compile.judge.timing.clock import Arm, Clock
 
 
 @dataclass

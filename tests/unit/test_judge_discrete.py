@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.bounds import bounded_outputs
-from cudal1_compile.judge.cases import Case
-from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.cases import Case
+from cudal1_compile.judge.oracle.bounds import bounded_outputs
+from cudal1_fx_passes.program.text import parse_program
 
 CPU = torch.device("cpu")
 SEEDS = (1, 2, 3)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from cudal1_compile.judge import exam_file
-from cudal1_compile.judge.audit.regions import region, region_names
-from cudal1_compile.judge.cases import Case
-from cudal1_compile.judge.exam import Exam, Unverifiable, prepare_exam
-from cudal1_compile.judge.exam_file import ROOM_BYTES, can_make_ahead, make_ahead, read_exam
-from cudal1_compile.judge.seal import Seal
-from cudal1_fx_passes.text import parse_program, print_program
+from benchmarks.redteam.regions import region, region_names
+from cudal1_compile.judge.checks import case_suite_file as exam_file
+from cudal1_compile.judge.checks.case_suite import Exam, Unverifiable, prepare_exam
+from cudal1_compile.judge.checks.case_suite_file import ROOM_BYTES, can_make_ahead, make_ahead, read_exam
+from cudal1_compile.judge.checks.cases import Case
+from cudal1_compile.judge.checks.checksum import Seal
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 CPU = torch.device("cpu")
 STRIDED_HALF = """region v1

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.bounds import bounded_outputs
-from cudal1_compile.judge.compare import expect, measure, read, refusal
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.judge.oracle.bounds import bounded_outputs
+from cudal1_compile.judge.oracle.compare import expect, measure, read, refusal
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 ROOTS = parse_program("""region v1
 dims d0=4 d1=96

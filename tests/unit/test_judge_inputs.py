@@ -8,11 +8,10 @@ from collections.abc import Iterable
 import pytest
 import torch
 
-from cudal1_compile.judge import floats
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.coincident import COINCIDENT
-from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.extremes import (
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.inputs import floats
+from cudal1_compile.judge.inputs.extremes import (
     INFINITE,
     MAGNITUDES,
     NONFINITE,
@@ -22,12 +21,13 @@ from cudal1_compile.judge.extremes import (
     summed_degree,
     with_magnitudes,
 )
-from cudal1_compile.judge.floats import MIXED
-from cudal1_compile.judge.indices import IndexRange, index_range, markers
-from cudal1_compile.judge.inputs import DISTRIBUTIONS, make_inputs
-from cudal1_compile.judge.moved import bytes_moved
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.judge.inputs.floats import MIXED
+from cudal1_compile.judge.inputs.indices import IndexRange, index_range, markers
+from cudal1_compile.judge.inputs.make import DISTRIBUTIONS, make_inputs
+from cudal1_compile.judge.inputs.tied_values import COINCIDENT
+from cudal1_compile.judge.timing.least_bytes import bytes_moved
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.text import parse_program
 
 CPU = torch.device("cpu")
 DOMAINS = parse_program("""region v1

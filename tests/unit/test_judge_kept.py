@@ -10,13 +10,13 @@ import torch
 from judge_checks import refusals
 from torch import Tensor
 
-from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.judge.bounds import Bounded
-from cudal1_compile.judge.cases import ROUNDS_OTHERWISE
-from cudal1_compile.judge.compare import Expected, measure, read, refusal
-from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.inputs import make_inputs
-from cudal1_compile.judge.kept import (
+from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.cases import ROUNDS_OTHERWISE
+from cudal1_compile.judge.inputs.literal_targeted import MAX_TURNS, NAMED, foreign_numbers, put_together, turns
+from cudal1_compile.judge.inputs.make import make_inputs
+from cudal1_compile.judge.oracle.bounds import Bounded
+from cudal1_compile.judge.oracle.compare import Expected, measure, read, refusal
+from cudal1_compile.judge.oracle.f32_accumulation import (
     HALF,
     expect_kept,
     foreign_rounding,
@@ -26,10 +26,10 @@ from cudal1_compile.judge.kept import (
     twin,
     widened,
 )
-from cudal1_compile.judge.named import MAX_TURNS, NAMED, foreign_numbers, put_together, turns
-from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.kernel.candidate import parse_candidate
+from cudal1_fx_passes.program.evaluate import TORCH_DTYPE, evaluate
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 CPU = torch.device("cpu")
 PLAN = "// launch: k<<<1, 64>>>(in0, out0, out1)\n"

@@ -22,14 +22,15 @@ from judge_doubles import (
     tasks,
 )
 
-from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.judge import device_bench, wire
-from cudal1_compile.judge.audit.honest import SILU_SCALAR
-from cudal1_compile.judge.lanes import LANE_BYTES
+from benchmarks.redteam.honest import SILU_SCALAR
+from cudal1_compile.judge.bench import device as device_bench
+from cudal1_compile.judge.bench.slots import LANE_BYTES
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.process import WorkerLate, WorkerLost
+from cudal1_compile.judge.sandbox import wire
+from cudal1_compile.judge.sandbox.process import WorkerLate, WorkerLost
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
-from cudal1_fx_passes.text import print_program
+from cudal1_compile.kernel.candidate import parse_candidate
+from cudal1_fx_passes.program.text import print_program
 
 
 def _beside_and_alone(

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.arena import GUARD, HUGE_PAGE
-from cudal1_compile.judge.moat import BERTH, BERTHS, MARGIN, Moat
+from cudal1_compile.judge.checks.guarded_memory import GUARD, HUGE_PAGE
+from cudal1_compile.judge.checks.redzones import BERTH, BERTHS, MARGIN, Moat
 
 CPU = torch.device("cpu")
 

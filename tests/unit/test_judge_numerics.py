@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from cudal1_compile.judge.cases import COHERENT
-from cudal1_compile.judge.compare import expect
-from cudal1_compile.judge.inputs import make_inputs
-from cudal1_compile.judge.numerics import numerics_of
-from cudal1_compile.judge.sizes import tensor_elements
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.judge.checks.cases import COHERENT
+from cudal1_compile.judge.inputs.make import make_inputs
+from cudal1_compile.judge.inputs.sizes import tensor_elements
+from cudal1_compile.judge.oracle.compare import expect
+from cudal1_compile.judge.oracle.numerics import numerics_of
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 EXACT = {
     "selections": """region v1

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.judge import landlock
-from cudal1_compile.judge.isolation import worker_environment
-from cudal1_compile.judge.process import Worker, WorkerLate, WorkerLost
+from cudal1_compile.judge.sandbox import landlock
+from cudal1_compile.judge.sandbox.isolation import worker_environment
+from cudal1_compile.judge.sandbox.process import Worker, WorkerLate, WorkerLost
 
 FAKE = """
 import json, os, socket, sys, time
-from cudal1_compile.judge.isolation import give_up_privileges, take_over_pipes
+from cudal1_compile.judge.sandbox.isolation import give_up_privileges, take_over_pipes
 requests, replies = take_over_pipes()
 given_up = give_up_privileges(sys.argv[1:] or None)
 def refused(act):
@@ -95,7 +95,7 @@ def test_children_die_with_the_worker(worker: Worker) -> None:
 
 LIMITED = """
 import resource
-from cudal1_compile.judge.isolation import lower_limit
+from cudal1_compile.judge.sandbox.isolation import lower_limit
 for limit in (1 << 20, 1 << 30, 1 << 10):
     lower_limit(resource.RLIMIT_FSIZE, limit)
     print(*resource.getrlimit(resource.RLIMIT_FSIZE))
@@ -162,7 +162,7 @@ def test_a_worker_cannot_signal_its_parent(worker: Worker) -> None:
 
 ORDINARY = """
 import ctypes, os
-from cudal1_compile.judge.isolation import give_up_privileges
+from cudal1_compile.judge.sandbox.isolation import give_up_privileges
 os.setgid(12345)
 os.setuid(12345)
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # dumpable, as a process that was never root

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.judge import sanitized_run, sanitizer
-from cudal1_compile.judge.audit.honest import COLUMN_ATOMIC, SILU_SCALAR, STRIDED
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.memcheck import Look
-from cudal1_compile.judge.sanitizer import find_fault_on_device, outcome, write_request
+from benchmarks.redteam.honest import COLUMN_ATOMIC, SILU_SCALAR, STRIDED
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.checks import sanitized_run, sanitizer
+from cudal1_compile.judge.checks.memcheck import Look
+from cudal1_compile.judge.checks.sanitizer import find_fault_on_device, outcome, write_request
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import Binary, Resources
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.text import parse_program
 
 MEMCHECK = """========= COMPUTE-SANITIZER
 ========= Invalid __global__ write of size 4 bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from cudal1_compile.judge.seal import Seal
+from cudal1_compile.judge.checks.checksum import Seal
 
 
 def test_any_write_into_a_storage_breaks_it() -> None:

@@ -10,14 +10,16 @@ from typing import cast
 import pytest
 from judge_doubles import Lane, Script, make_bench, measured, pin_finals, reply
 
-from cudal1_compile.candidate import Candidate, parse_candidate
-from cudal1_compile.judge import device_bench, wire, work
+from cudal1_compile.judge.bench import device as device_bench
+from cudal1_compile.judge.bench import jobs as work
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.process import WorkerLost
+from cudal1_compile.judge.sandbox import wire
+from cudal1_compile.judge.sandbox.process import WorkerLost
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime.build import Binary, Resources
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program, print_program
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 BINARY = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
 RIGHT, FAULT = Rejected("time", "slow"), Rejected("verify", "the kernel faulted")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudal1_compile.candidate import parse_candidate
-from cudal1_compile.judge.audit.honest_corners import ANY_NORM, ANY_PRODUCTS, ANY_WIDE_ROWS
-from cudal1_compile.judge.audit.honest_more import ANY_ROWS
-from cudal1_compile.judge.audit.regions import region
-from cudal1_compile.judge.exam import Unverifiable, prepare_exam
-from cudal1_compile.judge.sizes import (
+from benchmarks.redteam.honest_corners import ANY_NORM, ANY_PRODUCTS, ANY_WIDE_ROWS
+from benchmarks.redteam.honest_more import ANY_ROWS
+from benchmarks.redteam.regions import region
+from cudal1_compile.judge.checks.case_suite import Unverifiable, prepare_exam
+from cudal1_compile.judge.inputs.sizes import (
     BEYOND_ANY_BLOCK,
     GRID_ELEMENTS,
     _hardly_covered,
@@ -22,7 +21,8 @@ from cudal1_compile.judge.sizes import (
     size_variants,
     tensor_elements,
 )
-from cudal1_fx_passes.text import parse_program
+from cudal1_compile.kernel.candidate import parse_candidate
+from cudal1_fx_passes.program.text import parse_program
 
 GRID = "cdiv(d0*d1, 128)"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudal1_compile.judge.speedup import (
+from cudal1_compile.judge.timing.speedup import (
     BUCKETS,
     Speedup,
     Unstable,

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cudal1_compile.judge import exam as exam_module
-from cudal1_compile.judge.audit.regions import region, region_names
-from cudal1_compile.judge.cases import check_together
-from cudal1_compile.judge.exam import Exam, prepare_exam
-from cudal1_compile.judge.stacked import CASES, share_rules, stack
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from benchmarks.redteam.regions import region, region_names
+from cudal1_compile.judge.checks import case_suite as exam_module
+from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.cases import check_together
+from cudal1_compile.judge.oracle.stacked import CASES, share_rules, stack
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
 
 CPU = torch.device("cpu")
 ROOM = 4 << 30

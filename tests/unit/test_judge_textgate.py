@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_compile.judge.audit.attacks import ATTACKS
-from cudal1_compile.judge.audit.honest import HONEST
-from cudal1_compile.judge.textgate import MAX_BYTES, CleanText, RefusedText, check_text, strip_comments
+from benchmarks.redteam.attacks import ATTACKS
+from benchmarks.redteam.honest import HONEST
+from cudal1_compile.judge.static.text_gate import MAX_BYTES, CleanText, RefusedText, check_text, strip_comments
 
 KERNEL = "__global__ void k(const f32* in0, f32* out0 DIMS) { st(out0, ld(in0)); }\n"
 

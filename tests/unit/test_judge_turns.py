@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from cudal1_compile.judge import turns as turns_module
-from cudal1_compile.judge.turns import Descriptors, TurnFiles, Turns, let_go
+from cudal1_compile.judge.sandbox import device_lock as turns_module
+from cudal1_compile.judge.sandbox.device_lock import Descriptors, TurnFiles, Turns, let_go
 
 OTHER = """
 import sys, time
-from cudal1_compile.judge.turns import Turns
+from cudal1_compile.judge.sandbox.device_lock import Turns
 turns = Turns((int(sys.argv[1]), int(sys.argv[2])))
 def say(*words):
     print(*words, flush=True)
@@ -145,7 +145,7 @@ def test_what_a_killed_process_held_is_free_once_its_parent_knows_that_it_is_gon
 def test_a_process_and_its_parent_that_both_die_hold_nothing(files: TurnFiles) -> None:
     """The same where nobody is left to let go: the kernel does."""
     parent = (
-        "import subprocess, sys\nfrom cudal1_compile.judge.turns import TurnFiles\n"
+        "import subprocess, sys\nfrom cudal1_compile.judge.sandbox.device_lock import TurnFiles\n"
         f"child = subprocess.Popen([sys.executable, '-c', {OTHER!r}, *sys.argv[1:3], 'hang'], "
         "pass_fds=tuple(map(int, sys.argv[1:3])), stdout=subprocess.PIPE)\n"
         "child.stdout.readline()\nchild.kill()\nchild.wait()\nprint('gone', flush=True)\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_compile import config
-from cudal1_compile.kernel_cache import open_store
+from cudal1_compile.dispatch.kernel_cache import open_store
 
 
 def test_the_key_lies_in_the_users_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

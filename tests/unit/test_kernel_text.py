@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudal1_compile.kernel_text import (
+from cudal1_compile.kernel.text import (
     MAX_CODE_BYTES,
     body_of,
     code_tokens,

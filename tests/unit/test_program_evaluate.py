@@ -9,10 +9,10 @@ from program_strategies import programs, random_inputs
 from torch import Tensor
 from torch.nn import functional as F
 
-from cudal1_fx_passes.evaluate import TORCH_DTYPE, evaluate, run_values
-from cudal1_fx_passes.ops import OPS, Kind, Result
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.evaluate import TORCH_DTYPE, evaluate, run_values
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.ops import OPS, Kind, Result
+from cudal1_fx_passes.program.text import parse_program
 
 
 def run(text: str, *inputs: Tensor, **kwargs: object) -> list[Tensor]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from program_strategies import programs
 
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.program import ANY, Axis, Domain, Index, Input, Literal, Output, Program, Ref
-from cudal1_fx_passes.text import parse_program, print_literal, print_program
+from cudal1_fx_passes.program.ir import ANY, Axis, Domain, Index, Input, Literal, Output, Program, Ref
+from cudal1_fx_passes.program.text import parse_program, print_literal, print_program
 
 WINDOW = """region v1
 dims d0=32 d1=64 d2=?56 d3=28 k0=3

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from product_kernels import CASES, NULL_ROWS, NULL_ROWS_REGION
 
-from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build, max_block_threads
 from cudal1_compile.runtime.sass import mend_waits, short_waits
 from cudal1_compile.runtime.source import header_text
 from cudal1_compile.runtime.target import GPU_ARCHES, Target
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.text import parse_program
 from tests.toolchain import has_nvrtc
 
 pytestmark = pytest.mark.skipif(not has_nvrtc(), reason="needs NVRTC")

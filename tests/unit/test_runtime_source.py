@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import BuildError, LaunchError
+from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.plan import buffer_bytes, buffer_names, plan
 from cudal1_compile.runtime.preamble import preamble
 from cudal1_compile.runtime.source import assemble, refusal
 from cudal1_compile.runtime.target import HOST, Target, detect_target
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.text import parse_program
 
 PROGRAM = parse_program("""region v1
 dims d0=?8 d1=64

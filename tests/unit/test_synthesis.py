@@ -21,16 +21,16 @@ from synthesis_clock import Clock
 from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, kernel, program, reply
 
 from cudal1_cache import CacheBusy, Store
-from cudal1_compile import fallback
-from cudal1_compile.candidate import Candidate, Reply, print_reply
+from cudal1_compile.dispatch import fallback
+from cudal1_compile.dispatch.fallback import is_atens, measured
+from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.errors import BuildError
-from cudal1_compile.fallback import is_atens, measured
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.judge import versions
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
-from cudal1_compile.kernel_cache import open_store
-from cudal1_compile.kernel_text import normalised_digest
+from cudal1_compile.kernel.candidate import Candidate, Reply, print_reply
+from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.synthesis import (
     Budget,
     NoWin,
@@ -42,9 +42,9 @@ from cudal1_compile.synthesis import (
     synthesize_all,
 )
 from cudal1_compile.synthesis.records import KEPT_CHARACTERS, is_win, why_outdated, why_stale
-from cudal1_fx_passes.canonical import fingerprint
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.program.canonical import fingerprint
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import print_program
 
 KEY = fingerprint(program())
 ONE_SAMPLE = Budget(seconds=60, rounds=1, samples_per_round=1)
@@ -473,7 +473,7 @@ CHILD = """
     sys.path[:0] = {paths!r}
     from pathlib import Path
     from synthesis_doubles import ScriptedGenerator, ScriptedJudge, program
-    from cudal1_compile.kernel_cache import open_store
+    from cudal1_compile.dispatch.kernel_cache import open_store
     from cudal1_compile.synthesis import Budget, synthesize
     judge = ScriptedJudge()
     def before(name):

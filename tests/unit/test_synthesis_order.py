@@ -14,7 +14,7 @@ from cudal1_cache.rows import Region
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE, prompts_at_once
 from cudal1_compile.synthesis import Budget, NoWin, Outcome, Unfinished, Won, driver, synthesize, synthesize_all
 from cudal1_compile.synthesis.progress import Asking, Event, Finals
-from cudal1_fx_passes.canonical import fingerprint
+from cudal1_fx_passes.program.canonical import fingerprint
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, host_judge, program
 
 from cudal1_cache import Store
+from cudal1_compile.pipeline.summary import say
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.summary import say
 from cudal1_compile.synthesis import Budget, LineProgress, synthesize_all
 
 
@@ -46,11 +46,6 @@ def test_elsewhere_nothing_unless_debug_asks_for_a_line_a_region() -> None:
     lines = stream.getvalue().splitlines()
     assert len(lines) == 2
     assert all(re.fullmatch(r"cudal1: region \d/2 [0-9a-f]{12}: new kernel, 1\.31x, \d+ s left", x) for x in lines)
-
-
-def test_the_level_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDAL1_DEBUG", "2")
-    assert LineProgress(GPU.kind, io.StringIO()).level == 2
 
 
 def test_the_host_target_has_costs_and_no_speed_word() -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.candidate import Expr
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.product_sizes import Most
-from cudal1_trainer.products import draw_product
-from cudal1_trainer.structures import read_structures
-from cudal1_trainer.teachers.product_copies import ordered
-from cudal1_trainer.teachers.product_walk import Walk, patch_length, walk_of
-from cudal1_trainer.teachers.stage import cut_stages
+from cudal1_compile.codegen.products.copies import ordered
+from cudal1_compile.codegen.products.halo_walk import Walk, patch_length, walk_of
+from cudal1_compile.codegen.stages.stage import cut_stages
+from cudal1_compile.kernel.candidate import Expr
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.product_sizes import Most
+from cudal1_trainer.tasks.products import draw_product
+from cudal1_trainer.tasks.structures import read_structures
 
 TEXTS = read_structures(Path(__file__).parents[2] / "trainer" / "data" / "products.jsonl.gz")
 SMALL = Most(1 << 21, 1 << 15, 1 << 19)

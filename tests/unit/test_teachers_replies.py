@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.candidate import Reply, parse_candidate, parse_reply, print_reply
-from cudal1_compile.generate.plan import mend_plan, other_stage
-from cudal1_compile.generate.prompt import Exemplar, build_prompt
+from cudal1_compile.codegen.repair.plan import mend_plan, other_stage
+from cudal1_compile.codegen.stages.schedule import parse_schedule
+from cudal1_compile.codegen.templates import TEACHERS, teach, variants, write_analysis, write_reply
+from cudal1_compile.generate.prompt import build_prompt
+from cudal1_compile.kernel.candidate import Exemplar, Reply, parse_candidate, parse_reply, print_reply
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import Target
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.products import draw_product
-from cudal1_trainer.structures import read_structures
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_trainer.data.template_generator import TeacherGenerator
 from cudal1_trainer.tasks import FAMILIES, generate_task
-from cudal1_trainer.teacher_generator import TeacherGenerator
-from cudal1_trainer.teachers import TEACHERS, teach, variants, write_analysis, write_reply
-from cudal1_trainer.variants import parse_schedule
+from cudal1_trainer.tasks.products import draw_product
+from cudal1_trainer.tasks.structures import read_structures
 
 H100 = Target("cuda", "NVIDIA H100 80GB HBM3", "sm_90a", 132, 227 * 1024, 50 * 1024 * 1024)
 PRODUCTS = read_structures(Path(__file__).parents[2] / "trainer" / "data" / "products.jsonl.gz")

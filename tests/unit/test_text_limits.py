@@ -8,21 +8,21 @@ from collections.abc import Callable
 
 import pytest
 
-from cudal1_compile.candidate import Candidate, Expr, Launch, parse_candidate, parse_reply
+from cudal1_compile.codegen.repair.code import fit_code, other_tiles
+from cudal1_compile.codegen.repair.plan import fit_plan, other_stage
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.generate.bundled import MENDED_CHARACTERS
-from cudal1_compile.generate.code_mends import fit_code, other_tiles
-from cudal1_compile.generate.plan import fit_plan, other_stage
-from cudal1_compile.judge.kept import foreign_rounding, keeps_float32, rounds_literals, twin
-from cudal1_compile.judge.named import foreign_numbers, put_together
-from cudal1_compile.judge.ruling import restricted_twice
-from cudal1_compile.judge.sizes import counts_in_floats, own_sizes
-from cudal1_compile.judge.textgate import CleanText, check_text
-from cudal1_compile.kernel_text import kernels, lexemes, normalised_digest
+from cudal1_compile.judge.checks.ruling import restricted_twice
+from cudal1_compile.judge.inputs.literal_targeted import foreign_numbers, put_together
+from cudal1_compile.judge.inputs.sizes import counts_in_floats, own_sizes
+from cudal1_compile.judge.oracle.f32_accumulation import foreign_rounding, keeps_float32, rounds_literals, twin
+from cudal1_compile.judge.static.text_gate import CleanText, check_text
+from cudal1_compile.kernel.candidate import Candidate, Expr, Launch, parse_candidate, parse_reply
+from cudal1_compile.kernel.text import kernels, lexemes, normalised_digest
 from cudal1_compile.runtime.hostbuild import translate
 from cudal1_compile.runtime.source import refusal
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.form import normalise
+from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_trainer.rl.form import normalise
 from tests.kernel_shapes import LIMIT_S, SECTIONS, SHAPES, in_kernel, shape
 
 PROGRAM = parse_program(

@@ -10,16 +10,16 @@ import pytest
 
 from cudal1_cache import Entry, Region
 from cudal1_cache.bundle import Refused
-from cudal1_compile.candidate import parse_candidate
 from cudal1_compile.errors import CandidateError
-from cudal1_compile.judge.textgate import RefusedText, check_text
-from cudal1_compile.kernel_text import normalised_digest
+from cudal1_compile.judge.static.text_gate import RefusedText, check_text
+from cudal1_compile.kernel.candidate import parse_candidate
+from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.runtime.hostrun import _parse, _result
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis.reverify import verify_entry
-from cudal1_fx_passes.canonical import fingerprint
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.text import parse_program
+from cudal1_fx_passes.program.canonical import fingerprint
+from cudal1_fx_passes.program.text import parse_program
 
 TEXT = "region v1\ndims d0=64\nin0 f32[d0]\nt0 f32[d0] = relu(in0)\nout0 f32[d0] = t0\n"
 PROGRAM = parse_program(TEXT)

@@ -6,11 +6,13 @@ import json
 import re
 from pathlib import Path
 
+from benchmarks.redteam.attacks import ATTACKS
+from benchmarks.redteam.known_hacks import digests
 from cudal1_compile.generate.exemplars import ExemplarConfig
-from cudal1_compile.judge.audit.attacks import ATTACKS
-from cudal1_trainer.book import Book
-from cudal1_trainer.launch import known_hacks
-from cudal1_trainer.outcome import Outcome
+from cudal1_trainer.rl.book import Book
+from cudal1_trainer.rl.form import form_digest, known_hacks
+from cudal1_trainer.rl.launch import find_hacks
+from cudal1_trainer.scores.outcome import Outcome
 
 BUCKETS = ExemplarConfig("buckets", 2, 0.1, 0.25)
 
@@ -58,8 +60,8 @@ def test_the_judges_attacks_and_earlier_cases_are_known_hacks(tmp_path: Path) ->
     (tmp_path / "hacks.0.jsonl").write_text(
         json.dumps({"program": "", "kind": "unbelievable", "code": "mine"}) + "\n"
     )
-    found = known_hacks(tmp_path)
-    assert "mine" in found and {a.code for a in ATTACKS} <= set(found) and len(found) > 400
+    found = set(find_hacks(tmp_path))
+    assert found >= {form_digest("mine"), *(form_digest(a.code) for a in ATTACKS)} and len(found) > 400
 
 
 def test_islands_do_not_see_each_other_until_the_worst_gets_the_best() -> None:
@@ -82,3 +84,7 @@ def test_its_state_restores_it() -> None:
     assert again.state() == book.state()
     assert again.known(5, "h") == Outcome("forbidden", 0.0, "asm") and again.best(3) == 1.5
     assert again.remember(3, [1.0, 1.0, 1.0]) == [1.2, 1.0, 1.0, 1.0]
+
+
+def test_the_trainers_digests_are_those_of_the_red_team() -> None:
+    assert known_hacks() == set(digests()), "renew them: python -m benchmarks.redteam.known_hacks"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_trainer import sft
-from cudal1_trainer.chunks import Stored, check_stamp, chunk_path, make_chunks, read_chunk, spread
-from cudal1_trainer.corpus import CorpusMaker, texts_for_tokenizer
-from cudal1_trainer.heldout import build_heldout, write_heldout
-from cudal1_trainer.loader import Batch
+from cudal1_trainer.data.chunks import Stored, check_stamp, chunk_path, make_chunks, read_chunk, spread
+from cudal1_trainer.data.corpus import CorpusMaker, texts_for_tokenizer
+from cudal1_trainer.data.loader import Batch
+from cudal1_trainer.data.scored import SCORED
+from cudal1_trainer.model.tokenizer import save_tokenizer, train_tokenizer
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, TokenizerRecipe, TrainRecipe
-from cudal1_trainer.scored import SCORED
-from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
+from cudal1_trainer.sft import supervised as sft
+from cudal1_trainer.tasks.heldout import build_heldout, write_heldout
 
 RECIPE = Recipe(
     "test",

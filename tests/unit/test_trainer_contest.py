@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cudal1_trainer import contest
 from cudal1_trainer.cli import train
-from cudal1_trainer.examine import Marks
+from cudal1_trainer.rl import contest
+from cudal1_trainer.rl.examine import Marks
 
 OLD = Marks(10, 0.8, 0.9, 1.1, 1.0, 1.2, 0.0, {})
 

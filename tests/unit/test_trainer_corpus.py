@@ -11,15 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.candidate import parse_candidate, parse_reply
+from cudal1_compile.codegen.stages.schedule import parse_schedule, print_schedule
 from cudal1_compile.generate.prompt import find_region
-from cudal1_fx_passes.canonical import canonicalise, relative
-from cudal1_fx_passes.text import print_program
-from cudal1_trainer.corpus import CorpusMaker, Source, heldout_batches, texts_for_tokenizer
-from cudal1_trainer.heldout import FIRST_SEED, HeldOut, build_heldout, hold_out, read_heldout, renew, write_heldout
-from cudal1_trainer.recipe import DataRecipe, Recipe, TokenizerRecipe, TrainRecipe
-from cudal1_trainer.scorebook import ScoreBook, TaskScore, VariantScore, print_score
-from cudal1_trainer.scored import (
+from cudal1_compile.kernel.candidate import parse_candidate, parse_reply
+from cudal1_fx_passes.program.canonical import canonicalise, relative
+from cudal1_fx_passes.program.text import print_program
+from cudal1_trainer.data.corpus import CorpusMaker, Source, heldout_batches, texts_for_tokenizer
+from cudal1_trainer.data.scored import (
     ScoredPrograms,
     _line,
     parse_scored,
@@ -28,16 +26,20 @@ from cudal1_trainer.scored import (
     write_again,
     write_scored,
 )
+from cudal1_trainer.model.tokenizer import codec_of, load_tokenizer, save_tokenizer, train_tokenizer
+from cudal1_trainer.recipe import DataRecipe, Recipe, TokenizerRecipe, TrainRecipe
+from cudal1_trainer.scores.scorebook import ScoreBook, TaskScore, VariantScore, print_score
 from cudal1_trainer.tasks import structure
-from cudal1_trainer.tokenizer import codec_of, load_tokenizer, save_tokenizer, train_tokenizer
-from cudal1_trainer.variants import (
-    canonical_key,
-    make_task,
-    parse_schedule,
-    print_schedule,
-    write_variant,
-    write_variants,
+from cudal1_trainer.tasks.heldout import (
+    FIRST_SEED,
+    HeldOut,
+    build_heldout,
+    hold_out,
+    read_heldout,
+    renew,
+    write_heldout,
 )
+from cudal1_trainer.tasks.variants import canonical_key, make_task, write_variant, write_variants
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 RECIPE = Recipe(
@@ -272,7 +274,7 @@ def test_a_teacher_that_stumbles_ends_no_run(
     def stumble(program: object, schedule: object) -> None:
         raise KeyError("t0")
 
-    monkeypatch.setattr("cudal1_trainer.variants.write_reply", stumble)
+    monkeypatch.setattr("cudal1_trainer.tasks.variants.write_reply", stumble)
     assert Source(RECIPE.data, NONE).draw(random.Random(1)) == []
     assert write_variants(make_task(1), 2) == []
     assert "KeyError('t0')" in caplog.text

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_trainer.heldout import hold_out, read_heldout, write_heldout
-from cudal1_trainer.metrics import forget_after
-from cudal1_trainer.prior import load_prior
-from cudal1_trainer.scorebook import read_scores
-from cudal1_trainer.structures import read_structures, write_structures
+from cudal1_compile.codegen.prior.regression import load_prior
+from cudal1_trainer.scores.scorebook import read_scores
+from cudal1_trainer.sft.metrics import forget_after
+from cudal1_trainer.tasks.heldout import hold_out, read_heldout, write_heldout
+from cudal1_trainer.tasks.structures import read_structures, write_structures
 
 READERS: dict[str, Callable[[Path], object]] = {
     "heldout.json": read_heldout,

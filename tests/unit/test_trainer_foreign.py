@@ -15,23 +15,23 @@ from stage_toys import FAST, HOST, PROBES, RECIPE, SLOW, STAGE, TASKS, ToyRefere
 from test_generate_serve import serve
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from cudal1_compile.candidate import parse_reply
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.instructions import instruction_block
 from cudal1_compile.generate.openai_client import OpenAIConfig, OpenAIGenerator
-from cudal1_compile.generate.prompt import Exemplar, build_prompt
+from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.transformers_local import TransformersGenerator
-from cudal1_trainer import sft
-from cudal1_trainer.base import load_base
-from cudal1_trainer.contrastive import Contrastive
-from cudal1_trainer.corpus import row_of
-from cudal1_trainer.heldout import hold_out, write_heldout
-from cudal1_trainer.language import load_language
-from cudal1_trainer.outcome import agrees
-from cudal1_trainer.pairs import Pair
+from cudal1_compile.kernel.candidate import Exemplar, parse_reply
+from cudal1_trainer.data.corpus import row_of
+from cudal1_trainer.data.pairs import Pair
+from cudal1_trainer.model.base import load_base
+from cudal1_trainer.model.language import load_language
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, StageRecipe, TrainRecipe
-from cudal1_trainer.self_supervised import SelfSupervised
-from cudal1_trainer.stage import Method, Setup, Stage, start_accelerator
+from cudal1_trainer.rl.contrastive import Contrastive
+from cudal1_trainer.rl.self_supervised import SelfSupervised
+from cudal1_trainer.rl.stage import Method, Setup, Stage, start_accelerator
+from cudal1_trainer.scores.outcome import agrees
+from cudal1_trainer.sft import supervised as sft
+from cudal1_trainer.tasks.heldout import hold_out, write_heldout
 
 CHAT = "{% for m in messages %}<|user|>{{ m['content'] }}<|reply|>{% endfor %}"
 LONG = replace(STAGE, steps=24)

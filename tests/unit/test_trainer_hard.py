@@ -11,20 +11,20 @@ import pytest
 import torch
 
 from benchmarks.fresh import read_regions
-from cudal1_fx_passes.canonical import canonicalise, relative, relative_of
-from cudal1_fx_passes.capture import capture_graphs
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.partition import partition
-from cudal1_fx_passes.program import Program, Ref
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.corpus import Source
-from cudal1_trainer.hard_models import cut, make_hard_model
-from cudal1_trainer.heldout import hold_out, read_heldout
-from cudal1_trainer.product_sizes import resize_product
+from cudal1_fx_passes.fusion.partition import partition
+from cudal1_fx_passes.importer.capture import capture_graphs
+from cudal1_fx_passes.program.canonical import canonicalise, relative, relative_of
+from cudal1_fx_passes.program.ir import Program, Ref
+from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_trainer.data.corpus import Source
 from cudal1_trainer.recipe import DataRecipe
-from cudal1_trainer.single import without_single
-from cudal1_trainer.structures import HARD, collect, read_structures, resize
-from cudal1_trainer.variants import write_variants
+from cudal1_trainer.tasks.hard_models import cut, make_hard_model
+from cudal1_trainer.tasks.heldout import hold_out, read_heldout
+from cudal1_trainer.tasks.product_sizes import resize_product
+from cudal1_trainer.tasks.single import without_single
+from cudal1_trainer.tasks.structures import HARD, collect, read_structures, resize
+from cudal1_trainer.tasks.variants import write_variants
 
 CONVOLUTION = (
     "region v1\ndims d0=1 d1=1 d2=8 d3=6 d4=4 k0=3\nin0 f32[d0,d1,d2]\nin1 f32[d4,d1,k0]\n"

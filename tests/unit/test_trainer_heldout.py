@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_fx_passes.canonical import relative
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.corpus import Source
-from cudal1_trainer.heldout import hold_out, pattern, read_heldout
-from cudal1_trainer.practice import read_tasks
+from cudal1_fx_passes.program.canonical import relative
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.data.corpus import Source
+from cudal1_trainer.data.practice import read_tasks
+from cudal1_trainer.data.scored import _line
 from cudal1_trainer.recipe import DataRecipe, load_recipe
-from cudal1_trainer.scorebook import TaskScore, VariantScore, read_scores, score_files
-from cudal1_trainer.scored import _line
-from cudal1_trainer.structures import STRUCTURES, read_structures
+from cudal1_trainer.scores.scorebook import TaskScore, VariantScore, read_scores, score_files
 from cudal1_trainer.tasks import structure
-from cudal1_trainer.variants import canonical_key, make_task, write_variants
+from cudal1_trainer.tasks.heldout import hold_out, pattern, read_heldout
+from cudal1_trainer.tasks.structures import STRUCTURES, read_structures
+from cudal1_trainer.tasks.variants import canonical_key, make_task, write_variants
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 HELD = read_heldout(DATA / "heldout.json")

@@ -10,7 +10,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from cudal1_trainer.loader import Batch, Cursor, DataError, Feed, Row, pack, producers, targets
+from cudal1_trainer.data.loader import Batch, Cursor, Feed, Row, pack, producers, targets
+from cudal1_trainer.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tmpfs import run_on_tmpfs
 
-from cudal1_trainer.metrics import append, forget_after, write_report
+from cudal1_trainer.sft.metrics import append, forget_after, write_report
 
 FULL = """
 import sys
 from pathlib import Path
 from tmpfs import fill
-from cudal1_trainer.metrics import Metrics
+from cudal1_trainer.sft.metrics import Metrics
 out = Path(sys.argv[1])
 metrics = Metrics(out, True)
 metrics.write(0, {"loss": 0.5})

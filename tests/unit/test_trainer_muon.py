@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudal1_trainer.muon import Muon, orthogonal
+from cudal1_trainer.model.muon import Muon, orthogonal
 
 
 def matrices(seed: int) -> list[Tensor]:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudal1_compile.candidate import Reply, parse_reply
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.pairs import Measured, choose_triple, contrastive_pair, plain_pair
-from cudal1_trainer.scorebook import TaskScore, VariantScore, pack, print_score, read_scores
+from cudal1_compile.kernel.candidate import Reply, parse_reply
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.data.pairs import Measured, choose_triple, contrastive_pair, plain_pair
+from cudal1_trainer.scores.scorebook import TaskScore, VariantScore, pack, print_score, read_scores
 
 TEXT = "region v1\ndims d0=64\nin0 f32[d0]\nt0 f32[d0] = exp(in0)\nout0 f32[d0] = t0\n"
 REGION = parse_program(TEXT)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.program import Program, Ref
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import hold_out
-from cudal1_trainer.structures import PLACES, collect, resize
-from cudal1_trainer.variants import write_variants
+from cudal1_fx_passes.program.ir import Program, Ref
+from cudal1_fx_passes.program.ops import OPS, Kind
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.heldout import hold_out
+from cudal1_trainer.tasks.structures import PLACES, collect, resize
+from cudal1_trainer.tasks.variants import write_variants
 
 
 def _places(p: Program) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudal1_trainer.policy import Objective, loss_of
+from cudal1_trainer.rl.policy import Objective, loss_of
 
 CLIPPED = Objective(ratio_clip=0.2, kl=0.0)
 ZERO = torch.zeros(1)

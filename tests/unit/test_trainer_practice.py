@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.judge.sizes import tensor_bytes, tensor_elements
+from cudal1_compile.judge.inputs.sizes import tensor_bytes, tensor_elements
 from cudal1_compile.runtime.target import HOST, Target
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import hold_out, read_heldout
-from cudal1_trainer.pairs import H100
-from cudal1_trainer.practice import (
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.data.pairs import H100
+from cudal1_trainer.data.practice import (
     DEVICE_BYTES,
     HOST_ELEMENTS,
     PROBE_BYTES,
@@ -24,9 +23,10 @@ from cudal1_trainer.practice import (
     read_tasks,
     training_tasks,
 )
-from cudal1_trainer.product_sizes import multiplications
+from cudal1_trainer.model.tokenizer import load_tokenizer
 from cudal1_trainer.recipe import DataRecipe, Recipe, StageRecipe
-from cudal1_trainer.tokenizer import load_tokenizer
+from cudal1_trainer.tasks.heldout import hold_out, read_heldout
+from cudal1_trainer.tasks.product_sizes import multiplications
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 RECIPE = Recipe("test", data=DataRecipe(products=0.4))

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.pairs import H100
-from cudal1_trainer.prior import MIN_TASKS, build_prior, fit, gather, is_current, load_prior, regret
-from cudal1_trainer.scorebook import ScoreBook, TaskScore, VariantScore, print_score
-from cudal1_trainer.teachers import variants
-from cudal1_trainer.traffic import traffic
-from cudal1_trainer.variants import make_task, parse_schedule, write_variants
+from cudal1_compile.codegen.prior.regression import load_prior
+from cudal1_compile.codegen.prior.traffic import traffic
+from cudal1_compile.codegen.stages.schedule import parse_schedule
+from cudal1_compile.codegen.templates import variants
+from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_trainer.data.pairs import H100
+from cudal1_trainer.scores.fit_prior import MIN_TASKS, build_prior, fit, gather, is_current, regret
+from cudal1_trainer.scores.scorebook import ScoreBook, TaskScore, VariantScore, print_score
+from cudal1_trainer.tasks.variants import make_task, write_variants
 
 
 def _book(count: int, random_times: bool = False) -> ScoreBook:
@@ -116,7 +118,7 @@ def test_regret_is_one_for_a_perfect_order_and_more_otherwise(book: ScoreBook) -
 
 
 def test_a_fit_is_reproducible(book: ScoreBook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cudal1_trainer.prior.STEPS", 60)  # all that is drawn is drawn in each of them
+    monkeypatch.setattr("cudal1_trainer.scores.fit_prior.STEPS", 60)  # all that is drawn is drawn in each of them
     rows = gather(ScoreBook(book.facts, book.tasks[:30]))
     program = make_task(7001)
     schedules = variants(program)

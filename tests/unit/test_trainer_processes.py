@@ -18,9 +18,9 @@ import torch
 import yaml
 from test_trainer_stage import LAUNCH
 
-from cudal1_trainer.heldout import hold_out, write_heldout
+from cudal1_trainer.model.tokenizer import save_tokenizer, train_tokenizer
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
-from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
+from cudal1_trainer.tasks.heldout import hold_out, write_heldout
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def _launched(folder: Path, out: str) -> Iterator[subprocess.Popen[str]]:
     given = ["--recipe", str(folder / "two.yaml"), "--data", str(folder / "data"), "--out", str(folder / out)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     process = subprocess.Popen(
-        [*LAUNCH, "-m", "cudal1_trainer.sft", *given],
+        [*LAUNCH, "-m", "cudal1_trainer.sft.supervised", *given],
         env=environment,
         text=True,
         stderr=subprocess.PIPE,

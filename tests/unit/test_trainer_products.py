@@ -9,24 +9,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cudal1_fx_passes.canonical import canonicalise, relative
-from cudal1_fx_passes.ops import OPS, Kind
-from cudal1_fx_passes.products import match_convolution
-from cudal1_fx_passes.program import Op, Program, Ref
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.corpus import Source
-from cudal1_trainer.heldout import HeldOut, hold_out, read_heldout
-from cudal1_trainer.prior import load_prior
-from cudal1_trainer.product_features import COUNT, describe_product
-from cudal1_trainer.product_models import make_product_model
-from cudal1_trainer.product_sizes import MEASURED, TRAINED, Most, dots, multiplications, resize_product
-from cudal1_trainer.products import IMAGES, LAST, collect_products, draw_product, product_regions
-from cudal1_trainer.quickcheck import bytes_moved
+from cudal1_compile.codegen.prior.product_features import COUNT, describe_product
+from cudal1_compile.codegen.prior.regression import load_prior
+from cudal1_compile.codegen.prior.traffic import bytes_moved
+from cudal1_compile.codegen.templates import variants, write_analysis
+from cudal1_fx_passes.program.canonical import canonicalise, relative
+from cudal1_fx_passes.program.ir import Op, Program, Ref
+from cudal1_fx_passes.program.ops import OPS, Kind
+from cudal1_fx_passes.program.products import match_convolution
+from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_trainer.data.corpus import Source
 from cudal1_trainer.recipe import DataRecipe
-from cudal1_trainer.scores import PRODUCT_SEED, make_program
-from cudal1_trainer.structures import read_structures
-from cudal1_trainer.teachers import variants, write_analysis
-from cudal1_trainer.variants import make_task, uses, write_variants
+from cudal1_trainer.scores.collect import PRODUCT_SEED, make_program
+from cudal1_trainer.tasks.heldout import HeldOut, hold_out, read_heldout
+from cudal1_trainer.tasks.product_models import make_product_model
+from cudal1_trainer.tasks.product_sizes import MEASURED, TRAINED, Most, dots, multiplications, resize_product
+from cudal1_trainer.tasks.products import IMAGES, LAST, collect_products, draw_product, product_regions
+from cudal1_trainer.tasks.structures import read_structures
+from cudal1_trainer.tasks.variants import make_task, uses, write_variants
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 TEXTS = read_structures(DATA / "products.jsonl.gz")
@@ -292,7 +292,7 @@ def test_scores_measure_products_of_their_own_seeds() -> None:
 
 
 def test_the_shipped_prior_ranks_schedules_of_products() -> None:
-    prior = load_prior(DATA / "prior.npz")
+    prior = load_prior()
     assert prior is not None
     program = parse_program(CONVOLUTION.replace("d1=3", "d1=64").replace("d4=4", "d4=96"))
     schedules = variants(program)

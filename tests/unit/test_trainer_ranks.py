@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from cudal1_trainer import ranks
+from cudal1_trainer.model import ranks
 
 
 def _readings(monkeypatch: pytest.MonkeyPatch, step_s: float, processes: int = 2) -> tuple[list[float], list[int]]:

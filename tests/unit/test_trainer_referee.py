@@ -12,8 +12,8 @@ import pytest
 
 from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Verdict
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.program import Program
-from cudal1_trainer.referee import Group, Referee, Ruling
+from cudal1_fx_passes.program.ir import Program
+from cudal1_trainer.scores.referee import Group, Referee, Ruling
 
 OTHER = "region v1\ndims d0=16\nin0 f32[d0]\nt0 f32[d0] = neg(in0)\nout0 f32[d0] = t0\n"
 TEXT = "region v1\ndims d0=8\nin0 f32[d0]\nt0 f32[d0] = neg(in0)\nout0 f32[d0] = t0\n"

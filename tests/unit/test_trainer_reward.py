@@ -7,16 +7,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from stage_toys import FAST, REPLIES, SLOW, TASKS, WRONG, verdict_on
 
-from cudal1_compile.candidate import Reply, print_reply
-from cudal1_compile.generate.prompt import Exemplar
+from cudal1_compile.codegen.templates import write_analysis
 from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Timing
+from cudal1_compile.kernel.candidate import Exemplar, Reply, print_reply
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.outcome import Code, Outcome, agrees, classify, conclude
-from cudal1_trainer.pairs import H100
-from cudal1_trainer.referee import Ruling
-from cudal1_trainer.reward import group_advantages, leave_one_out, smooth
-from cudal1_trainer.teachers import write_analysis
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.data.pairs import H100
+from cudal1_trainer.rl.reward import group_advantages, leave_one_out, smooth
+from cudal1_trainer.scores.outcome import Code, Outcome, agrees, classify, conclude
+from cudal1_trainer.scores.referee import Ruling
 
 SHOWN = [Exemplar(SLOW, 0.94), Exemplar(FAST, 1.2)]
 

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.heldout import hold_out, write_heldout
-from cudal1_trainer.pairs import H100
-from cudal1_trainer.scorebook import TaskScore, VariantScore, read_lines, read_scores, score_files
-from cudal1_trainer.scored import write_again
-from cudal1_trainer.scores import (
+from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_trainer.data.pairs import H100
+from cudal1_trainer.data.scored import write_again
+from cudal1_trainer.scores.collect import (
     KINDS,
     PRODUCT_SEED,
     Budget,
@@ -27,8 +25,10 @@ from cudal1_trainer.scores import (
     jobs_left,
     make_program,
 )
-from cudal1_trainer.variants import choose_schedules, uses, write_variants
-from cudal1_trainer.workers import Finished, Lost
+from cudal1_trainer.scores.scorebook import TaskScore, VariantScore, read_lines, read_scores, score_files
+from cudal1_trainer.scores.workers import Finished, Lost
+from cudal1_trainer.tasks.heldout import hold_out, write_heldout
+from cudal1_trainer.tasks.variants import choose_schedules, uses, write_variants
 
 
 def _setup() -> None:

@@ -21,12 +21,12 @@ from test_trainer_foreign import make_checkpoint
 
 from cudal1_compile.generate.bundled import check_model_dir
 from cudal1_compile.generate.errors import GeneratorError
-from cudal1_trainer.base import Base, load_base
-from cudal1_trainer.contrastive import Contrastive
-from cudal1_trainer.sampler import WeightsDiffer
-from cudal1_trainer.self_supervised import SelfSupervised
-from cudal1_trainer.served import ServedSampler, check_weights
-from cudal1_trainer.stage import Method, Setup, Stage, start_accelerator
+from cudal1_trainer.model.base import Base, load_base
+from cudal1_trainer.model.sampler import WeightsDiffer
+from cudal1_trainer.model.served import ServedSampler, check_weights
+from cudal1_trainer.rl.contrastive import Contrastive
+from cudal1_trainer.rl.self_supervised import SelfSupervised
+from cudal1_trainer.rl.stage import Method, Setup, Stage, start_accelerator
 
 TRANSFORMERS = str(Path(sys.executable).parent / "transformers")
 OWN = shlex.quote(TRANSFORMERS) + " serve {model} --host 127.0.0.1 --port {port} --device cpu"

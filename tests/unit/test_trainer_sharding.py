@@ -16,9 +16,9 @@ import yaml
 from test_trainer_foreign import _taught, make_checkpoint
 from test_trainer_stage import LAUNCH, _environment, _metrics
 
-from cudal1_trainer.base import load_base
-from cudal1_trainer.heldout import hold_out, write_heldout
+from cudal1_trainer.model.base import load_base
 from cudal1_trainer.recipe import DataRecipe, Recipe, TrainRecipe
+from cudal1_trainer.tasks.heldout import hold_out, write_heldout
 
 PARTS = """
 import os, signal, sys
@@ -27,8 +27,8 @@ from pathlib import Path
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from stage_toys import PROBES, RECIPE, TASKS, ToyReferee
 from test_trainer_foreign import LONG
-from cudal1_trainer.contrastive import Contrastive
-from cudal1_trainer.stage import Setup, Stage, start_accelerator
+from cudal1_trainer.rl.contrastive import Contrastive
+from cudal1_trainer.rl.stage import Setup, Stage, start_accelerator
 
 model, out, how, steps = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 accelerator = start_accelerator()

@@ -21,21 +21,21 @@ from tmpfs import run_on_tmpfs
 from cudal1_compile.generate.fast_llama import Cooling
 from cudal1_compile.judge.verdict import Rejected, Verdict
 from cudal1_compile.runtime.target import HOST
-from cudal1_fx_passes.program import Program
-from cudal1_trainer.base import load_base
-from cudal1_trainer.book import Book
-from cudal1_trainer.contrastive import Contrastive
-from cudal1_trainer.learner import Learner
-from cudal1_trainer.model import build_model
-from cudal1_trainer.outcome import Outcome
-from cudal1_trainer.policy import Objective, Rollout
+from cudal1_fx_passes.program.ir import Program
+from cudal1_trainer.errors import NotFinite
+from cudal1_trainer.model.base import load_base
+from cudal1_trainer.model.model import build_model
+from cudal1_trainer.model.sampler import Sampler, WeightsDiffer
 from cudal1_trainer.recipe import ModelRecipe, StageRecipe
-from cudal1_trainer.referee import Group, Referee, Ruling
-from cudal1_trainer.rollouts import Batch, Item
-from cudal1_trainer.sampler import Sampler, WeightsDiffer
-from cudal1_trainer.self_supervised import SelfSupervised
-from cudal1_trainer.stage import Method, Setup, Stage, start_accelerator
-from cudal1_trainer.training import NotFinite
+from cudal1_trainer.rl.book import Book
+from cudal1_trainer.rl.contrastive import Contrastive
+from cudal1_trainer.rl.learner import Learner
+from cudal1_trainer.rl.policy import Objective, Rollout
+from cudal1_trainer.rl.rollouts import Batch, Item
+from cudal1_trainer.rl.self_supervised import SelfSupervised
+from cudal1_trainer.rl.stage import Method, Setup, Stage, start_accelerator
+from cudal1_trainer.scores.outcome import Outcome
+from cudal1_trainer.scores.referee import Group, Referee, Ruling
 
 LONG = replace(STAGE, steps=24, at_once=3)
 BUCKETS = replace(STAGE, arm="buckets")
@@ -167,7 +167,7 @@ from pathlib import Path
 from test_trainer_stage import LONG, make_stage
 from stage_toys import ToyReferee
 from cudal1_trainer import checkpoint
-from cudal1_trainer.contrastive import Contrastive
+from cudal1_trainer.rl.contrastive import Contrastive
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -220,7 +220,7 @@ SECOND = """
 import sys
 from pathlib import Path
 from test_trainer_stage import STAGE, make_stage
-from cudal1_trainer.contrastive import Contrastive
+from cudal1_trainer.rl.contrastive import Contrastive
 make_stage(Path(sys.argv[1]), Path(sys.argv[2]), Contrastive(STAGE))
 """
 
@@ -230,9 +230,8 @@ def test_two_runs_do_not_write_in_one_folder(bundle: Path, tmp_path: Path) -> No
     command = [sys.executable, "-c", SECOND, str(bundle), str(tmp_path)]
     done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
     assert done.returncode == 1 and "another run writes in" in done.stderr, done.stderr[-3000:]
-    code = (
-        f"from pathlib import Path\nfrom cudal1_trainer.checkpoint import forget\nforget(Path({str(tmp_path)!r}))"
-    )
+    code = "from pathlib import Path\nfrom cudal1_trainer.model.checkpoint import forget\n"
+    code += f"forget(Path({str(tmp_path)!r}))"
     done = subprocess.run([sys.executable, "-c", code], env=_environment(), capture_output=True, text=True)
     assert done.returncode == 1 and "another run writes in" in done.stderr, done.stderr[-3000:]
     assert (tmp_path / "state.pt").is_file()
@@ -267,7 +266,7 @@ import sys
 from pathlib import Path
 from tmpfs import fill
 from test_trainer_stage import make_stage, STAGE
-from cudal1_trainer.contrastive import Contrastive
+from cudal1_trainer.rl.contrastive import Contrastive
 out = Path(sys.argv[2])
 stage = make_stage(Path(sys.argv[1]), out, Contrastive(STAGE))
 give_back = fill(out)
@@ -300,7 +299,7 @@ TWO = """
 import sys
 from pathlib import Path
 from test_trainer_stage import LONG, make_stage
-from cudal1_trainer.contrastive import Contrastive
+from cudal1_trainer.rl.contrastive import Contrastive
 make_stage(Path(sys.argv[1]), Path(sys.argv[2]), Contrastive(LONG), LONG).run()
 """
 

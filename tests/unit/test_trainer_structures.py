@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cudal1_fx_passes.canonical import canonicalise, relative
-from cudal1_fx_passes.evaluate import evaluate
-from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.corpus import Source
-from cudal1_trainer.heldout import HeldOut, hold_out
-from cudal1_trainer.product_sizes import resize_windows
+from cudal1_fx_passes.program.canonical import canonicalise, relative
+from cudal1_fx_passes.program.evaluate import evaluate
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_trainer.data.corpus import Source
 from cudal1_trainer.recipe import DataRecipe
-from cudal1_trainer.structures import (
+from cudal1_trainer.tasks.heldout import HeldOut, hold_out
+from cudal1_trainer.tasks.product_sizes import resize_windows
+from cudal1_trainer.tasks.structures import (
     MAX_ELEMENTS,
     collect,
     grow_tied,

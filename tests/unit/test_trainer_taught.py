@@ -11,13 +11,13 @@ import pytest
 from stage_toys import FAST, SLOW, TASKS
 from test_generate_openai import chat, serving
 
-from cudal1_compile.candidate import Reply, print_reply
+from cudal1_compile.kernel.candidate import Reply, print_reply
 from cudal1_compile.runtime.target import HOST
-from cudal1_trainer.corpus import Source
-from cudal1_trainer.heldout import HeldOutProgram, hold_out, write_heldout
-from cudal1_trainer.llm_teacher import main
+from cudal1_trainer.data.corpus import Source
+from cudal1_trainer.data.scored import read_scored, write_scored
 from cudal1_trainer.recipe import DataRecipe
-from cudal1_trainer.scored import read_scored, write_scored
+from cudal1_trainer.sft.llm_teacher import main
+from cudal1_trainer.tasks.heldout import HeldOutProgram, hold_out, write_heldout
 
 pytestmark = pytest.mark.host
 

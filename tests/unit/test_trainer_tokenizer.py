@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from cudal1_compile.generate.tokens import SPECIAL_TOKENS
-from cudal1_trainer.tokenizer import codec_of, load_tokenizer, save_tokenizer, train_tokenizer
+from cudal1_trainer.model.tokenizer import codec_of, load_tokenizer, save_tokenizer, train_tokenizer
 
 TEXTS = [
     "region v1\ndims d0=101444 d1=77\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n",

@@ -16,12 +16,13 @@ from copied_batches import Copies
 from tmpfs import run_on_tmpfs
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from cudal1_trainer.loader import Batch
-from cudal1_trainer.metrics import Metrics
-from cudal1_trainer.model import build_model, save_bundle
+from cudal1_trainer.data.loader import Batch
+from cudal1_trainer.errors import NotFinite
+from cudal1_trainer.model.model import build_model, save_bundle
+from cudal1_trainer.model.tokenizer import save_tokenizer, train_tokenizer
 from cudal1_trainer.recipe import DataRecipe, ModelRecipe, Recipe, TrainRecipe
-from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
-from cudal1_trainer.training import NotFinite, Training, learning_rate
+from cudal1_trainer.sft.metrics import Metrics
+from cudal1_trainer.sft.training import Training, learning_rate
 
 TRAIN = TrainRecipe(steps=120, tokens_per_step=512, lr=3e-3, warmup_steps=5, checkpoint_s=1e9, compile=False)
 RECIPE = Recipe(
@@ -49,8 +50,8 @@ def _weights(directory: Path) -> dict[str, torch.Tensor]:
 
 def _run_steps(training: Training, steps: int) -> None:
     """Steps without a clock, so that two runs can be compared."""
-    from cudal1_trainer.loader import Feed
-    from cudal1_trainer.training import Progress
+    from cudal1_trainer.data.loader import Feed
+    from cudal1_trainer.sft.training import Progress
 
     with Feed(Copies(), 1, training.progress.cursor) as feed:
         batches: Iterator[object] = training._prefetched(feed)

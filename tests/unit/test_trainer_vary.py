@@ -6,12 +6,12 @@ import math
 import random
 from pathlib import Path
 
-from cudal1_fx_passes.canonical import canonicalise, relative
-from cudal1_fx_passes.program import Literal, Program
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.structures import read_structures, resize
-from cudal1_trainer.teachers import teach
-from cudal1_trainer.vary import (
+from cudal1_compile.codegen.templates import teach
+from cudal1_fx_passes.program.canonical import canonicalise, relative
+from cudal1_fx_passes.program.ir import Literal, Program
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.structures import read_structures, resize
+from cudal1_trainer.tasks.vary import (
     change_literals,
     cut_values,
     drop_outputs,

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.teachers import variants
-from cudal1_trainer.teachers.product_copies import ordered
-from cudal1_trainer.teachers.product_sides import WIDE
-from cudal1_trainer.teachers.product_times import Times
-from cudal1_trainer.teachers.product_wide import shares, waiting_for
-from cudal1_trainer.teachers.stage import cut_stages
-from cudal1_trainer.variants import print_schedule, write_variant
+from cudal1_compile.codegen.products.copies import ordered
+from cudal1_compile.codegen.products.sides import WIDE
+from cudal1_compile.codegen.products.times import Times
+from cudal1_compile.codegen.products.warp_groups import shares, waiting_for
+from cudal1_compile.codegen.stages.schedule import print_schedule
+from cudal1_compile.codegen.stages.stage import cut_stages
+from cudal1_compile.codegen.templates import variants
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.tasks.variants import write_variant
 
 SHARED, OWN = 228 * 1024, 1024  # of an H100's multiprocessor, and of that for each block
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "products_wide.exploration.h100.json"

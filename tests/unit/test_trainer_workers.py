@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cudal1_trainer.workers import Exclusive, Fault, Finished, Lost, Outcome, run_jobs
+from cudal1_trainer.scores.workers import Exclusive, Fault, Finished, Lost, Outcome, run_jobs
 
 
 def _setup() -> int:

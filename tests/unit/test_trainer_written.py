@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_fx_passes.canonical import canonicalise, relative
-from cudal1_fx_passes.text import parse_program, print_program
-from cudal1_trainer.products import is_taught
-from cudal1_trainer.structures import read_structures
-from cudal1_trainer.written import main, modules, written_regions
+from cudal1_fx_passes.program.canonical import canonicalise, relative
+from cudal1_fx_passes.program.text import parse_program, print_program
+from cudal1_trainer.tasks.products import is_taught
+from cudal1_trainer.tasks.structures import read_structures
+from cudal1_trainer.tasks.written import main, modules, written_regions
 
 DATA = Path(__file__).parents[2] / "trainer" / "data"
 

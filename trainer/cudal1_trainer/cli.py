@@ -27,13 +27,13 @@ import torch
 import typer
 
 from cudal1_compile.runtime.target import detect_target
-from cudal1_trainer.checkpoint import forget
-from cudal1_trainer.corpus import texts_for_tokenizer
-from cudal1_trainer.heldout import build_heldout, read_heldout, write_heldout
-from cudal1_trainer.mistakes import MISTAKES
+from cudal1_trainer.data.corpus import texts_for_tokenizer
+from cudal1_trainer.errors import MISTAKES
+from cudal1_trainer.model.checkpoint import forget
+from cudal1_trainer.model.tokenizer import save_tokenizer, train_tokenizer
 from cudal1_trainer.recipe import Recipe, load_recipe
-from cudal1_trainer.scorebook import score_files
-from cudal1_trainer.tokenizer import save_tokenizer, train_tokenizer
+from cudal1_trainer.scores.scorebook import score_files
+from cudal1_trainer.tasks.heldout import build_heldout, read_heldout, write_heldout
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def make_scores(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
     if not torch.cuda.is_available():
         log.info("scores: no CUDA device; %d existing files stay in use", len(score_files(data)))
         return
-    from cudal1_trainer.scores import Budget, run
+    from cudal1_trainer.scores.collect import Budget, run
 
     run(data, out / "scores", Budget(recipe.scores.seconds, recipe.scores.programs, recipe.scores.variants))
     for part in sorted((out / "scores").glob("scores*.jsonl.gz")):
@@ -76,8 +76,8 @@ def make_scores(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
 
 
 def make_corpus(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
-    from cudal1_trainer.chunks import make_chunks
-    from cudal1_trainer.loader import producers
+    from cudal1_trainer.data.chunks import make_chunks
+    from cudal1_trainer.data.loader import producers
 
     if fresh:
         shutil.rmtree(out / "chunks", ignore_errors=True)
@@ -86,7 +86,7 @@ def make_corpus(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
 
 
 def run_sft(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
-    from cudal1_trainer.sft import train as train_model
+    from cudal1_trainer.sft.supervised import train as train_model
 
     if fresh:
         forget(out)
@@ -94,13 +94,13 @@ def run_sft(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
 
 
 def run_self_supervised(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
-    from cudal1_trainer.self_supervised import train as train_model
+    from cudal1_trainer.rl.self_supervised import train as train_model
 
     train_model(recipe, out / "model", data, _folder(out / "self_supervised", fresh))
 
 
 def run_contrastive(recipe: Recipe, data: Path, out: Path, fresh: bool) -> None:
-    from cudal1_trainer.contrastive import train as train_model
+    from cudal1_trainer.rl.contrastive import train as train_model
 
     before = out / "self_supervised" / "model"
     model = before if before.is_dir() else out / "model"
@@ -162,8 +162,8 @@ def export_misses(
     limit: Annotated[int, typer.Option(min=1, help="regions, the most valuable first")] = 1000,
 ) -> None:
     """Write the regions that this machine's kernel cache had no kernel for."""
-    from cudal1_compile.kernel_cache import open_store
-    from cudal1_trainer.misses import export_misses as export
+    from cudal1_compile.dispatch.kernel_cache import open_store
+    from cudal1_trainer.tasks.misses import export_misses as export
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with open_store() as store:
@@ -181,7 +181,7 @@ def compare(
     force: Annotated[bool, typer.Option(help="install also what is worse")] = False,
 ) -> None:
     """Try two bundles on the same held-out programs."""
-    from cudal1_trainer.contest import contest, install, is_worse, table
+    from cudal1_trainer.rl.contest import contest, install, is_worse, table
 
     try:
         before, after = contest(load_recipe(recipe), data, old, new)

@@ -10,8 +10,8 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 
-from cudal1_fx_passes.ops import OPS, Result
-from cudal1_fx_passes.program import ANY, Axis, Domain, Index, Input, Literal, Op, Operand, Output, Program, Ref
+from cudal1_fx_passes.program.ir import ANY, Axis, Domain, Index, Input, Literal, Op, Operand, Output, Program, Ref
+from cudal1_fx_passes.program.ops import OPS, Result
 
 Interval = tuple[float, float]
 Value = str | float | int | bool  # a value's name, or a literal

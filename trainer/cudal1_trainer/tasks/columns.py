@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from cudal1_fx_passes.program import Domain, Program
+from cudal1_fx_passes.program.ir import Domain, Program
 from cudal1_trainer.tasks import idioms
 from cudal1_trainer.tasks.setup import Region, part, region
 from cudal1_trainer.tasks.shapes import Sizes

@@ -13,9 +13,9 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.program import ITEM_BYTES, Literal, Program, Ref
+from cudal1_fx_passes.program.canonical import canonicalise
+from cudal1_fx_passes.program.ir import ITEM_BYTES, Literal, Program, Ref
 from cudal1_trainer.tasks.builder import Unsuitable
 from cudal1_trainer.tasks.columns import columns, row_then_total, totals
 from cudal1_trainer.tasks.images import images

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from cudal1_fx_passes.program import Axis, Domain, Index, Program, Ref
+from cudal1_fx_passes.program.ir import Axis, Domain, Index, Program, Ref
 from cudal1_trainer.tasks import idioms
 from cudal1_trainer.tasks.builder import Builder, Unsuitable
 from cudal1_trainer.tasks.setup import Region, part

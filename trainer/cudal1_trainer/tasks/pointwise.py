@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from cudal1_fx_passes.program import Domain, Program
+from cudal1_fx_passes.program.ir import Domain, Program
 from cudal1_trainer.tasks.idioms import gelu_backward, silu_backward
 from cudal1_trainer.tasks.setup import Region, region
 from cudal1_trainer.tasks.shapes import Sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from cudal1_fx_passes.program import Domain, Program
+from cudal1_fx_passes.program.ir import Domain, Program
 from cudal1_trainer.tasks import idioms
 from cudal1_trainer.tasks.builder import Unsuitable
 from cudal1_trainer.tasks.setup import Region, part, region

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cudal1_fx_passes.program import ANY, Axis, Domain
+from cudal1_fx_passes.program.ir import ANY, Axis, Domain
 from cudal1_trainer.tasks.builder import UNIT, Builder, Interval
 from cudal1_trainer.tasks.grow import Grower
 

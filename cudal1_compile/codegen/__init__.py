@@ -1,0 +1,9 @@
+"""Kernel templates: from a program to kernels whose schedules are known to be legal.
+
+    program -> stages/ (cut at reductions and products, each with a schedule)
+            -> products/, reductions/, stages/pointwise.py (the code of one stage) -> lower.py (whole kernels)
+            -> strategies.py (which schedules a program may have) -> templates.py (replies)
+    prior/ says which schedule is likely fast; repair/ corrects arithmetic in replies of the bundled model
+
+They write what the bundled model is taught from.
+"""

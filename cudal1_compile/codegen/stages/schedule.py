@@ -1,0 +1,63 @@
+"""How one stage, and a whole program, is laid out on the GPU: what a design line says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(?:\.t(\d+)x(\d+)x(\d+))?(\.r)?(?:\.s(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class StageSchedule:
+    """mapping: what owns the work (exact, stride, rows; block, warp, thread, tile; split_block, split_tile)."""
+
+    mapping: str
+    vector: int  # elements a thread moves at once
+    block: int  # threads
+    cached: bool = False  # values stay in registers between passes; a product's, in the nearest cache between taps
+    splits: int = 1  # parts into which each group's reduction is cut
+    tile: tuple[int, int, int] | None = None  # of a product: rows, columns, depth
+
+    def describe(self) -> str:
+        words = [self.mapping, f"vector {self.vector}", f"block {self.block}"]
+        if self.tile:
+            words.append(f"tile {'x'.join(map(str, self.tile))}")
+        if self.cached:
+            words.append("near" if self.tile else "registers")
+        if self.splits > 1:
+            words.append(f"splits {self.splits}")
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One strategy with the schedule of each of its stages, in order."""
+
+    strategy: str
+    stages: tuple[StageSchedule, ...]
+    flat: bool = False  # reductions in stages of their own, so that they can be split
+
+
+def print_schedule(schedule: Schedule) -> str:
+    """`strategy/mapping.vector.block[.r][.sN];...`, with ! after the strategy where the plan is flat."""
+    stages = ";".join(_print_stage(s) for s in schedule.stages)
+    return f"{schedule.strategy}{'!' if schedule.flat else ''}/{stages}"
+
+
+def parse_schedule(name: str) -> Schedule:
+    strategy, _, rest = name.partition("/")
+    stages = []
+    for part in rest.split(";"):
+        m = _STAGE.fullmatch(part)
+        if not m:
+            raise ValueError(f"schedule {name!r}: {part!r} is not like block.4.256.r.s16")
+        tile = (int(m[4]), int(m[5]), int(m[6])) if m[4] else None
+        stages.append(StageSchedule(m[1], int(m[2]), int(m[3]), m[7] is not None, int(m[8] or 1), tile))
+    return Schedule(strategy.removesuffix("!"), tuple(stages), strategy.endswith("!"))
+
+
+def _print_stage(s: StageSchedule) -> str:
+    tile = f".t{'x'.join(map(str, s.tile))}" if s.tile else ""
+    splits = f".s{s.splits}" if s.splits > 1 else ""
+    return f"{s.mapping}.{s.vector}.{s.block}{tile}{'.r' if s.cached else ''}{splits}"

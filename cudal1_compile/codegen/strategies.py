@@ -1,0 +1,131 @@
+"""The staged strategies: which plans and schedules a program may have, and the code of each.
+
+    pointwise   one stage without reductions
+    grouped     one reducing stage, one kernel
+    split       reductions cut into parts over many blocks, then joined, then applied
+    fused       a row stage and column sums of the same tensors in one pass
+    staged      several stages, each with its own schedule
+    window      one pooling stage
+    scan        one scan stage
+    product     one product stage
+
+Variants come likely best first; a teacher draws among them, tests enumerate them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import islice, pairwise
+
+from cudal1_compile.codegen.lower import lower, lower_fused
+from cudal1_compile.codegen.products import schedules as product_schedules
+from cudal1_compile.codegen.products.epilogue_reduction import gathered_by, gathered_values
+from cudal1_compile.codegen.products.sides import BULK, FIELD, FILL
+from cudal1_compile.codegen.reductions import fused, grouped_schedules, scan_schedules, transposed, windows
+from cudal1_compile.codegen.stages import pointwise
+from cudal1_compile.codegen.stages.schedule import Schedule, StageSchedule
+from cudal1_compile.codegen.stages.stage import Plan, Stage, cut_stages
+from cudal1_fx_passes.program.ir import Program
+
+MAX_VARIANTS = 32
+MAX_FUSED = 12
+MAX_OTHERS = 4  # products that gather, where none of the likely ones does
+STRATEGIES = ("pointwise", "grouped", "split", "staged", "fused", "window", "scan", "product")
+
+
+@lru_cache(maxsize=32)  # plans of a program share stages
+def stage_schedules(stage: Stage) -> tuple[StageSchedule, ...]:
+    rules = {
+        "pointwise": lambda s: transposed.schedules(s) + pointwise.schedules(s),
+        "reduce": grouped_schedules.schedules,
+        "window": windows.schedules,
+        "scan": scan_schedules.schedules,
+        "product": product_schedules.schedules,
+    }
+    return tuple(rules[stage.kind](stage))
+
+
+def variants(program: Program) -> list[Schedule]:
+    """All schedules of all strategies that apply, at most MAX_VARIANTS a plan."""
+    whole = cut_stages(program)
+    found: list[Schedule] = []
+    if whole is not None:
+        found += [Schedule("fused", (s,)) for s in fused.schedules(whole)[:MAX_FUSED]]
+    for flat, plan in enumerate(_plans(program)):
+        chosen = _combine(plan)[:MAX_VARIANTS]
+        chosen += _gathering(plan, chosen)
+        found += [Schedule(_name(plan, c), c, bool(flat)) for c in chosen]
+    return found
+
+
+def write_code(program: Program, schedule: Schedule) -> str:
+    """The code block of one variant."""
+    plan = cut_stages(program, flat=schedule.flat)
+    assert plan is not None
+    if schedule.strategy == "fused":
+        return lower_fused(plan, schedule.stages[0])
+    return lower(plan, schedule.stages)
+
+
+def stages_of(program: Program, schedule: Schedule) -> tuple[Stage, ...]:
+    """The stages that the schedule's parts belong to."""
+    plan = cut_stages(program, flat=schedule.flat)
+    return plan.stages if plan is not None else ()
+
+
+def _plans(program: Program) -> list[Plan]:
+    plan = cut_stages(program)
+    if plan is None:
+        return []
+    flat = cut_stages(program, flat=True)
+    assert flat is not None
+    worth = any(s.splits > 1 for stage in flat.stages if stage.kind == "reduce" for s in stage_schedules(stage))
+    return [plan, flat] if worth and flat != plan else [plan]
+
+
+def _name(plan: Plan, chosen: tuple[StageSchedule, ...]) -> str:
+    if any(s.splits > 1 for s in chosen):
+        return "split"
+    if len(plan.stages) > 1:
+        return "staged"
+    kind = plan.stages[0].kind
+    return "grouped" if kind == "reduce" else kind
+
+
+def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:
+    """The best schedule of every stage, then changes of one stage at a time, in order of rank."""
+    options = [stage_schedules(stage) for stage in plan.stages]
+    if not all(options):
+        return []
+    best = tuple(o[0] for o in options)
+    found = [best]
+    for rank in range(1, max(len(o) for o in options)):
+        found += [(*best[:i], o[rank], *best[i + 1 :]) for i, o in enumerate(options) if rank < len(o)]
+        together = tuple(o[min(rank, len(o) - 1)] for o in options)
+        found.append(together)
+    return list(dict.fromkeys(found))
+
+
+def _gathering(plan: Plan, chosen: list[tuple[StageSchedule, ...]]) -> list[tuple[StageSchedule, ...]]:
+    """The same with reductions gathered by the product before them, where they can be.
+
+    Where none of those products can, the first that do: what they save may be more than they take. Those of which
+    some warps only copy are others than those that all threads fetch for: either kind has its own.
+    """
+    found = []
+    for i, (stage, following) in enumerate(pairwise(plan.stages)):
+        if stage.kind != "product" or not chosen or not gathered_values(following):
+            continue
+        behind = {s: b for s in dict.fromkeys(c[i] for c in chosen) if (b := gathered_by(stage, s, following))}
+        found += [(*c[: i + 1], behind[c[i]], *c[i + 2 :]) for c in chosen if c[i] in behind]
+        first, kinds = chosen[0], {_copies(s) for s in behind}
+        for copying in (k for k in (False, True) if k not in kinds):
+            others = (s for s in stage_schedules(stage) if _copies(s) == copying)
+            joined = ((s, b) for s in others if (b := gathered_by(stage, s, following)) is not None)
+            found += [(*first[:i], s, b, *first[i + 2 :]) for s, b in islice(joined, MAX_OTHERS)]
+    return list(dict.fromkeys(found))
+
+
+def _copies(product: StageSchedule) -> bool:
+    """Whether some warps of a block only copy."""
+    return product.mapping.endswith((BULK, FILL, FIELD))

@@ -1,0 +1,54 @@
+"""Teachers: strategy programs that write the replies from which the model learns.
+
+A teacher is `(program, rng) -> Reply | None`; None means that its strategy does not apply. Each draws one of the
+strategy's variants, the likely fast ones more often. `variants` and `write_reply` enumerate instead of drawing.
+
+Data flow of a reply: program -> plan (stage.py) -> schedules (grouped_schedules.py, pointwise.py) -> kernels
+(grouped.py, split_reduction.py, pointwise.py, element.py) -> code (lower.py) and words (words.py).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from cudal1_compile.codegen.stages.schedule import Schedule
+from cudal1_compile.codegen.strategies import STRATEGIES, stages_of, variants, write_code
+from cudal1_compile.codegen.words import write_analysis, write_design
+from cudal1_compile.errors import CandidateError
+from cudal1_compile.kernel.candidate import Exemplar, Reply, parse_candidate
+from cudal1_fx_passes.program.ir import Program
+
+Teacher = Callable[[Program, random.Random], Reply | None]
+
+__all__ = ["TEACHERS", "Schedule", "Teacher", "teach", "variants", "write_analysis", "write_reply"]
+
+
+def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exemplar] = ()) -> Reply | None:
+    """The reply of one variant; None where Reply V1's limits (launches, scratch, grid) refuse it."""
+    code = write_code(program, schedule)
+    try:
+        parse_candidate(code, program)
+    except CandidateError:
+        return None
+    design = write_design(schedule, stages_of(program, schedule), code)
+    return Reply(write_analysis(program, exemplars), design, code)
+
+
+def teach(program: Program, rng: random.Random, strategy: str | None = None) -> Reply | None:
+    """One reply, drawn with a bias to the front of the variants; None where no strategy applies."""
+    found = [s for s in variants(program) if strategy is None or s.strategy == strategy]
+    while found:
+        at = min(int(rng.expovariate(0.25)), len(found) - 1)
+        reply = write_reply(program, found.pop(at))
+        if reply is not None:
+            return reply
+    return None
+
+
+def _teach(strategy: str, program: Program, rng: random.Random) -> Reply | None:
+    return teach(program, rng, strategy)
+
+
+TEACHERS: dict[str, Teacher] = {name: partial(_teach, name) for name in STRATEGIES}

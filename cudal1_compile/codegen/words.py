@@ -1,0 +1,104 @@
+"""The two prose sections of a teacher's reply, in few and regular words.
+
+Analysis: what bounds the region. With measured exemplars it opens with a comparison that follows their order.
+Design: the strategy, then stage by stage its schedule and its kernels' outlines (outline.py), from which the code
+below follows: who writes token by token settles first what goes where, and each stage after those before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cudal1_compile.codegen.outline import outline
+from cudal1_compile.codegen.products.sides import Sides
+from cudal1_compile.codegen.reductions.grouped import group_order, reduced_order
+from cudal1_compile.codegen.reductions.grouped_schedules import is_row_like
+from cudal1_compile.codegen.stages.pointwise import is_flat, vector_axis
+from cudal1_compile.codegen.stages.schedule import Schedule
+from cudal1_compile.codegen.stages.space import is_unit_stride
+from cudal1_compile.codegen.stages.stage import Stage
+from cudal1_compile.kernel.candidate import Exemplar
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.ops import OPS, Kind
+
+
+def write_analysis(program: Program, exemplars: Sequence[Exemplar] = ()) -> str:
+    """One line on what limits the region; before it, one on the exemplars where there are any."""
+    overs = list(dict.fromkeys(",".join(o.over) for o in program.ops if o.over and o.fn != "iota"))
+    limit = "Bound by memory: read every input once, write every output once."
+    if any(OPS[o.fn].kind is Kind.DOT and any(a.startswith("d") for a in o.over) for o in program.ops):
+        limit = "Bound by products: read what a tile shares once, keep its sums in registers."
+    if overs:
+        limit += f" Reduced: {'; '.join(overs)}."
+    return "\n".join([*_compare(exemplars), limit])
+
+
+def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
+    """`grouped.`, then a line a stage (`stage 0 over d1=768 along d1: block, vector 4, block 256`) and kernels.
+
+    Sizes come before the words that depend on them.
+    """
+    lines, kernels = [f"{schedule.strategy}{' flat' if schedule.flat else ''}."], outline(code)
+    bodies = code.split("\n__global__ ")[1:]
+    for i, s in enumerate(schedule.stages):
+        over = f" over {_sized(stages[i], stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""
+        packs = s.tile is not None and "product_" not in bodies[0]
+        joins = s.splits > 1 and not s.mapping.startswith(("joined", "strip"))
+        last = len(kernels) if i == len(schedule.stages) - 1 else 1 + packs + joins
+        along = _along(stages[i]) if i < len(stages) else ""
+        lines += [f"stage {i}{over}{along}: {s.describe()}", *kernels[:last]]
+        kernels, bodies = kernels[last:], bodies[last:]
+    return "\n".join(lines)
+
+
+def _along(stage: Stage) -> str:
+    """The axes along which vectors or the smaller side of a tile lie: their sizes say how wide those may be.
+
+    ` along d1=20 rows 21`: so does how far apart rows lie that are parts of longer ones.
+    """
+    axes: tuple[str, ...] = ()
+    if stage.kind == "pointwise" and not is_flat(stage):
+        axis = vector_axis(stage)
+        axes = () if axis is None else (axis,)
+    elif stage.kind == "reduce":
+        axes = (reduced_order(stage) if is_row_like(stage) else group_order(stage))[-1:]
+    elif stage.kind == "product":
+        axes = Sides(stage).n
+    if not axes:
+        return ""
+    names = ",".join(axes) if set(axes) <= set(stage.reduced) else _sized(stage, axes)
+    rows = set() if stage.kind == "product" else _row_strides(stage, axes[-1])
+    return f" along {names}" + (f" rows {','.join(map(str, sorted(rows)))}" if rows else "")
+
+
+def _row_strides(stage: Stage, axis: str) -> set[int]:
+    """Of the tensors that lie along `axis` with strides of their own."""
+    strided = [
+        dict(zip(b.axes, b.strides, strict=True)) for b in stage.tensors if b.strides and is_unit_stride(b, axis)
+    ]
+    return {step for strides in strided for a, step in strides.items() if a != axis}
+
+
+def _sized(stage: Stage, axes: Sequence[str]) -> str:
+    return ",".join(f"{a}={stage.program.axis[a].size}" for a in axes)
+
+
+def describe_code(code: str) -> str:
+    """What a variant's text shows of its schedule: kernels, blocks, vectors, registers."""
+    blocks = re.findall(r"^// launch: \w+<<<.*, (?:dim3\()?(\d+)[^<]*>>>", code, flags=re.M)
+    vectors = sorted({int(v) for v in re.findall(r"\bvload<(\d+)>", code)})
+    words = [f"{len(blocks)} kernel{'s' if len(blocks) != 1 else ''}"]
+    words.append(f"vector {vectors[-1]}" if vectors else "scalar")
+    if "constexpr int C =" in code:
+        words.append("registers")
+    return ", ".join(words)
+
+
+def _compare(exemplars: Sequence[Exemplar]) -> list[str]:
+    """Fastest first, as measured."""
+    ordered = sorted(exemplars, key=lambda e: e.speedup, reverse=True)
+    if not ordered:
+        return []
+    texts = [f"{e.speedup:.2f}x with {describe_code(e.code)}" for e in ordered]
+    return [f"Fastest so far: {texts[0]}." + "".join(f" Slower: {t}." for t in texts[1:])]

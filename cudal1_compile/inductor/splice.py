@@ -1,0 +1,194 @@
+"""The pass at Inductor's post_grad_custom_pre_pass: cuts the graph into regions and puts kernels in.
+
+    %a = exp(%x); %b = add(%a, 1)   ->   %f = cudal1::fused("<entry> <shapes>", [%x]); %b = %f[0]
+
+Where products may begin regions a convolution's two gradients are nodes of their own meanwhile (gradients.py).
+Regions that aten runs faster than Inductor get aten's operators instead (library.py). Where products may begin
+regions, the decisions also say which of an anchor's two cuts is taken (anchors.py).
+
+Two passes share the hook, so that both see one and the same graph: Observe only looks (the collecting pass of
+plan-then-compile), Splice replaces. A user's own pass at the hook runs first, as part of either.
+
+The uuid is the digest of this graph's own decisions (and of the passes' sources): Inductor's and AOTAutograd's
+caches hit exactly when the same kernels would be put in, and a kernel added for one model never invalidates
+another's artifacts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor import config as inductor_config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._inductor.pattern_matcher import stable_topological_sort
+
+from cudal1_compile.inductor.graph_key import code_version
+from cudal1_compile.inductor.index_bounds import assert_bounds
+from cudal1_compile.inductor.layouts import assumed_layouts, is_channels_last, keep_decision
+from cudal1_compile.inductor.library import run_by_library
+from cudal1_compile.inductor.lowering import FUSED, META, FusedCall, remember_shapes
+from cudal1_compile.inductor.plan import ATEN, Kernel
+from cudal1_compile.inductor.scratch_sizes import scratch_specs
+from cudal1_fx_passes.fusion.anchors import cut, partition_with_products
+from cudal1_fx_passes.fusion.gradients import gradients_apart
+from cudal1_fx_passes.fusion.partition import Partition, Region, partition
+
+HOOK = "post_grad_custom_pre_pass"
+
+_KEPT_META = ("tensor_meta", "stack_trace", "original_aten", "nn_module_stack")
+
+UserPass = Callable[[fx.Graph], None] | None
+
+
+@contextmanager
+def _as_cut(graph: fx.Graph, products: bool) -> Iterator[None]:
+    """The graph as regions are cut out of it; afterwards what was not replaced is as before."""
+    with gradients_apart(graph) if products else nullcontext(), assumed_layouts(graph):
+        yield
+
+
+class Observe(CustomGraphPass):
+    """Hands every graph's partition to `see` and changes nothing."""
+
+    def __init__(
+        self, previous: UserPass, see: Callable[[fx.Graph, Partition], None], products: bool = False
+    ) -> None:
+        self.previous, self.see, self.products = previous, see, products
+
+    def __call__(self, graph: fx.Graph) -> None:
+        if self.previous is not None:
+            self.previous(graph)
+        with _as_cut(graph, self.products):
+            self.see(graph, partition_with_products(graph) if self.products else partition(graph))
+
+    def uuid(self) -> None:
+        """No caching: a cached graph would not be looked at."""
+        return
+
+
+class Splice(CustomGraphPass):
+    """Puts the kernels of one plan into the graphs of one compile, and aten into the regions of `by_aten`."""
+
+    def __init__(
+        self,
+        previous: UserPass,
+        kernels: Mapping[str, Kernel],
+        by_aten: Collection[str] = frozenset(),
+        products: bool = False,
+    ) -> None:
+        self.previous, self.products = previous, products
+        self.kernels = dict(kernels)  # by fingerprint
+        self.by_aten = frozenset(by_aten)  # fingerprints
+        self.replaced: list[str] = []  # fingerprints, one a use
+        self._digest = decisions_digest(kernels, by_aten)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.kernels or self.by_aten)
+
+    def __call__(self, graph: fx.Graph) -> None:
+        if self.previous is not None:
+            self.previous(graph)
+        if not self.has_work or inductor_config.cpp_wrapper:
+            return
+        was_channels_last = is_channels_last(graph)
+        with _as_cut(graph, self.products):
+            self._splice(graph)
+        keep_decision(graph, was_channels_last)
+        stable_topological_sort(graph)  # the matchers that run next need a sorted graph
+
+    def _splice(self, graph: fx.Graph) -> None:
+        moved: dict[fx.Node, fx.Node] = {}
+        chosen = self.kernels.keys() | self.by_aten
+        regions = cut(partition_with_products(graph), chosen) if self.products else partition(graph).regions
+        for region in regions:
+            kernel = self.kernels.get(region.fingerprint)
+            if region.fingerprint in self.by_aten:
+                for node in region.nodes:
+                    run_by_library(node)
+                self.replaced.append(region.fingerprint)
+            elif kernel is not None:
+                # an input may be the output of a region that was replaced before
+                inputs = tuple(moved.get(node, node) for node in region.inputs)
+                moved |= _replace(graph, replace(region, inputs=inputs), kernel)
+                self.replaced.append(region.fingerprint)
+
+    def uuid(self) -> tuple[Any, ...] | None:
+        if self.previous is None:
+            return ("cudal1", code_version(), self._digest, self.products)
+        theirs = self.previous.uuid() if isinstance(self.previous, CustomGraphPass) else None
+        # a user's pass without a uuid cannot be cached, so neither can the two together
+        return ("cudal1", code_version(), self._digest, self.products, theirs) if theirs else None
+
+
+def decisions_digest(kernels: Mapping[str, Kernel], by_aten: Iterable[str] = ()) -> str:
+    """sha256 over fingerprint -> entry id, checked or not, or aten; the order of the regions does not matter."""
+    lines = [f"{f} {k.entry_id}{' checked' * k.is_checked}" for f, k in kernels.items()]
+    lines = sorted([*lines, *(f"{f} {ATEN}" for f in by_aten)])
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, fx.Node]:
+    """Returns what stands in place of each output."""
+    moved: dict[fx.Node, fx.Node] = {}
+    assert_bounds(graph, region)
+    unread, sizes = _other_operands(region)
+    call = FusedCall(
+        entry_id=kernel.entry_id,
+        text=kernel.text,
+        scratch=scratch_specs(kernel.candidate, region.program, region.symbols),
+        symbols=region.symbols,
+        inputs=tuple(node.meta["val"] for node in region.inputs),
+        outputs=tuple(node.meta["val"] for node in region.outputs),
+        subgraph=extract(region, [*unread, *sizes]),
+        is_checked=kernel.is_checked,
+    )
+    remember_shapes(call)
+    with graph.inserting_after(region.nodes[-1]):
+        fused = graph.call_function(FUSED, (call.name, [*region.inputs, *unread], sizes))
+    fused.meta["val"] = list(call.outputs)
+    fused.meta[META] = call
+    after = fused
+    for i, output in enumerate(region.outputs):
+        with graph.inserting_after(after):
+            item = graph.call_function(operator.getitem, (fused, i))
+        item.meta |= {"val": output.meta["val"]} | {k: v for k, v in output.meta.items() if k in _KEPT_META}
+        # lent nodes of the region stay in the graph and then read the kernel's result too
+        output.replace_all_uses_with(item)
+        moved[output] = after = item
+    for node in reversed(region.nodes):
+        if not node.users:
+            graph.erase_node(node)
+    return moved
+
+
+def extract(region: Region, others: list[fx.Node]) -> fx.GraphModule:
+    """The region's own nodes as a module over its inputs, followed by `others`; returns a tuple of its outputs."""
+    graph = fx.Graph()
+    known: dict[fx.Node, fx.Node] = {}
+    for i, node in enumerate([*region.inputs, *others]):  # an input may occur twice
+        known[node] = graph.placeholder(f"x{i}")
+        known[node].meta |= {k: v for k, v in node.meta.items() if k in ("val", "tensor_meta")}
+    for node in region.nodes:
+        known[node] = graph.node_copy(node, known.__getitem__)
+    graph.output(tuple(known[node] for node in region.outputs))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def _other_operands(region: Region) -> tuple[list[fx.Node], list[fx.Node]]:
+    """Arguments of the region's nodes that are no inputs of its program.
+
+    Tensors whose values are not read (the weight, where a convolution's backward gives the weight's gradient), and
+    symbolic numbers (an expand's sizes, for instance).
+    """
+    inside = set(region.nodes) | set(region.inputs)
+    found = dict.fromkeys(a for n in region.nodes for a in n.all_input_nodes if a not in inside)
+    unread = [n for n in found if isinstance(n.meta["val"], torch.Tensor)]
+    return unread, [n for n in found if n not in unread]

@@ -1,0 +1,1 @@
+"""Where candidates are judged: a device with its worker processes, or child processes on the host."""

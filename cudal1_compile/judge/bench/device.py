@@ -1,0 +1,424 @@
+"""Candidates on a GPU: builds in parallel child processes, everything else in killable worker processes.
+
+    submit -> builds, in this order -> workers, each with whole programs (judge) -> verdict
+    submit_finalists, submit_baselines -> any of the workers (finals.py) -> verdicts
+    hang or fault -> verdict, this worker replaced by a waiting spare; the others go on
+    expect(programs) -> Inductor's baselines compiled ahead by background processes (prefetch.py)
+    small regions' exams made ahead by others (case_suite_file.py)
+
+All of it goes on side by side: what waits for what is said in jobs.py. On the device workers take turns
+(device_lock.py): exams and trials side by side, times alone. Where its memory is short for several, there is one;
+what was put off beside others, or did not end in time, is judged again alone. Restarts are counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from cudal1_compile.errors import BuildError
+from cudal1_compile.judge.bench import canary
+from cudal1_compile.judge.bench.canary import Canary
+from cudal1_compile.judge.bench.finals import Finals, Heat
+from cudal1_compile.judge.bench.jobs import Built, Errand, Task, Work
+from cudal1_compile.judge.bench.prefetch import COMPILERS, EXAMINERS, PATIENCE_S, Prefetch
+from cudal1_compile.judge.bench.slots import Lanes
+from cudal1_compile.judge.bench.worker_pool import Answer, Crew, Following, Lane
+from cudal1_compile.judge.checks.case_suite_file import can_make_ahead
+from cudal1_compile.judge.checks.memcheck import find_fault
+from cudal1_compile.judge.checks.ruling import is_right, of_twin, ruled, with_twin
+from cudal1_compile.judge.inputs.make import derive_seed
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.sandbox import fork_server as nursery
+from cudal1_compile.judge.sandbox import wire
+from cudal1_compile.judge.sandbox.build_budget import BuildBudget
+from cudal1_compile.judge.sandbox.builders import Builders
+from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
+from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
+from cudal1_compile.kernel.candidate import Candidate
+from cudal1_compile.runtime import nvrtc
+from cudal1_compile.runtime.build import build
+from cudal1_compile.runtime.launch_table import load_extension
+from cudal1_compile.runtime.scratch import Scratch
+from cudal1_compile.runtime.target import Target
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import print_program
+
+log = logging.getLogger(__name__)
+
+EXAM_S = 0.15  # that a worker waits for an exam that another process makes
+EXAMS_AHEAD = 8  # programs
+KEPT_BUILDS = 512  # of the last candidates: finalists, and those that were not built in time, come again
+
+
+class DeviceBench:
+    """One device. Not for several threads at once; what is submitted is done in threads of its own."""
+
+    def __init__(
+        self,
+        target: Target,
+        limits: Limits,
+        device_index: int | None = None,
+        spawn: Callable[..., Worker] = Worker,
+    ) -> None:
+        nvrtc.library()  # raises BuildError here, not once a candidate
+        load_extension()  # built here: a worker may not write to the cache
+        self.target = target
+        self.limits = limits
+        index = torch.cuda.current_device() if device_index is None else device_index
+        self._scratch = Scratch("inductor")
+        self._compiled = self._scratch.path  # code of the baselines, for all workers
+        self._nursery = nursery.take()
+        spawn = partial(spawn, compiled=self._compiled, nursery=self._nursery)
+        self._builders = Builders(limits.build_count)
+        self._crew = Crew(index, limits, spawn, self._canary_request)
+        self._lanes = Lanes(*self._crew.lanes)
+        self._prefetch = Prefetch(spawn, COMPILERS)  # of baselines
+        self._exams = Prefetch(spawn, EXAMINERS)
+        self._exam_numbers = count()
+        self._exam_files: dict[str, str] = {}  # of programs that are being judged
+        self._budget = BuildBudget(limits.slow_builds_s)
+        self._canary = Canary(self._sing)
+        self._canary_build = Canary(self._sing_to_compiler)
+        self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-build")
+        self._checks = ThreadPoolExecutor(limits.build_count, "cudal1-check")  # of finalists, who do not queue
+        self._built: OrderedDict[tuple[str, str], Future[Built]] = OrderedDict()
+        self._put_off_tasks: dict[str, list[tuple[Task, Answer | None]]] = {}  # by program; None: not tried yet
+        self._lock = threading.Lock()
+        self._work = Work(self._begin_build)
+        self._finals = Finals(self._crew, self._lanes, self._work, self._send, self._prefetch, limits)
+
+    @property
+    def spent_s(self) -> defaultdict[str, float]:
+        """Seconds by step, of all workers together; `worker` holds the workers' own steps."""
+        return self._crew.spent_s
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What candidates broke: workers, and compilers."""
+        return {"worker restarts": self._crew.restarts, "compilers lost": self._builders.lost}
+
+    @property
+    def isolation(self) -> dict[str, bool]:
+        """What all workers gave up, by name; empty before there was one."""
+        return self._crew.given_up
+
+    @property
+    def workers(self) -> int:
+        """That have the device now."""
+        return self._lanes.up
+
+    def expect(self, programs: Sequence[Program]) -> None:
+        """Finalists of these regions may come: compiles their Inductor baseline in the background meanwhile."""
+        if self.limits.inductor:
+            device = f"cuda:{self._crew.index}"
+            self._prefetch.begin([wire.compile_request(p, device) for p in programs])
+
+    def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
+        """Gates 2 to 5 and the quick timing, the first ones first."""
+        found = [Task(p, with_twin(p, c), seed) for p, c in tasks]
+        self._work.add(found)
+        if found:
+            self._prepare_exams(seed)
+            self._wake(self._lanes.first)
+        return [task.answer for task in found]
+
+    def submit_finalists(
+        self, program: Program, candidates: Sequence[Candidate], seed: int
+    ) -> list[Future[Verdict]]:
+        """Gates 5 to 8 on fresh data, all candidates together."""
+        fresh = derive_seed(seed, "finalists")
+        several = [with_twin(program, c) for c in candidates]
+        heat = Heat(
+            program,
+            candidates,
+            [self._build_again(program, c) for c in candidates],
+            {i: (cs[0], self._build_again(program, cs[0])) for i, cs in enumerate(several) if len(cs) > 1},
+            [self._checks.submit(find_fault, program, c, fresh, self.limits.host_s) for c in candidates],
+            seed,
+            fresh,
+            [Future() for _ in candidates],
+        )
+        self._send(None, partial(self._finals.run, heat))
+        return list(heat.answers)
+
+    def submit_baselines(self, program: Program, seed: int) -> Future[Verdict]:
+        """aten as the candidate, Inductor as the baseline."""
+        answer: Future[Verdict] = Future()
+
+        def compare(lane: Lane) -> Verdict:
+            self._prefetch.wait(program, PATIENCE_S)
+            request = wire.baselines_request(program, derive_seed(seed, "finalists"))
+            return self._finals.ask(lane, request, self.limits.finalists_s).verdicts[0]
+
+        self._send(self._finals.homes.get(print_program(program)), partial(_answer, answer, compare))
+        return answer
+
+    def close(self) -> None:
+        self._nursery.give_up_young()
+        self._prefetch.close()
+        self._exams.close()
+        self._crew.stop()
+        self._work.close()
+        self._builders.stop()
+        for pool in (self._pool, self._checks):
+            pool.shutdown(cancel_futures=True)
+        self._lanes.close()
+        self._builders.close()
+        self._crew.close()
+        nursery.keep(self._nursery)
+        self._scratch.remove()
+
+    # builds
+
+    def _begin_build(self, program: Program, candidate: Candidate) -> Future[Built]:
+        """Behind those that have begun; one that is known is not built again."""
+        return self._kept_build(program, candidate, self._pool)
+
+    def _build_again(self, program: Program, candidate: Candidate) -> Future[Built]:
+        """Of one that may be known; at once."""
+        return self._kept_build(program, candidate, self._checks)
+
+    def _kept_build(self, program: Program, candidate: Candidate, pool: ThreadPoolExecutor) -> Future[Built]:
+        key = (print_program(program), candidate.digest)
+        with self._lock:
+            found = self._built.get(key)
+            if found is None or _is_no_answer(found):
+                found = self._built[key] = pool.submit(self._build, program, candidate)
+            self._built.move_to_end(key)
+            while len(self._built) > KEPT_BUILDS:
+                self._built.popitem(last=False)
+            return found
+
+    def _build(self, program: Program, candidate: Candidate) -> Built:
+        try:
+            with self._budget.grant(print_program(program), self._builders.limit_s) as limit_s:
+                compile_cubin = partial(self._builders.compile_cubin, limit_s=limit_s)
+                return build(program, candidate, self.target, compile_cubin=compile_cubin)
+        except BuildError as error:
+            return Rejected("build", str(error))
+        except OSError as error:
+            return self._canary_build.rule(error)
+
+    # the known-good kernel
+
+    def trouble(self) -> str | None:
+        """Through the compiler and the first lane's worker, once they are free."""
+        return self._canary.trouble()
+
+    def _sing(self) -> str | None:
+        answer: Future[str | None] = Future()
+        limit_s = self.limits.start_s + self.limits.request_s
+        try:
+            self._send(self._lanes.first, lambda lane: answer.set_result(lane.why_not()))
+            return answer.result(limit_s)
+        except (RuntimeError, OSError) as error:  # no thread, no time
+            return str(error) or f"no answer in {limit_s:g} s"
+
+    def _sing_to_compiler(self) -> str | None:
+        try:
+            self._canary_request()
+        except (RuntimeError, OSError) as error:
+            return str(error)
+        return None
+
+    def _canary_request(self) -> wire.Message:
+        binary = build(canary.PROGRAM, canary.CANDIDATE, self.target, compile_cubin=self._builders.compile_cubin)
+        return wire.judge_request(canary.PROGRAM, canary.CANDIDATE, binary, 0, timed=False)
+
+    # exams made ahead
+
+    def _prepare_exams(self, seed: int) -> None:
+        """Of the programs that come next."""
+        coming = self._work.free_programs(self._lanes.first)[:EXAMS_AHEAD]
+        with self._lock:
+            self._exams.begin(self._exam_requests(coming, seed))
+
+    def _exam_requests(self, programs: Sequence[Program], seed: int) -> list[wire.Message]:
+        """Of programs that no worker has had."""
+        new = {print_program(p): p for p in programs if can_make_ahead(p)}
+        return [
+            wire.exam_request(p, seed, self.limits, self._compiled / f"{next(self._exam_numbers)}.exam")
+            for text, p in new.items()
+            if text not in self._work.homes
+        ]
+
+    def _give_exam(self, task: Task) -> None:
+        """Tells a task of the file that holds its program's exam, if it was made ahead."""
+        if task.exam is None:
+            if task.text not in self._exam_files:
+                begin = time.monotonic()
+                self._exam_files[task.text] = str(self._exams.wait(task.program, EXAM_S).get("exam", ""))
+                self._crew.add("waited for exams", time.monotonic() - begin)
+                self._prepare_exams(task.seed)
+            task.exam = self._exam_files.get(task.text, "")
+
+    def _drop_exam(self, task: Task) -> None:
+        """Once none of its candidates is left."""
+        if not self._work.has(task.text) and (path := self._exam_files.pop(task.text, "")):
+            Path(path).unlink(missing_ok=True)
+
+    # lanes, each in its thread
+
+    def _send(self, lane: Lane | None, run: Callable[[Lane], None]) -> None:
+        self._work.send(lane, run)
+        if lane is not None:
+            self._wake(lane)
+            return
+        for one in self._lanes.all:
+            if one.up or one is self._lanes.first:
+                self._wake(one)
+
+    def _wake(self, lane: Lane) -> None:
+        if self._work.enlist(lane):
+            self._lanes.begin(lane, self._serve)
+
+    def _serve(self, lane: Lane) -> None:
+        """Does what there is for this lane, until nothing is left."""
+        try:
+            if lane is not self._lanes.first:
+                lane.start()
+        except WorkerLost as lost:
+            log.info("the judge goes on with fewer workers: %s", lost)
+            for errand in self._work.dismiss(lane):
+                errand.run(lane)  # it says so to whoever waits
+            return
+        coming: Task | None = None
+        while True:
+            if coming is None and lane is self._lanes.first:
+                self._get_help()
+            begin = time.monotonic()
+            job = coming or self._work.take(lane)
+            coming = None
+            match job:
+                case Task():
+                    self._crew.add("waited for builds", time.monotonic() - begin)
+                    coming = self._judge(lane, job)
+                case Errand(run):
+                    run(lane)
+                case None:
+                    return
+
+    def _get_help(self) -> None:
+        """Others begin, if there is work for them."""
+        wanted = len(self._work.free_programs(self._lanes.first)) + self._work.free_errands - 1
+        for lane in self._lanes.helpers() if wanted > 0 else ():
+            if wanted > 0 and self._work.enlist(lane):
+                self._lanes.begin(lane, self._serve)
+                wanted -= 1
+
+    def _judge(self, lane: Lane, task: Task) -> Task | None:
+        """Answers for one candidate. The one that the worker was sent meanwhile, if there is one."""
+        ahead: list[Task] = []
+        try:
+            self._give_exam(task)
+            answer = self._try(lane, task, partial(self._next, lane, ahead))
+        except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
+            task.answer.set_exception(error)
+        else:
+            if answer.lost:
+                self._work.count_fault(task)
+            if answer.again:
+                self._put_off(task, answer)
+            else:
+                task.answer.set_result(answer.verdicts[0])
+        coming = ahead[0] if ahead else None
+        if coming is None or coming.text != task.text:
+            self._drop_exam(task)
+        return coming
+
+    def _next(self, lane: Lane, ahead: list[Task]) -> wire.Message | None:
+        """Takes the next candidate while one is judged; its request, if there is nothing to wait for."""
+        task = self._work.take_ahead(lane)
+        if task is None:
+            return None
+        ahead.append(task)
+        if task.text not in self._exam_files and not self._exams.done(task.program):
+            return None
+        self._give_exam(task)
+        request = task.request(0)
+        return None if isinstance(request, Rejected | Deferred) else request
+
+    def _try(self, lane: Lane, task: Task, following: Following | None = None) -> Answer:
+        """The candidate's verdict, or its twin's, where that one is not right."""
+        program, (*twins, candidate) = task.program, task.candidates
+        for i in range(len(twins)):
+            answer = self._ask(lane, task.request(i))
+            if answer.again or not is_right(answer.verdicts[0]):
+                return replace(answer, verdicts=[of_twin(answer.verdicts[0])])
+        answer = self._ask(lane, task.request(len(twins)), following)
+        return replace(answer, verdicts=[ruled(program, candidate, answer.verdicts[0])])
+
+    def _ask(
+        self, lane: Lane, request: wire.Message | Rejected | Deferred, following: Following | None = None
+    ) -> Answer:
+        if isinstance(request, Rejected | Deferred):
+            return Answer([request])
+        return lane.ask(request, self.limits.request_s, following)
+
+    # what others may have caused
+
+    def _put_off(self, task: Task, answer: Answer) -> None:
+        """To be judged again alone; without room no other candidate of the program is tried beside the others."""
+        found: list[tuple[Task, Answer | None]] = [(task, answer)]
+        if _has_no_room(answer):
+            found += [(other, None) for other in self._work.take_others(task)]
+        with self._lock:
+            is_known = task.text in self._put_off_tasks
+            self._put_off_tasks.setdefault(task.text, []).extend(found)
+        if not is_known:
+            self._send(self._lanes.first, partial(self._try_alone, task.text))
+
+    def _try_alone(self, text: str, lane: Lane) -> None:
+        """Of a program that has no room alone either one candidate is enough."""
+        with self._work.alone(lane):
+            had_others = self._lanes.clear_others(lane)
+            with self._lock:
+                found = self._put_off_tasks.pop(text)
+            full: Answer | None = None
+            for task, answer in found:
+                if answer is None and not task.answer.set_running_or_notify_cancel():
+                    continue
+                try:
+                    if answer is None or not _has_no_room(answer) or had_others:
+                        answer = full or self._ask_alone(lane, task, is_new=answer is None)
+                    full = answer if _has_no_room(answer) else full
+                    task.answer.set_result(answer.verdicts[0])
+                except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
+                    task.answer.set_exception(error)
+
+    def _ask_alone(self, lane: Lane, task: Task, is_new: bool) -> Answer:
+        """What does not end in time has had two tries then."""
+        answer = self._try(lane, task)
+        if is_new and answer.again and not _has_no_room(answer):
+            answer = self._try(lane, task)
+        return answer
+
+
+def _is_no_answer(build: Future[Built]) -> bool:
+    """Whether it was given up, or the machine had no time for the compiler."""
+    if not build.done():
+        return False
+    return build.cancelled() or build.exception() is not None or isinstance(build.result(), Deferred)
+
+
+def _has_no_room(answer: Answer) -> bool:
+    return answer.again and isinstance(answer.verdicts[0], Deferred)
+
+
+def _answer(answer: Future[Verdict], work: Callable[[Lane], Verdict], lane: Lane) -> None:
+    if answer.set_running_or_notify_cancel():
+        try:
+            answer.set_result(work(lane))
+        except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
+            answer.set_exception(error)

@@ -1,0 +1,287 @@
+"""What the lanes of one device have to do: candidates, program by program, and errands, of one lane or of any.
+
+    add(tasks) -> builds begin in this order, AHEAD of them before they are judged
+    take(lane) -> an errand of this lane, else a candidate of the program that it is at, else anyone's errand,
+                  else a candidate that is built; waits for one; None where nothing is left
+    alone(lane) -> the others have ended what they had in hand, and begin nothing meanwhile
+
+What may run beside what: builds beside everything; what one lane has in hand, a candidate or an errand, beside
+what the others have, except where one of them has asked to be alone. A program is with one lane at a time, so
+that its exam is made once; it goes to the lane that had it last, where there is more than one to choose from. A
+candidate that is not built holds up nothing: its lane takes another program meanwhile. A program of which FAULTS
+candidates cost a worker goes behind some of the next ones, since its others may too: each takes as long as
+another program's do together.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+from cudal1_compile.judge.bench.worker_pool import Lane
+from cudal1_compile.judge.sandbox import wire
+from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
+from cudal1_compile.kernel.candidate import Candidate
+from cudal1_compile.runtime.build import Binary
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import print_program
+
+MAX_HOMES = 4096
+AHEAD = 128  # candidates that are built, or about to be, before a lane takes them
+FAULTS = 2
+BEHIND = 4  # programs, for each of its faults
+Built = Binary | Rejected | Deferred
+Build = Callable[[Program, Candidate], Future[Built]]
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One candidate behind its twin, what they are built to, and what comes of it."""
+
+    program: Program
+    candidates: Sequence[Candidate]  # the last one is the candidate, others must be right first
+    seed: int
+    answer: Future[Verdict] = field(default_factory=Future)
+    builds: Sequence[Future[Built]] = ()  # of all candidates, once they have begun
+    exam: str | None = None  # a file that may hold the program's; empty: there is none
+    text: str = ""
+    _requests: dict[int, wire.Message] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.text = print_program(self.program)
+
+    @property
+    def is_built(self) -> bool:
+        return bool(self.builds) and all(b.done() for b in self.builds)
+
+    def request(self, i: int) -> wire.Message | Rejected | Deferred:
+        """What a worker is asked about one of the candidates, always the same object. Waits for the build."""
+        try:
+            binary = self.builds[i].result()
+        except CancelledError:
+            return Deferred("the build was given up")
+        if not isinstance(binary, Binary):
+            return binary
+        if i not in self._requests:
+            self._requests[i] = wire.judge_request(
+                self.program, self.candidates[i], binary, self.seed, timed=True, exam=self.exam or ""
+            )
+        return self._requests[i]
+
+
+@dataclass(slots=True, eq=False)
+class Errand:
+    """What is no candidate. `run` says what came of it by itself."""
+
+    run: Callable[[Lane], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """A program's candidates that no lane has taken."""
+
+    program: Program
+    text: str
+    place: int  # in the order in which they came
+    tasks: list[Task] = field(default_factory=list)
+    faults: int = 0
+
+
+class Work:
+    """For several threads at once."""
+
+    def __init__(self, build: Build) -> None:
+        self.homes: dict[str, Lane] = {}  # who had a program last, and so has its exam
+        self._build = build
+        self._changed = threading.Condition()
+        self._groups: dict[str, _Group] = {}
+        self._places = count()
+        self._held: dict[Lane, _Group] = {}  # what a lane took last
+        self._errands: dict[Lane, deque[Errand]] = {}
+        self._anyones: deque[Errand] = deque()
+        self._unbuilt: deque[Task] = deque()
+        self._serving: set[Lane] = set()
+        self._busy: set[Lane] = set()
+        self._alone: deque[Lane] = deque()  # the first one is, or will be once the others rest
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        with self._changed:
+            if len(self.homes) > MAX_HOMES:
+                self.homes.clear()
+            for task in tasks:
+                if task.text not in self._groups:
+                    self._groups[task.text] = _Group(task.program, task.text, next(self._places))
+                self._groups[task.text].tasks.append(task)
+                task.answer.add_done_callback(partial(self._done, task))
+            self._unbuilt.extend(tasks)
+            self._build_ahead()
+            self._changed.notify_all()
+
+    def send(self, lane: Lane | None, run: Callable[[Lane], None]) -> None:
+        """An errand, of any lane where none is named."""
+        with self._changed:
+            errands = self._anyones if lane is None else self._errands.setdefault(lane, deque())
+            errands.append(Errand(run))
+            self._changed.notify_all()
+
+    @property
+    def free_errands(self) -> int:
+        """Of any lane."""
+        return len(self._anyones)
+
+    def enlist(self, lane: Lane) -> bool:
+        """Whether this lane serves from now on, and did not before. It counts as busy until it takes something."""
+        with self._changed:
+            if lane in self._serving:
+                return False
+            self._serving.add(lane)
+            self._busy.add(lane)
+            return True
+
+    def dismiss(self, lane: Lane) -> Sequence[Errand]:
+        """It takes nothing any more, until it is enlisted again. What it leaves undone."""
+        with self._changed:
+            self._serving.discard(lane)
+            self._rest(lane)
+            return self._errands.pop(lane, ())
+
+    def free_programs(self, lane: Lane) -> list[Program]:
+        """Of which no other lane has candidates in hand, in order."""
+        with self._changed:
+            held = [g for other, g in self._held.items() if other is not lane]
+            return [g.program for g in self._left() if g not in held]
+
+    def take(self, lane: Lane) -> Task | Errand | None:
+        """What it had in hand is done. None dismisses it."""
+        with self._changed:
+            self._rest(lane)
+            while True:
+                if (found := self._next(lane)) is not None:
+                    self._busy.add(lane)
+                    return found
+                if not (self._errands.get(lane) or self._anyones or self._left()):
+                    self.dismiss(lane)
+                    return None
+                self._changed.wait()
+
+    def take_ahead(self, lane: Lane) -> Task | None:
+        """A candidate that the lane may have beside the one in hand; none where an errand waits."""
+        with self._changed:
+            found = None if self._errands_for(lane) else self._next(lane)
+            return found if isinstance(found, Task) else None
+
+    def count_fault(self, task: Task) -> None:
+        with self._changed:
+            if group := self._groups.get(task.text):
+                group.faults += 1
+
+    def has(self, text: str) -> bool:
+        """Whether candidates of this program are left to take."""
+        with self._changed:
+            return any(g.text == text for g in self._left())
+
+    def take_others(self, task: Task) -> list[Task]:
+        """The program's candidates that nobody has taken."""
+        with self._changed:
+            group = self._groups.pop(task.text, None)
+            self._changed.notify_all()
+            return group.tasks if group else []
+
+    def close(self) -> None:
+        """Candidates that nobody has taken are given up."""
+        with self._changed:
+            left = [t for g in self._groups.values() for t in g.tasks]
+        for task in left:
+            task.answer.cancel()
+
+    @contextmanager
+    def alone(self, lane: Lane) -> Iterator[None]:
+        """For one lane, which has something in hand. Of several that ask for it, one after the other."""
+        with self._changed:
+            self._alone.append(lane)
+            self._rest(lane)
+            self._changed.wait_for(lambda: self._alone[0] is lane and not self._busy)
+            self._busy.add(lane)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._alone.popleft()
+                self._changed.notify_all()
+
+    # with the lock
+
+    def _next(self, lane: Lane) -> Task | Errand | None:
+        if self._alone and self._alone[0] is not lane:
+            return None
+        if errands := self._errands_for(lane):
+            if (group := self._held.pop(lane, None)) is not None and group.tasks:
+                self.homes.pop(group.text, None)  # whoever is free first goes on with it
+            return errands.popleft()
+        held = [g for other, g in self._held.items() if other is not lane]
+        while True:
+            ready = [g for g in self._left() if g not in held and any(t.is_built for t in g.tasks)]
+            if not ready:
+                return None
+            group = min(ready, key=lambda g: self._order(g, lane))
+            task = next(t for t in group.tasks if t.is_built)
+            group.tasks.remove(task)
+            self._held[lane] = group
+            self.homes[task.text] = lane
+            self._build_ahead()
+            if task.answer.set_running_or_notify_cancel():
+                return task
+
+    def _errands_for(self, lane: Lane) -> deque[Errand]:
+        """Those that it takes before a candidate."""
+        mine, group = self._errands.get(lane, deque()), self._held.get(lane)
+        goes_on = group is not None and any(t.is_built for t in group.tasks)
+        return mine if mine or goes_on else self._anyones
+
+    def _order(self, group: _Group, lane: Lane) -> tuple[int, int]:
+        """What the lane has in hand, what it had before, what is nobody's, what is another's."""
+        home = self.homes.get(group.text)
+        if group.faults >= FAULTS:
+            return 2, group.place + BEHIND * group.faults
+        if self._held.get(lane) is group:
+            return 0, group.place
+        return 1 if home is lane else 2 if home is None else 3, group.place
+
+    def _left(self) -> list[_Group]:
+        for text, group in list(self._groups.items()):
+            group.tasks = [t for t in group.tasks if not t.answer.cancelled()]
+            if not group.tasks:
+                del self._groups[text]
+        return list(self._groups.values())
+
+    def _build_ahead(self) -> None:
+        begun = sum(bool(t.builds) for g in self._groups.values() for t in g.tasks)
+        while self._unbuilt and begun < AHEAD:
+            task = self._unbuilt.popleft()
+            if task.answer.cancelled():
+                continue
+            begun += 1
+            task.builds = [self._build(task.program, c) for c in task.candidates]
+            for build in task.builds:
+                build.add_done_callback(self._notify)
+
+    def _rest(self, lane: Lane) -> None:
+        self._busy.discard(lane)
+        self._changed.notify_all()
+
+    def _done(self, task: Task, answer: Future[Verdict]) -> None:
+        """A cancelled one is neither waited for nor built."""
+        if answer.cancelled():
+            for build in task.builds:
+                build.cancel()
+            self._notify(answer)
+
+    def _notify(self, _: object) -> None:
+        with self._changed:
+            self._changed.notify_all()

@@ -1,0 +1,97 @@
+"""What regions need, made ahead in a few processes beside the worker: Inductor's compile, small regions' exams.
+
+    begin(requests) -> processes fill the folder that the worker reads -> wait(program) before the worker needs it
+
+It only saves time: what fails here, or has not begun when it is needed, the worker makes itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+
+from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
+from cudal1_compile.judge.sandbox.wire import Message
+from cudal1_compile.runtime.cores import usable_cores
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import print_program
+
+log = logging.getLogger(__name__)
+
+COMPILERS = 8  # Inductor takes some 6 s of a core for a region
+EXAMINERS = 4
+CORES_A_PROCESS = 2
+LIMIT_S = 60.0  # of one region
+PATIENCE_S = 2.0  # with Inductor's compile: builds have the cores first, and the worker's own takes no longer
+
+
+class Prefetch:
+    """Processes start with the first region; close() ends them, also in the middle of a piece of work."""
+
+    def __init__(self, spawn: Callable[[], Worker], processes: int) -> None:
+        """processes: at most; fewer where there are few cores."""
+        self._spawn = spawn
+        count = max(1, min(processes, usable_cores() // CORES_A_PROCESS))
+        self._pool = ThreadPoolExecutor(count, "cudal1-ahead")
+        self._idle: SimpleQueue[int] = SimpleQueue()
+        for slot in range(count):
+            self._idle.put(slot)
+        self._workers: dict[int, Worker] = {}
+        self._asked: dict[str, Future[Message]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def begin(self, requests: Sequence[Message]) -> None:
+        """Asks for these, one a program, in order; those of an earlier call that have not begun are dropped."""
+        self._asked = {text: f for text, f in self._asked.items() if not f.cancel()}
+        for request in requests:
+            if request["program"] not in self._asked:
+                self._asked[request["program"]] = self._pool.submit(self._make, request)
+
+    def wait(self, program: Program, limit_s: float | None = None) -> Message:
+        """The reply to what has begun, else nothing: what has not is dropped, since the worker is as fast."""
+        future = self._asked.get(print_program(program))
+        if future is None or future.cancel():
+            return {}
+        try:
+            return future.result(limit_s)
+        except TimeoutError:
+            return {}
+
+    def done(self, program: Program) -> bool:
+        """Whether nothing is to be waited for."""
+        future = self._asked.get(print_program(program))
+        return future is None or future.done()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for worker in self._workers.values():
+            worker.stop()
+        self._pool.shutdown()
+        for worker in self._workers.values():
+            worker.kill()
+
+    def _make(self, request: Message) -> Message:
+        slot = self._idle.get()
+        try:
+            worker = self._ready(slot)
+            reply = worker.ask(request, LIMIT_S) if worker else {}
+        except (WorkerLost, OSError) as error:
+            reply = {"why_not": str(error)}
+        finally:
+            self._idle.put(slot)
+        if "why_not" in reply:
+            log.debug("%s was not done ahead: %s", request["op"], reply["why_not"])
+        return reply
+
+    def _ready(self, slot: int) -> Worker | None:
+        with self._lock:
+            worker = self._workers.get(slot)
+            if not self._closed and (worker is None or not worker.alive):
+                worker = self._workers[slot] = self._spawn()
+            return worker

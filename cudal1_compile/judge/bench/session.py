@@ -1,0 +1,468 @@
+"""The judge's work on one GPU, within the worker process: verify, time, measure finalists together.
+
+    judge:     exam (cached) -> trial -> quick timing against aten
+    finalists: fresh exam -> trial with repeats -> replays of a CUDA graph with new inputs
+               -> aten, Inductor and all candidates timed together
+    baselines: aten and Inductor timed together, for a region that no candidate won
+
+A hang or a fault raises TrialStopped; the process is then useless and its parent replaces it. Everything runs
+on one stream that is not the default one. Builds happen in the parent; this module gets binaries. Other processes
+may judge on the same GPU (device_lock.py): their contexts are others, and nothing of theirs runs while times are
+taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import time
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from cudal1_compile.errors import CandidateError, LaunchError
+from cudal1_compile.judge.checks.case_suite import Exam, NoRoom, Unverifiable, prepare_exam
+from cudal1_compile.judge.checks.case_suite_file import read_exam
+from cudal1_compile.judge.checks.checksum import Seal
+from cudal1_compile.judge.checks.guarded_memory import POISONS
+from cudal1_compile.judge.checks.redzones import Moat
+from cudal1_compile.judge.checks.trial import Trial, Wrong, look, wants_memory
+from cudal1_compile.judge.inputs.make import derive_seed
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.oracle.numerics import numerics_of
+from cudal1_compile.judge.sandbox.device_lock import Turns
+from cudal1_compile.judge.timing.clock import Clock
+from cudal1_compile.judge.timing.least_bytes import bytes_moved
+from cudal1_compile.judge.timing.speedup import Speedup, compare_times
+from cudal1_compile.judge.timing.variants import (
+    HELD_ELEMENTS,
+    BaselineArm,
+    CandidateArm,
+    KernelRunner,
+    aten_arm,
+    candidate_arm,
+    inductor_arm,
+)
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
+from cudal1_compile.kernel.candidate import Candidate
+from cudal1_compile.runtime.build import Binary
+from cudal1_compile.runtime.launcher import LoadedKernel, load
+from cudal1_compile.runtime.target import Target, detect_target
+from cudal1_fx_passes.program.ir import ITEM_BYTES, Program
+from cudal1_fx_passes.program.text import print_program
+
+log = logging.getLogger(__name__)
+
+MAX_REGIONS = 128
+REACHED = "the kernel writes far outside its buffers, perhaps into what it is held against"
+UNSTEADY = "the times vary too much between buckets; the device may be busy"
+QUICK_ROUNDS = 3  # at least; nobody else uses the device meanwhile, and a hint needs no more
+QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A candidate with its binary."""
+
+    candidate: Candidate
+    binary: Binary
+
+
+@dataclass(slots=True)
+class _Region:
+    """What is made once for a region: its exam, and its baselines on first use."""
+
+    exam: Exam
+    seal: Seal  # of the exam
+    moved_bytes: int  # that any correct kernel must move
+    exam_bytes: int  # asked for whenever a region comes, so counted once
+    output_bytes: int
+    aten: BaselineArm | None = None
+    tried_aten: bool = False
+    inductor: BaselineArm | None = None
+    tried_inductor: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the exam, and of the outputs that the baselines' graphs write."""
+        calls = sum(b.arm.calls for b in (self.aten, self.inductor) if b is not None)
+        return self.exam_bytes + calls * self.output_bytes
+
+    def timing_inputs(self) -> list[list[Tensor]]:
+        return [c.inputs for c in self.exam.cases if not c.sizes][:2]
+
+
+def _of_exam(exam: Exam) -> _Region:
+    program = exam.program
+    output_bytes = sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
+    return _Region(exam, Seal(exam.tensors()), bytes_moved(program), exam.size_bytes, output_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Final:
+    """A finalist that is right, ready to be timed."""
+
+    kernel: LoadedKernel
+    runner: KernelRunner
+    trial: Trial
+    errors: tuple[tuple[str, float], ...]
+
+
+def open_session(index: int, limits: Limits, turns: Turns | None = None) -> DeviceSession:
+    """The session of one CUDA device; makes this process's CUDA context. Raises ValueError where there is none.
+
+    turns: where other processes have sessions of the device too.
+    """
+    if not torch.cuda.is_available():
+        raise ValueError(f"no CUDA device {index} can be used by this process")
+    device = torch.device("cuda", index)
+    turns = turns or Turns.private()
+    with turns.shared():  # a context comes up, and nobody takes times meanwhile
+        torch.cuda.set_device(device)
+        _, total_bytes = torch.cuda.mem_get_info(device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limits.worker_bytes / total_bytes), device)
+        target = detect_target(device)
+        return DeviceSession(target, Clock(device, target.l2_bytes, turns), limits)
+
+
+class DeviceSession:
+    """Owns a device: its stream, its clock, the regions that are ready."""
+
+    def __init__(self, target: Target, clock: Clock, limits: Limits) -> None:
+        self.target = target
+        self.clock = clock
+        self.device = clock.device
+        self.limits = limits
+        self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
+        self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
+        self._rng = random.Random()
+        self._moat: Moat | None = None
+        self._intact_last: _Region | None = None  # found so when the last candidate was done
+        self._seals: list[Seal] = []  # of the cases that only candidates of this request have
+        self.spent_s: defaultdict[str, float] = defaultdict(float)  # seconds by step, since the session began
+        self.short_of_room = False  # the last request was put off for what others hold of the device's memory
+
+    def judge(self, program: Program, entrant: Entrant, seed: int, timed: bool = True, exam: str = "") -> Verdict:
+        """Gates 3 to 5 and, if asked, a quick timing. Raises TrialStopped.
+
+        exam: a file that may hold the region's.
+        """
+        (verdict,) = self._guarded(1, lambda: [self._judge(program, entrant, seed, timed, exam)])
+        return verdict
+
+    def finalists(self, program: Program, entrants: Sequence[Entrant], seed: int) -> list[Verdict]:
+        """Gates 5 to 8 on fresh data, all candidates timed together. Raises TrialStopped."""
+        return self._guarded(
+            len(entrants), lambda: self._finalists(program, entrants, derive_seed(seed, "finalists"))
+        )
+
+    def baselines(self, program: Program, seed: int) -> Verdict:
+        """aten as the candidate, Inductor as the baseline. Raises TrialStopped."""
+        seed = derive_seed(seed, "finalists")  # what was compiled for finalists is used again
+        (verdict,) = self._guarded(1, lambda: [self._baselines(program, seed)])
+        return verdict
+
+    def clear(self) -> None:
+        """Gives the device's memory back; what is made once for a region is made again when it is needed."""
+        self._regions.clear()
+        self._moat = self._intact_last = None
+        self._seals.clear()
+        torch.cuda.empty_cache()
+
+    @contextlib.contextmanager
+    def _counted(self, step: str) -> Iterator[None]:
+        turns = self.clock.turns
+        begin, waited_s, beside_s = time.monotonic(), self.clock.waited_s, turns.waited_s
+        try:
+            yield
+        finally:
+            self.spent_s[step] += time.monotonic() - begin - (turns.waited_s - beside_s)
+            self.spent_s[f"{step}, device"] += self.clock.waited_s - waited_s
+            self.spent_s["other workers' turns"] = turns.waited_s
+
+    def _guarded(self, count: int, work: Callable[[], list[Verdict]]) -> list[Verdict]:
+        self.short_of_room = False
+        with self.clock.turns.shared(), self.clock.active(), torch.no_grad():
+            try:
+                return work()
+            except RuntimeError as error:
+                if not wants_memory(error):
+                    raise
+                self.clear()
+                self.short_of_room = True
+                said = str(error).splitlines()[0]  # how much was wanted, and who holds the rest
+                return [Deferred(f"the device has no room for a trial of this region: {said}")] * count
+
+    # regions
+
+    def _region(self, program: Program, seed: int, ahead: str = "") -> _Region | Deferred | Rejected:
+        key = (print_program(program), seed)
+        found = self._regions.get(key)
+        if isinstance(found, _Region) and found is not self._intact_last and not self._intact(found):
+            found = None  # a candidate of another region was here
+        if found is None:
+            room = self._room()
+            with self._counted("exam"):
+                exam = self._exam_ahead(program, ahead) or prepare_exam(
+                    program, seed, self.device, room, self.limits.distributions or None
+                )
+                if isinstance(exam, NoRoom):
+                    self.short_of_room = room < self.limits.memory_bytes
+                    return Deferred(exam.reason)
+                found = exam if isinstance(exam, Unverifiable) else _of_exam(exam)
+            self._regions[key] = found
+            self._evict()
+        self._regions.move_to_end(key)
+        return Rejected("task", found.reason) if isinstance(found, Unverifiable) else found
+
+    def _exam_ahead(self, program: Program, path: str) -> Exam | Unverifiable | None:
+        """None where none was made, or it is gone."""
+        if not path:
+            return None
+        try:
+            return read_exam(Path(path), program, self.device)
+        except (OSError, SafetensorError) as error:
+            log.debug("an exam that was made ahead is not there: %s", error)
+            return None
+
+    def _intact(self, region: _Region) -> bool:
+        with self._counted("exam"):
+            return region.seal.intact
+
+    @property
+    def moat(self) -> Moat:
+        """Made on the stream on which candidates run."""
+        if self._moat is None:
+            self._moat = Moat(self.device)
+        return self._moat
+
+    def _untouched(self, region: _Region) -> bool:
+        """Whether a candidate that is done wrote nowhere but into its buffers, as far as the judge can see."""
+        seals, self._seals = self._seals, []
+        found = self.moat.leave() and all(seal.intact for seal in seals) and self._intact(region)
+        self._intact_last = region if found else None
+        return found
+
+    def _evict(self) -> None:
+        def held_bytes() -> int:
+            return sum(r.size_bytes for r in self._regions.values() if isinstance(r, _Region))
+
+        while len(self._regions) > 1 and (
+            len(self._regions) > MAX_REGIONS or held_bytes() > self.limits.cached_exams_bytes
+        ):
+            self._regions.popitem(last=False)
+
+    def _room(self) -> int:
+        return min(self.limits.memory_bytes, self.clock.free_bytes() // 2)
+
+    def _aten(self, program: Program, region: _Region) -> BaselineArm | None:
+        if not region.tried_aten:
+            region.tried_aten = True
+            with self._counted("aten"):
+                least_us = self.clock.floor_us(region.moved_bytes)
+                region.aten = aten_arm(program, region.timing_inputs(), self.clock, least_us)
+        return region.aten
+
+    def _inductor(self, program: Program, region: _Region, calls: int) -> BaselineArm | None:
+        """Compiled once, also where a region's later candidates come to be measured."""
+        if self.limits.inductor and not region.tried_inductor:
+            region.tried_inductor = True
+            with self._counted("inductor"):
+                region.inductor = inductor_arm(program, region.timing_inputs(), calls, self.clock)
+        return region.inductor
+
+    def _baselines(self, program: Program, seed: int) -> Verdict:
+        region = self._region(program, seed)
+        if not isinstance(region, _Region):
+            return region
+        aten = self._aten(program, region)
+        inductor = self._inductor(program, region, aten.arm.calls) if aten is not None else None
+        if aten is None or inductor is None:
+            return Rejected("time", f"{'aten' if aten is None else 'Inductor'} has no CUDA graph of this region")
+        arms = [inductor.arm, aten.arm]
+        with self._counted("baselines"), self.clock.turns.alone():
+            rounds = self.clock.rounds_for(arms, self.limits.final_ms * len(arms), self._rng)
+            inductor_us, aten_us = self.clock.measure(arms, rounds, self._rng)
+        found = compare_times(inductor_us, aten_us)
+        if not isinstance(found, Speedup):
+            return Deferred(UNSTEADY)
+        us = found.candidate_us
+        timing = Timing(us, us, found.baseline_us, found.value, found.lower_bound, found.rounds, final=True)
+        return Accepted(Proof(self.target.key, "exact", (), seed, timing, None, self.versions))
+
+    # one candidate
+
+    def _judge(self, program: Program, entrant: Entrant, seed: int, timed: bool, exam: str) -> Verdict:
+        region = self._region(program, seed, exam)
+        if not isinstance(region, _Region):
+            return region
+        verdict = self._try(program, region, entrant, seed, timed)
+        return verdict if self._untouched(region) or isinstance(verdict, Rejected) else Rejected("verify", REACHED)
+
+    def _try(self, program: Program, region: _Region, entrant: Entrant, seed: int, timed: bool) -> Verdict:
+        found = self._trial(program, region, entrant, repeats=1)
+        if isinstance(found, Rejected):
+            return found
+        try:
+            timing = self._quick(program, region, found) if timed else None
+        finally:
+            with self._counted("load"):
+                found.kernel.close()
+        return timing if isinstance(timing, Rejected) else self._accept(found, seed, timing)
+
+    def _trial(self, program: Program, region: _Region, entrant: Entrant, repeats: int) -> _Final | Rejected:
+        try:
+            with self._counted("load"):
+                kernel = load(program, entrant.candidate, entrant.binary, self.device.index or 0)
+        except LaunchError as error:
+            if wants_memory(error):
+                raise
+            return Rejected("build", f"the kernel cannot be loaded: {error}")
+        runner = KernelRunner(program, kernel, self.clock, self.limits.verify_s)
+        self._intact_last = None
+        try:
+            with self._counted("trial"):
+                exam = region.exam.of(entrant.candidate)
+                self._seals.append(Seal(exam.beside(region.exam)))
+                trial = Trial(exam, entrant.candidate, runner, self.device, HELD_ELEMENTS, self.moat.take)
+                found = trial.verify(repeats)
+        except (LaunchError, CandidateError) as error:  # also a plan that divides by zero at other sizes
+            kernel.close()
+            if wants_memory(error):
+                raise
+            return Rejected("verify", f"the launch failed: {error}")
+        if isinstance(found, Wrong):
+            kernel.close()
+            return Rejected("verify", found.reason)
+        return _Final(kernel, runner, trial, found.errors)
+
+    def _accept(self, final: _Final, seed: int, timing: Timing | None) -> Accepted:
+        label = numerics_of(final.trial.exam.program, final.trial.candidate.code)
+        return Accepted(Proof(self.target.key, label, final.errors, seed, timing, None, self.versions))
+
+    def _quick(self, program: Program, region: _Region, final: _Final) -> Timing | Rejected | None:
+        aten = self._aten(program, region)
+        if aten is None:
+            return None
+        with self._counted("capture"):
+            arm = candidate_arm("candidate", program, final.runner, final.trial, aten.arm.calls, self.clock)
+        arms = [aten.arm, arm.arm]
+        with self._counted("quick"), self.clock.turns.alone():
+            rounds = self.clock.rounds_for(arms, self.limits.quick_ms, self._rng, QUICK_ROUNDS)
+            aten_us, candidate_us = self.clock.measure(arms, rounds, self._rng)
+        with self._counted("timed results"):
+            refused = self._time_refusal(region, arm, candidate_us)
+        if refused is not None:
+            return refused
+        found = compare_times(aten_us, candidate_us, QUICK_VARIANCE)
+        assert isinstance(found, Speedup)
+        return Timing(
+            found.candidate_us, found.baseline_us, None, found.value, found.lower_bound, found.rounds, final=False
+        )
+
+    def _time_refusal(self, region: _Region, arm: CandidateArm, times_us: Sequence[float]) -> Rejected | None:
+        """A wrong result of a timed call, or a time that cannot be."""
+        if (reason := arm.wrong_result()) is not None:
+            return Rejected("time", reason)
+        floor_us = self.clock.floor_us(region.moved_bytes)
+        fastest_us = min(times_us)
+        if fastest_us < floor_us:
+            return Rejected(
+                "time", f"{fastest_us:.2f} us a call: its launch and bytes alone need {floor_us:.2f} us"
+            )
+        return None
+
+    # finalists
+
+    def _finalists(self, program: Program, entrants: Sequence[Entrant], seed: int) -> list[Verdict]:
+        region = self._region(program, seed)
+        if not isinstance(region, _Region):
+            return [region] * len(entrants)
+        verdicts: dict[int, Verdict] = {}
+        finals: dict[int, _Final] = {}
+        try:
+            for i, entrant in enumerate(entrants):
+                found = self._trial(program, region, entrant, self.limits.finalist_repeats)
+                if isinstance(found, Rejected):
+                    verdicts[i] = found
+                    continue
+                finals[i] = found
+                with self._counted("replays"):
+                    reason = self._replays(found)
+                if reason is not None:
+                    verdicts[i] = Rejected("verify", reason)
+            timed = {i: f for i, f in finals.items() if i not in verdicts}
+            verdicts |= self._final_timing(program, region, timed, seed) if timed else {}
+        finally:
+            for final in finals.values():
+                final.kernel.close()
+        if self._untouched(region):
+            return [verdicts[i] for i in range(len(entrants))]
+        if len(entrants) == 1:
+            return [Rejected("verify", REACHED)]
+        return [verdict for entrant in entrants for verdict in self._finalists(program, [entrant], seed)]
+
+    def _replays(self, final: _Final) -> str | None:
+        """Captures the candidate once and replays it with the inputs of every case of the same shapes."""
+        buffers = final.trial.timing_sets()[0]
+
+        def call(_: int) -> None:
+            final.runner.launch(buffers.outputs, buffers.scratch, buffers.inputs.views, {})
+
+        graph = self.clock.capture(call, 1)
+        for case in (c for c in final.trial.exam.cases if not c.sizes):
+            buffers.inputs.copy_image(case.image)
+            buffers.written.poison(POISONS[1])
+            graph.replay()
+            final.runner.wait()
+            if reason := look(case, buffers, 0).damage() or case.check(buffers.outputs).refusal:
+                return f"replayed in a CUDA graph with new inputs: {reason}"
+        return None
+
+    def _final_timing(
+        self, program: Program, region: _Region, finals: Mapping[int, _Final], seed: int
+    ) -> dict[int, Verdict]:
+        aten = self._aten(program, region)
+        if aten is None:
+            return dict.fromkeys(finals, Deferred("the aten baseline cannot be captured in a CUDA graph"))
+        calls = aten.arm.calls
+        inductor = self._inductor(program, region, calls)
+        baselines = [aten.arm] if inductor is None else [aten.arm, inductor.arm]
+        with self._counted("capture"):
+            rivals = {
+                i: candidate_arm(str(i), program, f.runner, f.trial, calls, self.clock) for i, f in finals.items()
+            }
+        arms = [*baselines, *(r.arm for r in rivals.values())]
+        with self._counted("final timing"), self.clock.turns.alone():
+            rounds = self.clock.rounds_for(arms, self.limits.final_ms * len(arms), self._rng)
+            times = self.clock.measure(arms, rounds, self._rng)
+        verdicts: dict[int, Verdict] = {}
+        for (i, rival), candidate_us in zip(rivals.items(), times[len(baselines) :], strict=True):
+            refused = self._time_refusal(region, rival, candidate_us)
+            verdicts[i] = refused or self._decide(finals[i], times[: len(baselines)], candidate_us, seed)
+        return verdicts
+
+    def _decide(
+        self, final: _Final, baselines: Sequence[Sequence[float]], candidate_us: Sequence[float], seed: int
+    ) -> Verdict:
+        found = [compare_times(b, candidate_us) for b in baselines]
+        steady = [f for f in found if isinstance(f, Speedup)]
+        if len(steady) < len(found):
+            return Deferred(UNSTEADY)
+        worst = min(steady, key=lambda f: f.value)
+        timing = Timing(
+            candidate_us=worst.candidate_us,
+            aten_us=steady[0].baseline_us,
+            inductor_us=steady[1].baseline_us if len(steady) > 1 else None,
+            speedup=worst.value,
+            lower_bound=min(f.lower_bound for f in steady),
+            rounds=worst.rounds,
+            final=True,
+        )
+        return self._accept(final, seed, timing)

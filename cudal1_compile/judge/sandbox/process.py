@@ -1,0 +1,184 @@
+"""A worker process as seen from the judge: started clean, asked with a deadline, killed with its whole group.
+
+    Worker(...) -> ask(message, limit_s) -> reply | WorkerLost
+                   send, send, receive, ...: the next request lies ready when one is answered
+
+It knows pipes, deadlines and signals; what the messages mean is told in wire.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from cudal1_compile.judge.sandbox.device_lock import TurnFiles, let_go
+from cudal1_compile.judge.sandbox.fork_server import Fork, Nursery, Start, kill_group
+from cudal1_compile.judge.sandbox.isolation import worker_environment
+from cudal1_compile.judge.sandbox.wire import Message, decode, encode
+from cudal1_compile.runtime.scratch import Scratch
+
+log = logging.getLogger(__name__)
+
+LOG_TAIL = 2000  # characters of a worker's stderr that go into our log
+
+
+class WorkerLost(Exception):
+    """The worker hung beyond its deadline or died; it has been killed."""
+
+
+class WorkerLate(WorkerLost):
+    """It did not answer by its deadline."""
+
+
+class _Alone:
+    """A process that imports what it needs by itself. Like a Fork."""
+
+    def __init__(self, wanted: Start) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", wanted.module, *wanted.arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=wanted.errors,
+            cwd=wanted.folder,
+            env=dict(wanted.environment),
+            start_new_session=True,
+            pass_fds=tuple(wanted.kept),
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self.requests, self.replies = self._process.stdin.fileno(), self._process.stdout.fileno()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """As of subprocess; None while it runs."""
+        return self._process.poll()
+
+    def stop(self) -> None:
+        if self.alive:
+            kill_group(self._process.pid)
+
+    def end(self) -> None:
+        kill_group(self._process.pid)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+class Worker:
+    """One child process; it speaks one JSON object a line."""
+
+    def __init__(
+        self,
+        module: str = "cudal1_compile.judge.bench.worker",
+        compiled: Path | None = None,
+        read_only: bool = True,
+        turn_files: TurnFiles | None = None,
+        nursery: Nursery | None = None,
+    ) -> None:
+        """module: run with -m. compiled: a folder for Inductor's code that outlives this worker.
+
+        read_only: it may change files in its own folder and in `compiled` only.
+        turn_files: of a device that it shares with other workers.
+        nursery: whose fork it is to be, if that can be had.
+        """
+        self.given_up: Message = {}  # what it gave up, by name, once it has said hello
+        self._scratch = Scratch("worker")
+        self._folder = self._scratch.path
+        writable = [str(f) for f in (self._folder, compiled) if f is not None and read_only]
+        self.turns = turn_files.descriptors() if turn_files else ()
+        self._errors = (self._folder / "stderr").open("wb")
+        environment = worker_environment(self._folder, compiled)
+        wanted = Start(module, writable, environment, str(self._folder), self._errors.fileno(), self.turns)
+        start = _Alone if nursery is None else nursery.start
+        try:
+            self._process: _Alone | Fork = start(wanted)
+        except OSError as error:
+            log.info("a worker imports by itself: %s", error)
+            self._process = _Alone(wanted)
+        self._buffer = self._unsent = b""
+        os.set_blocking(self._process.requests, False)  # a worker that hangs takes none
+
+    @property
+    def alive(self) -> bool:
+        return self._process.alive
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None where that is not known, as of a nursery's fork."""
+        return self._process.exit_code if isinstance(self._process, _Alone) else None
+
+    def ask(self, message: Message, limit_s: float) -> Message:
+        """Sends one request and waits for its reply. Raises WorkerLost; the process is dead then."""
+        self.send(message)
+        return self.receive(limit_s)
+
+    def send(self, message: Message) -> None:
+        """What the pipe does not take now goes while a reply is waited for."""
+        self._unsent += encode(message)
+        self._write()
+
+    def receive(self, limit_s: float) -> Message:
+        """The reply to the oldest request that has none. Raises WorkerLost; the process is dead then."""
+        end = time.monotonic() + limit_s
+        try:
+            if not self.given_up:
+                self.given_up = decode(self._read_line(end))["given_up"]
+            return decode(self._read_line(end))
+        except (OSError, ValueError) as error:
+            self.kill()
+            raise WorkerLost(f"the worker process died: {error}") from None
+
+    def stop(self) -> None:
+        """Ends the process at once; whoever waits for its answer in another thread gets WorkerLost."""
+        self._process.stop()
+
+    def kill(self) -> None:
+        """Ends the process and everything it started. May be called twice."""
+        self._process.end()
+        if self.turns:  # not before it is gone, and its kernels with it
+            let_go(self.turns)
+            self.turns = ()
+        self._errors.close()
+        if self._folder.is_dir():
+            text = (self._folder / "stderr").read_bytes()[-LOG_TAIL:].decode(errors="replace").strip()
+            if text:
+                log.debug("a worker's last words:\n%s", text)
+            self._scratch.remove()
+
+    def _write(self) -> None:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # a process that is gone shows when it is read
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._process.requests, self._unsent) :]
+
+    def _read_line(self, end: float) -> bytes:
+        requests, replies = self._process.requests, self._process.replies
+        while b"\n" not in self._buffer:
+            left = max(0.0, end - time.monotonic())
+            with selectors.PollSelector() as ends:  # descriptors over 1,023 too
+                ends.register(replies, selectors.EVENT_READ)
+                if self._unsent:
+                    ends.register(requests, selectors.EVENT_WRITE)
+                ready = {key.fd for key, _ in ends.select(left)}
+            if left == 0.0 or not ready:
+                self.kill()
+                raise WorkerLate("the worker process did not answer in time and was killed")
+            if requests in ready:
+                self._write()
+            if replies in ready:
+                chunk = os.read(replies, 1 << 16)
+                if not chunk:
+                    raise OSError("it closed its pipe")
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line

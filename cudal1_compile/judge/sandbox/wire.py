@@ -1,0 +1,130 @@
+"""The protocol between the judge and a worker: one JSON object a line, tensors never cross.
+
+    start {device, limits, turns}                     -> ready {versions, ...}
+    room {}                                           -> free_bytes of the device
+    judge {program, code, binary, seed, timed, exam}  -> verdicts [one]; exam: a file that may hold it
+    finalists {program, entrants, seed}               -> verdicts [one an entrant]
+    baselines {program, seed}                         -> verdicts [one, on aten against Inductor]
+    compile {program, device}                         -> {} | {why_not}; needs no start and no CUDA context
+    exam {program, seed, distributions, path}         -> {exam: path} | {why_not}; likewise
+
+A reply with `fatal` is the worker's last one: its device context is spoilt. This module turns binaries and
+verdicts into JSON and back; it opens no pipes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.verdict import Verdict, from_json, to_json
+from cudal1_compile.kernel.candidate import Candidate, parse_candidate
+from cudal1_compile.runtime.build import Binary, Resources
+from cudal1_fx_passes.program.ir import Program
+from cudal1_fx_passes.program.text import parse_program, print_program
+
+Message = dict[str, Any]
+
+
+def start_request(device_index: int, limits: Limits, turns: Sequence[int] = ()) -> Message:
+    """turns: descriptors of device_lock.py that the worker inherited; none where it has the device to itself."""
+    return {"op": "start", "device": device_index, "limits": asdict(limits), "turns": turns}
+
+
+def room_request() -> Message:
+    return {"op": "room"}
+
+
+def clear_request() -> Message:
+    return {"op": "clear"}
+
+
+def judge_request(
+    program: Program, candidate: Candidate, binary: Binary, seed: int, timed: bool, exam: str = ""
+) -> Message:
+    return {
+        "op": "judge",
+        "program": print_program(program),
+        "entrants": [entrant_message(candidate, binary)],
+        "seed": seed,
+        "timed": timed,
+        "exam": exam,
+    }
+
+
+def finalists_request(program: Program, entrants: Sequence[tuple[Candidate, Binary]], seed: int) -> Message:
+    return {
+        "op": "finalists",
+        "program": print_program(program),
+        "entrants": [entrant_message(c, b) for c, b in entrants],
+        "seed": seed,
+    }
+
+
+def baselines_request(program: Program, seed: int) -> Message:
+    return {"op": "baselines", "program": print_program(program), "seed": seed}
+
+
+def compile_request(program: Program, device: str) -> Message:
+    return {"op": "compile", "program": print_program(program), "device": device}
+
+
+def exam_request(program: Program, seed: int, limits: Limits, path: Path) -> Message:
+    message = {"op": "exam", "program": print_program(program), "seed": seed, "path": str(path)}
+    return message | {"distributions": limits.distributions}
+
+
+def entrant_message(candidate: Candidate, binary: Binary) -> Message:
+    kernels = {name: asdict(found) for name, found in binary.kernels.items()}
+    return {
+        "code": candidate.code,
+        "arch": binary.arch,
+        "image": base64.b64encode(binary.image).decode(),
+        "kernels": kernels,
+    }
+
+
+def read_entrant(message: Message, program: Program) -> tuple[Candidate, Binary]:
+    kernels = {name: Resources(**found) for name, found in message["kernels"].items()}
+    binary = Binary("cuda", message["arch"], base64.b64decode(message["image"]), kernels)
+    return parse_candidate(message["code"], program), binary
+
+
+def read_program(message: Message) -> Program:
+    return _parsed(message["program"])
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str) -> Program:
+    """Candidates of one program come one after the other."""
+    return parse_program(text)
+
+
+def read_limits(message: Message) -> Limits:
+    found = dict(message["limits"])
+    return Limits(**{**found, "distributions": tuple(found["distributions"])})
+
+
+def verdicts_reply(verdicts: Sequence[Verdict], fatal: bool = False) -> Message:
+    return {"verdicts": [to_json(v) for v in verdicts], "fatal": fatal}
+
+
+def read_verdicts(message: Message) -> list[Verdict]:
+    return [from_json(text) for text in message["verdicts"]]
+
+
+def encode(message: Message) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise ValueError(f"a message of the worker protocol is an object, got {line[:60]!r}")
+    return found

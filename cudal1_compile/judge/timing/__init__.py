@@ -1,0 +1,1 @@
+"""How fast: baselines, candidates and baselines in interleaved rounds, a speedup that can be trusted."""

@@ -1,0 +1,1 @@
+"""A kernel as text: the parts of a reply, its launch plan, and the one tokeniser that reads candidates' code."""

@@ -1,0 +1,361 @@
+"""Plan, then compile: one Dynamo graph from its stored or new plan to a callable.
+
+    stored plan | collect -> look up -> synthesize        which regions have kernels
+    -> finish: compile_fx with the kernels of the choice  on a GPU first a trial between variants (choice.py);
+               a graph that aten runs faster is not compiled at all (aten.py)
+
+compile_fx runs on a fresh copy each time, because it owns and changes what it gets, and always with one pass at
+the hook, whose uuid is the digest of this graph's decisions.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import fx
+from torch._inductor import config as inductor_config
+from torch._inductor.compile_fx import compile_fx
+
+from cudal1_cache.errors import CacheError
+from cudal1_cache.rows import PlanChoice
+from cudal1_compile.errors import describe
+from cudal1_compile.inductor.aten import has_cuda_graphs, is_packaged, run_by_aten, why_not
+from cudal1_compile.inductor.backward import Backward
+from cudal1_compile.inductor.collect import SeenGraph, collect
+from cudal1_compile.inductor.graph_key import copy_graph, graph_key
+from cudal1_compile.inductor.hook import forget_symbols
+from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS
+from cudal1_compile.inductor.plan import GraphPlanned, from_row, to_row, with_regions
+from cudal1_compile.inductor.splice import HOOK, Splice, UserPass
+from cudal1_compile.judge.sandbox import fork_server as nursery
+from cudal1_compile.options import Options
+from cudal1_compile.pipeline.choice import (
+    GRAPH_MAX_RIVALS,
+    GRAPH_WARMUP_CALLS,
+    MAX_CALLS,
+    MAX_RIVALS,
+    USUAL_CALLS,
+    WARMUP_CALLS,
+    CudaClock,
+    Trial,
+)
+from cudal1_compile.pipeline.place import Place
+from cudal1_compile.pipeline.planner import FORWARD_SHARE, Planner
+from cudal1_compile.pipeline.session import Session
+from cudal1_compile.pipeline.shadow import Shadow
+from cudal1_compile.pipeline.summary import GRAPHS, SOURCES, dump, report, timed
+from cudal1_compile.pipeline.survey import survey, survey_anchors
+from cudal1_compile.runtime.target import Target, free_memory
+
+log = logging.getLogger(__name__)
+
+COMPILES_S = 30.0  # of variants before the first call: what one more might win is not worth a longer wait
+
+Compiled = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One graph to compile."""
+
+    gm: fx.GraphModule
+    example_inputs: Sequence[Any]
+    options: Options
+    place: Place
+
+
+class Pipeline:
+    """The steps for one graph; each may be called alone (`cudal1 plan` stops before compiling)."""
+
+    def __init__(self, job: Job, session: Session) -> None:
+        self.job, self.session = job, session
+        self.planner = Planner(session, job.options, job.place)
+        self.products = job.options.has_products(job.place.target.kind)  # whether they begin regions here
+        self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, self.products)
+        self.previous = _user_pass(job.options)
+        self.faults: list[str] = []  # of this compile, one list for its copies too; the last is stored
+
+    def plan(self) -> GraphPlanned:
+        """The regions with the cache's answers: from the stored plan where there is one, else collected."""
+        stored = self.stored()
+        if stored is None:
+            if self._may_ask_the_judge:
+                nursery.prepare()
+            return self.survey()[1]
+        return self.settle(with_regions(stored, self.planner.look_up_all(stored.regions)), stored)
+
+    @property
+    def _may_ask_the_judge(self) -> bool:
+        """Whether kernels may be written for this graph, and measured on a GPU."""
+        options = self.job.options
+        has_time = min(options.budget_s, self.session.budget(options.process_budget_s).left_s) > 0
+        return options.on_miss == "synthesize" and has_time and self.job.place.target.kind == "cuda"
+
+    def survey(self) -> tuple[list[SeenGraph], GraphPlanned]:
+        """The graphs and their plan, both as they are with the cache's kernels in place."""
+        graphs = self.collect()
+        plan = self.plan_for(graphs)
+        if self._moves_layouts(plan):
+            graphs = self.collect(plan)
+            plan = self.plan_for(graphs)
+        return graphs, plan
+
+    def settle(self, plan: GraphPlanned, traced: GraphPlanned) -> GraphPlanned:
+        """The plan for the graphs as they are with its kernels in place; what it has decided stays.
+
+        traced: the plan whose kernels were in place when they were collected last.
+        """
+        if not self._moves_layouts(plan) or _forward_products(plan) == _forward_products(traced):
+            return plan
+        known = {r.fingerprint: r for r in plan.regions}
+        settled = self.plan_for(self.collect(plan))
+        return replace(settled, regions=tuple(known.get(r.fingerprint, r) for r in settled.regions))
+
+    def _moves_layouts(self, plan: GraphPlanned) -> bool:
+        """Whether the backward may read what its forward with kernels lays out otherwise than Inductor would.
+
+        Inductor saves for it the copies that convolutions needed; a kernel reads weights and inputs as they are.
+        """
+        return bool(_forward_products(plan)) and any(r.phase == "backward" for r in plan.regions)
+
+    def collect(self, plan: GraphPlanned | None = None) -> list[SeenGraph]:
+        """Every graph at the hook, as the compile will see it; the backward as after a forward with a plan."""
+        job, options = self.job, self.job.options
+        splice = self._splice(plan, "all", None) if plan is not None else None
+        with timed("collect"):
+            graphs = collect(job.gm, job.example_inputs, options.inductor, self.previous, self.products, splice)
+        for graph in graphs:
+            dump(GRAPHS, f"{graph.phase} graph at the hook", graph.code)
+        return graphs
+
+    def plan_for(self, graphs: Sequence[SeenGraph]) -> GraphPlanned:
+        """Looks up the regions of collected graphs."""
+        seen, refused = survey(graphs, self.job.place.device)
+        is_channels_last = any(g.is_channels_last for g in graphs)
+        regions = self.planner.look_up_all(seen)
+        return GraphPlanned(regions, tuple(refused), is_channels_last, survey_anchors(graphs))
+
+    def with_inputs(self, example_inputs: Sequence[Any]) -> Pipeline:
+        """The same graph and key, to be compiled again on a later call's inputs."""
+        other = copy.copy(self)
+        other.job = replace(self.job, example_inputs=example_inputs)
+        return other
+
+    def without_inputs(self) -> Pipeline:
+        """For what is called after the compile: the example's tensors must not live as long as the graph."""
+        return self.with_inputs(())
+
+    def synthesize(self, plan: GraphPlanned) -> GraphPlanned:
+        """Products of the backward come last, when it is known which kernels its forward has."""
+        end = time.monotonic() + self.job.options.budget_s
+        with timed("synthesis"):
+            first = [r for r in plan.regions if not r.may_change]
+            if any(r.has_product for r in first) and len(first) < len(plan.regions):
+                found = self.planner.synthesize(first, FORWARD_SHARE * self.job.options.budget_s)
+                answers = {r.fingerprint: r for r in found}
+                answered = with_regions(plan, [answers.get(r.fingerprint, r) for r in plan.regions])
+                plan = self.settle(answered, plan)
+            left_s = max(0.0, end - time.monotonic())
+            done = with_regions(plan, self.planner.synthesize(plan.regions, left_s))
+            return self.settle(done, plan)
+
+    def finish(self, plan: GraphPlanned) -> Compiled:
+        """Compiles with the plan's kernels, stores the plan, and says what was done."""
+        rivals: tuple[PlanChoice, ...] = ()
+        if not is_timed(self.job.place.target):
+            plan = replace(plan, choice="all" if plan.chosen("all") else "none")
+        elif plan.choice == "deciding" and may_try():
+            rivals = self._rivals(plan)
+            plan = plan if rivals else replace(plan, choice="none")
+        self.planner.record_misses(plan.regions)
+        choice = "all" if rivals else self._now(plan)
+        compiled = self._trial(plan, rivals) if rivals else self.build(plan, choice)
+        if self.job.options.shadow and plan.kernels(choice) and not is_packaged():
+            compiled = self._with_shadow(compiled, plan, choice)
+        self.save(plan)
+        self.session.count(plan)
+        report(plan, self.job.place.target.kind)
+        return compiled
+
+    def build(self, plan: GraphPlanned, choice: PlanChoice, is_checked: bool = False) -> Compiled:
+        """One variant; but for aten's through Inductor, with its own caches."""
+        if choice == "aten":
+            return run_by_aten(self.job.gm)
+        splice = self._splice(plan, choice, self.previous, is_checked)
+        layouts = {name: getattr(inductor_config, name) for name in LAYOUT_SETTINGS}
+        patches = {**layouts, **self.job.options.inductor, HOOK: splice}
+        if choice == "layouts":
+            patches["layout_optimization"] = False
+        if is_checked:
+            patches["triton.cudagraphs"] = False  # its calls wait for the GPU
+        for kernel in splice.kernels.values():
+            dump(SOURCES, f"kernel {kernel.entry_id[:12]}", f"{kernel.text}{kernel.candidate.code}")
+        with timed(f"compile, variant {choice}"):
+            compiled: Any = compile_fx(
+                copy_graph(self.job.gm),
+                list(self.job.example_inputs),
+                inner_compile=Backward(splice, partial(self.without_inputs()._backward_gave_way, plan)),
+                config_patches=patches,
+            )
+        log.debug("variant %s: %d regions in %d places", choice, len(plan.chosen(choice)), len(splice.replaced))
+        return cast(Compiled, compiled)
+
+    def _splice(
+        self, plan: GraphPlanned, choice: PlanChoice, previous: UserPass, is_checked: bool = False
+    ) -> Splice:
+        kernels = self.planner.kernels(plan.kernels(choice), plan)
+        kernels = {f: replace(k, is_checked=is_checked) for f, k in kernels.items()}
+        return Splice(previous, kernels, self._by_aten(plan, choice), self.products)
+
+    def _by_aten(self, plan: GraphPlanned, choice: PlanChoice) -> Set[str]:
+        """Fingerprints. Deterministic algorithms are Inductor's: aten refuses some operations then."""
+        if torch.are_deterministic_algorithms_enabled():
+            return frozenset()
+        return plan.chosen(choice).keys() - plan.kernels(choice).keys()
+
+    def _with_shadow(self, plain: Compiled, plan: GraphPlanned, choice: PlanChoice) -> Compiled:
+        try:
+            checked = self.build(plan, choice, is_checked=True)
+        except Exception as error:  # noqa: BLE001  the plain graph is there
+            log.warning("no call of this graph is checked: %s: %s", type(error).__name__, error)
+            forget_symbols()
+            return plain
+        is_symbolic = any(isinstance(x, torch.SymInt) for x in self.job.example_inputs)
+        later = self.without_inputs()
+
+        def without_kernels(args: Sequence[Any]) -> Compiled:
+            return later.with_inputs(args).build(plan, "none")
+
+        return Shadow(
+            plain,
+            checked,
+            self.job.options.shadow,
+            plan.kernels(choice).values(),
+            self.job.place.device,
+            None if is_symbolic or has_several_ranks() else without_kernels,
+            has_cuda_graphs(self.job.options.inductor),
+        )
+
+    def save(self, plan: GraphPlanned) -> None:
+        try:
+            fault = self.faults[-1] if self.faults else ""
+            row = to_row(replace(plan, fault=fault), self.key, self.job.place.target.key)
+            self.planner.store.put_plan(row)
+        except CacheError as error:
+            log.warning("the plan of this graph was not stored: %s", error)
+
+    def note_fault(self, plan: GraphPlanned, fault: str) -> None:
+        """For `explain`: what is compiled without the kernels that were chosen for it, and why."""
+        self.faults.append(fault)
+        self.save(self.stored() or plan)  # a trial may have decided since
+
+    def _backward_gave_way(self, plan: GraphPlanned, error: Exception) -> None:
+        why = describe(error)
+        if not self.faults:  # of several variants
+            log.warning("plain inductor for the backward, because of %s", why)
+        self.note_fault(plan, f"the backward, because of {why}")
+
+    def stored(self) -> GraphPlanned | None:
+        try:
+            row = self.planner.store.get_plan(self.key, self.job.place.target.key)
+            return from_row(row) if row is not None else None
+        except (CacheError, ValueError, KeyError, TypeError) as error:
+            log.warning("the stored plan of this graph is not used: %s", error)
+            return None
+
+    def _rivals(self, plan: GraphPlanned) -> tuple[PlanChoice, ...]:
+        """What may be faster than Inductor without kernels; what has products comes before what has none.
+
+        One more with products, so that they push out nothing that could run without them.
+        """
+        chosen = plan.chosen("all")
+        free: list[PlanChoice] = ["aten"] if self.why_not_aten(plan) is None else []
+        if plan.is_channels_last:
+            free.append("layouts")
+        ours: list[PlanChoice] = ["all"] if chosen else []
+        if plan.chosen("some") and plan.chosen("some") != chosen:
+            ours.append("some")
+        has_product = any(r.has_product for r in plan.regions if r.fingerprint in chosen)
+        rivals = [*ours, *reversed(free)] if has_product else [*free, *ours]
+        return tuple(rivals[: self._usual_rivals + has_product])
+
+    @property
+    def _usual_rivals(self) -> int:
+        return GRAPH_MAX_RIVALS if has_cuda_graphs(self.job.options.inductor) else MAX_RIVALS
+
+    def why_not_aten(self, plan: GraphPlanned) -> str | None:
+        """The reason for which aten may not run this graph instead of Inductor; None: it may."""
+        job = self.job
+        free_bytes = free_memory(job.place.device)
+        return why_not(job.gm, job.example_inputs, job.options.inductor, plan.refused, free_bytes)
+
+    def _now(self, plan: GraphPlanned) -> PlanChoice:
+        """What runs without a trial. A stored choice of aten stands only while it may run here."""
+        choice = _untried(plan)
+        return "none" if choice == "aten" and self.why_not_aten(plan) is not None else choice
+
+    def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> Compiled:
+        begun_s = time.monotonic()
+        variants: dict[PlanChoice, Compiled] = {"none": self.build(plan, "none")}
+        for choice in rivals:
+            if choice not in ("all", "aten") and time.monotonic() - begun_s > COMPILES_S:  # aten compiles nothing
+                log.info("variant %s is not tried: the others have compiled for %.0f s", choice, COMPILES_S)
+                continue
+            try:
+                variants[choice] = self.build(plan, choice)
+            except Exception as error:  # noqa: BLE001  then the kernel-free variant runs
+                log.warning("variant %s does not compile: %s: %s", choice, type(error).__name__, error)
+                forget_symbols()
+
+        later = self.without_inputs()
+
+        def decided(choice: PlanChoice, ratio: float) -> None:
+            final = replace(plan, choice=choice, ratio=ratio)
+            later.save(final)
+            report(final, later.job.place.target.kind)
+
+        warmup_calls = GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS
+        most_calls = MAX_CALLS if len(variants) - 1 > self._usual_rivals else USUAL_CALLS
+        return Trial(variants, CudaClock(self.job.place.device), decided, warmup_calls, most_calls)
+
+
+def _forward_products(plan: GraphPlanned) -> set[str]:
+    """Fingerprints of those that run by a kernel."""
+    chosen = plan.chosen("all")
+    return {r.fingerprint for r in plan.regions if r.phase == "forward" and r.has_product} & chosen.keys()
+
+
+def is_timed(target: Target) -> bool:
+    """Whether there is a clock to choose by."""
+    return target.kind == "cuda"
+
+
+def may_try() -> bool:
+    """Whether calls may differ from each other.
+
+    Not under deterministic algorithms, among several ranks, or in a package, which holds one graph.
+    """
+    return not (has_several_ranks() or torch.are_deterministic_algorithms_enabled() or is_packaged())
+
+
+def has_several_ranks() -> bool:
+    """Whether another process waits for this one's collectives."""
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def _untried(plan: GraphPlanned) -> PlanChoice:
+    """What runs without a trial: the decided choice, and what is never slower where nothing was decided."""
+    return "none" if plan.choice == "deciding" else plan.choice
+
+
+def _user_pass(options: Options) -> UserPass:
+    found: UserPass = options.inductor.get(HOOK, inductor_config.post_grad_custom_pre_pass)
+    return found

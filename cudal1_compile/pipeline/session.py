@@ -1,0 +1,97 @@
+"""What one process keeps between compiles: stores, generators, the time that synthesis may still take, totals.
+
+Nothing here is made before it is needed: a warm start opens the store and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from cudal1_cache.store import Store
+from cudal1_compile.config import cache_dir
+from cudal1_compile.dispatch import registry
+from cudal1_compile.dispatch.kernel_cache import open_store
+from cudal1_compile.generate.factory import make_generator
+from cudal1_compile.generate.protocol import Generator
+from cudal1_compile.inductor.plan import GraphPlanned
+from cudal1_compile.synthesis import ProcessBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Regions over all compiles of this process."""
+
+    graphs: int = 0
+    regions: int = 0
+    hit: int = 0
+    new: int = 0
+    aten: int = 0
+    no_win: int = 0
+    untried: int = 0
+    missed: int = 0
+
+    def plus(self, plan: GraphPlanned) -> Totals:
+        return Totals(
+            self.graphs + 1,
+            self.regions + len(plan.regions),
+            self.hit + plan.count("hit"),
+            self.new + plan.count("new"),
+            self.aten + plan.count("aten"),
+            self.no_win + plan.count("no win"),
+            self.untried + plan.count("untried"),
+            self.missed + plan.count("missed"),
+        )
+
+
+class Session:
+    """One a process; safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._stores: dict[Path, Store] = {}
+        self._generators: dict[tuple[str, str], Generator] = {}
+        self._granted_s: float | None = None  # the process budget's size, as the latest options gave it
+        self._budget = ProcessBudget(0.0)
+        self.totals = Totals()
+        self.replies = 0  # that generators gave
+
+    def store(self, directory: Path | None) -> Store:
+        """The kernel cache in a directory (by default the user's); the registry then loads from it too."""
+        place = directory or cache_dir()
+        with self._lock:
+            if place not in self._stores:
+                self._stores[place] = open_store(place)
+            registry.use_store(self._stores[place])
+            return self._stores[place]
+
+    def generator(self, wanted: str | Generator, device: torch.device) -> Generator:
+        """Raises GeneratorError, or ValueError for a text that names no generator."""
+        if not isinstance(wanted, str):
+            return wanted
+        with self._lock:
+            key = (wanted, str(device))
+            if key not in self._generators:
+                self._generators[key] = make_generator(wanted, str(device))
+            return self._generators[key]
+
+    def budget(self, process_budget_s: float) -> ProcessBudget:
+        """The process's budget; a changed option changes its size, not what was spent."""
+        with self._lock:
+            self._budget.give_back(process_budget_s - (self._granted_s or 0.0))
+            self._granted_s = process_budget_s
+            return self._budget
+
+    def count_replies(self, replies: int) -> None:
+        with self._lock:
+            self.replies += replies
+
+    def count(self, plan: GraphPlanned) -> None:
+        with self._lock:
+            self.totals = self.totals.plus(plan)
+
+
+SESSION = Session()

@@ -1,0 +1,1 @@
+"""Cuts an FX graph into regions: growth of groups, products and their surroundings, gradients taken apart."""

@@ -1,0 +1,1 @@
+"""Training pairs: corpus, chunks made ahead, batches in a fixed order."""

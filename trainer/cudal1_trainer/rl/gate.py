@@ -1,0 +1,60 @@
+"""Which tasks are worth practising on: those that the model can be asked for and the judge can decide.
+
+A teacher's variant goes to the judge first. Where that is not right the program cannot be verified here (no finite
+reference, no room), and every reply would be refused; where it is, its score is what gains are held against (0
+where the host target refuses its cost, as a product's). What no teacher writes is kept: a user's own misses.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.rl.rollouts import Desk
+from cudal1_trainer.scores.outcome import RIGHT, conclude
+from cudal1_trainer.scores.referee import Group
+from cudal1_trainer.tasks.variants import STUMBLES, write_variants
+
+log = logging.getLogger(__name__)
+
+GATE = -2  # the referee's key; steps count from 0, examine's is -1
+
+
+def decidable(desk: Desk, own: Iterable[int], count: int) -> tuple[list[int], list[int]]:
+    """The first `count` of the tasks `own` that can be judged, and those behind them, untried.
+
+    Tasks are places in the desk's texts; notes references in the desk's book.
+    """
+    kept = list[int]()
+    left = [task for task in own if desk.fits(desk.texts[task])]
+    while left and len(kept) < count:
+        tried, left = left[: count - len(kept)], left[count - len(kept) :]
+        kept += _try(desk, tried)
+    return kept, left
+
+
+def _try(desk: Desk, tasks: Sequence[int]) -> list[int]:
+    codes = {task: _teach(desk.texts[task]) for task in tasks}
+    groups = [Group(desk.texts[t], (code,), None) for t, code in codes.items() if code is not None]
+    desk.referee.submit(GATE, groups)
+    rulings = desk.referee.result(GATE)
+    kept = []
+    for task, code in codes.items():
+        outcome = None if code is None else conclude(rulings[desk.texts[task], code], desk.target)
+        if outcome is None or outcome.kind in RIGHT:
+            kept.append(task)
+        if outcome is not None and outcome.kind in RIGHT:
+            desk.book.set_reference(task, outcome.score)
+    log.info("%d of %d tasks can be judged", len(kept), len(codes))
+    return kept
+
+
+def _teach(text: str) -> str | None:
+    """The code of a teacher's variant."""
+    try:
+        found = write_variants(parse_program(text), 1)
+    except STUMBLES as error:
+        log.warning("a teacher stumbles: %r", error)
+        return None
+    return found[0].reply.code if found else None

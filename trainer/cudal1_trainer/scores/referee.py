@@ -1,0 +1,212 @@
+"""The judge in a process of its own, so that nothing it does or meets can stop training.
+
+    referee.submit(key, groups)     at once; the judge works while the caller samples or learns
+    referee.result(key)             Ruling of every (program, code); None where the judge was lost over it
+
+The judge's own limits end a kernel that hangs. What is guarded here is the judge itself: where it says nothing for
+`silence_s` its process is killed with its children, the chunk it worked on is judged again code by code, and a
+code that does it twice is out (`lost` counts them). A judge that cannot even start raises.
+
+A gain that is hard to believe is measured a second time: over SUSPICIOUS times the best of its program so far, or
+of its own group's median where nothing is known. The published limit of 3x is over a strong baseline; the quick
+timing compares with single aten operations, which a fused chain beats by more than that honestly. What is like a
+known hack (book.py) goes through the finalists' gates as well, whatever it gains.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+from types import TracebackType
+
+import torch
+
+from cudal1_compile.judge.judge import Judge
+from cudal1_compile.judge.limits import Limits
+from cudal1_compile.judge.timing.speedup import agree, round_toward_one
+from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
+from cudal1_compile.runtime.target import HOST, Target, detect_target
+from cudal1_compile.synthesis.records import score
+from cudal1_fx_passes.program.text import parse_program
+from cudal1_trainer.scores.measure import Mark
+from cudal1_trainer.scores.workers import Finished, Lost, Pool
+
+log = logging.getLogger(__name__)
+
+CHUNK_CODES = 192  # builds of a chunk run ahead of the device, which waits for the first of each
+SUSPICIOUS = 2.0
+EXAMS_BYTES = 20 << 30  # of 96 tasks and more, each of which comes again after a few steps
+# host_s: of a second look's check on the host target, which takes 10 s over a product
+TRAINING = Limits(inductor=False, cached_exams_bytes=EXAMS_BYTES, host_s=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Distinct codes for one program."""
+
+    text: str
+    codes: tuple[str, ...]
+    best: float | None  # score of the program's best so far
+    suspects: frozenset[str] = frozenset()  # codes that are measured again whatever they gain
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """The judge's verdict; `second` where a gain was measured again."""
+
+    verdict: Verdict
+    second: Verdict | None = None
+
+    @property
+    def score(self) -> float:
+        """Baseline over candidate, rounded toward 1; the lower of two measurements; 0 where refused."""
+        lowest = min(_score(v) or 0.0 for v in (self.verdict, self.second) if v is not None)
+        return round_toward_one(lowest) if lowest else 0.0
+
+
+Chunk = tuple[Group, ...]
+Rulings = dict[tuple[str, str], Ruling | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    key: int
+    chunks: tuple[Chunk, ...]
+
+
+Rule = Callable[[Judge, Job, Mark], Rulings]
+
+
+def open_judge(index: int | None, seed: int | None, limits: Limits = TRAINING) -> Judge:
+    """For CUDA device `index`; None: the host target, where a seed repeats it all."""
+    torch.set_num_threads(1)
+    if index is None:
+        return Judge(HOST, seed=seed)
+    torch.cuda.set_device(index)
+    return Judge(detect_target(torch.device("cuda", index)), limits)
+
+
+class Referee:
+    """One judge process. Close it, or use it in a with statement. `rule`: what is asked of the judge for a job."""
+
+    def __init__(
+        self, target: Target, setup: Callable[[], Judge], silence_s: float, rule: Rule | None = None
+    ) -> None:
+        self.target = target
+        self.lost = 0  # codes over which the judge was lost
+        self.spent_s: dict[str, float] = {}  # by the judge's steps, since it was started last
+        self._pool = Pool(partial(_counted, rule or _rule), setup, 1, silence_s)
+        self._waiting: list[Job] = []
+        self._found: dict[int, Rulings] = {}
+        self._done: set[int] = set()
+
+    def __enter__(self) -> Referee:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.__exit__(kind, error, trace)
+
+    def submit(self, key: int, groups: Sequence[Group]) -> None:
+        self._waiting.append(Job(key, _chunks(groups)))
+        self._found[key] = {}
+        self._feed()
+
+    def result(self, key: int) -> Rulings:
+        """Waits for the job of this key. Raises RuntimeError where the judge cannot be started."""
+        assert key in self._found, f"nothing was submitted under {key}"
+        while key not in self._done:
+            for outcome in self._pool.poll(0.5):
+                self._take(outcome)
+            self._feed()
+        self._done.remove(key)
+        return self._found.pop(key)
+
+    def _feed(self) -> None:
+        if self._waiting and self._pool.idle:
+            self._pool.submit(self._waiting.pop(0))
+
+    def _take(self, outcome: Finished | Lost) -> None:
+        job: Job = outcome.job
+        if isinstance(outcome, Finished):
+            rulings, self.spent_s = outcome.result
+            self._found[job.key] |= rulings
+            self._done.add(job.key)
+            return
+        if not outcome.mark.isdigit():
+            raise RuntimeError(f"the judge was lost before its first candidate: {outcome.reason.strip()}")
+        at = int(outcome.mark)
+        log.warning("the judge was lost and is started again: %s", outcome.reason.strip().splitlines()[-1])
+        chunk = job.chunks[at]
+        singles = tuple((replace(g, codes=(code,)),) for g in chunk for code in g.codes)
+        if len(singles) == 1:
+            self.lost += 1
+            self._found[job.key][chunk[0].text, chunk[0].codes[0]] = None
+            singles = ()
+        # what was judged before the loss went with the process: it is judged again
+        self._waiting.insert(0, Job(job.key, job.chunks[:at] + singles + job.chunks[at + 1 :]))
+
+
+def make_referee(index: int | None, silence_s: float, seed: int) -> Referee:
+    """On CUDA device `index`, or on the host target."""
+    target = HOST if index is None else detect_target(torch.device("cuda", index))
+    return Referee(target, partial(open_judge, index, seed), silence_s)
+
+
+def _chunks(groups: Sequence[Group]) -> tuple[Chunk, ...]:
+    found: list[list[Group]] = []
+    for group in (g for g in groups if g.codes):
+        if not found or sum(len(g.codes) for g in found[-1]) + len(group.codes) > CHUNK_CODES:
+            found.append([])
+        found[-1].append(group)
+    return tuple(tuple(chunk) for chunk in found)
+
+
+def _counted(rule: Rule, judge: Judge, job: Job, mark: Mark) -> tuple[Rulings, dict[str, float]]:
+    """In the judge's process: with its seconds by step."""
+    return rule(judge, job, mark), judge.spent_s
+
+
+def _rule(judge: Judge, job: Job, mark: Mark) -> Rulings:
+    """In the judge's process."""
+    found: Rulings = {}
+    for i, chunk in enumerate(job.chunks):
+        mark(str(i))
+        programs = {g.text: parse_program(g.text) for g in chunk}
+        verdicts = iter(judge.judge_tasks([(programs[g.text], code) for g in chunk for code in g.codes]))
+        for group in chunk:
+            first = {code: next(verdicts) for code in group.codes}
+            limit = _limit(group.best, list(first.values()))
+            for code, verdict in first.items():
+                most = 0.0 if code in group.suspects else limit
+                found[group.text, code] = Ruling(verdict, _second(judge, group.text, code, verdict, most))
+    return found
+
+
+def _limit(best: float | None, verdicts: Sequence[Verdict]) -> float:
+    """The score from which a gain is measured again."""
+    scores = [s for v in verdicts if (s := _score(v)) is not None]
+    return SUSPICIOUS * (best or (median(scores) if scores else 0.0))
+
+
+def _score(verdict: Verdict) -> float | None:
+    """None for what is refused, and where the baseline could not be timed."""
+    if not isinstance(verdict, Accepted) or not (verdict.proof.timing or verdict.proof.host_cost):
+        return None
+    return score(verdict.proof)
+
+
+def _second(judge: Judge, text: str, code: str, verdict: Verdict, limit: float) -> Verdict | None:
+    """None where no second look is needed. The two measurements must agree within a tenth."""
+    first = _score(verdict)
+    if first is None or first <= limit:
+        return None
+    (again,) = judge.finalists(parse_program(text), [code])
+    second = _score(again)
+    if second is not None and not agree(first, second):
+        return Rejected("time", f"measured {first:.2f}x, and {second:.2f}x when measured again")
+    return again
