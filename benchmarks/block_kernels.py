@@ -3,7 +3,7 @@
     for block in blocks(): ...      sizes that fill an H100; blocks(small=True): seconds each on the host target
 
 Blocks that do the same work name the same `Work`, so that they are checked and timed side by side. Operands lie as
-the teachers lay them: weights, and what wgmma reads, are packed by a launch of their own, which is in the time.
+the templates lay them: weights, and what wgmma reads, are packed by a launch of their own, which is in the time.
 """
 
 from __future__ import annotations

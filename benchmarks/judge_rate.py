@@ -199,14 +199,14 @@ def _judge_all(
 
 def _teacher_tasks(programs: int, variants: int, seed: int, small: bool) -> list[tuple[Program, str]]:
     """Candidates of one region stand together, as a synthesis asks for them."""
-    from cudal1_compile.codegen.templates import teach
+    from cudal1_compile.codegen.templates import draw_reply
     from cudal1_trainer.tasks import generate_task  # the trainer is not needed for the rest
 
     rng = random.Random(seed)
     found: list[tuple[Program, str]] = []
     for _ in range(programs):
         program = generate_task(rng, small=small)
-        codes = {reply.code for _ in range(variants) if (reply := teach(program, rng)) is not None}
+        codes = {reply.code for _ in range(variants) if (reply := draw_reply(program, rng)) is not None}
         found += [(program, code) for code in sorted(codes)]
     return found
 

@@ -84,9 +84,9 @@ class Watch:
 def load_generator(wanted: str, device: torch.device) -> Generator:
     """Raises GeneratorError (ModelMissing among them) or ValueError. `teacher` is for comparisons."""
     if wanted == "teacher":
-        from cudal1_trainer.data.template_generator import TeacherGenerator
+        from cudal1_trainer.data.template_generator import TemplateGenerator
 
-        return TeacherGenerator()
+        return TemplateGenerator()
     return make_generator(wanted, str(device))
 
 

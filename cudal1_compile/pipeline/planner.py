@@ -40,7 +40,7 @@ from cudal1_compile.pipeline.session import Session
 from cudal1_compile.synthesis import Budget, LineProgress, NoWin, Outcome, Unfinished, Won, synthesize_all
 from cudal1_compile.synthesis.records import why_outdated, why_stale
 from cudal1_compile.synthesis.reverify import verify_again
-from cudal1_fx_passes.program.canonical import relative
+from cudal1_fx_passes.program.canonical import shape_agnostic_fingerprint
 from cudal1_fx_passes.program.text import parse_program
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class Planner:
             if region.outcome == "missed":
                 try:
                     # with its text, so that `cudal1 train export-misses` can make a task of it
-                    name = relative(parse_program(region.text))
+                    name = shape_agnostic_fingerprint(parse_program(region.text))
                     self.store.add_region(Region(region.fingerprint, name, region.text))
                     self.store.record_miss(region.fingerprint, self.place.target.key, region.value_us)
                 except CacheError as error:

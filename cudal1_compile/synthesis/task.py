@@ -41,7 +41,7 @@ from cudal1_compile.synthesis.records import (
     to_no_win,
     with_verdict,
 )
-from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import print_program
 
@@ -74,7 +74,9 @@ class Task:
         exemplars: ExemplarConfig,
     ) -> None:
         self.program = canonicalise(program)
-        self.region = Region(fingerprint(self.program), relative(self.program), print_program(self.program))
+        self.region = Region(
+            fingerprint(self.program), shape_agnostic_fingerprint(self.program), print_program(self.program)
+        )
         self.generator, self.target, self.budget = generator, target, budget
         self.seed, self.exemplars = seed, exemplars
         self.archive = Archive(store, self.region, target)

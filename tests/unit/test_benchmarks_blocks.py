@@ -21,7 +21,7 @@ from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import Binary, build
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.text import parse_program
-from tests.teacher_checks import LOCAL_BYTES, run_on_host
+from tests.codegen_checks import LOCAL_BYTES, run_on_host
 from tests.toolchain import has_nvrtc
 
 H100 = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)

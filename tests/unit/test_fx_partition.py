@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cudal1_fx_passes.fusion.partition import Partition, PartitionConfig, partition, region_graph
-from cudal1_fx_passes.importer.boundary import lent_nodes
+from cudal1_fx_passes.importer.boundary import rematerialised_nodes
 from cudal1_fx_passes.importer.capture import CapturedGraph
 from cudal1_fx_passes.program.canonical import fingerprint
 
@@ -160,7 +160,7 @@ def test_a_view_with_users_outside_is_lent() -> None:
 
     found = cut(run, X, W)
     (region,) = found.regions
-    assert [n.name for n in lent_nodes(region.nodes)] == ["view"]
+    assert [n.name for n in rematerialised_nodes(region.nodes)] == ["view"]
     assert {n.name for n in region.outputs} >= {"mul"}
 
 

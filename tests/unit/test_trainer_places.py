@@ -1,4 +1,4 @@
-"""Models around places: what the partitioner cuts out of them computes with positions, and teachers answer it."""
+"""Models around places: what the partitioner cuts out of them computes with positions, and templates answer it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _places(p: Program) -> bool:
     return moved or any(OPS[op.fn].kind is Kind.IOTA for op in p.ops)
 
 
-def test_regions_compute_with_positions_and_have_teachers() -> None:
+def test_regions_compute_with_positions_and_have_templates() -> None:
     found = [parse_program(text) for text in collect(range(PLACES, PLACES + 4), hold_out(()))]
     placed = [p for p in found if _places(p)]
     assert len(found) >= 30 and len(placed) >= 0.6 * len(found)

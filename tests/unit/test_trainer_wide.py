@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_compile.codegen.products.copies import ordered
-from cudal1_compile.codegen.products.sides import WIDE
+from cudal1_compile.codegen.products.sides import WARP_GROUPS
 from cudal1_compile.codegen.products.times import Times
 from cudal1_compile.codegen.products.warp_groups import shares, waiting_for
 from cudal1_compile.codegen.stages.schedule import print_schedule
@@ -30,7 +30,7 @@ def test_blocks_that_share_a_multiprocessor_fit(at: int) -> None:
     dims = {a.name: a.size for a in program.axes}
     for schedule in variants(program):
         (s, *others), stage = schedule.stages, plan.stages[0]
-        if others or not s.mapping.endswith(WIDE):
+        if others or not s.kind.endswith(WARP_GROUPS):
             continue
         blocks, stages = shares(s, waiting_for(stage, ordered(stage), s))
         written = write_variant(program, schedule)

@@ -39,7 +39,7 @@ def _times(stage: Stage) -> Times:
 
 def _of_stage(stage: Stage, s: StageSchedule) -> list[float]:
     sides, size = Sides(stage), stage.program.size
-    marks = [float(mark in s.mapping) for mark in MARKS]
+    marks = [float(mark in s.kind) for mark in MARKS]
     rows, columns, depth = size(sides.m), size(sides.n), size(sides.over)
     whole = [1.0, math.log2(columns) / 4, math.log2(depth) / 4]
     if s.tile is None:

@@ -28,7 +28,7 @@ from cudal1_fx_passes.program.ir import ITEM_BYTES, Ref
 PACKERS = 256  # threads of a block that packs
 
 
-class BulkWriter(ColumnWriter):
+class BulkCopyWriter(ColumnWriter):
     """One product stage: its kernels are numbered from `first`, its scratch from `scratch`."""
 
     NAME, COPIED = "product_bulk", 2  # of the device function; operands that are packed, the weight last
@@ -69,7 +69,7 @@ class BulkWriter(ColumnWriter):
         lines, kept, sides = Lines(), self.lines, self.sides
         self.lines = lines
         assert self.schedule.tile is not None
-        rows = self.planes.places(self.schedule.tile[0], named=False)
+        rows = self.planes.positions(self.schedule.tile[0], named=False)
         image, weight = (size_of([*sides.batch, grouped(self.depth), grouped(x)]) for x in (rows, self.columns))
         windows = [x.window for x in self.planes.axes]
         sizes = [image, size_of([*windows, weight])][2 - self.COPIED :]
@@ -100,7 +100,7 @@ class BulkWriter(ColumnWriter):
         """Sizes that several lines need."""
         assert self.schedule.tile is not None
         padded = [f"{x.name} = {x.size}" for x in self.planes.axes]
-        padded.append(f"places = {self.planes.places(self.schedule.tile[0], named=True)}")
+        padded.append(f"places = {self.planes.positions(self.schedule.tile[0], named=True)}")
         self._constants(padded)
 
     def _constants(self, found: Sequence[str]) -> None:
@@ -144,8 +144,8 @@ class BulkWriter(ColumnWriter):
             text = "tap" if rest == "1" else f"tap / {grouped(rest)}"
             lines.add(f"const int {axis_index(x.window)} = {text}{f' % {windows[at]}' if at else ''};")
         space = Space(self.program, (Var("j", sides.n), Var("c", sides.channels), *batch), derived=self.derived)
-        place = f"((tap * {around} + p) * columns + j)" if axes else "i"
-        to = f"{self.packed[-1].name} + {place} * {self.vector}"
+        position = f"((tap * {around} + p) * columns + j)" if axes else "i"
+        to = f"{self.packed[-1].name} + {position} * {self.vector}"
         self._vectors(sides.b, space, sides.n, [f"j < {size_of(sides.n)}"], to)
 
     def _batch(self) -> tuple[Var, ...]:
@@ -235,7 +235,7 @@ class BulkWriter(ColumnWriter):
         plan, axes = self.plan, self.planes.axes
         outer, inner = axes[: len(axes) - plan.inner], axes[len(axes) - plan.inner :]
         words: list[object] = [self.arithmetic, *self.schedule.tile, plan.stages]
-        words += [self._taps(inner), self._span(), plan.patches, *self._further_words(self._is_along())]
+        words += [self._taps(inner), self._span(), plan.halos, *self._further_words(self._is_along())]
         self.shared_bytes = plan.shared
         return f"{self.NAME}<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},"
 

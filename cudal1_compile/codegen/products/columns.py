@@ -61,7 +61,7 @@ class ColumnWriter(ProductWriter):
             self._open_keeping()
             visit = elements.visit(self._beside(), ops, stores, lambda: self._keep(elements.spelled))
             write_visit(self.lines, COLUMNS, (x for x in visit if x not in known))
-            self._gather(elements.spelled)
+            self._reduce_epilogue(elements.spelled)
 
     def _place_columns(self, clamped: bool) -> str:
         """Writes which columns these are; returns what stores ask for."""

@@ -116,7 +116,7 @@ def windows_size(stage: Stage, walk: Walk, inner: int) -> int:
     return prod(-(-stage.program.axis[x.window].size // x.step) for x in walk.moved[len(walk.moved) - inner :])
 
 
-def patch_length(walk: Walk, rows: int, inner: int) -> str:
+def halo_length(walk: Walk, rows: int, inner: int) -> str:
     """Places of a patch for `rows` neighbours and the last `inner` window axes, at most: a launch expression.
 
     Where the rows come to an axis's end, cdiv(rows, its results) times at most, they jump over what is left of it.

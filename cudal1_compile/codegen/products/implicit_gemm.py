@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 
-from cudal1_compile.codegen.products.bulk_copy import BulkWriter
+from cudal1_compile.codegen.products.bulk_copy import BulkCopyWriter
 from cudal1_compile.codegen.products.bulk_copy_plan import by_vectors
-from cudal1_compile.codegen.products.planes import Axis, Field
+from cudal1_compile.codegen.products.planes import Axis, Planes2d
 from cudal1_compile.codegen.repair.code import signed
 from cudal1_compile.codegen.stages.element import Elements, write_each
 from cudal1_compile.codegen.stages.source import product
@@ -22,7 +22,7 @@ from cudal1_compile.codegen.stages.space import Space, Var, axis_index, grouped,
 from cudal1_compile.codegen.stages.stage import Buffer
 
 
-class FillWriter(BulkWriter):
+class ImplicitGemmWriter(BulkCopyWriter):
     NAME, COPIED = "product_fill", 1
 
     def _feeding(self) -> tuple[Buffer, ...]:
@@ -63,7 +63,7 @@ class FillWriter(BulkWriter):
         needed = self._used_axes(sides.a, space)
         with lines.block(f"[&](int{' o' if outer else ''})"):
             with lines.block("return [=](int m)"):
-                inside = self._place(outer)
+                inside = self._position(outer)
                 lines.add(
                     *[t for a in (*planes.plain, *sides.batch) if a in needed and (t := space.index_line(a))]
                 )
@@ -114,7 +114,7 @@ class FillWriter(BulkWriter):
             if not direct:
                 write_each(lines, self.vector, [*each, f"{result}[j] = inside ? {elements.spelled[name]} : 0.0f;"])
 
-    def _place(self, outer: Sequence[Axis]) -> list[str]:
+    def _position(self, outer: Sequence[Axis]) -> list[str]:
         """Where in the image a patch's place lies; returns when that is inside."""
         lines, planes = self.lines, self.planes
         at, parts = "m", planes.parts(self.plan.inner)
@@ -172,7 +172,7 @@ class FillWriter(BulkWriter):
         return f"{grouped(which)} * part + " if which else ""
 
 
-class FieldWriter(FillWriter):
+class ImplicitGemm2dWriter(ImplicitGemmWriter):
     """In tiles of eight rows (product_planes.Field)."""
 
     def _further_words(self, along: bool) -> list[int]:
@@ -182,7 +182,7 @@ class FieldWriter(FillWriter):
         return ""
 
     def _sides(self) -> tuple[int, int]:
-        assert self.schedule.tile is not None and isinstance(self.planes, Field)
+        assert self.schedule.tile is not None and isinstance(self.planes, Planes2d)
         return self.planes.sides(self.schedule.tile[0])
 
     def _names(self) -> None:
@@ -198,30 +198,30 @@ class FieldWriter(FillWriter):
         *outer, y, x = planes.axes
         wide = self.schedule.tile[0] // 8
         lines.add(f"const int y0 = blockIdx.x / across % down * 8, x0 = blockIdx.x % across * {wide};")
-        rest, places = "blockIdx.x / (across * down)", [f"q{a.out[1:]}" for a in planes.axes]
+        rest, positions = "blockIdx.x / (across * down)", [f"q{a.out[1:]}" for a in planes.axes]
         if planes.plain:
             inner = size_of(a.out for a in outer)
             lines.add(f"const int row = {rest}{f' / {grouped(inner)}' if outer else ''};")
         for n, a in enumerate(outer):
             inner = size_of(b.out for b in outer[n + 1 :])
             text = rest + (f" / {grouped(inner)}" if inner != "1" else "")
-            lines.add(f"const int {places[n]} = {text}{f' % {a.out}' if n or planes.plain else ''};")
+            lines.add(f"const int {positions[n]} = {text}{f' % {a.out}' if n or planes.plain else ''};")
         text = "row" if planes.plain else ""
-        for name, a in zip(places, planes.axes, strict=True):
+        for name, a in zip(positions, planes.axes, strict=True):
             text = f"{grouped(text)} * {a.out} + {name}" if text else name
         with lines.block("const auto at = [&](int m)"):
-            lines.add(f"const int {places[-2]} = y0 + m / 8 % 8, {places[-1]} = x0 + m / 64 * 8 + m % 8;")
-            past = f"{places[-2]} >= {y.out} || {places[-1]} >= {x.out}"
+            lines.add(f"const int {positions[-2]} = y0 + m / 8 % 8, {positions[-1]} = x0 + m / 64 * 8 + m % 8;")
+            past = f"{positions[-2]} >= {y.out} || {positions[-1]} >= {x.out}"
             lines.add(f"return {past} ? {self._size(self.sides.m)} : {text};")
         lines.text[-1] += ";"
 
     def _span(self) -> str:
         assert self.schedule.tile is not None
         parts = self.planes.parts(2)
-        places = f"{parts} * part" if parts > 1 else str(prod(self._sides()))
-        return f"{places} - {self.schedule.tile[0]}"
+        positions = f"{parts} * part" if parts > 1 else str(prod(self._sides()))
+        return f"{positions} - {self.schedule.tile[0]}"
 
-    def _place(self, outer: Sequence[Axis]) -> list[str]:
+    def _position(self, outer: Sequence[Axis]) -> list[str]:
         lines, (y, x) = self.lines, self.planes.axes[-2:]
         pitch, inside = self._sides()[1], []
         q = "m % part" if self.planes.parts(2) > 1 else "m"

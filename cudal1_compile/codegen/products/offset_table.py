@@ -48,7 +48,7 @@ def _bytes(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
     return 2 * staged * size + 8 * stage.program.size(sides.over)
 
 
-class TableWriter(ProductWriter):
+class OffsetTableWriter(ProductWriter):
     """One convolution with tables."""
 
     def _settle(self, columns: int) -> None:

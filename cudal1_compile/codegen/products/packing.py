@@ -133,19 +133,19 @@ class Packer(ProductWriter):
         rows, columns = self._edges(channels)
         across, down, others = self._tiles(run, to)
         space = Space(self.program, (Var("y", channels), Var("x", run), Var("g", tuple(others))))
-        place = "const int y = top + row, x = left + column;"
+        position = "const int y = top + row, x = left + column;"
         inside = f"y < {size_of(channels)} && x < {size_of(run)}"
         lines.add(f"const int left = b % {across} * {columns}, top = b / {across} % {down} * {rows};")
         lines.add(*([f"const int g = b / ({across} * {down});"] if others else []))
         lines.add(f"turn_tile<{rows}, {columns}, {THREADS}>(")
         lines.depth += 1
         with lines.block("[&](int row, int column)"):
-            lines.add(place, f"if (!({inside})) return 0.0f;")
+            lines.add(position, f"if (!({inside})) return 0.0f;")
             value = self._register(x, space)
             lines.add(f"return {value};")
         lines.text[-1] += ","
         with lines.block(f"[&](int row, int column, float {value})"):
-            lines.add(place, *[line for a in space.needed_axes([to]) if (line := space.index_line(a))])
+            lines.add(position, *[line for a in space.needed_axes([to]) if (line := space.index_line(a))])
             lines.add(f"if ({inside}) st({to.name} + {space.offset(to)}, {value});")
         lines.text[-1] += ");"
         lines.depth -= 1

@@ -80,7 +80,7 @@ class Planes:
         """How many of the last axes a patch may span, the most first."""
         return range(len(self.axes), -1, -1)
 
-    def patch(self, rows: int, inner: int) -> str:
+    def halo(self, rows: int, inner: int) -> str:
         """Places around a tile, over the last `inner` axes; as many for each of their elements (parts)."""
         span = self.span(inner, named=False)
         return f"{rows} + {span}" if span != "0" else str(rows)
@@ -110,13 +110,13 @@ class Planes:
         """Elements of a place over the last `inner` axes, each of which has a patch of its own."""
         return prod(x.stride for x in self.axes[len(self.axes) - inner :])
 
-    def places(self, rows: int, named: bool) -> str:
+    def positions(self, rows: int, named: bool) -> str:
         """Of a plane: whole tiles of rows, and what their last windows read."""
         behind = self.distance([str(x.last) for x in self.axes], named)
         return f"cdiv({self.rows(named)}, {rows}) * {rows}" + (f" + {behind}" if behind != "0" else "")
 
 
-class Field(Planes):
+class Planes2d(Planes):
     """Tiles of eight rows of the two innermost axes, which have less around them."""
 
     @property
@@ -132,7 +132,7 @@ class Field(Planes):
         y, x = self.axes[-2:]
         return 8 + y.span, rows // 8 + x.span
 
-    def patch(self, rows: int, inner: int) -> str:
+    def halo(self, rows: int, inner: int) -> str:
         return str(prod(self.sides(rows)))
 
 
@@ -187,9 +187,9 @@ def _strided(read: str, out: str, window: str, stride: int, index: Index, sizes:
     if index.divisor != 1 or dict(index.terms) != {stride: out, 1: window} or stride < 0 or taps < stride:
         return None
     begin, skipped = divmod(index.offset, stride)
-    far, places = (taps - 1 + skipped) // stride, -(-size // stride)
+    far, positions = (taps - 1 + skipped) // stride, -(-size // stride)
     before = max(0, -begin)
-    room = max(before, results - 1 + begin + far - (places - 1), results - places, 0)
+    room = max(before, results - 1 + begin + far - (positions - 1), results - positions, 0)
     return Axis(
         *(read, out, window, 1, 1, index.offset, taps, room, before, before + begin, before + begin + far),
         *(stride, skipped),

@@ -25,8 +25,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from cudal1_compile.codegen.products.sides import (
+    MULTISTAGE,
     PHASED,
-    PIPE,
     TAPS,
     THREADS,
     Sides,
@@ -57,17 +57,17 @@ class ProductWriter:
         self.sides = Sides(stage)
         self.program = stage.program
         self.lines = Lines()
-        self.phases = phases_of(self.sides.a) if PHASED in schedule.mapping else []
-        self.walks = schedule.mapping.endswith(TAPS)
+        self.phases = phases_of(self.sides.a) if PHASED in schedule.kind else []
+        self.walks = schedule.kind.endswith(TAPS)
         self.derived = derived_of(stage)
         self.steps = {a: p for p in self.phases for a in (p.out, p.window)}
-        self.threads = schedule.block if schedule.mapping == "direct" else THREADS
+        self.threads = schedule.block if schedule.kind == "direct" else THREADS
         self.shared_bytes: int | str = 0  # of a block: what its launch asks for
         self.blocks = 1  # that share a multiprocessor, at least
 
     def write(self) -> Kernel:
         with self.lines.block(self._signature(self.stage.reads, self._stored())):
-            grid = self._direct() if self.schedule.mapping == "direct" else self._tile(self._written())
+            grid = self._direct() if self.schedule.kind == "direct" else self._tile(self._written())
         return self._kernel(grid, self._block(), self.stage.reads, self._stored())
 
     def _stored(self) -> tuple[Buffer, ...]:
@@ -87,7 +87,7 @@ class ProductWriter:
         """Fills them, where results are spelled so."""
         return []
 
-    def _gather(self, spelled: Mapping[str, str]) -> None:
+    def _reduce_epilogue(self, spelled: Mapping[str, str]) -> None:
         """Adds up what was stored or kept."""
 
     def write_split(self, name: str, first_scratch: int) -> list[Kernel]:
@@ -135,8 +135,8 @@ class ProductWriter:
         assert self.schedule.tile is not None
         sides, (bm, bn, bk), lines = self.sides, self.schedule.tile, self.lines
         steps = " * ".join(str(p.step) for p in self.phases)
-        place = f"blockIdx.x / {_factor(steps)}" if steps else "blockIdx.x"
-        lines.add(f"const int m0 = {place} * {bm}, n0 = blockIdx.y * {bn};")
+        position = f"blockIdx.x / {_factor(steps)}" if steps else "blockIdx.x"
+        lines.add(f"const int m0 = {position} * {bm}, n0 = blockIdx.y * {bn};")
         if sides.batch:
             within = f" / {self.schedule.splits}" if self.schedule.splits > 1 else ""
             lines.add(f"const int g = blockIdx.z{within};")
@@ -239,8 +239,8 @@ class ProductWriter:
             lines.add(*self._indices(variable, axes, used, space), *self._indices("g", sides.batch, used, space))
             if self.walks:
                 with lines.block("return [=](int tap)"):
-                    places, further = self._places(x, space)
-                    lines.add(*self._indices("tap", sides.taps, used, space), *places)
+                    positions, further = self._positions(x, space)
+                    lines.add(*self._indices("tap", sides.taps, used, space), *positions)
                     lines.add(
                         f"const bool outside = {' || '.join([*outside, *self._leaves(sides.taps), *further])};"
                     )
@@ -261,9 +261,9 @@ class ProductWriter:
             self.lines.add("k += begin;")
         self.lines.add(*self._indices("k", summed, used, space))
         if not placed:
-            places, outside = self._places(x, space)
+            positions, outside = self._positions(x, space)
             outside = [*self._leaves(summed), *outside]
-            self.lines.add(*places, *([f"if ({' || '.join(outside)}) return 0.0f;"] if outside else []))
+            self.lines.add(*positions, *([f"if ({' || '.join(outside)}) return 0.0f;"] if outside else []))
         self.lines.add(f"return {self._value(x.name, space)};")
 
     def _used_axes(self, x: Ref, space: Space) -> set[str]:
@@ -274,13 +274,13 @@ class ProductWriter:
         needed = {*space.needed_axes(plain), *counted} - set(space.renamed)
         return needed | {a for _, i in x.access for _, a in i.terms}
 
-    def _places(self, x: Ref, space: Space) -> tuple[list[str], list[str]]:
+    def _positions(self, x: Ref, space: Space) -> tuple[list[str], list[str]]:
         """Declarations of the indices that are read at another place; conditions under which they lie outside.
 
         Both, whatever the sizes make of them, unless a window has no padding: who writes need not reckon.
         """
         own = Space(self.program, space.variables)
-        places, outside = [], []
+        positions, outside = [], []
         for axis, index in x.access:
             text = own.affine(Index(index.terms, index.offset))
             if index.divisor > 1:
@@ -288,10 +288,10 @@ class ProductWriter:
                 outside += [] if met else [f"({text}) % {index.divisor} != 0"]
                 text = f"({text}) / {index.divisor}"
             name = axis_index(axis)
-            places.append(f"const int {name} = {text};")
+            positions.append(f"const int {name} = {text};")
             if not _rises(index) or bounds(self.program, index)[1] >= self.program.axis[axis].size:
                 outside += [f"{name} < 0", f"{name} >= {axis}"]
-        return places, outside
+        return positions, outside
 
     def _before(self, name: str) -> tuple[list[Buffer], list[Op]]:
         return before(self.stage, name)
@@ -369,7 +369,7 @@ class ProductWriter:
         """
         sides, loads = self.sides, self._after_loads()
         # a thread of a pipe hands out too many for their indices to stay in registers
-        if self.phases or self.schedule.splits > 1 or self.schedule.mapping.endswith(PIPE):
+        if self.phases or self.schedule.splits > 1 or self.schedule.kind.endswith(MULTISTAGE):
             return False
         beside = any(set(b.axes) & set(sides.m) for b in loads)
         placed = any(b.index_values or b.access for b in loads)
@@ -490,8 +490,8 @@ class ProductWriter:
             lines.depth += 1
             for x, item in [p for p in left if not waiting & {a for _, a in p[1][1].terms}]:
                 left.remove((x, item))
-                places, outside = self._places(Ref(x.name, (item,)), Space(self.program, variables))
-                lines.add(*places, *([f"if ({' || '.join(outside)}) continue;"] if outside else []))
+                positions, outside = self._positions(Ref(x.name, (item,)), Space(self.program, variables))
+                lines.add(*positions, *([f"if ({' || '.join(outside)}) continue;"] if outside else []))
         values = []
         for x in (sides.a, sides.b):
             moved = {a: axis_index(a) for a, _ in x.access}

@@ -23,7 +23,7 @@ from cudal1_fx_passes.program.ir import Index, Ref
 ALL = "strip_all"
 
 
-class StripWriter(ProductWriter):
+class RegisterBlockedWriter(ProductWriter):
     """One product stage in strips."""
 
     filters: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class StripWriter(ProductWriter):
         slides = slides_of(self.stage, self.sides)
         assert slides is not None
         row, last = slides
-        self.filters = self.sides.n if s.mapping == ALL else ()
+        self.filters = self.sides.n if s.kind == ALL else ()
         outer = tuple(a for a in memory_order(self.stage)[:-2] if a not in self.filters)
         total = f"{size_of(outer)} * cdiv({row.out}, {s.vector}) * {last.out}"
         space = Space(self.program, (Var("g", outer),))
@@ -82,9 +82,9 @@ class StripWriter(ProductWriter):
         span = product(row.stride, f"({self.schedule.vector} - 1)")
         with lines.block(f"for (int y = 0; y < {span} + {row.window}; y++)"):
             self._enter([i for i in sides.a.access if not axes_of(i[1]) & {*sides.over}], space)
-            place = axis_index(row.read)
-            lines.add(f"const int {place} = {y}{f' - {-row.index.offset}' if row.index.offset else ''};")
-            lines.add(f"if ({place} < 0 || {place} >= {row.read}) continue;", "#pragma unroll")
+            position = axis_index(row.read)
+            lines.add(f"const int {position} = {y}{f' - {-row.index.offset}' if row.index.offset else ''};")
+            lines.add(f"if ({position} < 0 || {position} >= {row.read}) continue;", "#pragma unroll")
             w = axis_index(last.window)
             with lines.block(f"for (int {w} = 0; {w} < {last.window}; {w}++)"):
                 self._enter([(last.read, last.index)], space)
@@ -93,8 +93,8 @@ class StripWriter(ProductWriter):
     def _enter(self, items: list[tuple[str, Index]], space: Space) -> None:
         """Indices of what is read at another place; the loop goes on where one lies outside."""
         for item in items:
-            places, outside = self._places(Ref(self.sides.a.name, (item,)), space)
-            self.lines.add(*places, *([f"if ({' || '.join(outside)}) continue;"] if outside else []))
+            positions, outside = self._positions(Ref(self.sides.a.name, (item,)), space)
+            self.lines.add(*positions, *([f"if ({' || '.join(outside)}) continue;"] if outside else []))
 
     def _weights(self, row: Slide, last: Slide, space: Space) -> None:
         lines = self.lines

@@ -18,7 +18,20 @@ THREADS = 256
 MAX_WEIGHTS = 64  # in registers
 LONG_SUM = 4096  # terms from which on what tensor cores cut off a sum matters
 # behind the arithmetic, in this order; at most one of the first two; raw: the larger side is rounded on its way
-PHASED, SPREAD, TABLE, STEM, TAPS, RAW, PIPE, PATCH, WIDE, BULK, FILL, FIELD = FORMS = (
+(
+    PHASED,
+    SPREAD,
+    OFFSET_TABLE,
+    FEW_CHANNEL_HALO,
+    TAPS,
+    RAW,
+    MULTISTAGE,
+    HALO_TILE,
+    WARP_GROUPS,
+    BULK_COPY,
+    IMPLICIT_GEMM,
+    IMPLICIT_GEMM_2D,
+) = FORMS = (
     *("_phased", "_spread", "_table", "_stem", "_taps"),
     *("_raw", "_pipe", "_patch", "_wide", "_bulk", "_fill", "_field"),
 )
@@ -41,7 +54,7 @@ class Phase:
 
 def arithmetic_of(schedule: StageSchedule) -> str:
     """The mapping of a tile's schedule without its forms."""
-    name = schedule.mapping
+    name = schedule.kind
     for form in FORMS:
         name = name.replace(form, "")
     return name
@@ -127,7 +140,7 @@ class Slide:
         return next(factor for factor, axis in self.index.terms if axis == self.window)
 
 
-def place_of(slide: Slide, first: str, at: str) -> str:
+def position_of(slide: Slide, first: str, at: str) -> str:
     """Of the image, the `at`-th place that the results from `first` on read."""
     far = slide.dilation
     back = f" - {product(-far, f'({slide.window} - 1)')}" if far < 0 else ""

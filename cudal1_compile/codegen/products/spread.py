@@ -53,7 +53,7 @@ def derived_of(stage: Stage) -> dict[str, Derived]:
 
 def stage_for(stage: Stage, schedule: StageSchedule) -> Stage:
     """The stage that the schedule is of."""
-    spread = spread_of(stage) if SPREAD in schedule.mapping else stage
+    spread = spread_of(stage) if SPREAD in schedule.kind else stage
     assert spread is not None
     return spread
 
@@ -61,4 +61,4 @@ def stage_for(stage: Stage, schedule: StageSchedule) -> Stage:
 def spread_schedule(schedule: StageSchedule) -> StageSchedule:
     """A schedule of the plain product as one of the stage."""
     arithmetic = arithmetic_of(schedule)
-    return replace(schedule, mapping=schedule.mapping.replace(arithmetic, arithmetic + SPREAD, 1))
+    return replace(schedule, kind=schedule.kind.replace(arithmetic, arithmetic + SPREAD, 1))

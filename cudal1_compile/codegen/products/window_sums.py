@@ -17,7 +17,7 @@ from cudal1_compile.codegen.products.register_blocked_nhwc import (
     MAX_DILATION,
     MAX_HELD,
     MAX_STEP,
-    LastStripWriter,
+    RegisterBlockedNhwcWriter,
     met_by,
 )
 from cudal1_compile.codegen.products.sides import Sides, Slide, before
@@ -36,7 +36,7 @@ SHARED_BYTES = 48 * 1024
 
 def lanes_of(schedule: StageSchedule) -> tuple[int, int] | None:
     """Threads with channels side by side, and columns of a strip; None of another mapping."""
-    found = NAME.fullmatch(schedule.mapping)
+    found = NAME.fullmatch(schedule.kind)
     return (int(found[1]), int(found[2])) if found else None
 
 
@@ -48,10 +48,10 @@ def window_slides(stage: Stage, sides: Sides) -> list[Slide]:
     found, order = list[Slide](), _order(stage, sides)
     for axis, index in sides.a.access:
         terms = {a: factor for factor, a in index.terms}
-        places, windows = [a for a in terms if a in sides.over], [a for a in terms if a in sides.m]
-        if len(terms) != 2 or index.divisor != 1 or not places or not windows:
+        positions, windows = [a for a in terms if a in sides.over], [a for a in terms if a in sides.m]
+        if len(terms) != 2 or index.divisor != 1 or not positions or not windows:
             return []
-        found.append(Slide(axis, places[0], windows[0], terms[places[0]], index))
+        found.append(Slide(axis, positions[0], windows[0], terms[positions[0]], index))
     if sides.n or sides.b.access or sides.dot.dtype == "f64" or {s.window for s in found} != set(sides.m):
         return []
     if any(not 0 < s.stride <= MAX_STEP or abs(s.dilation) > MAX_DILATION for s in found):
@@ -86,7 +86,9 @@ def window_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
             continue
         lanes = min(LANES, key=lambda n: -(-channels // (n * vector)) * n) if inside else 1
         block = next((b for b in (256, 128) if taps * vector * (b + lanes) * 4 <= SHARED_BYTES), 64)
-        most = min(BLOCKS // -(-channels // (lanes * vector)), _strips(stage, sides, slides[-1]) * lanes // block)
+        most = min(
+            BLOCKS // -(-channels // (lanes * vector)), _register_tiles(stage, sides, slides[-1]) * lanes // block
+        )
         splits = max(2, most // 4 * 4)
         found += [
             StageSchedule(f"windows{lanes}x{COLUMNS}", vector, block, splits=n) for n in (splits, 2 * splits)
@@ -94,7 +96,7 @@ def window_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
     return found
 
 
-def _strips(stage: Stage, sides: Sides, last: Slide) -> int:
+def _register_tiles(stage: Stage, sides: Sides, last: Slide) -> int:
     return stage.program.size(tuple(a for a in sides.over if a != last.out)) * -(
         -stage.program.size((last.out,)) // COLUMNS
     )
@@ -107,10 +109,12 @@ def window_reads(stage: Stage, sides: Sides, schedule: StageSchedule) -> float:
     last, width = slides[-1], lanes[0] * schedule.vector
     reach = last.stride * (lanes[1] - 1) + abs(last.dilation) * (size((last.window,)) - 1) + 1
     rows = size(tuple(s.window for s in slides[:-1]))
-    return _strips(stage, sides, last) * -(-size(sides.batch) // width) * lanes[0] * (rows * reach + lanes[1])
+    return (
+        _register_tiles(stage, sides, last) * -(-size(sides.batch) // width) * lanes[0] * (rows * reach + lanes[1])
+    )
 
 
-class WindowSumWriter(LastStripWriter):
+class WindowSumWriter(RegisterBlockedNhwcWriter):
     """The parts of a stage's sums, over blocks; what follows them is the second kernel's."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str) -> None:
@@ -143,8 +147,10 @@ class WindowSumWriter(LastStripWriter):
                 lines.add(f"if (c >= {channels}) break;")
             if outer:
                 lines.add(f"const int g = n / {cut};")
-            lines.add(f"const int left = {product(f'n % {cut}', self.columns)};", *self._indices_of_strip(space))
-            self._hold_strip(space)
+            lines.add(
+                f"const int left = {product(f'n % {cut}', self.columns)};", *self._register_tile_indices(space)
+            )
+            self._hold_register_tile(space)
             self._slide_over_all(space)
         self._add_up(part, taps, rows)
         return f"dim3({s.splits}, {channels if width == 1 else f'cdiv({channels}, {width})'})"
@@ -161,26 +167,26 @@ class WindowSumWriter(LastStripWriter):
         text = f"blockIdx.y * {self.lanes} + {lane}"
         return text if self.schedule.vector == 1 else f"({text}) * {self.schedule.vector}{more}"
 
-    def _indices_of_strip(self, space: Space) -> list[str]:
+    def _register_tile_indices(self, space: Space) -> list[str]:
         a, b = self.sides.a, self.sides.b
         at, own = self._elements(self._moved(space)), self._elements(space)
         found = [*at.index_lines(*self._before(a.name)), *own.index_lines(*self._before(b.name))]
         found += [line for _, i in a.access for _, x in i.terms if (line := space.index_line(x))]
         return list(dict.fromkeys(found))
 
-    def _hold_strip(self, space: Space) -> None:
+    def _hold_register_tile(self, space: Space) -> None:
         """The gradient's values at the places of a strip; nothing is read past the end of the row."""
         lines, (loads, ops) = self.lines, self._before(self.sides.b.name)
-        elements, place, held = self._elements(space), axis_index(self.last.out), self._held()
+        elements, position, held = self._elements(space), axis_index(self.last.out), self._held()
         vector = f"[{self.schedule.vector}]" if self.own else ""
         lines.add(f"{self.kind} {held}[{self.columns}]{vector};")
         once = self._load_once(elements, loads, {s.out for s in (*self.outer_slides, self.last)})
         leaves = self._overhangs()
         with self._loop("q", str(self.columns)):
-            lines.add(f"const int {place} = left + q;")
-            lines.add(*([f"const bool inside = {place} < {self.last.out};"] if leaves else []))
+            lines.add(f"const int {position} = left + q;")
+            lines.add(*([f"const bool inside = {position} < {self.last.out};"] if leaves else []))
             moved = [x for x in loads if x not in once]
-            within = self._load_place(elements, moved, replace(self.last, read=self.last.out), leaves)
+            within = self._load_position(elements, moved, replace(self.last, read=self.last.out), leaves)
             with self._each():
                 lines.add(*within, *[line for o in ops for line in elements.statements(o)])
                 lines.add(f"{held}[q]{self.own} = {elements.spelled[self.sides.b.name]};")
@@ -242,6 +248,6 @@ class WindowSumWriter(LastStripWriter):
             lines.add(f"const int w = {at}{f' / {s.vector}' if self.own else ''};")
             lines.add(*[line for a in space.needed_axes([part]) if (line := space.index_line(a))])
             lines.add(f"{self.kind} {dot} = 0;", "#pragma unroll 8")
-            place = "r" if self.lanes == 1 else f"r * {self.lanes} + n % {self.lanes}"
-            lines.add(f"for (int r = 0; r < {rows}; r++) {dot} += part[{at}][{place}];")
+            position = "r" if self.lanes == 1 else f"r * {self.lanes} + n % {self.lanes}"
+            lines.add(f"for (int r = 0; r < {rows}; r++) {dot} += part[{at}][{position}];")
             lines.add(f"st({part.name} + blockIdx.x * ({size_of(part.axes)}) + {space.offset(part)}, {dot});")

@@ -62,7 +62,7 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     size = stage.program.axis
     outside = [a for a in stage.reduced if a != axis]
     splits = -(-size[axis].size // TILE) * stage.program.size(tuple(outside))
-    return [replace(s, mapping="turn", splits=splits) for s in tiles(copy) if 2 <= splits <= MAX_TILES]
+    return [replace(s, kind="turn", splits=splits) for s in tiles(copy) if 2 <= splits <= MAX_TILES]
 
 
 def write_turned(stage: Stage, schedule: StageSchedule, name: str, parts: list[Part]) -> Kernel:

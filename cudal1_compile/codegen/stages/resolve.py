@@ -155,13 +155,13 @@ class _Resolver:
 
     def _shifted(self, index: Index, inside: dict[str, Index]) -> str:
         """An affine index of places that are themselves values: a value again."""
-        places = [(factor, inside.get(axis, Index(((1, axis),)))) for factor, axis in index.terms]
-        name = next(i.value for _, i in places if i.value is not None).replace("in", "i")
+        positions = [(factor, inside.get(axis, Index(((1, axis),)))) for factor, axis in index.terms]
+        name = next(i.value for _, i in positions if i.value is not None).replace("in", "i")
         self.copies.setdefault(name, 0)  # the bare name is taken
         op = Op(name, "i64", (), "iota", ())
         if index.divisor != 1:
             raise Unresolvable(f"{name}: read at a quotient")
-        return self._sum(op, [(factor, i.value or self._position(op, i)) for factor, i in places], index.offset)
+        return self._sum(op, [(factor, i.value or self._position(op, i)) for factor, i in positions], index.offset)
 
     def _value_at(self, name: str, inside: dict[str, Index]) -> str:
         held = self.program.value_axes[name]

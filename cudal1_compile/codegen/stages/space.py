@@ -64,10 +64,10 @@ class Space:
         """This space with the buffer's access put in: each accessed axis has its own, clamped index."""
         if not buffer.access:
             return self
-        renamed = {**self.renamed, **{a: self.place(a, i) for a, i in buffer.access}}
+        renamed = {**self.renamed, **{a: self.position(a, i) for a, i in buffer.access}}
         return replace(self, renamed=renamed)
 
-    def place(self, axis: str, index: Index) -> str:
+    def position(self, axis: str, index: Index) -> str:
         """An index as an expression that stays within the axis."""
         if index.value is not None:
             return f"min(max((int){self.registers.get(index.value, index.value)}, 0), {axis} - 1)"

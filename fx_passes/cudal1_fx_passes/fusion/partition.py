@@ -3,9 +3,9 @@
     groups (grow.py) -> views at the border stay outside -> connected parts -> import
                                    ^------------- cut at the node that refuses
 
-The graph is not changed. A region may lend nodes (`lent_nodes`): a view or a constant inside that has users
-outside too stays in the graph for them; whoever splices replaces ALL uses of the outputs, then erases what has
-no users left. Constants (full, iota, masks made of them) belong to every region that reads them.
+The graph is not changed. A region may lend nodes (`rematerialised_nodes`): a view or a constant inside that has
+users outside too stays in the graph for them; whoever splices replaces ALL uses of the outputs, then erases what
+has no users left. Constants (full, iota, masks made of them) belong to every region that reads them.
 """
 
 from __future__ import annotations

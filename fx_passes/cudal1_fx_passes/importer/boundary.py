@@ -81,19 +81,19 @@ def region_inputs(nodes: Sequence[fx.Node]) -> list[fx.Node]:
 
 def region_outputs(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     """Results that are used outside; of lent nodes what they read is used outside instead."""
-    inside, lent = set(nodes), lent_nodes(nodes)
-    used = [n for n in nodes if any(u not in inside or u in lent for u in n.users)]
-    return [n for n in used if n not in lent and not is_bundle(n)]
+    inside, rematerialised = set(nodes), rematerialised_nodes(nodes)
+    used = [n for n in nodes if any(u not in inside or u in rematerialised for u in n.users)]
+    return [n for n in used if n not in rematerialised and not is_bundle(n)]
 
 
-def lent_nodes(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+def rematerialised_nodes(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     """Views and constants of a region that stay in the graph, because nodes outside use them too."""
     inside, constant = set(nodes), constant_nodes(nodes)
-    lent: set[fx.Node] = set()
+    rematerialised: set[fx.Node] = set()
     for node in reversed(nodes):
-        if (node in constant or is_view(node)) and any(u not in inside or u in lent for u in node.users):
-            lent.add(node)
-    return lent
+        if (node in constant or is_view(node)) and any(u not in inside or u in rematerialised for u in node.users):
+            rematerialised.add(node)
+    return rematerialised
 
 
 def constant_nodes(nodes: Sequence[fx.Node]) -> set[fx.Node]:

@@ -50,10 +50,10 @@ class Labels:
         return len(set(self.axes.values())) + len(set(self.values.values())) + len(set(self.outputs))
 
 
-def refine(parts: Parts) -> Labels:
+def refine_labels(parts: Parts) -> Labels:
     """Returns labels that tell everything apart that is not symmetric."""
     labels = Labels({a.name: _hash(a.name[0], a.symbolic, a.size) for a in parts.axes})
-    _settle(parts, labels, {})
+    _refine_until_stable(parts, labels, {})
     return labels
 
 
@@ -66,7 +66,7 @@ def break_ties(parts: Parts, refined: Labels) -> Labels:
             labels.axes = labels.axes | {tied: _hash("first", labels.axes[tied])}
         else:
             tags[tied] = "first" + tags.get(tied, "")
-        _settle(parts, labels, tags)
+        _refine_until_stable(parts, labels, tags)
     return labels
 
 
@@ -85,17 +85,17 @@ def _tied(parts: Parts, labels: Labels) -> str | None:
     return None
 
 
-def _settle(parts: Parts, labels: Labels, tags: dict[str, str]) -> None:
+def _refine_until_stable(parts: Parts, labels: Labels, tags: dict[str, str]) -> None:
     before = 0
     while True:
-        _round(parts, labels, tags)
+        _refinement_round(parts, labels, tags)
         now = labels.classes()
         if now == before:
             return
         before = now
 
 
-def _round(parts: Parts, labels: Labels, tags: dict[str, str]) -> None:
+def _refinement_round(parts: Parts, labels: Labels, tags: dict[str, str]) -> None:
     labels.reads = {}
     up = _upward(parts, labels, tags)
     labels.values = up

@@ -1,6 +1,6 @@
 """Structures with sums of products: regions cut from random small models with the partitioner's products on.
 
-    collect_products(seeds, heldout)       texts, one a distinct structure that teachers answer at several sizes
+    collect_products(seeds, heldout)       texts, one a distinct structure that templates answer at several sizes
     draw_product(texts, rng, ...)          one of them, varied now and then, at new sizes
 
 Models around products (product_models.py) come first, the others of structures.py from OTHERS on, image networks
@@ -99,11 +99,11 @@ def lay_channels_last(graph: fx.Graph) -> bool:
 
 
 def collect_products(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
-    return collect(seeds, heldout, product_regions, is_taught)
+    return collect(seeds, heldout, product_regions, has_templates)
 
 
-def is_taught(program: Program) -> bool:
-    """Whether it can be resized and teachers have variants at each of a few sizes."""
+def has_templates(program: Program) -> bool:
+    """Whether it can be resized and templates have variants at each of a few sizes."""
     if not can_be_resized(program):
         return False
     resize = resize_product if program.has_product else resize_structure

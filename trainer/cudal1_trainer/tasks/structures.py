@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cudal1_compile.errors import damage_named
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.program.canonical import canonicalise, relative
+from cudal1_fx_passes.program.canonical import canonicalise, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import ITEM_BYTES, Index, Input, Literal, Op, Operand, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
 from cudal1_fx_passes.program.text import parse_program, print_program
@@ -94,7 +94,7 @@ def collect(
             log.warning("model %d: %s", seed, str(error).splitlines()[0])
             continue
         for program in programs:
-            key = relative(program)
+            key = shape_agnostic_fingerprint(program)
             if key not in seen and not heldout.holds(program) and is_usable(program):
                 seen.add(key)
                 yield print_program(program)
@@ -410,7 +410,7 @@ def merge(paths: Sequence[Path], out: Path) -> int:
     found: dict[str, str] = {}
     for path in paths:
         for program in map(canonicalise, map(parse_program, read_structures(path))):
-            found.setdefault(relative(program), print_program(program))
+            found.setdefault(shape_agnostic_fingerprint(program), print_program(program))
     write_structures(list(found.values()), out)
     return len(found)
 

@@ -27,11 +27,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from cudal1_fx_passes.program.canonical import canonicalise, relative
+from cudal1_fx_passes.program.canonical import canonicalise, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.tasks.heldout import read_heldout
-from cudal1_trainer.tasks.products import is_taught, lay_channels_last
+from cudal1_trainer.tasks.products import has_templates, lay_channels_last
 from cudal1_trainer.tasks.structures import collect, write_found
 
 Make = Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]
@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     torch.set_num_threads(1)
     lines = arguments.without.read_text().splitlines() if arguments.without else []
-    unseen = {relative(canonicalise(parse_program(json.loads(line)["text"]))) for line in lines}
+    unseen = {shape_agnostic_fingerprint(canonicalise(parse_program(json.loads(line)["text"]))) for line in lines}
     known = modules(arguments.data / "modules")
 
     def regions_of(number: int) -> Iterator[Program]:
@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> None:
         range(arguments.first, min(arguments.first + arguments.models, len(known))),
         read_heldout(arguments.data / "heldout.json"),
         regions_of,
-        lambda p: relative(p) not in unseen and is_taught(p),
+        lambda p: shape_agnostic_fingerprint(p) not in unseen and has_templates(p),
     )
     write_found(texts, arguments.out)
 

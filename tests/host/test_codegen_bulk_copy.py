@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
-from cudal1_compile.codegen.products.sides import BULK, FIELD, FILL
+from cudal1_compile.codegen.products.sides import BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D
 from cudal1_compile.codegen.stages.schedule import Schedule
 from cudal1_compile.codegen.stages.stage import cut_stages
 from cudal1_compile.codegen.strategies import stage_schedules
@@ -135,32 +135,34 @@ def program_of(name: str) -> Program:
     return parse_program("region v1\ndims {}\n{}\n{}\n".format(*PROGRAMS[name]))
 
 
-def in_bulk(program: Program, form: str = BULK) -> list[Variant]:
+def in_bulk(program: Program, form: str = BULK_COPY) -> list[Variant]:
     """All of them, however late they come among a program's variants."""
     plan = cut_stages(program)
     assert plan is not None and len(plan.stages) == 1
-    found = [x for x in stage_schedules(plan.stages[0]) if x.mapping.endswith(form)]
+    found = [x for x in stage_schedules(plan.stages[0]) if x.kind.endswith(form)]
     written = [write_variant(program, Schedule("split" if x.splits > 1 else "product", (x,))) for x in found]
     return [v for v in written if v is not None]
 
 
 # what a program must have kernels of: planes copied, patches filled, patches of eight rows
 FORMS = {
-    "a matrix": (BULK,),
-    "channels last, strides": (FILL,),
-    "channels last, a wide image": (FILL, FIELD),
-    "transposed": (BULK,),
-    "strides": (FILL,),
-    "a volume, strides": (FILL,),
-    "one axis, a stride": (FILL,),
-    "a wide volume": (FILL, FIELD),
-    "the gradient of a wide volume": (FILL, FIELD),
-    "groups": (BULK, FILL, FIELD),
+    "a matrix": (BULK_COPY,),
+    "channels last, strides": (IMPLICIT_GEMM,),
+    "channels last, a wide image": (IMPLICIT_GEMM, IMPLICIT_GEMM_2D),
+    "transposed": (BULK_COPY,),
+    "strides": (IMPLICIT_GEMM,),
+    "a volume, strides": (IMPLICIT_GEMM,),
+    "one axis, a stride": (IMPLICIT_GEMM,),
+    "a wide volume": (IMPLICIT_GEMM, IMPLICIT_GEMM_2D),
+    "the gradient of a wide volume": (IMPLICIT_GEMM, IMPLICIT_GEMM_2D),
+    "groups": (BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D),
 }
 CASES = [
     (name, form)
     for name in PROGRAMS
-    for form in next((f for begin, f in reversed(FORMS.items()) if name.startswith(begin)), (BULK, FILL))
+    for form in next(
+        (f for begin, f in reversed(FORMS.items()) if name.startswith(begin)), (BULK_COPY, IMPLICIT_GEMM)
+    )
 ]
 
 
@@ -179,8 +181,8 @@ def test_channels_that_no_vector_divides_are_not_filled() -> None:
         "region v1\ndims d0=2 d1=%d d2=12 d3=40 d4=10 k0=4\nin0 f16[d0,d2,d1]\nin1 f16[d3,d1,k0]\n"
         "t0 f16[d0,d3,d4] = dot(in0[d2=d4+k0-1], in1) over d1,k0\nout0 f16[d0,d4,d3] = t0\n"
     )
-    assert in_bulk(parse_program(text % 40), FILL)
-    assert not in_bulk(parse_program(text % 36), FILL)
+    assert in_bulk(parse_program(text % 40), IMPLICIT_GEMM)
+    assert not in_bulk(parse_program(text % 36), IMPLICIT_GEMM)
 
 
 def test_phases_of_unequal_windows_are_left_to_others() -> None:
@@ -202,4 +204,6 @@ def test_registers_hold_what_is_filled_at_once() -> None:
         "t0 f16[d0,d4,d5,d6] = dot(in0[d2=d5+2*k0-2, d3=d6+2*k1-2], in1) over d1,k0,k1\n"
         "out0 f16[d0,d4,d5,d6] = t0\n"
     )
-    assert_registers_hold_all(program, [v for form in (FILL, FIELD) for v in in_bulk(program, form)])
+    assert_registers_hold_all(
+        program, [v for form in (IMPLICIT_GEMM, IMPLICIT_GEMM_2D) for v in in_bulk(program, form)]
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
 from cudal1_compile.codegen.products.register_blocked_phases import PHASES
 from cudal1_compile.codegen.repair.code import fit_phases
@@ -110,7 +110,7 @@ def program_of(name: str) -> Program:
 
 
 def cell_schedules(program: Program) -> list[Schedule]:
-    return [s for s in variants(program) if any(x.mapping == PHASES for x in s.stages)]
+    return [s for s in variants(program) if any(x.kind == PHASES for x in s.stages)]
 
 
 def in_cells(program: Program) -> list[Variant]:
@@ -133,7 +133,7 @@ def test_cells_are_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_no_cell_of_a_teacher_is_mended(name: str) -> None:
+def test_no_cell_of_a_template_is_mended(name: str) -> None:
     program = program_of(name)
     replies = [reply_of(program, s) for s in cell_schedules(program)]
     assert any(replies) and [fit_phases(r, print_program(program)) for r in replies] == replies
@@ -145,14 +145,14 @@ def test_numbers_of_another_window_are_mended(window: int) -> None:
     name = "four taps at a step of two, a bias and tanh"
     program, dims = program_of(name), PROGRAMS[name][0].replace("k0=4 k1=4", f"k0={window} k1={window}")
     other = parse_program("region v1\ndims {}\n{}\n{}\n".format(dims, *PROGRAMS[name][1:]))
-    mended = 0
+    repaired = 0
     for schedule in cell_schedules(program):
         wanted, stated = (reply_of(p, schedule).partition("```cuda")[2] for p in (program, other))
         if wanted.partition("(int u = 0; u < ")[2][:1] == stated.partition("(int u = 0; u < ")[2][:1]:
             head = reply_of(program, schedule).partition("```cuda")[0]
             assert stated != wanted and fit_phases(head + stated, print_program(program)) == head + wanted
-            mended += 1
-    assert mended >= 2
+            repaired += 1
+    assert repaired >= 2
 
 
 @pytest.mark.parametrize("name", LEFT)

@@ -1,4 +1,4 @@
-"""Teachers' kernels against the oracle, on the host target checked for races and bounds.
+"""Templates' kernels against the oracle, on the host target checked for races and bounds.
 
 A failure prints the program and the code; rerun it with `generate_task(random.Random(seed), family, small=True)`.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from teacher_regions import REGIONS
+from codegen_regions import REGIONS
 from torch import Tensor
 
 from cudal1_compile.codegen.stages.schedule import print_schedule
@@ -85,8 +85,8 @@ out2 f32[d0] = t1
 def test_the_first_kernel_of_a_split_loads_what_it_uses_alone() -> None:
     """Each row's own class is read for the second kernel; the first one has not even its index."""
     program = parse_program(MARGINS)
-    found = [s for s in variants(program) if any(t.mapping.startswith("split") for t in s.stages)]
-    split = {tuple(t.mapping for t in s.stages): s for s in found}
+    found = [s for s in variants(program) if any(t.kind.startswith("split") for t in s.stages)]
+    split = {tuple(t.kind for t in s.stages): s for s in found}
     assert split
     for schedule in split.values():
         assert (reason := refusal(program, schedule, 1)) is None, reason
@@ -107,7 +107,7 @@ def test_remainders_of_integers_are_not_those_of_floats() -> None:
 @pytest.mark.parametrize("name", REGIONS)
 def test_regions_as_models_give_them(name: str) -> None:
     program = parse_program(REGIONS[name])
-    found = {(s.strategy, s.stages[0].mapping, s.stages[-1].mapping): s for s in reversed(variants(program))}
+    found = {(s.strategy, s.stages[0].kind, s.stages[-1].kind): s for s in reversed(variants(program))}
     assert found
     for schedule in found.values():
         assert (reason := refusal(program, schedule, 1)) is None, reason
@@ -129,7 +129,7 @@ def test_narrow_integers_wrap_around_before_they_are_read(line: str) -> None:
         f"region v1\ndims d0=12 d1=300\nin0 i8[d0,d1]\nt0 {line}\nt1 f32{axes} = cast(t0)\nout0 f32{axes} = t1\n"
     )
     program = parse_program(text)
-    found = {(s.strategy, s.stages[0].mapping): s for s in variants(program)}
+    found = {(s.strategy, s.stages[0].kind): s for s in variants(program)}
     assert found
     for schedule in found.values():
         assert (reason := refusal(program, schedule, 1)) is None, reason
@@ -138,7 +138,7 @@ def test_narrow_integers_wrap_around_before_they_are_read(line: str) -> None:
 def test_no_thread_adds_up_a_hundred_thousand_terms() -> None:
     text = "region v1\ndims d0=300000 d1=3\nin0 f32[d0,d1]\nt0 f32[d1] = mean(in0) over d0\nout0 f32[d1] = t0\n"
     found = variants(parse_program(text))
-    assert found and all(s.stages[0].mapping != "thread" for s in found)
+    assert found and all(s.stages[0].kind != "thread" for s in found)
 
 
 @pytest.mark.parametrize("strategy", ["split", "fused"])

@@ -1,4 +1,4 @@
-"""Teachers' replies: valid for their program, distinct, deterministic, within the context, built for sm_90a."""
+"""Templates' replies: valid for their program, distinct, deterministic, within the context, built for sm_90a."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_compile.codegen.repair.plan import mend_plan, other_stage
+from cudal1_compile.codegen.repair.plan import other_stage, repair_plan
 from cudal1_compile.codegen.stages.schedule import parse_schedule
-from cudal1_compile.codegen.templates import TEACHERS, teach, variants, write_analysis, write_reply
+from cudal1_compile.codegen.templates import TEMPLATES, draw_reply, variants, write_analysis, write_reply
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.kernel.candidate import Exemplar, Reply, parse_candidate, parse_reply, print_reply
 from cudal1_compile.runtime import nvrtc
@@ -18,7 +18,7 @@ from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
-from cudal1_trainer.data.template_generator import TeacherGenerator
+from cudal1_trainer.data.template_generator import TemplateGenerator
 from cudal1_trainer.tasks import FAMILIES, generate_task
 from cudal1_trainer.tasks.products import draw_product
 from cudal1_trainer.tasks.structures import read_structures
@@ -73,7 +73,7 @@ def test_every_task_has_variants_that_reply_v1_accepts(family: str) -> None:
             assert len(print_program(program)) + len(print_reply(reply)) < MAX_CHARS
 
 
-STEM_TILES = " + 13824>>>", ">>>"  # bytes of product_stem's tiles of 32 columns, one number for all
+FEW_CHANNEL_TILES = " + 13824>>>", ">>>"  # bytes of few_channel_halo's tiles of 32 columns, one number for all
 NAMES = re.compile(r"(?<![<\w])[ati]\d+(?:x\d+)?(?:_\d+)?\b")
 
 
@@ -91,10 +91,10 @@ def test_outlines_follow_what_is_stored_down_to_memory(family: str) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_replies_to_products_need_no_reckoning_and_outline_every_kernel(seed: int) -> None:
     program = draw_product(PRODUCTS, random.Random(seed), 0.6)
-    schedules = {tuple((s.mapping, s.splits > 1) for s in found.stages): found for found in variants(program)}
+    schedules = {tuple((s.kind, s.splits > 1) for s in found.stages): found for found in variants(program)}
     for reply in [r for r in (write_reply(program, s) for s in schedules.values()) if r is not None]:
         comments = "".join(re.findall(r"^// .*$", reply.code, flags=re.M))
-        assert not re.search(r"\d{5}", comments.replace(*STEM_TILES)), reply.code
+        assert not re.search(r"\d{5}", comments.replace(*FEW_CHANNEL_TILES)), reply.code
         for line in reply.code.splitlines():
             assert set(re.findall(r"(\w+) < 0\b", line)) <= set(re.findall(r"(\w+) >= \w", line)), line
         bodies = check_design(reply)
@@ -109,7 +109,7 @@ def check_design(reply: Reply) -> dict[str, str]:
     lines = dict(re.findall(r"^(f\d): (.*)$", reply.design, flags=re.M))
     bodies = dict(re.findall(r"^__global__[^\n]*? (f\d)\(.*?\{$(.*?)^\}$", reply.code, flags=re.M | re.S))
     assert list(lines) == list(bodies), reply.design
-    assert mend_plan(reply.design) == reply.design
+    assert repair_plan(reply.design) == reply.design
     for name, body in bodies.items():
         check_outline(lines[name], body)
         order = re.findall(rf"^{name}> (.*)$", reply.design, flags=re.M)
@@ -203,15 +203,15 @@ def test_variants_differ(family: str) -> None:
     assert len(set(codes)) >= 0.9 * len(codes)
 
 
-def test_teachers_are_deterministic_and_cover_every_strategy() -> None:
+def test_templates_are_deterministic_and_cover_every_strategy() -> None:
     used = set()
     for seed in range(120):
         program = generate_task(random.Random(seed))
-        for name, teacher in TEACHERS.items():
-            first = teacher(program, random.Random(5))
-            assert first == teacher(program, random.Random(5))
+        for name, template in TEMPLATES.items():
+            first = template(program, random.Random(5))
+            assert first == template(program, random.Random(5))
             used |= {name} if first is not None else set()
-    assert used == set(TEACHERS) - {"product"}  # no task has a product yet
+    assert used == set(TEMPLATES) - {"product"}  # no task has a product yet
 
 
 def test_no_plan_takes_more_scratch_than_a_reply_may() -> None:
@@ -222,14 +222,14 @@ def test_no_plan_takes_more_scratch_than_a_reply_may() -> None:
     outs = "".join(f"out{i} f32[d0,d2] = t{i + 21}\n" for i in range(18))
     text = f"region v1\ndims d0=64 d1=256 d2=32\nin0 f32[d0,d1]\nin1 f32[d0,d2]\n{sums}{made}{read}{outs}"
     program = parse_program(text)
-    reply = teach(program, random.Random(0))
+    reply = draw_reply(program, random.Random(0))
     assert reply is not None
     assert [s.name for s in parse_candidate(reply.code, program).scratch] == ["s0", "s1"]
 
 
 def test_symbolic_sizes_are_never_constants() -> None:
     program = parse_program(SYMBOLIC)
-    reply = teach(program, random.Random(0))
+    reply = draw_reply(program, random.Random(0))
     assert reply is not None
     assert "96" not in reply.code and "d0" in reply.code
 
@@ -244,14 +244,14 @@ def test_analysis_follows_the_measured_order() -> None:
 def test_generator_reads_the_prompt() -> None:
     program = draw(2, "mixed")
     prompt = build_prompt(H100.facts(), print_program(program), (), 10_000, len)
-    generator = TeacherGenerator()
+    generator = TemplateGenerator()
     replies = generator.propose([prompt, prompt], 6, 0)
     assert generator.name == "teacher:all" and [len(r) for r in replies] == [6, 6]
     assert len(set(replies[0])) == 6
     assert replies == generator.propose([prompt, prompt], 6, 0)
     for text in replies[0]:
         parse_candidate(parse_reply(text).code, program)
-    only = TeacherGenerator(["fused"])
+    only = TemplateGenerator(["fused"])
     assert only.name == "teacher:fused"
 
 
@@ -268,7 +268,7 @@ def _has_nvrtc() -> bool:
 def test_replies_build_for_hopper(family: str, tmp_path: Path) -> None:
     for seed in range(4):
         program = draw(1000 + seed, family)
-        reply = teach(program, random.Random(seed))
+        reply = draw_reply(program, random.Random(seed))
         assert reply is not None
         binary = build(program, parse_candidate(reply.code, program), H100)
         spilled = {n: k.local_bytes for n, k in binary.kernels.items() if k.local_bytes > 64}

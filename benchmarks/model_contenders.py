@@ -1,12 +1,12 @@
 """One model in one direction, compiled in several ways, called side by side.
 
-    compile_arm(...)   compiles without running, so that many processes may do it at once on one device
+    compile_contender(...)   compiles without running, so that many processes may do it at once on one device
     results(...)       what a call gives: outputs and all gradients
-    errors(...)        of one arm against float64, tensor by tensor
+    errors(...)        of one contender against float64, tensor by tensor
     time_rounds(...)   interleaved calls in an order drawn for each round, host time included
 
-A gate holds every compiled arm back until it is opened: Inductor tunes its kernels at their first run, and that
-must not happen while others use the device. Forward and backward are both compiled before the first run.
+A gate holds every compiled contender back until it is opened: Inductor tunes its kernels at their first run, and
+that must not happen while others use the device. Forward and backward are both compiled before the first run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.zoo import Loss
 
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 
-GRAPHS = "cudal1_reduce_overhead"  # an arm that is measured where the run was asked to
+GRAPHS = "cudal1_reduce_overhead"  # a contender that is measured where the run was asked to
 FLOOR = 1e-3  # a gradient smaller than this share of the typical one is judged on the typical one's scale
 
 
@@ -51,7 +51,7 @@ class Job:
     limit_s: float = 10.0  # of the timed rounds
     graphs: bool = False  # cudal1 in reduce-overhead too
     products: bool = False  # they may begin regions
-    lean: bool = False  # arms share their compile caches, Inductor's kernels are not traced to regions
+    lean: bool = False  # contenders share their compile caches, Inductor's kernels are not traced to regions
 
     @property
     def name(self) -> str:
@@ -71,8 +71,8 @@ class Job:
             "target": "host" if self.dry else "auto",
         }
 
-    def caches(self, arm: str) -> Path:
-        return self.work / "caches" / self.name / ("shared" if self.lean else arm)
+    def caches(self, contender: str) -> Path:
+        return self.work / "caches" / self.name / ("shared" if self.lean else contender)
 
 
 @dataclass
@@ -94,8 +94,8 @@ class Gate:
 
 
 @dataclass
-class Arm:
-    """One way to run the model. `caches`: the folder of Inductor's caches that this arm uses."""
+class Contender:
+    """One way to run the model. `caches`: the folder of Inductor's caches that this contender uses."""
 
     name: str
     call: Callable[..., Any]
@@ -192,29 +192,29 @@ def errors(found: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> dict[str
 
 
 def time_rounds(
-    step: Step, arms: Sequence[Arm], rounds: int, limit_s: float, seed: int = 0
+    step: Step, contenders: Sequence[Contender], rounds: int, limit_s: float, seed: int = 0
 ) -> dict[str, list[float]]:
-    """Milliseconds of each arm, one figure a round; ends early, between rounds, when the limit is over."""
+    """Milliseconds of each contender, one figure a round; ends early, between rounds, when the limit is over."""
     rng = random.Random(seed)
-    order = list(arms)
-    found: dict[str, list[float]] = {arm.name: [] for arm in arms}
+    order = list(contenders)
+    found: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     end = time.monotonic() + limit_s
     for done in range(rounds):
         if time.monotonic() > end and done >= 3:
             break
         rng.shuffle(order)
-        for arm in order:
+        for contender in order:
             step.clear()
-            found[arm.name].append(timed_ms(step, arm))
+            found[contender.name].append(timed_ms(step, contender))
     step.clear()
     return found
 
 
-def timed_ms(step: Step, arm: Arm) -> float:
+def timed_ms(step: Step, contender: Contender) -> float:
     """One call, from an idle device to an idle device."""
     wait(step)
     start = time.perf_counter()
-    step.run(arm.call)
+    step.run(contender.call)
     wait(step)
     return (time.perf_counter() - start) * 1e3
 
@@ -224,28 +224,28 @@ def wait(step: Step) -> None:
         torch.cuda.synchronize()
 
 
-def compile_arm(name: str, step: Step, backend: Backend, caches: Path) -> Arm:
+def compile_contender(name: str, step: Step, backend: Backend, caches: Path) -> Contender:
     """Compiles forward and backward, runs neither, and takes the time of it."""
     gate = Gate()
     compiled: Any = torch.compile(step.module, backend=gate.guard(backend), dynamic=False)
-    arm = Arm(name, compiled, gate, caches)
+    contender = Contender(name, compiled, gate, caches)
     start = time.monotonic()
     forget_compiled()
     with cache_folder(caches), both_directions(), contextlib.suppress(NotYet):
-        step.forward(arm.call)
+        step.forward(contender.call)
         raise RuntimeError(f"Dynamo compiled nothing of the model for {name}")
-    arm.compile_s = time.monotonic() - start
-    return arm
+    contender.compile_s = time.monotonic() - start
+    return contender
 
 
-def run_first(step: Step, arm: Arm) -> None:
+def run_first(step: Step, contender: Contender) -> None:
     """Takes the time of the first run: kernels are loaded and Inductor tunes its own. Only once."""
-    if arm.gate.is_open:
+    if contender.gate.is_open:
         return
-    arm.gate.is_open = True
+    contender.gate.is_open = True
     step.clear()
-    with cache_folder(arm.caches) if arm.caches is not None else contextlib.nullcontext():
-        arm.first_run_s = timed_ms(step, arm) / 1e3
+    with cache_folder(contender.caches) if contender.caches is not None else contextlib.nullcontext():
+        contender.first_run_s = timed_ms(step, contender) / 1e3
 
 
 @contextlib.contextmanager

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
-from cudal1_compile.codegen.products.sides import BULK, FIELD, FILL, RAW, WIDE
-from cudal1_compile.codegen.repair.plan import mend_plan
+from cudal1_compile.codegen.products.sides import BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D, RAW, WARP_GROUPS
+from cudal1_compile.codegen.repair.plan import repair_plan
 from cudal1_compile.codegen.stages.schedule import Schedule
 from cudal1_compile.codegen.stages.stage import cut_stages
 from cudal1_compile.codegen.strategies import stage_schedules
@@ -75,18 +75,24 @@ BY_ONE = {  # what no vector divides, or lies otherwise
     "a residual's rows": ("d6=72", "in2 f32[d0,d4,d5,d6] strides(75776,4736,74,1)"),
     "a residual of the other order": ("d6=72", "in2 f32[d0,d6,d4,d5]"),
 }
-FORMS = {"transposed": (WIDE, BULK, FILL), "a matrix": (RAW + WIDE,), "groups": (WIDE, FILL)}
+FORMS = {
+    "transposed": (WARP_GROUPS, BULK_COPY, IMPLICIT_GEMM),
+    "a matrix": (RAW + WARP_GROUPS,),
+    "groups": (WARP_GROUPS, IMPLICIT_GEMM),
+}
 CASES = [
     (name, form)
     for name in PROGRAMS
-    for form in next((f for begin, f in FORMS.items() if name.startswith(begin)), (WIDE, BULK, FILL))
+    for form in next(
+        (f for begin, f in FORMS.items() if name.startswith(begin)), (WARP_GROUPS, BULK_COPY, IMPLICIT_GEMM)
+    )
 ]
 
 
 def along(program: Program, form: str) -> list[Variant]:
     plan = cut_stages(program)
     assert plan is not None and len(plan.stages) == 1
-    found = [x for x in stage_schedules(plan.stages[0]) if x.mapping.endswith(form)]
+    found = [x for x in stage_schedules(plan.stages[0]) if x.kind.endswith(form)]
     written = [write_variant(program, Schedule("split" if x.splits > 1 else "product", (x,))) for x in found]
     return [v for v in written if v is not None]
 
@@ -108,7 +114,7 @@ def test_four_columns_at_once_are_right(name: str, form: str) -> None:
     assert_no_rule_is_broken(program, written[:1])
 
 
-@pytest.mark.parametrize("form", [WIDE, BULK, FILL, FIELD])
+@pytest.mark.parametrize("form", [WARP_GROUPS, BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D])
 @pytest.mark.parametrize("why", BY_ONE)
 def test_others_are_stored_one_by_one(why: str, form: str) -> None:
     size, residual = BY_ONE[why]
@@ -123,18 +129,20 @@ def test_others_are_stored_one_by_one(why: str, form: str) -> None:
 
 def test_the_plan_says_what_is_read_and_stored_in_vectors() -> None:
     program = parse_program("region v1\ndims {}\n{}\n{}\n".format(*PROGRAMS["half, a bias, a residual of floats"]))
-    for variant in along(program, FILL):
+    for variant in along(program, IMPLICIT_GEMM):
         design = variant.reply.design
         if variant.strategy == "product":
             assert "f1: *out0=t3 t3 t2=*a3 t1=*a2 t0=*a0," in design
             assert "{ t0 { a2 a3 { t1 t2 t3 r0 } out0 } }" in design
         else:
             assert "f1: *s1=t0 t0=*a0," in design and "{ t0 { s1 } }" in design
-        assert mend_plan(design) == design
+        assert repair_plan(design) == design
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(PROGRAMS)[1:3])
 def test_registers_hold_the_rows_on_their_way(name: str) -> None:
     program = parse_program("region v1\ndims {}\n{}\n{}\n".format(*PROGRAMS[name]))
-    assert_registers_hold_all(program, [v for form in (WIDE, FILL) for v in chosen(along(program, form))])
+    assert_registers_hold_all(
+        program, [v for form in (WARP_GROUPS, IMPLICIT_GEMM) for v in chosen(along(program, form))]
+    )

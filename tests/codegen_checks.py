@@ -1,4 +1,4 @@
-"""What tests of teachers ask of their kernels: right results, no broken rule of memory, values in registers."""
+"""What tests of templates ask of their kernels: right results, no broken rule of memory, values in registers."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from teacher_checks import assert_no_rule_is_broken, run_on_host
+from codegen_checks import assert_no_rule_is_broken, run_on_host
 
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.tasks.variants import write_variants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, results_on_host, run_on_host
+from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, results_on_host, run_on_host
 
 from cudal1_compile.codegen.reductions.split_wide import CHUNKS
 from cudal1_compile.codegen.templates import variants
@@ -45,7 +45,7 @@ def program_of(name: str) -> Program:
 
 
 def chunks_of(program: Program) -> list[Variant]:
-    found = [s for s in variants(program) if any(x.mapping == CHUNKS for x in s.stages)]
+    found = [s for s in variants(program) if any(x.kind == CHUNKS for x in s.stages)]
     return [v for s in found if (v := write_variant(program, s)) is not None]
 
 

@@ -1,11 +1,11 @@
-"""Product kernels of the teachers are right on the host target: convolutions, contractions, their chains."""
+"""Product kernels of the templates are right on the host target: convolutions, contractions, their chains."""
 
 from __future__ import annotations
 
 import pytest
-from teacher_checks import run_on_host
+from codegen_checks import run_on_host
 
-from cudal1_compile.codegen.products.sides import PATCH, PIPE, TABLE, WIDE
+from cudal1_compile.codegen.products.sides import HALO_TILE, MULTISTAGE, OFFSET_TABLE, WARP_GROUPS
 from cudal1_compile.codegen.templates import Schedule, variants
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import GPU_ARCHES, Target
@@ -275,14 +275,14 @@ def copying_variants(program: Program) -> list[Variant]:
     first: dict[tuple[bool, bool, bool, bool, bool], Schedule] = {}
     for schedule in variants(program):
         (stage,) = schedule.stages
-        kind = PIPE in stage.mapping, PATCH in stage.mapping, WIDE in stage.mapping
+        kind = MULTISTAGE in stage.kind, HALO_TILE in stage.kind, WARP_GROUPS in stage.kind
         if any(kind):
             first.setdefault((*kind, stage.cached, stage.splits > 1), schedule)
     return [v for s in first.values() if (v := write_variant(program, s)) is not None]
 
 
 def test_operands_of_every_layout_meet_warp_groups() -> None:
-    found = {n for n in COPIED if any(WIDE in v.name for v in copying_variants(program_of(n)))}
+    found = {n for n in COPIED if any(WARP_GROUPS in v.name for v in copying_variants(program_of(n)))}
     assert len(found) == 13
 
 
@@ -290,14 +290,14 @@ def variants_to_test(name: str, program: Program) -> list[Variant]:
     if name in COPIED:
         return copying_variants(program)
     if name in TABLED:
-        found = [v for v in write_variants(program, 32) if TABLE in v.name]
+        found = [v for v in write_variants(program, 32) if OFFSET_TABLE in v.name]
         return [*found[:1], *found[-1:]]
     if name in FEW:
         return [v for v in write_variants(program, 64) if "strip" in v.name]
     return write_variants(program, 12)[::3]
 
 
-def test_one_filter_of_many_terms_has_teachers_without_a_window_along_two_axes() -> None:
+def test_one_filter_of_many_terms_has_templates_without_a_window_along_two_axes() -> None:
     program = parse_program(
         "region v1\ndims d0=2 d1=128 d2=40 d3=37 k0=7\nin0 f32[d0,d1,d2]\nin1 f32[d1,k0]\n"
         "t0 f32[d0,d3] = dot_tf32(in0[d2=d3+k0-2], in1) over d1,k0\nout0 f32[d0,d3] = t0\n"
@@ -315,7 +315,7 @@ def test_what_follows_a_product_without_rows_is_never_settled_ahead_of_it() -> N
     )
     schedules = variants(program)
     written = {v.name: v.candidate for s in schedules if (v := write_variant(program, s)) is not None}
-    assert len(written) == len(schedules)  # a teacher that stumbles writes none
+    assert len(written) == len(schedules)  # a template that stumbles writes none
     candidates = dict([*written.items()][::6])
     assert run_on_host(program, candidates) == (set(candidates), {})
 

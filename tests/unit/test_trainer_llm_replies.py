@@ -1,4 +1,4 @@
-"""A language model as a teacher: a server's replies, judged on the host target, become measured pairs."""
+"""A language model as a template: a server's replies, judged on the host target, become measured pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudal1_compile.runtime.target import HOST
 from cudal1_trainer.data.corpus import Source
 from cudal1_trainer.data.scored import read_scored, write_scored
 from cudal1_trainer.recipe import DataRecipe
-from cudal1_trainer.sft.llm_teacher import main
+from cudal1_trainer.sft.llm_replies import main
 from cudal1_trainer.tasks.heldout import HeldOutProgram, hold_out, write_heldout
 
 pytestmark = pytest.mark.host

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
-from cudal1_compile.codegen.products.register_blocked_nhwc import shares, strip_of
+from cudal1_compile.codegen.products.register_blocked_nhwc import register_tile_of, shares
 from cudal1_compile.codegen.templates import variants
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
@@ -102,12 +102,12 @@ def program_of(name: str) -> Program:
     return parse_program("region v1\ndims {}\n{}\n{}\n".format(*PROGRAMS[name]))
 
 
-def strips_of(program: Program) -> list[Variant]:
+def register_tiles_of(program: Program) -> list[Variant]:
     """One block size of each strip and vector."""
     found = [
         s
         for s in variants(program)
-        if strip_of(s.stages[0]) is not None and s.stages[0].block == (256 if shares(s.stages[0]) else 128)
+        if register_tile_of(s.stages[0]) is not None and s.stages[0].block == (256 if shares(s.stages[0]) else 128)
     ]
     return [v for s in found if (v := write_variant(program, s)) is not None]
 
@@ -115,7 +115,7 @@ def strips_of(program: Program) -> list[Variant]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_strips_are_right(name: str) -> None:
     program = program_of(name)
-    candidates = {v.name: v.candidate for v in strips_of(program)}
+    candidates = {v.name: v.candidate for v in register_tiles_of(program)}
     assert len(candidates) >= 3
     assert run_on_host(program, candidates) == (set(candidates), {})
 
@@ -123,26 +123,26 @@ def test_strips_are_right(name: str) -> None:
 @pytest.mark.parametrize("name", list(PROGRAMS)[::3])
 def test_strips_break_no_rule_of_memory(name: str) -> None:
     program = program_of(name)
-    assert_no_rule_is_broken(program, strips_of(program)[::2])
+    assert_no_rule_is_broken(program, register_tiles_of(program)[::2])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(PROGRAMS)[1::3])
 def test_registers_hold_weights_and_sums(name: str) -> None:
     program = program_of(name)
-    assert_registers_hold_all(program, strips_of(program)[::2])
+    assert_registers_hold_all(program, register_tiles_of(program)[::2])
 
 
 def test_only_what_may_lie_outside_is_compared() -> None:
     codes = {
-        n: strips_of(program_of(n))[0].candidate.code
+        n: register_tiles_of(program_of(n))[0].candidate.code
         for n in ("no padding, all strips whole", "two results a channel")
     }
     assert [("inside" in code) for code in codes.values()] == [False, True]
 
 
 def test_weights_are_shared_where_channels_are_many() -> None:
-    found = {n: [v.name for v in strips_of(program_of(n)) if "shared" in v.name] for n in PROGRAMS}
+    found = {n: [v.name for v in register_tiles_of(program_of(n)) if "shared" in v.name] for n in PROGRAMS}
     assert [n for n, names in found.items() if names] == ["weights shared, the last channels alone"]
     assert {name.split(".")[0] for names in found.values() for name in names} == {
         "product/strip1x8_shared",
@@ -151,6 +151,8 @@ def test_weights_are_shared_where_channels_are_many() -> None:
 
 
 def test_each_place_is_read_once_in_vectors() -> None:
-    code = next(v for v in strips_of(program_of("strided, with a bias")) if "strip2x4.4." in v.name).candidate.code
+    code = next(
+        v for v in register_tiles_of(program_of("strided, with a bias")) if "strip2x4.4." in v.name
+    ).candidate.code
     assert code.count("(in0 +") == 1 and "vload<4>(in0 + ((g * d1 + i1) * d2 + i2) * d3 + c, a0)" in code
     assert "vload<4>(in1 + c * k0 * k1 + 4 * k, r1 + 4 * k)" in code

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_compile.codegen.products.copies import ordered
-from cudal1_compile.codegen.products.halo_walk import Walk, patch_length, walk_of
+from cudal1_compile.codegen.products.halo_walk import Walk, halo_length, walk_of
 from cudal1_compile.codegen.stages.stage import cut_stages
 from cudal1_compile.kernel.candidate import Expr
 from cudal1_fx_passes.program.ir import Program
@@ -42,7 +42,7 @@ def reached(program: Program, walk: Walk, rows: int, inner: int) -> int:
     results = [-(-size[x.out] // x.step) for x in walk.moved]
     steps = [prod(size[x.image] for x in walk.moved[at + 1 :]) for at in range(len(walk.moved))]
 
-    def place(row: int) -> int:
+    def position(row: int) -> int:
         found = 0
         for x, step, count in reversed(list(zip(walk.moved, steps, results, strict=True))):
             row, at = divmod(row, count)
@@ -50,13 +50,13 @@ def reached(program: Program, walk: Walk, rows: int, inner: int) -> int:
         return found + row * prod(size[x.image] for x in walk.moved)
 
     total = prod(results) * prod(size[a] for a in walk.plain)
-    longest = max(place(min(m + rows, total) - 1) - place(m) for m in range(0, total, rows))
+    longest = max(position(min(m + rows, total) - 1) - position(m) for m in range(0, total, rows))
     windows = list(zip(walk.moved, steps, strict=True))[len(steps) - inner :]
     return longest + 1 + sum(s * abs(x.window_factor) * (-(-size[x.window] // x.step) - 1) for x, s in windows)
 
 
 def length(program: Program, walk: Walk, rows: int, inner: int) -> int:
-    return Expr(patch_length(walk, rows, inner)).evaluate({a.name: a.size for a in program.axes})
+    return Expr(halo_length(walk, rows, inner)).evaluate({a.name: a.size for a in program.axes})
 
 
 @pytest.mark.parametrize("rows", [64, 128, 256])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from teacher_checks import assert_no_rule_is_broken, run_on_host
+from codegen_checks import assert_no_rule_is_broken, run_on_host
 
-from cudal1_compile.codegen.products import few_channel_halo as product_stem
-from cudal1_compile.codegen.products.sides import STEM
+from cudal1_compile.codegen.products import few_channel_halo as few_channel_halo
+from cudal1_compile.codegen.products.sides import FEW_CHANNEL_HALO
 from cudal1_compile.codegen.templates import variants
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
@@ -58,17 +58,17 @@ def program_of(name: str) -> Program:
     return parse_program("region v1\ndims {}\n{}\n{}\n".format(*PROGRAMS[name]))
 
 
-def stems(program: Program) -> list[Variant]:
-    found = [s for s in variants(program) if any(x.mapping.endswith(STEM) for x in s.stages)]
+def few_channel_halos(program: Program) -> list[Variant]:
+    found = [s for s in variants(program) if any(x.kind.endswith(FEW_CHANNEL_HALO) for x in s.stages)]
     return [v for s in found if (v := write_variant(program, s)) is not None]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_patch_in_shared_memory_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product_stem, "MIN_WORK", 1)
-    monkeypatch.setattr(product_stem, "MIN_TERMS", 1)
+    monkeypatch.setattr(few_channel_halo, "MIN_WORK", 1)
+    monkeypatch.setattr(few_channel_halo, "MIN_TERMS", 1)
     program = program_of(name)
-    written = stems(program)
+    written = few_channel_halos(program)
     candidates = {v.name: v.candidate for v in written}
     assert len(candidates) >= 2
     assert run_on_host(program, candidates) == (set(candidates), {})
@@ -83,5 +83,5 @@ def test_it_is_offered_where_it_may_be_the_fastest(channels: int, columns: int, 
         "t0 f32[d0,d4,d5,d6] = dot_tf32(in0[d2=2*d5+k0-3, d3=2*d6+k1-3], in1) over d1,k0,k1\n"
         "out0 f32[d0,d4,d5,d6] = t0\n"
     )
-    assert stems(parse_program(text.format(3, 224, 224, 64, 112, 112)))
-    assert not stems(parse_program(text.format(channels, 2 * rows, 2 * rows, columns, rows, rows)))
+    assert few_channel_halos(parse_program(text.format(3, 224, 224, 64, 112, 112)))
+    assert not few_channel_halos(parse_program(text.format(channels, 2 * rows, 2 * rows, columns, rows, rows)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
 from cudal1_compile.codegen.templates import variants
 from cudal1_fx_passes.program.ir import Program
@@ -80,17 +80,15 @@ def program(name: str) -> Program:
     return parse_program(f"region v1\ndims {dims}\n{inputs}\n{body}\n")
 
 
-def joined(p: Program) -> list[Variant]:
-    found = [
-        write_variant(p, s) for s in variants(p) if any(part.mapping.startswith("joined") for part in s.stages)
-    ]
+def inter_block(p: Program) -> list[Variant]:
+    found = [write_variant(p, s) for s in variants(p) if any(part.kind.startswith("joined") for part in s.stages)]
     return [v for v in found if v is not None]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_is_right(name: str) -> None:
     p = program(name)
-    candidates = {v.name: v.candidate for v in joined(p)}
+    candidates = {v.name: v.candidate for v in inter_block(p)}
     assert candidates
     assert all("wait_for_blocks(" in c.code for c in candidates.values())
     assert run_on_host(p, candidates) == (set(candidates), {})
@@ -98,7 +96,7 @@ def test_each_is_right(name: str) -> None:
 
 def test_a_mean_and_its_variance_are_one_wait() -> None:
     waits = {
-        name: {v.candidate.code.count("wait_for_blocks(") for v in joined(program(name))} for name in PROGRAMS
+        name: {v.candidate.code.count("wait_for_blocks(") for v in inter_block(program(name))} for name in PROGRAMS
     }
     assert waits["group norm with its statistics"] == waits["batch norm, half"] == {1}
     assert waits["softmax"] == {2}
@@ -107,14 +105,14 @@ def test_a_mean_and_its_variance_are_one_wait() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_rule_of_memory_is_broken(name: str) -> None:
     p = program(name)
-    assert_no_rule_is_broken(p, joined(p)[:1])
+    assert_no_rule_is_broken(p, inter_block(p)[:1])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_registers_hold_a_part(name: str) -> None:
     p = program(name)
-    assert_registers_hold_all(p, joined(p))
+    assert_registers_hold_all(p, inter_block(p))
 
 
 @pytest.mark.parametrize(
@@ -125,4 +123,4 @@ def test_registers_hold_a_part(name: str) -> None:
 def test_where_it_does_not_apply(dims: str) -> None:
     _, inputs, body = PROGRAMS["softmax"]
     p = parse_program(f"region v1\ndims {dims}\n{inputs}\n{body}\n")
-    assert not joined(p)
+    assert not inter_block(p)

@@ -6,16 +6,16 @@ import re
 
 import pytest
 import torch
-from teacher_checks import (
+from codegen_checks import (
     assert_no_rule_is_broken,
     assert_registers_hold_all,
     results_on_host,
     run_on_host,
 )
 
-from cudal1_compile.codegen.products.epilogue_reduction import GATHERED, gathered_by
-from cudal1_compile.codegen.products.sides import BULK, FIELD, FILL
-from cudal1_compile.codegen.repair.code import fit_gathered
+from cudal1_compile.codegen.products.epilogue_reduction import EPILOGUE_REDUCED, epilogue_schedule
+from cudal1_compile.codegen.products.sides import BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D
+from cudal1_compile.codegen.repair.code import fit_epilogue_sums
 from cudal1_compile.codegen.stages.stage import cut_stages
 from cudal1_compile.codegen.strategies import stage_schedules
 from cudal1_compile.codegen.templates import Schedule, variants
@@ -67,7 +67,7 @@ DEPTHWISE = (
     "t3 f32[d0,d3,d4,d5] = sub({value}, t1)\nt4 f32[d0,d3,d4,d5] = mul(t3, t2)\n"
     "out0 f32[d0,d4,d5,d3] = t4\nout1 f32[d3] = t1\nout2 f32[d3] = t2\nout3 f32[d0,d4,d5,d3] = {value}\n"
 )
-STRIPS = {
+REGISTER_TILES = {
     "depthwise": DEPTHWISE.format("", value="t0"),
     "depthwise with a bias": DEPTHWISE.format("t5 f32[d0,d3,d4,d5] = add(t0, in2)\n", value="t5"),
     "depthwise, pairs of channels": DEPTHWISE.format("", value="t0").replace("d3=160", "d3=64"),
@@ -84,7 +84,7 @@ PROGRAMS["a norm's gradient"] = (
     GRADIENT.format("f32[d0,d1]", "[d0,d1]", "d1", "d0"),
     "out0 f32[d0,d1] = t9\nout1 f32[d1] = t5\nout2 f32[d1] = t6",
 )
-STRIPS["depthwise, a norm's gradient"] = (
+REGISTER_TILES["depthwise, a norm's gradient"] = (
     "region v1\ndims d0=3 d1=13 d2=18 d3=160 d4=13 d5=18 k0=3 k1=3\n"
     "in0 f32[d0,d1,d2,d3]\nin1 f32[d3,k0,k1]\nin2 f32[d0,d4,d5,d3]\nin3 f32[d3]\n"
     "t0 f32[d0,d3,d4,d5] = dot_tf32(in0[d1=d4+k0-1, d2=d5+k1-1], in1) over k0,k1\n"
@@ -127,12 +127,14 @@ WINDOWS = {
         + "out0 f32[d0,d5,d6,d4] = t9\nout1 f32[d4] = t5\nout2 f32[d4] = t6\n"
     ),
 }
-STRIPS["depthwise, a norm's gradient, pairs"] = STRIPS["depthwise, a norm's gradient"].replace("d3=160", "d3=64")
+REGISTER_TILES["depthwise, a norm's gradient, pairs"] = REGISTER_TILES["depthwise, a norm's gradient"].replace(
+    "d3=160", "d3=64"
+)
 
 
 def program_of(name: str, rows: int = ROWS) -> Program:
-    if name in STRIPS or name in WINDOWS:
-        return parse_program((STRIPS | WINDOWS)[name])
+    if name in REGISTER_TILES or name in WINDOWS:
+        return parse_program((REGISTER_TILES | WINDOWS)[name])
     dims, inputs, before, rest = PROGRAMS[name]
     dims = dims.replace(f"d0={ROWS}", f"d0={rows}")
     result = "[d0,d1,d3,d4]" if "d3" in dims else "[d0,d1]"
@@ -140,22 +142,24 @@ def program_of(name: str, rows: int = ROWS) -> Program:
     return parse_program(f"region v1\n{dims}\n{inputs}\n{product}{before}{rest}\n")
 
 
-def gathering(program: Program) -> list[Variant]:
+def reducing(program: Program) -> list[Variant]:
     """One for each of the product's schedules that can."""
     plan = cut_stages(program, flat=True)
     assert plan is not None
     product, norm, *rest = plan.stages
     last = [stage_schedules(stage)[0] for stage in rest]
-    chosen = [(s, m, *last) for s in stage_schedules(product) if (m := gathered_by(product, s, norm)) is not None]
+    chosen = [
+        (s, m, *last) for s in stage_schedules(product) if (m := epilogue_schedule(product, s, norm)) is not None
+    ]
     written = [write_variant(program, Schedule("staged", stages, True)) for stages in chosen]
     return [v for v in written if v is not None]
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, *STRIPS])
+@pytest.mark.parametrize("name", [*PROGRAMS, *REGISTER_TILES])
 def test_statistics_are_right(name: str) -> None:
     program = program_of(name)
-    candidates = {v.name: v.candidate for v in gathering(program)}
-    assert len(candidates) >= (2 if name in STRIPS else 4)
+    candidates = {v.name: v.candidate for v in reducing(program)}
+    assert len(candidates) >= (2 if name in REGISTER_TILES else 4)
     kind = "_sums<" if "gradient" in name else "_moments<"
     assert all(kind in c.code for c in candidates.values())
     assert run_on_host(program, candidates) == (set(candidates), {})
@@ -163,7 +167,10 @@ def test_statistics_are_right(name: str) -> None:
 
 def of_forms(program: Program) -> list[Variant]:
     """The first and the last of each form whose warps do not all multiply."""
-    forms = [[v for v in gathering(program) if f"{form}." in v.name] for form in (BULK, FILL, FIELD)]
+    forms = [
+        [v for v in reducing(program) if f"{form}." in v.name]
+        for form in (BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D)
+    ]
     return [v for found in forms for v in dict.fromkeys((*found[:1], *found[-1:]))]
 
 
@@ -171,7 +178,7 @@ def of_forms(program: Program) -> list[Variant]:
 def test_statistics_of_windows_are_right(name: str) -> None:
     program = program_of(name)
     candidates = {v.name: v.candidate for v in of_forms(program)}
-    forms = (FILL, FIELD) if "apart" in name else (BULK, FILL, FIELD)
+    forms = (IMPLICIT_GEMM, IMPLICIT_GEMM_2D) if "apart" in name else (BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D)
     assert all(any(f"{form}." in name for name in candidates) for form in forms)
     kind = "_sums<" if "gradient" in name else "_moments<"
     assert all(kind in c.code for c in candidates.values())
@@ -187,7 +194,7 @@ def test_statistics_of_windows_stay_in_registers(name: str) -> None:
 
 def test_large_products_are_drawn_with_their_statistics() -> None:
     program = program_of("a product and its norm", rows=25_088)
-    found = [s for s in variants(program) if any(x.mapping == GATHERED for x in s.stages)]
+    found = [s for s in variants(program) if any(x.kind == EPILOGUE_REDUCED for x in s.stages)]
     assert len(found) >= 8
     assert all(s.stages[0].tile and s.stages[0].tile[1] >= 64 and s.flat for s in found)
 
@@ -195,7 +202,7 @@ def test_large_products_are_drawn_with_their_statistics() -> None:
 def test_what_only_a_sum_reads_is_not_stored() -> None:
     """A norm's gradient sums two tensors, of which a later stage reads one."""
     for name in ("a norm's gradient", "depthwise, a norm's gradient"):
-        code = gathering(program_of(name))[0].candidate.code
+        code = reducing(program_of(name))[0].candidate.code
         product = next(k for k in code.split("__global__") if "_sums<" in k)
         assert len(re.findall(r"\bv?st(?:ore<4>)?\(", product.partition(".join(")[0])) == 1
 
@@ -208,13 +215,13 @@ def test_the_mean_of_all_is_not_gathered() -> None:
         "t1 f32[d3,d4] = relu(t0)\nt2 f32[] = mean(t1) over d3,d4\nout0 f32[] = t2\n"
     )
     found = variants(parse_program(text))
-    assert found and all(x.mapping != GATHERED for s in found for x in s.stages)
+    assert found and all(x.kind != EPILOGUE_REDUCED for s in found for x in s.stages)
 
 
 NOTHING_BROKEN = ["a bias and a residual before", "depthwise with a bias", "a norm's gradient"]
 
 
-@pytest.mark.parametrize("form", [BULK, FILL, FIELD])
+@pytest.mark.parametrize("form", [BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D])
 def test_statistics_of_windows_break_no_rule_of_memory(form: str) -> None:
     program = program_of("an image's gradient, then a norm's")
     assert_no_rule_is_broken(program, [next(v for v in of_forms(program) if f"{form}." in v.name)])
@@ -223,14 +230,14 @@ def test_statistics_of_windows_break_no_rule_of_memory(form: str) -> None:
 @pytest.mark.parametrize("name", [*NOTHING_BROKEN, "depthwise, a norm's gradient, pairs"])
 def test_statistics_break_no_rule_of_memory(name: str) -> None:
     program = program_of(name)
-    assert_no_rule_is_broken(program, gathering(program)[:1])
+    assert_no_rule_is_broken(program, reducing(program)[:1])
 
 
 def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Means and variances of the columns: a column of the weight takes one of the rows' values."""
     program = program_of("a product and its norm")
     weight = torch.eye(DEPTH).repeat(COLUMNS // DEPTH + 1, 1)[:COLUMNS].contiguous()
-    found = results_on_host(program, gathering(program)[0], {"in0": x, "in1": weight})
+    found = results_on_host(program, reducing(program)[0], {"in0": x, "in1": weight})
     return found["out1"], found["out2"]
 
 
@@ -263,7 +270,7 @@ def window_statistics(
     return found["out1"][:depth], found["out2"][:depth]
 
 
-@pytest.mark.parametrize("form", [BULK, FILL, FIELD])
+@pytest.mark.parametrize("form", [BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D])
 def test_statistics_of_windows_far_from_zero_and_of_infinite_values(form: str) -> None:
     """The last tile of 64 places has none in the image: its part counts for nothing, whatever the others hold."""
     variant = next(v for v in of_forms(program_of(next(iter(WINDOWS)))) if f"{form}." in v.name)
@@ -280,19 +287,19 @@ def test_statistics_of_windows_far_from_zero_and_of_infinite_values(form: str) -
     assert means[6] == torch.inf and variances[6].isnan()
 
 
-@pytest.mark.parametrize("name", [n for n in (*PROGRAMS, *STRIPS, *WINDOWS) if "gradient" in n])
+@pytest.mark.parametrize("name", [n for n in (*PROGRAMS, *REGISTER_TILES, *WINDOWS) if "gradient" in n])
 def test_what_is_gathered_for_the_other_sum_is_mended(name: str) -> None:
     """As 7 of 44 replies of the bundled model gather: a value that the kernel holds beside the right one."""
     program = program_of(name)
-    text, written = print_program(program), gathering(program)
+    text, written = print_program(program), reducing(program)
     swapped = 0
     for code in (v.candidate.code for v in written):
-        assert fit_gathered(code, text) == code
+        assert fit_epilogue_sums(code, text) == code
         for kernel in re.split(r"(?=^__global__)", code, flags=re.M):
             values = [m[1] for m in re.finditer(r"\bq\d+\.add\([^;]*, (\w+)\);", kernel)]
             if len(values) == 2 and all(re.search(rf"\b{v}\[\w+\] = t\d+;", kernel) for v in values):
                 turn = dict(zip(values, reversed(values), strict=True))
                 other = re.sub(r"(\.add\([^;]*, )(\w+)\);", lambda m, turn=turn: f"{m[1]}{turn[m[2]]});", kernel)
-                assert other != kernel and fit_gathered(code.replace(kernel, other), text) == code
+                assert other != kernel and fit_epilogue_sums(code.replace(kernel, other), text) == code
                 swapped += 1
-    assert swapped or name in STRIPS, "which sum single values"
+    assert swapped or name in REGISTER_TILES, "which sum single values"

@@ -16,7 +16,7 @@ from cudal1_compile.codegen.repair.code import (
     fit_turns,
     other_tiles,
 )
-from cudal1_compile.codegen.repair.plan import fit_sides, fit_vectors, mend_order, mend_plan, other_stage
+from cudal1_compile.codegen.repair.plan import fit_sides, fit_vectors, other_stage, repair_order, repair_plan
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ from cudal1_compile.codegen.repair.plan import fit_sides, fit_vectors, mend_orde
     ],
 )
 def test_values_stand_behind_what_they_need(outline: str, order: str, mended: str) -> None:
-    assert mend_order(outline, order) == mended
-    assert mend_order(outline, mended) == mended
+    assert repair_order(outline, order) == mended
+    assert repair_order(outline, mended) == mended
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_values_stand_behind_what_they_need(outline: str, order: str, mended: st
     ],
 )
 def test_a_row_is_a_multiple_of_its_vectors(line: str, mended: int) -> None:
-    assert mend_plan(f"grouped.\n{line}\n") == f"grouped.\n{re.sub('vector [0-9]+', f'vector {mended}', line)}\n"
+    assert repair_plan(f"grouped.\n{line}\n") == f"grouped.\n{re.sub('vector [0-9]+', f'vector {mended}', line)}\n"
 
 
 PRODUCT = """stage 0 over d4=24 along d2=144: tf32_raw_wide, vector 1, block 512, tile 256x128x16
@@ -143,13 +143,13 @@ def test_loads_one_by_one_are_left_so() -> None:
 
 
 def test_needs_that_run_in_a_circle_end() -> None:
-    assert set(mend_order("out0=t1 t1=t2 t2=t1", "t1 out0").split()) == {"t1", "t2", "out0"}
+    assert set(repair_order("out0=t1 t1=t2 t2=t1", "t1 out0").split()) == {"t1", "t2", "out0"}
 
 
 def test_only_orders_of_kernels_with_an_outline_are_touched() -> None:
     design = "rows.\nstage 0: block\nf0: out0=t0 t0=a0\nf0> t0 a0 out0\nf1> t1 a1\nf2: s0=t2 t2=a2\n"
-    assert mend_plan(design) == design.replace("t0 a0 out0", "a0 t0 out0")
-    assert mend_plan("words without a plan: f0 > f1") == "words without a plan: f0 > f1"
+    assert repair_plan(design) == design.replace("t0 a0 out0", "a0 t0 out0")
+    assert repair_plan("words without a plan: f0 > f1") == "words without a plan: f0 > f1"
 
 
 STAGE = "stage 0 over d1={depth},k0=3,k1=3 along d4=14: {kind}, vector 1, block 128, tile 64x32x32, near\n"

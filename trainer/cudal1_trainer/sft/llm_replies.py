@@ -1,11 +1,11 @@
-"""Stage 1's other teacher: any language model that the compiler takes as a generator, a server's for instance.
+"""Stage 1's other template: any language model that the compiler takes as a generator, a server's for instance.
 
-    python -m cudal1_trainer.sft.llm_teacher --generator "http://127.0.0.1:8000/v1#model=NAME&key=VARIABLE" \\
+    python -m cudal1_trainer.sft.llm_replies --generator "http://127.0.0.1:8000/v1#model=NAME&key=VARIABLE" \\
         --recipe h100 --data trainer/data --out trainer/data/taught.NAME.jsonl --seconds 3600
 
 Method, as published: up to 20 attempts a task, and of what builds and is right at most 2 a task and model. The
 model is asked as in use (instructions, facts, region), the judge decides and measures. Lines are those of
-scored.py: a data folder's taught*.jsonl are measured pairs of stage 1 like the teachers' own, and so are held
+scored.py: a data folder's taught*.jsonl are measured pairs of stage 1 like the templates' own, and so are held
 against held-out programs when they are read. A run that was killed goes on. Left out: refusals shown in a next
 attempt, several rounds.
 """
@@ -53,7 +53,9 @@ class Lessons:
     seconds: float
 
 
-def teach(generator: Generator, referee: Referee, texts: Sequence[str], lessons: Lessons, path: Path) -> int:
+def collect_replies(
+    generator: Generator, referee: Referee, texts: Sequence[str], lessons: Lessons, path: Path
+) -> int:
     """Appends a line for every task with a right reply; returns how many it wrote."""
     deadline, written = time.monotonic() + lessons.seconds, 0
     known = _begin(path, referee.target.facts(), generator.name)
@@ -155,7 +157,7 @@ def main(argv: list[str] | None = None) -> None:
         own = read_tasks(a.tasks, read_heldout(a.data / "heldout.json")) if a.tasks else None
         texts = own or training_tasks(recipe, stage, a.data, referee.target)
         generator = make_generator(a.generator, "cuda" if cuda else "cpu")
-        written = teach(generator, referee, texts, Lessons(a.attempts, a.keep, a.seconds), a.out)
+        written = collect_replies(generator, referee, texts, Lessons(a.attempts, a.keep, a.seconds), a.out)
     log.info("%d tasks with a right reply in %s", written, a.out)
 
 

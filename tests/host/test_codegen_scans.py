@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from teacher_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
+from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
 from cudal1_compile.codegen.templates import Schedule, variants
 from cudal1_fx_passes.program.ir import Program
@@ -100,13 +100,13 @@ def program(name: str) -> Program:
     return parse_program(f"region v1\ndims {dims}\n{inputs}\n{body}\n")
 
 
-def mappings(schedule: Schedule) -> set[str]:
-    return {s.mapping for s in schedule.stages}
+def kinds(schedule: Schedule) -> set[str]:
+    return {s.kind for s in schedule.stages}
 
 
 def one_of_each(p: Program) -> list[Variant]:
     """The likely best variant of every mapping, in registers and step by step."""
-    found = {tuple((part.mapping, part.cached) for part in s.stages): s for s in reversed(variants(p))}
+    found = {tuple((part.kind, part.cached) for part in s.stages): s for s in reversed(variants(p))}
     made = [write_variant(p, s) for s in found.values()]
     return [v for v in made if v is not None]
 
@@ -114,7 +114,7 @@ def one_of_each(p: Program) -> list[Variant]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_is_right(name: str) -> None:
     p = program(name)
-    assert PROGRAMS[name][3] <= set().union(*map(mappings, variants(p)))
+    assert PROGRAMS[name][3] <= set().union(*map(kinds, variants(p)))
     candidates = {v.name: v.candidate for v in one_of_each(p)}
     assert run_on_host(p, candidates) == (set(candidates), {})
 
@@ -134,7 +134,7 @@ def test_registers_hold_what_they_are_meant_to(name: str) -> None:
 
 def test_a_design_tells_each_stage_with_its_kernel() -> None:
     p = program("what is likely enough")
-    both = next(s for s in variants(p) if [part.mapping for part in s.stages] == ["joined", "joined"])
+    both = next(s for s in variants(p) if [part.kind for part in s.stages] == ["joined", "joined"])
     made = write_variant(p, both)
     assert made is not None
     words = [line.partition(" ")[0] for line in made.reply.design.splitlines()[1:]]
