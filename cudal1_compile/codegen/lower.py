@@ -54,6 +54,7 @@ from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import Kernel
 from cudal1_compile.codegen.stages.stage import Buffer, Plan
 
+Reducing = ReducingWarpGroupWriter | ReducingBulkCopyWriter | ReducingRegisterBlockedWriter
 STAGED: dict[str, type[MultistageWriter] | type[FewChannelHaloWriter] | type[BulkCopyWriter]] = {
     MULTISTAGE: MultistageWriter,
     HALO_TILE: HaloTileWriter,
@@ -70,9 +71,7 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
     """Returns the code block of the reply."""
     kernels: list[Kernel] = []
     taken = len(plan.scratch)
-    reducing: ReducingWarpGroupWriter | ReducingBulkCopyWriter | ReducingRegisterBlockedWriter | None = (
-        None  # the product before
-    )
+    reducing: Reducing | None = None  # the product before
     for i, (planned, schedule) in enumerate(zip(plan.stages, schedules, strict=True)):
         stage = stage_for(planned, schedule)
         name = f"f{len(kernels)}"
@@ -80,9 +79,8 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
             assert reducing is not None
             kernels.append(reducing.write_behind(name))
         elif [s.kind for s in schedules[i + 1 : i + 2]] == [EPILOGUE_REDUCED]:
-            writer_type = (
-                ReducingRegisterBlockedWriter if register_tile_of(schedule) else TILES[tile_form(schedule)]
-            )
+            in_registers = register_tile_of(schedule) is not None
+            writer_type = ReducingRegisterBlockedWriter if in_registers else TILES[tile_form(schedule)]
             reducing = writer_type(stage, schedule, len(kernels), taken)
             reducing.reduce_for(plan.stages[i + 1], unread(plan, i))
             made = reducing.write_all()

@@ -5,7 +5,7 @@
 
 A word is a name and, after `=`, what it needs that stands nowhere before: values, loads (a2 is of in2) and the
 axis indices of their addresses; `*` marks what moves in vectors. That t9 needs t8, the value just before it,
-goes without saying. Of a value that is read at several places each reading tells its own, by the numbers in its
+goes without saying. Of a value that is read at several positions each reading tells its own, by the numbers in its
 address (`t0_1+20,*a3_1+20`). A sum of products, which a lambda takes as `float t0` or four at once, is of
 what the lambdas before it return or fill: a value, or a tensor that is copied as it is (`in1`). Values come by
 falling number, so that each word follows from the words before it and one line of the region: who writes token by
@@ -48,7 +48,7 @@ class _Body:
     stores: dict[str, tuple[str, str]] = field(default_factory=dict)  # buffer -> value, address
     wide: set[str] = field(default_factory=set)
     order: list[str] = field(default_factory=list)
-    copied: set[str] = field(default_factory=set)  # tensors of which only the place is told
+    copied: set[str] = field(default_factory=set)  # tensors of which only the position is told
     positions: dict[str, str] = field(default_factory=dict)  # of one of several readings: numbers in its address
     returned: list[str] = field(default_factory=list)  # by lambdas, for the sum of products that follows
 
@@ -81,7 +81,7 @@ class _Body:
             if (load := _LOAD.search(line)) and _SEVERAL.search(name):
                 numbers = _LITERAL.findall(_CLAMP.sub(")", load[1]))
                 self.positions[name] = "".join(f"{'-' if minus else '+'}{n}" for minus, n in numbers)
-        return [n for n in made if n != "first"]  # a place like those beside it
+        return [n for n in made if n != "first"]  # a position like those beside it
 
     def _give_back(self, line: str, tensor: str | None) -> list[str]:
         """A lambda's result: a value, or where an element lies (in a tensor, or in what is copied already)."""

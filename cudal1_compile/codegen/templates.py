@@ -1,10 +1,11 @@
-"""Templates: strategy programs that write the replies from which the model learns.
+"""Kernel templates: strategy programs that write the replies from which the model learns.
 
 A template is `(program, rng) -> Reply | None`; None means that its strategy does not apply. Each draws one of the
 strategy's variants, the likely fast ones more often. `variants` and `write_reply` enumerate instead of drawing.
 
-Data flow of a reply: program -> plan (stage.py) -> schedules (grouped_schedules.py, pointwise.py) -> kernels
-(grouped.py, split_reduction.py, pointwise.py, element.py) -> code (lower.py) and words (words.py).
+Data flow of a reply: program -> plan (stages/stage.py) -> schedules (products/schedules.py,
+reductions/grouped_schedules.py, stages/pointwise.py, ...) -> kernels (the stages' writers) -> code (lower.py) and
+words (words.py).
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from cudal1_compile.codegen.stages.schedule import Schedule, StageSchedule
 from cudal1_compile.codegen.stages.stage import Stage, cut_stages
 from cudal1_fx_passes.program.ir import Program
 
-RESIDENT = 132  # multiprocessors of the GPU that is measured
-# in a mapping
+RESIDENT = 132  # SMs of the GPU that is measured
+# in a schedule kind
 MARKS = (*(form for form in FORMS if form != SPREAD), "direct", "strip", "f32_split", "long")
 COUNT = len(MARKS) + 9
 

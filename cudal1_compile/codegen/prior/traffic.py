@@ -71,9 +71,7 @@ def _of_stage(stage: Stage, s: StageSchedule, left: set[str]) -> Traffic:
     """left: what is not stored."""
     passes, loads = 1, stage.loads
     parts = 8.0 * s.splits * stage.program.size(stage.kept) if s.splits > 1 else 0.0
-    if (
-        s.kind == EPILOGUE_REDUCED
-    ):  # the product before it hands out parts of a tile's rows, and nothing else is read
+    if s.kind == EPILOGUE_REDUCED:  # the product before it stores parts of its columns, nothing else is read
         parts = 8.0 * -(-stage.program.size(stage.reduced) // (s.block // 2)) * stage.program.size(stage.kept)
         loads = tuple(b for b in loads if set(b.span) <= set(stage.kept))
     elif stage.kind == "reduce" and not s.cached and s.kind != CHUNKS:

@@ -1,9 +1,11 @@
-"""Writes product stages whose operands one warp copies in bulk (product_bulk of the device header).
+"""Writes warp-specialised implicit GEMM whose operands one warp copies in bulk (product_bulk of the header).
 
-Both operands are packed first, into planes of 16 bytes a place (planes.py): what is computed before
-the sum is computed there, once an element, and rounded to TF32 where the arithmetic is. The image is read along
-its rows and stored so: no tile has to be turned. All steps of a window then read one patch of it in shared
-memory; where that is too long (planes of a volume) the outermost steps have patches of their own.
+    packing kernel: prologue, rounding, planes -> copying warp: cp.async.bulk -> shared memory -> consumer warps
+
+Both operands are packed first, into planes of 16 bytes a position (planes.py): the prologue is computed there,
+once an element, and rounded to TF32 where the arithmetic is. The image is read along its rows and stored so: no
+tile has to be transposed. All taps of a window then read one halo tile in shared memory; where that is too long
+(planes of a volume) the outermost taps have halo tiles of their own.
 """
 
 from __future__ import annotations
@@ -243,13 +245,13 @@ class BulkCopyWriter(ColumnWriter):
         return [1] if along else []
 
     def _origin(self) -> str:
-        """Where a block's rows begin, in places."""
+        """Where a block's rows begin, in positions."""
         assert self.schedule.tile is not None
         steps = " * ".join(str(p.step) for p in self.phases)
         return f"m0 = {f'blockIdx.x / {grouped(steps)}' if steps else 'blockIdx.x'} * {self.schedule.tile[0]}, "
 
     def _span(self) -> str:
-        """Places of a patch besides the tile's rows."""
+        """Positions of a halo tile besides the tile's rows."""
         return self.planes.span(self.plan.inner, named=True)
 
     def _taps(self, axes: Sequence[Axis]) -> str:
@@ -286,7 +288,7 @@ class BulkCopyWriter(ColumnWriter):
         return found
 
     def _digits(self, variable: str, axes: Sequence[Axis]) -> list[str]:
-        """Steps along each axis, in places, out of a number that counts them."""
+        """Steps along each axis, in positions, out of a number that counts them."""
         found = []
         for x, text in zip(axes, self._steps(variable, axes), strict=True):
             if x.far < 0:
@@ -304,7 +306,7 @@ class BulkCopyWriter(ColumnWriter):
         lines.text[-1] += ","
 
     def _begin(self, outer: Sequence[Axis]) -> str:
-        """Places from the block's first row to what the outer step `o` reads for it first."""
+        """Positions from the block's first row to what the outer step `o` reads for it first."""
         steps = [*self._digits("o", outer), *["0"] * self.plan.inner]
         begins = []
         for x, step in zip(self.planes.axes, steps, strict=True):

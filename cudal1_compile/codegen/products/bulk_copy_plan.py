@@ -1,4 +1,4 @@
-"""Which products product_bulk and product_fill may multiply, in which tiles, and how a block shares its memory."""
+"""Which products product_bulk and product_fill may multiply: their tiles, stages, occupancy and shared memory."""
 
 from __future__ import annotations
 
@@ -30,30 +30,28 @@ from cudal1_compile.codegen.stages.space import grouped, vector_fits
 from cudal1_compile.codegen.stages.stage import Stage
 from cudal1_compile.kernel.candidate import MAX_EXPRESSION
 
-MAX_SHARED = 226 * 1024  # of a multiprocessor
+MAX_SHARED = 226 * 1024  # of an SM
 BARRIERS = 384  # bytes, with what aligns them
 TILES = (
     *((256, 32), (256, 64), (256, 128), (192, 64), (192, 128)),
     *((128, 32), (128, 64), (128, 128), (128, 256), (64, 64), (64, 128), (64, 256)),
 )
-ROW_BYTES = (128, 256, 64)  # of a place in a tile
+ROW_BYTES = (128, 256, 64)  # of a position in a tile
 MIN_STAGES, MAX_STAGES = 3, 6
 MAX_BLOCKS = 4
 SPLITS = (1, 2, 4, 8)
 MIN_DEPTH = 16  # channels
 MIN_COLUMNS = 512  # of a product without windows: what is packed is read often enough
-MIN_TAPS = 4  # steps of a window: what is computed for a patch is read often enough
-PRODUCER_REGISTERS = 64  # registers of a thread that fills a patch
+MIN_TAPS = 4  # steps of a window: what is computed for a halo tile is read often enough
+PRODUCER_REGISTERS = 64  # registers of a thread that fills a halo tile
 QUARTER = 512  # registers by lanes
-MAX_2D, GAIN_2D = 1.15, 0.85  # tiles of eight rows, over those of one run; places of their patches
-COPY_PRODUCERS = (
-    32  # threads besides those that multiply; COMPUTE_PRODUCERS: where an image is filled in, not copied
-)
+MAX_2D, GAIN_2D = 1.15, 0.85  # tiles of eight rows, over those of one run; positions of their halo tiles
+COPY_PRODUCERS = 32  # threads besides the consumers; COMPUTE_PRODUCERS: where they compute halo tiles
 
 
 @dataclass(frozen=True, slots=True)
 class BulkCopyPlan:
-    """inner: window axes of a patch; blocks: of a multiprocessor; shared: bytes, as a launch expression."""
+    """inner: window axes of a halo tile; blocks: of an SM; shared: bytes, as a launch expression."""
 
     inner: int
     stages: int
@@ -87,13 +85,13 @@ def geometry_of(stage: Stage, sides: Sides, schedule: StageSchedule) -> Planes:
 
 
 def by_vectors(stage: Stage, sides: Sides) -> bool:
-    """Whether channels lie side by side in the image: then few neighbouring places do."""
+    """Whether channels lie side by side in the image: then few neighbouring positions do."""
     loads = [strides_of(stage, b) for b in before(stage, sides.a.name)[0] if len(b.axes) > 1]
     return any(min(at, key=lambda a: at[a]) in sides.channels for at in loads)
 
 
 def _may_compute_halo(stage: Stage, sides: Sides) -> bool:
-    """Whether a patch is read side by side: along places, or along channels in whole vectors of 16 bytes."""
+    """Whether reads of a halo tile coalesce: along positions, or along channels in whole vectors of 16 bytes."""
     if not by_vectors(stage, sides):
         return True
     vector = max(COPY_BYTES // item_bytes(a) for a in sides.arithmetics)
@@ -103,7 +101,7 @@ def _may_compute_halo(stage: Stage, sides: Sides) -> bool:
 
 
 def _between(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
-    """Places more that a patch has so that its planes lie apart."""
+    """Positions more that a halo tile has so that its planes lie apart."""
     assert schedule.tile is not None
     if not schedule.kind.endswith((IMPLICIT_GEMM, IMPLICIT_GEMM_2D)) or not by_vectors(stage, sides):
         return 0
@@ -144,7 +142,7 @@ def _depths(depth: int, size: int) -> list[int]:
 
 
 def waiting_for(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule) -> int:
-    """Blocks of the busiest multiprocessor."""
+    """Blocks of the busiest SM."""
     assert schedule.tile is not None
     (bm, bn, _), size = schedule.tile, stage.program.size
     tiles = evaluated(stage, planes.tall(bm)) * prod(x.step for x in planes.axes)
@@ -152,12 +150,12 @@ def waiting_for(stage: Stage, sides: Sides, planes: Planes, schedule: StageSched
 
 
 def _room(schedule: StageSchedule) -> int:
-    """Blocks of a multiprocessor, by its registers."""
+    """Blocks of an SM, by its registers."""
     assert schedule.tile is not None
     registers = -(-registers_of(schedule) // 8) * 8
     if not schedule.kind.endswith((IMPLICIT_GEMM, IMPLICIT_GEMM_2D)):
         return 65536 // (registers * schedule.block)
-    groups = schedule.tile[0] // 64  # of four warps, one to each quarter of a multiprocessor
+    groups = schedule.tile[0] // 64  # of four warps, one to each quarter of an SM
     blocks, even = QUARTER // (max(registers, PRODUCER_REGISTERS) * (groups + 2)), QUARTER // (groups + 2) // 8 * 8
     # those who fill give some away, but an instruction's own must fit into an even share
     more = even + (even - PRODUCER_REGISTERS) * 2 // groups // 8 * 8
@@ -172,14 +170,14 @@ def registers_of(schedule: StageSchedule) -> int:
 
 
 def _positions(halos: int, parts: int, length: str, between: int) -> str:
-    """Of all patches."""
+    """Of all halo tiles."""
     if not between:
         return product(halos * parts, grouped(length))
     return f"{halos} * ({product(parts, grouped(length)) if parts > 1 else length} + {between})"
 
 
 def plan_of(stage: Stage, sides: Sides, planes: Planes, schedule: StageSchedule) -> BulkCopyPlan | None:
-    """The most window axes in a patch, then the most blocks of a multiprocessor, then stages."""
+    """The most window axes in a halo tile, then the most blocks of an SM, then stages."""
     assert schedule.tile is not None
     (bm, bn, bk), size = schedule.tile, item_bytes(arithmetic_of(schedule))
     along = memory_order(stage)[-1:] == sides.n[-1:]

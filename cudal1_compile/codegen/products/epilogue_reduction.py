@@ -1,14 +1,14 @@
-"""Sums and variances of what a product computes, gathered on its way: the reduction behind it reads no tensor.
+"""Fuses a reduction into the epilogue of the product before it: columns' sums and variances, no tensor read again.
 
     column_moments<128, 64> q7;   of a tile along n: a thread has the same columns of every row
-    strip_sums<256, 1> q9;        of strips in channels-last: 32 neighbouring threads have neighbouring channels
+    strip_sums<256, 1> q9;        of register tiles in NHWC: 32 neighbouring threads have neighbouring channels
     ... st(out0 + .., t5); q7.add(t5); q9.add(t6); ...
     q7.join([&](int n, float w7, float m7, float v7) { ... });
 
-Where some warps only copy (product_bulk, product_fill) the parts are joined before these meet the others again.
+Where some warps only copy (product_bulk, product_fill) the consumers combine before these meet the others again.
 
-A block's rows are a part of each column's. The next stage ("gathered") joins the parts and is otherwise the second
-kernel of a split reduction. What only it would have read is not even stored.
+A block's rows are a part of each column's. The next stage (kind `gathered`) combines the parts and is otherwise
+the second kernel of a split reduction. What only it would have read is not even stored.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from cudal1_compile.codegen.stages.space import grouped, size_of
 from cudal1_compile.codegen.stages.stage import Buffer, Plan, Stage, is_reduction
 
 EPILOGUE_REDUCED = "gathered"
-MIN_COLUMNS = 64  # of a tile: of fewer a warp has several rows, and joining them takes longer than reading again
-FINAL_ROWS = 32  # threads that share a column where parts are joined: there are hundreds
+MIN_COLUMNS = 64  # of a tile: of fewer a warp has several rows, and combining them takes longer than reading again
+FINAL_ROWS = 32  # threads that share a column where parts are combined: there are hundreds
 
 
 def epilogue_schedule(product: Stage, schedule: StageSchedule, stage: Stage) -> StageSchedule | None:
-    """How `stage` joins what the product before it gathers; None where that has not all it needs."""
+    """The schedule of a `stage` whose reduction is fused into the product before it; None where it cannot be."""
     computed = {b.value for b in product.writes if b.dtype == "f32"}
     wanted, columns = reducible_values(stage), group_order(stage)
     if not wanted or not wanted <= computed or not columns:
@@ -56,11 +56,8 @@ def epilogue_schedule(product: Stage, schedule: StageSchedule, stage: Stage) -> 
         assert schedule.tile is not None
         reduces, threads = _tile_reduces(product, schedule, columns), 2 * schedule.tile[0]
         return StageSchedule(EPILOGUE_REDUCED, 4, threads) if reduces else None
-    return (
-        StageSchedule(EPILOGUE_REDUCED, 4, schedule.block)
-        if _register_tile_reduces(product, schedule, columns)
-        else None
-    )
+    reduces = _register_tile_reduces(product, schedule, columns)
+    return StageSchedule(EPILOGUE_REDUCED, 4, schedule.block) if reduces else None
 
 
 def tile_form(schedule: StageSchedule) -> str:
@@ -92,7 +89,7 @@ def reducible_values(stage: Stage) -> set[str]:
 
 
 def unread(plan: Plan, product: int) -> set[str]:
-    """Scratch that this stage writes for the one behind it alone: nobody reads it where sums are gathered."""
+    """Scratch that this stage writes for the one behind it alone: nobody reads it where the reduction is fused."""
     scratch = {b.name for b in plan.scratch}
     read = {b.name for stage in plan.stages[product + 2 :] for b in stage.reads}
     return {b.name for b in plan.stages[product].writes if b.name in scratch - read}
@@ -100,7 +97,7 @@ def unread(plan: Plan, product: int) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Accumulator:
-    """What gathers one value. results: the parameters of what takes a column's part, each with its scratch."""
+    """Accumulates one value. results: the parameters of what takes a column's part, each with its scratch."""
 
     kind: str
     value: str
@@ -113,13 +110,13 @@ class _Accumulator:
 
 
 class _EpilogueReduction(ProductWriter):
-    """A product that gathers for the stage behind it."""
+    """A product with the reduction of the stage behind it in its epilogue."""
 
     behind: Stage
     scratch_behind: int
     unread: set[str]
     cut: str  # into how many parts
-    at_once: int  # columns that a thread gathers at once
+    at_once: int  # columns that a thread accumulates at once
 
     @cached_property
     def parts(self) -> list[Part]:
@@ -231,7 +228,7 @@ class ReducingWarpGroupWriter(ReducingTileWriter, WarpGroupWriter):
 
 
 class ReducingBulkCopyWriter(ReducingTileWriter, BulkCopyWriter):
-    """Some warps copy, or compute patches."""
+    """Some warps copy, or compute halo tiles."""
 
     def _epilogue_of_rows(self, writes: Sequence[Buffer], row: str) -> None:
         super()._epilogue_of_rows(writes, row)
@@ -242,11 +239,11 @@ class ReducingBulkCopyWriter(ReducingTileWriter, BulkCopyWriter):
 
 
 class ReducingImplicitGemmWriter(ReducingBulkCopyWriter, ImplicitGemmWriter):
-    """Patches of one run."""
+    """Halo tiles of one run."""
 
 
 class ReducingImplicitGemm2dWriter(ReducingBulkCopyWriter, ImplicitGemm2dWriter):
-    """Patches of several rows."""
+    """Halo tiles of several rows."""
 
 
 TILES: dict[str, type[ReducingWarpGroupWriter] | type[ReducingBulkCopyWriter]] = {
@@ -258,7 +255,7 @@ TILES: dict[str, type[ReducingWarpGroupWriter] | type[ReducingBulkCopyWriter]] =
 
 
 class ReducingRegisterBlockedWriter(_EpilogueReduction, RegisterBlockedNhwcWriter):
-    """In strips of channels-last."""
+    """In register tiles of channels-last."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, first: int, scratch: int) -> None:
         super().__init__(stage, schedule, f"f{first}")

@@ -1,8 +1,8 @@
-"""Writes convolutions of few channels whose patch of the image a block holds whole (product_stem of the header).
+"""Writes convolutions of few channels whose halo tile a block holds whole (product_stem of the device header).
 
-A tile's rows are a rectangle of one plane of the result. All that their windows read is a small box of the image:
-every channel, every step of the window. It is read, computed and rounded once, to shared memory, from where a term
-is one addition away: which of the image's axes it moves along is looked up, and no bounds are left to check.
+A tile's rows are a rectangle of one plane of the result. All that their windows read, the rectangle and its halo,
+is a small box of the image with every channel. It is read, computed and rounded once, to shared memory, from
+where im2col is one addition a term: offsets of k are looked up, and no bounds are left to check.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class HaloBox:
     down: Slide | None
     outer: tuple[Slide, ...]
     planes: tuple[str, ...]  # axes of the result's rows besides the rectangle's
-    inner: tuple[str, ...]  # axes of the sum that make the patch's planes
+    inner: tuple[str, ...]  # axes of the sum that make the halo tile's planes
     high: int  # results of the rectangle
     wide: int
 
@@ -71,7 +71,7 @@ def halo_box_of(stage: Stage, sides: Sides, rows: int) -> HaloBox | None:
 
 
 def _dearness(stage: Stage, sides: Sides, x: HaloBox) -> int:
-    """What a multiprocessor does for all tiles of a plane: warps that copy, and warps that multiply."""
+    """What an SM does for all tiles of a plane: warps that copy, and warps that multiply."""
     products = x.high * x.wide * stage.program.size((*sides.over, *sides.n))
     return tiles_of(stage, x) * (8 * halo_parts(stage, x) + products // 512)
 
@@ -83,20 +83,20 @@ def tiles_of(stage: Stage, x: HaloBox) -> int:
 
 
 def _reach(s: Slide, results: int) -> str:
-    """Places of the image that the windows of so many results read."""
+    """Positions of the image that the windows of so many results read."""
     moved = [product(results - 1, s.stride)] if results > 1 else []
     window = [s.window] if s.dilation == 1 else [f"{s.dilation} * ({s.window} - 1)", "1"]
     return " + ".join([*moved, *window])
 
 
 def _pitch(x: HaloBox) -> str:
-    """Elements from a row of the patch to the next: a window's next row goes on where the last one's banks end."""
+    """Pitch of the halo tile in elements: a window's next row goes on where the last one's banks end."""
     s = x.across
     return f"{product(x.wide, s.stride)} + {s.window}" if s.dilation == 1 else _reach(s, x.wide)
 
 
 def _halo_text(x: HaloBox) -> str:
-    """Elements of a patch."""
+    """Elements of a halo tile."""
     high = [grouped(_reach(x.down, x.high))] if x.down else []
     return size_of([*x.inner, *high, grouped(_pitch(x))])
 
@@ -111,7 +111,7 @@ def shared_text(stage: Stage, sides: Sides, x: HaloBox, schedule: StageSchedule)
 
 
 def halo_parts(stage: Stage, x: HaloBox) -> int:
-    """Reads of a warp that fill a patch."""
+    """Reads of a warp that fill a halo tile."""
     wide = evaluated(stage, _pitch(x))
     return evaluated(stage, _halo_text(x)) // wide * -(-wide // 32)
 

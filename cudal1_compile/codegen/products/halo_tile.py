@@ -1,9 +1,9 @@
-"""Writes convolutions whose window walks over a patch of the image in shared memory (product_patch of the header).
+"""Writes convolutions whose taps read one halo tile of the image in shared memory (product_patch of the header).
 
-A tile's rows are neighbours in the result, so what they read lies within a run of the image's places, row after
-row, and a step of the window moves all of them by the same distance. A patch is that run, for some channels at a
-time: each value is read, computed and stored once for all steps of the window. Where the run is too long (planes
-of a volume), the outermost window axes get patches of their own.
+A tile's rows are neighbours in the result, so what they read lies within a run of the image's positions, row after
+row, and a tap moves all of them by the same distance. A halo tile is that run, for some channels at a time: each
+value is read, computed and stored once for all taps of the window. Where the run is too long (planes of a volume),
+the outermost window axes get halo tiles of their own.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from cudal1_compile.codegen.stages.stage import Buffer, Stage
 from cudal1_compile.kernel.candidate import MAX_EXPRESSION
 from cudal1_fx_passes.program.ir import ITEM_BYTES, Index, Ref
 
-MAX_SHARED = 225 * 1024  # of a multiprocessor; two blocks of 128 threads share it
+MAX_SHARED = 225 * 1024  # of an SM; two blocks of 128 threads share it
 STAGES_B = 3
-MAX_REGISTERS = 140  # of a thread, for its sums and its part of the next patch
+MAX_REGISTERS = 140  # of a thread, for its sums and its part of the next halo tile
 GROUPED_DEPTH = 32  # terms of a sum between two barriers, at least
 HALO_TILE_LAYOUTS = (
     *LAYOUTS,
@@ -44,7 +44,7 @@ HALO_TILE_LAYOUTS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """inner: window axes within a patch; places: its length, shared_bytes: of a block, as launch expressions."""
+    """inner: window axes in a halo tile; positions (its length) and shared_bytes: launch expressions."""
 
     inner: int
     positions: str
@@ -57,7 +57,7 @@ def group_of(depth: int) -> int:
 
 
 def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, b: Copied) -> Plan | None:
-    """The most window axes that a patch has room for; None where not even one has."""
+    """The most window axes that a halo tile has room for; None where not even one has."""
     assert schedule.tile is not None
     bm, bn, bk = schedule.tile
     arithmetic = arithmetic_of(schedule)
@@ -114,7 +114,7 @@ def weight_of(stage: Stage, sides: Sides) -> Copied | None:
 
 
 class HaloTileWriter(MultistageWriter):
-    """One convolution over patches."""
+    """One convolution over halo tiles."""
 
     def _prepare(self) -> tuple[Walk, Plan]:
         sides = self.sides
@@ -161,7 +161,7 @@ class HaloTileWriter(MultistageWriter):
         return self._size(x.window for x in moved)
 
     def _first(self, walk: Walk, inner: tuple[Moved, ...]) -> None:
-        """Where a row's places begin, and those of the block's first row."""
+        """Where a row's positions begin, and those of the block's first row."""
         lines, space = self.lines, self._space((Var("i", self.sides.m),))
         with lines.block("const auto start = [&](int i)"):
             lines.add(*self._indices("i", self.sides.m, set(self.sides.m), space))
@@ -186,7 +186,7 @@ class HaloTileWriter(MultistageWriter):
         self._position(walk, *self._cut(walk, plan))
 
     def _shift(self, text: str, walk: Walk, moved: tuple[Moved, ...]) -> str:
-        """`text` and the distance by which these window axes move a place."""
+        """`text` and the distance by which these window axes move a position."""
         for x in moved:
             w = axis_index(x.window)
             if x.step > 1:
@@ -245,6 +245,6 @@ class HaloTileWriter(MultistageWriter):
 
 
 def _times(text: str, walk: Walk, x: Moved) -> str:
-    """Indices of an image axis as a distance in places."""
+    """Indices of an image axis as a distance in positions."""
     inner = walk.image[walk.image.index(x.image) + 1 :]
     return " * ".join([text, *inner])

@@ -1,9 +1,11 @@
-"""Writes product stages whose patches of the image some warps compute (product_fill of the device header).
+"""Writes warp-specialised implicit GEMM: producer warps compute halo tiles (product_fill of the device header).
 
-As product_bulk, but only the weight is packed: nothing of the image's size is written and read again. What a
-window reads is computed once for a patch, so windows of few steps gain little. Where the window moves by more than
-one place, the patch holds every stride-th element apart (Planes.parts), and each step reads one such part.
-Where channels lie side by side in the image, a thread computes 16 bytes of a place's at once.
+    producer warps: global memory -> prologue -> halo tile in shared memory -> barrier -> consumer warps: wgmma
+
+As product_bulk, but only the weight is packed: the image is neither written nor read again. A halo tile is
+computed once and read by all taps of the window, so windows of few taps gain little. Where the window has a
+stride, the halo tile holds every stride-th element apart (Planes.parts), and each tap reads one such part.
+Where channels lie side by side in the image (NHWC), a thread computes 16 bytes of a position's at once.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class ImplicitGemmWriter(BulkCopyWriter):
         return [int(along), 0, 1] if self._by_vectors else super()._further_words(along)
 
     def _part(self) -> str:
-        """Places of a patch that hold the same of a place's elements."""
+        """Positions of a halo tile that hold the same of a position's elements."""
         assert self.schedule.tile is not None
         return f"{self.schedule.tile[0]} + {self.planes.span(self.plan.inner, named=True)}"
 
@@ -88,7 +90,7 @@ class ImplicitGemmWriter(BulkCopyWriter):
     def _vector(self, space: Space) -> None:
         """return [=](int k, float (&a0)[4]) { if (inside) vload<4>(in0 + ..., a0); };
 
-        Loads alone ask whether the place is inside: those of several places are then on their way together.
+        Loads alone ask whether the position is inside: those of several positions are then on their way together.
         """
         lines, sides, name = self.lines, self.sides, self.sides.a.name
         loads, ops = self._before(name)
@@ -101,7 +103,7 @@ class ImplicitGemmWriter(BulkCopyWriter):
             each = []
             for b in loads:
                 before, within = elements.load(b)
-                if set(b.axes) <= set(sides.channels):  # the same for all places
+                if set(b.axes) <= set(sides.channels):  # the same for all positions
                     lines.add(*elements.declare_loads([b]), *([before] if before else []))
                     each += [within] if within else []
                 elif before and elements.is_wide(b):
@@ -115,7 +117,7 @@ class ImplicitGemmWriter(BulkCopyWriter):
                 write_each(lines, self.vector, [*each, f"{result}[j] = inside ? {elements.spelled[name]} : 0.0f;"])
 
     def _position(self, outer: Sequence[Axis]) -> list[str]:
-        """Where in the image a patch's place lies; returns when that is inside."""
+        """Where in the image a halo tile's position lies; returns when that is inside."""
         lines, planes = self.lines, self.planes
         at, parts = "m", planes.parts(self.plan.inner)
         if parts > 1:
@@ -140,12 +142,12 @@ class ImplicitGemmWriter(BulkCopyWriter):
         return inside
 
     def _elements(self, variable: str, axes: Sequence[Axis]) -> list[str]:
-        """Which element of a place a step of the window reads, along each axis."""
+        """Which element of a position a step of the window reads, along each axis."""
         steps = zip(axes, self._steps(variable, axes), strict=True)
         return [f"{grouped(_after(t, x))} % {x.stride}" for x, t in steps]
 
     def _held(self, axes: Sequence[Axis]) -> list[str]:
-        """Which element of a place the part of the patch holds that a place `m` lies in, along each axis."""
+        """Which element of a position the part of the halo tile holds that `m` lies in, along each axis."""
         found = []
         for n, x in enumerate(axes):
             inner = prod(y.stride for y in axes[n + 1 :])
@@ -164,7 +166,7 @@ class ImplicitGemmWriter(BulkCopyWriter):
         self.lines.add(f"[&](int{' tap' if text != '0' else ''}) {{ return {text}; }},")
 
     def _part_of(self, variable: str, inner: Sequence[Axis]) -> str:
-        """Where the part of the patch begins that a step of the window reads."""
+        """Where the part of the halo tile begins that a step of the window reads."""
         which = ""
         for x, element in zip(inner, self._elements(variable, inner), strict=True):
             if x.stride > 1:

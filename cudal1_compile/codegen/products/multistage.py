@@ -1,7 +1,7 @@
-"""Writes product stages whose tiles are copied ahead of the tensor cores (product_pipe of the device header).
+"""Writes multistage products: cp.async runs some stages ahead of the tensor cores (product_pipe of the header).
 
-Both operands are tensors that lie in memory as the arithmetic wants them, as copies.py says. A weight that
-is packed first takes a kernel of its own, which rounds it to TF32 as well.
+Both operands are tensors that lie in memory as the arithmetic wants them, as copies.py says. A weight that is
+packed first takes a kernel of its own, which rounds it to TF32 as well.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _fits(stage: Stage, sides: Sides, item: str) -> bool:
 
 
 def _tiles(stage: Stage, sides: Sides, arithmetic: str, resident: int) -> Iterator[StageSchedule]:
-    """One warp layout a tile, with its sums whole and cut so that every multiprocessor has blocks."""
+    """One warp layout a tile, with its sums whole and cut so that every SM has blocks."""
     depth = stage.program.size(sides.channels)
     deepest = 32 if arithmetic in ITEMS or sides.taps else 64
     bk = next((k for k in (64, 32, 16) if k <= min(deepest, depth)), 0)

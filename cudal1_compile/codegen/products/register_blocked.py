@@ -1,10 +1,11 @@
-"""Writes product stages without tiles whose window slides over two axes: one thread a strip of outputs.
+"""Writes register-blocked direct convolution over two window axes: a thread has a tile of outputs in registers.
 
 A thread has `vector` outputs below one another. It walks over the rows that they read, loads a row's part of the
 window once, and adds it to every output that it belongs to; the weights stay in registers. A 3x3 window over
-strips of 8 loads 3.75 values an output instead of 9.
+tiles of 8 rows loads 3.75 values an output instead of 9.
 
-"strip_all": the thread has these outputs of every filter, of which there are few, and reads the image once.
+Kinds `strip`, and `strip_all`: the thread has these outputs of every filter, of which there are few, and reads the
+image once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ALL = "strip_all"
 
 
 class RegisterBlockedWriter(ProductWriter):
-    """One product stage in strips."""
+    """One product stage in register tiles."""
 
     filters: tuple[str, ...] = ()
 
@@ -75,7 +76,7 @@ class RegisterBlockedWriter(ProductWriter):
             lines.add("}")
 
     def _slide(self, row: Slide, last: Slide, space: Space) -> None:
-        """Loops over the rows that the strip reads."""
+        """Loops over the rows that the register tile reads."""
         lines, sides = self.lines, self.sides
         y = f"{'' if row.stride == 1 else f'{row.stride} * '}first + y"
         lines.add("#pragma unroll")
@@ -91,7 +92,7 @@ class RegisterBlockedWriter(ProductWriter):
                 self._accumulate(row, last, space)
 
     def _enter(self, items: list[tuple[str, Index]], space: Space) -> None:
-        """Indices of what is read at another place; the loop goes on where one lies outside."""
+        """Indices of what is read at another position; the loop goes on where one lies outside."""
         for item in items:
             positions, outside = self._positions(Ref(self.sides.a.name, (item,)), space)
             self.lines.add(*positions, *([f"if ({' || '.join(outside)}) continue;"] if outside else []))
@@ -128,7 +129,7 @@ class RegisterBlockedWriter(ProductWriter):
                 at = self._filter()
                 lines.add(f"{dot}{at}[j] += {value} * {self._held()}{at}[{u}][{w}];")
 
-    # the filters of a strip
+    # the filters of a register tile
 
     @contextmanager
     def _each_filter(self) -> Iterator[None]:

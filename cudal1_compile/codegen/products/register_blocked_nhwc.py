@@ -1,12 +1,13 @@
-"""Writes product stages without tiles in channels-last: a thread has a strip of results of some channels.
+"""Writes register-blocked direct convolution in NHWC: a thread has a register tile of some channels.
 
-The channels lie innermost, where nothing slides, so neighbouring threads have neighbouring vectors of them. A
-thread holds the weights of its channels and the sums of some rows times columns of results ("strip2x4"). It walks
-over the places that they read, loads each once and adds it to every sum that it belongs to. What a window reads
-outside the image becomes 0 by a predicate, not by a branch: the loads of a row are on their way together.
+Channels lie innermost, where nothing slides, so neighbouring threads have neighbouring vectors of them and their
+accesses coalesce. A thread holds the weights of its channels and the sums of some rows times columns of results
+(`strip2x4`). It walks over the positions that they read, loads each once and adds it to every sum that it belongs
+to. What a window reads outside the image becomes 0 by a predicate, not by a branch: a row's loads are in flight
+together.
 
 A thread's weights lie a window apart from its neighbour's, so that reading them costs more than the image where
-windows are large. "strip4x4_shared": a block has 32 vectors of channels, their weights lie in shared memory.
+windows are large. `strip4x4_shared`: a block has 32 vectors of channels, their weights lie in shared memory.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from cudal1_fx_passes.program.ir import Op, Ref
 NAME = re.compile(r"strip(\d+)x(\d+)(_shared)?")
 LANES = 32  # threads with channels side by side, where a block shares the weights of theirs
 MAX_HELD = 96  # registers of a thread for weights and sums
-MAX_STEP, MAX_DILATION = 4, 2  # of windows: farther places are no neighbours' places
+MAX_STEP, MAX_DILATION = 4, 2  # of windows: farther positions are no neighbours' positions
 BUSY = 132 * 1024  # threads from which on a GPU hides what its loads wait for
 
 
@@ -52,7 +53,7 @@ def slides_nhwc(stage: Stage, sides: Sides) -> tuple[Slide, Slide] | None:
 
 
 def register_tile_of(schedule: StageSchedule) -> tuple[int, int] | None:
-    """Rows and columns of a strip; None of another mapping."""
+    """Rows and columns of a register tile; None of other schedules."""
     found = NAME.fullmatch(schedule.kind)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -114,7 +115,7 @@ def reads_of(stage: Stage, sides: Sides, schedule: StageSchedule) -> float:
 
 
 class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
-    """One product stage in strips, channels innermost."""
+    """One product stage in register tiles, channels innermost."""
 
     def write(self) -> Kernel:
         s, lines, order = self.schedule, self.lines, memory_order(self.stage)
@@ -138,7 +139,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
 
     @contextmanager
     def _where_is(self, past: str) -> Iterator[None]:
-        """Around what a thread does where it has a strip."""
+        """Around what a thread does where it has a register tile."""
         self.lines.add(*([f"if ({past}) return;"] if past else []))
         yield
 
@@ -149,7 +150,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
         return " * ".join([*order[: order.index(row.out)], _cut(row.out, strip[0]), _cut(last.out, strip[1])])
 
     def _own_channels(self, row: Slide, last: Slide, inner: tuple[str, ...]) -> tuple[str, str]:
-        """A thread's channels, and i, the number of its strip; returns the grid, and when there is no strip."""
+        """A thread's channels, and i, its register tile's number; returns the grid, and when there is none."""
         lines, (vector, block) = self.lines, (self.schedule.vector, self.schedule.block)
         total, vectors = self._register_tiles(row, last), _cut(size_of(inner), vector)
         if not shares(self.schedule):
@@ -236,7 +237,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
     # sums
 
     def _slide(self, row: Slide, last: Slide, space: Space) -> None:
-        """Over the places that a strip reads, row by row."""
+        """Over the positions that a register tile reads, row by row."""
         u, whole, loads = axis_index(row.window), self.rows == 1, self._before(self.sides.a.name)[0]
         elements = self._elements(self._moved(space))
         once = self._load_once(elements, loads, {a for a, _ in self.sides.a.access})
@@ -248,7 +249,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
     def _slide_along(
         self, last: Slide, elements: Elements, loads: list[Buffer], add: Callable[[str, bool], None]
     ) -> None:
-        """Over the places of a row, each of which `add` takes: its value, and whether that is to be 0 outside."""
+        """Over the positions of a row, each of which `add` takes: its value, and whether it is 0 outside."""
         ops, span = self._before(self.sides.a.name)[1], _span(last, self.columns)
         if computes(ops):
             self._load_row(elements, loads, last, span)
@@ -271,7 +272,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
                 self.lines.add(f"if ({position} < 0 || {position} >= {row.read}) continue;")
 
     def _enter_position(self, last: Slide) -> bool:
-        """Returns whether the place may lie outside."""
+        """Returns whether the position may lie outside."""
         position = axis_index(last.read)
         self.lines.add(f"const int {position} = {position_of(last, 'left', 'k')};")
         if not self._may_leave(last, self.columns):
@@ -311,7 +312,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
         return within
 
     def _may_leave(self, slide: Slide, count: int) -> bool:
-        """Whether a strip may read outside the image, be it for results that there are not."""
+        """Whether a register tile may read outside the image, be it for results that there are not."""
         outside = self._positions(Ref(self.sides.a.name, ((slide.read, slide.index),)), Space(self.program, ()))[1]
         axis = self.program.axis[slide.out]
         return bool(outside) or axis.symbolic or axis.size % count != 0
@@ -327,7 +328,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
 
     @contextmanager
     def _results(self, row: Slide, last: Slide) -> Iterator[None]:
-        """Loops over the results whose window holds the current place."""
+        """Loops over the results whose window holds the current position."""
         with ExitStack() as loops:
             for slide, count, name, at in ((row, self.rows, "p", "y"), (last, self.columns, "q", "k")):
                 if count > 1:
@@ -341,7 +342,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
     # results
 
     def _load_once(self, elements: Elements, loads: list[Buffer], moved: set[str]) -> list[Buffer]:
-        """Loads what is the same at all places of a thread; returns which."""
+        """Loads what is the same at all positions of a thread; returns which."""
         plain = [b for b in loads if elements.is_wide(b) or not elements.is_vectored(b)]
         once = [b for b in plain if not moved & {*b.span}]
         self.lines.add(*elements.declare_loads(once), *[line for b in once for line in elements.load(b) if line])
@@ -388,7 +389,7 @@ def _cut(size: str, count: int) -> str:
 
 
 def _span(slide: Slide, count: int) -> str:
-    """Places that `count` results read."""
+    """Positions that `count` results read."""
     far, between = abs(slide.dilation), slide.stride * (count - 1)
     return f"{between} + {slide.window}" if far == 1 else f"{between + 1} + {far} * ({slide.window} - 1)"
 
@@ -400,7 +401,7 @@ def _positions(stage: Stage, slide: Slide, count: int) -> int:
 
 
 def met_by(slide: Slide, name: str, at: str) -> list[str]:
-    """Which weight of the result `name` meets the place `at`; goes on where none does."""
+    """Which weight of the result `name` meets the position `at`; goes on where none does."""
     far, own, w = slide.dilation, product(slide.stride, name), axis_index(slide.window)
     text = f"{at} - {own}" if far > 0 else f"{own} + {product(-far, f'({slide.window} - 1)')} - {at}"
     outside = f"{w} < 0 || {w} >= {slide.window}"

@@ -1,13 +1,13 @@
-"""Writes transposed convolutions of few outputs without tiles: a thread has some cells of the result.
+"""Writes register-blocked transposed convolution of few outputs: a thread has some cells of the result.
 
-A cell is `step` results along each axis, made of the same few places of the image. A thread has `vector` cells
-below one another and the sums of all their outputs. Of each channel it loads the places that they read, once, and
-a window's weights, which are the same for all threads; each of them meets one place and one sum a cell:
+A cell is `step` results along each axis, made of the same few positions of the image. A thread has `vector` cells
+below one another and the sums of all their outputs. Of each channel it loads the positions that they read, once,
+and a window's weights, which all threads share; each of them meets one position and one sum a cell:
 
     t0[(2 * j + p5) * 2 + p6] += image[u][y2 + j][y3] * weight
 
-Weights lie in shared memory, those of a channel in whole vectors. `splits`: the threads of a block share a
-cell's channels, and then its results. Places of some channels are loaded at once.
+Weights lie in shared memory, those of a channel in whole vectors. `splits`: split-K within a block, whose threads
+share a cell's channels, and then its results. Positions of some channels are loaded at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_COLUMNS = 8
 MAX_SUMS, MAX_POSITIONS, MAX_WEIGHTS = 64, 64, 200  # of a thread
 MAX_TERMS = 1024  # of a thread and channel: what is unrolled at least
 SHARED_BYTES = 48 * 1024
-BATCH, MAX_HELD = 400, 96  # of a thread: terms of a batch of channels, registers for sums and the batch's places
+BATCH, MAX_HELD = 400, 96  # of a thread: terms of a batch of channels, registers for sums and its positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Cell(Cells):
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """Of the thread's first cell, a place behind its first one, and a phase."""
+        """Of the thread's first cell, a position behind its first one, and a phase."""
         return f"q{self.out[1:]}", f"y{self.image[1:]}", f"p{self.out[1:]}"
 
 
@@ -85,7 +85,7 @@ def cells_of(stage: Stage, sides: Sides, vector: int) -> list[Cell] | None:
 
 
 def phase_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
-    """Where a thread's registers hold sums and places, and a block's shared memory weights and parts of sums."""
+    """Where registers hold sums and positions, and shared memory a block's weights and parts of sums."""
     size = stage.program.size
     columns, weights, found = size(sides.n), size((*sides.n, *sides.taps)), list[StageSchedule]()
     for vector in (4, 2, 1):
@@ -104,7 +104,7 @@ def phase_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
 
 
 def batch_of(stage: Stage, sides: Sides, schedule: StageSchedule, cells: Sequence[Cell]) -> int:
-    """Channels whose places a thread loads at once."""
+    """Channels whose positions a thread loads at once."""
     size, last = stage.program.size, sides.channels[-1]
     share = size((last,)) / (schedule.splits if len(sides.channels) == 1 else 1)
     terms, positions = size((*sides.n, *sides.taps)) * schedule.vector, prod(c.positions for c in cells)
@@ -186,7 +186,7 @@ class RegisterBlockedPhaseWriter(ProductWriter):
             lines.add(f"const int g = i / ({' * '.join(parts)});")
 
     def _walk(self, space: Space) -> None:
-        """Over the channels: their places into registers, then each weight to the results that it meets."""
+        """Over the channels: their positions into registers, then each weight to the results that it meets."""
         lines, channels = self.lines, self.sides.channels
         shape = [self.batch] * (self.batch > 1) + [c.positions for c in self.cells]
         lines.add(f"{self.kind} image{''.join(f'[{n}]' for n in shape)} = {{}};")
@@ -211,7 +211,7 @@ class RegisterBlockedPhaseWriter(ProductWriter):
             yield
 
     def _load(self, space: Space) -> None:
-        """The places of one channel; those outside the image are never written and stay 0."""
+        """The positions of one channel; those outside the image are never written and stay 0."""
         lines, last, positions = self.lines, self.sides.channels[-1], [axis_index(c.image) for c in self.cells]
         moved = {c.image: at for c, at in zip(self.cells, positions, strict=True)}
         if self.batch > 1:
@@ -298,7 +298,7 @@ class RegisterBlockedPhaseWriter(ProductWriter):
 
 
 def _flat(axes: Sequence[str]) -> str:
-    """The place in a row-major array over the axes."""
+    """The position in a row-major array over the axes."""
     text = ""
     for axis in axes:
         text = f"{grouped(text)} * {axis} + {axis_index(axis)}" if text else axis_index(axis)

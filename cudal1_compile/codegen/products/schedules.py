@@ -76,12 +76,8 @@ def _schedules(stage: Stage) -> list[StageSchedule]:
             splits = 2 ** (parts.bit_length() - 1)
             cut = [replace(s, splits=n) for s in found[:2] for n in (splits, splits // 2) if n > 1]
             found = [s for s in cut if not s.kind.endswith((TAPS, OFFSET_TABLE))] + found
-        found += (
-            multistage_schedules(stage, RESIDENT)
-            + halo_tile_schedules(stage, RESIDENT)
-            + warp_group_schedules(stage)
-        )
-        found += [*few_channel_halo_schedules(stage), *bulk_copy_schedules(stage)]
+        found += multistage_schedules(stage, RESIDENT) + halo_tile_schedules(stage, RESIDENT)
+        found += [*warp_group_schedules(stage), *few_channel_halo_schedules(stage), *bulk_copy_schedules(stage)]
     slides = slides_of(stage, sides)
     if slides is not None and 1 < columns <= FEW:
         held = columns * program.size((slides[0].window, slides[1].window))
@@ -100,7 +96,7 @@ def _schedules(stage: Stage) -> list[StageSchedule]:
 
 
 def _varied(found: list[StageSchedule]) -> list[StageSchedule]:
-    """Of a tile, the best cut and the whole; few whose rows go through the nearest cache."""
+    """Of a tile, the best cut and the whole; few whose rows go through L1."""
     first: dict[object, StageSchedule] = {}
     for s in found:
         first.setdefault((s.kind, s.block, s.tile or s.vector, s.cached, s.splits > 1 if s.tile else s.splits), s)

@@ -1,7 +1,7 @@
-"""How long a product's schedules take on an H100, so that the likely fastest come first.
+"""Cost model: how long a product's schedules take on an H100, so that the likely fastest come first.
 
-Fitted to 1,072 kernels of 57 programs (benchmarks/results/products_wide.exploration.h100.json), most of all to the
-faster ones of each. Only the order of schedules depends on it, not what their kernels say.
+Fitted to measured kernels (benchmarks/results/products_wide.exploration.h100.json), most of all to the faster ones
+of each program. Only the order of schedules depends on it, not what their kernels say.
 """
 
 from __future__ import annotations
@@ -54,12 +54,9 @@ BY_GROUPS = {(128, 128, 32): 0.8}  # of f32_split in pipes by wgmma, over the ti
 TERMS = {"direct": 2.4e6, "strip": 9e6, "strip_all": 14e6}  # a microsecond; the last one not fitted
 IDLE_FEW, IDLE = 250, 80  # cycles of a step of product_bulk, by whether two warp groups multiply or more
 LATENCY = 700  # cycles of a read
-REGISTERS, SHARED_BYTES = 65536, 227 * 1024  # of a multiprocessor
+REGISTERS, SHARED_BYTES = 65536, 227 * 1024  # of an SM
 COPIED = 48  # bytes a cycle
-PRODUCER_REGISTERS, PRODUCER_WAIT = (
-    4,
-    2500,
-)  # elements a cycle, cycles of a patch; fitted to 111 kernels of 7 programs
+PRODUCED = (4, 2500)  # elements a cycle, cycles of a halo tile; fitted to 111 kernels of 7 programs
 BY_VECTORS = (8, 1000)  # the same where channels lie side by side; this and the next fitted to 392 kernels of 14
 RAW_STEPS = 1.15  # what product_wide takes longer over tiles that nobody packed
 READS = 24e6  # a microsecond, of strips with channels inside; reckoned from `direct`, not fitted
@@ -125,7 +122,7 @@ class Times:
         return us + self.packs * copies + KERNEL_US * (schedule.splits > 1)
 
     def _warp_groups(self, schedule: StageSchedule) -> float:
-        """What limits a step, times the busiest multiprocessor's blocks, and what packs and joins."""
+        """What limits a step, times the busiest SM's blocks, and what packs and adds up the parts."""
         assert schedule.tile is not None
         (bm, bn, bk), arithmetic = schedule.tile, arithmetic_of(schedule)
         sides = self.raw if RAW in schedule.kind else self.ordered
@@ -142,7 +139,7 @@ class Times:
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
 
     def _few_channel_halo(self, schedule: StageSchedule) -> float:
-        """What shared memory and the tensor cores do for all blocks, and what fills the patches."""
+        """What shared memory and the tensor cores do for all blocks, and what fills the halo tiles."""
         assert schedule.tile is not None
         (bm, bn, bk), size = schedule.tile, self.stage.program.size
         box = halo_box_of(self.stage, self.sides, bm)
@@ -171,7 +168,7 @@ class Times:
         copied = (bn + (0 if computes_halo else halo / inner)) * bk * item / COPIED
         products = bm * bn * bk * item / 4096 * max(1.0, (64 + bn) / (2 * bn))
         rounds = [plan.blocks] * (blocks // plan.blocks) + [blocks % plan.blocks] * (blocks % plan.blocks > 0)
-        rate, wait = BY_VECTORS if self.by_vectors else (PRODUCER_REGISTERS, PRODUCER_WAIT)
+        rate, wait = BY_VECTORS if self.by_vectors else PRODUCED
         cycles = 0.0
         for n in rounds:
             idle = IDLE_FEW if n * bm < 192 else IDLE
@@ -188,7 +185,7 @@ class Times:
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
 
     def _phases(self, schedule: StageSchedule) -> float:
-        """What warps issue for a channel, or wait for where they are few; reckoned, not fitted."""
+        """What warps issue for a channel, or wait for where they are few; computed, not fitted."""
         size, sides, warps = self.stage.program.size, self.sides, schedule.block // 32
         cells = cells_of(self.stage, sides, schedule.vector)
         assert cells is not None
@@ -196,7 +193,7 @@ class Times:
         sums, positions = size(sides.n) * prod(c.results for c in cells), prod(c.positions for c in cells)
         outer = size(tuple(a for a in sides.m if a not in outs))
         threads = outer * prod(-(-(size((c.out,)) + c.shift) // c.results) for c in cells) * schedule.splits
-        blocks = -(-threads // (schedule.block * RESIDENT))  # of a multiprocessor, in all
+        blocks = -(-threads // (schedule.block * RESIDENT))  # of an SM, in all
         batch = batch_of(self.stage, sides, schedule, cells)
         held = schedule.block * (40 + sums + batch * positions), phase_bytes(self.stage, sides, schedule, sums)
         room = min(REGISTERS // held[0], SHARED_BYTES // held[1], blocks) or 1

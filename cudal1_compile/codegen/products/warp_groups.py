@@ -1,6 +1,6 @@
-"""Writes product stages for warp groups (product_wide of the device header).
+"""Writes products for warp groups: wgmma over swizzled tiles in shared memory (product_wide of the device header).
 
-Operands lie k by k in memory, in whole vectors of 16 bytes; those that do not are packed first (packing.py).
+Operands lie K-major in memory, in whole vectors of 16 bytes; those that do not are packed first (packing.py).
 Operands of TF32 are rounded by that, but for the larger one where it lies so: it may be rounded on its way (raw).
 Where both are packed, that arithmetic is for windows and for many channels.
 """
@@ -30,8 +30,8 @@ from cudal1_compile.codegen.stages.source import Kernel
 from cudal1_compile.codegen.stages.stage import Stage
 from cudal1_fx_passes.program.ir import ITEM_BYTES
 
-MAX_SHARED = 224 * 1024  # of a multiprocessor
-NEAR_SHARED = 160 * 1024  # leaves the nearest cache something
+MAX_SHARED = 224 * 1024  # of an SM
+NEAR_SHARED = 160 * 1024  # leaves L1 something
 ALIGNED = 1024
 MAX_BLOCKS, MAX_STAGES = 4, 6
 ROW_BYTES = (128, 64, 32)  # of a tile's row
@@ -66,7 +66,7 @@ def _pays(stage: Stage, sides: Sides) -> bool:
 def _tiles(stage: Stage, sides: Sides, arithmetic: str, raw: bool) -> Iterator[StageSchedule]:
     """Each tile with its sums whole and cut; parts of long sums may be short ones.
 
-    Cached: rows that neighbouring taps share go through the multiprocessor's own cache.
+    Cached: rows that neighbouring taps share go through the SM's own cache.
     """
     size, depth = item_bytes(arithmetic), stage.program.size(sides.channels)
     fitting = [k for b in ROW_BYTES if (k := b // size) <= depth or k % depth == 0]
@@ -99,7 +99,7 @@ def item_bytes(arithmetic: str) -> int:
 
 
 def shares(schedule: StageSchedule, waiting: int) -> tuple[int, int]:
-    """Blocks that share a multiprocessor where so many are `waiting`, and tiles of each on their way.
+    """Blocks that share an SM where so many are `waiting`, and tiles of each on their way.
 
     Blocks first, so that one begins or ends while others multiply; no block where it has not the registers.
     """
@@ -121,7 +121,7 @@ def stage_bytes(schedule: StageSchedule) -> int:
 
 
 def waiting_for(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
-    """Blocks of the busiest multiprocessor."""
+    """Blocks of the busiest SM."""
     assert schedule.tile is not None
     return -(-blocks_of(stage, sides, schedule.tile[:2]) * schedule.splits // RESIDENT)
 

@@ -1,10 +1,9 @@
-"""Writes the gradient of a depthwise convolution's weight: a window's sums over all places of the images.
+"""Writes the gradient of a depthwise convolution's weight: a window's sums over all positions of the images.
 
-A thread has the sums of a whole window for some channels in registers. It walks over strips of places
-("windows8x4": 8 threads with channels side by side, strips of 4): of the gradient it holds the strip's values, of
-the image it loads each place that the strip's windows reach once, and adds the products to the sums that they
-belong to. The threads of a block add up theirs in shared memory; a second kernel adds up the blocks' parts, as
-those of cut tiles.
+A thread has the sums of a whole window for some channels in registers. It walks over register tiles of positions
+(`windows8x4`: 8 threads with channels side by side, tiles of 4): it holds the gradient's values of the tile, loads
+each position of the image that the tile's windows reach once, and adds the products to the sums that they belong
+to. A block reduces its threads' sums in shared memory; a second kernel adds up the blocks' parts, as in split-K.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from cudal1_compile.codegen.stages.space import Space, Var, axis_index, is_unit_
 from cudal1_compile.codegen.stages.stage import Buffer, Stage
 
 NAME = re.compile(r"windows(\d+)x(\d+)")
-COLUMNS = 4  # of a strip
+COLUMNS = 4  # of a register tile
 LANES = (16, 8, 4)  # threads with channels side by side, where these lie innermost
-BLOCKS = 264  # two for each multiprocessor
+BLOCKS = 264  # two for each SM
 SHARED_BYTES = 48 * 1024
 
 
 def lanes_of(schedule: StageSchedule) -> tuple[int, int] | None:
-    """Threads with channels side by side, and columns of a strip; None of another mapping."""
+    """Threads with channels side by side, and columns of a register tile; None of other schedules."""
     found = NAME.fullmatch(schedule.kind)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def window_slides(stage: Stage, sides: Sides) -> list[Slide]:
-    """The axes along which the image is read at a summed place and an element of the window, the innermost last.
+    """The axes along which the image is read at a reduced position and a tap of the window, the innermost last.
 
     Empty where the stage sums something else.
     """
@@ -86,9 +85,8 @@ def window_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
             continue
         lanes = min(LANES, key=lambda n: -(-channels // (n * vector)) * n) if inside else 1
         block = next((b for b in (256, 128) if taps * vector * (b + lanes) * 4 <= SHARED_BYTES), 64)
-        most = min(
-            BLOCKS // -(-channels // (lanes * vector)), _register_tiles(stage, sides, slides[-1]) * lanes // block
-        )
+        tiles = _register_tiles(stage, sides, slides[-1])
+        most = min(BLOCKS // -(-channels // (lanes * vector)), tiles * lanes // block)
         splits = max(2, most // 4 * 4)
         found += [
             StageSchedule(f"windows{lanes}x{COLUMNS}", vector, block, splits=n) for n in (splits, 2 * splits)
@@ -175,7 +173,7 @@ class WindowSumWriter(RegisterBlockedNhwcWriter):
         return list(dict.fromkeys(found))
 
     def _hold_register_tile(self, space: Space) -> None:
-        """The gradient's values at the places of a strip; nothing is read past the end of the row."""
+        """The gradient's values at the positions of a register tile; nothing is read past the end of the row."""
         lines, (loads, ops) = self.lines, self._before(self.sides.b.name)
         elements, position, held = self._elements(space), axis_index(self.last.out), self._held()
         vector = f"[{self.schedule.vector}]" if self.own else ""
@@ -192,12 +190,12 @@ class WindowSumWriter(RegisterBlockedNhwcWriter):
                 lines.add(f"{held}[q]{self.own} = {elements.spelled[self.sides.b.name]};")
 
     def _overhangs(self) -> bool:
-        """Whether a row's last strip reaches past its end."""
+        """Whether a row's last register tile reaches past its end."""
         axis = self.program.axis[self.last.out]
         return axis.symbolic or axis.size % self.columns != 0
 
     def _slide_over_all(self, space: Space) -> None:
-        """Over the places of the image that a strip's windows reach, row by row."""
+        """Over the positions of the image that a register tile's windows reach, row by row."""
         elements, loads = self._elements(self._moved(space)), self._before(self.sides.a.name)[0]
         once = self._load_once(elements, loads, {a for a, _ in self.sides.a.access})
         moved = [b for b in loads if b not in once]
@@ -208,7 +206,7 @@ class WindowSumWriter(RegisterBlockedNhwcWriter):
             self._slide_along(self.last, elements, moved, self._add_products)
 
     def _add_products(self, value: str, selects: bool) -> None:
-        """One place of the image with each value of the strip that meets it; `selects`: it is 0 outside.
+        """One position of the image with each value of the tile that meets it; `selects`: it is 0 outside.
 
         Past the end of the row there is no value: the image there may be infinite.
         """

@@ -1,8 +1,8 @@
 """Writes a row stage and the column sums of the same tensors as one pass: norm backward with weight gradients.
 
-    f0   a block takes rows g, g + gridDim.x, ...; each row is reduced and written as in a grouped kernel; what the
-         column sums add up stays in registers across rows and goes to scratch once, one line a block
-    f1   joins the blocks' lines, then whatever follows the sums
+    f0   a persistent block takes rows g, g + gridDim.x, ...; each row is reduced and written as in a grouped
+         kernel; the column sums accumulate in registers across rows and go to scratch once, one line a block
+    f1   adds up the blocks' lines, then whatever follows the sums
 
 Memory is read once where two stages would read it twice. Applies to two reducing stages whose kept and reduced
 axes are each other's, when the second only sums.

@@ -1,6 +1,6 @@
 """Which schedules a reducing stage may have, the likely best first.
 
-The rules are those of a memory-bound GPU: 16-byte accesses, every SM busy, a group's values kept in registers
+The rules are those of a memory-bound GPU: 16-byte accesses, full occupancy, a group's values kept in registers
 where they fit (so that memory is read once), no block larger than its group has work for.
 """
 
@@ -124,7 +124,7 @@ def _row_schedules(stage: Stage) -> list[StageSchedule]:
 
 
 def _row_kinds(count: int, vector: int) -> list[tuple[str, int, int]]:
-    """(mapping, block, threads that share a group)"""
+    """(kind, block, threads that share a group)"""
     found = []
     if count <= 64:
         found += [("thread", b, 1) for b in (128, 256)]

@@ -50,7 +50,7 @@ class RaggedWriter(GroupedWriter):
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str) -> None:
         super().__init__(stage, replace(schedule, kind="block"), name)
         v, row = self.schedule.vector, product(*self.order)
-        self.shift = f" - g * {row} % {v}" if self.kept else ""  # the row starts so far behind an aligned place
+        self.shift = f" - g * {row} % {v}" if self.kept else ""  # the row starts so far behind an aligned position
         start = "-c" if self.kept else "0"
         self.elements.within = f"{start}, {row} - c, "
 

@@ -62,7 +62,7 @@ def _vectors(stage: Stage, buffers: list[Buffer]) -> list[int]:
 
 
 def _row_kinds(count: int, vector: int) -> list[tuple[str, int, int]]:
-    """(mapping, block, threads that share a row)"""
+    """(kind, block, threads that share a row)"""
     found = [("thread", b, 1) for b in (128, 64)] if count <= 32 else []
     found += [("warp", b, 32) for b in (128, 256, 64)] if count * 2 >= 32 * vector or count <= 32 else []
     return found + [("block", b, b) for b in (128, 256, 512, 1024) if b * vector <= 2 * count]

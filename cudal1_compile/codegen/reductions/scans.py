@@ -2,7 +2,7 @@
 
     loads and values before the scan -> block_scan_sum(t3, carry) -> values after it and stores
 
-What is needed on both sides of the call stands in arrays of C chunks, all else within a loop. Mappings, by who
+What is needed on both sides of the call stands in arrays of C chunks, all else within a loop. Kinds, by who
 holds a row:
     thread, warp, block    as in grouped.py
     tile                   32 rows side by side in threadIdx.x, parts of C elements each in threadIdx.y: columns

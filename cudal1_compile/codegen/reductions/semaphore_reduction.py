@@ -1,7 +1,7 @@
-"""Writes a reducing stage as ONE kernel in which several blocks share a group and wait for each other.
+"""Writes a reducing stage as ONE kernel: blocks share a group and meet at a semaphore in global memory.
 
     part of a group into registers -> the part's sums to scratch -> wait_for_blocks -> the group's sums from all
-    parts -> what follows, from the same registers
+    parts -> the epilogue, from the same registers
 
 Memory is read once, however long a group is; two kernels read it twice. Neighbours in the grid share a group. Each
 level of reductions is a wait with a counter of its own. Not so variances: a part's squares are about its own mean,

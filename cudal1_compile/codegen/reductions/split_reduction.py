@@ -1,11 +1,11 @@
-"""Writes a reducing stage as TWO kernels: parts of each group to scratch, then one warp or tile joins the parts.
+"""Writes a reducing stage as TWO kernels: partial results of each group to scratch, then one warp or tile a group.
 
-For stages with too few groups to fill the GPU. No reduction may need another's result. Outputs with the reduced
+For stages with too few groups for full occupancy. No reduction may need another's result. Outputs with the reduced
 axes that need no reduction are written by the first kernel. With `cached` a block's part fits in registers, so
 that a variance reads memory once. A variance travels as (mean, sum of squared deviations) of each part, which
 loses nothing to cancellation; a logsumexp as (max, sum of exponentials).
 
-Mappings:
+Kinds:
     split_block  parts[group][part]   for reductions over the innermost axis
     split_tile   parts[part][group]   for reductions of outer axes: neighbours in memory are neighbours in groups
     split_chunks the same for variances of what no cache holds: memory is read once (split_chunks.py)
@@ -74,7 +74,7 @@ class Cut:
 
 
 def write_final_kernel(stage: Stage, name: str, parts: list[Part], cut: Cut, tile: int) -> Kernel:
-    """The second kernel: joins the parts, then the group operations, then the results.
+    """The second kernel: combines the parts, then the group operations, then the results.
 
     tile: threads that share a group, neighbours in memory being neighbours in groups; 0 is a warp a group.
     """

@@ -1,7 +1,7 @@
 """Column sums in vectors: each thread of a tile owns `vector` neighbouring columns of a split reduction.
 
 With one 2-byte column a thread, a warp's access moves 64 bytes; with four it moves 256. What is one value a column
-stands among the elements: its loads do not depend on the row, so the compiler takes them out of the loop.
+stands among the elements: its loads are loop-invariant, and the compiler hoists them.
 """
 
 from __future__ import annotations

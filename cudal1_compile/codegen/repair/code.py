@@ -1,22 +1,16 @@
-"""Mends of a reply's code what is arithmetic, which a small model does not do, and what is never right.
+"""Repairs of a reply's code: arithmetic, which a small model does not do, and what is never right.
 
-    fit_code(reply, prompt) -> the same reply, or one with other numbers, loads and names
+fit_code(reply, prompt) -> the same reply, or one with other numbers, loads and names
 
-How many elements a copy of product_pipe takes at once: no plan states it, and of 174 replies with such tiles to
-regions of fresh modules 42 were wrong by it alone or nearly so; 40 are right since. And how many tiles
-product_bulk and product_fill have on their way: whether they fit into shared memory is arithmetic, which a small
-model does not do. Of 15 replies to held-out convolutions that this changes 13 build. And how many places a strip
-walks over: of 116 replies to 14 depthwise regions of stride 2 in channels-last 62 are wrong, all with other
-spans than their strips need; 45 of them are right since. And vectors along rows that they do not divide, or
-shifted by other steps than theirs (a concatenation of odd halves): 17 of 7,872 replies to held-out programs load
-so, none of them right; all are with single loads. And means that belong to another tensor's variance, and
-windows left out of a weight that is turned: some regions of ResNet-50's training step have no other reply. And
-cells of transposed convolutions with the numbers of another window (10 of 16 replies to DCGAN's last layer), and
-sums of exponentials that do not follow their running maximum (15 of 53 replies with such sums): 20 of those 25
-are right since. And sums that a product gathers of the other sum's value: 7 of 44 such replies, all wrong; the
-two of them that the host can check are right since. And stages whose patches leave no room for any tile (8 of
-1,712 replies to the families' programs, four of them to a 4x4 window at a stride of 2): the stage is another one,
-and the model writes what follows anew.
+copies      how many elements a copy of product_pipe takes at once, which no plan states
+stages      how many tiles product_bulk and product_fill have in flight: whether they fit into shared memory
+spans       how many positions a register tile walks over
+loads       vectors along rows that they do not divide, or shifted by other strides than theirs: single loads
+statistics  means of another tensor's variance; running sums of exponentials that do not follow their maximum
+turned      windows left out of a weight that is transposed
+cells       of transposed convolutions, with the numbers of another window
+epilogues   sums that a product accumulates of the other sum's value
+halo tiles  that leave no room for any tile: the stage is another one, and the model writes what follows anew
 """
 
 from __future__ import annotations
@@ -35,7 +29,7 @@ _MULTISTAGE = re.compile(  # head and type of a call; copies and steps of either
     r"(product_pipe<(\w+)(?:, \d+){6}), (\d+), ([\w* ]+), (\d+), ([\w* ]+)>\(([^,\n]+), (.+),$", flags=re.M
 )
 _PART = re.compile(r"max\(min\(step, (.+) - begin\), 0\)")  # of summed axes that several blocks share
-# head, columns, depth and tiles of a call; of its launch: places of tiles, those of patches, bytes of a place
+# head, columns, depth and stages of a call; of its launch: positions of tiles, of halo tiles, bytes of one
 _BULK_COPY = re.compile(r"(product_(?:bulk|fill)<\w+, \d+, (\d+), (\d+)), (\d+)(?=, )")
 # a stage whose image lies in shared memory: what it sums over, arithmetic, phases, form, tile, the rest; kernels
 _SHARED_IMAGE = re.compile(
@@ -45,13 +39,13 @@ _SHARED_IMAGE = re.compile(
 )
 _KERNEL = re.compile(r"^__global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(", flags=re.M)
 _SHARED = r"^(// launch: {}<<<.*, 384 \+ max\(\()(\d+)( \+ (.+)\) \* (\d+), [^,]+\)>>>)"
-# a strip's results that a window meets at a place: which one of how many, the weight, its axis, place, far apart
+# a register tile's results that a window meets: which one of how many, the weight, its axis, position, stride
 _MET = re.compile(
     r"for \(int (\w+) = 0; \1 < (\d{1,3}); \1\+\+\) \{\s+const int w(\d+) = "
     r"\(?(?:(\w+) - (?:(\d{1,3}) \* )?\1|(?:(\d{1,3}) \* )?\1 \+ (?:\d+ \* )?\(k\3 - 1\) - (\w+))"
     r"(?:\) / (\d{1,3}))?;"
 )
-# a vector of a row that is shifted or clamped: its width, the tensor, the row, its length, the place, a register
+# a vector of a shifted or clamped row: its width, the tensor, the row, its length, the position, a register
 _LOAD = re.compile(
     r"^( *)vload<(\d+)>\((in\d+) \+ (.+) \* (d\d+) \+ "
     r"(?:min\((\w+(?: [+-] (\d+))?), \5 - \d+\)|max\((\w+(?: [+-] (\d+))?), 0\)), (\w+(?:\[k\])?)\);$",
@@ -64,7 +58,7 @@ _TURN = re.compile(
     r"if \(!\(y < (\w+) && x < ([\w* ]+)\)\) return 0\.0f;\s+"
     r"const float \w+ = ld\((in\d+) \+ y \* (\([\w* ]+\)|[\w* ]+\)|\w+) \+ x\);"
 )
-# sums that a product gathers, by number: what they add up; what the region says
+# sums in a product's epilogue, by number: what they add up; what the region says
 _EPILOGUE_SUM = re.compile(r"(\bq(\d+)\.add\([^;]*, )(\w+)\);")
 _SUMMED = re.compile(r"^t(\d+) \w+\[[\w,]*\] = sum\((t\d+)\) over", flags=re.M)
 # a running maximum, and a sum of exponentials relative to it that neither moves nor grows with it
@@ -76,12 +70,12 @@ _TURNED = re.compile(r"\bd(\d+)=\(?d(\d+)-k(\d+)([+-]\d+)?\)?(?:/(\d+))?(?=[,\]]
 _ROOM = re.compile(r"(\d+) KB shared a block")
 MIN_STAGES = 2  # a tile's room is free once the next one is multiplied
 SPARE_BYTES = 384 + 1024  # barriers; what the kernel declares besides
-ROWS_2D, MIN_ROWS_2D = 192, 128  # places of a tile of eight rows, by how many columns it has
-COMPUTE_PRODUCERS = 256  # threads that fill patches
+ROWS_2D, MIN_ROWS_2D = 192, 128  # positions of a tile of eight rows, by how many columns it has
+COMPUTE_PRODUCERS = 256  # threads that fill halo tiles
 
 
 def fit_code(reply: str, prompt: str) -> str:
-    """`reply` with all that is mended in its code."""
+    """`reply` with all that is repaired in its code."""
     for fit in (fit_copies, fit_stages, fit_loads, fit_means, fit_turns, fit_phases, fit_epilogue_sums):
         reply = fit(reply, prompt)
     return fit_online(fit_spans(reply))
@@ -107,7 +101,7 @@ def fit_copies(reply: str, prompt: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Tiles:
-    """Of a call of product_bulk or product_fill. columns: of a tile; fitting: tiles that fit beside patches."""
+    """Of a call of product_bulk or product_fill. columns: of a tile; fitting: tiles that fit beside halo tiles."""
 
     kernel: str
     call: re.Match[str]
@@ -151,9 +145,9 @@ def fit_stages(reply: str, prompt: str) -> str:
 
 
 def other_tiles(reply: str, prompt: str) -> str:
-    """`reply` up to its first stage whose patches leave no room for tiles, with another one; empty where all do.
+    """`reply` up to its first stage whose halo tiles leave no room, with another one; empty where all do.
 
-    Where an image has two axes and no phases, tiles of eight rows have smaller patches; product_wide has none.
+    Where an image has two axes and no phases, tiles of eight rows have smaller halo tiles; product_wide has none.
     """
     full = {tiles.kernel for tiles in _tiles(reply, prompt) if tiles.fitting < MIN_STAGES}
     for stage in _SHARED_IMAGE.finditer(reply) if full else ():
@@ -172,10 +166,10 @@ def other_tiles(reply: str, prompt: str) -> str:
 
 
 def fit_spans(reply: str) -> str:
-    """`reply` whose strips walk over all places that their results read: (results - 1) * stride + window.
+    """`reply` whose register tiles walk over all that their results read: (results - 1) * stride + window.
 
     Both are read where a result meets the place: `for (int p = 0; p < 4; p++) { const int w0 = y - 2 * p;`. Any
-    other span leaves weights out, or visits places that no result reads.
+    other span leaves weights out, or visits positions that no result reads.
     """
     return "".join(map(_with_fitting_spans, _kernels(reply)))
 
@@ -245,7 +239,7 @@ def fit_turns(reply: str, prompt: str) -> str:
 
 
 def fit_epilogue_sums(reply: str, prompt: str) -> str:
-    """`reply` with products that gather what their sums add up, where they hold that and gather something else."""
+    """`reply` with epilogues that accumulate what their sums add up, where they hold it but take another."""
     summed = dict(_SUMMED.findall(prompt))
 
     def of_kernel(kernel: str) -> str:
@@ -265,7 +259,7 @@ def fit_online(reply: str) -> str:
 
 
 def fit_phases(reply: str, prompt: str) -> str:
-    """`reply` with cells of a transposed convolution that lie where its windows meet the fewest places.
+    """`reply` with cells of a transposed convolution that lie where its windows meet the fewest positions.
 
     All numbers follow from window, step and offset: those of a window of 3 do not serve one of 4.
     """
@@ -296,9 +290,9 @@ def fit_phases(reply: str, prompt: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Results along one axis, and the places of an image that they read, at (out - window + offset) / step.
+    """Results along one axis, and the positions of an image that they read, at (out - window + offset) / step.
 
-    A cell is `step` results, made of the same few places.
+    A cell is `step` results, made of the same few positions.
     """
 
     taps: int  # of the window
@@ -318,7 +312,7 @@ class Cells:
 
     @property
     def lowest(self) -> int:
-        """The first place that the first cell reads."""
+        """The first position that the first cell reads."""
         return -((self.taps - 1 - self.near) // self.step)
 
     @property
@@ -330,7 +324,7 @@ AnyCells = TypeVar("AnyCells", bound=Cells)
 
 
 def shifted(cells: AnyCells) -> AnyCells:
-    """A single cell where it meets the fewest places; a strip of several gains too little by moving."""
+    """A single cell where it meets the fewest positions; a register tile of several gains too little by moving."""
     moved = replace(cells, shift=cells.offset % cells.step)
     return moved if cells.count == 1 and moved.positions < cells.positions else cells
 

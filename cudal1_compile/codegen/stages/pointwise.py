@@ -1,6 +1,6 @@
 """Writes pointwise stages: every element of the output space once, read and written in vectors.
 
-Mappings:
+Kinds:
     exact    one vector a thread over the flattened space; an operand that lacks axes is found by division
     stride   the same space, walked by a grid that just fills the GPU
     rows     blocks along the innermost axis, one grid row for each of the rest: no division in the inner loop
@@ -152,7 +152,9 @@ def _write_rows(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...
     with lines.block(signature(name, s.block, stage.reads, stage.writes)):
         lines.add("const int g = blockIdx.x;")
         start = f"blockIdx.y * {s.block} + threadIdx.x"
-        shift = f" - g * {inner} % {s.vector}" if ragged else ""  # the row starts so far behind an aligned place
+        shift = (
+            f" - g * {inner} % {s.vector}" if ragged else ""
+        )  # the row starts so far behind an aligned position
         lines.add(f"const int c = {start if s.vector == 1 else f'({start}) * {s.vector}'}{shift};")
         lines.add(f"if (c >= {inner}) return;")
         write_visit(lines, s.vector, _visit(stage, elements))

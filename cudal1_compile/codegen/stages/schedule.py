@@ -10,12 +10,12 @@ _STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(?:\.t(\d+)x(\d+)x(\d+))?(\.r)?(?:\.s(\
 
 @dataclass(frozen=True, slots=True)
 class StageSchedule:
-    """mapping: what owns the work (exact, stride, rows; block, warp, thread, tile; split_block, split_tile)."""
+    """kind: what owns the work (exact, stride, rows; block, warp, thread, tile; split_block, split_tile)."""
 
     kind: str
     vector: int  # elements a thread moves at once
     block: int  # threads
-    cached: bool = False  # values stay in registers between passes; a product's, in the nearest cache between taps
+    cached: bool = False  # values stay in registers between passes; a product's, in L1 between taps
     splits: int = 1  # parts into which each group's reduction is cut
     tile: tuple[int, int, int] | None = None  # of a product: rows, columns, depth
 
@@ -40,7 +40,7 @@ class Schedule:
 
 
 def print_schedule(schedule: Schedule) -> str:
-    """`strategy/mapping.vector.block[.r][.sN];...`, with ! after the strategy where the plan is flat."""
+    """`strategy/kind.vector.block[.r][.sN];...`, with ! after the strategy where the plan is flat."""
     stages = ";".join(_print_stage(s) for s in schedule.stages)
     return f"{schedule.strategy}{'!' if schedule.flat else ''}/{stages}"
 

@@ -162,7 +162,7 @@ class Space:
 
 
 def bounds(program: Program, index: Index) -> tuple[int, int]:
-    """The lowest and highest place that an affine index takes."""
+    """The lowest and highest position that an affine index takes."""
     lowest = highest = index.offset
     for factor, axis in index.terms:
         reach = factor * (program.axis[axis].size - 1)
