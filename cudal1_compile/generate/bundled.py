@@ -38,9 +38,7 @@ DEFAULT_MAX_NEW = 1536
 GPU_PROMPTS = 128  # a GPU takes hardly longer for many prompts than for 4; with 8 replies each they fill max_rows
 SHORTEST_REPLY = 64  # tokens; a prompt that leaves less room is not worth asking
 DESIGN_TOKENS = 80  # a reply's first lines up to its first stage; 31 mostly, more than 80 in one of 2,108
-REPAIRED_CHARACTERS = (
-    32 * 1024
-)  # of a reply, where the longest right ones have 20,000: what mends take grows faster
+REPAIRED_CHARACTERS = 32 * 1024  # of a reply; the longest right ones have 20,000, and repairs grow faster
 OUTLINE = "\nf0: "  # what comes behind them
 
 

@@ -313,7 +313,7 @@ def watch_backward(boundary: set[Node], tensors: Sequence[Tensor], call: Call, c
 
 
 def _inner_nodes(starts: set[Node], boundary: set[Node]) -> set[Node]:
-    """All nodes between the outputs and the border; leaves do not count."""
+    """All nodes between the outputs and the boundary; leaves do not count."""
     found, ahead = set(starts), list(starts)
     while ahead:
         for node, _ in ahead.pop().next_functions:

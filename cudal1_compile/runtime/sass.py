@@ -1,4 +1,4 @@
-"""Mends machine code of GPUs: one wait that ptxas leaves too short.
+"""Repairs machine code of GPUs: one wait that ptxas leaves too short.
 
 A zero of 64 bits is written by CS2R, and it is there some 6 cycles later. Where a predicated instruction writes
 the same registers in between (a pointer that is null or not), ptxas of CUDA 13.0 lets the next instruction read

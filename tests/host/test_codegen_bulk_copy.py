@@ -167,7 +167,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "form"), CASES)
-def test_planes_and_patches_are_right(name: str, form: str) -> None:
+def test_planes_and_halo_tiles_are_right(name: str, form: str) -> None:
     program = program_of(name)
     written = in_bulk(program, form)
     candidates = {v.name: v.candidate for v in written[:: max(len(written) // 4, 1)]}

@@ -1,4 +1,4 @@
-"""Statistics gathered by the product before them are right, also far from zero, and break no rule of memory."""
+"""Statistics in the epilogue of the product before them are right, also far from zero, and break no rule of memory."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_what_only_a_sum_reads_is_not_stored() -> None:
         assert len(re.findall(r"\bv?st(?:ore<4>)?\(", product.partition(".join(")[0])) == 1
 
 
-def test_the_mean_of_all_is_not_gathered() -> None:
+def test_the_mean_of_all_is_not_fused() -> None:
     """A generator's last image has one channel: there are no columns."""
     text = (
         "region v1\ndims d0=32 d1=20 d2=320 d3=64 d4=40 k0=2 k1=2\nin0 f32[d2,k0,k1]\nin1 f32[d0,d1,d2]\n"
@@ -288,7 +288,7 @@ def test_statistics_of_windows_far_from_zero_and_of_infinite_values(form: str) -
 
 
 @pytest.mark.parametrize("name", [n for n in (*PROGRAMS, *REGISTER_TILES, *WINDOWS) if "gradient" in n])
-def test_what_is_gathered_for_the_other_sum_is_mended(name: str) -> None:
+def test_what_is_accumulated_for_the_other_sum_is_repaired(name: str) -> None:
     """As 7 of 44 replies of the bundled model gather: a value that the kernel holds beside the right one."""
     program = program_of(name)
     text, written = print_program(program), reducing(program)

@@ -1,4 +1,4 @@
-"""Convolutions of few channels over a patch that lies whole in shared memory are right on the host target."""
+"""Convolutions of few channels over a halo tile that lies whole in shared memory are right on the host target."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def few_channel_halos(program: Program) -> list[Variant]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_patch_in_shared_memory_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_halo_tile_in_shared_memory_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(few_channel_halo, "MIN_WORK", 1)
     monkeypatch.setattr(few_channel_halo, "MIN_TERMS", 1)
     program = program_of(name)

@@ -1,4 +1,4 @@
-"""Strips of depthwise convolutions in channels-last are right, break no rule of memory and stay in registers."""
+"""Register-blocked depthwise convolutions in NHWC are right, break no rule of memory and stay in registers."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def register_tiles_of(program: Program) -> list[Variant]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_strips_are_right(name: str) -> None:
+def test_register_tiles_are_right(name: str) -> None:
     program = program_of(name)
     candidates = {v.name: v.candidate for v in register_tiles_of(program)}
     assert len(candidates) >= 3
@@ -121,7 +121,7 @@ def test_strips_are_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS)[::3])
-def test_strips_break_no_rule_of_memory(name: str) -> None:
+def test_register_tiles_break_no_rule_of_memory(name: str) -> None:
     program = program_of(name)
     assert_no_rule_is_broken(program, register_tiles_of(program)[::2])
 
@@ -150,7 +150,7 @@ def test_weights_are_shared_where_channels_are_many() -> None:
     }
 
 
-def test_each_place_is_read_once_in_vectors() -> None:
+def test_each_position_is_read_once_in_vectors() -> None:
     code = next(
         v for v in register_tiles_of(program_of("strided, with a bias")) if "strip2x4.4." in v.name
     ).candidate.code

@@ -133,14 +133,14 @@ def test_cells_are_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_no_cell_of_a_template_is_mended(name: str) -> None:
+def test_no_cell_of_a_template_is_repaired(name: str) -> None:
     program = program_of(name)
     replies = [reply_of(program, s) for s in cell_schedules(program)]
     assert any(replies) and [fit_phases(r, print_program(program)) for r in replies] == replies
 
 
 @pytest.mark.parametrize("window", [2, 3, 5])
-def test_numbers_of_another_window_are_mended(window: int) -> None:
+def test_numbers_of_another_window_are_repaired(window: int) -> None:
     """As the model states them: five of eight replies to DCGAN's last layer had those of a window of 3 for 4."""
     name = "four taps at a step of two, a bias and tanh"
     program, dims = program_of(name), PROGRAMS[name][0].replace("k0=4 k1=4", f"k0={window} k1={window}")

@@ -1,4 +1,4 @@
-"""Kernels of running sums and products, every mapping, on the host target; registers on a GPU."""
+"""Kernels of running sums and products, every kind, on the host target; registers on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A patch's length in closed form: never less than what a tile's rows reach, and no more for the usual padding."""
+"""A halo tile's length in closed form: never less than what a tile's rows reach, and no more for the usual padding."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def length(program: Program, walk: Walk, rows: int, inner: int) -> int:
 
 
 @pytest.mark.parametrize("rows", [64, 128, 256])
-def test_a_patch_has_room_for_what_its_rows_reach(rows: int) -> None:
+def test_a_halo_tile_has_room_for_what_its_rows_reach(rows: int) -> None:
     rng, tried = random.Random(rows), 0
     while tried < 40:
         program = draw_product(TEXTS, rng, 0.6, SMALL)
@@ -70,7 +70,7 @@ def test_a_patch_has_room_for_what_its_rows_reach(rows: int) -> None:
                 tried += 1
 
 
-def test_padding_that_keeps_the_size_costs_no_place() -> None:
+def test_padding_that_keeps_the_size_costs_no_position() -> None:
     program = parse_program(SAME)
     (walk,) = walks(program)
     assert length(program, walk, 128, 2) == reached(program, walk, 128, 2) == 128 + 2 * 20 + 4

@@ -1,4 +1,4 @@
-"""Plans of replies that do not hold, and what they are mended to."""
+"""Plans of replies that do not hold, and what they are repaired to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cudal1_compile.codegen.repair.plan import fit_sides, fit_vectors, other_sta
 
 
 @pytest.mark.parametrize(
-    ("outline", "order", "mended"),
+    ("outline", "order", "repaired"),
     [
         ("out0=t1 t1=a1 t0=a0", "a0 t0 { a1 t1 out0 }", "a0 t0 { a1 t1 out0 }"),
         # before the loop, as the value that needs it
@@ -47,13 +47,13 @@ from cudal1_compile.codegen.repair.plan import fit_sides, fit_vectors, other_sta
         ("out0=t1 t1=a1 t0", "{ a1 t1 out0 }", "{ a1 t1 out0 }"),
     ],
 )
-def test_values_stand_behind_what_they_need(outline: str, order: str, mended: str) -> None:
-    assert repair_order(outline, order) == mended
-    assert repair_order(outline, mended) == mended
+def test_values_stand_behind_what_they_need(outline: str, order: str, repaired: str) -> None:
+    assert repair_order(outline, order) == repaired
+    assert repair_order(outline, repaired) == repaired
 
 
 @pytest.mark.parametrize(
-    ("line", "mended"),
+    ("line", "repaired"),
     [
         ("stage 0 over d1=252 along d1: warp, vector 8, block 128, registers", 4),
         ("stage 1 over d2=15,d3=676 along d3: block, vector 8, block 1024", 4),
@@ -68,8 +68,10 @@ def test_values_stand_behind_what_they_need(outline: str, order: str, mended: st
         ("stage 0 over d1 along d1: block, vector 4, block 256", 4),  # of a symbolic size
     ],
 )
-def test_a_row_is_a_multiple_of_its_vectors(line: str, mended: int) -> None:
-    assert repair_plan(f"grouped.\n{line}\n") == f"grouped.\n{re.sub('vector [0-9]+', f'vector {mended}', line)}\n"
+def test_a_row_is_a_multiple_of_its_vectors(line: str, repaired: int) -> None:
+    assert (
+        repair_plan(f"grouped.\n{line}\n") == f"grouped.\n{re.sub('vector [0-9]+', f'vector {repaired}', line)}\n"
+    )
 
 
 PRODUCT = """stage 0 over d4=24 along d2=144: tf32_raw_wide, vector 1, block 512, tile 256x128x16
@@ -90,7 +92,7 @@ in8 f32[d2,d0]
 
 
 @pytest.mark.parametrize(
-    ("load", "mended"),
+    ("load", "repaired"),
     [
         ("a7,i0", "*a7,i0"),
         ("t3,a7,i0", "t3,*a7,i0"),
@@ -100,9 +102,9 @@ in8 f32[d2,d0]
         ("*a7,i0", "*a7,i0"),
     ],
 )
-def test_what_is_loaded_along_columns_beside_vectors_is_a_vector(load: str, mended: str) -> None:
+def test_what_is_loaded_along_columns_beside_vectors_is_a_vector(load: str, repaired: str) -> None:
     """A gate of an image's channels: its code had a column by a name that nothing declares, 3 of 3 regions."""
-    assert fit_vectors(PRODUCT % (load, "t6"), OF_PRODUCT) == PRODUCT % (mended, "t6")
+    assert fit_vectors(PRODUCT % (load, "t6"), OF_PRODUCT) == PRODUCT % (repaired, "t6")
 
 
 SIDES = """split flat.
@@ -244,19 +246,19 @@ PLACES = "target sm_90a, 132 SMs, 227 KB shared a block, 50 MB L2\n\nregion v1\n
 
 
 @pytest.mark.parametrize(
-    ("places", "of_place", "stages", "mended"),
+    ("places", "of_place", "stages", "repaired"),
     [
         (768, 128, 6, (768, 6)),  # 177 KB
         (384, 256, 3, (256, 2)),  # 250 KB
         (384, 128, 6, (768, 6)),  # the launch has room for three
         (768, 128, 3, (768, 6)),  # six fit
-        (384, 512, 3, (384, 3)),  # not even two fit: it is not for this mend
+        (384, 512, 3, (384, 3)),  # not even two fit: it is not for this repair
     ],
 )
 def test_call_and_launch_have_the_stages_that_fit(
-    places: int, of_place: int, stages: int, mended: tuple[int, int]
+    places: int, of_place: int, stages: int, repaired: tuple[int, int]
 ) -> None:
-    wanted = FILL.format(mended[0], of_place, mended[1])
+    wanted = FILL.format(repaired[0], of_place, repaired[1])
     assert fit_stages(FILL.format(places, of_place, stages), PLACES) == wanted
 
 

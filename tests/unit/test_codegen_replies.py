@@ -168,7 +168,7 @@ out0 f32[d2,d0] = t5
 """
 
 
-def test_each_of_several_readings_tells_its_place() -> None:
+def test_each_of_several_readings_tells_its_position() -> None:
     """Nothing else in a plan says which of them a gate takes."""
     reply = write_reply(parse_program(GATED), parse_schedule("staged/direct.1.256;exact.1.256"))
     assert reply is not None

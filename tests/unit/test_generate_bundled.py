@@ -243,7 +243,7 @@ def test_the_factory_finds_the_right_kind(directory: Path, tmp_path: Path) -> No
         make_generator("http://localhost:1/v1")
 
 
-def test_what_is_too_long_to_be_mended_stays_as_it_is() -> None:
+def test_what_is_too_long_to_be_repaired_stays_as_it_is() -> None:
     sums = "const float w1 = maximum(p1, a1);\n p2 = p2 * expf(a1 - w1);\n"
     assert "+ expf(a1 - w1)" in _fitted(sums, "")
     assert _fitted(sums + " " * REPAIRED_CHARACTERS, "") == sums + " " * REPAIRED_CHARACTERS

@@ -5,8 +5,8 @@
 Labels (weisfeiler_lehman.py) do not depend on names, on the order of operations, inputs and outputs, or on how
 commutative operands were written. Labels without sizes come first, so that programs that differ only in sizes have
 the same text but for the sizes. Axes are numbered in the memory order of the largest tensors, window axes after
-the others. A tie left by refinement is a symmetry, where any choice gives the same text, or very rarely a false
-miss; never a false hit, because the whole text is hashed.
+the others. A tie left by Weisfeiler-Lehman refinement is a symmetry, where any choice gives the same text, or very
+rarely a false miss; never a false hit, because the whole text is hashed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def shape_agnostic_fingerprint(program: Program) -> str:
 
 
 def shape_agnostic_of(form: Program) -> str:
-    """`relative` of a program that is in canonical form already."""
+    """The same of a program that is in canonical form already."""
     return _shape_agnostic_of(_Printed(print_program(form), form))
 
 
@@ -183,10 +183,10 @@ def _order_axes(parts: Parts, labels: Ranks, walk: _Walk) -> list[tuple[Axis, st
 
 def _axes_of(op: Op, labels: Ranks, known: list[str]) -> list[str]:
     """Axes of an operation: those of its accesses in the order of the axes that they read, then the others."""
-    place = {a: i for i, a in enumerate(known)}
+    position = {a: i for i, a in enumerate(known)}
 
     def rank(axis: str) -> tuple[int, tuple[str, str]]:
-        return place.get(axis, len(place)), labels.axis(axis)
+        return position.get(axis, len(position)), labels.axis(axis)
 
     met: list[str] = []
     for x in sorted_operands(op, labels):
