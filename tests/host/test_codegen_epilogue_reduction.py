@@ -1,4 +1,4 @@
-"""Statistics in the epilogue of the product before them are right, also far from zero, and break no rule of memory."""
+"""Statistics in a product's epilogue are right, also far from zero, and break no rule of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of depthwise convolutions' weights, summed by register tiles, are right and break no rule of memory."""
+"""Gradients of depthwise convolutions' weights, by register tiles, are right and break no rule of memory."""
 
 from __future__ import annotations
 

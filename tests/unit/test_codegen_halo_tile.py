@@ -1,4 +1,4 @@
-"""A halo tile's length in closed form: never less than what a tile's rows reach, and no more for the usual padding."""
+"""A halo tile's length in closed form: never less than what a tile's rows reach, and no more for padding."""
 
 from __future__ import annotations
 
