@@ -16,6 +16,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import get_args
@@ -32,6 +33,7 @@ from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.fallback import is_atens, measured, saved
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import stored_name
+from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.numerics import numerics_of
 from cudal1_compile.options import InvalidOption, Numerics, Options, allows
@@ -40,6 +42,7 @@ from cudal1_compile.plan import Outcome as RegionOutcome
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.session import Session
 from cudal1_compile.synthesis import Budget, LineProgress, NoWin, Outcome, Unfinished, Won, synthesize_all
+from cudal1_compile.synthesis.progress import Preparing
 from cudal1_compile.synthesis.records import why_outdated, why_stale
 from cudal1_compile.synthesis.reverify import verify_again
 from cudal1_fx_passes.canonical import relative
@@ -212,20 +215,21 @@ class Planner:
         return {r.fingerprint: self._answer(r, o) for r, o in zip(missed, outcomes, strict=True)}
 
     def _run(self, missed: Sequence[PlannedRegion], seconds: float) -> list[Outcome]:
-        try:
-            generator = self.session.generator(self.options.generator, self.place.device)
-        except ValueError as error:
-            raise InvalidOption(f"option {error}") from None
-        progress = LineProgress(self.place.target.kind)
         programs = [parse_program(r.text) for r in missed]
         values = [r.value_us for r in missed]
-        with Judge(self.place.target) as judge:
-            try:
+        with closing(LineProgress(self.place.target.kind)) as progress:
+            progress(Preparing(len(missed), seconds))
+            generator = self._generator()
+            with Judge(self.place.target) as judge:
                 return synthesize_all(
                     programs, generator, judge, self.store, Budget(seconds=seconds), progress, values=values
                 )
-            finally:
-                progress.close()
+
+    def _generator(self) -> Generator:
+        try:
+            return self.session.generator(self.options.generator, self.place.device)
+        except ValueError as error:
+            raise InvalidOption(f"option {error}") from None
 
     def _answer(self, region: PlannedRegion, outcome: Outcome) -> PlannedRegion:
         match outcome.result:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 from synthesis_clock import Clock
-from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, kernel, program, reply
+from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, host_judge, kernel, program, reply
 
 from cudal1_cache import CacheBusy, Store
 from cudal1_compile import fallback
@@ -44,7 +44,7 @@ from cudal1_compile.synthesis import (
 from cudal1_compile.synthesis.records import KEPT_CHARACTERS, is_win, why_outdated, why_stale
 from cudal1_fx_passes.canonical import fingerprint
 from cudal1_fx_passes.program import Program
-from cudal1_fx_passes.text import print_program
+from cudal1_fx_passes.text import parse_program, print_program
 
 KEY = fingerprint(program())
 ONE_SAMPLE = Budget(seconds=60, rounds=1, samples_per_round=1)
@@ -418,6 +418,27 @@ def test_a_region_too_long_for_the_generator_is_untried_and_says_so() -> None:
     assert isinstance(outcome.result, NoWin)
     assert "the generator takes 10" in outcome.result.entry.reason
     assert (outcome.result.entry.status, outcome.result.entry.verdicts) == ("untried", 0)
+    assert generator.calls == []
+
+
+def test_a_host_kernel_at_the_floor_ends_its_rounds() -> None:
+    """The region moves 16384 bytes: 128 cost units, where the double's baseline costs 1000."""
+    budget = Budget(seconds=60, rounds=3, samples_per_round=1, prompts_per_round=1)
+    for name, rounds in (("good_750", 3), ("good_770", 1)):  # costs of 133.3 and 129.9
+        generator = ScriptedGenerator([[name]])
+        outcome = synthesize(program(), generator, host_judge(), Store.memory(), budget)
+        assert isinstance(outcome.result, Won) and len(generator.calls) == rounds
+    generator = ScriptedGenerator([["good_770"]])
+    synthesize(program(), generator, ScriptedJudge(), Store.memory(), budget)
+    assert len(generator.calls) == 3, "a GPU has times, and no such floor"
+
+
+def test_a_host_region_of_one_operation_is_untried() -> None:
+    text = "region v1\ndims d0=64 d1=64\nin0 f32[d0,d1]\nt0 f32[d1] = sum(in0) over d0\nout0 f32[d1] = t0\n"
+    generator = ScriptedGenerator([["good_120"]])
+    outcome = synthesize(parse_program(text), generator, host_judge(), Store.memory(), ONE_ROUND)
+    assert isinstance(outcome.result, NoWin) and outcome.result.entry.status == "untried"
+    assert outcome.result.entry.reason == "one operation at a time costs 130, and no kernel costs less than 130"
     assert generator.calls == []
 
 
