@@ -85,7 +85,7 @@ class Task:
         self.result: Result | None = None
         self._asked = 0  # rounds that this call asked for
         self._winner: Entry | None = None
-        self._is_at_floor = False  # a host kernel that no other can improve on
+        self._won_in = 0  # rounds that were asked for before the winner was found
         # long measurements of earlier calls; what won has an entry, or lost it and may win again
         finals = [(a, proof) for a in self.archive.accepted() if (proof := final_proof(a, target)) is not None]
         self._measured = {a.code_digest for a, proof in finals if not is_win(proof)}  # not to be measured again
@@ -107,8 +107,19 @@ class Task:
 
     @property
     def wants_round(self) -> bool:
-        stopped = self.result is not None or self._trouble or self._hopeless or self._is_at_floor
+        stopped = self.result is not None or self._trouble or self._hopeless or self._is_final
         return not stopped and self.rounds_done < self.budget.rounds
+
+    @property
+    def _is_final(self) -> bool:
+        """Whether more rounds are in vain: on the host target costs are exact, on a GPU times are not.
+
+        A winner is final at the floor, or once a round that could see it found nothing better.
+        """
+        if self.target.kind == "cuda" or self._winner is None:
+            return False
+        floor = baseline_cost(self.program) / floor_cost(self.program)
+        return self._asked > self._won_in or (self._winner.speedup or 0.0) * IMPROVES > floor
 
     def requests(self, share: float) -> list[Request]:
         """The prompts of the next round; none where the region's text alone is too long for the generator.
@@ -227,8 +238,7 @@ class Task:
             _, attempt, proof = found
             self._winner = to_entry(self.region, attempt, proof, self.target, self._binary(attempt))
             self.archive.put_entry(self._winner)
-            cost = proof.host_cost
-            self._is_at_floor = cost is not None and cost.candidate < IMPROVES * floor_cost(self.program)
+            self._won_in = self._asked
 
     def _learn_baseline(self, proofs: Sequence[Proof]) -> None:
         """A quick measurement knows aten only. Once Inductor is timed, every score is over the faster of both."""

@@ -421,16 +421,21 @@ def test_a_region_too_long_for_the_generator_is_untried_and_says_so() -> None:
     assert generator.calls == []
 
 
-def test_a_host_kernel_at_the_floor_ends_its_rounds() -> None:
-    """The region moves 16384 bytes: 128 cost units, where the double's baseline costs 1000."""
-    budget = Budget(seconds=60, rounds=3, samples_per_round=1, prompts_per_round=1)
-    for name, rounds in (("good_750", 3), ("good_770", 1)):  # costs of 133.3 and 129.9
-        generator = ScriptedGenerator([[name]])
-        outcome = synthesize(program(), generator, host_judge(), Store.memory(), budget)
-        assert isinstance(outcome.result, Won) and len(generator.calls) == rounds
-    generator = ScriptedGenerator([["good_770"]])
-    synthesize(program(), generator, ScriptedJudge(), Store.memory(), budget)
-    assert len(generator.calls) == 3, "a GPU has times, and no such floor"
+@pytest.mark.parametrize(
+    ("names", "rounds"),
+    [
+        (["good_149"], 1),  # the region moves 128 cost units at least and 194 one operation at a time: 1.52
+        (["good_120"], 2),
+        (["good_120", "good_140", "good_141"], 3),
+        (["wrong_1", "slow_80", "slow_81"], 4),
+    ],
+)
+def test_a_host_winner_is_final_at_the_floor_or_after_a_round_in_vain(names: list[str], rounds: int) -> None:
+    budget = Budget(seconds=60, rounds=4, samples_per_round=1, prompts_per_round=1)
+    generator, on_gpu = (ScriptedGenerator([[name] for name in names]) for _ in range(2))
+    synthesize(program(), generator, host_judge(), Store.memory(), budget)
+    synthesize(program(), on_gpu, ScriptedJudge(), Store.memory(), budget)
+    assert (len(generator.calls), len(on_gpu.calls)) == (rounds, 4)
 
 
 def test_a_host_region_of_one_operation_is_untried() -> None:
