@@ -25,7 +25,7 @@ from cudal1_compile.kernel.candidate import Candidate, Exemplar, parse_candidate
 from cudal1_compile.runtime.plan import plan as plan_launches
 from cudal1_compile.runtime.source import HEADER_DIR, PARTS, assemble, header_text
 from cudal1_compile.runtime.target import HOST, Target
-from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
 from cudal1_fx_passes.program.to_aten import to_aten

@@ -175,7 +175,7 @@ class ImplicitGemmWriter(BulkCopyWriter):
 
 
 class ImplicitGemm2dWriter(ImplicitGemmWriter):
-    """In tiles of eight rows (product_planes.Field)."""
+    """In two-dimensional tiles of eight rows (Planes2d)."""
 
     def _further_words(self, along: bool) -> list[int]:
         return [int(along), self._sides()[1], *([1] if self._by_vectors else [])]
