@@ -4,8 +4,8 @@
     t0 f32[d4,d1,k0] = dot(in0[d2=2*d5+k0-1], in1) over d0,d5    ->    convolution_backward, of the weight
 
 Axes sort themselves: in both operands and kept is a group, in both and summed an input channel, only in the
-weight an output channel, only in what is read a batch; of a weight's gradient batch and input channels change
-positions. `run_convolution` calls it, on tensors or on fx proxies.
+weight an output channel, only in what is read a batch; of a weight's gradient batch and input channels swap
+roles. `run_convolution` calls it, on tensors or on fx proxies.
 """
 
 from __future__ import annotations
