@@ -1,9 +1,9 @@
 """One model in one direction, compiled in several ways, called side by side.
 
-    compile_contender(...)   compiles without running, so that many processes may do it at once on one device
-    results(...)       what a call gives: outputs and all gradients
-    errors(...)        of one contender against float64, tensor by tensor
-    time_rounds(...)   interleaved calls in an order drawn for each round, host time included
+    compile_contender(...)  compiles without running, so that many processes may do it at once on one device
+    results(...)            what a call gives: outputs and all gradients
+    errors(...)             of one contender against float64, tensor by tensor
+    time_rounds(...)        interleaved calls in an order drawn for each round, host time included
 
 A gate holds every compiled contender back until it is opened: Inductor tunes its kernels at their first run, and
 that must not happen while others use the device. Forward and backward are both compiled before the first run.

@@ -1,7 +1,7 @@
 """Could a template have written this kernel? Code compared without its names, its comments and its layout.
 
-    TemplateCodes.of(program)          everything that the templates write for a program
-    taught.novelty(code)        "" where it is among that, else what is new: its "numbers" (tiles, block sizes), or
+    TemplateCodes.of(program)   everything that the templates write for a program
+    codes.novelty(code)         "" where it is among that, else what is new: its "numbers" (tiles, block sizes), or
                                 its "form", which no template's code has whatever the numbers
 
 form.py says what is compared.
