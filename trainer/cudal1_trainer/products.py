@@ -25,7 +25,7 @@ from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
 from cudal1_trainer.heldout import HeldOut
 from cudal1_trainer.product_sizes import TRAINED, Most, resize_product, resize_structure
-from cudal1_trainer.structures import PUBLISHED, can_be_resized, collect, collect_into
+from cudal1_trainer.structures import can_be_resized, collect, collect_into
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.vary import vary
 
@@ -49,14 +49,8 @@ def product_regions(seed: int) -> Iterator[Program]:
     from cudal1_trainer.architectures import make_model
     from cudal1_trainer.image_models import make_image_model
     from cudal1_trainer.product_models import make_product_model
-    from cudal1_trainer.published import make_published
 
-    makers = (
-        (IMAGES, make_image_model),
-        (PUBLISHED, make_published),
-        (OTHERS, make_model),
-        (0, make_product_model),
-    )
+    makers = ((IMAGES, make_image_model), (OTHERS, make_model), (0, make_product_model))
     of_model = seed % LAST
     first, make = next((first, make) for first, make in makers if of_model >= first)
     module, inputs = make(of_model - first)
@@ -129,8 +123,7 @@ def draw_product(texts: Sequence[str], rng: random.Random, varied: float, most: 
 
 def main(argv: list[str] | None = None) -> None:
     first = (
-        f"from {OTHERS} on models of structures.py, from {PUBLISHED} published, from {IMAGES} images' networks; "
-        f"{LAST} more: in channels-last"
+        f"from {OTHERS} on models of structures.py, from {IMAGES} images' networks; {LAST} more: in channels-last"
     )
     collect_into(collect_products, "structures with products", 400, first, argv)
 

@@ -42,9 +42,6 @@ FACTORS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # of axes that indices tie together
 PAIR = 4  # an axis read at constant places keeps its size up to this: halves, real and imaginary parts
 NEAR = 2  # places: two sizes so close are one and a shift
 STRETCHED = 0.75  # share of draws whose tied axes get any length, where their indices allow it
-PLACES = 2**19
-PUBLISHED = 2**20
-HARD = 2**21
 # in the data folder; written's are not drawn from models at random but cut from modules written for it
 STRUCTURES = (
     "structures.jsonl.gz",
@@ -56,18 +53,13 @@ STRUCTURES = (
 
 
 def regions_of(seed: int) -> Iterator[Program]:
-    """Forward, backward and inference regions of one model: random, from PLACES, PUBLISHED, HARD on of those."""
+    """Forward, backward and inference regions of one random model."""
     # here, because the processes that draw from a file of structures need neither the models nor torch's compiler
     from cudal1_fx_passes.capture import capture_graphs
     from cudal1_fx_passes.partition import partition
     from cudal1_trainer.architectures import make_model
-    from cudal1_trainer.hard_models import make_hard_model
-    from cudal1_trainer.place_models import make_place_model
-    from cudal1_trainer.published import make_published
 
-    makers = ((HARD, make_hard_model), (PUBLISHED, make_published), (PLACES, make_place_model), (0, make_model))
-    first, make = next((first, make) for first, make in makers if seed >= first)
-    module, inputs = make(seed - first)
+    module, inputs = make_model(seed)
     for train in (True, False):
         for graph in capture_graphs(module.train(train), inputs, train=train):
             for region in partition(graph.gm.graph).regions:
@@ -366,10 +358,7 @@ def _fits(p: Program) -> bool:
 
 
 def main(argv: list[str] | None = None) -> None:
-    first = (
-        f"from {PLACES} on around places, from {PUBLISHED} on published architectures, from {HARD} on hard forms"
-    )
-    collect_into(collect, "structures of regions", 300, first, argv)
+    collect_into(collect, "structures of regions", 300, "any", argv)
 
 
 def collect_into(
