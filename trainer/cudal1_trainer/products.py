@@ -1,20 +1,16 @@
-"""Structures with sums of products: regions cut from random small models with the partitioner's products on.
+"""Structures with sums of products: which of them templates answer, and how they are drawn.
 
-    collect_products(seeds, heldout)       texts, one a distinct structure that teachers answer at several sizes
-    draw_product(texts, rng, ...)          one of them, varied now and then, at new sizes
+    is_taught(program)                     whether templates answer it at several sizes
+    lay_channels_last(graph)               2D convolutions as Inductor lays them on a GPU
+    draw_product(texts, rng, ...)          a structure, varied now and then, at new sizes
 
-Models around products (product_models.py) come first, the others of structures.py from OTHERS on, image networks
-(image_models.py) from IMAGES on. Graphs are taken for a GPU, where convolutions of float32 may use TF32; from LAST
-on 2D convolutions lie in channels-last, as Inductor lays them there. Held-out structures are left out.
-
-    python -m cudal1_trainer.products --models 400 --first 0 --data trainer/data --out products.jsonl.gz
+A structure keeps its product however it is varied.
 """
 
 from __future__ import annotations
 
-import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, fx
@@ -23,48 +19,15 @@ from cudal1_fx_passes.canonical import canonicalise
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.program import Program
 from cudal1_fx_passes.text import parse_program
-from cudal1_trainer.heldout import HeldOut
 from cudal1_trainer.product_sizes import TRAINED, Most, resize_product, resize_structure
-from cudal1_trainer.structures import can_be_resized, collect, collect_into
+from cudal1_trainer.structures import can_be_resized
 from cudal1_trainer.teachers import variants
 from cudal1_trainer.vary import vary
 
-log = logging.getLogger(__name__)
 aten = torch.ops.aten
 
-OTHERS = 2**18  # seeds from here on are of models without a stress on products
 TRIED = 3  # sizes at which a structure is tried
 REDRAWS = 8
-IMAGES = 2**21  # of image networks
-LAST = 2**22  # seeds from here on are those before it, in channels-last
-
-
-def product_regions(seed: int) -> Iterator[Program]:
-    """Forward, backward and inference regions of one model that have a product."""
-    # here, as in structures.py
-    from cudal1_fx_passes.anchors import fed_regions
-    from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
-    from cudal1_fx_passes.gradients import gradients_apart
-    from cudal1_fx_passes.partition import PartitionConfig, partition
-    from cudal1_trainer.architectures import make_model
-    from cudal1_trainer.image_models import make_image_model
-    from cudal1_trainer.product_models import make_product_model
-
-    makers = ((IMAGES, make_image_model), (OTHERS, make_model), (0, make_product_model))
-    of_model = seed % LAST
-    first, make = next((first, make) for first, make in makers if of_model >= first)
-    module, inputs = make(of_model - first)
-    for train in (True, False):
-        for graph in capture_graphs(module.train(train), inputs, train=train):
-            if seed >= LAST and not lay_channels_last(graph.gm.graph):
-                continue
-            take_for_cuda(graph.gm.graph)
-            config = PartitionConfig(products=True)
-            with gradients_apart(graph.gm.graph):
-                regions = partition(graph.gm.graph, config).regions
-                fed = fed_regions(graph.gm.graph, regions, config.max_ops)
-            found = {r.fingerprint: r.program for r in (*regions, *fed)}
-            yield from (p for p in found.values() if p.has_product)
 
 
 def lay_channels_last(graph: fx.Graph) -> bool:
@@ -92,10 +55,6 @@ def lay_channels_last(graph: fx.Graph) -> bool:
     return True
 
 
-def collect_products(seeds: Sequence[int], heldout: HeldOut) -> Iterator[str]:
-    return collect(seeds, heldout, product_regions, is_taught)
-
-
 def is_taught(program: Program) -> bool:
     """Whether it can be resized and teachers have variants at each of a few sizes."""
     if not can_be_resized(program):
@@ -119,17 +78,3 @@ def draw_product(texts: Sequence[str], rng: random.Random, varied: float, most: 
         if found.has_product:
             return found
     return canonicalise(program)
-
-
-def main(argv: list[str] | None = None) -> None:
-    first = (
-        f"from {OTHERS} on models of structures.py, from {IMAGES} images' networks; {LAST} more: in channels-last"
-    )
-    collect_into(collect_products, "structures with products", 400, first, argv)
-
-
-if __name__ == "__main__":
-    from cudal1_trainer.mistakes import mistakes_told
-
-    with mistakes_told():
-        main()

@@ -1,18 +1,15 @@
-"""Structures: regions that the partitioner cuts from random small models, given new sizes at every draw.
+"""Structures: regions that the partitioner cuts from small models, given new sizes at every draw.
 
-    collect(models, path, heldout)       runs models on the CPU; one JSON line a distinct structure
-    resize(program, rng) -> Program      the same structure at sizes like those of real use
+    collect(models, heldout, regions_of)    texts, one a distinct structure
+    resize(program, rng) -> Program         the same structure at sizes like those of real use
 
 A structure is what a program is without sizes, so one small model teaches regions of every size. Structures that
 are held out are left out. Sizes that an index ties together (slices, halves) keep their distance at any length: a
 label shifted by one stays so, and which vectors are aligned there is learned. Those of windows grow by a factor.
-
-    python -m cudal1_trainer.structures --models 300 --first 0 --data trainer/data --out structures.jsonl.gz
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import logging
@@ -28,7 +25,7 @@ from cudal1_fx_passes.ops import OPS, Kind
 from cudal1_fx_passes.program import ITEM_BYTES, Index, Input, Literal, Op, Operand, Program, Ref
 from cudal1_fx_passes.text import parse_program, print_program
 from cudal1_trainer.damage import damage_named
-from cudal1_trainer.heldout import HeldOut, read_heldout
+from cudal1_trainer.heldout import HeldOut
 from cudal1_trainer.single import without_single
 
 log = logging.getLogger(__name__)
@@ -52,20 +49,6 @@ STRUCTURES = (
 )
 
 
-def regions_of(seed: int) -> Iterator[Program]:
-    """Forward, backward and inference regions of one random model."""
-    # here, because the processes that draw from a file of structures need neither the models nor torch's compiler
-    from cudal1_fx_passes.capture import capture_graphs
-    from cudal1_fx_passes.partition import partition
-    from cudal1_trainer.architectures import make_model
-
-    module, inputs = make_model(seed)
-    for train in (True, False):
-        for graph in capture_graphs(module.train(train), inputs, train=train):
-            for region in partition(graph.gm.graph).regions:
-                yield canonicalise(region.imported.program)
-
-
 def can_be_resized(p: Program) -> bool:
     return all(o.strides is None for o in p.outputs) and not p.is_symbolic
 
@@ -73,7 +56,7 @@ def can_be_resized(p: Program) -> bool:
 def collect(
     seeds: Sequence[int],
     heldout: HeldOut,
-    regions_of: Callable[[int], Iterator[Program]] = regions_of,
+    regions_of: Callable[[int], Iterator[Program]],
     is_usable: Callable[[Program], bool] = can_be_resized,
 ) -> Iterator[str]:
     """Texts of distinct structures, held-out ones left out. A model that cannot be captured is logged."""
@@ -357,32 +340,6 @@ def _fits(p: Program) -> bool:
     return MIN_ELEMENTS <= largest <= MAX_ELEMENTS and moved <= MAX_BYTES
 
 
-def main(argv: list[str] | None = None) -> None:
-    collect_into(collect, "structures of regions", 300, "any", argv)
-
-
-def collect_into(
-    collect: Callable[[Sequence[int], HeldOut], Iterator[str]],
-    what: str,
-    models: int,
-    kinds: str,
-    argv: list[str] | None,
-) -> None:
-    """The command line of a collection; what is found is written at every hundredth structure. kinds: of seeds."""
-    import torch
-
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    parser = argparse.ArgumentParser(description=f"Collects {what} from random small models.")
-    parser.add_argument("--models", type=int, default=models)
-    parser.add_argument("--first", type=int, default=0, help=f"seed of the first model; {kinds}")
-    parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json and families.jsonl")
-    parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args(argv)
-    torch.set_num_threads(1)
-    seeds = range(arguments.first, arguments.first + arguments.models)
-    write_found(collect(seeds, read_heldout(arguments.data / "heldout.json")), arguments.out)
-
-
 def write_found(found: Iterable[str], path: Path) -> None:
     """As they come, at every hundredth: a collection that is killed keeps them."""
     texts: list[str] = []
@@ -402,10 +359,3 @@ def merge(paths: Sequence[Path], out: Path) -> int:
             found.setdefault(relative(program), print_program(program))
     write_structures(list(found.values()), out)
     return len(found)
-
-
-if __name__ == "__main__":
-    from cudal1_trainer.mistakes import mistakes_told
-
-    with mistakes_told():
-        main()

@@ -46,7 +46,7 @@ def modules(folder: Path) -> list[tuple[str, bool, Make]]:
 
 
 def written_regions(trained: bool, make: Make) -> Iterator[Program]:
-    # here, as in structures.py
+    # here, because `modules` needs neither the partitioner nor torch's compiler
     from cudal1_fx_passes.anchors import partition_with_products
     from cudal1_fx_passes.capture import capture_graphs, take_for_cuda
     from cudal1_fx_passes.gradients import gradients_apart
