@@ -20,7 +20,6 @@ from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.structures import (
     MAX_ELEMENTS,
     grow_tied,
-    merge,
     read_structures,
     resize,
     stretch_tied,
@@ -243,11 +242,9 @@ def test_strides_follow_the_sizes() -> None:
     assert [i.strides for i in found.inputs] == [(101, 1), (300, 1), (0, 1)]
 
 
-def test_files_read_back_and_merge_once(texts: tuple[str, ...], tmp_path: Path) -> None:
+def test_files_read_back(texts: tuple[str, ...], tmp_path: Path) -> None:
     write_structures(texts[:20], tmp_path / "a.gz")
-    write_structures(texts[10:30], tmp_path / "b.gz")
-    assert merge([tmp_path / "a.gz", tmp_path / "b.gz"], tmp_path / "c.gz") == 30
-    assert list(read_structures(tmp_path / "c.gz")) == list(texts[:30])
+    assert read_structures(tmp_path / "a.gz") == texts[:20]
     assert read_structures(tmp_path / "none.gz") == ()
 
 
