@@ -1,4 +1,4 @@
-"""What is digested: 500 regions and the graphs of some 100 modules, by name, each made only when it is asked for."""
+"""What is digested: 500 regions and the graphs of 83 modules by name, each made only when asked for."""
 
 from __future__ import annotations
 
