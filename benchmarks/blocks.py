@@ -33,7 +33,7 @@ from benchmarks.block_kernels import blocks
 from benchmarks.duel import Config, Job, Row, duel
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.result_file import bootstrap, geomean, write_result
-from cudal1_compile.judge.timing.least_bytes import bytes_moved
+from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.runtime.cores import usable_cores
 from cudal1_fx_passes.program.text import parse_program
 
@@ -97,7 +97,7 @@ def _floor(text: str, floor: Floor | None) -> tuple[float | None, Bound | None]:
         return None, None
     program = parse_program(text)
     us = floor.us(program)
-    return us, "arithmetic" if us > bytes_moved(program) / floor.bytes_per_us else "memory"
+    return us, "arithmetic" if us > least_bytes(program) / floor.bytes_per_us else "memory"
 
 
 def _reason(block: Block, row: Row | None) -> str:

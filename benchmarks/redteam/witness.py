@@ -147,7 +147,7 @@ class Reference:
             found.append(Sample(self.program, name, self.seed, sizes))
         return found
 
-    def vacuous(self) -> bool:
+    def is_unverifiable(self) -> bool:
         """Whether some output is, in every sample, within its tolerance of what takes no work to write."""
         return any(self._replaceable(out) for out in self.program.outputs)
 

@@ -9,7 +9,7 @@ from cudal1_fx_passes.program.ir import ITEM_BYTES, Index, Input, Program, Ref
 MAX_PLACES = 1 << 20  # beyond it an access counts as reading nothing, which only lowers the floor
 
 
-def bytes_moved(program: Program) -> int:
+def least_bytes(program: Program) -> int:
     """A lower bound; inputs read at data-dependent places count as not read."""
     written = sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
     read = sum(_read_elements(program, i) * ITEM_BYTES[i.dtype] for i in program.inputs)
