@@ -1,4 +1,4 @@
-"""Attacks on loading, sandbox and text gate that were written against the mended gates, not before.
+"""Attacks on loading, sandbox and text gate that were written against the gates as they stand after their fixes.
 
 State without `static`, attributes that a macro puts together, the judge's own names as macros, jumps by address.
 """

@@ -50,7 +50,7 @@ def main() -> None:
     if not few:
         worker.hash_sources()
     server = socket.socket(fileno=int(descriptor))
-    gc.freeze()  # so that collections in forks do not copy what was imported
+    gc.freeze()  # so that collections in forks do not copy the pages of what was imported
     server.send(b"ready")
     reaped: dict[int, int] = {}  # who is waited for: the number, and the descriptor that says when
     while True:

@@ -4,8 +4,8 @@
 
 A distribution whose reference is not finite in over 1% of the elements gets smaller inputs or is left out,
 unless it is there for such values.
-Shapes vary along symbolic axes; where an operand is read at a computed place along one, they could not, and the
-region gets no kernel.
+Shapes vary along symbolic axes; where an operand is indexed by an expression along one (windows, shifts), they
+cannot, and the region gets no kernel.
 """
 
 from __future__ import annotations

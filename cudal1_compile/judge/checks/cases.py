@@ -39,7 +39,7 @@ from cudal1_fx_passes.program.ops import OPS, Kind
 from cudal1_fx_passes.program.products import match_convolution
 
 CALL = "a call"  # the inputs of a user's call, which may be anything
-# distributions with many equal terms in a sum, whose roundings do not average out (budget.growth)
+# distributions with many equal terms in a sum, whose roundings do not average out (error_budget.growth)
 COHERENT = frozenset(
     {
         "uniform_rows",

@@ -1,6 +1,6 @@
 """Tied values, which few tensors hold by chance: sorted rows, ramps, exact zeros, whole numbers, equal values.
 
-with_ties(), masks() -> values of the case in which inputs of one kind share memory (inputs.as_one)
+with_ties(), masks() -> values of the case in which inputs of one kind share memory (make.as_one)
 at_rest() -> other inputs at 0 or 1, so that what is computed from one is its own value
 together() -> numbers in all inputs at once
 """

@@ -5,7 +5,7 @@
 Errors are first-order bounds per element. A pointwise operation is probed: run again with each operand moved
 by its error, so that every row of the operator table is covered, discontinuities included (a comparison whose
 sides lie closer than their errors becomes AMBIGUOUS: error 1 of a bool). Reductions use their own rule with the
-growth of budget.py. Scales are upper bounds: correlated errors that cancel are not seen to cancel.
+growth of error_budget.py. Scales are upper bounds: correlated errors that cancel are not seen to cancel.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ MAX_PLACES = 1 << 20  # beyond it an access counts as reading nothing, which onl
 
 
 def least_bytes(program: Program) -> int:
-    """A lower bound; inputs read at data-dependent places count as not read."""
+    """A lower bound; inputs that are gathered (indexed by data) count as not read."""
     written = sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
     read = sum(_read_elements(program, i) * ITEM_BYTES[i.dtype] for i in program.inputs)
     return written + read
