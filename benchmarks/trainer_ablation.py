@@ -227,7 +227,7 @@ def train(ablation: Ablation, run: Run) -> None:
     """By the stage's own command. Raises OutOfTime; what was learnt until then is in its checkpoint."""
     _, script, options = TRAINED[run.stage]
     out = ablation.folder(run)
-    command = [sys.executable, "-m", f"cudal1_trainer.{script}", "--recipe", str(ablation.out / "recipe.yaml")]
+    command = [sys.executable, "-m", f"cudal1_trainer.rl.{script}", "--recipe", str(ablation.out / "recipe.yaml")]
     command += ["--model", str(ablation.first_model(run)), "--data", str(ablation.data), "--out", str(out)]
     command += ["--seed", str(run.seed), *options]
     print(shlex.join(["python", *command[1:]]), flush=True)
