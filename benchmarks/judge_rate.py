@@ -44,18 +44,18 @@ START_S = 40.0
 GATES = {
     "1 text": ("text",),
     "2 builds waited for": ("waited for builds",),
-    "3 exam waited for": ("waited for exams",),
-    "3 exam, vacuity": ("exam",),
+    "3 case suite waited for": ("waited for case suites",),
+    "3 case suite, adequacy": ("case suite",),
     "4-5 kernel loaded, unloaded": ("load",),
     "4-5 trial": ("trial",),
     "quick: aten's graph": ("aten",),
     "quick: candidate's graph": ("capture",),
     "quick: timing": ("quick",),
     "quick: timed results compared": ("timed results",),
-    "waits for other workers": ("other workers' turns",),
+    "waits for other workers": ("waited for the device",),
 }
 FINAL_GATES = {
-    "3 exam, fresh": ("exam",),
+    "3 case suite, fresh": ("case suite",),
     "5 trial again": ("load", "trial"),
     "5 replays with new inputs": ("replays",),
     "6 memory checks waited for": ("waited for memory checks", "compute-sanitizer"),
@@ -66,7 +66,7 @@ FINAL_GATES = {
 OUTSIDE = (
     "text",
     "waited for builds",
-    "waited for exams",
+    "waited for case suites",
     "waited for memory checks",
     "waited for Inductor",
     "compute-sanitizer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from benchmarks.redteam.mutate import mutants
 from benchmarks.redteam.subjects import HAND_WRITTEN, retype, subjects
-from benchmarks.redteam.suite import suite
+from benchmarks.redteam.suite import attack_suite
 from benchmarks.zoo import ZOO
 from benchmarks.zoo import build as build_zoo
 from benchmarks.zoo_cnn import CNNS

@@ -1,4 +1,4 @@
-"""The arms of a measurement: aten, Inductor and candidates, each captured as a CUDA graph of the same form."""
+"""What is timed side by side: aten, Inductor and candidates, each captured as a CUDA graph of the same form."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ import torch
 from torch import Tensor
 
 from cudal1_compile.judge.checks.cases import check_together
-from cudal1_compile.judge.checks.guarded_memory import POISONS, Arena, arena_bytes, output_specs, scratch_specs
+from cudal1_compile.judge.checks.guarded_memory import (
+    POISONS,
+    GuardedMemory,
+    guarded_bytes,
+    output_specs,
+    scratch_specs,
+)
 from cudal1_compile.judge.checks.trial import BufferSet, Runner, Trial, landed, on_its_way, wants_memory
-from cudal1_compile.judge.sandbox.device_lock import Turns
+from cudal1_compile.judge.sandbox.device_lock import DeviceLock
 from cudal1_compile.judge.timing.baseline import Baseline, aten_baseline, inductor_baseline
-from cudal1_compile.judge.timing.clock import Arm, Clock, calls_per_graph
+from cudal1_compile.judge.timing.clock import Clock, Contender, calls_per_graph
 from cudal1_compile.runtime.launcher import LoadedKernel
 from cudal1_fx_passes.program.ir import Program
 
@@ -51,47 +57,47 @@ class KernelRunner:
         self._clock.wait(self._limit_s)
 
 
-class Slots:
+class CallBuffers:
     """Outputs and scratch for each call of a timed graph: no call finds what another one left."""
 
     def __init__(self, program: Program, trial: Trial, calls: int) -> None:
         outputs = output_specs(program, {})
         specs = [*outputs, *scratch_specs(program, trial.candidate, {})]
-        memory = trial.take("timed", arena_bytes(specs * calls))
-        self._arena = Arena(specs * calls, memory.device, within=memory)
+        memory = trial.take("timed", guarded_bytes(specs * calls))
+        self._memory = GuardedMemory(specs * calls, memory.device, within=memory)
         # guards too: a call cannot tell by them that it is timed
-        self._poisoned = Arena(specs * calls, memory.device)
+        self._poisoned = GuardedMemory(specs * calls, memory.device)
         self._poisoned.fill(POISONS[0])
         self._width = len(specs)
         self._outputs = len(outputs)
 
     def outputs(self, call: int) -> list[Tensor]:
         start = call * self._width
-        return self._arena.views[start : start + self._outputs]
+        return self._memory.views[start : start + self._outputs]
 
     def scratch(self, call: int) -> list[Tensor]:
         start = call * self._width
-        return self._arena.views[start + self._outputs : start + self._width]
+        return self._memory.views[start + self._outputs : start + self._width]
 
     def poison(self) -> None:
-        self._arena.copy_image(self._poisoned)
+        self._memory.copy_image(self._poisoned)
 
     def damaged(self) -> Tensor:
-        return self._arena.damaged()
+        return self._memory.damaged()
 
 
 @dataclass(frozen=True, slots=True)
-class BaselineArm:
+class BaselineContender:
     """`held` keeps alive what the graph reads and writes."""
 
-    arm: Arm
+    contender: Contender
     held: object
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateArm:
-    arm: Arm
-    slots: Slots
+class CandidateContender:
+    contender: Contender
+    buffers: CallBuffers
     sets: list[BufferSet]  # of the timing cases
     trial: Trial
 
@@ -99,8 +105,8 @@ class CandidateArm:
         """Results of timed calls are results too: compares all of the last round, and what lies around them."""
         cases = self.trial.timing_cases()
         changed = [s.inputs.differs_from_image(c.image) for s, c in zip(self.sets, cases, strict=True)]
-        flags = on_its_way(torch.stack([self.slots.damaged(), *changed]))
-        calls = [(cases[i % len(cases)], self.slots.outputs(i)) for i in range(self.arm.calls)]
+        flags = on_its_way(torch.stack([self.buffers.damaged(), *changed]))
+        calls = [(cases[i % len(cases)], self.buffers.outputs(i)) for i in range(self.contender.calls)]
         step = max(1, HELD_ELEMENTS // max(1, sum(x.numel() for x in calls[0][1])))
         groups = (calls[i : i + step] for i in range(0, len(calls), step))
         reason = next((r.refusal for group in groups for r in check_together(group) if r.refusal), None)
@@ -109,21 +115,21 @@ class CandidateArm:
         return f"a timed call gave a wrong result: {reason}" if reason else None
 
 
-def aten_arm(
+def aten_contender(
     program: Program, inputs: Sequence[Sequence[Tensor]], clock: Clock, least_us: float
-) -> BaselineArm | None:
+) -> BaselineContender | None:
     """The aten baseline, with as many calls in its graph as its length asks for; None where it has no graph.
 
     least_us: what a call takes at least; where that says enough, nobody waits until this is measured.
     """
     try:
         call = aten_baseline(program, clock.device)
-        one = _baseline_arm("aten", call, inputs, 1, clock)
+        one = _baseline_contender("aten", call, inputs, 1, clock)
         if calls_per_graph(least_us) == 1:
             return one
-        (times,) = clock.measure([one.arm], 5, random.Random(0))
+        (times,) = clock.measure([one.contender], 5, random.Random(0))
         calls = calls_per_graph(median(times))
-        return one if calls == 1 else _baseline_arm("aten", call, inputs, calls, clock)
+        return one if calls == 1 else _baseline_contender("aten", call, inputs, calls, clock)
     except (RuntimeError, ValueError, NotImplementedError) as error:
         if wants_memory(error):
             raise  # no room is no property of the region
@@ -131,14 +137,14 @@ def aten_arm(
         return None
 
 
-def inductor_arm(
+def inductor_contender(
     program: Program, inputs: Sequence[Sequence[Tensor]], calls: int, clock: Clock
-) -> BaselineArm | None:
+) -> BaselineContender | None:
     """The region compiled alone by Inductor; None where Inductor or a capture of its code fails."""
     try:
-        with _measuring_in_turn(clock.turns):
-            call = inductor_baseline(program, clock.device, inputs[0], clock.turns.outside)
-        return _baseline_arm("inductor", call, inputs, calls, clock)
+        with _measuring_under_lock(clock.device_lock):
+            call = inductor_baseline(program, clock.device, inputs[0], clock.device_lock.outside)
+        return _baseline_contender("inductor", call, inputs, calls, clock)
     except Exception as error:  # noqa: BLE001  a compiler's failure of any kind leaves the other baseline
         if wants_memory(error):
             raise  # a win over the other one alone would be none
@@ -147,7 +153,7 @@ def inductor_arm(
 
 
 @contextmanager
-def _measuring_in_turn(turns: Turns) -> Iterator[None]:
+def _measuring_under_lock(device_lock: DeviceLock) -> Iterator[None]:
     """What Inductor measures itself: paddings while it compiles, configurations at a kernel's first call.
 
     Between two of them others may have the device to themselves.
@@ -157,41 +163,43 @@ def _measuring_in_turn(turns: Turns) -> Iterator[None]:
     benchmarker: Any = benchmarking.benchmarker
     measure = benchmarker.benchmark_gpu
 
-    def in_turn(*args: Any, **options: Any) -> Any:
-        with turns.inside():
-            turns.give_way()
+    def under_lock(*args: Any, **options: Any) -> Any:
+        with device_lock.inside():
+            device_lock.give_way()
             return measure(*args, **options)
 
-    benchmarker.benchmark_gpu = in_turn
+    benchmarker.benchmark_gpu = under_lock
     try:
         yield
     finally:
         benchmarker.benchmark_gpu = measure
 
 
-def candidate_arm(
+def candidate_contender(
     name: str, program: Program, runner: Runner, trial: Trial, calls: int, clock: Clock
-) -> CandidateArm:
+) -> CandidateContender:
     """One candidate, every call into memory of its own, inputs in turns."""
-    slots = Slots(program, trial, calls)
+    buffers = CallBuffers(program, trial, calls)
     sets = trial.timing_sets()
 
     def call(i: int) -> None:
-        runner.launch(slots.outputs(i), slots.scratch(i), sets[i % len(sets)].inputs.views, {})
+        runner.launch(buffers.outputs(i), buffers.scratch(i), sets[i % len(sets)].inputs.views, {})
 
-    return CandidateArm(Arm(name, clock.capture(call, calls), calls, slots.poison), slots, sets, trial)
+    return CandidateContender(
+        Contender(name, clock.capture(call, calls), calls, buffers.poison), buffers, sets, trial
+    )
 
 
-def _baseline_arm(
+def _baseline_contender(
     name: str, call: Baseline, inputs: Sequence[Sequence[Tensor]], calls: int, clock: Clock
-) -> BaselineArm:
+) -> BaselineContender:
     held: list[object] = [call, inputs]
     for given in inputs:
         call(given)
     clock.wait(WARM_UP_S)
     graph = clock.capture(lambda i: held.append(call(inputs[i % len(inputs)])), calls)
-    return BaselineArm(Arm(name, graph, calls, _nothing), held)
+    return BaselineContender(Contender(name, graph, calls, _nothing), held)
 
 
 def _nothing() -> None:
-    """An arm without state to reset."""
+    """A contender without state to reset."""

@@ -1,4 +1,4 @@
-"""An exam that another process made is the same exam."""
+"""A case suite that another process made is the same case suite."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from safetensors import SafetensorError
 
 from benchmarks.redteam.regions import region, region_names
-from cudal1_compile.judge.checks import case_suite_file as exam_file
-from cudal1_compile.judge.checks.case_suite import Exam, Unverifiable, prepare_exam
-from cudal1_compile.judge.checks.case_suite_file import ROOM_BYTES, can_make_ahead, make_ahead, read_exam
+from cudal1_compile.judge.checks import case_suite_file as suite_file
+from cudal1_compile.judge.checks.case_suite import CaseSuite, Unverifiable, prepare_suite
+from cudal1_compile.judge.checks.case_suite_file import ROOM_BYTES, can_make_ahead, make_ahead, read_suite
 from cudal1_compile.judge.checks.cases import Case
-from cudal1_compile.judge.checks.checksum import Seal
+from cudal1_compile.judge.checks.checksum import Checksum
 from cudal1_fx_passes.program.text import parse_program, print_program
 
 CPU = torch.device("cpu")
@@ -40,7 +40,7 @@ t1 f32[d0] = cast(t0)
 out0 f32[d0] = t1
 """
 
-VACUOUS = """region v1
+INADEQUATE = """region v1
 dims d0=6
 in0 f32[d0]
 t0 f32[d0] = mul(in0, 0.0)
@@ -51,16 +51,16 @@ out0 bool[d0] = t1
 
 def _check(text: str, folder: Path) -> None:
     program = parse_program(text)
-    exam = prepare_exam(program, 5, CPU, ROOM_BYTES)
-    path = folder / "exam"
+    suite = prepare_suite(program, 5, CPU, ROOM_BYTES)
+    path = folder / "suite"
     assert make_ahead(program, 5, (), path)
-    found = read_exam(path, program, CPU)
-    if not isinstance(exam, Exam):
-        assert found == exam
+    found = read_suite(path, program, CPU)
+    if not isinstance(suite, CaseSuite):
+        assert found == suite
         return
-    assert isinstance(found, Exam)
-    assert (found.seed, found.left_out, found.program) == (exam.seed, exam.left_out, exam.program)
-    for mine, wanted in ((found.cases, exam.cases), (found.kept, exam.kept)):
+    assert isinstance(found, CaseSuite)
+    assert (found.seed, found.left_out, found.program) == (suite.seed, suite.left_out, suite.program)
+    for mine, wanted in ((found.cases, suite.cases), (found.f32_cases, suite.f32_cases)):
         for a, b in zip(mine, wanted, strict=True):
             _check_case(a, b)
 
@@ -83,30 +83,30 @@ def test_what_is_read_is_what_was_written(name: str, tmp_path: Path) -> None:
     _check(print_program(region(name)), tmp_path)
 
 
-@pytest.mark.parametrize("text", [STRIDED_HALF, ALONE, VACUOUS])
+@pytest.mark.parametrize("text", [STRIDED_HALF, ALONE, INADEQUATE])
 def test_strides_half_types_symbolic_sizes_and_refusals_come_through(text: str, tmp_path: Path) -> None:
     _check(text, tmp_path)
 
 
-def test_a_seal_over_it_is_one_sum(tmp_path: Path) -> None:
-    make_ahead(region("softmax"), 5, (), tmp_path / "exam")
-    exam = read_exam(tmp_path / "exam", region("softmax"), CPU)
-    assert isinstance(exam, Exam)
-    seal = Seal(exam.tensors())
-    assert len(seal._small) + len(seal._large) == 1
-    assert seal.intact
-    expected = exam.cases[-1].expected
+def test_a_checksum_over_it_is_one_sum(tmp_path: Path) -> None:
+    make_ahead(region("softmax"), 5, (), tmp_path / "suite")
+    suite = read_suite(tmp_path / "suite", region("softmax"), CPU)
+    assert isinstance(suite, CaseSuite)
+    checksum = Checksum(suite.tensors())
+    assert len(checksum._small) + len(checksum._large) == 1
+    assert checksum.intact
+    expected = suite.cases[-1].expected
     assert expected is not None and expected[0].tolerance is not None
     expected[0].tolerance.view(-1)[-1] = torch.inf
-    assert not seal.intact
+    assert not checksum.intact
 
 
-def test_a_file_that_is_gone_or_cut_short_is_no_exam(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_or_cut_short_is_no_case_suite(tmp_path: Path) -> None:
     with pytest.raises(OSError):
-        read_exam(tmp_path / "exam", region("softmax"), CPU)
-    (tmp_path / "exam").write_bytes(b"cut")
+        read_suite(tmp_path / "suite", region("softmax"), CPU)
+    (tmp_path / "suite").write_bytes(b"cut")
     with pytest.raises(SafetensorError):
-        read_exam(tmp_path / "exam", region("softmax"), CPU)
+        read_suite(tmp_path / "suite", region("softmax"), CPU)
 
 
 def test_casts_to_integers_and_products_are_left_to_the_device() -> None:
@@ -115,7 +115,7 @@ def test_casts_to_integers_and_products_are_left_to_the_device() -> None:
 
 
 def test_a_refusal_and_no_room_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(prepare_exam(parse_program(VACUOUS), 5, CPU, ROOM_BYTES), Unverifiable)
-    monkeypatch.setattr(exam_file, "ROOM_BYTES", 1)
-    assert not make_ahead(region("softmax"), 5, (), tmp_path / "exam")
-    assert not (tmp_path / "exam").exists()
+    assert isinstance(prepare_suite(parse_program(INADEQUATE), 5, CPU, ROOM_BYTES), Unverifiable)
+    monkeypatch.setattr(suite_file, "ROOM_BYTES", 1)
+    assert not make_ahead(region("softmax"), 5, (), tmp_path / "suite")
+    assert not (tmp_path / "suite").exists()

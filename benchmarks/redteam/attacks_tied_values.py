@@ -20,7 +20,7 @@ def _bound(name: str, region: str, code: str, *changes: tuple[str, str]) -> Atta
     return verify(name, "C26", region, edit(code, *changes))
 
 
-COINCIDENCE: tuple[Attack, ...] = (
+TIED_VALUES: tuple[Attack, ...] = (
     _bound(
         "a long sum that is zero",
         "long_sum",

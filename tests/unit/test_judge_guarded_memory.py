@@ -11,14 +11,14 @@ from torch import Tensor
 
 from benchmarks.redteam.honest import SILU_SCALAR, STRIDED
 from benchmarks.redteam.regions import region
-from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite, prepare_suite
 from cudal1_compile.judge.checks.guarded_memory import (
     ALIGNMENT,
     HUGE_PAGE,
     POISONS,
-    Arena,
     BufferSpec,
-    arena_bytes,
+    GuardedMemory,
+    guarded_bytes,
     input_specs,
     invalid_bools,
     neighbours,
@@ -38,88 +38,88 @@ SPECS = (
 
 
 def test_buffers_are_aligned_and_apart() -> None:
-    arena = Arena(SPECS, CPU)
-    starts = [v.data_ptr() - arena.views[0].data_ptr() for v in arena.views]
+    guarded = GuardedMemory(SPECS, CPU)
+    starts = [v.data_ptr() - guarded.views[0].data_ptr() for v in guarded.views]
     assert all(s % ALIGNMENT == 0 for s in starts)
     assert starts == sorted(set(starts))
-    assert [tuple(v.shape) for v in arena.views] == [(3, 5), (7,), (2, 2)]
-    assert arena.views[0].stride() == (8, 1)
+    assert [tuple(v.shape) for v in guarded.views] == [(3, 5), (7,), (2, 2)]
+    assert guarded.views[0].stride() == (8, 1)
 
 
 @pytest.mark.parametrize("byte", POISONS)
 def test_poison_fills_elements_and_leaves_canaries(byte: int) -> None:
-    arena = Arena(SPECS, CPU)
-    arena.poison(byte)
-    assert not bool(arena.damaged())
-    assert [bool(x) for x in invalid_bools(arena.views)] == [True]
+    guarded = GuardedMemory(SPECS, CPU)
+    guarded.poison(byte)
+    assert not bool(guarded.damaged())
+    assert [bool(x) for x in invalid_bools(guarded.views)] == [True]
     if byte == 0xFF:
-        assert bool(arena.views[0].isnan().all())
-        assert bool(arena.views[2].isnan().all())
+        assert bool(guarded.views[0].isnan().all())
+        assert bool(guarded.views[2].isnan().all())
 
 
 @pytest.mark.parametrize("offset", [-1, 6, 7, 21, 22])
 def test_a_write_next_to_a_buffer_or_into_its_gap_is_seen(offset: int) -> None:
     """The first buffer: rows of 5 within strides of 8, the last element at 20."""
-    arena = Arena(SPECS, CPU)
-    arena.poison(0xFF)
-    view = arena.views[0]
+    guarded = GuardedMemory(SPECS, CPU)
+    guarded.poison(0xFF)
+    view = guarded.views[0]
     torch.as_strided(view, (1,), (1,), view.storage_offset() + offset).fill_(1.0)
-    assert bool(arena.damaged())
+    assert bool(guarded.damaged())
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_arenas_side_by_side_are_guarded_outside_and_take_an_image(swapped: bool) -> None:
-    image = Arena(SPECS, CPU)
+def test_guarded_memories_side_by_side_are_guarded_outside_and_take_an_image(swapped: bool) -> None:
+    image = GuardedMemory(SPECS, CPU)
     image.poison(0x7B)
-    memory = lone_memory(CPU)("", 2 * arena_bytes(SPECS))
+    memory = lone_memory(CPU)("", 2 * guarded_bytes(SPECS))
     first, second = neighbours(SPECS, SPECS, memory, (True, True), touching=True)
     assert first.views[0].data_ptr() % HUGE_PAGE == 0
     assert 0 <= second.views[0].data_ptr() - first.views[-1].data_ptr() - first.views[-1].nbytes < 16
-    arena = second if swapped else first
+    guarded = second if swapped else first
     assert not bool(first.damaged()) and not bool(second.damaged())
-    arena.copy_image(image)
-    assert not bool(arena.differs_from_image(image)) and not bool(arena.damaged())
-    edge = arena.views[-1] if swapped else arena.views[0]
+    guarded.copy_image(image)
+    assert not bool(guarded.differs_from_image(image)) and not bool(guarded.damaged())
+    edge = guarded.views[-1] if swapped else guarded.views[0]
     at = edge.storage_offset() + (edge.numel() if swapped else -1)
     torch.as_strided(edge, (1,), (1,), at).fill_(1.0)
-    assert bool(arena.damaged()) and bool(arena.differs_from_image(image))
+    assert bool(guarded.damaged()) and bool(guarded.differs_from_image(image))
 
 
 @pytest.mark.parametrize("skew", [0, 16])
 def test_skewed_buffers_lie_behind_aligned_addresses_and_are_guarded_too(skew: int) -> None:
-    memory = lone_memory(CPU)("", arena_bytes(SPECS) + skew)[skew:]
-    straight, arena = Arena(SPECS, CPU), Arena(SPECS, CPU, within=memory)
-    assert all(v.data_ptr() % ALIGNMENT == skew for v in arena.views)
-    arena.poison(0xFF)
-    assert not bool(arena.damaged())
-    arena.copy_image(straight)
-    assert not bool(arena.differs_from_image(straight))
-    view = arena.views[0]
+    memory = lone_memory(CPU)("", guarded_bytes(SPECS) + skew)[skew:]
+    straight, guarded = GuardedMemory(SPECS, CPU), GuardedMemory(SPECS, CPU, within=memory)
+    assert all(v.data_ptr() % ALIGNMENT == skew for v in guarded.views)
+    guarded.poison(0xFF)
+    assert not bool(guarded.damaged())
+    guarded.copy_image(straight)
+    assert not bool(guarded.differs_from_image(straight))
+    view = guarded.views[0]
     torch.as_strided(view, (1,), (1,), view.storage_offset() - 1).fill_(1.0)
-    assert bool(arena.damaged()) and bool(arena.differs_from_image(straight))
+    assert bool(guarded.damaged()) and bool(guarded.differs_from_image(straight))
 
 
 def test_loaded_inputs_are_compared_whole() -> None:
     x = torch.randn(30)[::3]
     y = torch.arange(6)
-    image = Arena(input_specs([x, y]), CPU, guard_gaps=False)
+    image = GuardedMemory(input_specs([x, y]), CPU, guard_gaps=False)
     image.load([x, y])
-    arena = Arena(image.specs, CPU, guard_gaps=False)
-    arena.copy_image(image)
-    assert torch.equal(arena.views[0], x)
-    assert not bool(arena.differs_from_image(image))
-    arena.views[1][5] += 1
-    assert bool(arena.differs_from_image(image))
+    guarded = GuardedMemory(image.specs, CPU, guard_gaps=False)
+    guarded.copy_image(image)
+    assert torch.equal(guarded.views[0], x)
+    assert not bool(guarded.differs_from_image(image))
+    guarded.views[1][5] += 1
+    assert bool(guarded.differs_from_image(image))
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 28])
 def test_a_write_next_to_an_input_is_seen(offset: int) -> None:
-    image = Arena(input_specs([torch.randn(30)[::3]]), CPU, guard_gaps=False)
-    arena = Arena(image.specs, CPU, guard_gaps=False)
-    arena.copy_image(image)
-    view = arena.views[0]
+    image = GuardedMemory(input_specs([torch.randn(30)[::3]]), CPU, guard_gaps=False)
+    guarded = GuardedMemory(image.specs, CPU, guard_gaps=False)
+    guarded.copy_image(image)
+    view = guarded.views[0]
     torch.as_strided(view, (1,), (1,), view.storage_offset() + offset).fill_(1.0)
-    assert bool(arena.differs_from_image(image))
+    assert bool(guarded.differs_from_image(image))
 
 
 class _Python:
@@ -190,10 +190,10 @@ SCRATCH = SILU_SCALAR.replace("// launch:", "// scratch: s0 f32[d0*d1]\n// launc
 
 def _trial(cheat: str = "", held_elements: int = 0) -> Right | Wrong:
     program = region("silu")
-    exam = prepare_exam(program, 11, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
+    suite = prepare_suite(program, 11, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
     runner = _Python(program, cheat)
-    found = Trial(exam, parse_candidate(SCRATCH, program), runner, CPU, held_elements).verify()
+    found = Trial(suite, parse_candidate(SCRATCH, program), runner, CPU, held_elements).verify()
     if not cheat:
         assert runner.skews >= {0, 16}
         assert 0 in runner.apart and min(runner.apart) < 0
@@ -238,9 +238,9 @@ def test_a_stop_goes_to_whoever_owns_the_process() -> None:
 
 def test_timed_calls_find_aligned_memory() -> None:
     program = region("silu")
-    exam = prepare_exam(program, 11, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    trial = Trial(exam, parse_candidate(SILU_SCALAR, program), _Python(program), CPU)
+    suite = prepare_suite(program, 11, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    trial = Trial(suite, parse_candidate(SILU_SCALAR, program), _Python(program), CPU)
     assert isinstance(trial.verify(), Right)
     for buffers in trial.timing_sets():
         for x in (*buffers.outputs, *buffers.inputs.views):
@@ -249,7 +249,7 @@ def test_timed_calls_find_aligned_memory() -> None:
 
 def test_strided_outputs_keep_their_gaps() -> None:
     program = region("strided")
-    exam = prepare_exam(program, 11, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    found = Trial(exam, parse_candidate(STRIDED, program), _Python(program), CPU).verify()
+    suite = prepare_suite(program, 11, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    found = Trial(suite, parse_candidate(STRIDED, program), _Python(program), CPU).verify()
     assert isinstance(found, Right)

@@ -10,20 +10,26 @@ import torch
 from judge_checks import refusals
 from torch import Tensor
 
-from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite, prepare_suite
 from cudal1_compile.judge.checks.cases import ROUNDS_OTHERWISE
-from cudal1_compile.judge.inputs.literal_targeted import MAX_TURNS, NAMED, foreign_numbers, put_together, turns
+from cudal1_compile.judge.inputs.literal_targeted import (
+    LITERAL_TARGETED,
+    MAX_CASES,
+    foreign_numbers,
+    literal_case_count,
+    put_together,
+)
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_compile.judge.oracle.bounds import Bounded
 from cudal1_compile.judge.oracle.compare import Expected, measure, read, refusal
 from cudal1_compile.judge.oracle.f32_accumulation import (
     HALF,
-    expect_kept,
+    expect_f32_accumulation,
+    expected_of_f32,
     foreign_rounding,
     keeps_float32,
-    kept_of,
     rounds_literals,
-    twin,
+    unrounded,
     widened,
 )
 from cudal1_compile.kernel.candidate import parse_candidate
@@ -64,18 +70,18 @@ COPIES = "float v[2]; __shared__ bf16 tile[64]; in0_t kept = a[1]; tile[0] = kep
 def test_a_kernel_that_does_not_say_that_it_rounds_is_taken_to_keep_float32(code: str) -> None:
     candidate = parse_candidate(code, program())
     assert keeps_float32(program(), candidate)
-    assert twin(program(), candidate) is None
+    assert unrounded(program(), candidate) is None
 
 
 @pytest.mark.parametrize("call", ["round_to<bf16>(ld(a + 1))", "R(ld(a + 1))"])
-def test_one_that_rounds_has_a_twin_that_does_not(call: str) -> None:
+def test_one_that_rounds_has_an_unrounded_form(call: str) -> None:
     code = PLAN + "#define R round_to<bf16>\n" + KEPT[len(PLAN) :].replace("ld(a + 1)", call)
     candidate = parse_candidate(code, program())
     assert not keeps_float32(program(), candidate)
-    exact = twin(program(), candidate)
+    exact = unrounded(program(), candidate)
     assert exact is not None and keeps_float32(program(), exact)
     assert exact.launches == candidate.launches and call.replace("round_to", "unrounded") in exact.code
-    assert twin(program("f32"), candidate) is None
+    assert unrounded(program("f32"), candidate) is None
 
 
 FACTORS = """region v1
@@ -123,39 +129,39 @@ def refused(got: Tensor, expected: Expected) -> bool:
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("factor", [1.0, 1.0 + 1e-7, 1.0014])
 def test_every_case_tells_float32_from_a_value_a_little_off(dtype: str, factor: float) -> None:
-    exam = prepare_exam(program(dtype), 11, CPU, 1 << 30)
-    assert isinstance(exam, Exam) and len(exam.kept) == len(exam.cases)
+    suite = prepare_suite(program(dtype), 11, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite) and len(suite.f32_cases) == len(suite.cases)
     wide = widened(program(dtype))
     assert wide is not None
     found = {}
-    for case in exam.kept:
+    for case in suite.f32_cases:
         assert case.expected is not None
         first, second = evaluate(wide, [x.float() for x in case.inputs], case.sizes)
         found[case.name] = refused((first * factor).to(TORCH_DTYPE[dtype]), case.expected[0])
         assert not refused(second, case.expected[1])
     assert any(found.values()) == (factor == 1.0014), found
-    assert not refused(evaluate(program(dtype), exam.cases[0].inputs)[0], exam.cases[0].expected[0])  # type: ignore[index]
+    assert not refused(evaluate(program(dtype), suite.cases[0].inputs)[0], suite.cases[0].expected[0])  # type: ignore[index]
 
 
 def test_what_overflows_is_infinite_and_nothing_else() -> None:
     native, oracle = torch.tensor([torch.inf, 1.0]), torch.tensor([1e200, 1.0], dtype=torch.float64)
-    wanted = kept_of(program(), program().outputs[0], native[None], Bounded(oracle, None).of_one)[0]
+    wanted = expected_of_f32(program(), program().outputs[0], native[None], Bounded(oracle, None).of_one)[0]
     assert not refused(torch.tensor([torch.inf, 1.0], dtype=torch.bfloat16), wanted)
     assert refused(torch.tensor([3e38, 1.0], dtype=torch.bfloat16), wanted)
     assert refused(torch.tensor([torch.inf, 1.01], dtype=torch.bfloat16), wanted)
 
 
-def test_the_exam_of_a_candidate() -> None:
-    exam = prepare_exam(program(), 11, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    plain = exam.of(parse_candidate(KEPT, program()))
-    assert plain.cases == exam.kept
-    rounds = exam.of(parse_candidate(KEPT.replace("ld(a + 1)", "round_to<bf16>(ld(a + 1))"), program()))
-    assert [replace(c, readings=()) for c in rounds.cases] == list(exam.cases)
+def test_the_case_suite_of_a_candidate() -> None:
+    suite = prepare_suite(program(), 11, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    plain = suite.of(parse_candidate(KEPT, program()))
+    assert plain.cases == suite.f32_cases
+    rounds = suite.of(parse_candidate(KEPT.replace("ld(a + 1)", "round_to<bf16>(ld(a + 1))"), program()))
+    assert [replace(c, readings=()) for c in rounds.cases] == list(suite.cases)
     assert all(len(c.readings) == 2 for c in rounds.cases)  # nothing is rounded, or all is
-    named = exam.of(parse_candidate(KEPT.replace("v[1]", "v[1] / 8.0f > 77.5f"), program()))
+    named = suite.of(parse_candidate(KEPT.replace("v[1]", "v[1] / 8.0f > 77.5f"), program()))
     alone, together = named.cases[len(plain.cases) :]
-    assert alone.name == together.name == NAMED
+    assert alone.name == together.name == LITERAL_TARGETED
     assert alone.wide is not None and together.wide is not None
     assert {77.5, -77.5} <= set(alone.inputs[0].float().tolist())
     assert {620.0, -620.0} <= set(together.inputs[0].float().tolist())
@@ -163,11 +169,11 @@ def test_the_exam_of_a_candidate() -> None:
 
 @pytest.mark.parametrize("dtype", HALF)
 def test_a_kernel_that_rounds_must_round_as_eager_mode_or_nothing(dtype: str) -> None:
-    exam = prepare_exam(program(dtype), 11, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
+    suite = prepare_suite(program(dtype), 11, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
     call = f"round_to<{dtype}>(ld(a + 1))"
     code = KEPT.replace("bf16", dtype).replace("ld(a + 1)", call)
-    cases = exam.of(parse_candidate(code, program(dtype))).cases
+    cases = suite.of(parse_candidate(code, program(dtype))).cases
     wide = widened(program(dtype))
     assert wide is not None
     half = TORCH_DTYPE[dtype]
@@ -204,7 +210,7 @@ def test_what_lies_between_two_numbers_goes_to_the_even_one_where_it_is_exact(te
     assert wide is not None
     # 1.51171875 lies between 1.5078125, which is odd, and 1.515625
     inputs = [torch.tensor([1.5, 1.5, -1.5, 1.0]), torch.tensor([1.0078125, 1.0234375, 1.0078125, 1.0])]
-    (expected,) = expect_kept(tied, wide, [x.bfloat16() for x in inputs], None, False, False)
+    (expected,) = expect_f32_accumulation(tied, wide, [x.bfloat16() for x in inputs], None, False, False)
     assert expected.tolerance is not None
     assert (expected.tolerance == 0.0).tolist() == ([True, True, False, False] if exact else [False] * 4)
     if exact:
@@ -227,9 +233,9 @@ def test_a_short_input_holds_all_that_lies_at_the_numbers_one_case_after_the_oth
     )
     numbers = (5.5, 20.25, 301.0)
     plain = make_inputs(short, "normal", 1, CPU)
-    count = turns(short, plain, numbers)
-    assert count == {1: 1 + MAX_TURNS, 8: 7, 4096: 2}[places]
-    made = [make_inputs(short, NAMED, 1, CPU, None, numbers, turn)[0] for turn in range(count)]
+    count = literal_case_count(short, plain, numbers)
+    assert count == {1: 1 + MAX_CASES, 8: 7, 4096: 2}[places]
+    made = [make_inputs(short, LITERAL_TARGETED, 1, CPU, None, numbers, turn)[0] for turn in range(count)]
     held = {round(float(v), 4) for x in made for v in x.flatten()}
     assert {5.5, 20.25, 301.0, 20.125, 2.75, 12.0, 12.5} <= held
     assert places == 1 or len(made) == len({tuple(x.flatten().tolist()) for x in made})

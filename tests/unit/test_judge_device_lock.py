@@ -1,4 +1,4 @@
-"""Turns on a device among real processes: times are taken alone, soon, and whatever becomes of the others."""
+"""The device lock among real processes: times are taken alone, soon, and whatever becomes of the others."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from dataclasses import dataclass
 
 import pytest
 
-from cudal1_compile.judge.sandbox import device_lock as turns_module
-from cudal1_compile.judge.sandbox.device_lock import Descriptors, TurnFiles, Turns, let_go
+from cudal1_compile.judge.sandbox import device_lock as lock_module
+from cudal1_compile.judge.sandbox.device_lock import Descriptors, DeviceLock, LockFiles, let_go
 
 OTHER = """
 import sys, time
-from cudal1_compile.judge.sandbox.device_lock import Turns
-turns = Turns((int(sys.argv[1]), int(sys.argv[2])))
+from cudal1_compile.judge.sandbox.device_lock import DeviceLock
+device_lock = DeviceLock((int(sys.argv[1]), int(sys.argv[2])))
 def say(*words):
     print(*words, flush=True)
 match sys.argv[3]:
     case "hang":
-        with turns.shared():
+        with device_lock.shared():
             say("inside")
             time.sleep(60)
     case "work":
-        with turns.shared():
+        with device_lock.shared():
             say("inside")
             while True:
                 time.sleep(0.001)
-                turns.give_way()
+                device_lock.give_way()
     case "time":
         for _ in range(40):
-            with turns.alone():
+            with device_lock.alone():
                 begin = time.monotonic()
                 time.sleep(0.002)
                 say(begin, time.monotonic())
@@ -55,12 +55,12 @@ class Other:
 
 
 @pytest.fixture()
-def files() -> TurnFiles:
-    return TurnFiles()
+def files() -> LockFiles:
+    return LockFiles()
 
 
 @contextmanager
-def other(files: TurnFiles, what: str) -> Iterator[Other]:
+def other(files: LockFiles, what: str) -> Iterator[Other]:
     mine = files.descriptors()
     command = [sys.executable, "-c", OTHER, *map(str, mine), what]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=mine) as process:
@@ -70,7 +70,7 @@ def other(files: TurnFiles, what: str) -> Iterator[Other]:
             process.kill()
 
 
-def _is_free(files: TurnFiles) -> bool:
+def _is_free(files: LockFiles) -> bool:
     """Whether one could have the device alone now."""
     _, device = files.descriptors()
     try:
@@ -81,8 +81,8 @@ def _is_free(files: TurnFiles) -> bool:
     return True
 
 
-def test_nobody_takes_times_beside_another(files: TurnFiles) -> None:
-    mine = Turns(files.descriptors())
+def test_nobody_takes_times_beside_another(files: LockFiles) -> None:
+    mine = DeviceLock(files.descriptors())
     spans = []
     with other(files, "time") as timing:
         lines = [timing.line()]  # it has begun
@@ -98,8 +98,8 @@ def test_nobody_takes_times_beside_another(files: TurnFiles) -> None:
     assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
 
 
-def test_others_work_side_by_side_and_one_that_takes_times_comes_in_soon(files: TurnFiles) -> None:
-    mine = Turns(files.descriptors())
+def test_others_work_side_by_side_and_one_that_takes_times_comes_in_soon(files: LockFiles) -> None:
+    mine = DeviceLock(files.descriptors())
     with other(files, "work") as first, other(files, "work") as second:
         assert [first.line(), second.line()] == ["inside\n"] * 2
         with mine.shared():
@@ -111,8 +111,8 @@ def test_others_work_side_by_side_and_one_that_takes_times_comes_in_soon(files: 
             assert time.monotonic() - begin < 10.0  # never, where who works lets nobody in
 
 
-def test_work_of_the_host_alone_leaves_the_device_to_others_until_it_needs_it(files: TurnFiles) -> None:
-    mine = Turns(files.descriptors())
+def test_work_of_the_host_alone_leaves_the_device_to_others_until_it_needs_it(files: LockFiles) -> None:
+    mine = DeviceLock(files.descriptors())
     with mine.shared():
         with mine.outside():
             assert _is_free(files)
@@ -131,7 +131,7 @@ def test_work_of_the_host_alone_leaves_the_device_to_others_until_it_needs_it(fi
     assert _is_free(files)
 
 
-def test_what_a_killed_process_held_is_free_once_its_parent_knows_that_it_is_gone(files: TurnFiles) -> None:
+def test_what_a_killed_process_held_is_free_once_its_parent_knows_that_it_is_gone(files: LockFiles) -> None:
     with other(files, "hang") as hanging:
         assert hanging.line() == "inside\n"
         assert not _is_free(files)
@@ -142,10 +142,10 @@ def test_what_a_killed_process_held_is_free_once_its_parent_knows_that_it_is_gon
         assert _is_free(files)
 
 
-def test_a_process_and_its_parent_that_both_die_hold_nothing(files: TurnFiles) -> None:
+def test_a_process_and_its_parent_that_both_die_hold_nothing(files: LockFiles) -> None:
     """The same where nobody is left to let go: the kernel does."""
     parent = (
-        "import subprocess, sys\nfrom cudal1_compile.judge.sandbox.device_lock import TurnFiles\n"
+        "import subprocess, sys\nfrom cudal1_compile.judge.sandbox.device_lock import LockFiles\n"
         f"child = subprocess.Popen([sys.executable, '-c', {OTHER!r}, *sys.argv[1:3], 'hang'], "
         "pass_fds=tuple(map(int, sys.argv[1:3])), stdout=subprocess.PIPE)\n"
         "child.stdout.readline()\nchild.kill()\nchild.wait()\nprint('gone', flush=True)\n"
@@ -162,46 +162,46 @@ def test_a_process_and_its_parent_that_both_die_hold_nothing(files: TurnFiles) -
     assert _is_free(files)
 
 
-def test_work_that_raises_keeps_its_turn(files: TurnFiles) -> None:
-    mine = Turns(files.descriptors())
-    settled: list[bool] = []
-    mine.settle = lambda: settled.append(_is_free(files))
+def test_work_that_raises_keeps_the_lock(files: LockFiles) -> None:
+    mine = DeviceLock(files.descriptors())
+    synchronized: list[bool] = []
+    mine.synchronize = lambda: synchronized.append(_is_free(files))
     with mine.shared():
         pass
-    assert settled == [False] and _is_free(files)  # let go after the device has ended
+    assert synchronized == [False] and _is_free(files)  # let go after the device has ended
     with pytest.raises(RuntimeError), mine.shared():
         raise RuntimeError("a kernel that hangs")
-    assert not _is_free(files) and settled == [False]
+    assert not _is_free(files) and synchronized == [False]
     with pytest.raises(RuntimeError), mine.shared(), mine.alone():
         raise RuntimeError("a kernel that hangs while it is timed")
     assert not _is_free(files)
 
 
-def test_a_gate_that_is_shut_stays_so_until_work_gives_way(files: TurnFiles) -> None:
-    mine, another = Turns(files.descriptors()), Turns(files.descriptors())
+def test_a_gate_that_is_shut_stays_so_until_work_gives_way(files: LockFiles) -> None:
+    mine, another = DeviceLock(files.descriptors()), DeviceLock(files.descriptors())
     gate, _ = files.descriptors()
     with another.shared(), mine.shared():
         assert mine.shut() and not mine.shut()
         assert not another.shut()
-        assert not turns_module._try(gate, fcntl.LOCK_SH)
+        assert not lock_module._try(gate, fcntl.LOCK_SH)
         mine.give_way()
-        assert turns_module._try(gate, fcntl.LOCK_SH)
+        assert lock_module._try(gate, fcntl.LOCK_SH)
 
 
-def test_the_module_gives_way_for_the_process_only_while_it_is_inside(files: TurnFiles) -> None:
-    mine = Turns(files.descriptors())
-    settled: list[int] = []
-    mine.settle = lambda: settled.append(1)
+def test_the_module_gives_way_for_the_process_only_while_it_is_inside(files: LockFiles) -> None:
+    mine = DeviceLock(files.descriptors())
+    synchronized: list[int] = []
+    mine.synchronize = lambda: synchronized.append(1)
     gate, _ = files.descriptors()
-    turns_module.give_way()
+    lock_module.give_way()
     with mine.shared():
-        turns_module.give_way()
-        assert not settled  # nobody waits
+        lock_module.give_way()
+        assert not synchronized  # nobody waits
         with other(files, "time") as timing:
-            while len(settled) < 3:
+            while len(synchronized) < 3:
                 time.sleep(0.001)  # work: who only ever tries the gate keeps others from it
-                turns_module.give_way()
+                lock_module.give_way()
             assert timing.line()
-    count = len(settled)
-    turns_module.give_way()
-    assert len(settled) == count
+    count = len(synchronized)
+    lock_module.give_way()
+    assert len(synchronized) == count

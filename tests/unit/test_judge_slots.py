@@ -11,8 +11,8 @@ from judge_doubles import (
     SOFTMAX,
     WRONG,
     AtOnce,
-    Lane,
     Script,
+    Slot,
     finals_of,
     judged,
     make_bench,
@@ -24,7 +24,7 @@ from judge_doubles import (
 
 from benchmarks.redteam.honest import SILU_SCALAR
 from cudal1_compile.judge.bench import device as device_bench
-from cudal1_compile.judge.bench.slots import LANE_BYTES
+from cudal1_compile.judge.bench.slots import SLOT_BYTES
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
 from cudal1_compile.judge.sandbox.process import WorkerLate, WorkerLost
@@ -38,7 +38,7 @@ def _beside_and_alone(
 ) -> tuple[device_bench.DeviceBench, list[Verdict]]:
     """Two workers; the softmax region's first answer is `beside`."""
     table = {print_program(SILU): [reply(WRONG)], print_program(SOFTMAX): [beside, reply(RIGHT)]}
-    scripts = cast(list[Script], [Lane(table, free_bytes) for _ in range(6)])
+    scripts = cast(list[Script], [Slot(table, free_bytes) for _ in range(6)])
     bench = make_bench(monkeypatch, scripts, Limits(build_threads=2, workers=2))
     return bench, judged(bench, tasks())
 
@@ -52,7 +52,7 @@ def test_several_workers_answer_in_the_order_of_the_tasks(monkeypatch: pytest.Mo
 
 
 def test_a_short_device_gets_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, verdicts = _beside_and_alone(monkeypatch, reply(RIGHT), free_bytes=2 * LANE_BYTES - 1)
+    bench, verdicts = _beside_and_alone(monkeypatch, reply(RIGHT), free_bytes=2 * SLOT_BYTES - 1)
     assert verdicts == [WRONG, RIGHT, RIGHT]
     assert bench.workers == 1
     bench.close()
@@ -69,13 +69,13 @@ def test_what_others_may_have_caused_is_judged_again_alone(restarts: int, monkey
 
 def test_a_worker_beside_gives_its_memory_back_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
-    (other,) = bench._lanes.others
-    worker = cast(Lane, other.start())
-    assert bench._lanes.clear_others(bench._lanes.first)
+    (other,) = bench._slots.others
+    worker = cast(Slot, other.start())
+    assert bench._slots.clear_others(bench._slots.first)
     assert worker.asked[-1] == "clear" and worker.alive and other.up
     monkeypatch.setattr(worker, "ask", Script([WorkerLost("died")]).ask)
-    assert bench._lanes.clear_others(bench._lanes.first)
-    assert not other.up and not bench._lanes.clear_others(bench._lanes.first)
+    assert bench._slots.clear_others(bench._slots.first)
+    assert not other.up and not bench._slots.clear_others(bench._slots.first)
     bench.close()
 
 
@@ -84,36 +84,36 @@ def test_a_worker_that_never_saw_the_program_takes_the_second_look(
     knows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
-    (other,) = bench._lanes.others
-    first, beside = cast(Lane, bench._lanes.first.start()), cast(Lane, other.start())
+    (other,) = bench._slots.others
+    first, beside = cast(Slot, bench._slots.first.start()), cast(Slot, other.start())
     monkeypatch.setattr(other, "knows", lambda _: knows)
     pin_finals(bench, monkeypatch)
     first.answers, beside.answers = [reply(measured(4.0))], [reply(measured(4.2))]
-    script = cast(Lane, bench._crew._spare)
+    script = cast(Slot, bench._worker_pool._spare)
     script.answers = [reply(measured(4.1))]
     assert finals_of(bench, SILU, [tasks()[0][1]]) == [measured(4.0)]
     assert first.alive is not knows and ("finalists" in beside.asked) is not knows
     bench.close()
 
 
-def test_a_lane_knows_what_its_worker_was_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slot_knows_what_its_worker_was_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
-    lanes = [bench._lanes.first, *bench._lanes.others]
-    assert any(lane.knows(SILU) for lane in lanes) and any(lane.knows(SOFTMAX) for lane in lanes)
-    for lane in lanes:
-        lane.retire()
-        lane.start()
-        assert not lane.knows(SILU) and not lane.knows(SOFTMAX)
+    slots = [bench._slots.first, *bench._slots.others]
+    assert any(slot.knows(SILU) for slot in slots) and any(slot.knows(SOFTMAX) for slot in slots)
+    for slot in slots:
+        slot.retire()
+        slot.start()
+        assert not slot.knows(SILU) and not slot.knows(SOFTMAX)
     bench.close()
 
 
 def test_a_region_that_has_no_room_alone_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     full = reply(Deferred("no room")) | {"short_of_room": True}
     table = {print_program(SILU): [reply(WRONG)], print_program(SOFTMAX): [full]}
-    scripts = cast(list[Script], [Lane(table) for _ in range(3)])
+    scripts = cast(list[Script], [Slot(table) for _ in range(3)])
     bench = make_bench(monkeypatch, scripts, Limits(build_threads=2, workers=2))
-    for lane in bench._lanes.others:
-        lane.start()
+    for slot in bench._slots.others:
+        slot.start()
     silu, softmax, _ = tasks()
     assert judged(bench, [silu, *[softmax] * 4]) == [WRONG, *[Deferred("no room")] * 4]
     assert sum(s.asked.count("judge") for s in scripts) <= 1 + 2 + 1  # one may have been sent ahead
@@ -122,11 +122,11 @@ def test_a_region_that_has_no_room_alone_is_asked_for_once(monkeypatch: pytest.M
 
 def test_finalists_get_the_room_that_idle_workers_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, _ = _beside_and_alone(monkeypatch, reply(RIGHT))
-    for lane in bench._lanes.others:  # which may not have been needed above
-        lane.start()
+    for slot in bench._slots.others:  # which may not have been needed above
+        slot.start()
     pin_finals(bench, monkeypatch)
     full, good = reply(Deferred("no room")) | {"short_of_room": True}, measured(1.5)
-    first = cast(Lane, bench._lanes.first.start())
+    first = cast(Slot, bench._slots.first.start())
     first.answers = [full, reply(good)]
     assert finals_of(bench, SILU, [tasks()[0][1]]) == [good]
     assert first.alive and bench.workers == 2
@@ -140,7 +140,7 @@ def test_a_crash_is_never_anothers_doing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_next_request_lies_ready_while_a_worker_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Busy(Lane):
+    class Busy(Slot):
         most = 0
 
         def receive(self, limit_s: float) -> wire.Message:
@@ -156,7 +156,7 @@ def test_the_next_request_lies_ready_while_a_worker_is_busy(monkeypatch: pytest.
 
 
 def test_the_next_programs_first_request_lies_ready_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Busy(Lane):
+    class Busy(Slot):
         ready: list[int] = []
 
         def receive(self, limit_s: float) -> wire.Message:
@@ -175,8 +175,8 @@ def test_the_next_programs_first_request_lies_ready_too(monkeypatch: pytest.Monk
 def test_a_request_that_was_sent_ahead_of_a_fault_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     fault = Rejected("verify", "the kernel faulted")
     scripts = [
-        Lane({print_program(SILU): [reply(fault, fatal=True)]}),
-        Lane({print_program(SILU): [reply(RIGHT)]}),
+        Slot({print_program(SILU): [reply(fault, fatal=True)]}),
+        Slot({print_program(SILU): [reply(RIGHT)]}),
         Script([]),
     ]
     bench = make_bench(monkeypatch, cast(list[Script], scripts))
@@ -199,8 +199,8 @@ def test_an_interrupt_leaves_no_answer_for_another_candidate(monkeypatch: pytest
 
 
 def test_finalists_of_several_programs_are_measured_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    scripts = cast(list[Script], [Lane({}) for _ in range(2)])
-    cast(Lane, scripts[0]).answers = [reply(measured(1.5)), reply(measured(2.5))]
+    scripts = cast(list[Script], [Slot({}) for _ in range(2)])
+    cast(Slot, scripts[0]).answers = [reply(measured(1.5)), reply(measured(2.5))]
     bench = make_bench(monkeypatch, scripts, Limits(build_threads=2, workers=1))
     silu, softmax, _ = tasks()
     first, second = (bench.submit_finalists(program, [candidate], 1) for program, candidate in (silu, softmax))

@@ -1,4 +1,4 @@
-"""Attacks on loading, sandbox and text gate that were written against the mended gates, not before.
+"""Attacks on loading, sandbox and text gate that were written against the gates as they stand after their fixes.
 
 State without `static`, attributes that a macro puts together, the judge's own names as macros, jumps by address.
 """
@@ -41,7 +41,7 @@ def _jump(name: str, code: str, before: str = "") -> Attack:
     return Attack(name, "S4", "silu", edit(S, (KERNEL, f"{before}\n{KERNEL}"), (STORE, code)), "host", EARLY)
 
 
-AFTER_MENDS: tuple[Attack, ...] = (
+AFTER_FIXES: tuple[Attack, ...] = (
     _counter("a constant with a part that changes", "struct C { mutable int n; };\nconst C c = {0};", "c.n++"),
     _counter(
         "a constexpr with a part that changes", "struct C { mutable int n; };\nconstexpr C c = {0};", "c.n++"
