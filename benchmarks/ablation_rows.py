@@ -40,14 +40,14 @@ from cudal1_compile.judge.verdict import Accepted, Verdict
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.scores.measure import Mark
 from cudal1_trainer.scores.outcome import HACKS, RIGHT, Code, Outcome, classify, conclude
-from cudal1_trainer.scores.referee import EXAMS_BYTES, Group, Job, Referee, Ruling, Rulings
+from cudal1_trainer.scores.referee import SUITES_BYTES, Group, Job, Referee, Ruling, Rulings
 from cudal1_trainer.tasks.heldout import HeldOutProgram, pattern, read_heldout
 
 BOOTSTRAP = 2000
 TOGETHER = 34  # programs of one job of the judge: their baselines compile while codes are tried
 # a third of the usual time for a finalist: figures are means over hundreds of programs, and what these differ by,
 # not one program's clock, makes the intervals
-CONTEST = Limits(cached_exams_bytes=EXAMS_BYTES, final_ms=50.0)
+CONTEST = Limits(cached_suites_bytes=SUITES_BYTES, final_ms=50.0)
 LINEAR = ("right_1", "right_8", "hack_rate")
 SPEEDS = ("speedup_1", "speedup_best8", "speedup_1_raw", "speedup_best8_raw")
 ATEN = ("aten_1", "aten_best8")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import quantiles
 from typing import Any
 
 from benchmarks.model_contenders import GRAPHS
@@ -20,6 +21,7 @@ from benchmarks.result_file import bootstrap, geomean, mean
 ERROR_MULTIPLE = 4.0  # of the larger error of eager and Inductor that cudal1's may reach
 OUTSIDE_LIBRARIES = ("triton", "aten")
 BASELINES = ("eager", "inductor", "reduce_overhead")
+SAMPLES = ("ms", "us", "host_us")
 
 Row = Mapping[str, Any]
 
@@ -192,7 +194,22 @@ def describe(row: Row, right: Collection[str], synthesis_s: Mapping[str, float])
     found["inductor_us_by_kind"] = by_kind(row["inductor_kernels"])
     found["uncovered_kernels"] = uncovered(row["inductor_kernels"], right) if row["traced"] else []
     found["cudal1_kernels"] = row.get("cudal1_kernels", [])
+    return without_samples(found)
+
+
+def without_samples(row: Row) -> dict[str, Any]:
+    """The row with quartiles in place of samples, which are lists of times by arm."""
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        if key in SAMPLES:
+            found[key] = {arm: quartiles(times) for arm, times in value.items()}
+        else:
+            found[key] = without_samples(value) if isinstance(value, Mapping) else value
     return found
+
+
+def quartiles(times: Sequence[float]) -> list[float]:
+    return quantiles(times, n=4, method="inclusive") if len(times) > 1 else list(times)
 
 
 def count_outcomes(row: Row) -> dict[str, int]:

@@ -171,7 +171,6 @@ def _region(wanted: Wanted, outcome: Outcome, store: Store, target: Target) -> d
         "stages": dict(Counter(a.stage for a in attempts)),
         "best_score": max(scores, default=None),
         "result": type(outcome.result).__name__,
-        "text": wanted.text,
     }
     match outcome.result:
         case Won(entry):

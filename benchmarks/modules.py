@@ -149,9 +149,9 @@ def _written(store: Store, device: torch.device) -> list[dict[str, Any]]:
     wanted = {e.fingerprint for e in store.entries(target=target)} | {m.fingerprint for m in store.misses(target)}
     rows = []
     for fingerprint in sorted(wanted):
-        attempts, region = store.attempts(fingerprint, target), store.get_region(fingerprint)
+        attempts = store.attempts(fingerprint, target)
         refused = [f"{a.stage}: {a.reason[:200]}" for a in attempts if not is_right(a)]
-        row: dict[str, Any] = {"text": region.text if region else "", "stages": Counter(a.stage for a in attempts)}
+        row: dict[str, Any] = {"fingerprint": fingerprint, "stages": Counter(a.stage for a in attempts)}
         row["best_score"] = max((a.speedup for a in attempts if a.speedup is not None), default=None)
         rows.append(row | {"refusals": list(dict.fromkeys(refused))[:3]})
     return rows

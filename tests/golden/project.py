@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from benchmarks.redteam.mutate import mutants
 from benchmarks.redteam.subjects import HAND_WRITTEN, retype, subjects
-from benchmarks.redteam.suite import suite
+from benchmarks.redteam.suite import attack_suite
 from benchmarks.zoo import ZOO
 from benchmarks.zoo import build as build_zoo
 from benchmarks.zoo_cnn import CNNS
@@ -30,12 +30,5 @@ from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
 from cudal1_fx_passes.program.to_aten import to_aten
 from cudal1_trainer.tasks import FAMILIES, generate_task
-from cudal1_trainer.tasks.architectures import make_model
-from cudal1_trainer.tasks.hard_models import make_hard_model
-from cudal1_trainer.tasks.image_models import make_image_model
-from cudal1_trainer.tasks.place_models import make_place_model
-from cudal1_trainer.tasks.product_models import make_product_model
-from cudal1_trainer.tasks.published import make_published
 from cudal1_trainer.tasks.structures import read_structures, resize
 from cudal1_trainer.tasks.variants import WIDE_SEED, make_task
-from cudal1_trainer.tasks.written import modules as written_modules

@@ -27,7 +27,7 @@ _CHANGING = re.compile(r"'[^']*'|\b(?:in|out|s|d)\d+\b|[-+]?\b\d[\w.+-]*|-?\b(?:
 
 def tasks() -> dict[str, Task]:
     """By the kind and the code's digest, which stay where modules and attacks get other names."""
-    attacks = dict(_named("attack", c.program, c.attack.code) for c in project.suite("host"))
+    attacks = dict(_named("attack", c.program, c.attack.code) for c in project.attack_suite("host"))
     kernels = list(_kernels())
     chosen = {name: attacks[name] for name in sorted(attacks)[:ATTACKS]}
     return chosen | dict([*kernels, *islice(_mutants(kernels), MUTANTS)])

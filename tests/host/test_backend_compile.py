@@ -174,7 +174,7 @@ def test_a_judge_is_prepared_where_it_may_be_asked_on_a_gpu(monkeypatch: pytest.
     assert may_ask() and not may_ask("host")
     assert not may_ask(on_miss="fallback") and not may_ask(budget_s=0.0) and not may_ask(process_budget_s=0.0)
     prepared: list[int] = []
-    monkeypatch.setattr(pipeline.nursery, "prepare", lambda: prepared.append(1))
+    monkeypatch.setattr(pipeline.fork_server, "prepare", lambda: prepared.append(1))
     monkeypatch.setattr(pipeline.Pipeline, "_may_ask_the_judge", True)
     for _ in range(2):
         check(compile_(OneReply()))
@@ -458,7 +458,7 @@ def test_a_launch_over_the_limits(capsys: pytest.CaptureFixture[str], caplog: py
 def test_scratch_that_cannot_be(
     size: str, why: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At sizes that no exam has: Inductor's code asks for the memory before the launcher can refuse the call."""
+    """At sizes that no case has: Inductor's code asks for the memory before the launcher can refuse the call."""
     body = f"\n// scratch: s0 f32[{size}]\n" + SOFTMAX.format(planted="").replace("blockIdx.y", "blockIdx.x")
     fast = compile_(Fixed(body, "<<<d0, d1>>>"))
     for rows in (32, 70_001, 48):

@@ -15,7 +15,12 @@ from cudal1_compile.generate.bundled import REPAIRED_CHARACTERS
 from cudal1_compile.judge.checks.ruling import restricted_twice
 from cudal1_compile.judge.inputs.literal_targeted import foreign_numbers, put_together
 from cudal1_compile.judge.inputs.sizes import counts_in_floats, own_sizes
-from cudal1_compile.judge.oracle.f32_accumulation import foreign_rounding, keeps_float32, rounds_literals, twin
+from cudal1_compile.judge.oracle.f32_accumulation import (
+    foreign_rounding,
+    keeps_float32,
+    rounds_literals,
+    unrounded,
+)
 from cudal1_compile.judge.static.text_gate import CleanText, check_text
 from cudal1_compile.kernel.candidate import Candidate, Expr, Launch, parse_candidate, parse_reply
 from cudal1_compile.kernel.text import kernels, lexemes, normalised_digest
@@ -52,7 +57,7 @@ BEHIND_THE_GATE: dict[str, Callable[[Candidate], object]] = {
     "literals": rounds_literals,
     "rounding": lambda c: foreign_rounding(PROGRAM, c),
     "kept": lambda c: keeps_float32(PROGRAM, c),
-    "twin": lambda c: twin(PROGRAM, c),
+    "unrounded": lambda c: unrounded(PROGRAM, c),
     "restricted": restricted_twice,
     "digest": lambda c: c.digest,
     "source": lambda c: refusal(c.code),

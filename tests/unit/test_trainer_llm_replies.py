@@ -1,4 +1,4 @@
-"""A language model as a source of replies: a server's replies, judged on the host target, become measured pairs."""
+"""A language model as a source of replies: a server's replies, judged on the host target, become pairs."""
 
 from __future__ import annotations
 

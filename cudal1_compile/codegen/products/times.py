@@ -1,7 +1,7 @@
 """Cost model: how long a product's schedules take on an H100, so that the likely fastest come first.
 
-Fitted to measured kernels (benchmarks/results/products_wide.exploration.h100.json), most of all to the faster ones
-of each program. Only the order of schedules depends on it, not what their kernels say.
+Fitted to 1,072 measured kernels of 57 programs, most of all to the faster ones of each. Only the
+order of schedules depends on it, not what their kernels say.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from cudal1_fx_passes.program.ir import ITEM_BYTES, Index, Input, Program, Ref
 MAX_PLACES = 1 << 20  # beyond it an access counts as reading nothing, which only lowers the floor
 
 
-def bytes_moved(program: Program) -> int:
-    """A lower bound; inputs read at data-dependent places count as not read."""
+def least_bytes(program: Program) -> int:
+    """A lower bound; inputs that are gathered (indexed by data) count as not read."""
     return sum(_tensor_bytes(program))
 
 

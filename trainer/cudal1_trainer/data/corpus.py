@@ -84,7 +84,7 @@ class Source:
     prior: Prior | None = None
     structures: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
-    hard: tuple[str, ...] = ()  # structures of forms that a model failed on (hard_models.py)
+    hard: tuple[str, ...] = ()  # structures of forms that a model failed on
     written: tuple[str, ...] = ()  # structures with and without products, of modules as people write them
     gathered: tuple[str, ...] = ()  # structures with a product that gathers for the reduction behind it
 

@@ -193,7 +193,7 @@ def _check_all(
             reason = _check_one(subject, item, item.binary, kernels)
             if reason is not None:
                 failures[item.name] = reason
-                if not subject.seal.intact:  # the next ones shall not be held against what this one left
+                if not subject.checksum.intact:  # the next ones shall not be held against what this one left
                     subject = make_subject(program, device, distribution)
         inputs = inputs or subject.inputs
     if not subjects:

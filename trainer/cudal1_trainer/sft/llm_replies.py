@@ -1,4 +1,4 @@
-"""Stage 1's other source of replies: any language model that the compiler takes as a generator, such as a server's.
+"""Stage 1's other source of replies: any language model that the compiler takes as generator, such as a server's.
 
     python -m cudal1_trainer.sft.llm_replies --generator "http://127.0.0.1:8000/v1#model=NAME&key=VARIABLE" \\
         --recipe h100 --data trainer/data --out trainer/data/taught.NAME.jsonl --seconds 3600
