@@ -2,7 +2,7 @@
 
     subjects(seed, structures)   endless, reproducible: a program and kernels for it, families and dtypes in turns
 
-Programs are small, so that they also run on the host target. That a kernel is right is not taken from its template:
+Programs are small, so that they also run on the host target. A kernel is not right because a template wrote it:
 witness.py has to find it right.
 """
 
