@@ -17,7 +17,7 @@ from cudal1_compile.cli.demo_models import DEMOS
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.workload import load_workload
 from cudal1_compile.errors import OptionError
-from cudal1_compile.pipeline.compile import explanation, session
+from cudal1_compile.pipeline import explanation, session
 
 pytestmark = pytest.mark.host
 
