@@ -58,7 +58,7 @@ def may_fail(arms: dict[str, Arm], failures: dict[str, str], what: str) -> Itera
 class Watched:
     """What the trial of the last graph measured, by variant."""
 
-    gains: dict[str, float] = field(default_factory=dict)  # speed over `none`, of those too that dropped out
+    gains: dict[str, float] = field(default_factory=dict)  # speed over `inductor`, of those too that dropped out
     us: dict[str, list[float | None]] = field(default_factory=dict)  # a call, of those that were decided between
     host_us: dict[str, list[float | None]] = field(default_factory=dict)
 
@@ -283,7 +283,7 @@ def _longest(times: dict[str, float], count: int = 40) -> dict[str, float]:
 
 
 def _choice(plan: GraphPlanned) -> Any:
-    return "none" if plan.choice == "deciding" else plan.choice
+    return "inductor" if plan.choice == "deciding" else plan.choice
 
 
 def _merged(found: list[dict[str, Operations]]) -> dict[str, Operations]:
@@ -298,8 +298,8 @@ def _merged(found: list[dict[str, Operations]]) -> dict[str, Operations]:
 
 
 def _proposed(plan: GraphPlanned) -> dict[str, float]:
-    """What the variant `all` runs, and what it saves in a call if each region saves what it saves alone."""
-    chosen = plan.chosen("all")
+    """What the variant `all_kernels` runs, and what a call saves if each region saves what it saves alone."""
+    chosen = plan.chosen("all_kernels")
     regions = [r for r in plan.regions if r.fingerprint in chosen]
     return {
         "regions": len(regions),

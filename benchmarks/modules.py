@@ -34,6 +34,7 @@ from benchmarks.model_synthesis import is_right
 from benchmarks.result_file import bootstrap, commit, geomean, mean, write_result
 from benchmarks.zoo_modules import MODULES, ModuleSpec
 from cudal1_cache.store import Store
+from cudal1_compile.inductor.plan import KERNEL_FREE
 from cudal1_compile.pipeline.choice import SETTLED
 from cudal1_compile.pipeline.session import SESSION, Totals
 from cudal1_compile.runtime.target import detect_target
@@ -122,7 +123,8 @@ def _measured(
     return {
         "first_call_s": {arm.name: arm.first_run_s for arm in arms},
         "regions": {
-            n: getattr(after, n) - getattr(before, n) for n in ("regions", "new", "aten", "no_win", "missed")
+            n: getattr(after, n) - getattr(before, n)
+            for n in ("regions", "new", "aten", "unprofitable", "untuned")
         },
         "decided": decisions.found,
         "kernels": _written(SESSION.store(Path(options["cache_dir"])), step.inputs[0].device),
@@ -172,9 +174,7 @@ def summarise(rows: Collection[dict[str, Any]]) -> dict[str, Any]:
         "speedup_over_best": geomean(best),
         "slowest_over_inductor": min(over["inductor"], default=None),
         "slowest_over_best": min(best, default=None),
-        "chosen": mean(
-            [float(any(c not in ("none", "layouts", "aten") for c, _ in row["decided"])) for row in measured]
-        ),
+        "chosen": mean([float(any(c not in KERNEL_FREE for c, _ in row["decided"])) for row in measured]),
         "first_call_s": median([row["first_call_s"]["cudal1"] for row in measured] or [0.0]),
         "first_call_s_inductor": median([row["first_call_s"]["inductor"] for row in measured] or [0.0]),
     }

@@ -71,7 +71,9 @@ def every_region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     monkeypatch.setattr(registry, "_loaded", {})
     monkeypatch.setattr(pipeline, "report", report)
     monkeypatch.setattr(pipeline, "may_try", lambda: False)
-    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all" if plan.choice == "deciding" else plan.choice)
+    monkeypatch.setattr(
+        pipeline, "_untried", lambda plan: "all_kernels" if plan.choice == "deciding" else plan.choice
+    )
     torch._dynamo.reset()
     with torch._inductor.config.patch(force_disable_caches=True):
         yield calls

@@ -22,7 +22,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Junk:
-    """Never writes a kernel, so that every region is a no win."""
+    """Never writes a kernel, so that every region is unprofitable."""
 
     name = "test:junk"
     budget_tokens = 1 << 20
@@ -74,9 +74,9 @@ def choose_aten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every region with a library operator is run by aten, whatever is faster."""
 
     def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
-        outcome: Any = "aten" if seen.has_library else "no win"
+        outcome: Any = "aten" if seen.has_library else "unprofitable"
         return planner._planned(seen, outcome, "", ATEN * seen.has_library)
 
     monkeypatch.setattr(planner.Planner, "look_up", look_up)
     monkeypatch.setattr(pipeline, "may_try", lambda: False)
-    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all")
+    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all_kernels")

@@ -34,7 +34,7 @@ VERSION = 1
 MAX_BYTES = 64 << 20  # of a file: some thousand kernels; as objects of Python it takes some ten times as much
 LATEST_S = 1e11  # of a time: the year 5138
 
-_LEFT_OUT = {"image", "image_arch", "verdicts"}  # fields of an entry: what is native, what only a no win has
+_LEFT_OUT = {"image", "image_arch", "verdicts"}  # fields of an entry: what is native, and of the unprofitable
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,6 +30,7 @@ from cudal1_cache.errors import CacheCorrupt
 from cudal1_cache.rows import ACCEPTED, REFUTED, UNVERIFIED, Attempt, Entry, GraphPlan, Miss, Refuted, Region
 from cudal1_cache.schema import FILE_NAME
 from cudal1_cache.trust import Trust, new_trust
+from cudal1_cache.upgrade import upgrade_row
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class Stats:
     attempts: int
     accepted: int  # attempts that passed every gate
     kernels: int  # usable ones
-    no_wins: int
+    unprofitable: int
     untried: int  # decided without a candidate
     quarantined: int  # unverified ones too
     plans: int
@@ -72,7 +74,9 @@ class Store:
     def open(cls, directory: Path, trust: Trust, digest_code: Callable[[str], str] = digest_text) -> Store:
         """Opens or makes the store in a directory. Without the user's key it is in memory."""
         path = Path(directory) / FILE_NAME
-        return cls(Database(path, reads_signed=bool(trust.signers), fault=trust.fault), trust, digest_code)
+        upgrade = partial(upgrade_row, trust)
+        database = Database(path, reads_signed=bool(trust.signers), fault=trust.fault, upgrade=upgrade)
+        return cls(database, trust, digest_code)
 
     @classmethod
     def memory(cls, digest_code: Callable[[str], str] = digest_text) -> Store:
@@ -273,7 +277,7 @@ class Store:
         return self._select(Miss, where, [target, -1 if limit is None else limit])
 
     def clear_miss(self, fingerprint: str, target: str) -> None:
-        """After synthesis has answered it, with a kernel or with no win."""
+        """After synthesis has answered it, with a kernel or without."""
         self.database.write(
             lambda db: db.table(TABLES[Miss]).delete_where("fingerprint = ? and target = ?", [fingerprint, target])
         )
@@ -321,7 +325,7 @@ class Store:
                 attempts=count(Attempt),
                 accepted=count(Attempt, f"stage = '{ACCEPTED}'"),
                 kernels=usable.count("kernel"),
-                no_wins=usable.count("no_win"),
+                unprofitable=usable.count("unprofitable"),
                 untried=usable.count("untried"),
                 quarantined=len(entries) - len(usable),
                 plans=count(GraphPlan),

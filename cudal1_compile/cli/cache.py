@@ -55,13 +55,13 @@ def stats() -> None:
     """What the cache holds, a line for each target."""
     with open_store() as store:
         whole = store.stats()
-        names = ("target", "kernels", "no win", "untried", "barred", "tried", "plans", "misses")
+        names = ("target", "kernels", "unprofitable", "untried", "barred", "tried", "plans", "misses")
         caption = "untried: without a candidate; barred: quarantined or unverified; tried: right ones/all"
         table = Table(*names, caption=caption)
         for target in store.targets():
             s = store.stats(target)
             tried = f"{s.accepted}/{s.attempts}"
-            counts = (s.kernels, s.no_wins, s.untried, s.quarantined, tried, s.plans, s.misses)
+            counts = (s.kernels, s.unprofitable, s.untried, s.quarantined, tried, s.plans, s.misses)
             table.add_row(escape(printable(target[:SHORT_ID])), *(str(count) for count in counts))
         where = escape(str(store.path or f"memory ({store.database.fault})"))
         Console(soft_wrap=True).print(f"{where}: {whole.regions} regions, {whole.size_bytes / 1e6:.1f} MB")
@@ -164,7 +164,7 @@ def describe(entry: Entry, region: Region | None) -> str:
         f"status    {entry.status.replace('_', ' ')}{f' ({state})' if state else ''}",
         f"numerics  {entry.numerics or '-'}",
         f"made      {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(entry.created))}",
-        *([f"verdicts  {entry.verdicts}"] if entry.status == "no_win" else []),
+        *([f"verdicts  {entry.verdicts}"] if entry.status == "unprofitable" else []),
         *([f"runs on   {fallback.describe(entry)}"] if entry.status != "kernel" else []),
         f"versions  {_compact(entry.versions_json)}",
         f"image     {len(entry.image)} bytes {entry.image_arch}".rstrip(),

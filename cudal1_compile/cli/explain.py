@@ -54,8 +54,8 @@ def plan(
         print(f"{region.fingerprint[:12]}  {region.outcome:<7} {region.count:>4} uses  {region.ops:>3} ops")
         if text:
             print(region.text)
-    missed = sum(r.outcome == "missed" for r in regions)
-    print(f"{len(regions)} regions, {missed} of them without a kernel or a verdict")
+    untuned = sum(r.outcome == "untuned" for r in regions)
+    print(f"{len(regions)} regions, {untuned} of them without a kernel or a verdict")
 
 
 def distinct_regions(found: Explanation) -> list[PlannedRegion]:

@@ -50,13 +50,13 @@ def warm(
 
 def report(before: Sequence[PlannedRegion], after: Sequence[PlannedRegion]) -> None:
     """Says what is open. Raises CommandFailed where that is all that was, and the generator said nothing."""
-    still_open = [r for r in after if r.outcome == "missed"]
+    still_open = [r for r in after if r.outcome == "untuned"]
     for region in still_open:
         print(f"{region.fingerprint[:12]} open: {region.reason}")
     print(total_line(SESSION.totals))
     if not still_open:
         return
-    answered = {r.fingerprint for r in before if r.outcome == "missed"} - {r.fingerprint for r in still_open}
+    answered = {r.fingerprint for r in before if r.outcome == "untuned"} - {r.fingerprint for r in still_open}
     if SESSION.replies == 0 and not answered:
         raise CommandFailed(
             f"open regions: {len(still_open)}, nothing was done for them: {still_open[0].reason}. Expected a "

@@ -17,10 +17,10 @@ from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_fx_passes.program.text import parse_program
 
 Phase = Literal["inference", "forward", "backward"]
-Outcome = Literal["hit", "new", "aten", "no win", "untried", "missed"]
+Outcome = Literal["hit", "new", "aten", "unprofitable", "untried", "untuned"]
 
 INLINE = "inline"  # the decision "Inductor compiles this region", as stored
-KERNEL_FREE: tuple[PlanChoice, ...] = ("none", "layouts", "aten")
+KERNEL_FREE: tuple[PlanChoice, ...] = ("inductor", "no_layout_opt", "aten")
 ATEN = "aten"  # the decision "aten runs this region", as stored in place of an entry's id
 
 
@@ -66,7 +66,7 @@ class RefusedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRegion:
-    """A region and its decision. `missed` is open: a later process looks it up again."""
+    """A region and its decision. `untuned` is open: a later process looks it up again."""
 
     fingerprint: str
     text: str
@@ -116,25 +116,27 @@ class GraphPlanned:
     @property
     def is_open(self) -> bool:
         """Whether some region has neither a kernel nor a verdict."""
-        return any(r.outcome == "missed" for r in self.regions)
+        return any(r.outcome == "untuned" for r in self.regions)
 
     def chosen(self, choice: PlanChoice) -> dict[str, str]:
-        """fingerprint -> entry id, or ATEN, of what does not run by Inductor; "deciding" counts as "all".
+        """fingerprint -> entry id, or ATEN, of what does not run by Inductor; "deciding" counts as "all_kernels".
 
-        "some" is what there is without products, where "all" has some: they must not cost what else wins.
-        Elsewhere it is what Inductor would not have fused with its neighbours.
+        unfusible_only: without what Inductor would have fused with its neighbours.
         """
         if choice in KERNEL_FREE:
             return {}
         replaced = [r for r in self.regions if r.is_replaced]
-        everything = self._best_cuts(replaced)
-        if choice != "some":
-            return everything
-        fewer = self._best_cuts([r for r in replaced if not r.has_product])
-        if fewer != everything:
-            return fewer
+        chosen = self._best_cuts([r for r in replaced if choice != "no_products" or not r.has_product])
+        if choice != "unfusible_only":
+            return chosen
         fusible = {r.fingerprint for r in replaced if r.is_fusible}
-        return {f: entry_id for f, entry_id in everything.items() if f not in fusible}
+        return {f: entry_id for f, entry_id in chosen.items() if f not in fusible}
+
+    @property
+    def fewer_kernels(self) -> PlanChoice:
+        """What to try beside all kernels: products, where there are any, must not cost what else wins."""
+        has_products = self.chosen("no_products") != self.chosen("all_kernels")
+        return "no_products" if has_products else "unfusible_only"
 
     def _best_cuts(self, replaced: Sequence[PlannedRegion]) -> dict[str, str]:
         """Without regions that are only in those cuts around products which save less than another."""
@@ -186,6 +188,6 @@ def from_row(row: GraphPlan) -> GraphPlanned:
 def with_regions(plan: GraphPlanned, regions: Iterable[PlannedRegion]) -> GraphPlanned:
     """The plan with new decisions; what was measured for the old ones no longer counts if kernels changed."""
     changed = replace(plan, regions=tuple(regions))
-    if changed.chosen("all") == plan.chosen("all"):
+    if changed.chosen("all_kernels") == plan.chosen("all_kernels"):
         return changed
     return replace(changed, choice="deciding", ratio=None)

@@ -50,7 +50,7 @@ class Background:
             self._pipeline = None
             return
         pipeline.save(plan)
-        if plan.chosen("all") != self._plan.chosen("all") and self._can_swap:
+        if plan.chosen("all_kernels") != self._plan.chosen("all_kernels") and self._can_swap:
             self._done = plan
         else:
             self._pipeline = None

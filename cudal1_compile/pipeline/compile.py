@@ -128,7 +128,7 @@ class Pipeline:
     def collect(self, plan: GraphPlanned | None = None) -> list[SeenGraph]:
         """Every graph at the hook, as the compile will see it; the backward as after a forward with a plan."""
         job, options = self.job, self.job.options
-        splice = self._splice(plan, "all", None) if plan is not None else None
+        splice = self._splice(plan, "all_kernels", None) if plan is not None else None
         with timed("collect"):
             graphs = collect(job.gm, job.example_inputs, options.inductor, self.previous, self.products, splice)
         for graph in graphs:
@@ -170,12 +170,12 @@ class Pipeline:
         """Compiles with the plan's kernels, stores the plan, and says what was done."""
         rivals: tuple[PlanChoice, ...] = ()
         if not is_timed(self.job.place.target):
-            plan = replace(plan, choice="all" if plan.chosen("all") else "none")
+            plan = replace(plan, choice="all_kernels" if plan.chosen("all_kernels") else "inductor")
         elif plan.choice == "deciding" and may_try():
             rivals = self._rivals(plan)
-            plan = plan if rivals else replace(plan, choice="none")
+            plan = plan if rivals else replace(plan, choice="inductor")
         self.planner.record_misses(plan.regions)
-        choice = "all" if rivals else self._now(plan)
+        choice = "all_kernels" if rivals else self._now(plan)
         compiled = self._trial(plan, rivals) if rivals else self.build(plan, choice)
         if self.job.options.shadow and plan.kernels(choice) and not is_packaged():
             compiled = self._with_shadow(compiled, plan, choice)
@@ -191,7 +191,7 @@ class Pipeline:
         splice = self._splice(plan, choice, self.previous, is_checked)
         layouts = {name: getattr(inductor_config, name) for name in LAYOUT_SETTINGS}
         patches = {**layouts, **self.job.options.inductor, HOOK: splice}
-        if choice == "layouts":
+        if choice == "no_layout_opt":
             patches["layout_optimization"] = False
         if is_checked:
             patches["triton.cudagraphs"] = False  # its calls wait for the GPU
@@ -231,7 +231,7 @@ class Pipeline:
         later = self.without_inputs()
 
         def without_kernels(args: Sequence[Any]) -> Compiled:
-            return later.with_inputs(args).build(plan, "none")
+            return later.with_inputs(args).build(plan, "inductor")
 
         return Shadow(
             plain,
@@ -275,13 +275,13 @@ class Pipeline:
 
         One more with products, so that they push out nothing that could run without them.
         """
-        chosen = plan.chosen("all")
+        chosen = plan.chosen("all_kernels")
         free: list[PlanChoice] = ["aten"] if self.why_not_aten(plan) is None else []
         if plan.is_channels_last:
-            free.append("layouts")
-        ours: list[PlanChoice] = ["all"] if chosen else []
-        if plan.chosen("some") and plan.chosen("some") != chosen:
-            ours.append("some")
+            free.append("no_layout_opt")
+        ours: list[PlanChoice] = ["all_kernels"] if chosen else []
+        if plan.chosen(plan.fewer_kernels) and plan.chosen(plan.fewer_kernels) != chosen:
+            ours.append(plan.fewer_kernels)
         has_product = any(r.has_product for r in plan.regions if r.fingerprint in chosen)
         rivals = [*ours, *reversed(free)] if has_product else [*free, *ours]
         return tuple(rivals[: self._usual_rivals + has_product])
@@ -299,13 +299,15 @@ class Pipeline:
     def _now(self, plan: GraphPlanned) -> PlanChoice:
         """What runs without a trial. A stored choice of aten stands only while it may run here."""
         choice = _untried(plan)
-        return "none" if choice == "aten" and self.why_not_aten(plan) is not None else choice
+        return "inductor" if choice == "aten" and self.why_not_aten(plan) is not None else choice
 
     def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> Compiled:
         begun_s = time.monotonic()
-        variants: dict[PlanChoice, Compiled] = {"none": self.build(plan, "none")}
+        variants: dict[PlanChoice, Compiled] = {"inductor": self.build(plan, "inductor")}
         for choice in rivals:
-            if choice not in ("all", "aten") and time.monotonic() - begun_s > COMPILES_S:  # aten compiles nothing
+            if (
+                choice not in ("all_kernels", "aten") and time.monotonic() - begun_s > COMPILES_S
+            ):  # aten compiles nothing
                 log.info("variant %s is not tried: the others have compiled for %.0f s", choice, COMPILES_S)
                 continue
             try:
@@ -328,7 +330,7 @@ class Pipeline:
 
 def _forward_products(plan: GraphPlanned) -> set[str]:
     """Fingerprints of those that run by a kernel."""
-    chosen = plan.chosen("all")
+    chosen = plan.chosen("all_kernels")
     return {r.fingerprint for r in plan.regions if r.phase == "forward" and r.has_product} & chosen.keys()
 
 
@@ -353,7 +355,7 @@ def has_several_ranks() -> bool:
 
 def _untried(plan: GraphPlanned) -> PlanChoice:
     """What runs without a trial: the decided choice, and what is never slower where nothing was decided."""
-    return "none" if plan.choice == "deciding" else plan.choice
+    return "inductor" if plan.choice == "deciding" else plan.choice
 
 
 def _user_pass(options: Options) -> UserPass:

@@ -138,7 +138,7 @@ def explain_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: O
     pipeline = Pipeline(Job(gm, example_inputs, settings, place), SESSION)
     graphs, plan = pipeline.survey()
     stored = pipeline.stored()
-    if stored is not None and stored.chosen("all") == plan.chosen("all"):
+    if stored is not None and stored.chosen("all_kernels") == plan.chosen("all_kernels"):
         plan = replace(plan, choice=stored.choice, ratio=stored.ratio)
     if stored is not None:
         plan = replace(_with_reasons(plan, stored), fault=stored.fault)
@@ -151,7 +151,7 @@ def _with_reasons(plan: GraphPlanned, stored: GraphPlanned) -> GraphPlanned:
     """Open regions with why the last compile left them open."""
     from cudal1_compile.pipeline.planner import NO_KERNEL
 
-    why = {r.fingerprint: r.reason for r in stored.regions if r.outcome == "missed" and r.reason != NO_KERNEL}
+    why = {r.fingerprint: r.reason for r in stored.regions if r.outcome == "untuned" and r.reason != NO_KERNEL}
     regions = (
         replace(r, reason=f"{NO_KERNEL}: {why[r.fingerprint]}")
         if r.reason == NO_KERNEL and r.fingerprint in why
@@ -163,7 +163,7 @@ def _with_reasons(plan: GraphPlanned, stored: GraphPlanned) -> GraphPlanned:
 
 def _cuts_line(anchor: AnchorSeen, plan: GraphPlanned) -> str:
     """The cuts around a product, and which of them the kernels' figures speak for."""
-    taken = taken_cut(anchor.cuts, plan.chosen("all").keys())
+    taken = taken_cut(anchor.cuts, plan.chosen("all_kernels").keys())
     told = [
         " + ".join(f[:12] for f in cut) + " (saves most)" * (at == taken) for at, cut in enumerate(anchor.cuts)
     ]

@@ -1,11 +1,12 @@
 """From the regions of a graph to decisions: lookup in the kernel cache, synthesis of what is missing.
 
-    seen regions -> lookup -> hit | no win | aten | missed -> synthesis within the budget -> new | no win | aten
-                                                           -> proven under other versions: the judge again -> hit
+    seen regions -> lookup -> hit | unprofitable | aten
+                           -> untuned: synthesis within the budget -> new | unprofitable | aten
+                                       proven under other versions: the judge again -> hit
 
-A no win holds for the generator that did not win: another one, a retrained model too, is asked again. On a GPU it
-also holds for the versions under which aten and Inductor were compared; the faster one takes the region.
-What fails (a damaged row, no generator, no compiler, an ended budget) leaves the region missed, with the reason:
+Unprofitable holds for the generator that did not win: another one, a retrained model too, is asked again. On a
+GPU it also holds for the versions under which aten and Inductor were compared; the faster one takes the region.
+What fails (a damaged row, no generator, no compiler, an ended budget) leaves the region untuned, with the reason:
 Inductor then compiles it, and a later process tries again. Which kernels of a graph run in the end is choice.py's.
 """
 
@@ -37,7 +38,7 @@ from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.options import InvalidOption, Numerics, Options, allows
 from cudal1_compile.pipeline.place import Place
 from cudal1_compile.pipeline.session import Session
-from cudal1_compile.synthesis import Budget, LineProgress, NoWin, Outcome, Unfinished, Won, synthesize_all
+from cudal1_compile.synthesis import Budget, LineProgress, Outcome, Unfinished, Unprofitable, Won, synthesize_all
 from cudal1_compile.synthesis.records import why_outdated, why_stale
 from cudal1_compile.synthesis.reverify import verify_again
 from cudal1_fx_passes.program.canonical import relative
@@ -61,24 +62,24 @@ class Planner:
             entry = self._find(seen)
         except CacheError as error:
             log.warning("a region's kernel is not used: %s", error)
-            return self._missed(seen, str(error))
+            return self._untuned(seen, str(error))
         if entry is None:
             return self._unheard_of(seen)
         if entry.status != "kernel":
             return self._without_kernel(seen, entry)
         if (why := why_outdated(entry, self.place.target)) is not None:
-            return self._missed(
+            return self._untuned(
                 seen, f"kernel {entry.entry_id[:12]} was proven under {why}; it waits for the judge"
             )
         if not registry.is_loadable(entry, seen.text, self.place.device):
-            return self._missed(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
+            return self._untuned(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
         return _planned(seen, "hit", "", entry.entry_id, entry.speedup, saved(entry))
 
     def _unheard_of(self, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
         """No kernel is written where none could be run."""
         label = numerics_of(parse_program(seen.text))
         if allows(self.options.numerics, label):
-            return self._missed(seen, NO_KERNEL)
+            return self._untuned(seen, NO_KERNEL)
         return _planned(
             seen, "untried", f"its kernels would be {label}, wider than numerics={self.options.numerics}"
         )
@@ -87,10 +88,10 @@ class Planner:
         """Inductor's region, or aten's, for as long as that holds."""
         tried = json.loads(entry.versions_json).get("generator")
         if self.generator_name not in (None, tried):
-            return self._missed(seen, f"no win by {tried}; {self.generator_name} was not asked yet")
-        status: RegionOutcome = "untried" if entry.status == "untried" else "no win"
+            return self._untuned(seen, f"unprofitable by {tried}; {self.generator_name} was not asked yet")
+        status: RegionOutcome = "untried" if entry.status == "untried" else "unprofitable"
         if (why := why_stale(entry, self.place.target)) is not None:
-            return self._missed(seen, f"{status}, but it is asked again: {why}")
+            return self._untuned(seen, f"{status}, but it is asked again: {why}")
         timing = measured(entry)
         if timing is not None and is_atens(timing) and seen.has_library:
             saved_us = (timing.inductor_us or 0.0) - timing.aten_us
@@ -127,7 +128,7 @@ class Planner:
 
     def record_misses(self, regions: Iterable[PlannedRegion]) -> None:
         for region in regions:
-            if region.outcome == "missed":
+            if region.outcome == "untuned":
                 try:
                     # with its text, so that `cudal1 train export-misses` can make a task of it
                     name = relative(parse_program(region.text))
@@ -138,36 +139,36 @@ class Planner:
                     return
 
     def synthesize(self, regions: Sequence[PlannedRegion], limit_s: float = math.inf) -> tuple[PlannedRegion, ...]:
-        """Answers for the missed ones, most valuable first, as long as the budgets allow.
+        """Answers for the untuned ones, most valuable first, as long as the budgets allow.
 
         Kernels that were proven under other versions go to the judge again; for the rest the generator is asked.
         """
-        missed = sorted((r for r in regions if r.outcome == "missed"), key=lambda r: -r.value_us)
-        if not missed:
+        untuned = sorted((r for r in regions if r.outcome == "untuned"), key=lambda r: -r.value_us)
+        if not untuned:
             return tuple(regions)
         budget = self.session.budget(self.options.process_budget_s)
         granted_s = budget.take(min(self.options.budget_s, limit_s))
         if granted_s <= 0:
-            return self._all_missed(regions, "the time budget for synthesis ended")
+            return self._all_untuned(regions, "the time budget for synthesis ended")
         start = time.monotonic()
         answers: dict[str, PlannedRegion] = {}
         try:
-            answers |= self._verify_again(missed, start + granted_s)
-            rest = [r for r in missed if r.fingerprint not in answers]
+            answers |= self._verify_again(untuned, start + granted_s)
+            rest = [r for r in untuned if r.fingerprint not in answers]
             answers |= self._write(rest, start + granted_s - time.monotonic()) if rest else {}
         except (GeneratorError, BuildError, OSError) as error:
             log.warning("no kernels can be written: %s", error)
-            answers = {r.fingerprint: replace(r, reason=str(error)) for r in missed} | answers
+            answers = {r.fingerprint: replace(r, reason=str(error)) for r in untuned} | answers
         finally:
             budget.give_back(granted_s - (time.monotonic() - start))
         return tuple(answers.get(r.fingerprint, r) for r in regions)
 
-    def _verify_again(self, missed: Sequence[PlannedRegion], deadline_s: float) -> dict[str, PlannedRegion]:
+    def _verify_again(self, untuned: Sequence[PlannedRegion], deadline_s: float) -> dict[str, PlannedRegion]:
         """Answers for the regions that have a kernel, but none that is proven under these versions."""
-        kernels = [(r, e) for r in missed if (e := self._outdated(r)) is not None]
+        kernels = [(r, e) for r in untuned if (e := self._outdated(r)) is not None]
         if not kernels:
             return {}
-        answers = {r.fingerprint: self._missed(r, "no time to verify its kernel again") for r, _ in kernels}
+        answers = {r.fingerprint: self._untuned(r, "no time to verify its kernel again") for r, _ in kernels}
         with Judge(self.place.target) as judge:
             for region, entry in kernels:
                 if time.monotonic() < deadline_s:
@@ -188,25 +189,25 @@ class Planner:
             found = verify_again(self.store, region.text, entry, self.place.target, judge)
         except (RuntimeError, OSError, ValueError, KeyError, CacheError) as error:
             log.warning("kernel %s is not verified again: %s", entry.entry_id[:12], error)
-            return self._missed(region, f"its kernel is not verified again: {error}")
-        return self.look_up(region) if isinstance(found, Verified) else self._missed(region, found.reason)
+            return self._untuned(region, f"its kernel is not verified again: {error}")
+        return self.look_up(region) if isinstance(found, Verified) else self._untuned(region, found.reason)
 
-    def _write(self, missed: Sequence[PlannedRegion], seconds: float) -> dict[str, PlannedRegion]:
+    def _write(self, untuned: Sequence[PlannedRegion], seconds: float) -> dict[str, PlannedRegion]:
         """Answers for regions that need a kernel."""
         if seconds <= 0:
             return {}
-        outcomes = self._run(missed, seconds)
+        outcomes = self._run(untuned, seconds)
         self.session.count_replies(sum(o.proposed for o in outcomes))
-        return {r.fingerprint: self._answer(r, o) for r, o in zip(missed, outcomes, strict=True)}
+        return {r.fingerprint: self._answer(r, o) for r, o in zip(untuned, outcomes, strict=True)}
 
-    def _run(self, missed: Sequence[PlannedRegion], seconds: float) -> list[Outcome]:
+    def _run(self, untuned: Sequence[PlannedRegion], seconds: float) -> list[Outcome]:
         try:
             generator = self.session.generator(self.options.generator, self.place.device)
         except ValueError as error:
             raise InvalidOption(f"option {error}") from None
         progress = LineProgress(self.place.target.kind, level=debug_level())
-        programs = [parse_program(r.text) for r in missed]
-        values = [r.value_us for r in missed]
+        programs = [parse_program(r.text) for r in untuned]
+        values = [r.value_us for r in untuned]
         with Judge(self.place.target) as judge:
             try:
                 return synthesize_all(
@@ -218,22 +219,22 @@ class Planner:
     def _answer(self, region: PlannedRegion, outcome: Outcome) -> PlannedRegion:
         match outcome.result:
             case Won(entry) if not allows(self.options.numerics, entry.numerics):
-                return self._missed(region, f"its kernel is {entry.numerics}, wider than {self.options.numerics}")
+                return self._untuned(region, f"its kernel is {entry.numerics}, wider than {self.options.numerics}")
             case Won(entry) if not registry.is_loadable(entry, region.text, self.place.device):
-                return self._missed(region, f"kernel {entry.entry_id[:12]} cannot be loaded")
+                return self._untuned(region, f"kernel {entry.entry_id[:12]} cannot be loaded")
             case Won(entry):
                 return _planned(region, "new", "", entry.entry_id, entry.speedup, saved(entry))
-            case NoWin(entry):
+            case Unprofitable(entry):
                 return self._without_kernel(region, entry)
             case Unfinished(reason):
-                return self._missed(region, reason)
+                return self._untuned(region, reason)
         raise AssertionError(f"{outcome.result!r} is no result of a synthesis")
 
-    def _all_missed(self, regions: Sequence[PlannedRegion], why: str) -> tuple[PlannedRegion, ...]:
-        return tuple(replace(r, reason=why) if r.outcome == "missed" else r for r in regions)
+    def _all_untuned(self, regions: Sequence[PlannedRegion], why: str) -> tuple[PlannedRegion, ...]:
+        return tuple(replace(r, reason=why) if r.outcome == "untuned" else r for r in regions)
 
-    def _missed(self, seen: SeenRegion | PlannedRegion, why: str) -> PlannedRegion:
-        return _planned(seen, "missed", why)
+    def _untuned(self, seen: SeenRegion | PlannedRegion, why: str) -> PlannedRegion:
+        return _planned(seen, "untuned", why)
 
 
 def _planned(

@@ -30,9 +30,9 @@ class Totals:
     hit: int = 0
     new: int = 0
     aten: int = 0
-    no_win: int = 0
+    unprofitable: int = 0
     untried: int = 0
-    missed: int = 0
+    untuned: int = 0
 
     def plus(self, plan: GraphPlanned) -> Totals:
         return Totals(
@@ -41,9 +41,9 @@ class Totals:
             self.hit + plan.count("hit"),
             self.new + plan.count("new"),
             self.aten + plan.count("aten"),
-            self.no_win + plan.count("no win"),
+            self.unprofitable + plan.count("unprofitable"),
             self.untried + plan.count("untried"),
-            self.missed + plan.count("missed"),
+            self.untuned + plan.count("untuned"),
         )
 
 

@@ -28,6 +28,7 @@ from torch._dynamo.utils import preserve_rng_state
 
 from cudal1_compile.dispatch import registry
 from cudal1_compile.dispatch.call_check import is_capturing
+from cudal1_compile.inductor.plan import KERNEL_FREE
 from cudal1_compile.pipeline.choice import Trial
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Shadow:
 
     def _has_kernels(self) -> bool:
         """A trial may have decided against them."""
-        return not isinstance(self.plain, Trial) or not {"all", "some"}.isdisjoint(self.plain.variants)
+        return not isinstance(self.plain, Trial) or not self.plain.variants.keys() <= set(KERNEL_FREE)
 
     def _fall_back(self, args: Sequence[Any]) -> None:
         self._entries = set()  # what follows is done once

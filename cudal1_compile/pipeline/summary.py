@@ -1,6 +1,6 @@
 """One line on stderr for each compile, and the total of a process.
 
-    cudal1: regions: 12, hit 7, new 3, no win 2; 1.31x over inductor
+    cudal1: regions: 12, hit 7, new 3, unprofitable 2; 1.31x over inductor
 
 The ratio stands there only once it was measured on the user's own calls; until then the line ends in
 `deciding`. A graph that aten runs faster ends in `aten runs, 1.31x over inductor`, one that Inductor runs faster
@@ -40,9 +40,9 @@ def summary_line(plan: GraphPlanned, kind: TargetKind) -> str:
 def total_line(totals: Totals) -> str:
     aten = f", aten {totals.aten}" if totals.aten else ""
     untried = f", untried {totals.untried}" if totals.untried else ""
-    missed = f", missed {totals.missed}" if totals.missed else ""
+    untuned = f", untuned {totals.untuned}" if totals.untuned else ""
     t = totals
-    return f"regions: {t.regions}, hit {t.hit}, new {t.new}{aten}, no win {t.no_win}{untried}{missed}"
+    return f"regions: {t.regions}, hit {t.hit}, new {t.new}{aten}, unprofitable {t.unprofitable}{untried}{untuned}"
 
 
 def region_line(region: PlannedRegion, kind: TargetKind) -> str:
@@ -90,7 +90,7 @@ def say(text: str) -> None:
 def _ending(plan: GraphPlanned) -> str:
     if plan.choice == "deciding":
         return "; deciding"
-    if plan.choice == "none":
-        return "; no kernel is faster here, inductor runs" if plan.kernels("all") else "; inductor runs"
-    runs = {"aten": "; aten runs, ", "layouts": "; convolutions keep their layout, "}.get(plan.choice, "; ")
+    if plan.choice == "inductor":
+        return "; no kernel is faster here, inductor runs" if plan.kernels("all_kernels") else "; inductor runs"
+    runs = {"aten": "; aten runs, ", "no_layout_opt": "; convolutions keep their layout, "}.get(plan.choice, "; ")
     return f"{runs}{plan.ratio:.2f}x over inductor" if plan.ratio is not None else ""

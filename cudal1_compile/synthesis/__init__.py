@@ -2,13 +2,13 @@
 
 from cudal1_compile.synthesis.budget import Budget, ProcessBudget
 from cudal1_compile.synthesis.driver import synthesize, synthesize_all
-from cudal1_compile.synthesis.outcome import NoWin, Outcome, Unfinished, Won
+from cudal1_compile.synthesis.outcome import Outcome, Unfinished, Unprofitable, Won
 from cudal1_compile.synthesis.progress import LineProgress, Progress, silent
 
 __all__ = [
     "Budget",
     "LineProgress",
-    "NoWin",
+    "Unprofitable",
     "Outcome",
     "ProcessBudget",
     "Progress",

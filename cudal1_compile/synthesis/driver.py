@@ -4,7 +4,7 @@
         candidates -> finalists of a region measured together -> the best proven kernel is stored as its entry
         (none, and all was tried: aten and Inductor are measured, one of them will run the region)
     first round without exemplars, then contrastive rounds with measured variants, as long as there is time
-    -> won | no win | unfinished
+    -> won | unprofitable | unfinished
 
 Every region gets its first round before any gets its second, and a region that wins has won whatever happens
 to the time. Proposals and measurements never overlap: a sampler on the same GPU would spoil the times. Each
@@ -28,7 +28,7 @@ from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
 from cudal1_compile.synthesis.progress import Asking, Done, Progress, silent
-from cudal1_compile.synthesis.scheduler import Settling
+from cudal1_compile.synthesis.scheduler import EvaluationScheduler
 from cudal1_compile.synthesis.task import Request, Task
 from cudal1_fx_passes.program.ir import Program
 
@@ -100,14 +100,14 @@ class _Run:
 
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
-        settling = Settling(self.places, self.judge, self.timer, self.progress)
+        scheduler = EvaluationScheduler(self.places, self.judge, self.timer, self.progress)
         # what an earlier call left open comes before the regions that are less valuable, not before all others
         first = min((self.places[t] for t in self._next_group() if not t.to_judge()), default=len(self.tasks) + 1)
-        left = {*settling.run(self.tasks[: first - 1]), *self.tasks[first - 1 :]}
+        left = {*scheduler.run(self.tasks[: first - 1]), *self.tasks[first - 1 :]}
         while (group := self._next_group()) and self.timer.proposals_left_s > 0:
             self._ask(group)
-            left = set(settling.run([t for t in self.tasks if t in left or t in group]))
-        settling.run([t for t in self.tasks if t in left])  # what was not built in its round
+            left = set(scheduler.run([t for t in self.tasks if t in left or t in group]))
+        scheduler.run([t for t in self.tasks if t in left])  # what was not built in its round
         self.judge.expect([])
         why = self.judge.trouble() if any(t.needs_canary for t in self.tasks) else None
         for task in self.tasks:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
-from cudal1_compile.synthesis.outcome import NoWin, Outcome, Unfinished, Won
+from cudal1_compile.synthesis.outcome import Outcome, Unfinished, Unprofitable, Won
 
 TargetKind = Literal["cuda", "host"]
 CLEAR_LINE = "\r\x1b[K"
@@ -130,7 +130,7 @@ def _ended(outcome: Outcome, kind: TargetKind) -> str:
     match outcome.result:
         case Won(entry):
             return f"new kernel, {show_score(entry.speedup or 1.0, kind)}"
-        case NoWin(entry):
+        case Unprofitable(entry):
             return f"{entry.status.replace('_', ' ')} ({entry.reason})"
         case Unfinished(reason):
             return f"unfinished ({reason})"

@@ -57,7 +57,7 @@ class _Region:
         return self.answered_at is not None and time.monotonic() - self.answered_at > limit_s
 
 
-class Settling:
+class EvaluationScheduler:
     """The verdicts of one call, round by round."""
 
     def __init__(self, places: Mapping[Task, int], judge: JudgePort, timer: Timer, progress: Progress) -> None:

@@ -27,7 +27,7 @@ from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.archive import Archive
 from cudal1_compile.synthesis.budget import Budget
-from cudal1_compile.synthesis.outcome import NoWin, Outcome, Result, Unfinished, Won
+from cudal1_compile.synthesis.outcome import Outcome, Result, Unfinished, Unprofitable, Won
 from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import (
     Proposal,
@@ -38,7 +38,7 @@ from cudal1_compile.synthesis.records import (
     score,
     to_attempt,
     to_entry,
-    to_no_win,
+    to_unprofitable,
     with_verdict,
 )
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
@@ -250,10 +250,10 @@ class Task:
 
     @property
     def wants_baselines(self) -> bool:
-        return self._has_no_win and self._baselines is None
+        return self._is_unprofitable and self._baselines is None
 
     @property
-    def _has_no_win(self) -> bool:
+    def _is_unprofitable(self) -> bool:
         """Whether all was tried, or nothing can be."""
         if self._winner is not None or self._trouble:
             return False
@@ -275,7 +275,7 @@ class Task:
     @property
     def needs_canary(self) -> bool:
         """Whether it holds only on a machine that can judge."""
-        return bool(self._refused) or self._has_no_win
+        return bool(self._refused) or self._is_unprofitable
 
     def distrust(self, why: str) -> None:
         """The machine could not judge: what it refused in this call waits for another one."""
@@ -284,10 +284,10 @@ class Task:
         self.archive.put([with_verdict(a, Deferred(why)) for a in refused])
 
     def close(self, why_not_all: str) -> None:
-        """Won where a kernel is proven; no win where all was tried and the baselines compared; else unfinished."""
+        """Won by a proven kernel; Unprofitable where all was tried and baselines compared; else Unfinished."""
         if self._winner is not None:
             self.result = Won(self._winner)
-        elif self._has_no_win and self._baselines is not None:
+        elif self._is_unprofitable and self._baselines is not None:
             self._end_without(self._baselines)
         else:
             put_off = next((a.reason for a in self.to_judge() if a.reason != WAITS), "")
@@ -297,9 +297,9 @@ class Task:
     def _end_without(self, found: Accepted | Rejected) -> None:
         baselines = found.proof if isinstance(found, Accepted) else None
         name, tried = self.generator.name, self.archive.current
-        entry = to_no_win(self.region, self.target, name, self.budget, tried, baselines, self._hopeless)
+        entry = to_unprofitable(self.region, self.target, name, self.budget, tried, baselines, self._hopeless)
         self.archive.put_entry(entry)
-        self.result = NoWin(entry)
+        self.result = Unprofitable(entry)
 
     def outcome(self) -> Outcome:
         assert self.result is not None, "an outcome exists once the task is closed"

@@ -134,11 +134,11 @@ def stored_outcomes(directory: Path, captured: pytest.CaptureFixture[str]) -> di
         (plan,) = [store.get_plan(r["graph_key"], r["target"]) for r in store.database.read(plans)]
     assert plan is not None
     regions = [PlannedRegion(**r) for r in json.loads(plan.regions_json)["regions"]]
-    assert "missed" not in {r.outcome for r in regions}, "some times varied too much: the device is busy"
+    assert "untuned" not in {r.outcome for r in regions}, "some times varied too much: the device is busy"
     for region in regions:
         timing = measured(entries[region.fingerprint])
         is_faster = timing is not None and is_atens(timing) and region.has_library
-        assert region.outcome == ("aten" if is_faster else "no win")
+        assert region.outcome == ("aten" if is_faster else "unprofitable")
         with captured.disabled():
             print(f"\n  {region.ops} ops: {describe(entries[region.fingerprint])}", end="")
     assert entries

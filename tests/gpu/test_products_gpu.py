@@ -74,7 +74,9 @@ def test_right_in_every_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pipeline, "may_try", lambda: False)
-    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all" if plan.choice == "deciding" else plan.choice)
+    monkeypatch.setattr(
+        pipeline, "_untried", lambda plan: "all_kernels" if plan.choice == "deciding" else plan.choice
+    )
     torch.backends.cudnn.allow_tf32 = tf32
     layout = torch.channels_last if last else torch.contiguous_format
     module = model().train(train).to(memory_format=layout)  # type: ignore[call-overload]
@@ -91,7 +93,7 @@ def test_right_in_every_precision(
         pairs = zip(module.parameters(), exact.parameters(), strict=True)
         grads = [(p.grad, q.grad) for p, q in pairs if p.grad is not None and q.grad is not None]
         assert max(errors([g for g, _ in grads], [e for _, e in grads])) < bound
-    kernels = [r for p in plans for r in p.regions if r.fingerprint in p.kernels("all")]
+    kernels = [r for p in plans for r in p.regions if r.fingerprint in p.kernels("all_kernels")]
     products = [r for r in kernels if " = dot" in r.text]
     print(f"{len(products)} products of {len(kernels)} kernels run")
     convolutions = [r.text for r in products if " k0=" in r.text]

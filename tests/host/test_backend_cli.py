@@ -21,7 +21,7 @@ from cudal1_compile.pipeline import explanation, session
 
 pytestmark = pytest.mark.host
 
-TOTAL = re.compile(r"regions: (\d+), hit (\d+), new (\d+), no win (\d+)")
+TOTAL = re.compile(r"regions: (\d+), hit (\d+), new (\d+), unprofitable (\d+)")
 
 WORKLOAD = """
 import torch
@@ -102,7 +102,7 @@ def test_demo_with_what_it_cannot_use(arguments: list[str], says: str, capsys: p
 @pytest.mark.parametrize("replies", [0, 1])
 def test_demo_with_a_generator_that_never_answers(replies: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def run_one(*given: object) -> float:
-        demo.SESSION.totals, demo.SESSION.replies = session.Totals(regions=1, missed=1), replies
+        demo.SESSION.totals, demo.SESSION.replies = session.Totals(regions=1, untuned=1), replies
         return 0.0
 
     monkeypatch.setattr(demo, "run_one", run_one)
@@ -190,6 +190,6 @@ def test_explain_from_python() -> None:
     found: Any = cudal1_compile.explain(fn, torch.randn(16, 32), options={"target": "host"})
     assert len(found.graphs) == 2
     text = str(found)
-    assert "missed (no kernel yet)" in text and "aten.sort.default has no lowering" in text
+    assert "untuned (no kernel yet)" in text and "aten.sort.default has no lowering" in text
     plain = cudal1_compile.explain(fn, torch.randn(16, 32))
     assert "plain inductor: no CUDA tensors" in str(plain)

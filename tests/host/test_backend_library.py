@@ -251,10 +251,12 @@ def run_often(**options: Any) -> None:
 
 
 def said(captured: pytest.CaptureFixture[str]) -> list[str]:
-    return [line.removeprefix("cudal1: ") for line in captured.readouterr().err.splitlines() if "no win" in line]
+    return [
+        line.removeprefix("cudal1: ") for line in captured.readouterr().err.splitlines() if "unprofitable" in line
+    ]
 
 
-COUNTS = "regions: 1, hit 0, new 0, aten 1, no win 0"
+COUNTS = "regions: 1, hit 0, new 0, aten 1, unprofitable 0"
 
 
 def test_measured_tried_stored_and_found_again(
@@ -300,7 +302,7 @@ def test_a_small_gain_is_inductors(
 ) -> None:
     judged.verdict = Judged(aten_us, inductor_us).verdict
     run_often()
-    assert said(capsys) == ["regions: 1, hit 0, new 0, no win 1; inductor runs"]
+    assert said(capsys) == ["regions: 1, hit 0, new 0, unprofitable 1; inductor runs"]
     assert set(ran) == {"none"}
 
 
@@ -310,7 +312,7 @@ def test_a_busy_device_leaves_the_region_open(
     """The next process asks the judge again, and the generator for nothing."""
     answer, judged.verdict = judged.verdict, Deferred("the device may be busy")
     run_often()
-    assert said(capsys) == ["regions: 1, hit 0, new 0, no win 0, missed 1; inductor runs"]
+    assert said(capsys) == ["regions: 1, hit 0, new 0, unprofitable 0, untuned 1; inductor runs"]
     new_process(monkeypatch)
     judged.verdict = answer
     monkeypatch.setattr(Junk, "propose", lambda *args: pytest.fail("all was tried"))

@@ -237,7 +237,7 @@ def test_regions_follow_convolutions_into_channels_last(every_region: Calls) -> 
         torch.testing.assert_close(p, q)
     plan = every_region.plans[0]
     assert {r.phase for r in plan.regions} == {"forward", "backward"}
-    chosen = plan.chosen("all")
+    chosen = plan.chosen("all_kernels")
     assert len(every_region) == sum(r.count for r in plan.regions if r.fingerprint in chosen), "given back"
 
 

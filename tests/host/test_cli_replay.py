@@ -110,6 +110,6 @@ def test_without_a_compiler_there_is_no_verdict(
 
 
 def test_what_has_no_proof_is_named(cudal1_cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _stored(cudal1_cache_dir, Entry("nothing", REGION.fingerprint, HOST.key, "no_win"))
+    _stored(cudal1_cache_dir, Entry("nothing", REGION.fingerprint, HOST.key, "unprofitable"))
     assert cli.main(["replay", "nothing"]) == 1
     assert "no kernel" in capsys.readouterr().err

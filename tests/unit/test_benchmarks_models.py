@@ -169,7 +169,9 @@ def row(**changes: Any) -> dict[str, Any]:
         "lean": False,
         "traced": True,
         "inductor_kernels": [kernel(10.0, aa=3, bb=1), kernel(4.0, none=2), kernel(50.0, "library")],
-        "plans": [{"choice": "all", "ratio": 1.2, "regions": {"aa": "hit", "bb": "missed"}, "chosen": ["aa"]}],
+        "plans": [
+            {"choice": "all_kernels", "ratio": 1.2, "regions": {"aa": "hit", "bb": "untuned"}, "chosen": ["aa"]}
+        ],
         "accuracy": accuracy,
         "median_ms": {"eager": 4.0, "inductor": 2.0, "reduce_overhead": 1.0, "cudal1": 1.0},
         "ms": {},
@@ -218,7 +220,7 @@ def test_a_larger_error_is_unsound_and_named() -> None:
 def test_describe_is_json() -> None:
     found = summary.describe(row(), {"aa"}, {"aa": 2.5})
     assert json.loads(json.dumps(found))["synthesis_s_of_its_regions"] == 2.5
-    assert found["outcomes"] == {"hit": 1, "missed": 1}
+    assert found["outcomes"] == {"hit": 1, "untuned": 1}
 
 
 class Small(nn.Module):
@@ -514,11 +516,11 @@ def test_a_run_ends_with_its_time(tmp_path: Path) -> None:
 
 def test_two_rounds_of_synthesis_count_as_one() -> None:
     first = {"a": {"result": "Unfinished"}, "b": {"result": "Won"}}
-    later = {"a": {"result": "Won"}, "c": {"result": "NoWin"}}
+    later = {"a": {"result": "Won"}, "c": {"result": "Unprofitable"}}
     both = Written(2.0, 8, 4, regions=first, seconds_of={"a": 1.0, "b": 1.0})
     both.add(Written(1.0, 2, 1, regions=later, seconds_of={"a": 0.5, "c": 0.5}))
     assert (both.seconds, both.replies, both.judged) == (3.0, 10, 5)
-    assert both.results == {"Won": 2, "NoWin": 1} and both.seconds_of == {"a": 1.5, "b": 1.0, "c": 0.5}
+    assert both.results == {"Won": 2, "Unprofitable": 1} and both.seconds_of == {"a": 1.5, "b": 1.0, "c": 0.5}
 
 
 def test_a_trial_is_watched_with_those_that_drop_out() -> None:
@@ -531,10 +533,12 @@ def test_a_trial_is_watched_with_those_that_drop_out() -> None:
 
         return run
 
-    costs = {"none": 100.0, "all": 125.0, "some": 80.0}
+    costs = {"inductor": 100.0, "all_kernels": 125.0, "unfusible_only": 80.0}
     trial = Trial({n: variant(c) for n, c in costs.items()}, clock, lambda *_: None)  # type: ignore[misc, arg-type]
     with model_measure.watch_trials() as watched:
         for _ in range(USUAL_CALLS + 1):
             trial()
-    assert trial.is_decided and watched.gains == {"none": 1.0, "all": 0.8, "some": 1.25}
-    assert watched.us.keys() == watched.host_us.keys() == {"none", "some"} and set(watched.us["some"]) == {80.0}
+    assert trial.is_decided and watched.gains == {"inductor": 1.0, "all_kernels": 0.8, "unfusible_only": 1.25}
+    assert watched.us.keys() == watched.host_us.keys() == {"inductor", "unfusible_only"} and set(
+        watched.us["unfusible_only"]
+    ) == {80.0}

@@ -38,7 +38,7 @@ def bundle(tmp_path: Path) -> Path:
         store.put_entry(KERNEL)
         store.put_entry(replace(KERNEL, entry_id="e2", target="other"))
         store.put_entry(replace(KERNEL, entry_id="bad", quarantined=True, reason="wrong"))
-        store.put_entry(Entry("none", "f", "t", "no_win"))
+        store.put_entry(Entry("none", "f", "t", "unprofitable"))
         export_bundle(store, path)
     return path
 
@@ -214,7 +214,7 @@ def test_altered_bundles_are_refused(bundle: Path, old: bytes, new: bytes, says:
     [
         ("speedup", "fast", "not valid"),
         ("fingerprint", "unknown", "no kernel of a region"),
-        ("status", "no_win", "no kernel of a region"),
+        ("status", "unprofitable", "no kernel of a region"),
         ("image", "aGk=", "exactly the fields"),
         ("entry_id", "e1", "occurs twice"),
         ("entry_id", "\x1b]0;hacked\x07", "plain names"),

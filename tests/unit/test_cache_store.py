@@ -61,8 +61,8 @@ def test_attempts_are_all_or_nothing(store: Store) -> None:
     assert store.attempts("f", "t") == []
 
 
-def test_fastest_usable_kernel_wins_and_no_win_only_without_one(store: Store) -> None:
-    store.put_entry(Entry("none", "f", "t", "no_win", reason="8 candidates of bundled"))
+def test_fastest_usable_kernel_wins_and_unprofitable_only_without_one(store: Store) -> None:
+    store.put_entry(Entry("none", "f", "t", "unprofitable", reason="8 candidates of bundled"))
     assert store.find_entry("f", "t") == store.get_entry("none")
     for entry in (
         kernel("a", 1.2),
@@ -143,9 +143,9 @@ def test_stats_count_what_is_there(tmp_path: Path) -> None:
         store.add_attempts([attempt("f", "a", 1.0), attempt("f", "b", None, "build")])
         store.put_entry(kernel("a", 1.2))
         store.put_entry(kernel("b", 1.2, quarantined=True))
-        store.put_entry(Entry("n", "f", "t", "no_win"))
+        store.put_entry(Entry("n", "f", "t", "unprofitable"))
         found = store.stats("t")
         assert (found.regions, found.attempts, found.accepted) == (1, 2, 1)
-        assert (found.kernels, found.no_wins, found.quarantined) == (1, 1, 1)
+        assert (found.kernels, found.unprofitable, found.quarantined) == (1, 1, 1)
         assert found.size_bytes > 0
         assert store.stats("nobody's").attempts == 0

@@ -28,8 +28,8 @@ from cudal1_cache import (
     user_trust,
 )
 from cudal1_cache.bundle import Postponed, unverified, verify_entries
+from cudal1_cache.carry import warn_once
 from cudal1_cache.codec import KINDS, TABLES, Row, canonical, to_columns
-from cudal1_cache.database import _warn_once
 from cudal1_cache.schema import FILE_NAME
 from cudal1_cache.trust import load_key, new_trust, signer
 
@@ -39,7 +39,7 @@ KERNEL = Entry("e", "f", "t", "kernel", code="code", image=b"\x7fELF", image_arc
 
 @pytest.fixture(autouse=True)
 def forget_warnings() -> None:
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
 
 
 def fill(directory: Path, trust: Trust) -> None:
@@ -48,8 +48,8 @@ def fill(directory: Path, trust: Trust) -> None:
         store.add_region(Region("g", "r", "out0 = relu(in0) of another size"))
         store.add_attempts([Attempt("g", "t", "c", "g", "m", "p", "", "", "code", ACCEPTED, "", 2.0, id="a")])
         store.put_entry(KERNEL)
-        store.put_entry(Entry("n", "h", "t", "no_win"))
-        store.put_plan(GraphPlan("g", "t", '{"f":"e"}', choice="all"))
+        store.put_entry(Entry("n", "h", "t", "unprofitable"))
+        store.put_plan(GraphPlan("g", "t", '{"f":"e"}', choice="all_kernels"))
         store.record_miss("f", "t", 3.0)
 
 
@@ -75,7 +75,7 @@ def test_another_users_rows_are_imports_or_absent(tmp_path: Path, caplog: pytest
         assert store.attempts("g", "t") == [] and store.best_relatives(Region("f", "r", ""), "t") == []
         assert store.get_plan("g", "t") is None and store.misses("t") == [] and store.get_region("f") is None
         stats = store.stats("t")
-        assert (stats.kernels, stats.no_wins, stats.quarantined) == (0, 0, 1)
+        assert (stats.kernels, stats.unprofitable, stats.quarantined) == (0, 0, 1)
     said = [r.getMessage() for r in caplog.records if "this user's MAC" in r.getMessage()]
     assert len(said) == 5 and "`cudal1 cache verify`" in said[0]  # one for each table
 
@@ -269,7 +269,7 @@ def test_what_a_named_key_signed_is_used(signed: tuple[Path, bytes]) -> None:
         assert store.find_entry("f", "t") == KERNEL
         assert store.get_plan("g", "t") is not None and store.get_region("f") is not None
         found = store.find_entry("h", "t")
-        assert found is not None and found.status == "no_win"
+        assert found is not None and found.status == "unprofitable"
         assert store.attempts("g", "t") == []  # never signed
 
 

@@ -37,7 +37,7 @@ def store(cudal1_cache_dir: Path) -> Path:
     with open_store(cudal1_cache_dir) as store:
         store.add_region(Region("f1", "r", "out0 = relu(in0)"))
         store.put_entry(KERNEL)
-        store.put_entry(Entry("abd456", "f1", "target2", "no_win", reason="8 tried"))
+        store.put_entry(Entry("abd456", "f1", "target2", "unprofitable", reason="8 tried"))
         store.add_attempts(
             [Attempt("f1", "target1", "d1", "bundled", "m", "p", "", "", "code", "verify", "differs at [3, 1]")]
         )
@@ -141,7 +141,7 @@ def test_show_prints_all_that_is_known(store: Path, capsys: pytest.CaptureFixtur
 
 def test_show_finds_an_entry_by_its_region(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_store(store) as opened:
-        opened.put_entry(Entry("fff", "0123", "target1", "no_win"))
+        opened.put_entry(Entry("fff", "0123", "target1", "unprofitable"))
     assert cli.main(["cache", "show", "012"]) == 0
     assert "entry     fff" in capsys.readouterr().out
 
@@ -150,7 +150,10 @@ def test_show_finds_an_entry_by_its_region(store: Path, capsys: pytest.CaptureFi
     ("prefix", "says"),
     [
         ("zz", "no entry or region begins with 'zz'"),
-        ("ab", "2 entries begin with 'ab': abc123 kernel of target target1, abd456 no win of target target2"),
+        (
+            "ab",
+            "2 entries begin with 'ab': abc123 kernel of target target1, abd456 unprofitable of target target2",
+        ),
         ("f", "2 entries begin with 'f': "),
     ],
 )

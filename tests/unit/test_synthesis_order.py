@@ -12,7 +12,16 @@ from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, program, re
 from cudal1_cache import Store
 from cudal1_cache.rows import Region
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE, prompts_at_once
-from cudal1_compile.synthesis import Budget, NoWin, Outcome, Unfinished, Won, driver, synthesize, synthesize_all
+from cudal1_compile.synthesis import (
+    Budget,
+    Outcome,
+    Unfinished,
+    Unprofitable,
+    Won,
+    driver,
+    synthesize,
+    synthesize_all,
+)
 from cudal1_compile.synthesis.progress import Asking, Event, Finals
 from cudal1_fx_passes.program.canonical import fingerprint
 
@@ -113,7 +122,7 @@ def test_what_lost_its_long_measurement_is_not_measured_again_by_a_later_call(cl
     judge, store = SlowJudge(clock), Store.memory()
     one = Budget(seconds=60, rounds=1, samples_per_round=1)
     first = synthesize(program(), ScriptedGenerator([["good_97"]]), judge, store, one)
-    assert isinstance(first.result, NoWin) and judge.measured == [["good_97"]]
+    assert isinstance(first.result, Unprofitable) and judge.measured == [["good_97"]]
     two = replace(one, rounds=3, prompts_per_round=1)
     later = synthesize(program(), ScriptedGenerator([["good_90"], ["good_120"]]), judge, store, two)
     assert judge.measured == [["good_97"], ["good_120"]]  # nor what is behind the faster baseline, known by then
@@ -140,7 +149,7 @@ def test_once_inductor_is_timed_all_scores_are_over_it(clock: Clock) -> None:
     assert judge.measured == [["good_70", "good_60"], ["good_97"]]  # the rest cannot win, and that is known
     scores = {round(a.speedup or 0, 2) for a in store.attempts(outcome.fingerprint, GPU.key)}
     assert scores == {0.3, 0.4, 0.5, 0.6, 0.7, 0.9, 0.97}
-    assert isinstance(outcome.result, NoWin)
+    assert isinstance(outcome.result, Unprofitable)
     assert "2.80x" not in "".join(generator.prompts)
 
 
