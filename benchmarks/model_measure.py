@@ -195,7 +195,7 @@ class Turn:
     def _kernel_names(self, plans: list[GraphPlanned], chosen: dict[str, str]) -> list[str]:
         from cudal1_compile.pipeline.session import SESSION
 
-        texts = {r.fingerprint: r.text for p in plans for r in p.regions}
+        texts = {r.fingerprint: r.seen.text for p in plans for r in p.regions}
         names: set[str] = set()
         for fingerprint, entry_id in chosen.items():
             entry = SESSION.store(self.job.store).get_entry(entry_id)
@@ -303,6 +303,6 @@ def _proposed(plan: GraphPlanned) -> dict[str, float]:
     regions = [r for r in plan.regions if r.fingerprint in chosen]
     return {
         "regions": len(regions),
-        "products": sum(r.has_product for r in regions),
-        "saved_us": sum(r.saved * r.count for r in regions),
+        "products": sum(r.seen.has_product for r in regions),
+        "saved_us": sum(r.saved * r.seen.count for r in regions),
     }

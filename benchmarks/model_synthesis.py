@@ -38,7 +38,7 @@ class Wanted:
     fingerprint: str
     text: str
     value_us: float
-    may_change: bool = False  # in every model that has it: `PlannedRegion.may_change`
+    may_change: bool = False  # in every model that has it: `SeenRegion.may_change`
 
 
 @dataclass

@@ -8,7 +8,7 @@ one of a CUDA graph's pool that lives on is an error of the recording.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -41,12 +41,11 @@ class Calls:
 def every_region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     calls = Calls()
 
-    def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
-        found = planner._planned(seen, "hit", "")
-        return replace(found, entry_id=f"reference{seen.fingerprint[:40]}")
+    def look_up(self: planner.Planner, seen: SeenRegion) -> PlannedRegion:
+        return PlannedRegion(seen, "hit", "", entry_id=f"reference{seen.fingerprint[:40]}")
 
     def kernels(self: planner.Planner, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
-        texts = {r.fingerprint: r.text for r in plan.regions}
+        texts = {r.fingerprint: r.seen.text for r in plan.regions}
         return {f: Kernel(entry, texts[f], declared()) for f, entry in chosen.items()}
 
     def declared() -> Candidate:

@@ -73,9 +73,9 @@ def time_variants(monkeypatch: pytest.MonkeyPatch, costs_us: Mapping[str, float]
 def choose_aten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every region with a library operator is run by aten, whatever is faster."""
 
-    def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
+    def look_up(self: planner.Planner, seen: SeenRegion) -> PlannedRegion:
         outcome: Any = "aten" if seen.has_library else "unprofitable"
-        return planner._planned(seen, outcome, "", ATEN * seen.has_library)
+        return PlannedRegion(seen, outcome, "", ATEN * seen.has_library)
 
     monkeypatch.setattr(planner.Planner, "look_up", look_up)
     monkeypatch.setattr(pipeline, "may_try", lambda: False)

@@ -51,9 +51,10 @@ def plan(
             print(f"plain inductor: {graph.why_plain}")
     regions = distinct_regions(found)
     for region in regions:
-        print(f"{region.fingerprint[:12]}  {region.outcome:<7} {region.count:>4} uses  {region.ops:>3} ops")
+        seen = region.seen
+        print(f"{seen.fingerprint[:12]}  {region.outcome:<12} {seen.count:>4} uses  {seen.ops:>3} ops")
         if text:
-            print(region.text)
+            print(seen.text)
     untuned = sum(r.outcome == "untuned" for r in regions)
     print(f"{len(regions)} regions, {untuned} of them without a kernel or a verdict")
 
@@ -61,7 +62,7 @@ def plan(
 def distinct_regions(found: Explanation) -> list[PlannedRegion]:
     """Regions over all graphs, each once, the most valuable first."""
     regions = {r.fingerprint: r for g in found.graphs for r in g.plan.regions}
-    return sorted(regions.values(), key=lambda r: -r.value_us)
+    return sorted(regions.values(), key=lambda r: -r.seen.value_us)
 
 
 def _explain(name: str, target: str, products: bool | None) -> Explanation:

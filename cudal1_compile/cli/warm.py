@@ -89,7 +89,7 @@ def write_kernels(
     device = device_of(target)
     planner = Planner(SESSION, parse_options(None, options), place_of(device))
     if is_first:
-        lasting = [r for r in regions if not r.may_change]
+        lasting = [r for r in regions if not r.seen.may_change]
         return regions, planner.synthesize(lasting, FORWARD_SHARE * budget_s)
     return regions, planner.synthesize(regions)
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from cudal1_cache.rows import Entry, GraphPlan, PlanChoice
 from cudal1_compile.kernel.candidate import Candidate, parse_candidate
+from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
 
 Phase = Literal["inference", "forward", "backward"]
@@ -34,7 +36,7 @@ class Kernel:
     is_checked: bool = False  # every call is compared with the region (shadow.py)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SeenRegion:
     """One distinct region of a graph, as the collecting pass saw it."""
 
@@ -46,6 +48,20 @@ class SeenRegion:
     is_fusible: bool  # at some use Inductor would have fused it with a neighbour
     has_library: bool  # at some use aten's library has an operator for a part of it
     value_us: float  # estimate of the time that kernels may win in all its uses; ranks regions
+
+    @cached_property
+    def program(self) -> Program:
+        """Of its text, parsed once."""
+        return parse_program(self.text)
+
+    @property
+    def has_product(self) -> bool:
+        return " = dot" in self.text  # as every sum of products is written
+
+    @property
+    def may_change(self) -> bool:
+        """Whether it reads what a forward with kernels of products lays out otherwise."""
+        return self.phase == "backward" and self.has_product
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +84,7 @@ class RefusedNode:
 class PlannedRegion:
     """A region and its decision. `untuned` is open: a later process looks it up again."""
 
-    fingerprint: str
-    text: str
-    ops: int
-    count: int
-    phase: Phase
-    is_fusible: bool
-    has_library: bool
-    value_us: float
+    seen: SeenRegion
     outcome: Outcome
     reason: str  # why there is no kernel; empty for hit and new
     entry_id: str = ""  # ATEN where aten runs it
@@ -87,13 +96,8 @@ class PlannedRegion:
         return self.outcome in ("hit", "new")
 
     @property
-    def has_product(self) -> bool:
-        return " = dot" in self.text  # as every sum of products is written
-
-    @property
-    def may_change(self) -> bool:
-        """Whether it reads what a forward with kernels of products lays out otherwise."""
-        return self.phase == "backward" and self.has_product
+    def fingerprint(self) -> str:
+        return self.seen.fingerprint
 
     @property
     def is_replaced(self) -> bool:
@@ -126,10 +130,10 @@ class GraphPlanned:
         if choice in KERNEL_FREE:
             return {}
         replaced = [r for r in self.regions if r.is_replaced]
-        chosen = self._best_cuts([r for r in replaced if choice != "no_products" or not r.has_product])
+        chosen = self._best_cuts([r for r in replaced if choice != "no_products" or not r.seen.has_product])
         if choice != "unfusible_only":
             return chosen
-        fusible = {r.fingerprint for r in replaced if r.is_fusible}
+        fusible = {r.fingerprint for r in replaced if r.seen.is_fusible}
         return {f: entry_id for f, entry_id in chosen.items() if f not in fusible}
 
     @property
@@ -157,9 +161,9 @@ class GraphPlanned:
         return sum(r.outcome in outcomes for r in self.regions)
 
 
-def load_kernel(entry: Entry, text: str) -> Kernel:
-    """The kernel of a region with this text. Raises CandidateError for code that does not fit it."""
-    return Kernel(entry.entry_id, text, parse_candidate(entry.code, parse_program(text)))
+def load_kernel(entry: Entry, seen: SeenRegion) -> Kernel:
+    """The kernel of a region. Raises CandidateError for code that does not fit it."""
+    return Kernel(entry.entry_id, seen.text, parse_candidate(entry.code, seen.program))
 
 
 def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
@@ -178,7 +182,7 @@ def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
 def from_row(row: GraphPlan) -> GraphPlanned:
     """Raises ValueError (KeyError, TypeError) for a table that this version did not write."""
     table = json.loads(row.regions_json)
-    regions = tuple(PlannedRegion(**r) for r in table["regions"])
+    regions = tuple(PlannedRegion(**r | {"seen": SeenRegion(**r["seen"])}) for r in table["regions"])
     refused = tuple(RefusedNode(**n) for n in table["refused"])
     anchors = tuple(AnchorSeen(tuple(tuple(cut) for cut in cuts)) for cuts in table["anchors"])
     is_last, fault = bool(table["is_channels_last"]), str(table["fault"])

@@ -50,9 +50,10 @@ from cudal1_compile.pipeline.place import Place
 from cudal1_compile.pipeline.planner import FORWARD_SHARE, Planner
 from cudal1_compile.pipeline.session import Session
 from cudal1_compile.pipeline.shadow import Shadow
-from cudal1_compile.pipeline.summary import GRAPHS, SOURCES, dump, report, timed
+from cudal1_compile.pipeline.summary import report
 from cudal1_compile.pipeline.survey import survey, survey_anchors
 from cudal1_compile.runtime.target import Target, free_memory
+from cudal1_compile.trace import SOURCES, PassLog, dump
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,9 @@ class Pipeline:
         self.products = job.options.has_products(job.place.target.kind)  # whether they begin regions here
         self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, self.products)
         self.previous = _user_pass(job.options)
-        self.faults: list[str] = []  # of this compile, one list for its copies too; the last is stored
+        # of this compile, one for its copies too
+        self.faults: list[str] = []  # the last is stored
+        self.passes = PassLog()
 
     def plan(self) -> GraphPlanned:
         """The regions with the cache's answers: from the stored plan where there is one, else collected."""
@@ -89,7 +92,7 @@ class Pipeline:
             if self._may_ask_the_judge:
                 nursery.prepare()
             return self.survey()[1]
-        return self.settle(with_regions(stored, self.planner.look_up_all(stored.regions)), stored)
+        return self.settle(with_regions(stored, self.planner.look_up_all(r.seen for r in stored.regions)), stored)
 
     @property
     def _may_ask_the_judge(self) -> bool:
@@ -123,17 +126,22 @@ class Pipeline:
 
         Inductor saves for it the copies that convolutions needed; a kernel reads weights and inputs as they are.
         """
-        return bool(_forward_products(plan)) and any(r.phase == "backward" for r in plan.regions)
+        return bool(_forward_products(plan)) and any(r.seen.phase == "backward" for r in plan.regions)
 
     def collect(self, plan: GraphPlanned | None = None) -> list[SeenGraph]:
         """Every graph at the hook, as the compile will see it; the backward as after a forward with a plan."""
         job, options = self.job, self.job.options
         splice = self._splice(plan, "all_kernels", None) if plan is not None else None
-        with timed("collect"):
-            graphs = collect(job.gm, job.example_inputs, options.inductor, self.previous, self.products, splice)
-        for graph in graphs:
-            dump(GRAPHS, f"{graph.phase} graph at the hook", graph.code)
-        return graphs
+        with self.passes.run("collect"):
+            return collect(
+                job.gm,
+                job.example_inputs,
+                options.inductor,
+                self.previous,
+                self.products,
+                splice,
+                self.passes,
+            )
 
     def plan_for(self, graphs: Sequence[SeenGraph]) -> GraphPlanned:
         """Looks up the regions of collected graphs."""
@@ -155,9 +163,9 @@ class Pipeline:
     def synthesize(self, plan: GraphPlanned) -> GraphPlanned:
         """Products of the backward come last, when it is known which kernels its forward has."""
         end = time.monotonic() + self.job.options.budget_s
-        with timed("synthesis"):
-            first = [r for r in plan.regions if not r.may_change]
-            if any(r.has_product for r in first) and len(first) < len(plan.regions):
+        with self.passes.run("synthesis"):
+            first = [r for r in plan.regions if not r.seen.may_change]
+            if any(r.seen.has_product for r in first) and len(first) < len(plan.regions):
                 found = self.planner.synthesize(first, FORWARD_SHARE * self.job.options.budget_s)
                 answers = {r.fingerprint: r for r in found}
                 answered = with_regions(plan, [answers.get(r.fingerprint, r) for r in plan.regions])
@@ -181,6 +189,7 @@ class Pipeline:
             compiled = self._with_shadow(compiled, plan, choice)
         self.save(plan)
         self.session.count(plan)
+        self.session.remember(plan, self.passes)
         report(plan, self.job.place.target.kind)
         return compiled
 
@@ -197,7 +206,7 @@ class Pipeline:
             patches["triton.cudagraphs"] = False  # its calls wait for the GPU
         for kernel in splice.kernels.values():
             dump(SOURCES, f"kernel {kernel.entry_id[:12]}", f"{kernel.text}{kernel.candidate.code}")
-        with timed(f"compile, variant {choice}"):
+        with self.passes.run(f"compile, variant {choice}"):
             compiled: Any = compile_fx(
                 copy_graph(self.job.gm),
                 list(self.job.example_inputs),
@@ -212,7 +221,7 @@ class Pipeline:
     ) -> Splice:
         kernels = self.planner.kernels(plan.kernels(choice), plan)
         kernels = {f: replace(k, is_checked=is_checked) for f, k in kernels.items()}
-        return Splice(previous, kernels, self._by_aten(plan, choice), self.products)
+        return Splice(previous, kernels, self._by_aten(plan, choice), self.products, self.passes)
 
     def _by_aten(self, plan: GraphPlanned, choice: PlanChoice) -> Set[str]:
         """Fingerprints. Deterministic algorithms are Inductor's: aten refuses some operations then."""
@@ -282,7 +291,7 @@ class Pipeline:
         ours: list[PlanChoice] = ["all_kernels"] if chosen else []
         if plan.chosen(plan.fewer_kernels) and plan.chosen(plan.fewer_kernels) != chosen:
             ours.append(plan.fewer_kernels)
-        has_product = any(r.has_product for r in plan.regions if r.fingerprint in chosen)
+        has_product = any(r.seen.has_product for r in plan.regions if r.fingerprint in chosen)
         rivals = [*ours, *reversed(free)] if has_product else [*free, *ours]
         return tuple(rivals[: self._usual_rivals + has_product])
 
@@ -321,6 +330,7 @@ class Pipeline:
         def decided(choice: PlanChoice, ratio: float) -> None:
             final = replace(plan, choice=choice, ratio=ratio)
             later.save(final)
+            later.session.remember(final, later.passes)
             report(final, later.job.place.target.kind)
 
         warmup_calls = GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS
@@ -331,7 +341,9 @@ class Pipeline:
 def _forward_products(plan: GraphPlanned) -> set[str]:
     """Fingerprints of those that run by a kernel."""
     chosen = plan.chosen("all_kernels")
-    return {r.fingerprint for r in plan.regions if r.phase == "forward" and r.has_product} & chosen.keys()
+    return {
+        r.fingerprint for r in plan.regions if r.seen.phase == "forward" and r.seen.has_product
+    } & chosen.keys()
 
 
 def is_timed(target: Target) -> bool:

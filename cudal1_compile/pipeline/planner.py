@@ -42,7 +42,6 @@ from cudal1_compile.synthesis import Budget, LineProgress, Outcome, Unfinished, 
 from cudal1_compile.synthesis.records import why_outdated, why_stale
 from cudal1_compile.synthesis.reverify import verify_again
 from cudal1_fx_passes.program.canonical import relative
-from cudal1_fx_passes.program.text import parse_program
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class Planner:
         self.store: Store = session.store(options.cache_dir)
         self.labels = tuple(label for label in get_args(Numerics) if allows(options.numerics, label))
 
-    def look_up(self, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
+    def look_up(self, seen: SeenRegion) -> PlannedRegion:
         """The cache's answer for one region."""
         try:
             entry = self._find(seen)
@@ -73,18 +72,18 @@ class Planner:
             )
         if not registry.is_loadable(entry, seen.text, self.place.device):
             return self._untuned(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
-        return _planned(seen, "hit", "", entry.entry_id, entry.speedup, saved(entry))
+        return PlannedRegion(seen, "hit", "", entry.entry_id, entry.speedup, saved(entry))
 
-    def _unheard_of(self, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
+    def _unheard_of(self, seen: SeenRegion) -> PlannedRegion:
         """No kernel is written where none could be run."""
-        label = numerics_of(parse_program(seen.text))
+        label = numerics_of(seen.program)
         if allows(self.options.numerics, label):
             return self._untuned(seen, NO_KERNEL)
-        return _planned(
+        return PlannedRegion(
             seen, "untried", f"its kernels would be {label}, wider than numerics={self.options.numerics}"
         )
 
-    def _without_kernel(self, seen: SeenRegion | PlannedRegion, entry: Entry) -> PlannedRegion:
+    def _without_kernel(self, seen: SeenRegion, entry: Entry) -> PlannedRegion:
         """Inductor's region, or aten's, for as long as that holds."""
         tried = json.loads(entry.versions_json).get("generator")
         if self.generator_name not in (None, tried):
@@ -95,33 +94,33 @@ class Planner:
         timing = measured(entry)
         if timing is not None and is_atens(timing) and seen.has_library:
             saved_us = (timing.inductor_us or 0.0) - timing.aten_us
-            return _planned(seen, "aten", entry.reason, ATEN, timing.speedup, saved_us)
-        return _planned(seen, status, entry.reason, speedup=entry.speedup)
+            return PlannedRegion(seen, "aten", entry.reason, ATEN, timing.speedup, saved_us)
+        return PlannedRegion(seen, status, entry.reason, speedup=entry.speedup)
 
     @cached_property
     def generator_name(self) -> str | None:
         return stored_name(self.options.generator)
 
-    def _find(self, seen: SeenRegion | PlannedRegion) -> Entry | None:
+    def _find(self, seen: SeenRegion) -> Entry | None:
         """Kernels whose proof holds here come first."""
         target = self.place.target
         return self.store.find_entry(
             seen.fingerprint, target.key, self.labels, lambda e: why_outdated(e, target) is None
         )
 
-    def look_up_all(self, seen: Iterable[SeenRegion | PlannedRegion]) -> tuple[PlannedRegion, ...]:
+    def look_up_all(self, seen: Iterable[SeenRegion]) -> tuple[PlannedRegion, ...]:
         return tuple(self.look_up(region) for region in seen)
 
     def kernels(self, chosen: Mapping[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
         """What the pass needs for fingerprint -> entry id; what cannot be read is left out, with a warning."""
-        texts = {r.fingerprint: r.text for r in plan.regions}
+        seen = {r.fingerprint: r.seen for r in plan.regions}
         found: dict[str, Kernel] = {}
         for fingerprint, entry_id in chosen.items():
             try:
                 entry = self.store.get_entry(entry_id)
                 if entry is None or entry.quarantined:
                     raise CacheError("it is no longer in the cache, or quarantined since it was looked up")
-                found[fingerprint] = load_kernel(entry, texts[fingerprint])
+                found[fingerprint] = load_kernel(entry, seen[fingerprint])
             except (CacheError, CandidateError) as error:
                 log.warning("kernel %s is not used: %s", entry_id[:12], error)
         return found
@@ -131,9 +130,9 @@ class Planner:
             if region.outcome == "untuned":
                 try:
                     # with its text, so that `cudal1 train export-misses` can make a task of it
-                    name = relative(parse_program(region.text))
-                    self.store.add_region(Region(region.fingerprint, name, region.text))
-                    self.store.record_miss(region.fingerprint, self.place.target.key, region.value_us)
+                    seen = region.seen
+                    self.store.add_region(Region(seen.fingerprint, relative(seen.program), seen.text))
+                    self.store.record_miss(seen.fingerprint, self.place.target.key, seen.value_us)
                 except CacheError as error:
                     log.warning("a miss could not be recorded: %s", error)
                     return
@@ -143,7 +142,7 @@ class Planner:
 
         Kernels that were proven under other versions go to the judge again; for the rest the generator is asked.
         """
-        untuned = sorted((r for r in regions if r.outcome == "untuned"), key=lambda r: -r.value_us)
+        untuned = sorted((r for r in regions if r.outcome == "untuned"), key=lambda r: -r.seen.value_us)
         if not untuned:
             return tuple(regions)
         budget = self.session.budget(self.options.process_budget_s)
@@ -165,32 +164,32 @@ class Planner:
 
     def _verify_again(self, untuned: Sequence[PlannedRegion], deadline_s: float) -> dict[str, PlannedRegion]:
         """Answers for the regions that have a kernel, but none that is proven under these versions."""
-        kernels = [(r, e) for r in untuned if (e := self._outdated(r)) is not None]
+        kernels = [(r, e) for r in untuned if (e := self._outdated(r.seen)) is not None]
         if not kernels:
             return {}
-        answers = {r.fingerprint: self._untuned(r, "no time to verify its kernel again") for r, _ in kernels}
+        answers = {r.fingerprint: self._untuned(r.seen, "no time to verify its kernel again") for r, _ in kernels}
         with Judge(self.place.target) as judge:
             for region, entry in kernels:
                 if time.monotonic() < deadline_s:
-                    answers[region.fingerprint] = self._verified(region, entry, judge)
+                    answers[region.fingerprint] = self._verified(region.seen, entry, judge)
         return answers
 
-    def _outdated(self, region: PlannedRegion) -> Entry | None:
+    def _outdated(self, seen: SeenRegion) -> Entry | None:
         try:
-            entry = self._find(region)
+            entry = self._find(seen)
         except CacheError:  # look_up has said so
             return None
         if entry is None or entry.status != "kernel":
             return None
         return entry if why_outdated(entry, self.place.target) is not None else None
 
-    def _verified(self, region: PlannedRegion, entry: Entry, judge: Judge) -> PlannedRegion:
+    def _verified(self, seen: SeenRegion, entry: Entry, judge: Judge) -> PlannedRegion:
         try:
-            found = verify_again(self.store, region.text, entry, self.place.target, judge)
+            found = verify_again(self.store, seen.program, entry, self.place.target, judge)
         except (RuntimeError, OSError, ValueError, KeyError, CacheError) as error:
             log.warning("kernel %s is not verified again: %s", entry.entry_id[:12], error)
-            return self._untuned(region, f"its kernel is not verified again: {error}")
-        return self.look_up(region) if isinstance(found, Verified) else self._untuned(region, found.reason)
+            return self._untuned(seen, f"its kernel is not verified again: {error}")
+        return self.look_up(seen) if isinstance(found, Verified) else self._untuned(seen, found.reason)
 
     def _write(self, untuned: Sequence[PlannedRegion], seconds: float) -> dict[str, PlannedRegion]:
         """Answers for regions that need a kernel."""
@@ -198,7 +197,7 @@ class Planner:
             return {}
         outcomes = self._run(untuned, seconds)
         self.session.count_replies(sum(o.proposed for o in outcomes))
-        return {r.fingerprint: self._answer(r, o) for r, o in zip(untuned, outcomes, strict=True)}
+        return {r.fingerprint: self._answer(r.seen, o) for r, o in zip(untuned, outcomes, strict=True)}
 
     def _run(self, untuned: Sequence[PlannedRegion], seconds: float) -> list[Outcome]:
         try:
@@ -206,8 +205,8 @@ class Planner:
         except ValueError as error:
             raise InvalidOption(f"option {error}") from None
         progress = LineProgress(self.place.target.kind, level=debug_level())
-        programs = [parse_program(r.text) for r in untuned]
-        values = [r.value_us for r in untuned]
+        programs = [r.seen.program for r in untuned]
+        values = [r.seen.value_us for r in untuned]
         with Judge(self.place.target) as judge:
             try:
                 return synthesize_all(
@@ -216,47 +215,22 @@ class Planner:
             finally:
                 progress.close()
 
-    def _answer(self, region: PlannedRegion, outcome: Outcome) -> PlannedRegion:
+    def _answer(self, seen: SeenRegion, outcome: Outcome) -> PlannedRegion:
         match outcome.result:
             case Won(entry) if not allows(self.options.numerics, entry.numerics):
-                return self._untuned(region, f"its kernel is {entry.numerics}, wider than {self.options.numerics}")
-            case Won(entry) if not registry.is_loadable(entry, region.text, self.place.device):
-                return self._untuned(region, f"kernel {entry.entry_id[:12]} cannot be loaded")
+                return self._untuned(seen, f"its kernel is {entry.numerics}, wider than {self.options.numerics}")
+            case Won(entry) if not registry.is_loadable(entry, seen.text, self.place.device):
+                return self._untuned(seen, f"kernel {entry.entry_id[:12]} cannot be loaded")
             case Won(entry):
-                return _planned(region, "new", "", entry.entry_id, entry.speedup, saved(entry))
+                return PlannedRegion(seen, "new", "", entry.entry_id, entry.speedup, saved(entry))
             case Unprofitable(entry):
-                return self._without_kernel(region, entry)
+                return self._without_kernel(seen, entry)
             case Unfinished(reason):
-                return self._untuned(region, reason)
+                return self._untuned(seen, reason)
         raise AssertionError(f"{outcome.result!r} is no result of a synthesis")
 
     def _all_untuned(self, regions: Sequence[PlannedRegion], why: str) -> tuple[PlannedRegion, ...]:
         return tuple(replace(r, reason=why) if r.outcome == "untuned" else r for r in regions)
 
-    def _untuned(self, seen: SeenRegion | PlannedRegion, why: str) -> PlannedRegion:
-        return _planned(seen, "untuned", why)
-
-
-def _planned(
-    seen: SeenRegion | PlannedRegion,
-    outcome: RegionOutcome,
-    reason: str,
-    entry_id: str = "",
-    speedup: float | None = None,
-    saves: float = 0.0,
-) -> PlannedRegion:
-    return PlannedRegion(
-        fingerprint=seen.fingerprint,
-        text=seen.text,
-        ops=seen.ops,
-        count=seen.count,
-        phase=seen.phase,
-        is_fusible=seen.is_fusible,
-        has_library=seen.has_library,
-        value_us=seen.value_us,
-        outcome=outcome,
-        reason=reason,
-        entry_id=entry_id,
-        speedup=speedup,
-        saved=saves,
-    )
+    def _untuned(self, seen: SeenRegion, why: str) -> PlannedRegion:
+        return PlannedRegion(seen, "untuned", why)

@@ -27,7 +27,7 @@ from cudal1_compile.judge.timing.least_bytes import bytes_moved
 from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
-from cudal1_compile.synthesis.progress import Asking, Done, Progress, silent
+from cudal1_compile.synthesis.progress import Asking, Done, Progress, Proposed, silent
 from cudal1_compile.synthesis.scheduler import EvaluationScheduler
 from cudal1_compile.synthesis.task import Request, Task
 from cudal1_fx_passes.program.ir import Program
@@ -162,5 +162,7 @@ class _Run:
         is_late = time.monotonic() >= deadline
         for a, replies in zip(asked, found, strict=True):
             a.task.take_replies(a.request, replies)
+            fingerprint, left_s = a.task.region.fingerprint, self.timer.left_s
+            self.progress(Proposed(fingerprint, a.request.prompt, tuple(replies), left_s))
             if len(replies) < n and is_late:
                 a.task.fail(TIME_OVER)  # a round that was cut off counts for nothing

@@ -24,18 +24,19 @@ from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import Proposal, is_win, score, to_attempt, to_entry
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
 
 MAX_REGION_CHARACTERS = 16 * 1024  # of a stranger's; the longest of our own have 2,700
 IMPORTED = "import"  # stands where a generator's name would
 
 
-def verify_again(store: Store, text: str, entry: Entry, target: Target, judge: Judge) -> Verification:
+def verify_again(store: Store, program: Program, entry: Entry, target: Target, judge: Judge) -> Verification:
     """A kernel of this machine's own. Stores the verdict; a postponed one changes nothing.
 
-    text: of the region. Raises CacheError, and what a judge that fails raises.
+    program: of the region, canonical. Raises CacheError, and what a judge that fails raises.
     """
-    region = Region(entry.fingerprint, relative(parse_program(text)), text)
+    region = Region(entry.fingerprint, relative(program), print_program(program))
     made_by = json.loads(entry.versions_json)
     found = verify_entry(region, entry, target, judge, f"{made_by['generator']}:{made_by['model']}")
     settle(store, Outcome(entry.entry_id, found))

@@ -94,9 +94,9 @@ def test_right_in_every_precision(
         grads = [(p.grad, q.grad) for p, q in pairs if p.grad is not None and q.grad is not None]
         assert max(errors([g for g, _ in grads], [e for _, e in grads])) < bound
     kernels = [r for p in plans for r in p.regions if r.fingerprint in p.kernels("all_kernels")]
-    products = [r for r in kernels if " = dot" in r.text]
+    products = [r for r in kernels if " = dot" in r.seen.text]
     print(f"{len(products)} products of {len(kernels)} kernels run")
-    convolutions = [r.text for r in products if " k0=" in r.text]
+    convolutions = [r.seen.text for r in products if " k0=" in r.seen.text]
     assert all((" = dot_tf32" in text) == (tf32 and not autocast) for text in convolutions)
 
 

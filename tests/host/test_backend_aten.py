@@ -20,7 +20,7 @@ from trials import new_process, time_variants
 
 from cudal1_compile import explain
 from cudal1_compile.inductor import aten
-from cudal1_compile.inductor.plan import GraphPlanned, PlannedRegion, RefusedNode
+from cudal1_compile.inductor.plan import GraphPlanned, PlannedRegion, RefusedNode, SeenRegion
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline.choice import MAX_CALLS
 
@@ -311,7 +311,12 @@ def test_no_trial_under_deterministic_algorithms(costs: list[str]) -> None:
 )
 def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...]) -> None:
     regions = [
-        PlannedRegion(o, o, 3, 1, "inference", "fusible" in o, True, 1.0, o.split()[0], "", f"entry {o}")  # type: ignore[arg-type]
+        PlannedRegion(
+            SeenRegion(o, o, 3, 1, "inference", "fusible" in o, True, 1.0),
+            o.split()[0],  # type: ignore[arg-type]
+            "",
+            f"entry {o}",
+        )
         for o in outcomes.split(", ")
     ]
     options = SimpleNamespace(inductor={"triton.cudagraphs": reason == "CUDA graphs"})

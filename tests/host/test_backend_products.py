@@ -39,9 +39,9 @@ pytestmark = pytest.mark.host
 
 Savings = Callable[[PlannedRegion], float]
 SAVINGS: dict[str, Savings] = {
-    "whole": lambda region: region.ops**2,
-    "apart": lambda region: region.ops**0.5,
-    "mixed": lambda region: int(hashlib.sha256(region.text.encode()).hexdigest(), 16) % 97,
+    "whole": lambda region: region.seen.ops**2,
+    "apart": lambda region: region.seen.ops**0.5,
+    "mixed": lambda region: int(hashlib.sha256(region.seen.text.encode()).hexdigest(), 16) % 97,
 }
 
 
@@ -117,7 +117,7 @@ def saves(every_region: Calls, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     def choose(name: str) -> Calls:
         find = planner.Planner.look_up
 
-        def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
+        def look_up(self: planner.Planner, seen: SeenRegion) -> PlannedRegion:
             found = find(self, seen)
             object.__setattr__(found, "saved", SAVINGS[name](found))
             return found
@@ -154,7 +154,7 @@ def check(module: nn.Module, x: Tensor, train: bool, autocast: bool = False, **o
 
 
 def has_product(region: PlannedRegion) -> bool:
-    return " = dot" in region.text
+    return " = dot" in region.seen.text
 
 
 QUICK = (("whole", "conv1d", True), ("mixed", "up", True))
@@ -181,7 +181,7 @@ def test_equals_eager(cut: str, name: str, train: bool, saves: Callable[[str], C
 def test_autocast(train: bool, saves: Callable[[str], Calls]) -> None:
     calls = saves("mixed")
     check(Block(), images(), train, autocast=True)
-    assert any("bf16" in r.text and has_product(r) for r in calls.plans[0].regions)
+    assert any("bf16" in r.seen.text and has_product(r) for r in calls.plans[0].regions)
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ def test_small_operands_are_copied_into_the_layout_that_a_kernel_reads(saves: Ca
     check(nn.Sequential(*layers), torch.randn(2, 2, 16, 16), train=True, autocast=True)
     plan = calls.plans[0]
     assert any("too small" in n.reason and "convolution" in n.operation for n in plan.refused)
-    assert any(r.phase == "forward" and has_product(r) for r in plan.regions)
+    assert any(r.seen.phase == "forward" and has_product(r) for r in plan.regions)
     assert set(plan.chosen("all_kernels").values()) == set(calls.ran), "a region was given back"
 
 
@@ -292,8 +292,8 @@ def test_a_kernel_with_tf32_runs_only_while_the_flags_allow_it() -> None:
 def test_only_products_by_kernels_have_the_backward_collected_again(text: str, outcome: Any, again: bool) -> None:
     """It is half of what a plan costs."""
     regions = (
-        PlannedRegion("f", text, 3, 1, "forward", False, True, 1.0, outcome, "", "entry"),
-        PlannedRegion("b", " = dot", 3, 1, "backward", False, True, 1.0, "untuned", ""),
+        PlannedRegion(SeenRegion("f", text, 3, 1, "forward", False, True, 1.0), outcome, "", "entry"),
+        PlannedRegion(SeenRegion("b", " = dot", 3, 1, "backward", False, True, 1.0), "untuned", ""),
     )
     self: Any = None
     assert pipeline.Pipeline._moves_layouts(self, GraphPlanned(regions)) == again
@@ -305,7 +305,7 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
     """What kernels of their forward change is not written twice; what they do not is asked for all the same."""
 
     def region(name: str, phase: Any, text: str = " = dot") -> PlannedRegion:
-        return PlannedRegion(name, text, 3, 1, phase, False, True, 1.0, "untuned", "")
+        return PlannedRegion(SeenRegion(name, text, 3, 1, phase, False, True, 1.0), "untuned", "")
 
     plan = GraphPlanned((region("c", "forward"), region("g", "backward"), region("p", "backward", "")))
     asked: list[tuple[set[str], float]] = []

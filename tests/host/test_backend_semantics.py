@@ -236,9 +236,9 @@ def test_regions_follow_convolutions_into_channels_last(every_region: Calls) -> 
     for p, q in zip(twin.buffers(), model.buffers(), strict=True):
         torch.testing.assert_close(p, q)
     plan = every_region.plans[0]
-    assert {r.phase for r in plan.regions} == {"forward", "backward"}
+    assert {r.seen.phase for r in plan.regions} == {"forward", "backward"}
     chosen = plan.chosen("all_kernels")
-    assert len(every_region) == sum(r.count for r in plan.regions if r.fingerprint in chosen), "given back"
+    assert len(every_region) == sum(r.seen.count for r in plan.regions if r.fingerprint in chosen), "given back"
 
 
 def test_a_nested_tensor(every_region: Calls) -> None:  # noqa: F811

@@ -22,6 +22,7 @@ from cudal1_compile.inductor.plan import (
     Kernel,
     PlannedRegion,
     RefusedNode,
+    SeenRegion,
     from_row,
     to_row,
     with_regions,
@@ -34,18 +35,11 @@ from cudal1_compile.pipeline.summary import region_line, summary_line, total_lin
 from cudal1_fx_passes.program.precision import convolutions_in_f32
 
 
-def region(name: str, outcome: Any = "hit", is_fusible: bool = False) -> PlannedRegion:
+def region(name: str, outcome: Any = "hit", is_fusible: bool = False, text: str = "region v1") -> PlannedRegion:
     has_kernel = outcome in ("hit", "new")
     entry_id = f"entry {name}" if has_kernel else ATEN if outcome == "aten" else ""
     return PlannedRegion(
-        fingerprint=name,
-        text="region v1",
-        ops=3,
-        count=1,
-        phase="inference",
-        is_fusible=is_fusible,
-        has_library=True,
-        value_us=1.5,
+        SeenRegion(name, text, 3, 1, "inference", is_fusible, has_library=True, value_us=1.5),
         outcome=outcome,
         reason="" if has_kernel else "why",
         entry_id=entry_id,
@@ -135,7 +129,7 @@ def test_an_explanation_names_both_cuts_of_a_product() -> None:
 def test_products_can_be_left_out() -> None:
     """A product's kernel that whole calls do not prove must not cost what wins without it."""
     product = "t0 f32[d0] = dot(in0, in1) over d1"
-    whole, conv = (replace(region(n), text=product, saved=5.0) for n in "wc")
+    whole, conv = (replace(region(n, text=product), saved=5.0) for n in "wc")
     chain, other = (
         replace(region("o", is_fusible=True), saved=1.0),
         replace(region("e", is_fusible=True), saved=9.0),
