@@ -32,7 +32,7 @@ from benchmarks.model_kernels import (
     own_us,
     profile,
 )
-from cudal1_compile.inductor.plan import GraphPlanned
+from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.pipeline import choice
 from cudal1_fx_passes.program.text import parse_program
@@ -184,8 +184,8 @@ class Turn:
         }
 
     def _stored_plans(self, arm: str) -> list[GraphPlanned]:
-        from cudal1_compile.inductor.plan import from_row
-        from cudal1_compile.pipeline.session import SESSION
+        from cudal1_compile.inductor.graph_plan import from_row
+        from cudal1_compile.pipeline.process_state import SESSION
         from cudal1_compile.runtime.target import detect_target
 
         store, target = SESSION.store(self.job.store), detect_target(self.job.device).key
@@ -193,7 +193,7 @@ class Turn:
         return [from_row(row) for row in rows if row is not None]
 
     def _kernel_names(self, plans: list[GraphPlanned], chosen: dict[str, str]) -> list[str]:
-        from cudal1_compile.pipeline.session import SESSION
+        from cudal1_compile.pipeline.process_state import SESSION
 
         texts = {r.fingerprint: r.seen.text for p in plans for r in p.regions}
         names: set[str] = set()

@@ -48,7 +48,7 @@ from benchmarks.zoo import ZOO
 from benchmarks.zoo_cnn import CNNS, SPECS
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.protocol import Generator
-from cudal1_compile.inductor.plan import SeenRegion
+from cudal1_compile.inductor.graph_plan import SeenRegion
 from cudal1_compile.pipeline.planner import FORWARD_SHARE
 from cudal1_compile.runtime.cores import usable_cores
 

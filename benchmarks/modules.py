@@ -34,9 +34,9 @@ from benchmarks.model_synthesis import is_right
 from benchmarks.result_file import bootstrap, commit, geomean, mean, write_result
 from benchmarks.zoo_modules import MODULES, ModuleSpec
 from cudal1_cache.store import Store
-from cudal1_compile.inductor.plan import KERNEL_FREE
+from cudal1_compile.inductor.graph_plan import KERNEL_FREE
 from cudal1_compile.pipeline.choice import SETTLED
-from cudal1_compile.pipeline.session import SESSION, Totals
+from cudal1_compile.pipeline.process_state import SESSION, Totals
 from cudal1_compile.runtime.target import detect_target
 
 ROUNDS = 60

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cudal1_compile.pipeline.explanation import explain as explain
-    from cudal1_compile.pipeline.session import last_plans as last_plans
+    from cudal1_compile.pipeline.process_state import last_plans as last_plans
 
-_HOMES = {"explain": "cudal1_compile.pipeline.explanation", "last_plans": "cudal1_compile.pipeline.session"}
+_HOMES = {"explain": "cudal1_compile.pipeline.explanation", "last_plans": "cudal1_compile.pipeline.process_state"}
 
 __all__ = ["explain", "last_plans"]
 

@@ -21,10 +21,10 @@ from torch._dynamo.exc import ShortenTraceback
 
 from cudal1_compile.errors import OptionError
 from cudal1_compile.generate.protocol import Generator
+from cudal1_compile.judge.verdict import Numerics as Numerics
 
 TargetChoice = Literal["auto", "host", "cuda"]
 OnMiss = Literal["synthesize", "background", "fallback"]
-Numerics = Literal["exact", "reassociates", "f32_split", "assumes_finite"]
 
 DEFAULT_GRAPH_BUDGET_S = 20.0
 DEFAULT_PROCESS_BUDGET_S = 120.0

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._inductor import list_mode_options
 
 from cudal1_compile.dispatch import registry
-from cudal1_compile.inductor.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
+from cudal1_compile.inductor.graph_plan import ChosenKernel, GraphPlanned, PlannedRegion, SeenRegion
 from cudal1_compile.kernel.candidate import Candidate, _parse_scratch
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline import planner
@@ -44,9 +44,9 @@ def every_region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     def look_up(self: planner.Planner, seen: SeenRegion) -> PlannedRegion:
         return PlannedRegion(seen, "hit", "", entry_id=f"reference{seen.fingerprint[:40]}")
 
-    def kernels(self: planner.Planner, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
+    def kernels(self: planner.Planner, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, ChosenKernel]:
         texts = {r.fingerprint: r.seen.text for r in plan.regions}
-        return {f: Kernel(entry, texts[f], declared()) for f, entry in chosen.items()}
+        return {f: ChosenKernel(entry, texts[f], declared()) for f, entry in chosen.items()}
 
     def declared() -> Candidate:
         return Candidate("", tuple(_parse_scratch(line) for line in calls.scratch.splitlines()), ())

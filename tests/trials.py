@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from cudal1_compile.dispatch import registry
-from cudal1_compile.inductor.plan import ATEN, GraphPlanned, PlannedRegion, SeenRegion
+from cudal1_compile.inductor.graph_plan import ATEN, GraphPlanned, PlannedRegion, SeenRegion
 from cudal1_compile.pipeline import compile as pipeline
-from cudal1_compile.pipeline import planner, session
+from cudal1_compile.pipeline import planner, process_state
 
 
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if nothing had been compiled or loaded yet."""
-    monkeypatch.setattr(session, "SESSION", session.Session())
+    monkeypatch.setattr(process_state, "SESSION", process_state.Session())
     monkeypatch.setattr(registry, "_stores", [])
     torch._dynamo.reset()
 

@@ -2,7 +2,7 @@
 
 from cudal1_cache.errors import BundleError, CacheBusy, CacheCorrupt, CacheError
 from cudal1_cache.keys import KEY_VERSION, EntryKey, UnprofitableKey, digest
-from cudal1_cache.rows import ACCEPTED, UNVERIFIED, Attempt, Entry, GraphPlan, Miss, Region
+from cudal1_cache.rows import ACCEPTED, UNVERIFIED, Attempt, Entry, GraphPlan, Miss, RegionText
 from cudal1_cache.store import Stats, Store
 from cudal1_cache.trust import Trust, new_trust, user_trust
 
@@ -20,7 +20,7 @@ __all__ = [
     "GraphPlan",
     "Miss",
     "UnprofitableKey",
-    "Region",
+    "RegionText",
     "Stats",
     "Store",
     "Trust",

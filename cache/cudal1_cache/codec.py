@@ -15,15 +15,15 @@ from dataclasses import fields
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from cudal1_cache.errors import CacheCorrupt
-from cudal1_cache.rows import Attempt, Entry, GraphPlan, Miss, Refuted, Region
+from cudal1_cache.rows import Attempt, Entry, GraphPlan, Miss, Refuted, RegionText
 from cudal1_cache.schema import SEAL_VERSION
 
-Row = Region | Attempt | Entry | GraphPlan | Miss | Refuted
-R = TypeVar("R", Region, Attempt, Entry, GraphPlan, Miss, Refuted)
+Row = RegionText | Attempt | Entry | GraphPlan | Miss | Refuted
+R = TypeVar("R", RegionText, Attempt, Entry, GraphPlan, Miss, Refuted)
 Column = str | int | float | bytes | None
 
 TABLES: dict[type[Row], str] = {
-    Region: "regions",
+    RegionText: "regions",
     Attempt: "attempts",
     Entry: "entries",
     GraphPlan: "plans",
@@ -31,7 +31,7 @@ TABLES: dict[type[Row], str] = {
     Refuted: "refuted",
 }
 PRIMARY_KEYS: dict[type[Row], tuple[str, ...]] = {
-    Region: ("fingerprint",),
+    RegionText: ("fingerprint",),
     Attempt: ("id",),
     Entry: ("entry_id",),
     GraphPlan: ("graph_key", "target"),

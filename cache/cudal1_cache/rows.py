@@ -28,7 +28,7 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class RegionText:
     """A region's canonical text. `relative` is equal for regions that differ in sizes only."""
 
     fingerprint: str

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cudal1_cache import CacheError, Entry, Region, Store
+from cudal1_cache import CacheError, Entry, RegionText, Store
 from cudal1_cache.bundle import (
-    Outcome,
+    EntryVerification,
     Postponed,
     Refused,
     Verified,
@@ -154,7 +154,7 @@ def must_keep(store: Store) -> None:
         raise CacheError(f"{cache_dir()} keeps nothing: {why}; set CUDAL1_CACHE_DIR to a directory of yours")
 
 
-def describe(entry: Entry, region: Region | None) -> str:
+def describe(entry: Entry, region: RegionText | None) -> str:
     """All that the cache knows of an entry, as plain text."""
     state = f"quarantined: {entry.reason}" if entry.quarantined else entry.reason
     lines = [
@@ -220,11 +220,11 @@ def _announce(count: int) -> None:
         print(f"{count} kernels will be built from source and run in this machine's sandbox", file=sys.stderr)
 
 
-def _later(region: Region, entry: Entry) -> Postponed:
+def _later(region: RegionText, entry: Entry) -> Postponed:
     return Postponed("not asked for; `cudal1 cache verify` does it")
 
 
-def _report(outcomes: Sequence[Outcome]) -> None:
+def _report(outcomes: Sequence[EntryVerification]) -> None:
     names: dict[type[Any], str] = {Verified: "verified", Refused: "refused", Postponed: "still unverified"}
     for outcome in outcomes:
         match outcome.verification:

@@ -22,7 +22,7 @@ from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.options import parse_options
 from cudal1_compile.pipeline.choice import SETTLED
-from cudal1_compile.pipeline.session import SESSION
+from cudal1_compile.pipeline.process_state import SESSION
 from cudal1_compile.pipeline.summary import total_line
 
 TOLERANCE = 1e-3  # of the largest value; eager itself is only so exact

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cudal1_compile.cli.workload import load_workload
-from cudal1_compile.inductor.plan import PlannedRegion
+from cudal1_compile.inductor.graph_plan import PlannedRegion
 from cudal1_compile.pipeline.explanation import Explanation
 
 Name = Annotated[
@@ -18,7 +18,7 @@ Name = Annotated[
         help="models.bert:make is make() in models/bert.py; it returns (callable, inputs)",
     ),
 ]
-Target = Annotated[str, typer.Option(help="auto, host or cuda; auto takes host for CPU tensors")]
+TargetOption = Annotated[str, typer.Option(help="auto, host or cuda; auto takes host for CPU tensors")]
 
 Products = Annotated[
     bool | None, typer.Option(help="whether products may become kernels, as the option; on a GPU they may")
@@ -27,7 +27,7 @@ Products = Annotated[
 
 def explain(
     workload: Name,
-    target: Target = "auto",
+    target: TargetOption = "auto",
     products: Products = None,
     dot: Annotated[Path | None, typer.Option(help="write the drawing for graphviz here")] = None,
 ) -> None:
@@ -40,7 +40,7 @@ def explain(
 
 def plan(
     workload: Name,
-    target: Target = "auto",
+    target: TargetOption = "auto",
     products: Products = None,
     text: Annotated[bool, typer.Option("--text", help="print each region's text")] = False,
 ) -> None:

@@ -17,14 +17,14 @@ import typer
 
 from cudal1_compile.cli.cache import must_keep
 from cudal1_compile.cli.errors import CommandFailed
-from cudal1_compile.cli.explain import Name, Products, Target, distinct_regions
+from cudal1_compile.cli.explain import Name, Products, TargetOption, distinct_regions
 from cudal1_compile.cli.workload import Workload, device_of, load_workload
-from cudal1_compile.inductor.plan import PlannedRegion
+from cudal1_compile.inductor.graph_plan import PlannedRegion
 from cudal1_compile.options import Options, parse_options
 from cudal1_compile.pipeline.choice import SETTLED
 from cudal1_compile.pipeline.place import place_of
 from cudal1_compile.pipeline.planner import FORWARD_SHARE, Planner
-from cudal1_compile.pipeline.session import SESSION
+from cudal1_compile.pipeline.process_state import SESSION
 from cudal1_compile.pipeline.summary import total_line
 
 
@@ -32,7 +32,7 @@ def warm(
     workload: Name,
     budget_s: Annotated[float, typer.Option(help="seconds of synthesis, over all regions")] = 600.0,
     generator: Annotated[str, typer.Option(help="bundled, a checkpoint, a server's URL, vllm:PATH")] = "bundled",
-    target: Target = "auto",
+    target: TargetOption = "auto",
     mode: Annotated[str | None, typer.Option(help="as torch.compile's")] = None,
     products: Products = None,
 ) -> None:

@@ -31,8 +31,8 @@ from torch._inductor.utils import shape_env_from_inputs
 from torch._inductor.virtualized import V
 
 from cudal1_compile.inductor.graph_key import copy_graph
+from cudal1_compile.inductor.graph_plan import GraphPhase
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS, is_channels_last
-from cudal1_compile.inductor.plan import Phase
 from cudal1_compile.inductor.splice import HOOK, Observe, Splice, UserPass
 from cudal1_compile.trace import PassLog
 from cudal1_fx_passes.fusion.partition import Partition
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 class SeenGraph:
     """One graph at the hook (a subgraph of a control-flow operator counts as its own)."""
 
-    phase: Phase
+    phase: GraphPhase
     partition: Partition
     is_channels_last: bool  # Inductor chooses another layout for its convolutions, without being told to
 
@@ -88,7 +88,7 @@ class _InnerCompiler:
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
         is_inference = bool(settings.get("is_inference", False))
         is_backward = bool(settings.get("is_backward", False))
-        phase: Phase = "inference" if is_inference else "backward" if is_backward else "forward"
+        phase: GraphPhase = "inference" if is_inference else "backward" if is_backward else "forward"
         is_moved = self.splice is not None or GraphLowering.decide_layout_opt(gm, is_inference=False)
         needs_strides = phase == "forward" and is_moved
 

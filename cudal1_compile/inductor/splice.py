@@ -29,12 +29,12 @@ from torch._inductor import config as inductor_config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.pattern_matcher import stable_topological_sort
 
+from cudal1_compile.inductor.fused_lowering import FUSED, META, FusedCall, remember_shapes
 from cudal1_compile.inductor.graph_key import code_version
+from cudal1_compile.inductor.graph_plan import ATEN, ChosenKernel
 from cudal1_compile.inductor.index_bounds import assert_bounds, index_bounds
 from cudal1_compile.inductor.layouts import assumed_layouts, is_channels_last, keep_decision
 from cudal1_compile.inductor.library import run_by_library
-from cudal1_compile.inductor.lowering import FUSED, META, FusedCall, remember_shapes
-from cudal1_compile.inductor.plan import ATEN, Kernel
 from cudal1_compile.inductor.scratch_sizes import scratch_specs
 from cudal1_compile.trace import PassLog
 from cudal1_fx_passes.fusion.anchors import cut, partition_with_products
@@ -112,7 +112,7 @@ class Splice(CustomGraphPass):
     def __init__(
         self,
         previous: UserPass,
-        kernels: Mapping[str, Kernel],
+        kernels: Mapping[str, ChosenKernel],
         by_aten: Collection[str] = frozenset(),
         products: bool = False,
         passes: PassLog | None = None,
@@ -170,14 +170,14 @@ class Splice(CustomGraphPass):
         return ("cudal1", code_version(), self._digest, self.products, theirs) if theirs else None
 
 
-def decisions_digest(kernels: Mapping[str, Kernel], by_aten: Iterable[str] = ()) -> str:
+def decisions_digest(kernels: Mapping[str, ChosenKernel], by_aten: Iterable[str] = ()) -> str:
     """sha256 over fingerprint -> entry id, checked or not, or aten; the order of the regions does not matter."""
     lines = [f"{f} {k.entry_id}{' checked' * k.is_checked}" for f, k in kernels.items()]
     lines = sorted([*lines, *(f"{f} {ATEN}" for f in by_aten)])
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, fx.Node]:
+def _replace(graph: fx.Graph, region: Region, kernel: ChosenKernel) -> dict[fx.Node, fx.Node]:
     """Returns what stands in place of each output."""
     moved: dict[fx.Node, fx.Node] = {}
     unread, sizes = _other_operands(region)

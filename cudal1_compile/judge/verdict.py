@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-Stage = Literal["task", "text", "build", "verify", "time"]  # task: of this program no candidate can be verified
+Gate = Literal["task", "text", "build", "verify", "time"]  # task: of this program no candidate can be verified
 Numerics = Literal["exact", "reassociates", "f32_split", "assumes_finite"]
 
 
@@ -68,7 +68,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    stage: Stage
+    stage: Gate
     reason: str  # one sentence, names the element, size or error: it goes into the next prompt
 
 
@@ -99,7 +99,7 @@ def from_json(text: str) -> Verdict:
         match body["verdict"]:
             case "accepted":
                 return Accepted(parse_proof(body["proof"]))
-            case "rejected" if body["stage"] in get_args(Stage):
+            case "rejected" if body["stage"] in get_args(Gate):
                 return Rejected(body["stage"], body["reason"])
             case "deferred":
                 return Deferred(body["reason"])

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
 from cudal1_cache.rows import PlanChoice
-from cudal1_compile.inductor.plan import KERNEL_FREE
+from cudal1_compile.inductor.graph_plan import KERNEL_FREE
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +50,12 @@ WAIT_S = 5.0  # of the host for the device, at each look
 SHOWS = 1.01  # a median gain from which on more calls are worth it
 CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together, at each look
 
-Compiled = Callable[..., Any]
+CompiledGraph = Callable[..., Any]
 CudaMark = tuple[torch.cuda.Event, float]
 Figures = Mapping[PlanChoice, Sequence[float | None]]  # microseconds a timed call; None: not known
 
 
-class Clock(Protocol):
+class StreamClock(Protocol):
     """Marks points of a stream, and of the host's time, without waiting for the stream."""
 
     def mark(self) -> Any: ...
@@ -89,7 +89,7 @@ class CudaClock:
 
 
 @dataclass
-class Call:
+class TimedCall:
     """The marks of one timed call. The backward's come later, or never."""
 
     forward: tuple[Any, Any] | None = None
@@ -110,13 +110,13 @@ class Decision:
     ratio: float  # of `inductor`'s time over the choice's
 
 
-class Trial:
+class VariantTrial:
     """Callable in place of the compiled graph. `variants` holds those still in the trial, `inductor` first."""
 
     def __init__(
         self,
-        variants: Mapping[PlanChoice, Compiled],
-        clock: Clock,
+        variants: Mapping[PlanChoice, CompiledGraph],
+        clock: StreamClock,
         decided: Callable[[PlanChoice, float], None],
         warmup_calls: int = WARMUP_CALLS,
         most_calls: int = USUAL_CALLS,
@@ -125,13 +125,13 @@ class Trial:
         self.most_calls = most_calls
         self.clock, self.decided = clock, decided
         self.is_decided = False
-        self._current: Compiled = self._try  # afterwards the winner itself: a call then costs no test
+        self._current: CompiledGraph = self._try  # afterwards the winner itself: a call then costs no test
         self._plain = variants["inductor"]
         self._rivals = len(variants) - 1
         self._queue = deque((n, False) for n in variants for _ in range(1 if n == "aten" else warmup_calls))
         self._calls = self._rounds = 0
         self._looks = 1
-        self._timed: dict[PlanChoice, list[Call]] = {name: [] for name in variants}
+        self._timed: dict[PlanChoice, list[TimedCall]] = {name: [] for name in variants}
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
@@ -148,7 +148,7 @@ class Trial:
         run, call = turn
         return run(*args) if call is None else self._timed_call(run, call, args)
 
-    def _next_turn(self) -> tuple[Compiled, Call | None] | None:
+    def _next_turn(self) -> tuple[CompiledGraph, TimedCall | None] | None:
         """What runs now, with a Call where it is timed; None: the trial is over."""
         if not self._queue:
             self._add_round()
@@ -163,7 +163,7 @@ class Trial:
         name, is_timed = self._queue.popleft()
         if not is_timed:
             return self.variants[name], None
-        self._timed[name].append(Call())
+        self._timed[name].append(TimedCall())
         return self.variants[name], self._timed[name][-1]
 
     def _add_round(self) -> None:
@@ -192,7 +192,7 @@ class Trial:
         found = decide(figures, self._figures(self.clock.host_us), self._rivals)
         return found.choice == "inductor" and max(gains_of(figures).values(), default=1.0) >= SHOWS
 
-    def _timed_call(self, run: Compiled, call: Call, args: Sequence[Any]) -> Any:
+    def _timed_call(self, run: CompiledGraph, call: TimedCall, args: Sequence[Any]) -> Any:
         border = gradient_nodes(args)
         start = self.clock.mark()
         outputs = run(*args)
@@ -289,7 +289,7 @@ def gradient_nodes(inputs: Sequence[Any]) -> set[Node]:
     return {get_gradient_edge(x).node for x in _tensors(inputs) if x.requires_grad}
 
 
-def watch_backward(border: set[Node], tensors: Sequence[Tensor], call: Call, clock: Clock) -> None:
+def watch_backward(border: set[Node], tensors: Sequence[Tensor], call: TimedCall, clock: StreamClock) -> None:
     """Sets marks where the call's own backward begins and ends, each the first time.
 
     tensors: the outputs, and the inputs, which may have been changed. The end is the node made first, because

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -30,9 +30,9 @@ from cudal1_compile.inductor.aten import has_cuda_graphs, is_packaged, run_by_at
 from cudal1_compile.inductor.backward import Backward
 from cudal1_compile.inductor.collect import SeenGraph, collect
 from cudal1_compile.inductor.graph_key import copy_graph, graph_key
+from cudal1_compile.inductor.graph_plan import GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.inductor.hook import forget_symbols
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS
-from cudal1_compile.inductor.plan import GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.inductor.splice import HOOK, Splice, UserPass
 from cudal1_compile.judge.sandbox import fork_server as nursery
 from cudal1_compile.options import Options
@@ -43,12 +43,13 @@ from cudal1_compile.pipeline.choice import (
     MAX_RIVALS,
     USUAL_CALLS,
     WARMUP_CALLS,
+    CompiledGraph,
     CudaClock,
-    Trial,
+    VariantTrial,
 )
-from cudal1_compile.pipeline.place import Place
+from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.planner import FORWARD_SHARE, Planner
-from cudal1_compile.pipeline.session import Session
+from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.pipeline.shadow import Shadow
 from cudal1_compile.pipeline.summary import report
 from cudal1_compile.pipeline.survey import survey, survey_anchors
@@ -59,23 +60,21 @@ log = logging.getLogger(__name__)
 
 COMPILES_S = 30.0  # of variants before the first call: what one more might win is not worth a longer wait
 
-Compiled = Callable[..., Any]
-
 
 @dataclass(frozen=True)
-class Job:
+class CompileJob:
     """One graph to compile."""
 
     gm: fx.GraphModule
     example_inputs: Sequence[Any]
     options: Options
-    place: Place
+    place: TargetDevice
 
 
 class Pipeline:
     """The steps for one graph; each may be called alone (`cudal1 plan` stops before compiling)."""
 
-    def __init__(self, job: Job, session: Session) -> None:
+    def __init__(self, job: CompileJob, session: Session) -> None:
         self.job, self.session = job, session
         self.planner = Planner(session, job.options, job.place)
         self.products = job.options.has_products(job.place.target.kind)  # whether they begin regions here
@@ -174,7 +173,7 @@ class Pipeline:
             done = with_regions(plan, self.planner.synthesize(plan.regions, left_s))
             return self.settle(done, plan)
 
-    def finish(self, plan: GraphPlanned) -> Compiled:
+    def finish(self, plan: GraphPlanned) -> CompiledGraph:
         """Compiles with the plan's kernels, stores the plan, and says what was done."""
         rivals: tuple[PlanChoice, ...] = ()
         if not is_timed(self.job.place.target):
@@ -193,7 +192,7 @@ class Pipeline:
         report(plan, self.job.place.target.kind)
         return compiled
 
-    def build(self, plan: GraphPlanned, choice: PlanChoice, is_checked: bool = False) -> Compiled:
+    def build(self, plan: GraphPlanned, choice: PlanChoice, is_checked: bool = False) -> CompiledGraph:
         """One variant; but for aten's through Inductor, with its own caches."""
         if choice == "aten":
             return run_by_aten(self.job.gm)
@@ -214,7 +213,7 @@ class Pipeline:
                 config_patches=patches,
             )
         log.debug("variant %s: %d regions in %d places", choice, len(plan.chosen(choice)), len(splice.replaced))
-        return cast(Compiled, compiled)
+        return cast(CompiledGraph, compiled)
 
     def _splice(
         self, plan: GraphPlanned, choice: PlanChoice, previous: UserPass, is_checked: bool = False
@@ -229,7 +228,7 @@ class Pipeline:
             return frozenset()
         return plan.chosen(choice).keys() - plan.kernels(choice).keys()
 
-    def _with_shadow(self, plain: Compiled, plan: GraphPlanned, choice: PlanChoice) -> Compiled:
+    def _with_shadow(self, plain: CompiledGraph, plan: GraphPlanned, choice: PlanChoice) -> CompiledGraph:
         try:
             checked = self.build(plan, choice, is_checked=True)
         except Exception as error:  # noqa: BLE001  the plain graph is there
@@ -239,7 +238,7 @@ class Pipeline:
         is_symbolic = any(isinstance(x, torch.SymInt) for x in self.job.example_inputs)
         later = self.without_inputs()
 
-        def without_kernels(args: Sequence[Any]) -> Compiled:
+        def without_kernels(args: Sequence[Any]) -> CompiledGraph:
             return later.with_inputs(args).build(plan, "inductor")
 
         return Shadow(
@@ -310,9 +309,9 @@ class Pipeline:
         choice = _untried(plan)
         return "inductor" if choice == "aten" and self.why_not_aten(plan) is not None else choice
 
-    def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> Compiled:
+    def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> CompiledGraph:
         begun_s = time.monotonic()
-        variants: dict[PlanChoice, Compiled] = {"inductor": self.build(plan, "inductor")}
+        variants: dict[PlanChoice, CompiledGraph] = {"inductor": self.build(plan, "inductor")}
         for choice in rivals:
             if (
                 choice not in ("all_kernels", "aten") and time.monotonic() - begun_s > COMPILES_S
@@ -335,7 +334,7 @@ class Pipeline:
 
         warmup_calls = GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS
         most_calls = MAX_CALLS if len(variants) - 1 > self._usual_rivals else USUAL_CALLS
-        return Trial(variants, CudaClock(self.job.place.device), decided, warmup_calls, most_calls)
+        return VariantTrial(variants, CudaClock(self.job.place.device), decided, warmup_calls, most_calls)
 
 
 def _forward_products(plan: GraphPlanned) -> set[str]:

@@ -23,7 +23,7 @@ from typing import get_args
 
 from cudal1_cache.bundle import Verified
 from cudal1_cache.errors import CacheError
-from cudal1_cache.rows import Entry, Region
+from cudal1_cache.rows import Entry, RegionText
 from cudal1_cache.store import Store
 from cudal1_compile.config import debug_level
 from cudal1_compile.dispatch import registry
@@ -31,13 +31,20 @@ from cudal1_compile.dispatch.fallback import is_atens, measured, saved
 from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import stored_name
-from cudal1_compile.inductor.plan import ATEN, GraphPlanned, Kernel, PlannedRegion, SeenRegion, load_kernel
-from cudal1_compile.inductor.plan import Outcome as RegionOutcome
+from cudal1_compile.inductor.graph_plan import (
+    ATEN,
+    ChosenKernel,
+    GraphPlanned,
+    PlannedRegion,
+    RegionOutcome,
+    SeenRegion,
+    load_kernel,
+)
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.options import InvalidOption, Numerics, Options, allows
-from cudal1_compile.pipeline.place import Place
-from cudal1_compile.pipeline.session import Session
+from cudal1_compile.pipeline.place import TargetDevice
+from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.synthesis import Budget, LineProgress, Outcome, Unfinished, Unprofitable, Won, synthesize_all
 from cudal1_compile.synthesis.records import why_outdated, why_stale
 from cudal1_compile.synthesis.reverify import verify_again
@@ -50,7 +57,7 @@ FORWARD_SHARE = 0.6  # of a budget, before products of the backward are asked fo
 
 
 class Planner:
-    def __init__(self, session: Session, options: Options, place: Place) -> None:
+    def __init__(self, session: Session, options: Options, place: TargetDevice) -> None:
         self.session, self.options, self.place = session, options, place
         self.store: Store = session.store(options.cache_dir)
         self.labels = tuple(label for label in get_args(Numerics) if allows(options.numerics, label))
@@ -111,10 +118,10 @@ class Planner:
     def look_up_all(self, seen: Iterable[SeenRegion]) -> tuple[PlannedRegion, ...]:
         return tuple(self.look_up(region) for region in seen)
 
-    def kernels(self, chosen: Mapping[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
+    def kernels(self, chosen: Mapping[str, str], plan: GraphPlanned) -> dict[str, ChosenKernel]:
         """What the pass needs for fingerprint -> entry id; what cannot be read is left out, with a warning."""
         seen = {r.fingerprint: r.seen for r in plan.regions}
-        found: dict[str, Kernel] = {}
+        found: dict[str, ChosenKernel] = {}
         for fingerprint, entry_id in chosen.items():
             try:
                 entry = self.store.get_entry(entry_id)
@@ -131,7 +138,7 @@ class Planner:
                 try:
                     # with its text, so that `cudal1 train export-misses` can make a task of it
                     seen = region.seen
-                    self.store.add_region(Region(seen.fingerprint, relative(seen.program), seen.text))
+                    self.store.add_region(RegionText(seen.fingerprint, relative(seen.program), seen.text))
                     self.store.record_miss(seen.fingerprint, self.place.target.key, seen.value_us)
                 except CacheError as error:
                     log.warning("a miss could not be recorded: %s", error)

@@ -28,13 +28,13 @@ class Unfinished:
     reason: str
 
 
-Result = Won | Unprofitable | Unfinished
+Ending = Won | Unprofitable | Unfinished
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     fingerprint: str
-    result: Result
+    result: Ending
     attempts: int  # stored for this region and target, earlier calls included
     judged: int  # candidates that this call put before the judge
     proposed: int  # replies that this call got from the generator

@@ -47,7 +47,7 @@ class Judging:
 
 
 @dataclass(frozen=True, slots=True)
-class Finals:
+class MeasuringFinalists:
     """The best candidates of a region are measured together."""
 
     region: int
@@ -75,7 +75,7 @@ class Proposed:
     left_s: float
 
 
-Event = Asking | Proposed | Judging | Finals | Done
+Event = Asking | Proposed | Judging | MeasuringFinalists | Done
 Progress = Callable[[Event], None]
 
 
@@ -128,7 +128,7 @@ def describe(event: Event, kind: TargetKind) -> str:
         case Judging(region, regions, candidate, candidates, best):
             text = f"candidate {candidate}/{candidates}"
             return f"cudal1: region {region}/{regions}, {text}{_best(best, kind)}, {left}"
-        case Finals(region, regions, candidates, best):
+        case MeasuringFinalists(region, regions, candidates, best):
             text = f"measuring {candidates} finalist{'s' if candidates > 1 else ''}"
             return f"cudal1: region {region}/{regions}, {text}{_best(best, kind)}, {left}"
         case Done(region, regions, outcome):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from cudal1_cache.keys import EntryKey, UnprofitableKey
-from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, Region
+from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, RegionText
 from cudal1_compile.errors import CandidateError, LaunchError
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict, parse_proof
 from cudal1_compile.judge.versions import outdated, versions
@@ -50,7 +50,7 @@ def header_digest(target: Target) -> str:
 class Proposal:
     """One reply of a generator for a region, before any verdict."""
 
-    region: Region
+    region: RegionText
     generator: str
     prompt_digest: str
     reply: Reply | None  # None: not in the form of Reply V1
@@ -66,7 +66,7 @@ class Proposal:
         return normalised_digest(self.code)
 
 
-def read_proposal(region: Region, generator: str, prompt: str, text: str) -> Proposal:
+def read_proposal(region: RegionText, generator: str, prompt: str, text: str) -> Proposal:
     """What no reply can be (text_fault) is refused, and the beginning alone is kept of it."""
     key = hashlib.sha256(prompt.encode()).hexdigest()
     if (fault := text_fault(text)) is not None:
@@ -159,7 +159,7 @@ def repeat_of(proposal: Proposal, known: Attempt, target: Target) -> Attempt:
     )
 
 
-def to_entry(region: Region, attempt: Attempt, proof: Proof, target: Target, binary: Binary | None) -> Entry:
+def to_entry(region: RegionText, attempt: Attempt, proof: Proof, target: Target, binary: Binary | None) -> Entry:
     """A kernel's entry, proven just now. Without a binary it is built from its source when it is first loaded."""
     proof = replace(proof, versions=tuple((versions(target) | dict(proof.versions)).items()))
     header = header_digest(target)
@@ -224,7 +224,7 @@ def why_stale(entry: Entry, target: Target) -> str | None:
 
 
 def to_unprofitable(
-    region: Region,
+    region: RegionText,
     target: Target,
     generator: str,
     budget: Budget,

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import torch
 
-from cudal1_cache import Entry, Region, Store
-from cudal1_cache.bundle import Outcome, Postponed, Refused, Verification, Verified, Verify, settle
+from cudal1_cache import Entry, RegionText, Store
+from cudal1_cache.bundle import EntryVerification, Postponed, Refused, Verification, Verified, Verify, settle
 from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
@@ -36,15 +36,15 @@ def verify_again(store: Store, program: Program, entry: Entry, target: Target, j
 
     program: of the region, canonical. Raises CacheError, and what a judge that fails raises.
     """
-    region = Region(entry.fingerprint, relative(program), print_program(program))
+    region = RegionText(entry.fingerprint, relative(program), print_program(program))
     made_by = json.loads(entry.versions_json)
     found = verify_entry(region, entry, target, judge, f"{made_by['generator']}:{made_by['model']}")
-    settle(store, Outcome(entry.entry_id, found))
+    settle(store, EntryVerification(entry.entry_id, found))
     return found
 
 
 def verify_entry(
-    region: Region, entry: Entry, target: Target, judge: Judge, made_by: str = IMPORTED
+    region: RegionText, entry: Entry, target: Target, judge: Judge, made_by: str = IMPORTED
 ) -> Verification:
     """One kernel before the judge. Nothing of the entry is believed but its source."""
     try:
@@ -90,7 +90,7 @@ def judges() -> Iterator[Verify]:
     open_judges: dict[str, Judge] = {}
     with ExitStack() as stack:
 
-        def verify(region: Region, entry: Entry) -> Verification:
+        def verify(region: RegionText, entry: Entry) -> Verification:
             target = targets.get(entry.target)
             if target is None:
                 return Postponed("it was made for another GPU; import it on a machine that has one")

@@ -4,7 +4,7 @@
 
 Everything that a reply or a verdict brings is stored at once, so a killed process loses at most what the
 judge was working on; the next one counts the stored replies of this generator and goes on from there.
-It asks nobody itself: driver.py does.
+It asks nobody itself: rounds.py does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cudal1_cache.rows import ACCEPTED, Attempt, Entry, Region
+from cudal1_cache.rows import ACCEPTED, Attempt, Entry, RegionText
 from cudal1_cache.store import Store
 from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.generate.errors import PromptTooLong
@@ -27,7 +27,7 @@ from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.archive import Archive
 from cudal1_compile.synthesis.budget import Budget
-from cudal1_compile.synthesis.outcome import Outcome, Result, Unfinished, Unprofitable, Won
+from cudal1_compile.synthesis.outcome import Ending, Outcome, Unfinished, Unprofitable, Won
 from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import (
     Proposal,
@@ -62,7 +62,7 @@ class Request:
     n: int
 
 
-class Task:
+class RegionTask:
     def __init__(
         self,
         program: Program,
@@ -74,13 +74,13 @@ class Task:
         exemplars: ExemplarConfig,
     ) -> None:
         self.program = canonicalise(program)
-        self.region = Region(fingerprint(self.program), relative(self.program), print_program(self.program))
+        self.region = RegionText(fingerprint(self.program), relative(self.program), print_program(self.program))
         self.generator, self.target, self.budget = generator, target, budget
         self.seed, self.exemplars = seed, exemplars
         self.archive = Archive(store, self.region, target)
         self.judged = 0
         self.proposed = 0
-        self.result: Result | None = None
+        self.result: Ending | None = None
         self._asked = 0  # rounds that this call asked for
         self._winner: Entry | None = None
         # long measurements of earlier calls; what won has an entry, or lost it and may win again

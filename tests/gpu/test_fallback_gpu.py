@@ -19,7 +19,7 @@ from trials import Junk, choose_aten, new_process
 
 from cudal1_compile.dispatch.fallback import describe, is_atens, measured
 from cudal1_compile.dispatch.kernel_cache import open_store
-from cudal1_compile.inductor.plan import from_row
+from cudal1_compile.inductor.graph_plan import from_row
 from cudal1_compile.pipeline.choice import MAX_CALLS
 
 pytestmark = pytest.mark.gpu

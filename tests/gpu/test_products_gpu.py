@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from trials import new_process
 
-from cudal1_compile.inductor.plan import GraphPlanned
+from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline.choice import MAX_CALLS
 from cudal1_trainer.data.template_generator import TeacherGenerator

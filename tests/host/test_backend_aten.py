@@ -20,7 +20,7 @@ from trials import new_process, time_variants
 
 from cudal1_compile import explain
 from cudal1_compile.inductor import aten
-from cudal1_compile.inductor.plan import GraphPlanned, PlannedRegion, RefusedNode, SeenRegion
+from cudal1_compile.inductor.graph_plan import GraphPlanned, PlannedRegion, RefusedNode, SeenRegion
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline.choice import MAX_CALLS
 
@@ -348,7 +348,7 @@ def test_variants_that_compile_long_are_not_all_tried(
 
     options: Any = SimpleNamespace(inductor={})
     place: Any = SimpleNamespace(device=torch.device("cpu"))
-    self.build, self.job = build, pipeline.Job(fx.GraphModule({}, fx.Graph()), (), options, place)
+    self.build, self.job = build, pipeline.CompileJob(fx.GraphModule({}, fx.Graph()), (), options, place)
     monkeypatch.setattr(pipeline, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(pipeline, "CudaClock", lambda device: None)
     trial: Any = pipeline.Pipeline._trial(

@@ -32,12 +32,12 @@ from cudal1_compile import backend, cli
 from cudal1_compile.dispatch import registry
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate import bundled
-from cudal1_compile.inductor import hook, lowering
+from cudal1_compile.inductor import fused_lowering, hook
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.options import Options
 from cudal1_compile.pipeline import compile as pipeline
-from cudal1_compile.pipeline import planner, session
+from cudal1_compile.pipeline import planner, process_state
 from cudal1_compile.pipeline.background import Background
 from cudal1_compile.runtime import hostrun, nvrtc, target, toolchain
 from cudal1_trainer.data.template_generator import TeacherGenerator
@@ -87,13 +87,13 @@ def forget() -> None:
     """What this process knows of kernels and graphs."""
     registry._loaded.clear()
     torch._dynamo.reset()
-    session.SESSION.__init__()  # type: ignore[misc]
+    process_state.SESSION.__init__()  # type: ignore[misc]
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a new process: no store open, no kernel loaded, nothing compiled."""
-    monkeypatch.setattr(session, "SESSION", session.Session())
+    monkeypatch.setattr(process_state, "SESSION", process_state.Session())
     monkeypatch.setattr(registry, "_loaded", {})
     monkeypatch.setattr(registry, "_stores", [])
     torch._dynamo.reset()
@@ -128,7 +128,7 @@ def test_written_once_and_found_again(capsys: pytest.CaptureFixture[str], cudal1
     assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, unprofitable 0"
     calls = generator.calls
     torch._dynamo.reset()
-    session.SESSION.__init__()  # type: ignore[misc]
+    process_state.SESSION.__init__()  # type: ignore[misc]
     check(compile_(generator))
     assert summary(capsys) == "cudal1: regions: 1, hit 1, new 0, unprofitable 0"
     assert calls >= 1 and generator.calls == calls
@@ -166,7 +166,7 @@ def test_a_judge_is_prepared_where_it_may_be_asked_on_a_gpu(monkeypatch: pytest.
     def may_ask(kind: str = "cuda", **options: Any) -> bool:
         made = object.__new__(pipeline.Pipeline)
         place: Any = SimpleNamespace(target=SimpleNamespace(kind=kind))
-        made.job, made.session = SimpleNamespace(options=Options(**options), place=place), session.Session()
+        made.job, made.session = SimpleNamespace(options=Options(**options), place=place), process_state.Session()
         return made._may_ask_the_judge
 
     assert may_ask() and not may_ask("host")
@@ -218,7 +218,7 @@ def test_the_backward_has_kernels_too(capsys: pytest.CaptureFixture[str]) -> Non
     torch.testing.assert_close(x.grad, y.grad)
     assert summary(capsys) == "cudal1: regions: 2, hit 0, new 2, unprofitable 0"
     gc.collect()
-    assert not any(lowering._calls.values()), "the graphs of a compile end with it"
+    assert not any(fused_lowering._calls.values()), "the graphs of a compile end with it"
 
 
 def test_cpu_tensors_are_inductors_by_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -382,7 +382,7 @@ def test_no_nvrtc(
         "no kernels can be written: no NVRTC found (pip install nvidia-cuda-nvrtc, or set CUDA_HOME)"
         in caplog.text
     )
-    store = open_store(session.cache_dir())
+    store = open_store(process_state.cache_dir())
     assert not store.entries() and len(store.misses(gpu.key)) == 1, "a later process with NVRTC tries again"
 
 

@@ -10,8 +10,8 @@ from backend_reference import Calls, every_region  # noqa: F401  a fixture
 from torch import Tensor, nn
 
 import cudal1_compile
-from cudal1_compile.pipeline import session
-from cudal1_compile.pipeline.session import LastPlan
+from cudal1_compile.pipeline import process_state
+from cudal1_compile.pipeline.process_state import LastPlan
 
 pytestmark = pytest.mark.host
 
@@ -67,4 +67,6 @@ def test_without_the_variable_the_passes_are_noted_and_nothing_is_shown(capfd: p
 @pytest.fixture
 def fresh_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """No plans of other tests' compiles."""
-    monkeypatch.setattr(session.SESSION, "_plans", session.SESSION._plans.__class__(maxlen=session.LAST_PLANS))
+    monkeypatch.setattr(
+        process_state.SESSION, "_plans", process_state.SESSION._plans.__class__(maxlen=process_state.LAST_PLANS)
+    )

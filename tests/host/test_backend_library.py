@@ -28,7 +28,7 @@ from cudal1_compile.inductor import library
 from cudal1_compile.judge.bench.host import HostBench
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Timing, Verdict
 from cudal1_compile.pipeline import compile as pipeline
-from cudal1_compile.pipeline import session
+from cudal1_compile.pipeline import process_state
 from cudal1_compile.pipeline.choice import MAX_CALLS
 from cudal1_fx_passes.program.ir import Program
 
@@ -327,7 +327,7 @@ def test_a_graph_that_is_left_alone_uses_what_is_known(
     """`fallback` asks nobody; the other graph's entry is enough."""
     run_often()
     new_process(monkeypatch)
-    with open_store(session.cache_dir()) as store:
+    with open_store(process_state.cache_dir()) as store:
         store.database.write(lambda db: db.table("plans").delete_where())
     ran.clear()
     run_often(on_miss="fallback")

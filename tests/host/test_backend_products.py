@@ -24,7 +24,7 @@ from trials import new_process, time_variants
 
 from cudal1_compile.dispatch import registry
 from cudal1_compile.inductor import layouts
-from cudal1_compile.inductor.plan import GraphPlanned, PlannedRegion, SeenRegion
+from cudal1_compile.inductor.graph_plan import GraphPlanned, PlannedRegion, SeenRegion
 from cudal1_compile.inductor.splice import Splice
 from cudal1_compile.judge.bench import host as host_bench
 from cudal1_compile.options import Options

@@ -23,7 +23,7 @@ from torch import Tensor, fx, nn
 
 from cudal1_compile.cli.demo_models import Cnn
 from cudal1_compile.inductor import splice
-from cudal1_compile.inductor.plan import Kernel
+from cudal1_compile.inductor.graph_plan import ChosenKernel
 from cudal1_fx_passes.fusion.partition import Region
 
 pytestmark = pytest.mark.host
@@ -205,7 +205,7 @@ def test_regions_that_feed_each_other(every_region: Calls, monkeypatch: pytest.M
     made: list[fx.Node] = []
     reads: list[int] = []  # of each region, results of regions that were replaced before it
 
-    def spy(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, fx.Node]:
+    def spy(graph: fx.Graph, region: Region, kernel: ChosenKernel) -> dict[fx.Node, fx.Node]:
         reads.append(len(set(region.inputs) & set(made)))
         moved = replace(graph, region, kernel)
         made.extend(moved.values())

@@ -18,13 +18,13 @@ from cudal1_cache.bundle import Verified
 from cudal1_cache.keys import UnprofitableKey
 from cudal1_cache.rows import EntryStatus
 from cudal1_compile.dispatch.kernel_cache import open_store
-from cudal1_compile.inductor.plan import PlannedRegion, SeenRegion
+from cudal1_compile.inductor.graph_plan import PlannedRegion, SeenRegion
 from cudal1_compile.judge import versions
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Rejected
 from cudal1_compile.options import parse_options
-from cudal1_compile.pipeline import session
-from cudal1_compile.pipeline.place import Place
+from cudal1_compile.pipeline import process_state
+from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.planner import Planner
 from cudal1_compile.runtime.target import HOST, Target
 from cudal1_compile.synthesis import records
@@ -63,7 +63,7 @@ def stored(directory: Path, entry: Entry, **changed: str) -> str:
 
 def planner() -> Planner:
     options = parse_options(None, {"target": "host", "generator": Silent(), "process_budget_s": 1e6})
-    return Planner(session.SESSION, options, Place(torch.device("cpu"), HOST))
+    return Planner(process_state.SESSION, options, TargetDevice(torch.device("cpu"), HOST))
 
 
 def after_synthesis(seconds: float = 60.0) -> PlannedRegion:

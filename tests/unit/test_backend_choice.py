@@ -19,7 +19,7 @@ from cudal1_compile.pipeline.choice import (
     MAX_RIVALS,
     USUAL_CALLS,
     WARMUP_CALLS,
-    Trial,
+    VariantTrial,
     decide,
     lower_bound,
     worth_more_calls,
@@ -67,7 +67,7 @@ class Bench:
             return run
 
         variants: Any = {n: variant(n) for n in costs}
-        self.trial = Trial(variants, self.clock, lambda c, r: self.decided.append((c, r)), **settings)
+        self.trial = VariantTrial(variants, self.clock, lambda c, r: self.decided.append((c, r)), **settings)
 
     def call(self, times: int) -> None:
         for i in range(times):
@@ -234,7 +234,7 @@ def _decided_for(queue: Queue, costs: dict[str, tuple[float, float]]) -> str:
     """costs: of the host and of the device."""
     decided: list[str] = []
     variants: Any = {n: partial(queue.run, *us) for n, us in costs.items()}
-    trial = Trial(variants, queue, lambda choice, _: decided.append(choice), GRAPH_WARMUP_CALLS)
+    trial = VariantTrial(variants, queue, lambda choice, _: decided.append(choice), GRAPH_WARMUP_CALLS)
     for _ in range(2 * USUAL_CALLS + 1):
         trial()
     return decided[0]
@@ -374,13 +374,13 @@ def test_the_backward_counts() -> None:
 
     decided: list[Any] = []
     variants = {n: (lambda x, n=n: CompiledFunction.apply(x, n)) for n in cost}
-    trial = Trial(variants, clock, lambda c, r: decided.append(c))  # type: ignore[arg-type]
+    trial = VariantTrial(variants, clock, lambda c, r: decided.append(c))  # type: ignore[arg-type]
     x = torch.ones(3, requires_grad=True)
     for _ in range(USUAL_CALLS + 1):
         trial(x).sum().backward()
     assert decided == ["inductor"]
     cost.update(inductor=80.0, all_kernels=50.0)
-    trial = Trial(variants, clock, lambda c, r: decided.append(c))  # type: ignore[arg-type]
+    trial = VariantTrial(variants, clock, lambda c, r: decided.append(c))  # type: ignore[arg-type]
     for _ in range(USUAL_CALLS + 1):
         trial(x).sum().backward()
     assert decided == ["inductor", "all_kernels"]
@@ -413,7 +413,7 @@ def test_the_backward_of_aten_counts() -> None:
 
     def decide_with_backward() -> Any:
         decided: list[Any] = []
-        trial = Trial({n: variant(n) for n in cost}, clock, lambda c, r: decided.append((c, r)))
+        trial = VariantTrial({n: variant(n) for n in cost}, clock, lambda c, r: decided.append((c, r)))
         weight = torch.ones(3, requires_grad=True)
         for i in range(USUAL_CALLS + 1):
             before = [Costly.apply(torch.ones(3, requires_grad=True), 1000.0 * i) for _ in range(2)]
@@ -438,7 +438,7 @@ def test_a_call_without_its_backward_is_no_evidence() -> None:
         return run
 
     variants: Any = {"inductor": variant("inductor", 100.0), "aten": variant("aten", 50.0)}
-    trial = Trial(variants, clock, lambda c, r: decided.append((c, r)))
+    trial = VariantTrial(variants, clock, lambda c, r: decided.append((c, r)))
     for _ in range(USUAL_CALLS + 1):
         out = trial(torch.ones(3, requires_grad=True))
         if out.requires_grad:

@@ -15,11 +15,11 @@ from cudal1_cache.rows import PlanChoice
 from cudal1_cache.store import Store
 from cudal1_compile.dispatch.fallback import saved
 from cudal1_compile.inductor.graph_key import copy_graph, graph_key
-from cudal1_compile.inductor.plan import (
+from cudal1_compile.inductor.graph_plan import (
     ATEN,
     AnchorSeen,
+    ChosenKernel,
     GraphPlanned,
-    Kernel,
     PlannedRegion,
     RefusedNode,
     SeenRegion,
@@ -30,7 +30,7 @@ from cudal1_compile.inductor.plan import (
 from cudal1_compile.inductor.splice import decisions_digest
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.pipeline.explanation import GraphExplanation
-from cudal1_compile.pipeline.session import Totals
+from cudal1_compile.pipeline.process_state import Totals
 from cudal1_compile.pipeline.summary import region_line, summary_line, total_line
 from cudal1_fx_passes.program.precision import convolutions_in_f32
 
@@ -166,7 +166,7 @@ def test_other_kernels_make_the_choice_anew() -> None:
 
 
 def test_the_digest_is_of_decisions_alone() -> None:
-    kernels = {n: Kernel(f"entry {n}", "text", Candidate("", (), ())) for n in "abc"}
+    kernels = {n: ChosenKernel(f"entry {n}", "text", Candidate("", (), ())) for n in "abc"}
     again = dict(reversed(list(kernels.items())))
     assert decisions_digest(kernels) == decisions_digest(again)
     assert decisions_digest(kernels) != decisions_digest({n: kernels[n] for n in "ab"})

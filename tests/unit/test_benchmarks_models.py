@@ -41,10 +41,10 @@ from benchmarks.zoo_cnn import SPECS
 from cudal1_cache.rows import Attempt
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.judge.verdict import Deferred
-from cudal1_compile.pipeline.choice import USUAL_CALLS, Trial
+from cudal1_compile.pipeline.choice import USUAL_CALLS, VariantTrial
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Budget, Unfinished, synthesize_all
-from cudal1_compile.synthesis.progress import Finals
+from cudal1_compile.synthesis.progress import MeasuringFinalists
 from cudal1_fx_passes.program.text import print_program
 
 ROOT = Path(__file__).parents[2]
@@ -324,7 +324,7 @@ def test_a_line_says_now_and_then_where_synthesis_is() -> None:
     said: list[str] = []
     watch = Watch(said.append, "cuda")
     for region in (1, 2):
-        watch(Finals(region, 2, 1, 1.3, 7.0))
+        watch(MeasuringFinalists(region, 2, 1, 1.3, 7.0))
     assert said == ["  cudal1: region 1/2, measuring 1 finalist, best 1.30x, 7 s left"]
 
 
@@ -534,7 +534,7 @@ def test_a_trial_is_watched_with_those_that_drop_out() -> None:
         return run
 
     costs = {"inductor": 100.0, "all_kernels": 125.0, "unfusible_only": 80.0}
-    trial = Trial({n: variant(c) for n, c in costs.items()}, clock, lambda *_: None)  # type: ignore[misc, arg-type]
+    trial = VariantTrial({n: variant(c) for n, c in costs.items()}, clock, lambda *_: None)  # type: ignore[misc, arg-type]
     with model_measure.watch_trials() as watched:
         for _ in range(USUAL_CALLS + 1):
             trial()

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cudal1_cache import BundleError, Entry, Region, Store
+from cudal1_cache import BundleError, Entry, RegionText, Store
 from cudal1_cache.bundle import (
-    Outcome,
+    EntryVerification,
     Postponed,
     Refused,
     Verification,
@@ -26,7 +26,7 @@ from cudal1_cache.bundle import (
     verify_entries,
 )
 
-REGION = Region("f", "r", "dims d0=8\nout0 = relu(in0)")
+REGION = RegionText("f", "r", "dims d0=8\nout0 = relu(in0)")
 KERNEL = Entry("e1", "f", "t", "kernel", code="code", image=b"\x7fELF", image_arch="sm_90a", speedup=1.3)
 
 
@@ -43,15 +43,15 @@ def bundle(tmp_path: Path) -> Path:
     return path
 
 
-def take(store: Store, path: Path, verify: Verify) -> list[Outcome]:
+def take(store: Store, path: Path, verify: Verify) -> list[EntryVerification]:
     return import_bundle(store, read_bundle(path), path.name, verify)
 
 
-def accept(region: Region, entry: Entry) -> Verification:
+def accept(region: RegionText, entry: Entry) -> Verification:
     return Verified(replace(entry, image=b"built here", image_arch="sm_90a", speedup=1.1))
 
 
-def postpone(region: Region, entry: Entry) -> Verification:
+def postpone(region: RegionText, entry: Entry) -> Verification:
     return Postponed("no GPU here")
 
 
@@ -118,7 +118,7 @@ def test_refuted_code_stays_out_in_a_second_bundle_with_other_blanks(bundle: Pat
         _forge(bundle, content | {"entries": twins})
         asked: list[str] = []
 
-        def verify(region: Region, entry: Entry) -> Verification:
+        def verify(region: RegionText, entry: Entry) -> Verification:
             asked.append(entry.entry_id)
             return accept(region, entry)
 
@@ -135,7 +135,7 @@ def test_refuted_code_stays_out_in_a_second_bundle_with_other_blanks(bundle: Pat
 
 
 def test_what_a_stranger_had_under_an_id_does_not_bar_the_real_one(bundle: Path) -> None:
-    def honest(region: Region, entry: Entry) -> Verification:
+    def honest(region: RegionText, entry: Entry) -> Verification:
         return accept(region, entry) if (region, entry.code) == (REGION, "code") else Refused("wrong")
 
     content = json.loads(bundle.read_bytes().partition(b"\n")[2])
@@ -178,7 +178,7 @@ def test_a_kernel_built_under_another_key_replaces_the_imported_one(bundle: Path
 def test_an_import_that_was_stopped_goes_on(bundle: Path) -> None:
     asked: list[str] = []
 
-    def stop_at_second(region: Region, entry: Entry) -> Verification:
+    def stop_at_second(region: RegionText, entry: Entry) -> Verification:
         asked.append(entry.entry_id)
         if len(asked) == 2:
             raise KeyboardInterrupt

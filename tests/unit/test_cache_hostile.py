@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from cudal1_cache import BundleError, Entry, Region, Store, Trust
+from cudal1_cache import BundleError, Entry, RegionText, Store, Trust
 from cudal1_cache import bundle as bundles
 from cudal1_cache.bundle import read_bundle
 from cudal1_cache.carry import warn_once
 from cudal1_cache.schema import FILE_NAME
 
 MINE = Trust(b"m" * 32)
-REGION = Region("f", "r", "out0 = relu(in0)")
+REGION = RegionText("f", "r", "out0 = relu(in0)")
 KERNEL = Entry("e", "f", "t", "kernel", code="code", image=b"\x7fELF", image_arch="x", speedup=1.5)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from tmpfs import run_on_tmpfs
 
-from cudal1_cache import Attempt, CacheBusy, CacheError, Entry, GraphPlan, Region, Store, Trust, new_trust
+from cudal1_cache import Attempt, CacheBusy, CacheError, Entry, GraphPlan, RegionText, Store, Trust, new_trust
 from cudal1_cache.carry import warn_once
 from cudal1_cache.database import Database, _move_aside
 from cudal1_cache.schema import FILE_NAME
@@ -343,7 +343,7 @@ def _give_to_nobody(directory: Path) -> None:
 @pytest.mark.parametrize("log_left_behind", [False, True])
 def test_a_read_only_directory_still_answers(open_directory: Path, log_left_behind: bool) -> None:
     writer = Store.open(open_directory, TRUST)
-    writer.add_region(Region("f", "r", "text"))
+    writer.add_region(RegionText("f", "r", "text"))
     writer.put_entry(entry("shipped"))
     writer.put_plan(GraphPlan("g", "t", "{}"))
     if log_left_behind:

@@ -20,7 +20,7 @@ from cudal1_cache import (
     EntryKey,
     GraphPlan,
     Miss,
-    Region,
+    RegionText,
     Store,
     Trust,
     UnprofitableKey,
@@ -62,8 +62,8 @@ def test_columns_round_trip(row: Row) -> None:
     assert from_columns(cls, to_columns(row)) == row
 
 
-@given(rows_of(Region), rows_of(Attempt), rows_of(Entry), rows_of(GraphPlan))
-def test_store_round_trip(region: Region, attempt: Attempt, entry: Entry, plan: GraphPlan) -> None:
+@given(rows_of(RegionText), rows_of(Attempt), rows_of(Entry), rows_of(GraphPlan))
+def test_store_round_trip(region: RegionText, attempt: Attempt, entry: Entry, plan: GraphPlan) -> None:
     with Store.memory() as store:
         store.add_region(region)
         store.add_attempts([attempt])
@@ -142,7 +142,7 @@ def test_a_damaged_region_is_absent_and_may_be_added_again(
 
 
 def _fill(store: Store) -> None:
-    store.add_region(Region("f", "r", "out0 = relu(in0)"))
+    store.add_region(RegionText("f", "r", "out0 = relu(in0)"))
     store.add_attempts([Attempt("f", "t", "c", "g", "m", "p", "why", "how", "code", "verify", "wrong at 3")])
     store.put_entry(Entry("e", "f", "t", "kernel", image=b"\x7fELF", speedup=1.5))
     store.put_plan(GraphPlan("g", "t", '{"f":"e"}', choice="inductor"))

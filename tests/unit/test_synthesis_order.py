@@ -10,7 +10,7 @@ from synthesis_clock import Clock, SlowGenerator, SlowJudge
 from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, program, reply
 
 from cudal1_cache import Store
-from cudal1_cache.rows import Region
+from cudal1_cache.rows import RegionText
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE, prompts_at_once
 from cudal1_compile.synthesis import (
     Budget,
@@ -18,11 +18,11 @@ from cudal1_compile.synthesis import (
     Unfinished,
     Unprofitable,
     Won,
-    driver,
+    rounds,
     synthesize,
     synthesize_all,
 )
-from cudal1_compile.synthesis.progress import Asking, Event, Finals
+from cudal1_compile.synthesis.progress import Asking, Event, MeasuringFinalists
 from cudal1_fx_passes.program.canonical import fingerprint
 
 
@@ -72,7 +72,7 @@ def test_the_first_round_of_all_comes_before_the_second_of_any(clock: Clock) -> 
 
 def test_of_many_regions_each_gets_half_a_first_round(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated: 140 of 419 regions win in 177 s where 102 do with whole rounds; with time for all as many do."""
-    monkeypatch.setattr(driver, "MANY", 3)
+    monkeypatch.setattr(rounds, "MANY", 3)
     many, few = (Run(clock, n, Budget(seconds=200, samples_per_round=3, rounds=2)) for n in (4, 3))
     assert many.generator.samples[0] == 2 and few.generator.samples[0] == 3
     # a contrastive round is whole, of two prompts or one
@@ -82,7 +82,7 @@ def test_of_many_regions_each_gets_half_a_first_round(clock: Clock, monkeypatch:
 
 def test_valuable_regions_are_measured_before_others_are_judged(clock: Clock) -> None:
     run = Run(clock, 40, Budget(seconds=12))
-    measured = [e.region for e in run.events if isinstance(e, Finals)]
+    measured = [e.region for e in run.events if isinstance(e, MeasuringFinalists)]
     assert measured == sorted(measured) and measured
     judged = {o.fingerprint for o in run.outcomes if o.judged}
     assert judged == {fingerprint(p) for p in run.programs[: len(judged)]}
@@ -135,7 +135,7 @@ def test_a_winner_whose_entry_is_gone_may_win_again_whatever_its_proof_is(clock:
     budget = Budget(seconds=60, rounds=1, samples_per_round=1)
     won = synthesize(program(), ScriptedGenerator([["good_120"]]), judge, store, budget)
     rows = store.attempts(won.fingerprint, GPU.key)
-    lost.add_region(Region(won.fingerprint, "", ""))
+    lost.add_region(RegionText(won.fingerprint, "", ""))
     lost.add_attempts(rows if proof is None else [replace(a, proof_json=proof) for a in rows])
     assert isinstance(synthesize(program(), ScriptedGenerator([]), judge, lost, budget).result, Won)
 

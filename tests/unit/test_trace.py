@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from cudal1_compile import last_plans
-from cudal1_compile.inductor.plan import GraphPlanned
-from cudal1_compile.pipeline import session
-from cudal1_compile.pipeline.session import LAST_PLANS, Session
+from cudal1_compile.inductor.graph_plan import GraphPlanned
+from cudal1_compile.pipeline import process_state
+from cudal1_compile.pipeline.process_state import LAST_PLANS, Session
 from cudal1_compile.trace import MOST_CHARACTERS, MOST_RUNS, PassLog, shorten
 
 
@@ -58,13 +58,13 @@ def test_a_strangers_text_is_cut_and_has_no_control_characters() -> None:
 
 
 def test_the_last_plans_are_kept_with_passes_that_came_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SESSION", Session())
+    monkeypatch.setattr(process_state, "SESSION", Session())
     plan, passes = GraphPlanned(()), PassLog()
     with passes.run("collect"):
         pass
-    session.SESSION.remember(plan, passes)
+    process_state.SESSION.remember(plan, passes)
     decided = GraphPlanned((), choice="inductor", ratio=1.0)
-    session.SESSION.remember(decided, passes)
+    process_state.SESSION.remember(decided, passes)
     with passes.run("splice"):  # of a backward, at its first call
         pass
     (found,) = last_plans()
@@ -72,11 +72,11 @@ def test_the_last_plans_are_kept_with_passes_that_came_later(monkeypatch: pytest
 
 
 def test_the_last_plans_are_bounded_and_any_thread_may_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "SESSION", Session())
+    monkeypatch.setattr(process_state, "SESSION", Session())
 
     def work() -> None:
         for _ in range(200):
-            session.SESSION.remember(GraphPlanned(()), PassLog())
+            process_state.SESSION.remember(GraphPlanned(()), PassLog())
             assert len(last_plans()) <= LAST_PLANS
 
     threads = [threading.Thread(target=work) for _ in range(4)]

@@ -37,9 +37,9 @@ from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.host_cost import baseline_cost
-from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Layout, Order, run_isolated
+from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Order, Placement, run_isolated
+from cudal1_compile.runtime.launch_plan import buffer_names
 from cudal1_compile.runtime.launch_table import ALIGNMENT
-from cudal1_compile.runtime.plan import buffer_names
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import INT_DTYPES, Program
 from cudal1_fx_passes.program.text import print_program
@@ -52,7 +52,7 @@ MAX_REGIONS = 256
 CPU = torch.device("cpu")
 _Waiting = deque[tuple[Future[Verdict], Callable[[], Verdict]]]
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
-LAYOUTS: dict[int, Layout] = {2: "inputs first", 3: "outputs first"}  # by launch; otherwise apart
+LAYOUTS: dict[int, Placement] = {2: "inputs first", 3: "outputs first"}  # by launch; otherwise apart
 
 
 class _IsolatedRunner:

@@ -82,7 +82,7 @@ class Wrong:
     reason: str
 
 
-Layout = Literal["aligned", "skewed", "ragged", "inputs first", "outputs first"]
+BufferLayout = Literal["aligned", "skewed", "ragged", "inputs first", "outputs first"]
 
 
 class BufferSet:
@@ -94,7 +94,7 @@ class BufferSet:
         candidate: Candidate,
         case: Case,
         take: Callable[[int], Tensor],
-        layout: Layout,
+        layout: BufferLayout,
         last_place: int | None,
     ) -> None:
         """last_place: of the set that lay in the same memory, if this one is to lie on other pages."""
@@ -120,7 +120,7 @@ class BufferSet:
     def size_bytes(self) -> int:
         return self.inputs.size_bytes + self.written.size_bytes
 
-    def fits(self, case: Case, layout: Layout) -> bool:
+    def fits(self, case: Case, layout: BufferLayout) -> bool:
         """Whether a case has the shapes that these buffers were made for."""
         return self.layout == layout and self.inputs.specs == case.image.specs
 
@@ -199,7 +199,7 @@ class Trial:
             found.append(buffers)
         return found
 
-    def _launch(self, case: Case, turn: int, layout: Layout) -> BufferSet:
+    def _launch(self, case: Case, turn: int, layout: BufferLayout) -> BufferSet:
         # of one set what it holds stays: a counter in it goes on
         buffers = self._buffers(case, turn % 2, layout, moves=turn in MOVES)
         buffers.inputs.copy_image(case.image)
@@ -219,7 +219,7 @@ class Trial:
         """Memory for calls of this candidate; what the berth held before is given up."""
         return self._take((self, berth), size)
 
-    def _buffers(self, case: Case, turn: int, layout: Layout, moves: bool = False) -> BufferSet:
+    def _buffers(self, case: Case, turn: int, layout: BufferLayout, moves: bool = False) -> BufferSet:
         """moves: small ones to other pages."""
         last = self._sets[turn]
         moves = moves and last is not None and last.size_bytes <= MOVED_BYTES
@@ -234,10 +234,10 @@ class Trial:
         return found
 
 
-def _layout(turn: int, turns: int) -> Layout:
+def _layout(turn: int, turns: int) -> BufferLayout:
     """The last runs but never the first two are special."""
     if turn >= max(2, turns - 3):
-        special: tuple[Layout, ...] = ("outputs first", "inputs first", "ragged")
+        special: tuple[BufferLayout, ...] = ("outputs first", "inputs first", "ragged")
         return special[turns - 1 - turn]
     return "skewed" if turn % 2 else "aligned"
 

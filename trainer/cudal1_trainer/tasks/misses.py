@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from cudal1_cache.rows import Region
+from cudal1_cache.rows import RegionText
 from cudal1_cache.store import Store
 
 UNPROFITABLE = "unprofitable"
@@ -35,7 +35,7 @@ def export_misses(store: Store, target_key: str, path: Path, limit: int) -> int:
     return len(kept)
 
 
-def _wanted(store: Store, target_key: str) -> Iterator[Region]:
+def _wanted(store: Store, target_key: str) -> Iterator[RegionText]:
     fingerprints = [m.fingerprint for m in store.misses(target_key)]
     fingerprints += [e.fingerprint for e in store.entries(target=target_key) if e.status == UNPROFITABLE]
     for fingerprint in fingerprints:

@@ -18,8 +18,8 @@ from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
 
-Phase = Literal["inference", "forward", "backward"]
-Outcome = Literal["hit", "new", "aten", "unprofitable", "untried", "untuned"]
+GraphPhase = Literal["inference", "forward", "backward"]
+RegionOutcome = Literal["hit", "new", "aten", "unprofitable", "untried", "untuned"]
 
 INLINE = "inline"  # the decision "Inductor compiles this region", as stored
 KERNEL_FREE: tuple[PlanChoice, ...] = ("inductor", "no_layout_opt", "aten")
@@ -27,7 +27,7 @@ ATEN = "aten"  # the decision "aten runs this region", as stored in place of an 
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ChosenKernel:
     """An accepted kernel for a region, as the pass and the generated module need it."""
 
     entry_id: str
@@ -44,7 +44,7 @@ class SeenRegion:
     text: str
     ops: int
     count: int  # uses of it in the graph
-    phase: Phase  # of its first use
+    phase: GraphPhase  # of its first use
     is_fusible: bool  # at some use Inductor would have fused it with a neighbour
     has_library: bool  # at some use aten's library has an operator for a part of it
     value_us: float  # estimate of the time that kernels may win in all its uses; ranks regions
@@ -85,7 +85,7 @@ class PlannedRegion:
     """A region and its decision. `untuned` is open: a later process looks it up again."""
 
     seen: SeenRegion
-    outcome: Outcome
+    outcome: RegionOutcome
     reason: str  # why there is no kernel; empty for hit and new
     entry_id: str = ""  # ATEN where aten runs it
     speedup: float | None = None  # of the region alone over the best permitted plan; of aten over Inductor
@@ -157,13 +157,13 @@ class GraphPlanned:
         """fingerprint -> entry id of the kernels that run under a choice."""
         return {f: entry_id for f, entry_id in self.chosen(choice).items() if entry_id != ATEN}
 
-    def count(self, *outcomes: Outcome) -> int:
+    def count(self, *outcomes: RegionOutcome) -> int:
         return sum(r.outcome in outcomes for r in self.regions)
 
 
-def load_kernel(entry: Entry, seen: SeenRegion) -> Kernel:
+def load_kernel(entry: Entry, seen: SeenRegion) -> ChosenKernel:
     """The kernel of a region. Raises CandidateError for code that does not fit it."""
-    return Kernel(entry.entry_id, seen.text, parse_candidate(entry.code, seen.program))
+    return ChosenKernel(entry.entry_id, seen.text, parse_candidate(entry.code, seen.program))
 
 
 def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:

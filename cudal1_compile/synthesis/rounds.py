@@ -29,7 +29,7 @@ from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
 from cudal1_compile.synthesis.progress import Asking, Done, Progress, Proposed, silent
 from cudal1_compile.synthesis.scheduler import EvaluationScheduler
-from cudal1_compile.synthesis.task import Request, Task
+from cudal1_compile.synthesis.task import RegionTask, Request
 from cudal1_fx_passes.program.ir import Program
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def synthesize_all(
     """
     budget = budget or Budget()
     config = exemplars or ExemplarConfig()
-    made = [Task(p, generator, judge.target, store, budget, seed, config) for p in programs]
+    made = [RegionTask(p, generator, judge.target, store, budget, seed, config) for p in programs]
     unique = {t.region.fingerprint: t for t in reversed(made)}
     worth = list(values) if values is not None else [float(bytes_moved(p)) for p in programs]
     ranked = sorted(range(len(made)), key=lambda i: (-worth[i], i))
@@ -83,7 +83,7 @@ def synthesize_all(
 class _Asked:
     """A request and the task that it is for."""
 
-    task: Task
+    task: RegionTask
     request: Request
 
 
@@ -91,7 +91,7 @@ class _Run:
     """All tasks of one call, in the order in which they are worked on."""
 
     def __init__(
-        self, tasks: list[Task], generator: Generator, judge: JudgePort, budget: Budget, progress: Progress
+        self, tasks: list[RegionTask], generator: Generator, judge: JudgePort, budget: Budget, progress: Progress
     ) -> None:
         self.tasks, self.generator, self.judge, self.budget = tasks, generator, judge, budget
         self.progress = progress
@@ -116,7 +116,7 @@ class _Run:
             task.close(TIME_OVER)
             self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
 
-    def _next_group(self) -> list[Task]:
+    def _next_group(self) -> list[RegionTask]:
         """Regions that are fewest rounds along, as many as the generator takes; last those beaten by far.
 
         Where candidates of an earlier call wait for the judge, their verdicts come before more of them.
@@ -128,7 +128,7 @@ class _Run:
 
     # proposals
 
-    def _ask(self, group: list[Task]) -> None:
+    def _ask(self, group: list[RegionTask]) -> None:
         share = 0.5 if len(self.tasks) > MANY and group[0].rounds_done == 0 else 1.0
         asked = [_Asked(t, r) for t in group for r in t.requests(share)]
         if not asked:

@@ -18,7 +18,7 @@ from cudal1_compile.dispatch import registry
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator
-from cudal1_compile.inductor.plan import GraphPlanned
+from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_compile.synthesis import ProcessBudget
 from cudal1_compile.trace import PassLog, PassRun
 
