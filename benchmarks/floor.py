@@ -17,7 +17,7 @@ from math import prod
 import torch
 
 from cudal1_compile.judge.timing.clock import Clock
-from cudal1_compile.judge.timing.least_bytes import bytes_moved
+from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.runtime.target import detect_target
 from cudal1_fx_passes.program.ir import Index, Op, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
@@ -37,7 +37,7 @@ class Floor:
 
     def us(self, program: Program) -> float:
         peaks = [(flops(program, op), self.teraflops[_precision(op)]) for op in _products(program)]
-        return max(bytes_moved(program) / self.bytes_per_us, sum(n / (rate * 1e6) for n, rate in peaks))
+        return max(least_bytes(program) / self.bytes_per_us, sum(n / (rate * 1e6) for n, rate in peaks))
 
 
 def measure_floor(device: torch.device) -> Floor | None:
@@ -69,8 +69,8 @@ def flops(program: Program, op: Op) -> int:
 
 def _pairs(program: Program, index: Index, size: int) -> int:
     """Combinations of the index's axes that read inside [0, size)."""
-    places = torch.tensor([index.offset])
+    positions = torch.tensor([index.offset])
     for coefficient, axis in index.terms:
-        places = (places[:, None] + coefficient * torch.arange(program.axis[axis].size)).flatten()
-    exact = places[places % index.divisor == 0] // index.divisor
+        positions = (positions[:, None] + coefficient * torch.arange(program.axis[axis].size)).flatten()
+    exact = positions[positions % index.divisor == 0] // index.divisor
     return int(((exact >= 0) & (exact < size)).sum())

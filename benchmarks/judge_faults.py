@@ -32,7 +32,7 @@ from benchmarks.redteam.regions import region
 from benchmarks.result_file import bootstrap, mean, write_result
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.sandbox import fork_server as nursery
+from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
 from cudal1_compile.runtime import warden
 from cudal1_compile.runtime.target import HOST, Target, detect_target
@@ -199,7 +199,7 @@ def run(target: Target, samples: list[Sample], folder: Path, seconds: float, thr
                 warm = end
             log.info("%d judged, %s, %s", len(verdicts), end, judge.counts)
         counts, isolation = judge.counts, judge.isolation
-    nursery.take().close()  # it would stay a minute for the next judge
+    fork_server.take().close()  # it would stay a minute for the next judge
     elapsed = time.monotonic() - begin
     _await_warden(folder, others)
     left_files = [p.name for p in folder.iterdir()]

@@ -1,6 +1,6 @@
 """A worker of the judge whose device is this machine: `python -m tests.host_worker`, started by a DeviceBench.
 
-Kernels are host objects in the worker's own process, so that hangs and crashes are real ones; turns are real too.
+Kernels are host objects in the worker's own process, so that hangs and crashes are real; so is the device lock.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import torch
 from cudal1_compile.judge.bench import session, worker
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
-from cudal1_compile.judge.sandbox.device_lock import Turns
-from cudal1_compile.judge.timing.clock import Arm, Clock
+from cudal1_compile.judge.sandbox.device_lock import DeviceLock
+from cudal1_compile.judge.timing.clock import Clock, Contender
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.target import HOST
@@ -46,8 +46,8 @@ class HostClock:
     bytes_per_us = 1e9
     waited_s = 0.0
 
-    def __init__(self, turns: Turns | None = None, free_bytes: int = 1 << 30) -> None:
-        self.turns = turns or Turns.private()
+    def __init__(self, device_lock: DeviceLock | None = None, free_bytes: int = 1 << 30) -> None:
+        self.device_lock = device_lock or DeviceLock.private()
         self._free_bytes = free_bytes
 
     @contextlib.contextmanager
@@ -62,22 +62,24 @@ class HostClock:
 
     def wait(self, limit_s: float) -> None:
         """Host calls have ended when they return."""
-        self.turns.give_way()
+        self.device_lock.give_way()
 
-    def rounds_for(self, arms: Sequence[Arm], budget_ms: float, rng: random.Random, least: int = 7) -> int:
+    def rounds_for(
+        self, contenders: Sequence[Contender], budget_ms: float, rng: random.Random, least: int = 7
+    ) -> int:
         return 7
 
-    def floor_us(self, moved_bytes: int) -> float:
-        return moved_bytes / self.bytes_per_us
+    def floor_us(self, least_bytes: int) -> float:
+        return least_bytes / self.bytes_per_us
 
-    def measure(self, arms: Sequence[Arm], rounds: int, rng: random.Random) -> list[list[float]]:
-        times: list[list[float]] = [[] for _ in arms]
+    def measure(self, contenders: Sequence[Contender], rounds: int, rng: random.Random) -> list[list[float]]:
+        times: list[list[float]] = [[] for _ in contenders]
         for _ in range(rounds):
-            for arm, row in zip(arms, times, strict=True):
-                arm.reset()
+            for contender, row in zip(contenders, times, strict=True):
+                contender.reset()
                 begin = time.perf_counter()
-                arm.graph.replay()
-                row.append((time.perf_counter() - begin) * 1e6 / arm.calls)
+                contender.graph.replay()
+                row.append((time.perf_counter() - begin) * 1e6 / contender.calls)
         return times
 
 
@@ -92,8 +94,8 @@ def main() -> None:
     worker.main()
 
 
-def _open_session(index: int, limits: Limits, turns: Turns) -> session.DeviceSession:
-    return session.DeviceSession(HOST, cast(Clock, HostClock(turns, free_bytes=1 << 40)), limits)
+def _open_session(index: int, limits: Limits, device_lock: DeviceLock) -> session.DeviceSession:
+    return session.DeviceSession(HOST, cast(Clock, HostClock(device_lock, free_bytes=1 << 40)), limits)
 
 
 def _read_entrant(message: wire.Message, program: Program) -> tuple[Candidate, Binary]:

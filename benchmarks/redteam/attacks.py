@@ -9,9 +9,8 @@ from collections import defaultdict
 from typing import Literal
 
 from benchmarks.redteam.attack import Attack
-from benchmarks.redteam.attacks_after_mends import AFTER_MENDS
+from benchmarks.redteam.attacks_after_fixes import AFTER_FIXES
 from benchmarks.redteam.attacks_builds import BUILDS
-from benchmarks.redteam.attacks_coincidence import COINCIDENCE
 from benchmarks.redteam.attacks_conduct import CONDUCT
 from benchmarks.redteam.attacks_context import CONTEXT
 from benchmarks.redteam.attacks_corners import CORNERS
@@ -29,6 +28,7 @@ from benchmarks.redteam.attacks_sizes import SIZES
 from benchmarks.redteam.attacks_skipping import SKIPPING
 from benchmarks.redteam.attacks_state import STATE
 from benchmarks.redteam.attacks_text import TEXTUAL
+from benchmarks.redteam.attacks_tied_values import TIED_VALUES
 from benchmarks.redteam.attacks_values import VALUES
 from benchmarks.redteam.attacks_waiting import WAITING
 
@@ -51,11 +51,11 @@ ATTACKS: tuple[Attack, ...] = (
     *WAITING,
     *CONDUCT,
     *CONTEXT,
-    *COINCIDENCE,
+    *TIED_VALUES,
     *CORNERS,
     *BUILDS,
     *LOADING,
-    *AFTER_MENDS,
+    *AFTER_FIXES,
     *TEXTUAL,
 )
 

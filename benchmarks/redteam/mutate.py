@@ -27,7 +27,7 @@ class Mutant:
 
 
 Text = str | Callable[[re.Match[str]], str]  # a template as of Match.expand, or a function
-Place = tuple[int, int, str]  # start, end, what stands there instead
+EditSite = tuple[int, int, str]  # start, end, what stands there instead
 
 
 def mutants(program: Program, code: str, rng: random.Random, count: int) -> list[Mutant]:
@@ -55,7 +55,7 @@ def _apply(category: str, code: str, start: int, end: int, text: str) -> Mutant:
     return Mutant(category, line + 1, before.strip(), after.strip(), changed)
 
 
-def _places(program: Program, code: str, category: str) -> Iterator[Place]:
+def _places(program: Program, code: str, category: str) -> Iterator[EditSite]:
     if category == OTHER_AXIS:
         yield from _other_axis(program, code)
     for pattern, text in BODY.get(category, ()):
@@ -64,14 +64,14 @@ def _places(program: Program, code: str, category: str) -> Iterator[Place]:
         yield from _matches(pattern, text, code, in_plan=True)
 
 
-def _matches(pattern: str, text: Text, code: str, in_plan: bool) -> Iterator[Place]:
+def _matches(pattern: str, text: Text, code: str, in_plan: bool) -> Iterator[EditSite]:
     for m in re.finditer(pattern, code):
         line = code[code.rfind("\n", 0, m.start()) + 1 : m.start()]
         if line.startswith("//") == in_plan:
             yield m.start(), m.end(), text(m) if callable(text) else m.expand(text)
 
 
-def _other_axis(program: Program, code: str) -> Iterator[Place]:
+def _other_axis(program: Program, code: str) -> Iterator[EditSite]:
     """The size of one axis for that of another one, of another size."""
     body = code.find("__global__")
     for m in re.finditer(r"\b[dk]\d+\b", code):

@@ -28,7 +28,7 @@ from benchmarks.redteam.classify import Different, Original, Same, Stillborn, Un
 from benchmarks.redteam.mutate import Mutant, mutants
 from benchmarks.redteam.second_oracle import Unsupported
 from benchmarks.redteam.subjects import Subject
-from benchmarks.redteam.suite import suite
+from benchmarks.redteam.suite import attack_suite
 from benchmarks.redteam.witness import Reference, Unclear, Wrong
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.judge import Judge
@@ -102,7 +102,7 @@ def rule(verdict: Verdict) -> Ruling:
 
 
 def attack_rows(judge: Judge) -> list[AttackRow]:
-    cases = suite(judge.target.kind)
+    cases = attack_suite(judge.target.kind)
     found = judge.judge_tasks([(c.program, c.attack.code) for c in cases])
     rulings = [_of_attack(c.attack, v) for c, v in zip(cases, found, strict=True)]
     passed = [i for i, ruling in enumerate(rulings) if ruling.passed]
@@ -158,13 +158,13 @@ def _established(seed: int, subject: Subject) -> tuple[Subject, list[tuple[str, 
     """Its kernels, each with the reason why it is not known to be right ("" where it is)."""
     reference = Reference(subject.program, seed)
     try:
-        vacuous = reference.vacuous()
+        unverifiable = reference.is_unverifiable()
     except Unsupported as error:
         return subject, [(code, f"unsupported: {error}") for code in subject.codes]
-    return subject, [(code, _why_left_out(reference, code, vacuous)) for code in subject.codes]
+    return subject, [(code, _why_left_out(reference, code, unverifiable)) for code in subject.codes]
 
 
-def _why_left_out(reference: Reference, code: str, vacuous: bool) -> str:
+def _why_left_out(reference: Reference, code: str, unverifiable: bool) -> str:
     try:
         found = examine(reference, code)
     except BuildError as error:
@@ -173,7 +173,7 @@ def _why_left_out(reference: Reference, code: str, vacuous: bool) -> str:
         case Wrong(evidence) | Unclear(evidence):
             return f"not shown to be right: {evidence}"
         case Original():
-            return "its output can be had without work, within the bound" if vacuous else ""
+            return "its output can be had without work, within the bound" if unverifiable else ""
 
 
 def _honest_row(subject: Subject, code: str, ruling: Ruling | None, why: str) -> HonestRow:
@@ -234,7 +234,7 @@ def _brood(seed: int, several: int, job: tuple[Subject, str, int]) -> _Brood:
     reference = Reference(subject.program, seed)
     brood = _Brood(subject, code, [])
     try:
-        if reference.vacuous() or not isinstance(original := examine(reference, code), Original):
+        if reference.is_unverifiable() or not isinstance(original := examine(reference, code), Original):
             return brood
     except (Unsupported, BuildError) as error:
         log.info("no mutants of a kernel: %s", error)

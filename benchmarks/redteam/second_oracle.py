@@ -43,7 +43,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True)
-class Value:
+class ArrayValue:
     data: Array  # float64, int64 or bool, dims in the program's axis order
     exact: Array  # bool, same shape
 
@@ -63,14 +63,14 @@ def run(
     inputs: Mapping[str, Array],
     sizes: Mapping[str, int] | None = None,
     noise: np.random.Generator | None = None,
-) -> dict[str, Value]:
+) -> dict[str, ArrayValue]:
     """inputs: by name, dims in memory order, values that their dtypes can hold. Raises Unsupported."""
     machine = _Machine(program, {a.name: a.size for a in program.axes} | dict(sizes or {}), noise)
     with np.errstate(all="ignore"):
         for item in program.inputs:
             order = [item.axes.index(a) for a in program.value_axes[item.name]]
             data = np.transpose(inputs[item.name], order)
-            machine.values[item.name] = Value(data, np.ones(data.shape, bool))
+            machine.values[item.name] = ArrayValue(data, np.ones(data.shape, bool))
         for op in program.ops:
             machine.values[op.name] = machine.compute(op)
     return machine.values
@@ -81,14 +81,14 @@ class _Machine:
         self.program = program
         self.extent = extent
         self.noise = noise
-        self.values: dict[str, Value] = {}
+        self.values: dict[str, ArrayValue] = {}
 
-    def compute(self, op: Op) -> Value:
+    def compute(self, op: Op) -> ArrayValue:
         size: Array | float
         grid = [a.name for a in self.program.axes if a.name in op.axes or a.name in op.over]
         if op.fn == "iota":
             steps = np.arange(self.extent[op.over[0]])
-            return Value(steps, np.ones(steps.shape, bool))
+            return ArrayValue(steps, np.ones(steps.shape, bool))
         dtype = self._operand_dtype(op)
         operands = [self._read(x, grid, dtype) for x in op.operands]
         shape = tuple(self.extent[a] for a in grid)
@@ -101,17 +101,17 @@ class _Machine:
             data, exact = np.broadcast_to(data, shape), np.broadcast_to(exact, shape)
         return self._finish(op, data, exact, size)
 
-    def _finish(self, op: Op, data: Array, exact: Array, size: Array | float) -> Value:
+    def _finish(self, op: Op, data: Array, exact: Array, size: Array | float) -> ArrayValue:
         """The result in its dtype: integers wrap, floats overflow and, where there is noise, err."""
         if op.dtype == "bool":
-            return Value(data != 0, exact)
+            return ArrayValue(data != 0, exact)
         if op.dtype in _INTS:
-            return Value(*self._whole(data, exact, _INTS[op.dtype]))
+            return ArrayValue(*self._whole(data, exact, _INTS[op.dtype]))
         data = data.astype(np.float64)
         if self.noise is not None and op.fn not in _EXACT:
             data = data + self.noise.uniform(-_AMPLITUDE, _AMPLITUDE, data.shape) * self._error(op, data, size)
         data = np.where(np.abs(data) > LARGEST[op.dtype], np.copysign(np.inf, data), data)
-        return Value(data, exact & representable(data, op.dtype))
+        return ArrayValue(data, exact & representable(data, op.dtype))
 
     def _whole(self, data: Array, exact: Array, dtype: type[Any]) -> tuple[Array, Array]:
         """Integers wrap. What a float beyond the range (NaN, infinity) becomes is nobody's promise: all noise."""

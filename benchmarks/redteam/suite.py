@@ -1,6 +1,6 @@
 """The red team as one list: every attack of this folder with the program that it attacks.
 
-suite("host") -> Cases: the informed attacks (attacks*.py) and the blind ones (blind_*.py: tuples of Attack)
+attack_suite("host") -> AttackCases: informed attacks (attacks*.py) and blind ones (blind_*.py: tuples of Attack)
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from cudal1_fx_passes.program.ir import Program
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class AttackCase:
     attack: Attack
     program: Program
     blind: bool  # written without reading the judge's code
 
 
-def suite(kind: Literal["host", "cuda"]) -> tuple[Case, ...]:
+def attack_suite(kind: Literal["host", "cuda"]) -> tuple[AttackCase, ...]:
     """The attacks that a target of this kind must refuse, informed ones first."""
-    informed = [Case(a, region(a.region), False) for a in attacks_for(kind)]
-    blind = [Case(a, _blind_program(a), True) for a in blind_attacks() if a.where in ("both", kind)]
+    informed = [AttackCase(a, region(a.region), False) for a in attacks_for(kind)]
+    blind = [AttackCase(a, _blind_program(a), True) for a in blind_attacks() if a.where in ("both", kind)]
     return (*informed, *blind)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.redteam.second_oracle import MANTISSA, Array, Value, run
+from benchmarks.redteam.second_oracle import MANTISSA, Array, ArrayValue, run
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.hostrun import HostLimits, Order, run_isolated
@@ -83,7 +83,7 @@ class Unclear:
 Look = Right | Wrong | Unclear
 
 
-class Sample:
+class WitnessSample:
     """One set of inputs of a program, what comes out of it, and how far rounding may move that."""
 
     def __init__(self, program: Program, name: str, seed: int, sizes: Mapping[str, int]) -> None:
@@ -99,7 +99,7 @@ class Sample:
         self._spread: dict[str, Array] = {}
         self._widened = False
 
-    def expected(self, out: Output) -> Value:
+    def expected(self, out: Output) -> ArrayValue:
         return self._values[out.value]
 
     def allowed(self, out: Output) -> Array:
@@ -138,16 +138,16 @@ class Reference:
     seed: int
 
     @cached_property
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[WitnessSample]:
         symbolic = [a.name for a in self.program.axes if a.symbolic]
         found = []
         for i, (name, _) in enumerate(SETS):
             other = OTHER_SIZES[i % len(OTHER_SIZES)] if i % 2 else None
             sizes = dict.fromkeys(symbolic, other) if other and not _reads_elsewhere(self.program) else {}
-            found.append(Sample(self.program, name, self.seed, sizes))
+            found.append(WitnessSample(self.program, name, self.seed, sizes))
         return found
 
-    def vacuous(self) -> bool:
+    def is_unverifiable(self) -> bool:
         """Whether some output is, in every sample, within its tolerance of what takes no work to write."""
         return any(self._replaceable(out) for out in self.program.outputs)
 
@@ -187,7 +187,9 @@ def look(reference: Reference, candidate: Candidate, image: bytes, limit_s: floa
     return unclear or Right(exact / max(1, count), tuple(digests))
 
 
-def _run_once(sample: Sample, candidate: Candidate, image: bytes, limits: HostLimits) -> list[Array] | Wrong:
+def _run_once(
+    sample: WitnessSample, candidate: Candidate, image: bytes, limits: HostLimits
+) -> list[Array] | Wrong:
     """The outputs in the axis order of the program, or what the run ended with."""
     program = sample.program
     outputs = [_poisoned(o, program.output_dtype(o), sample.extent) for o in program.outputs]
@@ -203,7 +205,7 @@ def _run_once(sample: Sample, candidate: Candidate, image: bytes, limits: HostLi
     return [_to_numpy(x, o, program) for x, o in zip(outputs, program.outputs, strict=True)]
 
 
-def _compare(sample: Sample, out: Output, got: Array) -> Wrong | Unclear | None:
+def _compare(sample: WitnessSample, out: Output, got: Array) -> Wrong | Unclear | None:
     want = sample.expected(out)
     share, exact = _shares(sample, out, want, got)
     if (share > 1.0).any() and sample.widen():
@@ -220,7 +222,7 @@ def _compare(sample: Sample, out: Output, got: Array) -> Wrong | Unclear | None:
     return Wrong(text) if wrong else Unclear(text)
 
 
-def _shares(sample: Sample, out: Output, want: Value, got: Array) -> tuple[Array, Array]:
+def _shares(sample: WitnessSample, out: Output, want: ArrayValue, got: Array) -> tuple[Array, Array]:
     """Of each element the share of its tolerance, and whether it differs though it is exact."""
     wide = got.astype(np.float64) if got.dtype.kind == "f" else got
     gap = _gap(wide, want.data)
@@ -244,7 +246,7 @@ def _gap(a: Array, b: Array) -> Array:
         return np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf, posinf=np.inf))
 
 
-def _passes(stand_in: Array, sample: Sample, out: Output) -> bool:
+def _passes(stand_in: Array, sample: WitnessSample, out: Output) -> bool:
     want = sample.expected(out).data
     if stand_in.shape not in ((), want.shape):
         return False
@@ -368,4 +370,4 @@ def _number(seed: int, *words: str) -> int:
     return int.from_bytes(hashlib.sha256(":".join((str(seed), *words)).encode()).digest()[:8], "big")
 
 
-__all__ = ["Look", "Reference", "Right", "Sample", "Unclear", "Wrong", "look"]
+__all__ = ["Look", "Reference", "Right", "Unclear", "WitnessSample", "Wrong", "look"]

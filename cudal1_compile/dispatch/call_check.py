@@ -45,16 +45,16 @@ def checked(
 
     def call(*args: Any) -> None:
         with torch.no_grad(), device:  # what is compared lies there, whatever the user's default device is
-            exam = None if is_capturing(device) else _try(lambda: _prepare(read(args), device))
+            comparison = None if is_capturing(device) else _try(lambda: _prepare(read(args), device))
             run(*args)
-            if exam is None:
+            if comparison is None:
                 return
-            changed = _try(exam.restore_inputs)
-            if changed is None and _try(exam.fault) is None:
+            changed = _try(comparison.restore_inputs)
+            if changed is None and _try(comparison.fault) is None:
                 return
-            got = [x.clone() for x in exam.operands.outputs]
+            got = [x.clone() for x in comparison.operands.outputs]
             reference(*args)
-            reason = changed or _try(lambda: exam.settled_fault(got))
+            reason = changed or _try(lambda: comparison.fault_beside_reference(got))
             if reason is not None:
                 wrong(reason)
 
@@ -67,7 +67,7 @@ def is_capturing(device: torch.device) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Exam:
+class _Comparison:
     """One call's operands, and a case with their clean inputs and what must come out."""
 
     operands: Operands
@@ -85,13 +85,13 @@ class _Exam:
     def fault(self) -> str | None:
         return self.case.check(self.operands.outputs).refusal
 
-    def settled_fault(self, got: Sequence[Tensor]) -> str | None:
+    def fault_beside_reference(self, got: Sequence[Tensor]) -> str | None:
         """Of the kernel's results, once the region's own lie in the outputs."""
         pairs = zip(got, self.operands.outputs, strict=True)
         return self.case.check([torch.where(g.isfinite() | r.isfinite(), g, r) for g, r in pairs]).refusal
 
 
-def _prepare(operands: Operands, device: torch.device) -> _Exam | None:
+def _prepare(operands: Operands, device: torch.device) -> _Comparison | None:
     """Before the kernel's run. What it will not write is NaN."""
     program, room = operands.program, ROOM_BYTES
     if device.type == "cuda":
@@ -100,11 +100,11 @@ def _prepare(operands: Operands, device: torch.device) -> _Exam | None:
     is_in_one_piece = oracle_bytes(program, {}) > room and parallel_axis(program, {}) is None
     if room <= 0 or is_in_one_piece or not operands.inputs:
         return None
-    exam = _Exam(operands, make_case(program, CALL, operands.inputs, {}, room))
+    comparison = _Comparison(operands, make_case(program, CALL, operands.inputs, {}, room))
     for x in operands.outputs:
         if x.is_floating_point():
             x.fill_(torch.nan)
-    return exam
+    return comparison
 
 
 def _try(work: Callable[[], T | None]) -> T | None:

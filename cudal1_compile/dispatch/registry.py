@@ -209,7 +209,7 @@ def _load_entry(entry: Entry, device: torch.device, text: str) -> KernelFunction
 
 
 def _rebuild(entry: Entry, program: Program, target: Target) -> Binary:
-    """Builds from the source that was proven, as it was proven. No exam has seen this image: it passes the gates.
+    """Builds from the source that was proven, as it was proven. No case has run this image: it passes the gates.
 
     Raises LaunchError or BuildError where it does not.
     """

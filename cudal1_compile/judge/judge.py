@@ -134,7 +134,7 @@ class Judge:
         return self.judge_tasks([(program, code) for code in codes])
 
     def judge_tasks(self, tasks: Sequence[tuple[Program, str]]) -> list[Verdict]:
-        """`judge` for many regions at once. Keep a region's candidates together: its exam is made once."""
+        """`judge` for many regions at once. Keep a region's candidates together: its case suite is made once."""
         return _wait_for(self.submit(tasks))
 
     def finalists(self, program: Program, codes: Sequence[str]) -> list[Verdict]:

@@ -19,15 +19,15 @@ class Limits:
     memory_bytes: int = 24 * GIB  # of the device; never more than half of what is free
     verify_s: float = 1.0  # one launch on a GPU may take this long before it counts as hanging
     host_s: float = 10.0  # one run on the host target, of CPU time
-    request_s: float = 60.0  # one candidate in the worker, exam included
+    request_s: float = 60.0  # one candidate in the worker, case suite included
     finalists_s: float = 240.0  # one group of finalists, Inductor's compile included
     start_s: float = 120.0  # a worker, until it answers
     quick_ms: float = 2.5  # device time of the quick timing: about 12 rounds, enough to rank
-    final_ms: float = 30.0  # device time an arm of the final timing; 60 ms find the same times within their spread
+    final_ms: float = 30.0  # device time a contender of the final timing; 60 find the same within their spread
     slow_builds_s: float = 30.0  # CPU time of all builds of a region, beyond what one usually takes
     build_threads: int = 0  # parallel builds; 0: one a core
     workers: int = 0  # processes that judge on one GPU, where there is room; 0: by the number of cores
-    cached_exams_bytes: int = 2 * GIB  # regions that all workers together keep ready
+    cached_suites_bytes: int = 2 * GIB  # regions that all workers together keep ready
     finalist_repeats: int = 6  # further runs of one case, to find races
     sanitize: bool = False  # compute-sanitizer over finalists, where it is installed: seconds each
     sanitizer_s: float = 30.0  # each of its tools, over one candidate
@@ -45,4 +45,4 @@ class Limits:
     @property
     def worker_bytes(self) -> int:
         """Device memory that the tensors of one worker may take at most."""
-        return self.memory_bytes + self.cached_exams_bytes + OWN_BYTES
+        return self.memory_bytes + self.cached_suites_bytes + OWN_BYTES

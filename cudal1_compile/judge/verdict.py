@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-Gate = Literal["task", "text", "build", "verify", "time"]  # task: of this program no candidate can be verified
-Numerics = Literal["exact", "reassociates", "f32_split", "assumes_finite"]
+# task: of this program no candidate can be verified
+VerdictStage = Literal["task", "text", "build", "verify", "time"]
+NumericsLabel = Literal["exact", "reassociates", "f32_split", "assumes_finite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Proof:
     """Why a candidate was accepted. `errors`: for each distribution the worst share of the error budget used."""
 
     target_key: str
-    numerics: Numerics
+    numerics: NumericsLabel
     errors: tuple[tuple[str, float], ...]
     seed: int
     timing: Timing | None = None
@@ -68,7 +69,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    stage: Gate
+    stage: VerdictStage
     reason: str  # one sentence, names the element, size or error: it goes into the next prompt
 
 
@@ -99,7 +100,7 @@ def from_json(text: str) -> Verdict:
         match body["verdict"]:
             case "accepted":
                 return Accepted(parse_proof(body["proof"]))
-            case "rejected" if body["stage"] in get_args(Gate):
+            case "rejected" if body["stage"] in get_args(VerdictStage):
                 return Rejected(body["stage"], body["reason"])
             case "deferred":
                 return Deferred(body["reason"])

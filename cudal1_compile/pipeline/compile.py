@@ -34,7 +34,7 @@ from cudal1_compile.inductor.graph_plan import GraphPlanned, from_row, to_row, w
 from cudal1_compile.inductor.hook import forget_symbols
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS
 from cudal1_compile.inductor.splice import HOOK, Splice, UserPass
-from cudal1_compile.judge.sandbox import fork_server as nursery
+from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.options import Options
 from cudal1_compile.pipeline.choice import (
     GRAPH_MAX_RIVALS,
@@ -89,7 +89,7 @@ class Pipeline:
         stored = self.stored()
         if stored is None:
             if self._may_ask_the_judge:
-                nursery.prepare()
+                fork_server.prepare()
             return self.survey()[1]
         return self.settle(with_regions(stored, self.planner.look_up_all(r.seen for r in stored.regions)), stored)
 

@@ -17,6 +17,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from typing import get_args
@@ -31,6 +32,7 @@ from cudal1_compile.dispatch.fallback import is_atens, measured, saved
 from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import stored_name
+from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.inductor.graph_plan import (
     ATEN,
     ChosenKernel,
@@ -42,13 +44,14 @@ from cudal1_compile.inductor.graph_plan import (
 )
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.oracle.numerics import numerics_of
-from cudal1_compile.options import InvalidOption, Numerics, Options, allows
+from cudal1_compile.options import InvalidOption, NumericsLabel, Options, allows
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.synthesis import Budget, LineProgress, Outcome, Unfinished, Unprofitable, Won, synthesize_all
+from cudal1_compile.synthesis.progress import Preparing
 from cudal1_compile.synthesis.records import why_outdated, why_stale
 from cudal1_compile.synthesis.reverify import verify_again
-from cudal1_fx_passes.program.canonical import relative
+from cudal1_fx_passes.program.canonical import shape_agnostic_fingerprint
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +63,7 @@ class Planner:
     def __init__(self, session: Session, options: Options, place: TargetDevice) -> None:
         self.session, self.options, self.place = session, options, place
         self.store: Store = session.store(options.cache_dir)
-        self.labels = tuple(label for label in get_args(Numerics) if allows(options.numerics, label))
+        self.labels = tuple(label for label in get_args(NumericsLabel) if allows(options.numerics, label))
 
     def look_up(self, seen: SeenRegion) -> PlannedRegion:
         """The cache's answer for one region."""
@@ -138,7 +141,8 @@ class Planner:
                 try:
                     # with its text, so that `cudal1 train export-misses` can make a task of it
                     seen = region.seen
-                    self.store.add_region(RegionText(seen.fingerprint, relative(seen.program), seen.text))
+                    name = shape_agnostic_fingerprint(seen.program)
+                    self.store.add_region(RegionText(seen.fingerprint, name, seen.text))
                     self.store.record_miss(seen.fingerprint, self.place.target.key, seen.value_us)
                 except CacheError as error:
                     log.warning("a miss could not be recorded: %s", error)
@@ -207,20 +211,21 @@ class Planner:
         return {r.fingerprint: self._answer(r.seen, o) for r, o in zip(untuned, outcomes, strict=True)}
 
     def _run(self, untuned: Sequence[PlannedRegion], seconds: float) -> list[Outcome]:
-        try:
-            generator = self.session.generator(self.options.generator, self.place.device)
-        except ValueError as error:
-            raise InvalidOption(f"option {error}") from None
-        progress = LineProgress(self.place.target.kind, level=debug_level())
         programs = [r.seen.program for r in untuned]
         values = [r.seen.value_us for r in untuned]
-        with Judge(self.place.target) as judge:
-            try:
+        with closing(LineProgress(self.place.target.kind, level=debug_level())) as progress:
+            progress(Preparing(len(untuned), seconds))
+            generator = self._generator()
+            with Judge(self.place.target) as judge:
                 return synthesize_all(
                     programs, generator, judge, self.store, Budget(seconds=seconds), progress, values=values
                 )
-            finally:
-                progress.close()
+
+    def _generator(self) -> Generator:
+        try:
+            return self.session.generator(self.options.generator, self.place.device)
+        except ValueError as error:
+            raise InvalidOption(f"option {error}") from None
 
     def _answer(self, seen: SeenRegion, outcome: Outcome) -> PlannedRegion:
         match outcome.result:

@@ -67,7 +67,7 @@ FAULT = 3  # the exit code of a child that reports one
 
 Order = Literal["forward", "reverse", "random"]
 # how buffers lie: far apart, or side by side from the start of a huge page on, inputs or outputs first
-Placement = Literal["apart", "inputs first", "outputs first"]
+BufferLayout = Literal["apart", "inputs first", "outputs first"]
 Status = Literal["ok", "fault", "timeout", "crash", "refused"]
 
 
@@ -80,7 +80,7 @@ class HostLimits:
     order: Order = "forward"
     seed: int = 0
     skew: int = 0  # bytes by which buffers that lie apart, times 1, 3, 5, ..., are behind a multiple of 256
-    layout: Placement = "apart"
+    layout: BufferLayout = "apart"
 
 
 @dataclass(frozen=True, slots=True)

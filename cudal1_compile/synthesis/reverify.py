@@ -23,7 +23,7 @@ from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import Proposal, is_win, score, to_attempt, to_entry
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
 
@@ -36,7 +36,7 @@ def verify_again(store: Store, program: Program, entry: Entry, target: Target, j
 
     program: of the region, canonical. Raises CacheError, and what a judge that fails raises.
     """
-    region = RegionText(entry.fingerprint, relative(program), print_program(program))
+    region = RegionText(entry.fingerprint, shape_agnostic_fingerprint(program), print_program(program))
     made_by = json.loads(entry.versions_json)
     found = verify_entry(region, entry, target, judge, f"{made_by['generator']}:{made_by['model']}")
     settle(store, EntryVerification(entry.entry_id, found))

@@ -23,7 +23,7 @@ from cudal1_cache.store import Store
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.exemplars import ExemplarConfig
 from cudal1_compile.generate.protocol import Generator, prompts_at_once, propose_within
-from cudal1_compile.judge.timing.least_bytes import bytes_moved
+from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
@@ -71,7 +71,7 @@ def synthesize_all(
     config = exemplars or ExemplarConfig()
     made = [RegionTask(p, generator, judge.target, store, budget, seed, config) for p in programs]
     unique = {t.region.fingerprint: t for t in reversed(made)}
-    worth = list(values) if values is not None else [float(bytes_moved(p)) for p in programs]
+    worth = list(values) if values is not None else [float(least_bytes(p)) for p in programs]
     ranked = sorted(range(len(made)), key=lambda i: (-worth[i], i))
     order = list(dict.fromkeys(made[i].region.fingerprint for i in ranked))
     run = _Run([unique[f] for f in order], generator, judge, budget, progress)

@@ -9,7 +9,7 @@ from product_kernels import CASES, Product
 from benchmarks.redteam.honest import COLUMN_ATOMIC, HONEST, SILU_SCALAR, SOFTMAX_BLOCK, Honest
 from benchmarks.redteam.regions import region
 from cudal1_compile.judge.checks import sanitizer
-from cudal1_compile.judge.checks.memcheck import Look
+from cudal1_compile.judge.checks.memcheck import CheckReport
 from cudal1_compile.judge.checks.sanitizer import TOOLS, find_fault_on_device
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
@@ -29,7 +29,7 @@ def target() -> Target:
     return detect_target(torch.device("cuda"))
 
 
-def _look(name: str, code: str, target: Target) -> Look:
+def _look(name: str, code: str, target: Target) -> CheckReport:
     program = region(name)
     candidate = parse_candidate(code, program)
     return find_fault_on_device(program, candidate, build(program, candidate, target), 5, 0, 60.0)
@@ -40,7 +40,7 @@ CLEAN = tuple((check, "clean") for check in TOOLS)
 
 @pytest.mark.parametrize("honest", HONEST[::4], ids=lambda h: h.name)
 def test_honest_kernels_are_clean(honest: Honest, target: Target) -> None:
-    assert _look(honest.region, honest.code, target) == Look(None, CLEAN)
+    assert _look(honest.region, honest.code, target) == CheckReport(None, CLEAN)
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.warp[0] or c.wide or c.bulk], ids=lambda c: c.name)
@@ -49,7 +49,7 @@ def test_pipelined_products_are_clean(case: Product, target: Target) -> None:
     program = case.program()
     candidate = case.candidate(program)
     found = find_fault_on_device(program, candidate, build(program, candidate, target), 5, 0, 60.0)
-    assert found == Look(None, CLEAN)
+    assert found == CheckReport(None, CLEAN)
 
 
 def _edit(code: str, old: str, new: str) -> str:

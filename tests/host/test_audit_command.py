@@ -19,7 +19,7 @@ import benchmarks.audit as command
 import benchmarks.redteam.rates as rates
 import cudal1_compile.judge.limits as limits
 from benchmarks.redteam.subjects import subjects
-from benchmarks.redteam.suite import Case, suite
+from benchmarks.redteam.suite import AttackCase, attack_suite
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Timing, Verdict
 from cudal1_compile.judge.versions import VERIFIER_VERSION
@@ -71,10 +71,10 @@ class _Stubborn:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    def few(kind: str) -> tuple[Case, ...]:
-        return suite("host")[::90]
+    def few(kind: str) -> tuple[AttackCase, ...]:
+        return attack_suite("host")[::90]
 
-    monkeypatch.setattr(rates, "suite", few)
+    monkeypatch.setattr(rates, "attack_suite", few)
     monkeypatch.setattr(rates, "MUTANTS", 3)
     monkeypatch.setattr(rates, "BROODS", 1)  # as many mutants as are asked for, not those of eight kernels more
     monkeypatch.setattr(limits, "usable_cores", lambda: 1)  # nothing is prepared in vain
@@ -88,7 +88,7 @@ def test_the_figures_and_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (found["accepted"], found["refused"], found["survivors"], found["honest"]) == (0, 0, 0, 3)
     assert (
         found["attacks"]
-        == len(suite("host")[::90])
+        == len(attack_suite("host")[::90])
         == sum(row["attacks"] for row in detail["attacks"]["by_hack"].values())
     )
     assert found["mutants"] >= 2 and found["mutants"] == sum(
@@ -134,7 +134,7 @@ def test_it_ends_in_time() -> None:
 
 
 def test_what_is_only_slow_may_be_right_but_not_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "suite", lambda kind: suite("cuda"))
+    monkeypatch.setattr(rates, "attack_suite", lambda kind: attack_suite("cuda"))
     slow = Timing(50.0, 10.0, None, 0.2, 0.2, 60, final=True)
     rows = rates.attack_rows(_Stubborn(Accepted(replace(PROOF.proof, host_cost=None, timing=slow))))  # type: ignore[arg-type]
     refused = {r.name: r.ruling.reason for r in rows if not r.ruling.passed}
@@ -150,7 +150,7 @@ def test_cost_is_no_refusal_but_a_wrong_result_is() -> None:
 
 
 def test_every_attack_has_its_program_and_its_own_name() -> None:
-    both = [suite("host"), suite("cuda")]
+    both = [attack_suite("host"), attack_suite("cuda")]
     for cases in both:
         names = [c.attack.name for c in cases]
         assert len(set(names)) == len(names) >= 80

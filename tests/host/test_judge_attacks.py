@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from benchmarks.redteam.attacks import Attack, attacks_for, by_hack
-from benchmarks.redteam.attacks_coincidence import COINCIDENCE
+from benchmarks.redteam.attacks_tied_values import TIED_VALUES
 from benchmarks.redteam.attacks_values import VALUES
 from benchmarks.redteam.honest import HONEST, SILU_SCALAR, SILU_VECTOR, SOFTMAX_WARP, Honest
 from benchmarks.redteam.regions import region
-from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite, prepare_suite
 from cudal1_compile.judge.inputs.make import FULL_SIZE, HUGE
 from cudal1_compile.judge.inputs.sizes import tensor_elements
 from cudal1_compile.judge.judge import Judge
@@ -106,7 +106,7 @@ def test_the_few_cases_of_large_regions_refuse_as_well() -> None:
 
 
 # eight values meet their bound only in one of a dozen cases
-IN_FULL_SIZE = [a for a in COINCIDENCE if a.region != "eight_masks"]
+IN_FULL_SIZE = [a for a in TIED_VALUES if a.region != "eight_masks"]
 
 
 def test_large_regions_get_inputs_that_coincide() -> None:
@@ -133,10 +133,10 @@ def test_answers_learned_from_refusals_are_of_no_use(judge: Judge) -> None:
         "region v1\ndims d0=500\nin0 f32[d0]\nt0 f32[d0] = sigmoid(in0)\nt1 f32[d0] = mul(in0, t0)\n"
         "t2 f32[d0] = mul(t1, t1)\nt3 f32[] = sum(t2) over d0\nout0 f32[] = t3\n"
     )
-    exam = prepare_exam(program, judge._seed, torch.device("cpu"), 1 << 30)
-    assert isinstance(exam, Exam)
+    suite = prepare_suite(program, judge._seed, torch.device("cpu"), 1 << 30)
+    assert isinstance(suite, CaseSuite)
     answers = ""
-    for case in exam.cases:
+    for case in suite.cases:
         seen = int(case.inputs[0].view(torch.int32).sum()) & 0xFFFFFFFF
         right = evaluate(program, case.inputs)[0].item()
         answers += f"  if (seen == {seen}u) s = {right if isfinite(right) else 'NAN'};\n"

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.redteam.attacks import ATTACKS, Attack
 from benchmarks.redteam.honest import HONEST, Honest
 from benchmarks.redteam.regions import region
-from benchmarks.redteam.suite import suite
-from cudal1_compile.judge.checks.memcheck import MAX_ELEMENTS, Look, find_fault
+from benchmarks.redteam.suite import attack_suite
+from cudal1_compile.judge.checks.memcheck import MAX_ELEMENTS, CheckReport, find_fault
 from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_fx_passes.program.text import parse_program
 
@@ -52,7 +52,7 @@ WAITS = (
 
 @pytest.mark.parametrize("look", WAITS)
 def test_finds_a_wait_for_a_later_block_however_it_looks(look: str) -> None:
-    (case,) = (c for c in suite("cuda") if c.attack.name == "blind scan waits for a later block")
+    (case,) = (c for c in attack_suite("cuda") if c.attack.name == "blind scan waits for a later block")
     assert ATOMIC in case.attack.code
     code = case.attack.code.replace(ATOMIC, look)
     fault = find_fault(case.program, parse_candidate(code, case.program), seed=3, seconds=10.0).fault
@@ -64,7 +64,7 @@ def test_finds_a_wait_for_a_later_block_however_it_looks(look: str) -> None:
 def test_has_nothing_against_honest_kernels(honest: Honest) -> None:
     program = region(honest.region)
     found = find_fault(program, parse_candidate(honest.code, program), seed=3, seconds=10.0)
-    assert found == Look(None, (("host check build", "clean"),))
+    assert found == CheckReport(None, (("host check build", "clean"),))
 
 
 def test_a_region_too_large_is_not_looked_at_and_that_is_said() -> None:
@@ -76,4 +76,4 @@ def test_a_region_too_large_is_not_looked_at_and_that_is_said() -> None:
         "__global__ void k(const f32* in0, f32* out0 DIMS) { st(out0 - 9, 1.0f); }\n"
     )
     found = find_fault(program, parse_candidate(code, program), seed=3, seconds=5.0)
-    assert found == Look(None, (("host check build", "not run: the region is too large"),))
+    assert found == CheckReport(None, (("host check build", "not run: the region is too large"),))

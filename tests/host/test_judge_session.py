@@ -17,14 +17,14 @@ from benchmarks.redteam.honest import HONEST, SILU_SCALAR
 from benchmarks.redteam.regions import region
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.judge.bench.session import DeviceSession, Entrant, _Final, _Region
-from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite, prepare_suite
 from cudal1_compile.judge.checks.case_suite_file import make_ahead
 from cudal1_compile.judge.inputs.sizes import counts_in_floats
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.oracle.f32_accumulation import twin
-from cudal1_compile.judge.timing import variants as arms
-from cudal1_compile.judge.timing.clock import Arm, Clock
+from cudal1_compile.judge.oracle.f32_accumulation import unrounded
+from cudal1_compile.judge.timing import contenders as contenders_module
+from cudal1_compile.judge.timing.clock import Clock, Contender
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Timing, Verdict
 from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
@@ -75,7 +75,7 @@ HARMLESS = [
 ]
 
 
-# the first of each row of the catalogue and region; test_judge_attacks asks, with the same exams, about all
+# the first of each row of the catalogue and region; test_judge_attacks asks, with the same case suites, about all
 FIRST = {(a.hack, a.region): a.name for a in reversed(HARMLESS)}
 
 
@@ -89,7 +89,7 @@ FIRST = {(a.hack, a.region): a.name for a in reversed(HARMLESS)}
 def test_rejects_attacks(session: DeviceSession, attack: object) -> None:
     item = next(a for a in HARMLESS if a is attack)
     program = region(item.region)
-    exact = twin(program, parse_candidate(item.code, program))  # which the judge asks about first
+    exact = unrounded(program, parse_candidate(item.code, program))  # which the judge asks about first
     codes = [exact.code, item.code] if exact else [item.code]
     verdicts = [session.judge(program, _entrant(program, code), seed=7) for code in codes]
     assert any(isinstance(v, Rejected) and v.stage == "verify" for v in verdicts), verdicts
@@ -102,7 +102,7 @@ def test_what_jumps_over_canaries_is_refused_and_harms_no_other_candidate(
     """These kernels run in this process, as on a GPU: nothing stops their writes."""
     program = region(attack.region)
     right = next(h.code for h in HONEST if h.region == attack.region)
-    for seed in (7, 8):  # exams are made anew, or used again
+    for seed in (7, 8):  # case suites are made anew, or used again
         assert isinstance(session.judge(program, _entrant(program, attack.code), seed), Rejected)
         assert isinstance(session.judge(program, _entrant(program, right), seed), Accepted)
 
@@ -120,39 +120,39 @@ def test_finalists_are_measured_together_and_the_wrong_one_is_named(session: Dev
             assert verdict.proof.timing.final
 
 
-def test_an_exam_made_ahead_is_used_sealed_and_made_anew_where_it_is_gone(
+def test_a_case_suite_made_ahead_is_used_checked_and_made_anew_where_it_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program, path = region("softmax"), tmp_path / "exam"
+    program, path = region("softmax"), tmp_path / "suite"
     right = next(h.code for h in HONEST if h.region == "softmax")
     wrong = next(a.code for a in ATTACKS if a.name == "softmax sum without its last element")
     assert make_ahead(program, 7, (), path)
     session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
     made: list[int] = []
     monkeypatch.setattr(
-        "cudal1_compile.judge.bench.session.prepare_exam", lambda *a: made.append(1) or prepare_exam(*a)
+        "cudal1_compile.judge.bench.session.prepare_suite", lambda *a: made.append(1) or prepare_suite(*a)
     )
     for code, verdict in ((wrong, Rejected), (right, Accepted)):
-        assert isinstance(session.judge(program, _entrant(program, code), 7, exam=str(path)), verdict)
+        assert isinstance(session.judge(program, _entrant(program, code), 7, suite=str(path)), verdict)
     assert not made
     path.unlink()
-    assert isinstance(session.judge(program, _entrant(program, right), 7, exam=str(path)), Accepted)
+    assert isinstance(session.judge(program, _entrant(program, right), 7, suite=str(path)), Accepted)
     assert not made
     _spoil(session)
     session._intact_last = None
-    assert isinstance(session.judge(program, _entrant(program, wrong), 7, exam=str(path)), Rejected)
+    assert isinstance(session.judge(program, _entrant(program, wrong), 7, suite=str(path)), Rejected)
     assert made
 
 
 def _spoil(session: DeviceSession) -> None:
     """What a wild write could do: whatever comes next would be within the tolerance."""
     for found in session._regions.values():
-        for expected in found.exam.cases[0].expected:  # type: ignore[union-attr]
+        for expected in found.suite.cases[0].expected:  # type: ignore[union-attr]
             with torch.inference_mode():
                 expected.tolerance.fill_(torch.inf)
 
 
-def test_a_spoilt_exam_is_made_anew() -> None:
+def test_a_spoilt_case_suite_is_made_anew() -> None:
     session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
     program, right = region("softmax"), next(h.code for h in HONEST if h.region == "softmax")
     wrong = next(a.code for a in ATTACKS if a.name == "softmax sum without its last element")
@@ -164,7 +164,7 @@ def test_a_spoilt_exam_is_made_anew() -> None:
 
 
 def test_a_write_into_the_case_of_one_candidate_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The case for the numbers that a kernel names is no part of the region's exam."""
+    """The case for the numbers that a kernel names is no part of the region's case suite."""
     session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
     program, code = region("silu"), SILU_SCALAR.replace("+ 0.5f", "+ 0.5f + 77.25f * 0.0f")
     attempt = session._try
@@ -175,9 +175,9 @@ def test_a_write_into_the_case_of_one_candidate_is_seen(monkeypatch: pytest.Monk
             named[0].cases[-1].expected[0].tolerance[3, 3] = torch.inf  # type: ignore[index]
         return verdict
 
-    named: list[Exam] = []
-    of = Exam.of
-    monkeypatch.setattr(Exam, "of", lambda exam, candidate: named.append(of(exam, candidate)) or named[0])
+    named: list[CaseSuite] = []
+    of = CaseSuite.of
+    monkeypatch.setattr(CaseSuite, "of", lambda suite, candidate: named.append(of(suite, candidate)) or named[0])
     assert isinstance(session.judge(program, _entrant(program, code), seed=7), Accepted)
     named.clear()
     monkeypatch.setattr(session, "_try", spoilt)
@@ -186,7 +186,7 @@ def test_a_write_into_the_case_of_one_candidate_is_seen(monkeypatch: pytest.Monk
     assert isinstance(verdict, Rejected) and "held against" in verdict.reason
 
 
-def test_a_candidate_that_reaches_the_exam_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_that_reaches_the_case_suite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     session = DeviceSession(HOST, cast(Clock, HostClock()), Limits(inductor=False))
     program, codes = region("softmax"), [h.code for h in HONEST if h.region == "softmax"][:2]
     quick, timing = session._quick, session._final_timing
@@ -242,15 +242,15 @@ def test_every_launch_goes_to_the_clocks_own_stream(monkeypatch: pytest.MonkeyPa
     clock = HostClock()
     clock.stream_handle = 77
     streams: list[object] = []
-    launch = arms.KernelRunner.launch
+    launch = contenders_module.KernelRunner.launch
 
-    def recorded(self: arms.KernelRunner, *args: object) -> None:
+    def recorded(self: contenders_module.KernelRunner, *args: object) -> None:
         kernel = self._kernel
         monkeypatch.setattr(self, "_kernel", lambda *a: (streams.append(a[-1]), kernel(*a)))
         launch(self, *args)  # type: ignore[arg-type]
         monkeypatch.setattr(self, "_kernel", kernel)
 
-    monkeypatch.setattr(arms.KernelRunner, "launch", recorded)
+    monkeypatch.setattr(contenders_module.KernelRunner, "launch", recorded)
     session = DeviceSession(HOST, cast(Clock, clock), Limits(inductor=False))
     program = region("silu")
     assert isinstance(session.judge(program, _entrant(program, SILU_SCALAR), seed=7), Accepted)
@@ -285,9 +285,9 @@ def _full(monkeypatch: pytest.MonkeyPatch, place: str, error: Exception) -> Devi
         case "load":
             monkeypatch.setattr("cudal1_compile.judge.bench.session.load", fail)
         case "inductor":
-            monkeypatch.setattr("cudal1_compile.judge.timing.variants.inductor_baseline", fail)
-        case "exam":
-            monkeypatch.setattr("cudal1_compile.judge.bench.session.prepare_exam", fail)
+            monkeypatch.setattr("cudal1_compile.judge.timing.contenders.inductor_baseline", fail)
+        case "suite":
+            monkeypatch.setattr("cudal1_compile.judge.bench.session.prepare_suite", fail)
         case _:
             monkeypatch.setattr(session.clock, place, fail)
     return session
@@ -301,7 +301,7 @@ NO_ROOM = [
 
 
 @pytest.mark.parametrize("error", NO_ROOM, ids=lambda e: type(e).__name__)
-@pytest.mark.parametrize("place", ["exam", "load", "wait", "capture", "inductor"])
+@pytest.mark.parametrize("place", ["suite", "load", "wait", "capture", "inductor"])
 def test_a_full_device_puts_off_and_the_candidate_is_right_later(
     place: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,20 +338,21 @@ def test_half_of_what_is_free_is_the_limit_of_a_trial(monkeypatch: pytest.Monkey
 
 
 class _ScriptedClock(HostClock):
-    """Arms take what the script says; `spread` makes the rounds of one arm differ."""
+    """Contenders take what the script says; `spread` makes the rounds of one differ."""
 
     def __init__(self, us: dict[str, float], spread: float = 1.0) -> None:
         super().__init__()
         self.us, self.spread = us, spread
         self.measured: list[list[str]] = []
 
-    def measure(self, arms: Sequence[Arm], rounds: int, rng: random.Random) -> list[list[float]]:
-        self.measured.append([a.name for a in arms])
-        for arm in arms:
-            arm.reset()
-            arm.graph.replay()
+    def measure(self, contenders: Sequence[Contender], rounds: int, rng: random.Random) -> list[list[float]]:
+        self.measured.append([a.name for a in contenders])
+        for contender in contenders:
+            contender.reset()
+            contender.graph.replay()
         return [
-            [self.us[a.name] * (self.spread if a.name == "aten" and i % 2 else 1) for i in range(7)] for a in arms
+            [self.us[a.name] * (self.spread if a.name == "aten" and i % 2 else 1) for i in range(7)]
+            for a in contenders
         ]
 
 
@@ -386,15 +387,15 @@ def test_all_calls_of_a_timed_graph_are_looked_at(code: str, monkeypatch: pytest
     """The lazy one finds the results of the call before the last, 12160 elements before its own."""
     session = DeviceSession(HOST, cast(Clock, _ScriptedClock({"aten": 5.0, "candidate": 3.0})), Limits())
     program = region("silu")
-    poison = arms.Slots.poison
+    poison = contenders_module.CallBuffers.poison
     if code != LAZY:
 
-        def spoil(slots: arms.Slots) -> None:
+        def spoil(slots: contenders_module.CallBuffers) -> None:
             poison(slots)
             end = slots.outputs(1)[0]
             torch.as_strided(end, (1,), (1,), end.storage_offset() + end.numel()).fill_(0.0)
 
-        monkeypatch.setattr(arms.Slots, "poison", spoil)
+        monkeypatch.setattr(contenders_module.CallBuffers, "poison", spoil)
     verdict = session.judge(program, _entrant(program, code), seed=7)
     assert isinstance(verdict, Rejected) and verdict.stage == "time", verdict
     assert "timed call" in verdict.reason

@@ -132,7 +132,7 @@ def own_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def broken_header(own_compiler: None, cudal1_cache_dir: Path) -> Callable[[], None]:
-    """Cuts what is precompiled; returns what mends it."""
+    """Cuts what is precompiled; returns what repairs it."""
     hostbuild.prepare()
     kept = {p: p.read_bytes() for p in (hostbuild.precompiled_header(c) / "host.h.gch" for c in (True, False))}
     for path, whole in kept.items():

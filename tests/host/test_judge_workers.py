@@ -74,18 +74,18 @@ def test_candidates_that_end_a_worker_cost_the_others_nothing(bench: DeviceBench
     # what does not end in time beside another worker is tried once more alone
     assert bench.counts["worker restarts"] >= 3
     assert bench.isolation["dies_with_parent"]
-    assert bench.spent_s["other workers' turns"] > 0  # nothing was timed beside the kernel that hangs
+    assert bench.spent_s["waited for the device"] > 0  # nothing was timed beside the kernel that hangs
 
 
-def test_exams_are_made_beside_the_workers(bench: DeviceBench) -> None:
+def test_case_suites_are_made_beside_the_workers(bench: DeviceBench) -> None:
     _judged(bench, _honest("silu"))  # starts the process that makes them
     program = region("layernorm")
-    bench._exams.begin(bench._exam_requests([program], seed=7))
-    exam = Path(bench._exams._asked[print_program(program)].result(60.0)["exam"])
-    assert exam.exists()
+    bench._suites.begin(bench._suite_requests([program], seed=7))
+    suite = Path(bench._suites._asked[print_program(program)].result(60.0)["suite"])
+    assert suite.exists()
     assert all(isinstance(v, Accepted) for v in _judged(bench, _honest("layernorm")))
     end = time.monotonic() + 10.0
-    while exam.exists() and time.monotonic() < end:  # a worker has read it
+    while suite.exists() and time.monotonic() < end:  # a worker has read it
         time.sleep(0.01)
-    assert not exam.exists()
-    assert not bench._exam_requests([program], seed=7)
+    assert not suite.exists()
+    assert not bench._suite_requests([program], seed=7)

@@ -11,8 +11,8 @@ import pytest
 from benchmarks.redteam.honest import HONEST
 from benchmarks.redteam.regions import region
 from cudal1_compile.judge.bench import device as device_bench
-from cudal1_compile.judge.bench import worker_pool as crew
-from cudal1_compile.judge.checks.memcheck import Look
+from cudal1_compile.judge.bench import worker_pool as pool
+from cudal1_compile.judge.checks.memcheck import CheckReport
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
@@ -31,7 +31,7 @@ class Script:
         self.alive = True
         self.given_up = {"no_network": True}
         self.device = -1
-        self.turns: tuple[int, ...] = ()
+        self.lock_descriptors: tuple[int, ...] = ()
         self.asked: list[str] = []
         self.sent: list[wire.Message] = []
 
@@ -65,9 +65,9 @@ def make_bench(
     binary = Binary("cuda", "sm_90a", b"x", {"k": Resources(16, 0, 0, 1024, "k")})
     monkeypatch.setattr(device_bench, "build", lambda *_, **__: binary)
     monkeypatch.setattr("cudal1_compile.runtime.nvrtc.library", lambda: None)
-    monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, ()))
+    monkeypatch.setattr(device_bench, "find_fault", lambda *_: CheckReport(None, ()))
     monkeypatch.setattr(device_bench, "can_make_ahead", lambda _: False)  # workers are counted here
-    monkeypatch.setattr(crew.Lane, "why_not", lambda lane: None)  # scripts hold no known-good kernel
+    monkeypatch.setattr(pool.Slot, "why_not", lambda slot: None)  # scripts hold no known-good kernel
     target = Target("cuda", "test", "sm_90a", 132, 227 * 1024, 50 << 20)
     made = iter(cast(list[Worker], scripts))
     limits = limits or Limits(build_threads=2)
@@ -98,9 +98,9 @@ def finals_of(bench: device_bench.DeviceBench, program: Program, candidates: Seq
 
 
 def pin_finals(bench: device_bench.DeviceBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is anyone's goes to the first lane."""
+    """What is anyone's goes to the first slot."""
     send = bench._work.send
-    monkeypatch.setattr(bench._work, "send", lambda lane, run: send(lane or bench._lanes.first, run))
+    monkeypatch.setattr(bench._work, "send", lambda slot, run: send(slot or bench._slots.first, run))
 
 
 def measured(speedup: float, seed: int = 1) -> Accepted:
@@ -112,7 +112,7 @@ def reply(*verdicts: object, fatal: bool = False) -> wire.Message:
     return wire.verdicts_reply(list(verdicts), fatal)  # type: ignore[arg-type]
 
 
-class Lane(Script):
+class Slot(Script):
     """Says how much room there is, and answers each region as its table tells; the last answer stays."""
 
     def __init__(self, answers: dict[str, list[wire.Message | WorkerLost]], free_bytes: int = 1 << 40) -> None:

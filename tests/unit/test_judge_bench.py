@@ -13,8 +13,8 @@ from benchmarks.redteam.regions import region
 from cudal1_compile.judge.bench import device as device_bench
 from cudal1_compile.judge.bench import finals
 from cudal1_compile.judge.bench import worker as worker_module
-from cudal1_compile.judge.bench import worker_pool as crew
-from cudal1_compile.judge.checks.memcheck import Look
+from cudal1_compile.judge.bench import worker_pool as pool
+from cudal1_compile.judge.checks.memcheck import CheckReport
 from cudal1_compile.judge.checks.trial import TrialStopped
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
@@ -65,9 +65,9 @@ def test_a_worker_that_died_says_nothing_where_a_known_good_kernel_fails_too(
     """The first is lost over the candidate, the second over the known-good kernel, the third runs it."""
     fit = [reply(Accepted(Proof("t", "exact", (), 0))), reply(RIGHT)]
     scripts = [Script([WorkerLost("gone")]), Script([WorkerLost("gone too")]), Script(fit), Script([])]
-    why_not = crew.Lane.why_not
+    why_not = pool.Slot.why_not
     bench = make_bench(monkeypatch, scripts)
-    monkeypatch.setattr(crew.Lane, "why_not", why_not)
+    monkeypatch.setattr(pool.Slot, "why_not", why_not)
     (verdict,) = judged(bench, tasks()[:1])
     assert isinstance(verdict, Deferred) and "known-good kernel fails: gone too" in verdict.reason
     assert bench.trouble() is None
@@ -178,7 +178,7 @@ def test_a_finalist_that_breaks_a_rule_falls_and_the_others_are_measured_again_w
     monkeypatch.setattr(
         device_bench,
         "find_fault",
-        lambda program, candidate, *_: Look("a race in line 3" if candidate is faulty else None, ()),
+        lambda program, candidate, *_: CheckReport("a race in line 3" if candidate is faulty else None, ()),
     )
     assert finals_of(bench, program, [faulty, sound]) == [
         Rejected("verify", "a race in line 3"),
@@ -202,9 +202,9 @@ def test_memory_checks_run_while_the_worker_measures(monkeypatch: pytest.MonkeyP
     bench = make_bench(monkeypatch, [Measuring([reply(good)]), Script([])])
     seen: list[bool] = []
 
-    def look(*_: object) -> Look:
+    def look(*_: object) -> CheckReport:
         seen.append(measuring.wait(10.0))
-        return Look(None, ())
+        return CheckReport(None, ())
 
     monkeypatch.setattr(device_bench, "find_fault", look)
     program = region("silu")
@@ -288,13 +288,13 @@ def test_a_worker_that_starts_only_where_it_may_write_is_let_and_said(
     scripts = [Refused([]), Script([reply(Rejected("verify", "wrong"))]), Script([])]
     scripts[1].given_up = {"read_only_files": False}
     bench = make_bench(monkeypatch, scripts)
-    spawn, asked = bench._crew._spawn, []
+    spawn, asked = bench._worker_pool._spawn, []
 
     def recorded(**options: bool) -> Worker:
         asked.append(options["read_only"])
         return spawn(**options)
 
-    monkeypatch.setattr(bench._crew, "_spawn", recorded)
+    monkeypatch.setattr(bench._worker_pool, "_spawn", recorded)
     program = region("silu")
     (verdict,) = judged(bench, [(program, parse_candidate(SILU_SCALAR, program))])
     assert verdict == Rejected("verify", "wrong")
@@ -331,9 +331,9 @@ def test_restarts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_proof_tells_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = make_bench(monkeypatch, [Script([reply(measured(1.5))]), Script([])], Limits(sanitize=True))
-    monkeypatch.setattr(device_bench, "find_fault", lambda *_: Look(None, (("host check build", "clean"),)))
+    monkeypatch.setattr(device_bench, "find_fault", lambda *_: CheckReport(None, (("host check build", "clean"),)))
     monkeypatch.setattr(
-        finals, "find_fault_on_device", lambda *_: Look(None, (("compute-sanitizer", "not installed"),))
+        finals, "find_fault_on_device", lambda *_: CheckReport(None, (("compute-sanitizer", "not installed"),))
     )
     program = region("silu")
     (verdict,) = finals_of(bench, program, [parse_candidate(SILU_SCALAR, program)])
@@ -349,8 +349,8 @@ def test_what_the_sanitizer_finds_is_never_measured(monkeypatch: pytest.MonkeyPa
     faulty, sound = parse_candidate(SILU_SCALAR, program), parse_candidate(SILU_SCALAR + "\n", program)
     fault = "memcheck: Invalid __global__ read"
 
-    def look(program: Program, candidate: Candidate, *_: object) -> Look:
-        return Look(fault if candidate is faulty else None, ())
+    def look(program: Program, candidate: Candidate, *_: object) -> CheckReport:
+        return CheckReport(fault if candidate is faulty else None, ())
 
     monkeypatch.setattr(finals, "find_fault_on_device", look)
     assert finals_of(bench, program, [faulty, sound]) == [Rejected("verify", fault), measured(1.5)]

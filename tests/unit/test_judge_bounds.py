@@ -6,7 +6,7 @@ import pytest
 import torch
 from judge_checks import CPU, SEED, refusals
 
-from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite, prepare_suite
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_compile.judge.oracle.bounds import bounded_outputs
 from cudal1_compile.judge.oracle.compare import expect, measure, read, refusal
@@ -24,9 +24,9 @@ t0 f32[d0,d1] = mul(in0, in1)
 t1 bool[d0,d1] = gt(t0, 0.5)
 out0 bool[d0,d1] = t1
 """
-    exam = prepare_exam(parse_program(text), SEED, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    case = exam.cases[0]
+    suite = prepare_suite(parse_program(text), SEED, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    case = suite.cases[0]
     right = case.inputs[0] * case.inputs[1] > 0.5
     assert case.check([right]).refusal is None
     flipped = right.clone()
@@ -192,15 +192,15 @@ def test_a_running_product_may_be_formed_in_any_order_below_the_least_normal_num
 
 
 def test_an_argmax_may_keep_what_eager_rounds_and_no_less() -> None:
-    exam = prepare_exam(parse_program(TIES), SEED, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    inputs = [[x.float() for x in c.inputs] for c in exam.cases]
+    suite = prepare_suite(parse_program(TIES), SEED, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    inputs = [[x.float() for x in c.inputs] for c in suite.cases]
     wide = [[(a * b).argmax(1)] for a, b in inputs]
     rounded = [[(a * b).bfloat16().argmax(1)] for a, b in inputs]
     assert any(not torch.equal(a[0], b[0]) for a, b in zip(wide, rounded, strict=True))
-    assert refusals(exam.cases, wide) == refusals(exam.cases, rounded) == []
+    assert refusals(suite.cases, wide) == refusals(suite.cases, rounded) == []
     last = [[299 - (a * b).bfloat16().flip(1).argmax(1)] for a, b in inputs]  # the last of equal values
-    assert refusals(exam.cases, last)
+    assert refusals(suite.cases, last)
 
 
 CONVOLUTION = """region v1
@@ -215,14 +215,14 @@ out0 f32[d0,d4,d5,d6] = t0
 @pytest.mark.parametrize(("fn", "allows"), [("dot", ["f32"]), ("dot_tf32", ["f32", "tf32"])])
 def test_products_are_as_precise_as_the_flags_ask(fn: str, allows: list[str]) -> None:
     program = parse_program(CONVOLUTION.replace("dot(", f"{fn}("))
-    exam = prepare_exam(program, SEED, CPU, 1 << 31, ("normal", "offset", "heavy", "coherent"))
-    assert isinstance(exam, Exam)
+    suite = prepare_suite(program, SEED, CPU, 1 << 31, ("normal", "offset", "heavy", "coherent"))
+    assert isinstance(suite, CaseSuite)
     roundings = {"f32": torch.clone, "tf32": round_to_tf32, "bf16": lambda x: x.bfloat16().float()}
     for name, rounded in roundings.items():
         results = [
-            [torch.nn.functional.conv2d(*(rounded(x) for x in case.inputs), padding=1)] for case in exam.cases
+            [torch.nn.functional.conv2d(*(rounded(x) for x in case.inputs), padding=1)] for case in suite.cases
         ]
-        assert bool(refusals(exam.cases, results)) == (name not in allows), name
+        assert bool(refusals(suite.cases, results)) == (name not in allows), name
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import torch
 from judge_checks import CPU, SEED, SOFTMAX, refusals
 from torch import Tensor
 
-import cudal1_compile.judge.checks.case_suite as exam_module
+import cudal1_compile.judge.checks.case_suite as suite_module
 from benchmarks.redteam.regions import region
-from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite, prepare_suite
 from cudal1_compile.judge.inputs.extremes import INFINITE, SCALARS, ZEROS
 from cudal1_compile.judge.inputs.make import DISTRIBUTIONS, FULL_SIZE
 from cudal1_compile.judge.oracle.compare import measure, read, refusal
@@ -67,15 +67,15 @@ PROGRAMS = {
     "wide sum of exp": WIDE_EXP_SUM,
     "wide variance": WIDE_VARIANCE,
 }
-_EXAMS: dict[str, Exam] = {}
+_SUITES: dict[str, CaseSuite] = {}
 
 
-def _exam(name: str) -> Exam:
-    if name not in _EXAMS:
-        found = prepare_exam(parse_program(PROGRAMS[name]), SEED, CPU, 1 << 30)
-        assert isinstance(found, Exam), found
-        _EXAMS[name] = found
-    return _EXAMS[name]
+def _suite(name: str) -> CaseSuite:
+    if name not in _SUITES:
+        found = prepare_suite(parse_program(PROGRAMS[name]), SEED, CPU, 1 << 30)
+        assert isinstance(found, CaseSuite), found
+        _SUITES[name] = found
+    return _SUITES[name]
 
 
 def _sequential(x: Tensor, length: int) -> Tensor:
@@ -141,9 +141,9 @@ def _narrow_intermediates(name: str, inputs: list[Tensor], kind: str) -> list[Te
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_native_reference_is_well_inside(name: str) -> None:
-    exam = _exam(name)
-    for case in exam.cases:
-        found = case.check(evaluate(exam.program, case.inputs))
+    suite = _suite(name)
+    for case in suite.cases:
+        found = case.check(evaluate(suite.program, case.inputs))
         assert found.refusal is None
         assert found.worst <= 0.26  # a quarter is its own error alone
 
@@ -152,18 +152,18 @@ def test_the_native_reference_is_well_inside(name: str) -> None:
 @pytest.mark.parametrize("length", [1, 4, 64, 300, 3125])
 def test_other_orders_of_a_sum_are_legal(name: str, length: int) -> None:
     """Up to 3125 terms one after the other in each accumulator: a warp over 100000; 300: one thread a row."""
-    exam = _exam(name)
-    length = min(length, exam.program.axis["d1"].size)
-    results = [_honest(name, c.inputs, length) for c in exam.cases]
-    assert refusals(exam.cases, results) == []
+    suite = _suite(name)
+    length = min(length, suite.program.axis["d1"].size)
+    results = [_honest(name, c.inputs, length) for c in suite.cases]
+    assert refusals(suite.cases, results) == []
 
 
 @pytest.mark.parametrize("kind", ROUNDINGS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_inputs_rounded_to_a_narrower_format_are_refused(name: str, kind: str) -> None:
-    exam = _exam(name)
-    results = [evaluate(exam.program, [ROUNDINGS[kind](x) for x in c.inputs]) for c in exam.cases]
-    assert refusals(exam.cases, results)
+    suite = _suite(name)
+    results = [evaluate(suite.program, [ROUNDINGS[kind](x) for x in c.inputs]) for c in suite.cases]
+    assert refusals(suite.cases, results)
 
 
 # Known limit: deviations from a mean, rounded to f16 or TF32 before 100000 squares are summed, change it by less
@@ -173,35 +173,35 @@ NARROW = [(n, k) for n in ("pointwise", "softmax", "layernorm") for k in ROUNDIN
 
 @pytest.mark.parametrize(("name", "kind"), NARROW)
 def test_intermediates_rounded_to_a_narrower_format_are_refused(name: str, kind: str) -> None:
-    exam = _exam(name)
-    results = [_narrow_intermediates(name, c.inputs, kind) for c in exam.cases]
-    assert refusals(exam.cases, results)
+    suite = _suite(name)
+    results = [_narrow_intermediates(name, c.inputs, kind) for c in suite.cases]
+    assert refusals(suite.cases, results)
 
 
 def test_accumulating_in_bf16_is_refused() -> None:
-    exam = _exam("wide sum")
-    results = [[c.inputs[0].bfloat16().sum(-1).float()] for c in exam.cases]
-    assert refusals(exam.cases, results)
+    suite = _suite("wide sum")
+    results = [[c.inputs[0].bfloat16().sum(-1).float()] for c in suite.cases]
+    assert refusals(suite.cases, results)
 
 
 def test_a_bf16_program_may_keep_f32_inside_and_may_round_as_eager_does() -> None:
     text = POINTWISE.replace("f32", "bf16")
-    exam = prepare_exam(parse_program(text), SEED, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    eager = [evaluate(exam.program, c.inputs) for c in exam.cases]
-    assert refusals(exam.cases, eager) == []
+    suite = prepare_suite(parse_program(text), SEED, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    eager = [evaluate(suite.program, c.inputs) for c in suite.cases]
+    assert refusals(suite.cases, eager) == []
     wide = parse_program(POINTWISE)
-    kept = [[evaluate(wide, [x.float() for x in c.inputs])[0].bfloat16()] for c in exam.cases]
-    assert refusals(exam.cases, kept) == []
+    kept = [[evaluate(wide, [x.float() for x in c.inputs])[0].bfloat16()] for c in suite.cases]
+    assert refusals(suite.cases, kept) == []
 
 
 def test_an_f64_program_refuses_f32() -> None:
-    exam = prepare_exam(parse_program(SOFTMAX.replace("f32", "f64")), SEED, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    right = [_honest_f64(c.inputs[0]) for c in exam.cases]
-    assert refusals(exam.cases, right) == []
-    narrow = [[torch.softmax(c.inputs[0].float(), -1).double()] for c in exam.cases]
-    assert refusals(exam.cases, narrow)
+    suite = prepare_suite(parse_program(SOFTMAX.replace("f32", "f64")), SEED, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    right = [_honest_f64(c.inputs[0]) for c in suite.cases]
+    assert refusals(suite.cases, right) == []
+    narrow = [[torch.softmax(c.inputs[0].float(), -1).double()] for c in suite.cases]
+    assert refusals(suite.cases, narrow)
 
 
 def _honest_f64(x: Tensor) -> list[Tensor]:
@@ -212,17 +212,17 @@ def _honest_f64(x: Tensor) -> list[Tensor]:
 def test_every_distribution_takes_part() -> None:
     rare = (SCALARS, INFINITE, ZEROS)
     further = ["nonfinite from line 4", "magnitudes from line 21"]  # it has four
-    assert [c.name for c in _exam("wide sum").cases] == [*(d for d in DISTRIBUTIONS if d not in rare), *further]
+    assert [c.name for c in _suite("wide sum").cases] == [*(d for d in DISTRIBUTIONS if d not in rare), *further]
     # without a reduction there are no rows
     names = [d for d in DISTRIBUTIONS if not d.endswith("_rows") and d not in rare]
-    assert [c.name for c in _exam("pointwise").cases] == names
-    found = prepare_exam(region("scaled_tanh"), SEED, CPU, 1 << 30)
-    assert isinstance(found, Exam) and [c.name for c in found.cases] == list(DISTRIBUTIONS)
+    assert [c.name for c in _suite("pointwise").cases] == names
+    found = prepare_suite(region("scaled_tanh"), SEED, CPU, 1 << 30)
+    assert isinstance(found, CaseSuite) and [c.name for c in found.cases] == list(DISTRIBUTIONS)
     assert [bool(c.inputs[1].isnan()) for c in found.cases] == [d == SCALARS for d in DISTRIBUTIONS]
     text = "region v1\ndims d0=99 d1=7\nin0 f32[d0,d1]\nin1 f32[d0,d1]\nt0 f32[d0,d1] = add(in0, in1)\n"
     whole = parse_program(text + "t1 f32[] = amax(t0) over d0,d1\nout0 f32[] = t1\n")
-    found = prepare_exam(whole, SEED, CPU, 1 << 30)
-    assert isinstance(found, Exam)
+    found = prepare_suite(whole, SEED, CPU, 1 << 30)
+    assert isinstance(found, CaseSuite)
     assert [bool((x == -torch.inf).all()) for x in next(c for c in found.cases if c.name == INFINITE).inputs] == [
         True,
         False,
@@ -230,17 +230,17 @@ def test_every_distribution_takes_part() -> None:
 
 
 def test_large_totals_meet_infinity_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exam_module, "LARGE_ELEMENTS", 100)
+    monkeypatch.setattr(suite_module, "LARGE_ELEMENTS", 100)
     whole = parse_program("region v1\ndims d0=999\nin0 f32[d0]\nt0 f32[] = sum(in0) over d0\nout0 f32[] = t0\n")
-    found = prepare_exam(whole, SEED, CPU, 1 << 30)
-    assert isinstance(found, Exam) and [c.name for c in found.cases] == [*FULL_SIZE, INFINITE]
+    found = prepare_suite(whole, SEED, CPU, 1 << 30)
+    assert isinstance(found, CaseSuite) and [c.name for c in found.cases] == [*FULL_SIZE, INFINITE]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_variance_in_one_pass_is_refused_in_most_rows(seed: int) -> None:
-    exam = prepare_exam(region("batch_stats"), seed, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    case = next(c for c in exam.cases if c.name == "near_rows")
+    suite = prepare_suite(region("batch_stats"), seed, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    case = next(c for c in suite.cases if c.name == "near_rows")
     assert case.expected is not None
     x, expected = case.inputs[0], case.expected[2]
     mean = x.mean((0, 2, 3))

@@ -1,4 +1,4 @@
-"""What an exam is made of: cases of large regions slice by slice, tasks that cannot be verified, labels."""
+"""What a case suite is made of: cases of large regions slice by slice, tasks that cannot be verified, labels."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from judge_checks import CPU, SEED, SOFTMAX, refusals
 from torch import Tensor
 
 from benchmarks.redteam.regions import region
-from cudal1_compile.judge.checks import case_suite as exam_module
+from cudal1_compile.judge.checks import case_suite as suite_module
 from cudal1_compile.judge.checks import cases as cases_module
-from cudal1_compile.judge.checks.case_suite import Exam, NoRoom, Unverifiable, prepare_exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
 from cudal1_compile.judge.checks.cases import Case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.inputs.make import HUGE
 from cudal1_compile.judge.inputs.sizes import tensor_bytes
@@ -22,9 +22,9 @@ from cudal1_fx_passes.program.text import parse_program
 def test_a_large_case_is_compared_slice_by_slice_and_finds_one_wrong_element() -> None:
     program = parse_program(SOFTMAX)
     assert parallel_axis(program, {}) == "d0"
-    exam = prepare_exam(program, SEED, CPU, 9 * tensor_bytes(program), ("normal", "offset"))
-    assert isinstance(exam, Exam)
-    case = exam.cases[0]
+    suite = prepare_suite(program, SEED, CPU, 9 * tensor_bytes(program), ("normal", "offset"))
+    assert isinstance(suite, CaseSuite)
+    case = suite.cases[0]
     assert case.expected is None
     got = evaluate(program, case.inputs)
     assert case.check(got).refusal is None
@@ -36,20 +36,20 @@ def test_a_large_case_is_compared_slice_by_slice_and_finds_one_wrong_element() -
 
 def test_a_large_case_that_may_be_kept_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     program = parse_program(SOFTMAX)
-    for module in (cases_module, exam_module):
+    for module in (cases_module, suite_module):
         monkeypatch.setattr(module, "oracle_bytes", lambda *_: 1 << 32)
-    exam = prepare_exam(program, SEED, CPU, 1 << 30, ("normal", "offset"))
-    assert isinstance(exam, Exam)
-    case = exam.cases[0]
+    suite = prepare_suite(program, SEED, CPU, 1 << 30, ("normal", "offset"))
+    assert isinstance(suite, CaseSuite)
+    case = suite.cases[0]
     assert case.expected is None and len(case.parts) > 1
     assert case.expected_bytes == 16 * program.size(program.outputs[0].axes)
-    assert {id(t) for t in exam.tensors()} >= {id(e.want) for part in case.parts for e in part}  # they are sealed
+    assert {id(t) for t in suite.tensors()} >= {id(e.want) for part in case.parts for e in part}  # summed too
     monkeypatch.setattr(cases_module, "expect", None)
     got = evaluate(program, case.inputs)
     assert case.check(got).refusal is None
     got[0][39, 299] += 1e-3
     assert "1 of" in (case.check(got).refusal or "")
-    other = exam.cases[1]
+    other = suite.cases[1]
     assert not case.with_inputs("normal", other.inputs).parts  # what was kept is of other inputs
 
 
@@ -58,9 +58,9 @@ def test_the_limits_over_a_whole_output_hold_for_each_output_of_a_large_case(ord
     text = "region v1\ndims d0=40 d1=300\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nt1 bool[d0,d1] = gt(t0, 1.0)\n"
     text += "".join(f"out{i} {'bool' if t == 't1' else 'f32'}[d0,d1] = {t}\n" for i, t in enumerate(order))
     program = parse_program(text)
-    exam = prepare_exam(program, SEED, CPU, 9 * tensor_bytes(program), ("normal", "offset"))
-    assert isinstance(exam, Exam)
-    case = exam.cases[0]
+    suite = prepare_suite(program, SEED, CPU, 9 * tensor_bytes(program), ("normal", "offset"))
+    assert isinstance(suite, CaseSuite)
+    case = suite.cases[0]
     assert case.expected is None
     right = evaluate(program, case.inputs)
     assert case.check(right).refusal is None
@@ -90,24 +90,24 @@ def test_a_sum_over_everything_needs_room_for_one_oracle_run() -> None:
     assert parallel_axis(program, {}) is None
     assert oracle > 20 * tensor_bytes(program)  # most of what a trial needs
     room = int(1.4 * oracle)
-    assert isinstance(prepare_exam(program, SEED, CPU, room, ("normal", "offset")), Exam)
-    assert isinstance(prepare_exam(program, SEED, CPU, oracle, ("normal", "offset")), NoRoom)
+    assert isinstance(prepare_suite(program, SEED, CPU, room, ("normal", "offset")), CaseSuite)
+    assert isinstance(prepare_suite(program, SEED, CPU, oracle, ("normal", "offset")), NoRoom)
 
 
 def test_no_room_is_said_and_not_tried() -> None:
-    assert isinstance(prepare_exam(parse_program(SOFTMAX), SEED, CPU, 1000), NoRoom)
+    assert isinstance(prepare_suite(parse_program(SOFTMAX), SEED, CPU, 1000), NoRoom)
 
 
-VACUOUS = {
+INADEQUATE = {
     "a constant": "t0 i64[d0] = mul(in0, 0)\nt1 i64[d0] = add(t0, 1)\nout0 i64[d0] = t1\n",
     "zeros": "t0 i64[d0] = mul(in0, 0)\nout0 i64[d0] = t0\n",
 }
 
 
-@pytest.mark.parametrize("stand_in", VACUOUS)
-def test_a_vacuous_task_is_unverifiable(stand_in: str) -> None:
-    program = parse_program(f"region v1\ndims d0=64\nin0 i64[d0]\n{VACUOUS[stand_in]}")
-    found = prepare_exam(program, SEED, CPU, 1 << 30)
+@pytest.mark.parametrize("stand_in", INADEQUATE)
+def test_a_task_without_adequate_cases_is_unverifiable(stand_in: str) -> None:
+    program = parse_program(f"region v1\ndims d0=64\nin0 i64[d0]\n{INADEQUATE[stand_in]}")
+    found = prepare_suite(program, SEED, CPU, 1 << 30)
     assert isinstance(found, Unverifiable)
     assert "unverifiable" in found.reason
 
@@ -117,7 +117,7 @@ def test_a_variance_of_what_lies_outside_is_unverifiable() -> None:
         "region v1\ndims d0=8 d1=64\nin0 f32[d0,d1]\n"
         "t0 f32[d0] = var(in0[d1=d1-1], 0.0) over d1\nout0 f32[d0] = t0\n"
     )
-    found = prepare_exam(program, SEED, CPU, 1 << 30)
+    found = prepare_suite(program, SEED, CPU, 1 << 30)
     assert isinstance(found, Unverifiable) and "var has no meaning" in found.reason
 
 
@@ -128,19 +128,19 @@ def test_one_unlucky_draw_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None
         drawn.append(seed)
         return Unverifiable("not finite")
 
-    monkeypatch.setattr(exam_module, "_draw", draw)
-    assert isinstance(prepare_exam(region("softmax"), SEED, CPU, 1 << 30), Unverifiable)
+    monkeypatch.setattr(suite_module, "_draw", draw)
+    assert isinstance(prepare_suite(region("softmax"), SEED, CPU, 1 << 30), Unverifiable)
     assert len(set(drawn)) == 2
 
 
 def test_a_copy_is_verifiable_although_its_input_passes_through() -> None:
     program = parse_program("region v1\ndims d0=64 d1=8\nin0 f32[d0,d1]\nout0 f32[d1,d0] = in0\n")
-    exam = prepare_exam(program, SEED, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    good = [[c.inputs[0].t()] for c in exam.cases]
-    assert refusals(exam.cases, good) == []
-    bad = [[c.inputs[0].t() * (1 + 2**-23)] for c in exam.cases]
-    assert refusals(exam.cases, bad)
+    suite = prepare_suite(program, SEED, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    good = [[c.inputs[0].t()] for c in suite.cases]
+    assert refusals(suite.cases, good) == []
+    bad = [[c.inputs[0].t() * (1 + 2**-23)] for c in suite.cases]
+    assert refusals(suite.cases, bad)
 
 
 LABELS = """region v1
@@ -163,5 +163,5 @@ out1 i64[] = t8
 
 def test_few_cases_of_labels_hold_the_one_that_is_left_out() -> None:
     """Else the count of the others is the same for all inputs, and the task cannot be told from a stand-in."""
-    exam = prepare_exam(parse_program(LABELS), SEED, CPU, 1 << 30, HUGE)
-    assert isinstance(exam, Exam), exam
+    suite = prepare_suite(parse_program(LABELS), SEED, CPU, 1 << 30, HUGE)
+    assert isinstance(suite, CaseSuite), suite

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from cudal1_compile.judge.sandbox.device_lock import Turns
+from cudal1_compile.judge.sandbox.device_lock import DeviceLock
 from cudal1_compile.judge.timing import clock as clock_module
-from cudal1_compile.judge.timing.clock import Arm, Clock
+from cudal1_compile.judge.timing.clock import Clock, Contender
 
 
 @dataclass
@@ -23,8 +23,8 @@ class _Recorder:
     def fill_(self, value: int) -> None:
         self.said.append("flush")
 
-    def arm(self, name: str) -> Arm:
-        return Arm(name, _Graph(name, self.said), 1, lambda: self.said.append(f"reset {name}"))
+    def contender(self, name: str) -> Contender:
+        return Contender(name, _Graph(name, self.said), 1, lambda: self.said.append(f"reset {name}"))
 
 
 @dataclass
@@ -48,10 +48,12 @@ class _Event:
         return 0.01
 
 
-def test_each_arm_is_reset_flushed_and_timed_once_a_round_in_random_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_contender_is_reset_and_timed_once_a_round_in_random_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     recorder = _Recorder()
     clock = Clock.__new__(Clock)
-    clock.turns = Turns.private()
+    clock.device_lock = DeviceLock.private()
     monkeypatch.setattr(clock, "stream", None, raising=False)
     monkeypatch.setattr(clock, "_flush", recorder, raising=False)
     monkeypatch.setattr(clock, "wait", lambda limit_s: None)
@@ -59,7 +61,7 @@ def test_each_arm_is_reset_flushed_and_timed_once_a_round_in_random_order(monkey
     monkeypatch.setattr(
         clock_module, "_events", lambda: (_Event("begin", recorder.said), _Event("end", recorder.said))
     )
-    times = clock.measure([recorder.arm(name) for name in "abc"], 40, random.Random(1))
+    times = clock.measure([recorder.contender(name) for name in "abc"], 40, random.Random(1))
     assert times == [[10.0] * 40] * 3
     steps = [recorder.said[i : i + 5] for i in range(0, len(recorder.said), 5)]
     names = [step[0].removeprefix("reset ") for step in steps]

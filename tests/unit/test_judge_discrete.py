@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite, prepare_suite
 from cudal1_compile.judge.checks.cases import Case
 from cudal1_compile.judge.oracle.bounds import bounded_outputs
 from cudal1_fx_passes.program.text import parse_program
@@ -65,9 +65,9 @@ out0 i8[d0,d4,d7,d8] = t2
 
 
 def cases(text: str, seed: int) -> tuple[Case, ...]:
-    exam = prepare_exam(parse_program(text), seed, CPU, 1 << 30)
-    assert isinstance(exam, Exam), exam
-    return exam.cases
+    suite = prepare_suite(parse_program(text), seed, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite), suite
+    return suite.cases
 
 
 def refusals(found: list[tuple[Case, list[Tensor]]]) -> list[str]:

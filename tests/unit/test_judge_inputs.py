@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.redteam.regions import region
-from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite, prepare_suite
 from cudal1_compile.judge.inputs import floats
 from cudal1_compile.judge.inputs.extremes import (
     INFINITE,
@@ -24,8 +24,8 @@ from cudal1_compile.judge.inputs.extremes import (
 from cudal1_compile.judge.inputs.floats import MIXED
 from cudal1_compile.judge.inputs.indices import IndexRange, index_range, markers
 from cudal1_compile.judge.inputs.make import DISTRIBUTIONS, make_inputs
-from cudal1_compile.judge.inputs.tied_values import COINCIDENT
-from cudal1_compile.judge.timing.least_bytes import bytes_moved
+from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
+from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.text import parse_program
 
@@ -175,7 +175,7 @@ def test_an_index_stays_inside_but_where_a_clamp_takes_care_of_it(
     program = parse_program(INDEXED.format(ops=ops, domain=domain))
     x = make_inputs(program, "normal", 5, CPU)[0]
     assert (int(x.min()), int(x.max())) == ends
-    for distribution in (MAGNITUDES, MIXED, "edges", COINCIDENT):
+    for distribution in (MAGNITUDES, MIXED, "edges", TIED_VALUES):
         x = make_inputs(program, distribution, 5, CPU)[0]
         assert -1 in beyond or int(x.min()) >= ends[0]
         assert 1 in beyond or int(x.max()) <= ends[1]
@@ -238,9 +238,9 @@ def test_lines_of_a_mask_hold_nothing_all_or_one_whatever_axis_is_reduced(seed: 
 
 def test_scalars_are_zero_and_infinite_in_cases_of_their_own() -> None:
     program = parse_program(MASKED)
-    exam = prepare_exam(program, 3, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    found = {case.name: float(case.inputs[3]) for case in exam.cases}
+    suite = prepare_suite(program, 3, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    found = {case.name: float(case.inputs[3]) for case in suite.cases}
     assert found[ZEROS] == 0.0 and found[INFINITE] == math.inf and math.isnan(found[SCALARS])
 
 
@@ -331,7 +331,7 @@ def test_a_window_may_hold_nothing_but_minus_infinity(seed: int) -> None:
 
 
 def test_no_partial_sum_overflows_by_its_order() -> None:
-    """A denormal divisor of a softmax's gradient once did that, in one exam of a thousand."""
+    """A denormal divisor of a softmax's gradient once did that, in one case suite of a thousand."""
     x, scale = make_inputs(parse_program(QUOTIENTS), NONFINITE, 5, CPU)
     assert scale.isnan().any() and (scale == 0).any()
     quotients = x.nan_to_num(0, 0, 0) / scale[:, None]
@@ -426,7 +426,7 @@ def test_indices_and_their_markers_are_found() -> None:
 
 def test_a_label_that_is_ignored_makes_the_count_of_labels_verifiable() -> None:
     for seed in range(5):
-        assert isinstance(prepare_exam(LOSS, seed, CPU, 1 << 30), Exam)
+        assert isinstance(prepare_suite(LOSS, seed, CPU, 1 << 30), CaseSuite)
 
 
 def test_masks_of_infinity_and_finite_row_masks_are_verifiable() -> None:
@@ -434,27 +434,27 @@ def test_masks_of_infinity_and_finite_row_masks_are_verifiable() -> None:
         "region v1\ndims d0=64\nin0 f32[d0]\nt0 bool[d0] = gt(in0, 0.0)\nt1 f32[d0] = where(t0, 0.0, -inf)\n"
         "out0 f32[d0] = t1\n"
     )
-    assert isinstance(prepare_exam(mask, 3, CPU, 1 << 30), Exam)
+    assert isinstance(prepare_suite(mask, 3, CPU, 1 << 30), CaseSuite)
     finite = parse_program(
         "region v1\ndims d0=40 d1=30\nin0 f32[d0,d1]\nt0 bool[d0,d1] = isnan(in0)\nt1 bool[d0] = any(t0) over d1\n"
         "out0 bool[d0] = t1\n"
     )
-    exam = prepare_exam(finite, 3, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    assert NONFINITE in {case.name for case in exam.cases}
+    suite = prepare_suite(finite, 3, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    assert NONFINITE in {case.name for case in suite.cases}
 
 
 def test_bytes_that_must_move() -> None:
-    assert bytes_moved(LOSS) == 4 + 4 + 16 * 8  # the gathered logits count as not read
+    assert least_bytes(LOSS) == 4 + 4 + 16 * 8  # the gathered logits count as not read
     pooled = parse_program(
         "region v1\ndims d0=8 d1=4 k0=2\nin0 f32[d0]\n"
         "t0 f32[d1] = amax(in0[d0=2*d1+k0]) over k0\nout0 f32[d1] = t0\n"
     )
-    assert bytes_moved(pooled) == 4 * (8 + 4)
+    assert least_bytes(pooled) == 4 * (8 + 4)
     half = parse_program(
         "region v1\ndims d0=8 d1=4\nin0 f32[d0]\nt0 f32[d1] = neg(in0[d0=2*d1])\nout0 f32[d1] = t0\n"
     )
-    assert bytes_moved(half) == 4 * (4 + 4)
+    assert least_bytes(half) == 4 * (4 + 4)
 
 
 MASKED_ROWS = """region v1
@@ -503,13 +503,13 @@ out0 f32[d1] = t3
 def test_masks_are_verifiable_and_only_the_right_one_passes(text: str) -> None:
     program = parse_program(text)
     for seed in range(6):
-        exam = prepare_exam(program, seed, CPU, 1 << 30)
-        assert isinstance(exam, Exam), exam
-        right = [evaluate(program, case.inputs) for case in exam.cases]
-        assert all(c.check(r).refusal is None for c, r in zip(exam.cases, right, strict=True))
+        suite = prepare_suite(program, seed, CPU, 1 << 30)
+        assert isinstance(suite, CaseSuite), suite
+        right = [evaluate(program, case.inputs) for case in suite.cases]
+        assert all(c.check(r).refusal is None for c, r in zip(suite.cases, right, strict=True))
         for value in (0.0, -torch.inf):
             same = [[torch.full_like(x, value) for x in r] for r in right]
-            assert any(c.check(s).refusal for c, s in zip(exam.cases, same, strict=True))
+            assert any(c.check(s).refusal for c, s in zip(suite.cases, same, strict=True))
 
 
 def test_integers_that_are_compared_are_equal_and_differ() -> None:
@@ -690,7 +690,7 @@ def test_two_inputs_whose_difference_is_taken_are_near_each_other_in_one_case(na
 
 
 def test_zeros_of_both_signs_tie_where_the_first_of_equals_is_asked_for() -> None:
-    (x,) = make_inputs(region("both_ends"), COINCIDENT, 3, CPU)
+    (x,) = make_inputs(region("both_ends"), TIED_VALUES, 3, CPU)
     zeros = x[(x == 0).all(1)]
     assert len(zeros) >= 2 and set(zeros[:, 0].signbit().tolist()) == {True, False}
     assert (zeros[:, 0].signbit() != zeros[:, 1].signbit()).all()
@@ -719,9 +719,9 @@ out0 f32[d0] = t1
 @pytest.mark.parametrize("rows", [1, 2, 3, 7])
 def test_few_lines_meet_every_kind_in_further_cases(rows: int) -> None:
     program = parse_program(LINE_KINDS.format(rows))
-    exam = prepare_exam(program, 3, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    lines = [line for c in exam.cases if c.name.startswith(NONFINITE) for line in c.inputs[0].reshape(-1, 64)]
+    suite = prepare_suite(program, 3, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    lines = [line for c in suite.cases if c.name.startswith(NONFINITE) for line in c.inputs[0].reshape(-1, 64)]
     assert len(lines) >= 8
     nan, inf, none = (
         torch.stack([test(x) for x in lines]) for test in (torch.isnan, torch.isposinf, torch.isneginf)
@@ -729,13 +729,13 @@ def test_few_lines_meet_every_kind_in_further_cases(rows: int) -> None:
     assert bool(((nan.sum(1) == 1) & (inf.sum(1) == 0)).any()), "a NaN alone"
     assert bool(((inf.sum(1) == 1) & (nan.sum(1) == 0)).any()), "an infinity alone"
     assert bool(none.all(1).any()) and bool((none.any(1) & ~none.all(1) & none[:, 0]).any())
-    large = [line for c in exam.cases if c.name.startswith(MAGNITUDES) for line in c.inputs[0].reshape(-1, 64)]
+    large = [line for c in suite.cases if c.name.startswith(MAGNITUDES) for line in c.inputs[0].reshape(-1, 64)]
     assert min(float(x.max()) for x in large) < -1e9, "a line far below zero"
 
 
 def test_a_vector_beside_rows_is_not_finite_in_cases_of_its_own() -> None:
-    exam = prepare_exam(parse_program(LINE_KINDS.format(20)), 3, CPU, 1 << 30)
-    assert isinstance(exam, Exam)
-    vectors = {c.name: c.inputs[1] for c in exam.cases}
+    suite = prepare_suite(parse_program(LINE_KINDS.format(20)), 3, CPU, 1 << 30)
+    assert isinstance(suite, CaseSuite)
+    vectors = {c.name: c.inputs[1] for c in suite.cases}
     assert int(vectors[SCALARS].isnan().sum()) == 1 and int(vectors[ZEROS].isneginf().sum()) == 1
     assert bool(vectors[NONFINITE].isfinite().all()) and int((vectors[NONFINITE] == 0).sum()) == 9

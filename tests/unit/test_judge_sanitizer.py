@@ -13,7 +13,7 @@ import pytest
 from benchmarks.redteam.honest import COLUMN_ATOMIC, SILU_SCALAR, STRIDED
 from benchmarks.redteam.regions import region
 from cudal1_compile.judge.checks import sanitized_run, sanitizer
-from cudal1_compile.judge.checks.memcheck import Look
+from cudal1_compile.judge.checks.memcheck import CheckReport
 from cudal1_compile.judge.checks.sanitizer import find_fault_on_device, outcome, write_request
 from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import Binary, Resources
@@ -95,14 +95,14 @@ def test_a_strided_input_is_written_with_its_gaps(tmp_path: Path) -> None:
     assert (tmp_path / "in0").stat().st_size > dense
 
 
-def _find(limit_s: float = 20.0) -> Look:
+def _find(limit_s: float = 20.0) -> CheckReport:
     program = region("silu")
     return find_fault_on_device(program, parse_candidate(SILU_SCALAR, program), BINARY, 5, 0, limit_s)
 
 
 def test_without_the_tool_the_proof_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitizer, "installed", lambda: None)
-    assert _find() == Look(None, (("compute-sanitizer", "not installed"),))
+    assert _find() == CheckReport(None, (("compute-sanitizer", "not installed"),))
 
 
 def test_a_large_region_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,9 @@ def _tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
 
 def test_each_tool_runs_and_the_first_fault_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _tool(tmp_path, monkeypatch, 'if [ "$2" = racecheck ]; then echo "========= Error: Race"; exit 86; fi')
-    assert _find() == Look("racecheck: Error: Race", (("memcheck", "clean"), ("racecheck", "fault: Error: Race")))
+    assert _find() == CheckReport(
+        "racecheck: Error: Race", (("memcheck", "clean"), ("racecheck", "fault: Error: Race"))
+    )
 
 
 def test_a_tool_that_takes_too_long_dies_with_what_it_started(

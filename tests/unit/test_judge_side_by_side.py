@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
-from judge_doubles import Lane, Script, make_bench, measured, pin_finals, reply
+from judge_doubles import Script, Slot, make_bench, measured, pin_finals, reply
 
 from cudal1_compile.judge.bench import device as device_bench
 from cudal1_compile.judge.bench import jobs as work
@@ -44,7 +44,7 @@ def task(rows: int, name: str) -> tuple[Program, Candidate]:
     return region(rows), code(region(rows), name)
 
 
-class Told(Lane):
+class Told(Slot):
     """A worker that calls `before` with the kernel's name, or `finalists`; it answers all alike unless told so."""
 
     def __init__(self, before: Callable[[str], None], answers: dict[str, wire.Message | WorkerLost]) -> None:
@@ -142,7 +142,7 @@ def test_a_slow_build_holds_up_neither_its_program_nor_the_others(make: Make) ->
     assert [futures[i].result(WAIT_S) for i in (0, 2, 3)] == [RIGHT] * 3
     assert not futures[1].done()
     (final,) = rig.bench.submit_finalists(*_finalists(8, "a0"), 1)
-    assert final.result(WAIT_S) == measured(1.5)  # by the lane that waits for the build
+    assert final.result(WAIT_S) == measured(1.5)  # by the slot that waits for the build
     rig.builds.open("a1")
     assert futures[1].result(WAIT_S) == RIGHT
 
@@ -180,7 +180,7 @@ def test_finalists_are_measured_while_other_workers_judge(make: Make) -> None:
     finals = rig.bench.submit_finalists(*_finalists(32, "f0"), 1)
     later = rig.bench.submit([task(64, f"c{i}") for i in range(3)], 1)
     rig.asked.open("a0")
-    rig.asked.wait("finalists")  # behind the candidates of the program that its lane is at, ahead of others
+    rig.asked.wait("finalists")  # behind the candidates of the program that its slot is at, ahead of others
     assert [f.result(WAIT_S) for f in futures[:6]] == [RIGHT] * 6
     assert "c0" not in rig.asked.begun and not finals[0].done()
     rig.asked.open("b0")
@@ -195,7 +195,7 @@ def test_another_worker_goes_on_with_the_program_of_one_who_measures(
 ) -> None:
     rig = make(2, 4)
     pin_finals(rig.bench, monkeypatch)
-    first = rig.bench._lanes.first
+    first = rig.bench._slots.first
     rig.asked.shut("a0", "b0", "finalists")
     futures = rig.bench.submit(
         [task(r, f"{n}{i}") for r, n in ((8, "a"), (16, "b"), (32, "c")) for i in range(6)], 1
@@ -269,7 +269,7 @@ def test_baselines_go_to_the_worker_that_measured_the_programs_finalists(make: M
     homes = rig.bench._finals.homes
     program = region(128)
     sent: list[object] = []
-    rig.bench._work.send = lambda lane, run: sent.append(lane)  # type: ignore[method-assign]
+    rig.bench._work.send = lambda slot, run: sent.append(slot)  # type: ignore[method-assign]
     rig.bench.submit_baselines(program, 1)
     rig.bench.submit_baselines(region(7), 1)
     assert sent == [homes[print_program(program)], None]
@@ -395,10 +395,10 @@ def _finalists(rows: int, *names: str) -> tuple[Program, list[Candidate]]:
     return region(rows), [code(region(rows), name) for name in names]
 
 
-def test_a_lane_that_cannot_be_started_leaves_nobody_waiting(make: Make) -> None:
-    """The first answers for the others; an errand to a lane without a worker comes back deferred."""
+def test_a_slot_that_cannot_be_started_leaves_nobody_waiting(make: Make) -> None:
+    """The first answers for the others; a job to a slot without a worker comes back deferred."""
     rig = make(2, 2)
-    (other,) = rig.bench._lanes.others
+    (other,) = rig.bench._slots.others
     started = other.start
 
     def start() -> object:
@@ -406,7 +406,7 @@ def test_a_lane_that_cannot_be_started_leaves_nobody_waiting(make: Make) -> None
 
     patched: list[Verdict] = []
     other.start = start  # type: ignore[method-assign, assignment]
-    rig.bench._send(other, lambda lane: patched.extend(lane.ask({"program": "p"}, 1.0).verdicts))
+    rig.bench._send(other, lambda slot: patched.extend(slot.ask({"program": "p"}, 1.0).verdicts))
     _wait_until(lambda: bool(patched))
     assert isinstance(patched[0], Deferred) and "no memory" in patched[0].reason
     futures = rig.bench.submit([task(8, "a0"), task(16, "b0"), task(32, "c0")], 1)

@@ -8,7 +8,7 @@ import torch
 from benchmarks.redteam.honest_corners import ANY_NORM, ANY_PRODUCTS, ANY_WIDE_ROWS
 from benchmarks.redteam.honest_more import ANY_ROWS
 from benchmarks.redteam.regions import region
-from cudal1_compile.judge.checks.case_suite import Unverifiable, prepare_exam
+from cudal1_compile.judge.checks.case_suite import Unverifiable, prepare_suite
 from cudal1_compile.judge.inputs.sizes import (
     BEYOND_ANY_BLOCK,
     GRID_ELEMENTS,
@@ -119,7 +119,7 @@ def test_a_grid_that_is_rounded_by_hand_is_tried_where_it_covers_least(grid: str
         assert all(1 <= elements % 128 <= left_out for elements in found)
 
 
-def test_in_half_of_the_exams_a_single_one_is_left_of_any_block() -> None:
+def test_in_half_of_the_case_suites_a_single_one_is_left_of_any_block() -> None:
     narrow = parse_program(
         "region v1\ndims d0=?40 d1=8\nin0 f32[d0,d1]\nt0 f32[d0,d1] = exp(in0)\nout0 f32[d0,d1] = t0\n"
     )
@@ -243,5 +243,5 @@ def test_a_symbolic_size_that_no_trial_could_vary_gets_no_kernel() -> None:
         "t0 f32[d0,d2] = amax(in0[d1=2*d2+k0-1]) over k0\nout0 f32[d0,d2] = t0\n"
     )
     assert fixed_symbolic(program) == ["d1", "d2"] and fixed_symbolic(region("any_embedding")) == []
-    found = prepare_exam(program, 5, torch.device("cpu"), 1 << 30)
+    found = prepare_suite(program, 5, torch.device("cpu"), 1 << 30)
     assert isinstance(found, Unverifiable) and "d1, d2" in found.reason

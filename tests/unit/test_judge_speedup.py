@@ -1,4 +1,4 @@
-"""Speedups: rounding toward 1, buckets, bounds, contradictions; over simulated clocks no bias to either arm."""
+"""Speedups: rounding toward 1, buckets, bounds, contradictions; over simulated clocks no bias to either side."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ ROUNDS = 70
 
 
 @given(PAIRS)
-def test_swapping_the_arms_turns_every_figure_round(pairs: list[tuple[float, float]]) -> None:
+def test_swapping_the_contenders_turns_every_figure_round(pairs: list[tuple[float, float]]) -> None:
     first, second = [b for b, _ in pairs], [c for _, c in pairs]
     one, other = compare_times(first, second), compare_times(second, first)
     assert type(one) is type(other)
@@ -120,7 +120,7 @@ def test_what_slows_a_whole_round_changes_nothing(pairs: list[tuple[float, float
 def test_fewer_than_half_of_a_bucket_cannot_move_the_result(
     places: set[int], values: list[float], in_candidate: bool
 ) -> None:
-    """Buckets of ten rounds, up to four outliers of any size in each, all in one arm."""
+    """Buckets of ten rounds, up to four outliers of any size in each, all on one side."""
     clean, spoilt = [10.0] * ROUNDS, [10.0] * ROUNDS
     for i in range(ROUNDS):
         if i % 10 in places:
@@ -174,7 +174,7 @@ def _measure(clock: Simulated, seed: int, ratio: float) -> Speedup | Unstable:
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
-def test_of_equal_arms_hardly_one_in_a_hundred_wins(clock: Simulated) -> None:
+def test_of_equal_contenders_hardly_one_in_a_hundred_wins(clock: Simulated) -> None:
     wins = sum(_wins(_measure(clock, seed, 1.0)) for seed in range(1000))
     assert wins <= 16  # 1/128 of them; three standard deviations more
 

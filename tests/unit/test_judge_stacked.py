@@ -10,8 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.redteam.regions import region, region_names
-from cudal1_compile.judge.checks import case_suite as exam_module
-from cudal1_compile.judge.checks.case_suite import Exam, prepare_exam
+from cudal1_compile.judge.checks import case_suite as suite_module
+from cudal1_compile.judge.checks.case_suite import CaseSuite, prepare_suite
 from cudal1_compile.judge.checks.cases import check_together
 from cudal1_compile.judge.oracle.stacked import CASES, share_rules, stack
 from cudal1_fx_passes.program.evaluate import evaluate
@@ -53,17 +53,17 @@ def alone(program: Program, monkeypatch: pytest.MonkeyPatch) -> Any:
         return {}
 
     with monkeypatch.context() as patch:
-        patch.setattr(exam_module, "_expect_together", nothing)
-        return prepare_exam(program, 3, CPU, ROOM)
+        patch.setattr(suite_module, "_expect_together", nothing)
+        return prepare_suite(program, 3, CPU, ROOM)
 
 
 def check(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    together, single = prepare_exam(program, 3, CPU, ROOM), alone(program, monkeypatch)
+    together, single = prepare_suite(program, 3, CPU, ROOM), alone(program, monkeypatch)
     assert type(together) is type(single)
-    if not isinstance(together, Exam):
+    if not isinstance(together, CaseSuite):
         return
     assert together.left_out == single.left_out
-    both = zip((*together.cases, *together.kept), (*single.cases, *single.kept), strict=True)
+    both = zip((*together.cases, *together.f32_cases), (*single.cases, *single.f32_cases), strict=True)
     for case, other in both:
         assert (case.name, case.wide) == (other.name, other.wide) and case.expected is not None
         for mine, wanted in zip(case.expected, other.expected, strict=True):
@@ -88,7 +88,7 @@ def test_accesses_and_values_without_inputs_stack_too(monkeypatch: pytest.Monkey
     stacked = stack(program, 3)
     assert stacked is not None
     assert [CASES in o.axes for o in stacked.outputs] == [True, False]
-    assert isinstance(prepare_exam(program, 3, CPU, ROOM), Exam)
+    assert isinstance(prepare_suite(program, 3, CPU, ROOM), CaseSuite)
     check(program, monkeypatch)
 
 
@@ -96,13 +96,13 @@ def test_a_tensor_with_all_dims_cannot_be_stacked() -> None:
     text = "region v1\ndims d0=2 d1=2 d2=2 d3=2 d4=2 d5=2\nin0 f32[d0,d1,d2,d3,d4,d5]\n"
     text += "t0 f32[d0,d1,d2,d3,d4,d5] = exp(in0)\nout0 f32[d0,d1,d2,d3,d4,d5] = t0\n"
     assert stack(parse_program(text), 4) is None
-    assert isinstance(prepare_exam(parse_program(text), 3, CPU, ROOM), Exam)
+    assert isinstance(prepare_suite(parse_program(text), 3, CPU, ROOM), CaseSuite)
 
 
-def test_an_exam_takes_far_fewer_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_suite_takes_far_fewer_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     program = region("layernorm")
     with Count() as together:
-        prepare_exam(program, 3, CPU, ROOM)
+        prepare_suite(program, 3, CPU, ROOM)
     with Count() as single:
         alone(program, monkeypatch)
     assert together.operations < 0.5 * single.operations
@@ -132,9 +132,9 @@ def test_rules_by_case_need_cases_in_every_rounded_value(monkeypatch: pytest.Mon
 
 def test_results_compared_together_have_the_figures_that_they_have_alone() -> None:
     program = parse_program(MIXED)
-    exam = prepare_exam(program, 3, CPU, ROOM)
-    assert isinstance(exam, Exam)
-    results = [(case, evaluate(program, case.inputs)) for case in exam.cases]
+    suite = prepare_suite(program, 3, CPU, ROOM)
+    assert isinstance(suite, CaseSuite)
+    results = [(case, evaluate(program, case.inputs)) for case in suite.cases]
     for i, (_, (out, mask)) in enumerate(results):
         out += 1e6 * (i > 0)  # wrong from the second on
         mask[0] ^= i == 3

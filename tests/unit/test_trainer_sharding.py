@@ -96,7 +96,8 @@ import sys
 from pathlib import Path
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
-from cudal1_trainer import checkpoint, sft, training
+from cudal1_trainer.model import checkpoint
+from cudal1_trainer.sft import supervised as sft, training
 from cudal1_trainer.recipe import load_recipe
 
 recipe, data, model, out, how, ends_at = *map(Path, sys.argv[1:5]), sys.argv[5], int(sys.argv[6])

@@ -4,11 +4,11 @@
     submit_finalists, submit_baselines -> any of the workers (finals.py) -> verdicts
     hang or fault -> verdict, this worker replaced by a waiting spare; the others go on
     expect(programs) -> Inductor's baselines compiled ahead by background processes (prefetch.py)
-    small regions' exams made ahead by others (case_suite_file.py)
+    small regions' case suites made ahead by others (case_suite_file.py)
 
-All of it goes on side by side: what waits for what is said in jobs.py. On the device workers take turns
-(device_lock.py): exams and trials side by side, times alone. Where its memory is short for several, there is one;
-what was put off beside others, or did not end in time, is judged again alone. Restarts are counted.
+All of it goes on side by side: what waits for what is said in jobs.py. The device lock (device_lock.py) lets
+case suites and trials run side by side, and times be taken alone. Where memory is short for several workers, there
+is one; what was put off beside others, or did not end in time, is judged again alone. Restarts are counted.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ import torch
 from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.bench import canary
 from cudal1_compile.judge.bench.canary import Canary
-from cudal1_compile.judge.bench.finals import Finals, Heat
-from cudal1_compile.judge.bench.jobs import Built, Errand, Task, Work
-from cudal1_compile.judge.bench.prefetch import COMPILERS, EXAMINERS, PATIENCE_S, Prefetch
-from cudal1_compile.judge.bench.slots import Lanes
-from cudal1_compile.judge.bench.worker_pool import Answer, Crew, Following, Lane
+from cudal1_compile.judge.bench.finals import FinalsRunner, Heat
+from cudal1_compile.judge.bench.jobs import Built, CandidateTask, Job, Work
+from cudal1_compile.judge.bench.prefetch import COMPILERS, PATIENCE_S, SUITE_MAKERS, Prefetch
+from cudal1_compile.judge.bench.slots import Slots
+from cudal1_compile.judge.bench.worker_pool import Following, Slot, SlotAnswer, WorkerPool
 from cudal1_compile.judge.checks.case_suite_file import can_make_ahead
 from cudal1_compile.judge.checks.memcheck import find_fault
-from cudal1_compile.judge.checks.ruling import is_right, of_twin, ruled, with_twin
+from cudal1_compile.judge.checks.ruling import is_right, of_unrounded, ruled, with_unrounded
 from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.limits import Limits
-from cudal1_compile.judge.sandbox import fork_server as nursery
-from cudal1_compile.judge.sandbox import wire
+from cudal1_compile.judge.sandbox import fork_server, wire
 from cudal1_compile.judge.sandbox.build_budget import BuildBudget
 from cudal1_compile.judge.sandbox.builders import Builders
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLost
@@ -56,8 +55,8 @@ from cudal1_fx_passes.program.text import print_program
 
 log = logging.getLogger(__name__)
 
-EXAM_S = 0.15  # that a worker waits for an exam that another process makes
-EXAMS_AHEAD = 8  # programs
+SUITE_S = 0.15  # that a worker waits for a case suite made by another process
+SUITES_AHEAD = 8  # programs
 KEPT_BUILDS = 512  # of the last candidates: finalists, and those that were not built in time, come again
 
 
@@ -78,59 +77,60 @@ class DeviceBench:
         index = torch.cuda.current_device() if device_index is None else device_index
         self._scratch = ScratchFolder("inductor")
         self._compiled = self._scratch.path  # code of the baselines, for all workers
-        self._nursery = nursery.take()
-        spawn = partial(spawn, compiled=self._compiled, nursery=self._nursery)
+        self._fork_server = fork_server.take()
+        spawn = partial(spawn, compiled=self._compiled, fork_server=self._fork_server)
         self._builders = Builders(limits.build_count)
-        self._crew = Crew(index, limits, spawn, self._canary_request)
-        self._lanes = Lanes(*self._crew.lanes)
+        self._worker_pool = WorkerPool(index, limits, spawn, self._canary_request)
+        self._slots = Slots(*self._worker_pool.slots)
         self._prefetch = Prefetch(spawn, COMPILERS)  # of baselines
-        self._exams = Prefetch(spawn, EXAMINERS)
-        self._exam_numbers = count()
-        self._exam_files: dict[str, str] = {}  # of programs that are being judged
+        self._suites = Prefetch(spawn, SUITE_MAKERS)
+        self._suite_numbers = count()
+        self._suite_files: dict[str, str] = {}  # of programs that are being judged
         self._budget = BuildBudget(limits.slow_builds_s)
         self._canary = Canary(self._sing)
         self._canary_build = Canary(self._sing_to_compiler)
         self._pool = ThreadPoolExecutor(limits.build_count, "cudal1-build")
         self._checks = ThreadPoolExecutor(limits.build_count, "cudal1-check")  # of finalists, who do not queue
         self._built: OrderedDict[tuple[str, str], Future[Built]] = OrderedDict()
-        self._put_off_tasks: dict[str, list[tuple[Task, Answer | None]]] = {}  # by program; None: not tried yet
+        # by program; None: not tried yet
+        self._put_off_tasks: dict[str, list[tuple[CandidateTask, SlotAnswer | None]]] = {}
         self._lock = threading.Lock()
         self._work = Work(self._begin_build)
-        self._finals = Finals(self._crew, self._lanes, self._work, self._send, self._prefetch, limits)
+        self._finals = FinalsRunner(self._worker_pool, self._slots, self._work, self._send, self._prefetch, limits)
 
     @property
     def spent_s(self) -> defaultdict[str, float]:
         """Seconds by step, of all workers together; `worker` holds the workers' own steps."""
-        return self._crew.spent_s
+        return self._worker_pool.spent_s
 
     @property
     def counts(self) -> dict[str, int]:
         """What candidates broke: workers, and compilers."""
-        return {"worker restarts": self._crew.restarts, "compilers lost": self._builders.lost}
+        return {"worker restarts": self._worker_pool.restarts, "compilers lost": self._builders.lost}
 
     @property
     def isolation(self) -> dict[str, bool]:
         """What all workers gave up, by name; empty before there was one."""
-        return self._crew.given_up
+        return self._worker_pool.given_up
 
     @property
     def workers(self) -> int:
         """That have the device now."""
-        return self._lanes.up
+        return self._slots.up
 
     def expect(self, programs: Sequence[Program]) -> None:
         """Finalists of these regions may come: compiles their Inductor baseline in the background meanwhile."""
         if self.limits.inductor:
-            device = f"cuda:{self._crew.index}"
+            device = f"cuda:{self._worker_pool.index}"
             self._prefetch.begin([wire.compile_request(p, device) for p in programs])
 
     def submit(self, tasks: Sequence[tuple[Program, Candidate]], seed: int) -> list[Future[Verdict]]:
         """Gates 2 to 5 and the quick timing, the first ones first."""
-        found = [Task(p, with_twin(p, c), seed) for p, c in tasks]
+        found = [CandidateTask(p, with_unrounded(p, c), seed) for p, c in tasks]
         self._work.add(found)
         if found:
-            self._prepare_exams(seed)
-            self._wake(self._lanes.first)
+            self._prepare_suites(seed)
+            self._wake(self._slots.first)
         return [task.answer for task in found]
 
     def submit_finalists(
@@ -138,7 +138,7 @@ class DeviceBench:
     ) -> list[Future[Verdict]]:
         """Gates 5 to 8 on fresh data, all candidates together."""
         fresh = derive_seed(seed, "finalists")
-        several = [with_twin(program, c) for c in candidates]
+        several = [with_unrounded(program, c) for c in candidates]
         heat = Heat(
             program,
             candidates,
@@ -156,27 +156,27 @@ class DeviceBench:
         """aten as the candidate, Inductor as the baseline."""
         answer: Future[Verdict] = Future()
 
-        def compare(lane: Lane) -> Verdict:
+        def compare(slot: Slot) -> Verdict:
             self._prefetch.wait(program, PATIENCE_S)
             request = wire.baselines_request(program, derive_seed(seed, "finalists"))
-            return self._finals.ask(lane, request, self.limits.finalists_s).verdicts[0]
+            return self._finals.ask(slot, request, self.limits.finalists_s).verdicts[0]
 
         self._send(self._finals.homes.get(print_program(program)), partial(_answer, answer, compare))
         return answer
 
     def close(self) -> None:
-        self._nursery.give_up_young()
+        self._fork_server.give_up_young()
         self._prefetch.close()
-        self._exams.close()
-        self._crew.stop()
+        self._suites.close()
+        self._worker_pool.stop()
         self._work.close()
         self._builders.stop()
         for pool in (self._pool, self._checks):
             pool.shutdown(cancel_futures=True)
-        self._lanes.close()
+        self._slots.close()
         self._builders.close()
-        self._crew.close()
-        nursery.keep(self._nursery)
+        self._worker_pool.close()
+        fork_server.keep(self._fork_server)
         self._scratch.remove()
 
     # builds
@@ -213,14 +213,14 @@ class DeviceBench:
     # the known-good kernel
 
     def trouble(self) -> str | None:
-        """Through the compiler and the first lane's worker, once they are free."""
+        """Through the compiler and the first slot's worker, once they are free."""
         return self._canary.trouble()
 
     def _sing(self) -> str | None:
         answer: Future[str | None] = Future()
         limit_s = self.limits.start_s + self.limits.request_s
         try:
-            self._send(self._lanes.first, lambda lane: answer.set_result(lane.why_not()))
+            self._send(self._slots.first, lambda slot: answer.set_result(slot.why_not()))
             return answer.result(limit_s)
         except (RuntimeError, OSError) as error:  # no thread, no time
             return str(error) or f"no answer in {limit_s:g} s"
@@ -236,93 +236,93 @@ class DeviceBench:
         binary = build(canary.PROGRAM, canary.CANDIDATE, self.target, compile_cubin=self._builders.compile_cubin)
         return wire.judge_request(canary.PROGRAM, canary.CANDIDATE, binary, 0, timed=False)
 
-    # exams made ahead
+    # case suites made ahead
 
-    def _prepare_exams(self, seed: int) -> None:
+    def _prepare_suites(self, seed: int) -> None:
         """Of the programs that come next."""
-        coming = self._work.free_programs(self._lanes.first)[:EXAMS_AHEAD]
+        coming = self._work.free_programs(self._slots.first)[:SUITES_AHEAD]
         with self._lock:
-            self._exams.begin(self._exam_requests(coming, seed))
+            self._suites.begin(self._suite_requests(coming, seed))
 
-    def _exam_requests(self, programs: Sequence[Program], seed: int) -> list[wire.Message]:
+    def _suite_requests(self, programs: Sequence[Program], seed: int) -> list[wire.Message]:
         """Of programs that no worker has had."""
         new = {print_program(p): p for p in programs if can_make_ahead(p)}
         return [
-            wire.exam_request(p, seed, self.limits, self._compiled / f"{next(self._exam_numbers)}.exam")
+            wire.suite_request(p, seed, self.limits, self._compiled / f"{next(self._suite_numbers)}.suite")
             for text, p in new.items()
             if text not in self._work.homes
         ]
 
-    def _give_exam(self, task: Task) -> None:
-        """Tells a task of the file that holds its program's exam, if it was made ahead."""
-        if task.exam is None:
-            if task.text not in self._exam_files:
+    def _give_suite(self, task: CandidateTask) -> None:
+        """Tells a task of the file that holds its program's case suite, if it was made ahead."""
+        if task.suite is None:
+            if task.text not in self._suite_files:
                 begin = time.monotonic()
-                self._exam_files[task.text] = str(self._exams.wait(task.program, EXAM_S).get("exam", ""))
-                self._crew.add("waited for exams", time.monotonic() - begin)
-                self._prepare_exams(task.seed)
-            task.exam = self._exam_files.get(task.text, "")
+                self._suite_files[task.text] = str(self._suites.wait(task.program, SUITE_S).get("suite", ""))
+                self._worker_pool.add("waited for case suites", time.monotonic() - begin)
+                self._prepare_suites(task.seed)
+            task.suite = self._suite_files.get(task.text, "")
 
-    def _drop_exam(self, task: Task) -> None:
+    def _drop_suite(self, task: CandidateTask) -> None:
         """Once none of its candidates is left."""
-        if not self._work.has(task.text) and (path := self._exam_files.pop(task.text, "")):
+        if not self._work.has(task.text) and (path := self._suite_files.pop(task.text, "")):
             Path(path).unlink(missing_ok=True)
 
-    # lanes, each in its thread
+    # slots, each in its thread
 
-    def _send(self, lane: Lane | None, run: Callable[[Lane], None]) -> None:
-        self._work.send(lane, run)
-        if lane is not None:
-            self._wake(lane)
+    def _send(self, slot: Slot | None, run: Callable[[Slot], None]) -> None:
+        self._work.send(slot, run)
+        if slot is not None:
+            self._wake(slot)
             return
-        for one in self._lanes.all:
-            if one.up or one is self._lanes.first:
+        for one in self._slots.all:
+            if one.up or one is self._slots.first:
                 self._wake(one)
 
-    def _wake(self, lane: Lane) -> None:
-        if self._work.enlist(lane):
-            self._lanes.begin(lane, self._serve)
+    def _wake(self, slot: Slot) -> None:
+        if self._work.enlist(slot):
+            self._slots.begin(slot, self._serve)
 
-    def _serve(self, lane: Lane) -> None:
-        """Does what there is for this lane, until nothing is left."""
+    def _serve(self, slot: Slot) -> None:
+        """Does what there is for this slot, until nothing is left."""
         try:
-            if lane is not self._lanes.first:
-                lane.start()
+            if slot is not self._slots.first:
+                slot.start()
         except WorkerLost as lost:
             log.info("the judge goes on with fewer workers: %s", lost)
-            for errand in self._work.dismiss(lane):
-                errand.run(lane)  # it says so to whoever waits
+            for job in self._work.dismiss(slot):
+                job.run(slot)  # it says so to whoever waits
             return
-        coming: Task | None = None
+        coming: CandidateTask | None = None
         while True:
-            if coming is None and lane is self._lanes.first:
+            if coming is None and slot is self._slots.first:
                 self._get_help()
             begin = time.monotonic()
-            job = coming or self._work.take(lane)
+            taken = coming or self._work.take(slot)
             coming = None
-            match job:
-                case Task():
-                    self._crew.add("waited for builds", time.monotonic() - begin)
-                    coming = self._judge(lane, job)
-                case Errand(run):
-                    run(lane)
+            match taken:
+                case CandidateTask():
+                    self._worker_pool.add("waited for builds", time.monotonic() - begin)
+                    coming = self._judge(slot, taken)
+                case Job(run):
+                    run(slot)
                 case None:
                     return
 
     def _get_help(self) -> None:
         """Others begin, if there is work for them."""
-        wanted = len(self._work.free_programs(self._lanes.first)) + self._work.free_errands - 1
-        for lane in self._lanes.helpers() if wanted > 0 else ():
-            if wanted > 0 and self._work.enlist(lane):
-                self._lanes.begin(lane, self._serve)
+        wanted = len(self._work.free_programs(self._slots.first)) + self._work.free_jobs - 1
+        for slot in self._slots.helpers() if wanted > 0 else ():
+            if wanted > 0 and self._work.enlist(slot):
+                self._slots.begin(slot, self._serve)
                 wanted -= 1
 
-    def _judge(self, lane: Lane, task: Task) -> Task | None:
+    def _judge(self, slot: Slot, task: CandidateTask) -> CandidateTask | None:
         """Answers for one candidate. The one that the worker was sent meanwhile, if there is one."""
-        ahead: list[Task] = []
+        ahead: list[CandidateTask] = []
         try:
-            self._give_exam(task)
-            answer = self._try(lane, task, partial(self._next, lane, ahead))
+            self._give_suite(task)
+            answer = self._try(slot, task, partial(self._next, slot, ahead))
         except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
             task.answer.set_exception(error)
         else:
@@ -334,74 +334,74 @@ class DeviceBench:
                 task.answer.set_result(answer.verdicts[0])
         coming = ahead[0] if ahead else None
         if coming is None or coming.text != task.text:
-            self._drop_exam(task)
+            self._drop_suite(task)
         return coming
 
-    def _next(self, lane: Lane, ahead: list[Task]) -> wire.Message | None:
+    def _next(self, slot: Slot, ahead: list[CandidateTask]) -> wire.Message | None:
         """Takes the next candidate while one is judged; its request, if there is nothing to wait for."""
-        task = self._work.take_ahead(lane)
+        task = self._work.take_ahead(slot)
         if task is None:
             return None
         ahead.append(task)
-        if task.text not in self._exam_files and not self._exams.done(task.program):
+        if task.text not in self._suite_files and not self._suites.done(task.program):
             return None
-        self._give_exam(task)
+        self._give_suite(task)
         request = task.request(0)
         return None if isinstance(request, Rejected | Deferred) else request
 
-    def _try(self, lane: Lane, task: Task, following: Following | None = None) -> Answer:
-        """The candidate's verdict, or its twin's, where that one is not right."""
-        program, (*twins, candidate) = task.program, task.candidates
-        for i in range(len(twins)):
-            answer = self._ask(lane, task.request(i))
+    def _try(self, slot: Slot, task: CandidateTask, following: Following | None = None) -> SlotAnswer:
+        """The candidate's verdict, or that of its unrounded form, where that one is not right."""
+        program, (*unrounded, candidate) = task.program, task.candidates
+        for i in range(len(unrounded)):
+            answer = self._ask(slot, task.request(i))
             if answer.again or not is_right(answer.verdicts[0]):
-                return replace(answer, verdicts=[of_twin(answer.verdicts[0])])
-        answer = self._ask(lane, task.request(len(twins)), following)
+                return replace(answer, verdicts=[of_unrounded(answer.verdicts[0])])
+        answer = self._ask(slot, task.request(len(unrounded)), following)
         return replace(answer, verdicts=[ruled(program, candidate, answer.verdicts[0])])
 
     def _ask(
-        self, lane: Lane, request: wire.Message | Rejected | Deferred, following: Following | None = None
-    ) -> Answer:
+        self, slot: Slot, request: wire.Message | Rejected | Deferred, following: Following | None = None
+    ) -> SlotAnswer:
         if isinstance(request, Rejected | Deferred):
-            return Answer([request])
-        return lane.ask(request, self.limits.request_s, following)
+            return SlotAnswer([request])
+        return slot.ask(request, self.limits.request_s, following)
 
     # what others may have caused
 
-    def _put_off(self, task: Task, answer: Answer) -> None:
+    def _put_off(self, task: CandidateTask, answer: SlotAnswer) -> None:
         """To be judged again alone; without room no other candidate of the program is tried beside the others."""
-        found: list[tuple[Task, Answer | None]] = [(task, answer)]
+        found: list[tuple[CandidateTask, SlotAnswer | None]] = [(task, answer)]
         if _has_no_room(answer):
             found += [(other, None) for other in self._work.take_others(task)]
         with self._lock:
             is_known = task.text in self._put_off_tasks
             self._put_off_tasks.setdefault(task.text, []).extend(found)
         if not is_known:
-            self._send(self._lanes.first, partial(self._try_alone, task.text))
+            self._send(self._slots.first, partial(self._try_alone, task.text))
 
-    def _try_alone(self, text: str, lane: Lane) -> None:
+    def _try_alone(self, text: str, slot: Slot) -> None:
         """Of a program that has no room alone either one candidate is enough."""
-        with self._work.alone(lane):
-            had_others = self._lanes.clear_others(lane)
+        with self._work.alone(slot):
+            had_others = self._slots.clear_others(slot)
             with self._lock:
                 found = self._put_off_tasks.pop(text)
-            full: Answer | None = None
+            full: SlotAnswer | None = None
             for task, answer in found:
                 if answer is None and not task.answer.set_running_or_notify_cancel():
                     continue
                 try:
                     if answer is None or not _has_no_room(answer) or had_others:
-                        answer = full or self._ask_alone(lane, task, is_new=answer is None)
+                        answer = full or self._ask_alone(slot, task, is_new=answer is None)
                     full = answer if _has_no_room(answer) else full
                     task.answer.set_result(answer.verdicts[0])
                 except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
                     task.answer.set_exception(error)
 
-    def _ask_alone(self, lane: Lane, task: Task, is_new: bool) -> Answer:
+    def _ask_alone(self, slot: Slot, task: CandidateTask, is_new: bool) -> SlotAnswer:
         """What does not end in time has had two tries then."""
-        answer = self._try(lane, task)
+        answer = self._try(slot, task)
         if is_new and answer.again and not _has_no_room(answer):
-            answer = self._try(lane, task)
+            answer = self._try(slot, task)
         return answer
 
 
@@ -412,13 +412,13 @@ def _is_no_answer(build: Future[Built]) -> bool:
     return build.cancelled() or build.exception() is not None or isinstance(build.result(), Deferred)
 
 
-def _has_no_room(answer: Answer) -> bool:
+def _has_no_room(answer: SlotAnswer) -> bool:
     return answer.again and isinstance(answer.verdicts[0], Deferred)
 
 
-def _answer(answer: Future[Verdict], work: Callable[[Lane], Verdict], lane: Lane) -> None:
+def _answer(answer: Future[Verdict], work: Callable[[Slot], Verdict], slot: Slot) -> None:
     if answer.set_running_or_notify_cancel():
         try:
-            answer.set_result(work(lane))
+            answer.set_result(work(slot))
         except BaseException as error:  # noqa: BLE001  whoever waits for the answer raises it
             answer.set_exception(error)

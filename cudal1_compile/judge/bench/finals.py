@@ -1,12 +1,12 @@
 """Finalists on a device: each program's built, checked and measured together.
 
-    Heat(program, candidates, builds, looks) -> twins -> host's memory check beside the worker's measurement
+    Heat(program, candidates, builds, reports) -> unrounded forms -> host's memory check, worker's measurement
     -> above SECOND_LOOK once more in a process that never saw the program
 
-A lane measures a program's, in its thread, while the others judge candidates or have finalists of their own:
-Inductor compiles and exams are made side by side, but whoever takes times waits until all others have come to a
-stop, and they wait for it (device_lock.py). Only where the device's memory is short, or compute-sanitizer runs, do
-the others rest for as long. No lane waits for another's work: a second look is sent on to it. Finalists that do
+A slot measures a program's, in its thread, while the others judge candidates or have finalists of their own:
+Inductor compiles and case suites are made side by side, but whoever takes times waits until all others have
+stopped, and they wait for it (device_lock.py). Only where the device's memory is short, or compute-sanitizer runs,
+do the others rest for as long. No slot waits for another's work: a second look is sent on to it. Finalists that do
 not end in time are put off: it may be Inductor's compile that is slow.
 """
 
@@ -22,10 +22,10 @@ import torch
 
 from cudal1_compile.judge.bench.jobs import MAX_HOMES, Built, Work
 from cudal1_compile.judge.bench.prefetch import PATIENCE_S, Prefetch
-from cudal1_compile.judge.bench.slots import Lanes
-from cudal1_compile.judge.bench.worker_pool import Answer, Crew, Lane
-from cudal1_compile.judge.checks.memcheck import Look
-from cudal1_compile.judge.checks.ruling import is_right, of_twin, ruled
+from cudal1_compile.judge.bench.slots import Slots
+from cudal1_compile.judge.bench.worker_pool import Slot, SlotAnswer, WorkerPool
+from cudal1_compile.judge.checks.memcheck import CheckReport
+from cudal1_compile.judge.checks.ruling import is_right, of_unrounded, ruled
 from cudal1_compile.judge.checks.sanitizer import find_fault_on_device
 from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.limits import Limits
@@ -48,9 +48,9 @@ class Heat:
     program: Program
     candidates: Sequence[Candidate]
     builds: Sequence[Future[Built]]
-    twins: Mapping[int, tuple[Candidate, Future[Built]]]  # of those that have one, by place
-    looks: Sequence[Future[Look]]  # the host's
-    twin_seed: int  # as candidates are judged with
+    unrounded: Mapping[int, tuple[Candidate, Future[Built]]]  # of those that have one, by place
+    reports: Sequence[Future[CheckReport]]  # the host's
+    unrounded_seed: int  # as candidates are judged with
     seed: int
     answers: Sequence[Future[Verdict]]
     verdicts: Verdicts = field(default_factory=dict)
@@ -69,161 +69,162 @@ class Heat:
         return {i: (self.candidates[i], b) for i, b in built.items() if isinstance(b, Binary)}
 
 
-class Finals:
-    """Gates 5 to 8. Each heat is in the hands of one lane at a time, in that lane's thread."""
+class FinalsRunner:
+    """Gates 5 to 8. Each heat is in the hands of one slot at a time, in that slot's thread."""
 
     def __init__(
         self,
-        crew: Crew,
-        lanes: Lanes,
+        pool: WorkerPool,
+        slots: Slots,
         work: Work,
-        send: Callable[[Lane, Callable[[Lane], None]], None],
+        send: Callable[[Slot, Callable[[Slot], None]], None],
         baselines: Prefetch,
         limits: Limits,
     ) -> None:
-        """send: an errand to a lane. baselines: compiled ahead."""
-        self.homes: dict[str, Lane] = {}  # who measured a program last, and so has its exam and its baselines
-        self._crew, self._lanes, self._work, self._send = crew, lanes, work, send
+        """send: a job to a slot. baselines: compiled ahead."""
+        # who measured a program last, and so has its case suite and its baselines
+        self.homes: dict[str, Slot] = {}
+        self._worker_pool, self._slots, self._work, self._send = pool, slots, work, send
         self._baselines, self._limits = baselines, limits
 
-    def run(self, heat: Heat, lane: Lane) -> None:
+    def run(self, heat: Heat, slot: Slot) -> None:
         """Answers for each candidate that was not cancelled. A hang or a fault ends only the one that did it."""
         heat.wanted = [i for i, a in enumerate(heat.answers) if a.set_running_or_notify_cancel()]
         if not heat.wanted:
-            for look in heat.looks:
-                look.cancel()
+            for report in heat.reports:
+                report.cancel()
             return
         if len(self.homes) > MAX_HOMES:
             self.homes.clear()
-        self.homes[print_program(heat.program)] = lane
-        _settle(heat, partial(self._first_look, heat, lane))
+        self.homes[print_program(heat.program)] = slot
+        _conclude(heat, partial(self._first_look, heat, slot))
 
-    def ask(self, lane: Lane, request: wire.Message, limit_s: float) -> Answer:
+    def ask(self, slot: Slot, request: wire.Message, limit_s: float) -> SlotAnswer:
         """Its worker, once more where the others hold the memory that it needs."""
-        answer = lane.ask(request, limit_s)
+        answer = slot.ask(request, limit_s)
         if answer.again and not answer.lost:
-            with self._work.alone(lane):
-                if self._lanes.clear_others(lane):
-                    answer = lane.ask(request, limit_s)
+            with self._work.alone(slot):
+                if self._slots.clear_others(slot):
+                    answer = slot.ask(request, limit_s)
         if not answer.again:
             return answer
         put_off: list[Verdict] = [Deferred(v.reason) if isinstance(v, Rejected) else v for v in answer.verdicts]
         return replace(answer, verdicts=put_off)
 
-    def _first_look(self, heat: Heat, lane: Lane) -> bool:
-        """Whether the verdicts stand; otherwise another lane comes to them."""
-        self._ask_twins(heat, lane)
-        self._measure(heat, lane)
+    def _first_look(self, heat: Heat, slot: Slot) -> bool:
+        """Whether the verdicts stand; otherwise another slot comes to them."""
+        self._ask_unrounded(heat, slot)
+        self._measure(heat, slot)
         if not heat.doubted():
             return True
-        stranger = self._stranger(heat.program, lane)
+        stranger = self._stranger(heat.program, slot)
         if stranger is None:
-            return self._second_look(heat, lane)
-        self._send(stranger, lambda other: _settle(heat, partial(self._second_look, heat, other)))
+            return self._second_look(heat, slot)
+        self._send(stranger, lambda other: _conclude(heat, partial(self._second_look, heat, other)))
         return False
 
-    def _ask_twins(self, heat: Heat, lane: Lane) -> None:
+    def _ask_unrounded(self, heat: Heat, slot: Slot) -> None:
         """Refuses candidates that are not right without their roundings."""
-        for i, (candidate, build) in heat.twins.items():
+        for i, (candidate, build) in heat.unrounded.items():
             verdict: Verdict | Binary = build.result()
             if isinstance(verdict, Binary):
-                request = wire.judge_request(heat.program, candidate, verdict, heat.twin_seed, timed=True)
-                (verdict,) = self.ask(lane, request, self._limits.request_s).verdicts
+                request = wire.judge_request(heat.program, candidate, verdict, heat.unrounded_seed, timed=True)
+                (verdict,) = self.ask(slot, request, self._limits.request_s).verdicts
             if not is_right(verdict):
-                heat.verdicts[i] = of_twin(verdict)
+                heat.verdicts[i] = of_unrounded(verdict)
 
-    def _measure(self, heat: Heat, lane: Lane) -> None:
+    def _measure(self, heat: Heat, slot: Slot) -> None:
         ready = heat.ready()
-        seen = {i: self._sanitize(heat, lane, i, entrant) for i, entrant in ready.items()}
+        seen = {i: self._sanitize(heat, slot, i, entrant) for i, entrant in ready.items()}
         sound = {i: entrant for i, entrant in ready.items() if seen[i].fault is None}
         begin = time.monotonic()
         self._baselines.wait(heat.program, PATIENCE_S)
-        self._crew.add("waited for Inductor", time.monotonic() - begin)
-        found = self._together_or_alone(heat, lane, sound)
+        self._worker_pool.add("waited for Inductor", time.monotonic() - begin)
+        found = self._together_or_alone(heat, slot, sound)
         begin = time.monotonic()
-        checked = {i: heat.looks[i].result() for i in ready}
-        self._crew.add("waited for memory checks", time.monotonic() - begin)
+        checked = {i: heat.reports[i].result() for i in ready}
+        self._worker_pool.add("waited for memory checks", time.monotonic() - begin)
         if any(checked[i].fault for i in sound):
-            lane.retire()  # nothing that it measured beside a kernel that breaks rules is believed
+            slot.retire()  # nothing that it measured beside a kernel that breaks rules is believed
             sound = {i: entrant for i, entrant in sound.items() if checked[i].fault is None}
-            found = self._together_or_alone(heat, lane, sound)
+            found = self._together_or_alone(heat, slot, sound)
         heat.verdicts |= {i: _together(found.get(i), checked[i], seen[i]) for i in ready}
 
-    def _sanitize(self, heat: Heat, lane: Lane, place: int, entrant: tuple[Candidate, Binary]) -> Look:
+    def _sanitize(self, heat: Heat, slot: Slot, place: int, entrant: tuple[Candidate, Binary]) -> CheckReport:
         """Where it is asked for and the host saw no fault; before anything is timed: it runs on the same GPU."""
         if not self._limits.sanitize:
-            return Look(None, ())
-        if (look := heat.looks[place].result()).fault:
-            return look
+            return CheckReport(None, ())
+        if (report := heat.reports[place].result()).fault:
+            return report
         begin = time.monotonic()
         seconds = self._limits.sanitizer_s
-        with self._work.alone(lane):
-            found = find_fault_on_device(heat.program, *entrant, heat.seed, self._crew.index, seconds)
-        self._crew.add("compute-sanitizer", time.monotonic() - begin)
+        with self._work.alone(slot):
+            found = find_fault_on_device(heat.program, *entrant, heat.seed, self._worker_pool.index, seconds)
+        self._worker_pool.add("compute-sanitizer", time.monotonic() - begin)
         return found
 
-    def _together_or_alone(self, heat: Heat, lane: Lane, entrants: Entrants) -> Verdicts:
+    def _together_or_alone(self, heat: Heat, slot: Slot, entrants: Entrants) -> Verdicts:
         """All together; where one of several spoils the context, each is tried alone first."""
-        found, lost = self._ask_together(heat, lane, entrants)
+        found, lost = self._ask_together(heat, slot, entrants)
         if not lost or len(entrants) == 1:
             return found
         sound: Entrants = {}
         for i, (candidate, binary) in entrants.items():
             request = wire.judge_request(heat.program, candidate, binary, heat.seed, timed=False)
-            found[i] = lane.ask(request, self._limits.request_s).verdicts[0]
+            found[i] = slot.ask(request, self._limits.request_s).verdicts[0]
             if isinstance(found[i], Accepted):
                 sound[i] = (candidate, binary)
-        return found | self._ask_together(heat, lane, sound)[0]
+        return found | self._ask_together(heat, slot, sound)[0]
 
-    def _ask_together(self, heat: Heat, lane: Lane, entrants: Entrants) -> tuple[Verdicts, bool]:
+    def _ask_together(self, heat: Heat, slot: Slot, entrants: Entrants) -> tuple[Verdicts, bool]:
         """Verdicts, and whether the worker was lost over them."""
         if not entrants:
             return {}, False
         request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed)
-        answer = self.ask(lane, request, self._limits.finalists_s)
+        answer = self.ask(slot, request, self._limits.finalists_s)
         return dict(zip(entrants, answer.verdicts, strict=True)), answer.lost
 
     # a speedup that is hard to believe
 
-    def _stranger(self, program: Program, lane: Lane) -> Lane | None:
-        """Another lane whose worker is up and never saw the program; none where another GPU will look."""
-        if _twin(self._crew.index) != self._crew.index:
+    def _stranger(self, program: Program, slot: Slot) -> Slot | None:
+        """Another slot whose worker is up and never saw the program; none where another GPU will look."""
+        if _same_model(self._worker_pool.index) != self._worker_pool.index:
             return None
-        others = (other for other in self._lanes.all if other is not lane)
+        others = (other for other in self._slots.all if other is not slot)
         return next((other for other in others if other.up and not other.knows(program)), None)
 
-    def _second_look(self, heat: Heat, lane: Lane) -> bool:
+    def _second_look(self, heat: Heat, slot: Slot) -> bool:
         """It must come out again in a process that knows nothing of the first."""
         first, ready = heat.doubted(), heat.ready()
         entrants = {i: ready[i] for i in first}
         again = replace(heat, seed=derive_seed(heat.seed, "second look"))
-        second = self._by_its_worker(again, lane, entrants) or self._by_a_new_process(again, lane, entrants)
+        second = self._by_its_worker(again, slot, entrants) or self._by_a_new_process(again, slot, entrants)
         heat.verdicts |= {i: _confirmed(v, second[i]) for i, v in first.items()}
         return True
 
-    def _by_its_worker(self, heat: Heat, lane: Lane, entrants: Entrants) -> Verdicts | None:
+    def _by_its_worker(self, heat: Heat, slot: Slot, entrants: Entrants) -> Verdicts | None:
         """None where it has seen the program, as by now it may have, or was lost or short."""
-        if lane.knows(heat.program):
+        if slot.knows(heat.program):
             return None
         request = wire.finalists_request(heat.program, list(entrants.values()), heat.seed)
-        found = lane.ask(request, self._limits.finalists_s)
+        found = slot.ask(request, self._limits.finalists_s)
         if found.again or found.lost:
             return None
         return dict(zip(entrants, found.verdicts, strict=True))
 
-    def _by_a_new_process(self, heat: Heat, lane: Lane, entrants: Entrants) -> Verdicts:
+    def _by_a_new_process(self, heat: Heat, slot: Slot, entrants: Entrants) -> Verdicts:
         """On another GPU of the same model where there is one."""
-        home = self._crew.index
-        lane.index = _twin(home)
-        lane.retire()
-        found = self._together_or_alone(heat, lane, entrants)
-        if lane.index != home:
-            lane.retire()
-            lane.index = home
+        home = self._worker_pool.index
+        slot.index = _same_model(home)
+        slot.retire()
+        found = self._together_or_alone(heat, slot, entrants)
+        if slot.index != home:
+            slot.retire()
+            slot.index = home
         return found
 
 
-def _settle(heat: Heat, look: Callable[[], bool]) -> None:
+def _conclude(heat: Heat, look: Callable[[], bool]) -> None:
     """Answers with the verdicts once a look says that they stand."""
     try:
         stand = look()
@@ -246,18 +247,18 @@ def _confirmed(first: Accepted, second: Verdict) -> Verdict:
     return replace(first, proof=replace(slower.proof, seed=first.proof.seed, checks=first.proof.checks))
 
 
-def _together(verdict: Verdict | None, *looks: Look) -> Verdict:
+def _together(verdict: Verdict | None, *reports: CheckReport) -> Verdict:
     """A fault rules out what was measured; otherwise the proof tells what was looked for."""
-    if fault := next((look.fault for look in looks if look.fault), None):
+    if fault := next((report.fault for report in reports if report.fault), None):
         return Rejected("verify", fault)
     assert verdict is not None, "a candidate without a fault is measured"
     if not isinstance(verdict, Accepted):
         return verdict
-    said = tuple(words for look in looks for words in look.said)
+    said = tuple(words for report in reports for words in report.said)
     return Accepted(replace(verdict.proof, checks=said))
 
 
-def _twin(index: int) -> int:
+def _same_model(index: int) -> int:
     """Another GPU of the same model, or the same one."""
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return next((i for i, name in enumerate(names) if i != index and name == names[index]), index)

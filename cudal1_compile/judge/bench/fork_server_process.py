@@ -3,8 +3,8 @@
     python -m cudal1_compile.judge.bench.fork_server_process DESCRIPTOR OF A SOCKET [NEEDED]
 
 It opens no CUDA context and starts no thread, so that a fork is as good as a new process. Where an import has
-asked CUDA for something all the same, as Inductor's does in torch 2.11, no fork could use the device: the nursery
-then begins again, and leaves Inductor out.
+asked CUDA for something all the same, as Inductor's does in torch 2.11, no fork could use the device: it then
+begins again, and leaves Inductor out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
     if not few:
         worker.hash_sources()
     server = socket.socket(fileno=int(descriptor))
-    gc.freeze()  # so that collections in forks do not copy what was imported
+    gc.freeze()  # so that collections in forks do not copy the pages of what was imported
     server.send(b"ready")
     reaped: dict[int, int] = {}  # who is waited for: the number, and the descriptor that says when
     while True:
@@ -92,7 +92,7 @@ def _become_worker(request: dict[str, Any], descriptors: Sequence[int]) -> None:
     try:
         os.setsid()
         os.write(descriptors[3], b"%d\n" % os.getpid())  # now that its group can be killed by that number
-        _place(descriptors, request["kept"])
+        _place(descriptors, request["inherited"])
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["folder"])
@@ -101,19 +101,19 @@ def _become_worker(request: dict[str, Any], descriptors: Sequence[int]) -> None:
         sys.argv = [request["module"], *request["arguments"]]
         importlib.import_module(request["module"]).main()
         status = 0
-    except BaseException:  # noqa: BLE001  nothing may come back into the nursery's loop
+    except BaseException:  # noqa: BLE001  nothing may come back into the fork server's loop
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(status)
 
 
-def _place(descriptors: Sequence[int], kept: Sequence[int]) -> None:
-    """Standard streams and those of `kept` where they belong; the one that tells of life stays open, somewhere."""
-    free = 1 + max((*descriptors, *kept))
+def _place(descriptors: Sequence[int], inherited: Sequence[int]) -> None:
+    """Standard streams and what is `inherited` where they belong; the one that tells of life stays open."""
+    free = 1 + max((*descriptors, *inherited))
     requests, replies, errors, _, *others = [fcntl.fcntl(d, fcntl.F_DUPFD_CLOEXEC, free) for d in descriptors]
     for descriptor in descriptors:
         os.close(descriptor)
-    for source, target in zip((requests, replies, errors, *others), (0, 1, 2, *kept), strict=True):
+    for source, target in zip((requests, replies, errors, *others), (0, 1, 2, *inherited), strict=True):
         os.dup2(source, target)
         os.close(source)
 

@@ -1,6 +1,6 @@
 """The judge's work on the host target: legality, correctness and a declared cost; never a time.
 
-    exam (cached) -> check build, one case: rules of the machine and the cost -> plain build, every case
+    case suite (cached) -> check build, one case: rules of the machine and the cost -> plain build, every case
                   -> cost below that of the region run one operation at a time, or refused
 
 Every run happens in a child process of its own (runtime.hostrun), so that hangs and crashes cost a candidate
@@ -22,11 +22,11 @@ from torch import Tensor
 
 from cudal1_compile.errors import BuildError, CandidateError, LaunchError
 from cudal1_compile.judge.bench.canary import Canary, sing_on_host
-from cudal1_compile.judge.checks.case_suite import Exam, NoRoom, Unverifiable, prepare_exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
 from cudal1_compile.judge.checks.cases import Case
-from cudal1_compile.judge.checks.ruling import is_right, of_twin, ruled, with_twin
+from cudal1_compile.judge.checks.ruling import is_right, of_unrounded, ruled, with_unrounded
 from cudal1_compile.judge.checks.trial import Trial, TrialStopped, Wrong
-from cudal1_compile.judge.inputs.literal_targeted import NAMED
+from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED
 from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.inputs.sizes import OWN_SIZES, tensor_elements
 from cudal1_compile.judge.limits import Limits
@@ -37,7 +37,7 @@ from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.host_cost import baseline_cost
-from cudal1_compile.runtime.hostrun import HostLimits, HostRun, Order, Placement, run_isolated
+from cudal1_compile.runtime.hostrun import BufferLayout, HostLimits, HostRun, Order, run_isolated
 from cudal1_compile.runtime.launch_plan import buffer_names
 from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_compile.runtime.target import Target
@@ -47,12 +47,12 @@ from cudal1_fx_passes.program.text import print_program
 log = logging.getLogger(__name__)
 
 MAX_ELEMENTS = 1 << 23  # of inputs and outputs: beyond it fibers take minutes
-ROOM_BYTES = 4 << 30  # of main memory, for an exam
+ROOM_BYTES = 4 << 30  # of main memory, for a case suite
 MAX_REGIONS = 256
 CPU = torch.device("cpu")
 _Waiting = deque[tuple[Future[Verdict], Callable[[], Verdict]]]
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
-LAYOUTS: dict[int, Placement] = {2: "inputs first", 3: "outputs first"}  # by launch; otherwise apart
+LAYOUTS: dict[int, BufferLayout] = {2: "inputs first", 3: "outputs first"}  # by launch; otherwise apart
 
 
 class _IsolatedRunner:
@@ -105,14 +105,14 @@ class _IsolatedRunner:
 
 
 class HostBench:
-    """Exams of regions, and the trial of candidates against them."""
+    """Case suites of regions, and the trial of candidates against them."""
 
     def __init__(self, target: Target, limits: Limits) -> None:
         hostbuild.prepare()  # raises here, not once a candidate
         self.target = target
         self.limits = limits
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # not counted here: candidates run in parallel
-        self._exams: OrderedDict[tuple[str, int], Exam | Unverifiable | NoRoom] = OrderedDict()
+        self._suites: OrderedDict[tuple[str, int], CaseSuite | Unverifiable | NoRoom] = OrderedDict()
         self._lock = threading.Lock()
         self.workers = 1
         self.counts: dict[str, int] = {}
@@ -180,14 +180,14 @@ class HostBench:
                 self.counts[name] = self.counts.get(name, 0) + 1
 
     def _try_exact(
-        self, program: Program, candidate: Candidate, twin_seed: int, seed: int, thorough: bool
+        self, program: Program, candidate: Candidate, unrounded_seed: int, seed: int, thorough: bool
     ) -> Verdict:
-        """The candidate's verdict, or its twin's, where that one is not right."""
-        *twins, own = with_twin(program, candidate)
-        for other in twins:
-            verdict = self._try(program, other, twin_seed, thorough=False)
+        """The candidate's verdict, or that of its unrounded form, where that one is not right."""
+        *unrounded, own = with_unrounded(program, candidate)
+        for other in unrounded:
+            verdict = self._try(program, other, unrounded_seed, thorough=False)
             if not is_right(verdict):
-                return of_twin(verdict)
+                return of_unrounded(verdict)
         return ruled(program, own, self._try(program, own, seed, thorough))
 
     def _try(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
@@ -202,21 +202,21 @@ class HostBench:
         except OSError as error:  # of a compiler or a run
             return self._canary.rule(error)
         except MemoryError:
-            return Deferred("the machine has no memory for an exam of this region")
-        except RuntimeError as error:  # of torch, in the exam: other regions' candidates go on
+            return Deferred("the machine has no memory for a case suite of this region")
+        except RuntimeError as error:  # of torch, in the case suite: other regions' candidates go on
             log.error("the judge failed: %s", error)
             return Deferred(f"the judge failed: {error}")
 
     def _trials(self, program: Program, candidate: Candidate, seed: int, thorough: bool) -> Verdict:
         checked = self._image(program, candidate, check=True)
-        match self._exam(program, seed):
+        match self._suite(program, seed):
             case NoRoom(reason):
                 return Deferred(reason)
             case Unverifiable(reason):
                 return Rejected("task", reason)
-            case Exam() as exam:
-                exam = exam.of(candidate)
-        legality = exam if thorough else replace(exam, cases=_legality_cases(exam))
+            case CaseSuite() as suite:
+                suite = suite.of(candidate)
+        legality = suite if thorough else replace(suite, cases=_legality_cases(suite))
         # the cost is counted over aligned buffers: it may not depend on where memory lies
         checker = _IsolatedRunner(program, candidate, checked, self.limits.host_s, False, self._count)
         found = Trial(legality, candidate, checker, CPU).verify(repeats=0)
@@ -224,7 +224,7 @@ class HostBench:
             return Rejected("verify", found.reason)
         plain = self._image(program, candidate, check=False)
         runner = _IsolatedRunner(program, candidate, plain, self.limits.host_s, True, self._count)
-        found = Trial(exam, candidate, runner, CPU).verify(repeats=1)
+        found = Trial(suite, candidate, runner, CPU).verify(repeats=1)
         if isinstance(found, Wrong):
             return Rejected("verify", found.reason)
         cost = HostCost(float(checker.cost), float(baseline_cost(program)))
@@ -236,34 +236,34 @@ class HostBench:
             )
         versions = (("torch", str(torch.__version__)),)
         label = numerics_of(program, candidate.code)
-        return Accepted(Proof(self.target.key, label, found.errors, exam.seed, None, cost, versions))
+        return Accepted(Proof(self.target.key, label, found.errors, suite.seed, None, cost, versions))
 
     def _image(self, program: Program, candidate: Candidate, check: bool) -> bytes:
         with self._budget.grant(print_program(program), hostbuild.COMPILE_LIMIT_S) as limit_s:
             return build(program, candidate, self.target, check, limit_s=limit_s).image
 
-    def _exam(self, program: Program, seed: int) -> Exam | Unverifiable | NoRoom:
+    def _suite(self, program: Program, seed: int) -> CaseSuite | Unverifiable | NoRoom:
         if tensor_elements(program) > MAX_ELEMENTS:
             return NoRoom(f"{tensor_elements(program)} elements are too many for the host target")
         key = (print_program(program), seed)
         with self._lock:
-            found = self._exams.get(key)
+            found = self._suites.get(key)
             if found is None:
                 room = min(self.limits.memory_bytes, ROOM_BYTES)
-                found = prepare_exam(program, seed, CPU, room, self.limits.distributions or None)
-                self._exams[key] = found
-                while len(self._exams) > MAX_REGIONS:
-                    self._exams.popitem(last=False)
-            self._exams.move_to_end(key)
+                found = prepare_suite(program, seed, CPU, room, self.limits.distributions or None)
+                self._suites[key] = found
+                while len(self._suites) > MAX_REGIONS:
+                    self._suites.popitem(last=False)
+            self._suites.move_to_end(key)
         return found
 
 
-def _legality_cases(exam: Exam) -> tuple[Case, ...]:
+def _legality_cases(suite: CaseSuite) -> tuple[Case, ...]:
     """Few, since a check build is slow: the first one, indices at their ends, and one of each other size.
 
     Also the numbers that only this candidate names.
     """
-    sizes = {tuple(c.sizes.items()): c for c in reversed(exam.cases) if c.sizes and c.name != OWN_SIZES}
-    indexed = any(i.dtype in INT_DTYPES for i in exam.program.inputs)
-    ends = [c for c in exam.cases if c.name == NAMED or (c.name == "edges" and indexed)]
-    return (exam.cases[0], *ends, *sizes.values())
+    sizes = {tuple(c.sizes.items()): c for c in reversed(suite.cases) if c.sizes and c.name != OWN_SIZES}
+    indexed = any(i.dtype in INT_DTYPES for i in suite.program.inputs)
+    ends = [c for c in suite.cases if c.name == LITERAL_TARGETED or (c.name == "edges" and indexed)]
+    return (suite.cases[0], *ends, *sizes.values())

@@ -1,14 +1,14 @@
-"""What the lanes of one device have to do: candidates, program by program, and errands, of one lane or of any.
+"""What the slots of one device have to do: candidates, program by program, and jobs, of one slot or of any.
 
     add(tasks) -> builds begin in this order, AHEAD of them before they are judged
-    take(lane) -> an errand of this lane, else a candidate of the program that it is at, else anyone's errand,
+    take(slot) -> a job of this slot, else a candidate of the program that it is at, else anyone's job,
                   else a candidate that is built; waits for one; None where nothing is left
-    alone(lane) -> the others have ended what they had in hand, and begin nothing meanwhile
+    alone(slot) -> the others have ended what they had in hand, and begin nothing meanwhile
 
-What may run beside what: builds beside everything; what one lane has in hand, a candidate or an errand, beside
-what the others have, except where one of them has asked to be alone. A program is with one lane at a time, so
-that its exam is made once; it goes to the lane that had it last, where there is more than one to choose from. A
-candidate that is not built holds up nothing: its lane takes another program meanwhile. A program of which FAULTS
+What may run beside what: builds beside everything; what one slot has in hand, a candidate or a job, beside
+what the others have, except where one of them has asked to be alone. A program is with one slot at a time, so
+that its case suite is made once; it goes to the slot that had it last, where there are several to choose from. A
+candidate that is not built holds up nothing: its slot takes another program meanwhile. A program of which FAULTS
 candidates cost a worker goes behind some of the next ones, since its others may too: each takes as long as
 another program's do together.
 """
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from cudal1_compile.judge.bench.worker_pool import Lane
+from cudal1_compile.judge.bench.worker_pool import Slot
 from cudal1_compile.judge.sandbox import wire
 from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
 from cudal1_compile.kernel.candidate import Candidate
@@ -33,7 +33,7 @@ from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import print_program
 
 MAX_HOMES = 4096
-AHEAD = 128  # candidates that are built, or about to be, before a lane takes them
+AHEAD = 128  # candidates that are built, or about to be, before a slot takes them
 FAULTS = 2
 BEHIND = 4  # programs, for each of its faults
 Built = Binary | Rejected | Deferred
@@ -41,15 +41,15 @@ Build = Callable[[Program, Candidate], Future[Built]]
 
 
 @dataclass(slots=True, eq=False)
-class Task:
-    """One candidate behind its twin, what they are built to, and what comes of it."""
+class CandidateTask:
+    """One candidate behind its unrounded form, what they are built to, and what comes of it."""
 
     program: Program
     candidates: Sequence[Candidate]  # the last one is the candidate, others must be right first
     seed: int
     answer: Future[Verdict] = field(default_factory=Future)
     builds: Sequence[Future[Built]] = ()  # of all candidates, once they have begun
-    exam: str | None = None  # a file that may hold the program's; empty: there is none
+    suite: str | None = None  # a file that may hold the program's; empty: there is none
     text: str = ""
     _requests: dict[int, wire.Message] = field(default_factory=dict)
 
@@ -70,26 +70,26 @@ class Task:
             return binary
         if i not in self._requests:
             self._requests[i] = wire.judge_request(
-                self.program, self.candidates[i], binary, self.seed, timed=True, exam=self.exam or ""
+                self.program, self.candidates[i], binary, self.seed, timed=True, suite=self.suite or ""
             )
         return self._requests[i]
 
 
 @dataclass(slots=True, eq=False)
-class Errand:
+class Job:
     """What is no candidate. `run` says what came of it by itself."""
 
-    run: Callable[[Lane], None]
+    run: Callable[[Slot], None]
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """A program's candidates that no lane has taken."""
+    """A program's candidates that no slot has taken."""
 
     program: Program
     text: str
     place: int  # in the order in which they came
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[CandidateTask] = field(default_factory=list)
     faults: int = 0
 
 
@@ -97,20 +97,20 @@ class Work:
     """For several threads at once."""
 
     def __init__(self, build: Build) -> None:
-        self.homes: dict[str, Lane] = {}  # who had a program last, and so has its exam
+        self.homes: dict[str, Slot] = {}  # who had a program last, and so has its case suite
         self._build = build
         self._changed = threading.Condition()
         self._groups: dict[str, _Group] = {}
         self._places = count()
-        self._held: dict[Lane, _Group] = {}  # what a lane took last
-        self._errands: dict[Lane, deque[Errand]] = {}
-        self._anyones: deque[Errand] = deque()
-        self._unbuilt: deque[Task] = deque()
-        self._serving: set[Lane] = set()
-        self._busy: set[Lane] = set()
-        self._alone: deque[Lane] = deque()  # the first one is, or will be once the others rest
+        self._held: dict[Slot, _Group] = {}  # what a slot took last
+        self._jobs: dict[Slot, deque[Job]] = {}
+        self._anyones: deque[Job] = deque()
+        self._unbuilt: deque[CandidateTask] = deque()
+        self._serving: set[Slot] = set()
+        self._busy: set[Slot] = set()
+        self._alone: deque[Slot] = deque()  # the first one is, or will be once the others rest
 
-    def add(self, tasks: Sequence[Task]) -> None:
+    def add(self, tasks: Sequence[CandidateTask]) -> None:
         with self._changed:
             if len(self.homes) > MAX_HOMES:
                 self.homes.clear()
@@ -123,60 +123,60 @@ class Work:
             self._build_ahead()
             self._changed.notify_all()
 
-    def send(self, lane: Lane | None, run: Callable[[Lane], None]) -> None:
-        """An errand, of any lane where none is named."""
+    def send(self, slot: Slot | None, run: Callable[[Slot], None]) -> None:
+        """A job, of any slot where none is named."""
         with self._changed:
-            errands = self._anyones if lane is None else self._errands.setdefault(lane, deque())
-            errands.append(Errand(run))
+            jobs = self._anyones if slot is None else self._jobs.setdefault(slot, deque())
+            jobs.append(Job(run))
             self._changed.notify_all()
 
     @property
-    def free_errands(self) -> int:
-        """Of any lane."""
+    def free_jobs(self) -> int:
+        """Of any slot."""
         return len(self._anyones)
 
-    def enlist(self, lane: Lane) -> bool:
-        """Whether this lane serves from now on, and did not before. It counts as busy until it takes something."""
+    def enlist(self, slot: Slot) -> bool:
+        """Whether this slot serves from now on, and did not before. It counts as busy until it takes something."""
         with self._changed:
-            if lane in self._serving:
+            if slot in self._serving:
                 return False
-            self._serving.add(lane)
-            self._busy.add(lane)
+            self._serving.add(slot)
+            self._busy.add(slot)
             return True
 
-    def dismiss(self, lane: Lane) -> Sequence[Errand]:
+    def dismiss(self, slot: Slot) -> Sequence[Job]:
         """It takes nothing any more, until it is enlisted again. What it leaves undone."""
         with self._changed:
-            self._serving.discard(lane)
-            self._rest(lane)
-            return self._errands.pop(lane, ())
+            self._serving.discard(slot)
+            self._rest(slot)
+            return self._jobs.pop(slot, ())
 
-    def free_programs(self, lane: Lane) -> list[Program]:
-        """Of which no other lane has candidates in hand, in order."""
+    def free_programs(self, slot: Slot) -> list[Program]:
+        """Of which no other slot has candidates in hand, in order."""
         with self._changed:
-            held = [g for other, g in self._held.items() if other is not lane]
+            held = [g for other, g in self._held.items() if other is not slot]
             return [g.program for g in self._left() if g not in held]
 
-    def take(self, lane: Lane) -> Task | Errand | None:
+    def take(self, slot: Slot) -> CandidateTask | Job | None:
         """What it had in hand is done. None dismisses it."""
         with self._changed:
-            self._rest(lane)
+            self._rest(slot)
             while True:
-                if (found := self._next(lane)) is not None:
-                    self._busy.add(lane)
+                if (found := self._next(slot)) is not None:
+                    self._busy.add(slot)
                     return found
-                if not (self._errands.get(lane) or self._anyones or self._left()):
-                    self.dismiss(lane)
+                if not (self._jobs.get(slot) or self._anyones or self._left()):
+                    self.dismiss(slot)
                     return None
                 self._changed.wait()
 
-    def take_ahead(self, lane: Lane) -> Task | None:
-        """A candidate that the lane may have beside the one in hand; none where an errand waits."""
+    def take_ahead(self, slot: Slot) -> CandidateTask | None:
+        """A candidate that the slot may have beside the one in hand; none where a job waits."""
         with self._changed:
-            found = None if self._errands_for(lane) else self._next(lane)
-            return found if isinstance(found, Task) else None
+            found = None if self._jobs_for(slot) else self._next(slot)
+            return found if isinstance(found, CandidateTask) else None
 
-    def count_fault(self, task: Task) -> None:
+    def count_fault(self, task: CandidateTask) -> None:
         with self._changed:
             if group := self._groups.get(task.text):
                 group.faults += 1
@@ -186,7 +186,7 @@ class Work:
         with self._changed:
             return any(g.text == text for g in self._left())
 
-    def take_others(self, task: Task) -> list[Task]:
+    def take_others(self, task: CandidateTask) -> list[CandidateTask]:
         """The program's candidates that nobody has taken."""
         with self._changed:
             group = self._groups.pop(task.text, None)
@@ -201,13 +201,13 @@ class Work:
             task.answer.cancel()
 
     @contextmanager
-    def alone(self, lane: Lane) -> Iterator[None]:
-        """For one lane, which has something in hand. Of several that ask for it, one after the other."""
+    def alone(self, slot: Slot) -> Iterator[None]:
+        """For one slot, which has something in hand. Of several that ask for it, one after the other."""
         with self._changed:
-            self._alone.append(lane)
-            self._rest(lane)
-            self._changed.wait_for(lambda: self._alone[0] is lane and not self._busy)
-            self._busy.add(lane)
+            self._alone.append(slot)
+            self._rest(slot)
+            self._changed.wait_for(lambda: self._alone[0] is slot and not self._busy)
+            self._busy.add(slot)
         try:
             yield
         finally:
@@ -217,41 +217,41 @@ class Work:
 
     # with the lock
 
-    def _next(self, lane: Lane) -> Task | Errand | None:
-        if self._alone and self._alone[0] is not lane:
+    def _next(self, slot: Slot) -> CandidateTask | Job | None:
+        if self._alone and self._alone[0] is not slot:
             return None
-        if errands := self._errands_for(lane):
-            if (group := self._held.pop(lane, None)) is not None and group.tasks:
+        if jobs := self._jobs_for(slot):
+            if (group := self._held.pop(slot, None)) is not None and group.tasks:
                 self.homes.pop(group.text, None)  # whoever is free first goes on with it
-            return errands.popleft()
-        held = [g for other, g in self._held.items() if other is not lane]
+            return jobs.popleft()
+        held = [g for other, g in self._held.items() if other is not slot]
         while True:
             ready = [g for g in self._left() if g not in held and any(t.is_built for t in g.tasks)]
             if not ready:
                 return None
-            group = min(ready, key=lambda g: self._order(g, lane))
+            group = min(ready, key=lambda g: self._order(g, slot))
             task = next(t for t in group.tasks if t.is_built)
             group.tasks.remove(task)
-            self._held[lane] = group
-            self.homes[task.text] = lane
+            self._held[slot] = group
+            self.homes[task.text] = slot
             self._build_ahead()
             if task.answer.set_running_or_notify_cancel():
                 return task
 
-    def _errands_for(self, lane: Lane) -> deque[Errand]:
+    def _jobs_for(self, slot: Slot) -> deque[Job]:
         """Those that it takes before a candidate."""
-        mine, group = self._errands.get(lane, deque()), self._held.get(lane)
+        mine, group = self._jobs.get(slot, deque()), self._held.get(slot)
         goes_on = group is not None and any(t.is_built for t in group.tasks)
         return mine if mine or goes_on else self._anyones
 
-    def _order(self, group: _Group, lane: Lane) -> tuple[int, int]:
-        """What the lane has in hand, what it had before, what is nobody's, what is another's."""
+    def _order(self, group: _Group, slot: Slot) -> tuple[int, int]:
+        """What the slot has in hand, what it had before, what is nobody's, what is another's."""
         home = self.homes.get(group.text)
         if group.faults >= FAULTS:
             return 2, group.place + BEHIND * group.faults
-        if self._held.get(lane) is group:
+        if self._held.get(slot) is group:
             return 0, group.place
-        return 1 if home is lane else 2 if home is None else 3, group.place
+        return 1 if home is slot else 2 if home is None else 3, group.place
 
     def _left(self) -> list[_Group]:
         for text, group in list(self._groups.items()):
@@ -271,11 +271,11 @@ class Work:
             for build in task.builds:
                 build.add_done_callback(self._notify)
 
-    def _rest(self, lane: Lane) -> None:
-        self._busy.discard(lane)
+    def _rest(self, slot: Slot) -> None:
+        self._busy.discard(slot)
         self._changed.notify_all()
 
-    def _done(self, task: Task, answer: Future[Verdict]) -> None:
+    def _done(self, task: CandidateTask, answer: Future[Verdict]) -> None:
         """A cancelled one is neither waited for nor built."""
         if answer.cancelled():
             for build in task.builds:

@@ -1,4 +1,4 @@
-"""What regions need, made ahead in a few processes beside the worker: Inductor's compile, small regions' exams.
+"""What regions need, made ahead in a few processes beside the worker: Inductor's code, small case suites.
 
     begin(requests) -> processes fill the folder that the worker reads -> wait(program) before the worker needs it
 
@@ -22,7 +22,7 @@ from cudal1_fx_passes.program.text import print_program
 log = logging.getLogger(__name__)
 
 COMPILERS = 8  # Inductor takes some 6 s of a core for a region
-EXAMINERS = 4
+SUITE_MAKERS = 4
 CORES_A_PROCESS = 2
 LIMIT_S = 60.0  # of one region
 PATIENCE_S = 2.0  # with Inductor's compile: builds have the cores first, and the worker's own takes no longer

@@ -1,7 +1,7 @@
 """The judge's work on one GPU, within the worker process: verify, time, measure finalists together.
 
-    judge:     exam (cached) -> trial -> quick timing against aten
-    finalists: fresh exam -> trial with repeats -> replays of a CUDA graph with new inputs
+    judge:     case suite (cached) -> trial -> quick timing against aten
+    finalists: fresh case suite -> trial with repeats -> replays of a CUDA graph with new inputs
                -> aten, Inductor and all candidates timed together
     baselines: aten and Inductor timed together, for a region that no candidate won
 
@@ -27,28 +27,28 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from cudal1_compile.errors import CandidateError, LaunchError
-from cudal1_compile.judge.checks.case_suite import Exam, NoRoom, Unverifiable, prepare_exam
-from cudal1_compile.judge.checks.case_suite_file import read_exam
-from cudal1_compile.judge.checks.checksum import Seal
+from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
+from cudal1_compile.judge.checks.case_suite_file import read_suite
+from cudal1_compile.judge.checks.checksum import Checksum
 from cudal1_compile.judge.checks.guarded_memory import POISONS
-from cudal1_compile.judge.checks.redzones import Moat
-from cudal1_compile.judge.checks.trial import Trial, Wrong, look, wants_memory
+from cudal1_compile.judge.checks.redzones import Redzones
+from cudal1_compile.judge.checks.trial import Trial, Wrong, observe, wants_memory
 from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.oracle.numerics import numerics_of
-from cudal1_compile.judge.sandbox.device_lock import Turns
+from cudal1_compile.judge.sandbox.device_lock import DeviceLock
 from cudal1_compile.judge.timing.clock import Clock
-from cudal1_compile.judge.timing.least_bytes import bytes_moved
-from cudal1_compile.judge.timing.speedup import Speedup, compare_times
-from cudal1_compile.judge.timing.variants import (
+from cudal1_compile.judge.timing.contenders import (
     HELD_ELEMENTS,
-    BaselineArm,
-    CandidateArm,
+    BaselineContender,
+    CandidateContender,
     KernelRunner,
-    aten_arm,
-    candidate_arm,
-    inductor_arm,
+    aten_contender,
+    candidate_contender,
+    inductor_contender,
 )
+from cudal1_compile.judge.timing.least_bytes import least_bytes
+from cudal1_compile.judge.timing.speedup import Speedup, compare_times
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.build import Binary
@@ -76,32 +76,32 @@ class Entrant:
 
 @dataclass(slots=True)
 class _Region:
-    """What is made once for a region: its exam, and its baselines on first use."""
+    """What is made once for a region: its case suite, and its baselines on first use."""
 
-    exam: Exam
-    seal: Seal  # of the exam
-    moved_bytes: int  # that any correct kernel must move
-    exam_bytes: int  # asked for whenever a region comes, so counted once
+    suite: CaseSuite
+    checksum: Checksum  # of the case suite
+    least_bytes: int  # that any correct kernel must move
+    suite_bytes: int  # asked for whenever a region comes, so counted once
     output_bytes: int
-    aten: BaselineArm | None = None
+    aten: BaselineContender | None = None
     tried_aten: bool = False
-    inductor: BaselineArm | None = None
+    inductor: BaselineContender | None = None
     tried_inductor: bool = False
 
     @property
     def size_bytes(self) -> int:
-        """Of the exam, and of the outputs that the baselines' graphs write."""
-        calls = sum(b.arm.calls for b in (self.aten, self.inductor) if b is not None)
-        return self.exam_bytes + calls * self.output_bytes
+        """Of the case suite, and of the outputs that the baselines' graphs write."""
+        calls = sum(b.contender.calls for b in (self.aten, self.inductor) if b is not None)
+        return self.suite_bytes + calls * self.output_bytes
 
     def timing_inputs(self) -> list[list[Tensor]]:
-        return [c.inputs for c in self.exam.cases if not c.sizes][:2]
+        return [c.inputs for c in self.suite.cases if not c.sizes][:2]
 
 
-def _of_exam(exam: Exam) -> _Region:
-    program = exam.program
+def _of_suite(suite: CaseSuite) -> _Region:
+    program = suite.program
     output_bytes = sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
-    return _Region(exam, Seal(exam.tensors()), bytes_moved(program), exam.size_bytes, output_bytes)
+    return _Region(suite, Checksum(suite.tensors()), least_bytes(program), suite.size_bytes, output_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +114,21 @@ class _Final:
     errors: tuple[tuple[str, float], ...]
 
 
-def open_session(index: int, limits: Limits, turns: Turns | None = None) -> DeviceSession:
+def open_session(index: int, limits: Limits, device_lock: DeviceLock | None = None) -> DeviceSession:
     """The session of one CUDA device; makes this process's CUDA context. Raises ValueError where there is none.
 
-    turns: where other processes have sessions of the device too.
+    device_lock: where other processes have sessions of the device too.
     """
     if not torch.cuda.is_available():
         raise ValueError(f"no CUDA device {index} can be used by this process")
     device = torch.device("cuda", index)
-    turns = turns or Turns.private()
-    with turns.shared():  # a context comes up, and nobody takes times meanwhile
+    device_lock = device_lock or DeviceLock.private()
+    with device_lock.shared():  # a context comes up, and nobody takes times meanwhile
         torch.cuda.set_device(device)
         _, total_bytes = torch.cuda.mem_get_info(device)
         torch.cuda.set_per_process_memory_fraction(min(1.0, limits.worker_bytes / total_bytes), device)
         target = detect_target(device)
-        return DeviceSession(target, Clock(device, target.l2_bytes, turns), limits)
+        return DeviceSession(target, Clock(device, target.l2_bytes, device_lock), limits)
 
 
 class DeviceSession:
@@ -142,18 +142,18 @@ class DeviceSession:
         self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
         self._rng = random.Random()
-        self._moat: Moat | None = None
+        self._redzones: Redzones | None = None
         self._intact_last: _Region | None = None  # found so when the last candidate was done
-        self._seals: list[Seal] = []  # of the cases that only candidates of this request have
+        self._checksums: list[Checksum] = []  # of the cases that only candidates of this request have
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # seconds by step, since the session began
         self.short_of_room = False  # the last request was put off for what others hold of the device's memory
 
-    def judge(self, program: Program, entrant: Entrant, seed: int, timed: bool = True, exam: str = "") -> Verdict:
+    def judge(self, program: Program, entrant: Entrant, seed: int, timed: bool = True, suite: str = "") -> Verdict:
         """Gates 3 to 5 and, if asked, a quick timing. Raises TrialStopped.
 
-        exam: a file that may hold the region's.
+        suite: a file that may hold the region's case suite.
         """
-        (verdict,) = self._guarded(1, lambda: [self._judge(program, entrant, seed, timed, exam)])
+        (verdict,) = self._guarded(1, lambda: [self._judge(program, entrant, seed, timed, suite)])
         return verdict
 
     def finalists(self, program: Program, entrants: Sequence[Entrant], seed: int) -> list[Verdict]:
@@ -171,24 +171,24 @@ class DeviceSession:
     def clear(self) -> None:
         """Gives the device's memory back; what is made once for a region is made again when it is needed."""
         self._regions.clear()
-        self._moat = self._intact_last = None
-        self._seals.clear()
+        self._redzones = self._intact_last = None
+        self._checksums.clear()
         torch.cuda.empty_cache()
 
     @contextlib.contextmanager
     def _counted(self, step: str) -> Iterator[None]:
-        turns = self.clock.turns
-        begin, waited_s, beside_s = time.monotonic(), self.clock.waited_s, turns.waited_s
+        device_lock = self.clock.device_lock
+        begin, waited_s, beside_s = time.monotonic(), self.clock.waited_s, device_lock.waited_s
         try:
             yield
         finally:
-            self.spent_s[step] += time.monotonic() - begin - (turns.waited_s - beside_s)
+            self.spent_s[step] += time.monotonic() - begin - (device_lock.waited_s - beside_s)
             self.spent_s[f"{step}, device"] += self.clock.waited_s - waited_s
-            self.spent_s["other workers' turns"] = turns.waited_s
+            self.spent_s["waited for the device"] = device_lock.waited_s
 
     def _guarded(self, count: int, work: Callable[[], list[Verdict]]) -> list[Verdict]:
         self.short_of_room = False
-        with self.clock.turns.shared(), self.clock.active(), torch.no_grad():
+        with self.clock.device_lock.shared(), self.clock.active(), torch.no_grad():
             try:
                 return work()
             except RuntimeError as error:
@@ -208,44 +208,44 @@ class DeviceSession:
             found = None  # a candidate of another region was here
         if found is None:
             room = self._room()
-            with self._counted("exam"):
-                exam = self._exam_ahead(program, ahead) or prepare_exam(
+            with self._counted("case suite"):
+                suite = self._suite_ahead(program, ahead) or prepare_suite(
                     program, seed, self.device, room, self.limits.distributions or None
                 )
-                if isinstance(exam, NoRoom):
+                if isinstance(suite, NoRoom):
                     self.short_of_room = room < self.limits.memory_bytes
-                    return Deferred(exam.reason)
-                found = exam if isinstance(exam, Unverifiable) else _of_exam(exam)
+                    return Deferred(suite.reason)
+                found = suite if isinstance(suite, Unverifiable) else _of_suite(suite)
             self._regions[key] = found
             self._evict()
         self._regions.move_to_end(key)
         return Rejected("task", found.reason) if isinstance(found, Unverifiable) else found
 
-    def _exam_ahead(self, program: Program, path: str) -> Exam | Unverifiable | None:
+    def _suite_ahead(self, program: Program, path: str) -> CaseSuite | Unverifiable | None:
         """None where none was made, or it is gone."""
         if not path:
             return None
         try:
-            return read_exam(Path(path), program, self.device)
+            return read_suite(Path(path), program, self.device)
         except (OSError, SafetensorError) as error:
-            log.debug("an exam that was made ahead is not there: %s", error)
+            log.debug("a case suite that was made ahead is not there: %s", error)
             return None
 
     def _intact(self, region: _Region) -> bool:
-        with self._counted("exam"):
-            return region.seal.intact
+        with self._counted("case suite"):
+            return region.checksum.intact
 
     @property
-    def moat(self) -> Moat:
+    def redzones(self) -> Redzones:
         """Made on the stream on which candidates run."""
-        if self._moat is None:
-            self._moat = Moat(self.device)
-        return self._moat
+        if self._redzones is None:
+            self._redzones = Redzones(self.device)
+        return self._redzones
 
     def _untouched(self, region: _Region) -> bool:
         """Whether a candidate that is done wrote nowhere but into its buffers, as far as the judge can see."""
-        seals, self._seals = self._seals, []
-        found = self.moat.leave() and all(seal.intact for seal in seals) and self._intact(region)
+        checksums, self._checksums = self._checksums, []
+        found = self.redzones.leave() and all(checksum.intact for checksum in checksums) and self._intact(region)
         self._intact_last = region if found else None
         return found
 
@@ -254,27 +254,27 @@ class DeviceSession:
             return sum(r.size_bytes for r in self._regions.values() if isinstance(r, _Region))
 
         while len(self._regions) > 1 and (
-            len(self._regions) > MAX_REGIONS or held_bytes() > self.limits.cached_exams_bytes
+            len(self._regions) > MAX_REGIONS or held_bytes() > self.limits.cached_suites_bytes
         ):
             self._regions.popitem(last=False)
 
     def _room(self) -> int:
         return min(self.limits.memory_bytes, self.clock.free_bytes() // 2)
 
-    def _aten(self, program: Program, region: _Region) -> BaselineArm | None:
+    def _aten(self, program: Program, region: _Region) -> BaselineContender | None:
         if not region.tried_aten:
             region.tried_aten = True
             with self._counted("aten"):
-                least_us = self.clock.floor_us(region.moved_bytes)
-                region.aten = aten_arm(program, region.timing_inputs(), self.clock, least_us)
+                least_us = self.clock.floor_us(region.least_bytes)
+                region.aten = aten_contender(program, region.timing_inputs(), self.clock, least_us)
         return region.aten
 
-    def _inductor(self, program: Program, region: _Region, calls: int) -> BaselineArm | None:
+    def _inductor(self, program: Program, region: _Region, calls: int) -> BaselineContender | None:
         """Compiled once, also where a region's later candidates come to be measured."""
         if self.limits.inductor and not region.tried_inductor:
             region.tried_inductor = True
             with self._counted("inductor"):
-                region.inductor = inductor_arm(program, region.timing_inputs(), calls, self.clock)
+                region.inductor = inductor_contender(program, region.timing_inputs(), calls, self.clock)
         return region.inductor
 
     def _baselines(self, program: Program, seed: int) -> Verdict:
@@ -282,13 +282,13 @@ class DeviceSession:
         if not isinstance(region, _Region):
             return region
         aten = self._aten(program, region)
-        inductor = self._inductor(program, region, aten.arm.calls) if aten is not None else None
+        inductor = self._inductor(program, region, aten.contender.calls) if aten is not None else None
         if aten is None or inductor is None:
             return Rejected("time", f"{'aten' if aten is None else 'Inductor'} has no CUDA graph of this region")
-        arms = [inductor.arm, aten.arm]
-        with self._counted("baselines"), self.clock.turns.alone():
-            rounds = self.clock.rounds_for(arms, self.limits.final_ms * len(arms), self._rng)
-            inductor_us, aten_us = self.clock.measure(arms, rounds, self._rng)
+        contenders = [inductor.contender, aten.contender]
+        with self._counted("baselines"), self.clock.device_lock.alone():
+            rounds = self.clock.rounds_for(contenders, self.limits.final_ms * len(contenders), self._rng)
+            inductor_us, aten_us = self.clock.measure(contenders, rounds, self._rng)
         found = compare_times(inductor_us, aten_us)
         if not isinstance(found, Speedup):
             return Deferred(UNSTEADY)
@@ -298,8 +298,8 @@ class DeviceSession:
 
     # one candidate
 
-    def _judge(self, program: Program, entrant: Entrant, seed: int, timed: bool, exam: str) -> Verdict:
-        region = self._region(program, seed, exam)
+    def _judge(self, program: Program, entrant: Entrant, seed: int, timed: bool, suite: str) -> Verdict:
+        region = self._region(program, seed, suite)
         if not isinstance(region, _Region):
             return region
         verdict = self._try(program, region, entrant, seed, timed)
@@ -328,9 +328,9 @@ class DeviceSession:
         self._intact_last = None
         try:
             with self._counted("trial"):
-                exam = region.exam.of(entrant.candidate)
-                self._seals.append(Seal(exam.beside(region.exam)))
-                trial = Trial(exam, entrant.candidate, runner, self.device, HELD_ELEMENTS, self.moat.take)
+                suite = region.suite.of(entrant.candidate)
+                self._checksums.append(Checksum(suite.beside(region.suite)))
+                trial = Trial(suite, entrant.candidate, runner, self.device, HELD_ELEMENTS, self.redzones.take)
                 found = trial.verify(repeats)
         except (LaunchError, CandidateError) as error:  # also a plan that divides by zero at other sizes
             kernel.close()
@@ -343,7 +343,7 @@ class DeviceSession:
         return _Final(kernel, runner, trial, found.errors)
 
     def _accept(self, final: _Final, seed: int, timing: Timing | None) -> Accepted:
-        label = numerics_of(final.trial.exam.program, final.trial.candidate.code)
+        label = numerics_of(final.trial.suite.program, final.trial.candidate.code)
         return Accepted(Proof(self.target.key, label, final.errors, seed, timing, None, self.versions))
 
     def _quick(self, program: Program, region: _Region, final: _Final) -> Timing | Rejected | None:
@@ -351,13 +351,15 @@ class DeviceSession:
         if aten is None:
             return None
         with self._counted("capture"):
-            arm = candidate_arm("candidate", program, final.runner, final.trial, aten.arm.calls, self.clock)
-        arms = [aten.arm, arm.arm]
-        with self._counted("quick"), self.clock.turns.alone():
-            rounds = self.clock.rounds_for(arms, self.limits.quick_ms, self._rng, QUICK_ROUNDS)
-            aten_us, candidate_us = self.clock.measure(arms, rounds, self._rng)
+            contender = candidate_contender(
+                "candidate", program, final.runner, final.trial, aten.contender.calls, self.clock
+            )
+        contenders = [aten.contender, contender.contender]
+        with self._counted("quick"), self.clock.device_lock.alone():
+            rounds = self.clock.rounds_for(contenders, self.limits.quick_ms, self._rng, QUICK_ROUNDS)
+            aten_us, candidate_us = self.clock.measure(contenders, rounds, self._rng)
         with self._counted("timed results"):
-            refused = self._time_refusal(region, arm, candidate_us)
+            refused = self._time_refusal(region, contender, candidate_us)
         if refused is not None:
             return refused
         found = compare_times(aten_us, candidate_us, QUICK_VARIANCE)
@@ -366,11 +368,13 @@ class DeviceSession:
             found.candidate_us, found.baseline_us, None, found.value, found.lower_bound, found.rounds, final=False
         )
 
-    def _time_refusal(self, region: _Region, arm: CandidateArm, times_us: Sequence[float]) -> Rejected | None:
+    def _time_refusal(
+        self, region: _Region, contender: CandidateContender, times_us: Sequence[float]
+    ) -> Rejected | None:
         """A wrong result of a timed call, or a time that cannot be."""
-        if (reason := arm.wrong_result()) is not None:
+        if (reason := contender.wrong_result()) is not None:
             return Rejected("time", reason)
-        floor_us = self.clock.floor_us(region.moved_bytes)
+        floor_us = self.clock.floor_us(region.least_bytes)
         fastest_us = min(times_us)
         if fastest_us < floor_us:
             return Rejected(
@@ -416,12 +420,12 @@ class DeviceSession:
             final.runner.launch(buffers.outputs, buffers.scratch, buffers.inputs.views, {})
 
         graph = self.clock.capture(call, 1)
-        for case in (c for c in final.trial.exam.cases if not c.sizes):
+        for case in (c for c in final.trial.suite.cases if not c.sizes):
             buffers.inputs.copy_image(case.image)
             buffers.written.poison(POISONS[1])
             graph.replay()
             final.runner.wait()
-            if reason := look(case, buffers, 0).damage() or case.check(buffers.outputs).refusal:
+            if reason := observe(case, buffers, 0).damage() or case.check(buffers.outputs).refusal:
                 return f"replayed in a CUDA graph with new inputs: {reason}"
         return None
 
@@ -431,17 +435,18 @@ class DeviceSession:
         aten = self._aten(program, region)
         if aten is None:
             return dict.fromkeys(finals, Deferred("the aten baseline cannot be captured in a CUDA graph"))
-        calls = aten.arm.calls
+        calls = aten.contender.calls
         inductor = self._inductor(program, region, calls)
-        baselines = [aten.arm] if inductor is None else [aten.arm, inductor.arm]
+        baselines = [aten.contender] if inductor is None else [aten.contender, inductor.contender]
         with self._counted("capture"):
             rivals = {
-                i: candidate_arm(str(i), program, f.runner, f.trial, calls, self.clock) for i, f in finals.items()
+                i: candidate_contender(str(i), program, f.runner, f.trial, calls, self.clock)
+                for i, f in finals.items()
             }
-        arms = [*baselines, *(r.arm for r in rivals.values())]
-        with self._counted("final timing"), self.clock.turns.alone():
-            rounds = self.clock.rounds_for(arms, self.limits.final_ms * len(arms), self._rng)
-            times = self.clock.measure(arms, rounds, self._rng)
+        contenders = [*baselines, *(r.contender for r in rivals.values())]
+        with self._counted("final timing"), self.clock.device_lock.alone():
+            rounds = self.clock.rounds_for(contenders, self.limits.final_ms * len(contenders), self._rng)
+            times = self.clock.measure(contenders, rounds, self._rng)
         verdicts: dict[int, Verdict] = {}
         for (i, rival), candidate_us in zip(rivals.items(), times[len(baselines) :], strict=True):
             refused = self._time_refusal(region, rival, candidate_us)

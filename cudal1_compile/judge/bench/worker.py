@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cudal1_compile.judge.sandbox.device_lock import Turns
+from cudal1_compile.judge.sandbox.device_lock import DeviceLock
 from cudal1_compile.judge.sandbox.isolation import give_up_privileges, take_over_pipes
 
 NEEDED = (
@@ -128,7 +128,7 @@ class _Server:
             return self._start(request)
         if request["op"] == "compile":
             return self._compile(request)
-        if request["op"] == "exam":
+        if request["op"] == "suite":
             return self._prepare(request)
         if self._session is None:
             raise ValueError("a request before start")
@@ -144,7 +144,7 @@ class _Server:
         if request["op"] == "baselines":
             found = [self._session.baselines(program, seed)]
         elif request["op"] == "judge":
-            found = [self._session.judge(program, entrants[0], seed, request["timed"], request["exam"])]
+            found = [self._session.judge(program, entrants[0], seed, request["timed"], request["suite"])]
         else:
             found = self._session.finalists(program, entrants, seed)
         reply: dict[str, Any] = wire.verdicts_reply(found)
@@ -170,12 +170,12 @@ class _Server:
             made = make_ahead(program, request["seed"], request["distributions"], Path(path))
         except RuntimeError as error:  # of torch, for what a CPU does not do
             return {"why_not": str(error)}
-        return {"exam": path} if made else {"why_not": "there is no room"}
+        return {"suite": path} if made else {"why_not": "there is no room"}
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         limits = self._wire.read_limits(request)
-        turns = Turns(request["turns"]) if request["turns"] else None
-        self._session = self._session_module.open_session(request["device"], limits, turns)
+        device_lock = DeviceLock(request["lock_descriptors"]) if request["lock_descriptors"] else None
+        self._session = self._session_module.open_session(request["device"], limits, device_lock)
         clock = self._session.clock
         return {"ready": True, "bytes_per_us": clock.bytes_per_us, "versions": dict(self._session.versions)}
 

@@ -1,11 +1,11 @@
 """The worker processes of one device: started, asked, counted, replaced.
 
-    Crew(index, limits, spawn, canary) -> lanes, one worker each; a lane serves one thread
-    lane.ask(request) -> Answer: verdicts; a hang or a fault ends this worker alone, a spare one takes its place
-    lane.why_not() -> a known-good kernel through it; after a worker that died it tells whose fault that was
+    WorkerPool(index, limits, spawn, canary) -> slots, one worker each; a slot serves one thread
+    slot.ask(request) -> SlotAnswer: verdicts; a hang or a fault ends this worker alone, a spare one replaces it
+    slot.why_not() -> a known-good kernel through it; after a worker that died it tells whose fault that was
 
 A spare worker has torch imported and no CUDA context, so that a replacement costs a fraction of a second.
-Which candidates a lane is asked for is decided in device.py.
+Which candidates a slot is asked for is decided in device.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import partial
 
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
-from cudal1_compile.judge.sandbox.device_lock import TurnFiles
+from cudal1_compile.judge.sandbox.device_lock import LockFiles
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLate, WorkerLost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
 from cudal1_fx_passes.program.ir import Program
@@ -32,7 +32,7 @@ Following = Callable[[], wire.Message | None]  # what is asked next, if it is kn
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SlotAnswer:
     """again: with the device to itself, or more time, a worker may come to another answer.
 
     lost: this worker's context, over what was asked.
@@ -43,8 +43,8 @@ class Answer:
     lost: bool = False
 
 
-class Crew:
-    """What the lanes of one device share."""
+class WorkerPool:
+    """What the slots of one device share."""
 
     def __init__(
         self, index: int, limits: Limits, spawn: Callable[..., Worker], canary: Callable[[], wire.Message]
@@ -52,20 +52,20 @@ class Crew:
         """canary: builds the known-good kernel; the request to judge it. Raises RuntimeError or OSError."""
         self.index = index  # of the device
         self.canary = canary
-        self.limits = replace(limits, cached_exams_bytes=limits.cached_exams_bytes // limits.worker_count)
+        self.limits = replace(limits, cached_suites_bytes=limits.cached_suites_bytes // limits.worker_count)
         self.restarts = 0  # workers lost to a candidate
         self.given_up: dict[str, bool] = {}  # what all workers gave up, by name; empty before there was one
         self.spent_s: defaultdict[str, float] = defaultdict(float)  # seconds by step, of all workers together
         self._lock = threading.Lock()
-        self._turn_files = TurnFiles()
-        self._spawn = partial(spawn, turn_files=self._turn_files)
-        self._out: list[Worker] = []  # with a lane
+        self._lock_files = LockFiles()
+        self._spawn = partial(spawn, lock_files=self._lock_files)
+        self._out: list[Worker] = []  # with a slot
         self._read_only, self._closed = True, False
         self._spare: Worker | None = self._spawn()
-        self.lanes = [Lane(self) for _ in range(limits.worker_count)]
+        self.slots = [Slot(self) for _ in range(limits.worker_count)]
 
-    def recruit(self, read_only: bool = True) -> Worker:
-        """A worker that is not started. Raises WorkerLost once the crew is stopped."""
+    def acquire(self, read_only: bool = True) -> Worker:
+        """A worker that is not started. Raises WorkerLost once the pool is stopped."""
         with self._lock:
             if self._closed:
                 raise WorkerLost("the judge is closed")
@@ -80,7 +80,7 @@ class Crew:
     def start(self, worker: Worker, index: int) -> None:
         """Gives it that device. Raises WorkerLost; the process is dead then."""
         begin = time.monotonic()
-        reply = worker.ask(wire.start_request(index, self.limits, worker.turns), self.limits.start_s)
+        reply = worker.ask(wire.start_request(index, self.limits, worker.lock_descriptors), self.limits.start_s)
         if not reply.get("ready"):
             worker.kill()
             raise WorkerLost(str(reply.get("failure", reply)).strip().splitlines()[-1])
@@ -113,21 +113,21 @@ class Crew:
                 worker.stop()
 
     def close(self) -> None:
-        """After `stop`, once no lane is in use."""
-        for lane in self.lanes:
-            lane.retire()
+        """After `stop`, once no slot is in use."""
+        for slot in self.slots:
+            slot.retire()
         if self._spare is not None:
             self._spare.kill()
         self._spare = None
-        self._turn_files.close()
+        self._lock_files.close()
 
 
-class Lane:
+class Slot:
     """One worker, and whoever replaces it. For one thread at a time."""
 
-    def __init__(self, crew: Crew) -> None:
-        self.index = crew.index  # of the device that its next worker gets
-        self._crew = crew
+    def __init__(self, pool: WorkerPool) -> None:
+        self.index = pool.index  # of the device that its next worker gets
+        self._worker_pool = pool
         self._worker: Worker | None = None
         self._ahead: wire.Message | None = None  # the request that the worker has beside the one it works on
         self._spent_s: dict[str, float] = {}  # as this worker said last
@@ -148,47 +148,47 @@ class Lane:
             self.retire()
             self._spent_s = {}
             self._seen = set()
-            worker = self._crew.recruit()
+            worker = self._worker_pool.acquire()
             try:
-                self._crew.start(worker, self.index)
+                self._worker_pool.start(worker, self.index)
             except WorkerLost as lost:  # perhaps this driver writes where a worker may not
-                worker = self._crew.recruit(read_only=False)
-                self._crew.start(worker, self.index)
+                worker = self._worker_pool.acquire(read_only=False)
+                self._worker_pool.start(worker, self.index)
                 log.warning("the worker starts only where it may write files: %s", lost)
-                self._crew.let_write()
+                self._worker_pool.let_write()
             self._worker = worker
-            self._crew.renew_spare()
+            self._worker_pool.renew_spare()
         return self._worker
 
-    def ask(self, request: wire.Message, limit_s: float, following: Following | None = None) -> Answer:
+    def ask(self, request: wire.Message, limit_s: float, following: Following | None = None) -> SlotAnswer:
         """A worker lost on the way is the candidate's doing, if the next one is fit. `following`: asked next."""
         count = len(request.get("entrants", (None,)))  # verdicts of a reply
         try:
             worker = self.start()
         except WorkerLost as lost:
-            return Answer([Deferred(f"no worker can be started on the device: {lost}")] * count, again=True)
+            return SlotAnswer([Deferred(f"no worker can be started on the device: {lost}")] * count, again=True)
         begin = time.monotonic()
         self._seen.add(request["program"])
         try:
             reply = self._exchange(worker, request, limit_s, following)
         except WorkerLost as lost:
             self.retire()
-            self._crew.count_restart()
+            self._worker_pool.count_restart()
             late = isinstance(lost, WorkerLate)  # others had the device meanwhile, or the cores
             why = None if late else self.why_not()
             verdict = Deferred(why) if why is not None else Rejected("verify", f"hang or crash: {lost}")
-            return Answer([verdict] * count, late, lost=True)
+            return SlotAnswer([verdict] * count, late, lost=True)
         except BaseException:  # an interrupt: the next reply would be the answer to another question
             self.retire()
             raise
-        self._crew.add("worker", time.monotonic() - begin)
+        self._worker_pool.add("worker", time.monotonic() - begin)
         self._count(reply)
         return self._read(reply, count)
 
     def why_not(self) -> str | None:
         """Why its worker does not accept a known-good kernel; None where it does. It has nothing else in hand."""
         try:
-            reply = self.start().ask(self._crew.canary(), self._crew.limits.request_s)
+            reply = self.start().ask(self._worker_pool.canary(), self._worker_pool.limits.request_s)
         except (WorkerLost, RuntimeError, OSError) as error:
             self.retire()
             return f"a known-good kernel fails: {error}"
@@ -198,7 +198,9 @@ class Lane:
     def free_bytes(self) -> int:
         """Of the device's memory; 0 where no worker can be started."""
         try:
-            return int(self.start().ask(wire.room_request(), self._crew.limits.start_s).get("free_bytes", 0))
+            return int(
+                self.start().ask(wire.room_request(), self._worker_pool.limits.start_s).get("free_bytes", 0)
+            )
         except WorkerLost:
             return 0
 
@@ -207,7 +209,7 @@ class Lane:
         if self._worker is None:
             return
         try:
-            self._worker.ask(wire.clear_request(), self._crew.limits.request_s)
+            self._worker.ask(wire.clear_request(), self._worker_pool.limits.request_s)
         except WorkerLost:
             self.retire()
 
@@ -234,17 +236,17 @@ class Lane:
         """Adds what the worker's counters grew by."""
         said = reply.get("spent_s", {})
         for step, seconds in said.items():
-            self._crew.add(step, seconds - self._spent_s.get(step, 0.0))
+            self._worker_pool.add(step, seconds - self._spent_s.get(step, 0.0))
         self._spent_s |= said
 
-    def _read(self, reply: wire.Message, count: int) -> Answer:
+    def _read(self, reply: wire.Message, count: int) -> SlotAnswer:
         if "failure" in reply:
             self.retire()
             log.error("the judge's worker failed:\n%s", reply["failure"])
             reason = f"the judge failed: {str(reply['failure']).strip().splitlines()[-1]}"
-            return Answer([Deferred(reason)] * count)
+            return SlotAnswer([Deferred(reason)] * count)
         if reply["fatal"]:
-            self._crew.count_restart()
+            self._worker_pool.count_restart()
             self.retire()
         again, lost = bool(reply.get("short_of_room")), bool(reply["fatal"])
-        return Answer(wire.read_verdicts(reply), again, lost)
+        return SlotAnswer(wire.read_verdicts(reply), again, lost)

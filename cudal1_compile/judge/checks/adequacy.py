@@ -21,7 +21,7 @@ from cudal1_fx_passes.program.ir import Output, Program, Ref
 
 
 @dataclass(frozen=True, slots=True)
-class Vacuous:
+class Inadequacy:
     """The stand-in that no case refuses."""
 
     output: str
@@ -32,13 +32,13 @@ class Vacuous:
         return f"{self.output} cannot be told from {self.stand_in}: the task is unverifiable"
 
 
-def find_vacuous(program: Program, cases: Sequence[Case]) -> Vacuous | None:
+def find_inadequacy(program: Program, cases: Sequence[Case]) -> Inadequacy | None:
     """The first stand-in that passes every case, or None where the task can be verified."""
     views = [_view(case) for case in cases]
     for place, out in enumerate(program.outputs):
         wanted = [view[place] for view in views]
         if passing := _passing(program, out, cases, wanted):
-            return Vacuous(out.name, min(passing))
+            return Inadequacy(out.name, min(passing))
     return None
 
 

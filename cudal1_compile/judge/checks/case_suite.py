@@ -1,11 +1,11 @@
-"""The examination of a region: its cases, made once and used for every candidate.
+"""The case suite of a region: made once and used for every candidate.
 
-    program + secret seed -> cases over the distributions -> the task's vacuity gate -> Exam | Unverifiable
+    program + secret seed -> cases over the distributions -> the task's adequacy gate -> CaseSuite | Unverifiable
 
 A distribution whose reference is not finite in over 1% of the elements gets smaller inputs or is left out,
 unless it is there for such values.
-Shapes vary along symbolic axes; where an operand is read at a computed place along one, they could not, and the
-region gets no kernel.
+Shapes vary along symbolic axes; where an operand is indexed by an expression along one (windows, shifts), they
+cannot, and the region gets no kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.checks.adequacy import find_vacuous
+from cudal1_compile.judge.checks.adequacy import find_inadequacy
 from cudal1_compile.judge.checks.cases import INTEGRAL, Case, is_coherent, make_case, oracle_bytes, parallel_axis
 from cudal1_compile.judge.inputs.extremes import (
     EXTREMES,
@@ -36,7 +36,12 @@ from cudal1_compile.judge.inputs.extremes import (
 )
 from cudal1_compile.judge.inputs.floats import MIXED
 from cudal1_compile.judge.inputs.lines import FROM, base_of
-from cudal1_compile.judge.inputs.literal_targeted import NAMED, foreign_numbers, put_together, turns
+from cudal1_compile.judge.inputs.literal_targeted import (
+    LITERAL_TARGETED,
+    foreign_numbers,
+    literal_case_count,
+    put_together,
+)
 from cudal1_compile.judge.inputs.make import (
     ALONG_ROWS,
     DISTRIBUTIONS,
@@ -56,8 +61,8 @@ from cudal1_compile.judge.inputs.sizes import (
     tensor_bytes,
     tensor_elements,
 )
-from cudal1_compile.judge.inputs.sparse_spikes import BASES, NEEDLE, needles
-from cudal1_compile.judge.inputs.tied_values import COINCIDENT
+from cudal1_compile.judge.inputs.sparse_spikes import BASES, SPARSE_SPIKE, sparse_spikes
+from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
 from cudal1_compile.judge.oracle.compare import Expected, usable
 from cudal1_compile.judge.oracle.f32_accumulation import held_by, keeps_float32, widened
 from cudal1_compile.judge.oracle.stacked import expect_stacked, share_rules, stack
@@ -72,41 +77,41 @@ MIN_CASES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Exam:
+class CaseSuite:
     program: Program
     seed: int
     cases: tuple[Case, ...]
     left_out: tuple[str, ...]  # distributions whose references are not finite
-    kept: tuple[Case, ...] = ()  # for kernels that keep float32 within half types, where the region has such
+    f32_cases: tuple[Case, ...] = ()  # for kernels that keep float32 within half types, where the region has such
     # of the cases, by what is held in a half type; made when a first candidate asks for them
     readings: dict[str, list[list[Expected] | None]] = field(default_factory=dict, compare=False)
 
-    def of(self, candidate: Candidate) -> Exam:
-        """The exam that a candidate must pass."""
-        strict = self.kept and keeps_float32(self.program, candidate)
-        cases = self.kept if strict else self._read(candidate)
+    def of(self, candidate: Candidate) -> CaseSuite:
+        """The case suite that a candidate must pass."""
+        strict = self.f32_cases and keeps_float32(self.program, candidate)
+        cases = self.f32_cases if strict else self._read(candidate)
         numbers = foreign_numbers(self.program, candidate.code)
         if numbers and self.program.inputs:
             first = cases[0]
             device, sizes = first.image.device, first.sizes
-            for turn in range(turns(self.program, first.inputs, numbers)):
-                made = make_inputs(self.program, NAMED, self.seed, device, sizes, numbers, turn)
-                cases = (*cases, first.with_inputs(NAMED, made))
+            for turn in range(literal_case_count(self.program, first.inputs, numbers)):
+                made = make_inputs(self.program, LITERAL_TARGETED, self.seed, device, sizes, numbers, turn)
+                cases = (*cases, first.with_inputs(LITERAL_TARGETED, made))
             if numbers := put_together(numbers, candidate.code):
-                made = make_inputs(self.program, NAMED, self.seed, device, sizes, numbers, turn=1)
-                cases = (*cases, first.with_inputs(NAMED, made))
+                made = make_inputs(self.program, LITERAL_TARGETED, self.seed, device, sizes, numbers, turn=1)
+                cases = (*cases, first.with_inputs(LITERAL_TARGETED, made))
         for sizes in own_sizes(self.program, candidate):
             inputs = make_inputs(self.program, OWN_SIZES, self.seed, cases[0].image.device, sizes)
             case = make_case(self.program, OWN_SIZES, inputs, sizes, BEYOND_BYTES)
-            cases = (*cases, case.kept(wide) if strict and (wide := widened(self.program)) else case)
-        return replace(self, cases=cases, kept=())
+            cases = (*cases, case.accumulated_in_f32(wide) if strict and (wide := widened(self.program)) else case)
+        return replace(self, cases=cases, f32_cases=())
 
     def _read(self, candidate: Candidate) -> tuple[Case, ...]:
         """The cases with the readings of which a candidate that rounds on its way must meet one."""
         wide = widened(self.program)
         if wide is None or all(self.program.output_dtype(o) not in FLOAT_DTYPES for o in self.program.outputs):
             return self.cases
-        columns: list[list[list[Expected] | None]] = [[c.expected for c in self.kept]]
+        columns: list[list[list[Expected] | None]] = [[c.expected for c in self.f32_cases]]
         for held in held_by(self.program, candidate):
             key = " ".join(sorted(held))
             if key not in self.readings:
@@ -117,21 +122,21 @@ class Exam:
 
     def tensors(self) -> Iterator[Tensor]:
         """Everything that candidates are held against."""
-        for case in (*self.cases, *self.kept):
+        for case in (*self.cases, *self.f32_cases):
             yield from case.inputs
             for e in case.held():
                 yield from e.tensors
 
-    def beside(self, exam: Exam) -> Iterator[Tensor]:
-        """What one candidate is held against and others are not; exam: of them all."""
-        yield from replace(self, cases=self.cases[len(exam.cases) :]).tensors()
-        for case in self.cases[: len(exam.cases)]:
+    def beside(self, suite: CaseSuite) -> Iterator[Tensor]:
+        """What one candidate is held against and others are not; suite: what all are held against."""
+        yield from replace(self, cases=self.cases[len(suite.cases) :]).tensors()
+        for case in self.cases[: len(suite.cases)]:
             yield from (t for reading in case.readings for e in reading for t in e.tensors)
 
     @property
     def size_bytes(self) -> int:
         return sum(c.image.size_bytes + c.expected_bytes for c in self.cases) + sum(
-            c.expected_bytes for c in self.kept
+            c.expected_bytes for c in self.f32_cases
         )
 
 
@@ -147,14 +152,14 @@ class NoRoom:
     reason: str
 
 
-def prepare_exam(
+def prepare_suite(
     program: Program,
     seed: int,
     device: torch.device,
     room_bytes: int,
     distributions: Sequence[str] | None = None,
-) -> Exam | Unverifiable | NoRoom:
-    """Makes the cases. Half of `room_bytes` is for one oracle run, half for what the exam keeps."""
+) -> CaseSuite | Unverifiable | NoRoom:
+    """Makes the cases. Half of `room_bytes` is for one oracle run, half for what the case suite keeps."""
     try:
         found = _draw(program, seed, device, room_bytes, distributions)
         if isinstance(found, Unverifiable):  # of few elements perhaps by bad luck
@@ -166,16 +171,16 @@ def prepare_exam(
 
 def _draw(
     program: Program, seed: int, device: torch.device, room_bytes: int, distributions: Sequence[str] | None
-) -> Exam | Unverifiable | NoRoom:
+) -> CaseSuite | Unverifiable | NoRoom:
     if fixed := fixed_symbolic(program):
         return Unverifiable(f"no other size of {', '.join(fixed)} can be tried: it is read at a computed place")
     names = distributions or _distributions(program)
     if (reason := _too_large(program, len(names), room_bytes)) is not None:
         return NoRoom(reason)
-    kept = len(names) * (
+    kept_bytes = len(names) * (
         tensor_bytes(program) + EXPECTED_BYTES * sum(program.size(o.axes) for o in program.outputs)
     )
-    keep = kept <= room_bytes // 2
+    keep = kept_bytes <= room_bytes // 2
     cases: list[Case] = []
     left_out: list[str] = []
     variants = list(zip(names, size_variants(program, len(names), derive_seed(seed, "sizes")), strict=True))
@@ -192,17 +197,17 @@ def _draw(
     if sum(base_of(c.name) not in EXTREMES for c in cases) < min(MIN_CASES, len(names)):
         return Unverifiable(f"the reference is not finite for the inputs {', '.join(left_out)}")
     if keep:
-        cases += _needle_cases(program, cases, room_bytes // 2)
-    vacuous = find_vacuous(program, cases)
-    if vacuous is not None and NONFINITE not in names:
+        cases += _sparse_spike_cases(program, cases, room_bytes // 2)
+    inadequacy = find_inadequacy(program, cases)
+    if inadequacy is not None and NONFINITE not in names:
         # a mask of finite rows, say, is all true: other inputs, as long as they are in the domain
         odd = make_inputs(program, NONFINITE, seed, device)
         cases.append(make_case(program, NONFINITE, odd, {}, room_bytes // 2, keep))
-        vacuous = find_vacuous(program, cases)
-    if vacuous is not None:
-        return Unverifiable(vacuous.reason)
-    kept_cases = _kept_cases(program, cases, room_bytes // 2)
-    return Exam(program, seed, tuple(cases), tuple(left_out), kept_cases)
+        inadequacy = find_inadequacy(program, cases)
+    if inadequacy is not None:
+        return Unverifiable(inadequacy.reason)
+    f32_cases = _f32_cases(program, cases, room_bytes // 2)
+    return CaseSuite(program, seed, tuple(cases), tuple(left_out), f32_cases)
 
 
 def _case(
@@ -229,12 +234,12 @@ def _case(
     return found
 
 
-def _needle_cases(program: Program, cases: Sequence[Case], room_bytes: int) -> list[Case]:
+def _sparse_spike_cases(program: Program, cases: Sequence[Case], room_bytes: int) -> list[Case]:
     bases = [c.inputs for c in cases if not c.sizes and c.expected is not None and base_of(c.name) in BASES]
     found: list[Case] = []
-    for made in needles(program, bases):
+    for made in sparse_spikes(program, bases):
         inputs = [with_strides(x, item.strides) for x, item in zip(made, program.inputs, strict=True)]
-        name = f"{NEEDLE}{FROM}{len(found)}"  # each has its own
+        name = f"{SPARSE_SPIKE}{FROM}{len(found)}"  # each has its own
         found.append(make_case(program, name, inputs, {}, room_bytes))
     return found
 
@@ -252,7 +257,7 @@ def _usable_case(
     case = make_case(program, name, inputs, sizes, room_bytes, keep, expected)
     if case.expected is None and keep:  # one run of the oracle is too much, but not what comes of it
         return case.with_parts()
-    if case.expected is None or base_of(name) in (*EXTREMES, MIXED, COINCIDENT) or usable(case.expected):
+    if case.expected is None or base_of(name) in (*EXTREMES, MIXED, TIED_VALUES) or usable(case.expected):
         return case
     return case if has_nonfinite_literal(program) else None
 
@@ -273,8 +278,8 @@ def _expect_together(
         if 2 * oracle_bytes(stacked, {}) > room_bytes:  # a large case gains nothing
             continue
         coherent, integral = [is_coherent(n) for n in group], [n == INTEGRAL for n in group]
-        kept = program if wide else None
-        wanted = expect_stacked(stacked, [made[n] for n in group], coherent, integral, kept, held)
+        unwidened = program if wide else None
+        wanted = expect_stacked(stacked, [made[n] for n in group], coherent, integral, unwidened, held)
         found |= dict(zip(group, wanted, strict=True))
     return found
 
@@ -293,14 +298,14 @@ def _stacks(program: Program, names: Sequence[str]) -> Iterator[tuple[list[str],
             yield group, stacked
 
 
-def _kept_cases(program: Program, cases: Sequence[Case], room_bytes: int) -> tuple[Case, ...]:
+def _f32_cases(program: Program, cases: Sequence[Case], room_bytes: int) -> tuple[Case, ...]:
     """The same cases for kernels that keep float32; none where no operation is in a half type."""
     wide = widened(program)
     if wide is None:
         return ()
     alike = {c.name: c.inputs for c in cases if not c.sizes and c.expected is not None}
     known = _expect_together(program, alike, room_bytes, wide)
-    return tuple(c.kept(wide, None if c.sizes else known.get(c.name)) for c in cases)
+    return tuple(c.accumulated_in_f32(wide, None if c.sizes else known.get(c.name)) for c in cases)
 
 
 def _readings(

@@ -1,9 +1,9 @@
-"""A small region's exam in a file: made ahead on a CPU beside the worker, which copies it to its device.
+"""A small region's case suite in a file: made ahead on a CPU beside the worker, which copies it to its device.
 
-    make_ahead(program, seed, ..., path) -> all tensors packed into one, and what lies where as JSON -> read_exam
+    make_ahead(program, seed, ..., path) -> all tensors packed into one, and what lies where as JSON -> read_suite
 
-An exam is a thousand or two of small operations. On a GPU each waits for its launch; on a CPU they take as long,
-but the device and its worker are free meanwhile. Regions that a CPU may compute otherwise than a GPU are left out.
+A case suite is a thousand or two of small operations. On a GPU each waits for its launch; a CPU takes as long, but
+the device and its worker are free meanwhile. Regions that a CPU may compute otherwise than a GPU are left out.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from cudal1_compile.judge.checks.case_suite import Exam, NoRoom, Unverifiable, prepare_exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
 from cudal1_compile.judge.checks.cases import Case
-from cudal1_compile.judge.checks.guarded_memory import Arena, BufferSpec
+from cudal1_compile.judge.checks.guarded_memory import BufferSpec, GuardedMemory
 from cudal1_compile.judge.inputs.extremes import reaches_integers
 from cudal1_compile.judge.inputs.sizes import tensor_elements
 from cudal1_compile.judge.oracle.compare import Expected
@@ -31,7 +31,7 @@ from cudal1_fx_passes.program.ir import Program
 MAX_WORK = 1 << 19  # operations times elements of inputs and outputs; what has more takes a core over 0.1 s
 ROOM_BYTES = 1 << 30
 CPU = torch.device("cpu")
-_NAME = "exam"
+_NAME = "suite"
 
 
 def can_make_ahead(program: Program) -> bool:
@@ -41,42 +41,48 @@ def can_make_ahead(program: Program) -> bool:
 
 
 def make_ahead(program: Program, seed: int, distributions: Sequence[str], path: Path) -> bool:
-    """Writes the exam, or why there can be none; False where there is no room."""
-    exam = prepare_exam(program, seed, CPU, ROOM_BYTES, distributions or None)
-    match exam:
+    """Writes the case suite, or why there can be none; False where there is no room."""
+    suite = prepare_suite(program, seed, CPU, ROOM_BYTES, distributions or None)
+    match suite:
         case Unverifiable(reason):
             save_file({}, path, {_NAME: json.dumps({"unverifiable": reason})})
-        case Exam():
-            _write(exam, path)
-    return not isinstance(exam, NoRoom)
+        case CaseSuite():
+            _write(suite, path)
+    return not isinstance(suite, NoRoom)
 
 
-def _write(exam: Exam, path: Path) -> None:
-    """For exams of which every case holds its expectation."""
+def _write(suite: CaseSuite, path: Path) -> None:
+    """For case suites of which every case holds its expectation."""
     held: dict[int, Tensor] = {}  # by identity: cases share their inputs
-    cases, kept = ([_describe(case, held) for case in cases] for cases in (exam.cases, exam.kept))
+    cases, f32_cases = ([_describe(case, held) for case in cases] for cases in (suite.cases, suite.f32_cases))
     specs = [BufferSpec("", x.dtype, tuple(x.shape)) for x in held.values()]
-    packed = Arena(specs, CPU)
+    packed = GuardedMemory(specs, CPU)
     for view, x in zip(packed.views, held.values(), strict=True):
         view.copy_(x)
     tensors = [_layout(spec) for spec in specs]
-    told = {"seed": exam.seed, "left_out": exam.left_out, "tensors": tensors, "cases": cases, "kept": kept}
+    told = {
+        "seed": suite.seed,
+        "left_out": suite.left_out,
+        "tensors": tensors,
+        "cases": cases,
+        "f32_cases": f32_cases,
+    }
     save_file({_NAME: packed.bytes}, path, {_NAME: json.dumps(told)})
 
 
-def read_exam(path: Path, program: Program, device: torch.device) -> Exam | Unverifiable:
+def read_suite(path: Path, program: Program, device: torch.device) -> CaseSuite | Unverifiable:
     """As it was written, in one copy. Raises OSError or SafetensorError where there is no such file."""
     with safe_open(path, "pt") as file:
         told = json.loads(file.metadata()[_NAME])
         if "unverifiable" in told:
             return Unverifiable(told["unverifiable"])
         packed = file.get_tensor(_NAME).to(device)
-    tensors = Arena([_spec(layout) for layout in told["tensors"]], device, within=packed).views
-    cases, kept = (
+    tensors = GuardedMemory([_spec(layout) for layout in told["tensors"]], device, within=packed).views
+    cases, f32_cases = (
         tuple(_restore(row, program, tensors, wide) for row in told[name])
-        for name, wide in (("cases", None), ("kept", widened(program)))
+        for name, wide in (("cases", None), ("f32_cases", widened(program)))
     )
-    return Exam(program, told["seed"], cases, tuple(told["left_out"]), kept)
+    return CaseSuite(program, told["seed"], cases, tuple(told["left_out"]), f32_cases)
 
 
 def _describe(case: Case, held: dict[int, Tensor]) -> dict[str, Any]:
@@ -101,7 +107,7 @@ def _describe(case: Case, held: dict[int, Tensor]) -> dict[str, Any]:
 def _restore(row: dict[str, Any], program: Program, tensors: Sequence[Tensor], wide: Program | None) -> Case:
     specs = [_spec(layout, f"in{i}") for i, layout in enumerate(row["inputs"])]
     packed = tensors[row["image"]]
-    image = Arena(specs, packed.device, guard_gaps=False, within=packed)
+    image = GuardedMemory(specs, packed.device, guard_gaps=False, within=packed)
     known = dict(enumerate(tensors))
     expected = [
         Expected(name, tensors[want], known.get(tolerance), known.get(other), share, limit)

@@ -16,11 +16,11 @@ from math import prod
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.checks.guarded_memory import Arena, input_specs
+from cudal1_compile.judge.checks.guarded_memory import GuardedMemory, input_specs
 from cudal1_compile.judge.inputs.lines import base_of
-from cudal1_compile.judge.inputs.literal_targeted import NAMED
-from cudal1_compile.judge.inputs.sparse_spikes import NEEDLE
-from cudal1_compile.judge.inputs.tied_values import COINCIDENT
+from cudal1_compile.judge.inputs.literal_targeted import LITERAL_TARGETED
+from cudal1_compile.judge.inputs.sparse_spikes import SPARSE_SPIKE
+from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
 from cudal1_compile.judge.oracle.bounds import last_uses
 from cudal1_compile.judge.oracle.compare import (
     Expected,
@@ -33,13 +33,13 @@ from cudal1_compile.judge.oracle.compare import (
     refusal,
     stack_expected,
 )
-from cudal1_compile.judge.oracle.f32_accumulation import expect_kept
+from cudal1_compile.judge.oracle.f32_accumulation import expect_f32_accumulation
 from cudal1_fx_passes.program.ir import Op, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
 from cudal1_fx_passes.program.products import match_convolution
 
 CALL = "a call"  # the inputs of a user's call, which may be anything
-# distributions with many equal terms in a sum, whose roundings do not average out (budget.growth)
+# distributions with many equal terms in a sum, whose roundings do not average out (error_budget.growth)
 COHERENT = frozenset(
     {
         "uniform_rows",
@@ -50,10 +50,10 @@ COHERENT = frozenset(
         "integers",
         "nonfinite",
         "mixed",
-        NAMED,
+        LITERAL_TARGETED,
         CALL,
-        COINCIDENT,
-        NEEDLE,
+        TIED_VALUES,
+        SPARSE_SPIKE,
     }
 )
 INTEGRAL = "integers"
@@ -83,7 +83,7 @@ class Case:
 
     program: Program
     name: str
-    image: Arena  # the inputs, packed and untouched
+    image: GuardedMemory  # the inputs, packed and untouched
     sizes: Mapping[str, int]
     expected: list[Expected] | None
     axis: str | None = None
@@ -92,7 +92,7 @@ class Case:
     parts: tuple[list[Expected], ...] = ()  # the slices' expectations, where they may be kept
     readings: tuple[list[Expected], ...] = ()  # of a small case; float outputs must be right by one of them too
 
-    def kept(self, wide: Program, expected: list[Expected] | None = None) -> Case:
+    def accumulated_in_f32(self, wide: Program, expected: list[Expected] | None = None) -> Case:
         """The same case for kernels that keep float32. expected: where it is known already."""
         case = replace(self, wide=wide, parts=())
         if self.expected is None:
@@ -101,7 +101,7 @@ class Case:
 
     def with_inputs(self, name: str, inputs: Sequence[Tensor]) -> Case:
         """A case of the same shapes."""
-        image = Arena(self.image.specs, self.image.device, guard_gaps=False)
+        image = GuardedMemory(self.image.specs, self.image.device, guard_gaps=False)
         image.load(inputs)
         case = replace(self, name=name, image=image, parts=(), readings=())
         return case if self.expected is None else replace(case, expected=case._expect(case.inputs, self.sizes))
@@ -109,12 +109,12 @@ class Case:
     def read_as(self, wide: Program, held: Mapping[str, str]) -> list[Expected]:
         """The expectation of a small case where the results of the operations held are rounded, and no others."""
         coherent, integral = is_coherent(self.name), self.name == INTEGRAL
-        return expect_kept(self.program, wide, self.inputs, self.sizes, coherent, integral, held)
+        return expect_f32_accumulation(self.program, wide, self.inputs, self.sizes, coherent, integral, held)
 
     def _expect(self, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Expected]:
         coherent, integral = is_coherent(self.name), self.name == INTEGRAL
         if self.wide is not None:
-            return expect_kept(self.program, self.wide, inputs, sizes, coherent, integral)
+            return expect_f32_accumulation(self.program, self.wide, inputs, sizes, coherent, integral)
         return expect(self.program, inputs, sizes, coherent, integral)
 
     @property
@@ -244,7 +244,7 @@ def make_case(
     `expected`: where it is known already.
     """
     device = inputs[0].device if inputs else torch.device("cpu")
-    image = Arena(input_specs(inputs), device, guard_gaps=False)
+    image = GuardedMemory(input_specs(inputs), device, guard_gaps=False)
     image.load(inputs)
     if expected is not None:
         return Case(program, name, image, sizes, expected)

@@ -1,6 +1,6 @@
-"""A seal over what the judge holds in a device's memory: whether anybody wrote into it.
+"""A checksum over what the judge holds in a device's memory: whether anybody wrote into it.
 
-    Seal(tensors) -> intact
+    Checksum(tensors) -> intact
 
 A candidate runs in the judge's own context and may write anywhere in it. Canaries see what lies next to its
 buffers; expectations that a wild write has reached would accept or refuse whatever comes next.
@@ -16,7 +16,7 @@ from torch import Tensor
 _JOINED_BYTES = 1 << 20  # storages up to this are summed together
 
 
-class Seal:
+class Checksum:
     """Over the whole storages of some tensors, which stay as they are."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:

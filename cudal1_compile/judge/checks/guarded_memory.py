@@ -1,9 +1,9 @@
 """Guarded memory: every buffer of a trial lies in one allocation, with canaries before, between and behind.
 
-    specs -> Arena -> views (as the program's tensors) ; poison() before a launch ; intact() after it
+    specs -> GuardedMemory -> views (as the program's tensors) ; poison() before a launch ; intact() after it
 
 Poison is a byte pattern: 0xFF is NaN in every float format, 0x7B a large finite number, and neither is a bool.
-Canaries are NaN, and no bool, as well; they are drawn once a process, so an exam from another one may hold others.
+Canaries are NaN, and no bool, as well; they are drawn once a process, so a suite made by another may hold others.
 The gaps of strided buffers count as canaries. Works on CPU and CUDA tensors alike; never synchronises.
 """
 
@@ -24,10 +24,10 @@ from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import Program
 
 ALIGNMENT = 256  # bytes, as the caching allocators give
-SLOT = 16  # bytes, the least that a caller's tensors are aligned to
+MIN_ALIGN = 16  # bytes, the least that a caller's tensors are aligned to
 GUARD = 256  # bytes of canary on each side of a buffer, at least
 HUGE_PAGE = 2 << 20  # bytes
-REMEMBERED_BYTES = 1 << 20  # of an arena; positions of canaries take eight times as much where most of it is gaps
+REMEMBERED_BYTES = 1 << 20  # of one; positions of canaries take eight times as much where most of it is gaps
 FINITE_POISON = 0x7B
 POISONS = (0xFF, FINITE_POISON)
 _INTEGER_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -82,7 +82,7 @@ def input_specs(inputs: Sequence[Tensor]) -> list[BufferSpec]:
     return [BufferSpec(f"in{i}", x.dtype, tuple(x.shape), tuple(x.stride())) for i, x in enumerate(inputs)]
 
 
-class Arena:
+class GuardedMemory:
     """Buffers within one allocation, each aligned, guarded on both sides."""
 
     def __init__(
@@ -152,20 +152,20 @@ class Arena:
         places, expected = self._guards
         return (self._bytes[places] != expected).any()
 
-    def copy_image(self, other: Arena) -> None:
-        """Becomes equal to an arena of the same specs with all guards, as far as it goes, in one copy mostly."""
+    def copy_image(self, other: GuardedMemory) -> None:
+        """Becomes equal to memory of the same specs with all guards, as far as it goes, in one copy mostly."""
         for mine, theirs in self._beside(other):
             mine.copy_(theirs)
 
-    def differs_from_image(self, other: Arena) -> Tensor:
-        """A bool scalar on the device: whether anything, canaries included, differs from such an arena."""
+    def differs_from_image(self, other: GuardedMemory) -> Tensor:
+        """A bool scalar on the device: whether anything, canaries included, differs from such memory."""
         differs = [mine != theirs for mine, theirs in self._beside(other)]
         if len(differs) == 1:
             return differs[0].any()
         places, expected = self._guards
         return torch.cat([self._bytes[places] != expected, *differs]).any()
 
-    def _beside(self, image: Arena) -> list[tuple[Tensor, Tensor]]:
+    def _beside(self, image: GuardedMemory) -> list[tuple[Tensor, Tensor]]:
         """Bytes here, and those of an image that belong there: all less missing guards, or buffer by buffer."""
         lead, _, ragged = self._placed
         if ragged:
@@ -180,7 +180,7 @@ class Arena:
 
     @cached_property
     def _guards(self) -> tuple[Tensor, Tensor]:
-        """Byte positions of all canaries, and what lies there: made once for arenas of the same small specs."""
+        """Byte positions of all canaries, and what lies there: made once for memory of the same small specs."""
         make = _guards if self.size_bytes <= REMEMBERED_BYTES else _guards.__wrapped__
         return make(self.specs, self.device, self._guard_gaps, *self._placed)
 
@@ -227,19 +227,19 @@ def neighbours(
     gaps: tuple[bool, bool],
     touching: bool,
     ragged: bool = False,
-) -> tuple[Arena, Arena]:
-    """Two arenas in memory of canaries; touching: without a byte between the last buffer of one and the next.
+) -> tuple[GuardedMemory, GuardedMemory]:
+    """Two side by side in canaries; touching: without a byte between the last buffer of one and the next.
 
     gaps: whether those of strided buffers are guarded.
     """
     device = memory.device
-    before = Arena(first, device, gaps[0], within=memory, tail=not touching, ragged=ragged)
-    after = Arena(second, device, gaps[1], memory[before.size_bytes :], lead=not touching, ragged=ragged)
+    before = GuardedMemory(first, device, gaps[0], within=memory, tail=not touching, ragged=ragged)
+    after = GuardedMemory(second, device, gaps[1], memory[before.size_bytes :], lead=not touching, ragged=ragged)
     return before, after
 
 
-def arena_bytes(specs: Sequence[BufferSpec], ragged: bool = False) -> int:
-    """Of an arena with all guards."""
+def guarded_bytes(specs: Sequence[BufferSpec], ragged: bool = False) -> int:
+    """Of memory with all guards."""
     return _place(tuple(specs), ragged=ragged)[1]
 
 
@@ -256,10 +256,10 @@ def _place(
     offsets = []
     end = 0 if lead else -GUARD
     for i, spec in enumerate(reversed(specs) if ragged else specs):
-        start = -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT + (SLOT * (2 * i + 1) if ragged and i else 0)
+        start = -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT + (MIN_ALIGN * (2 * i + 1) if ragged and i else 0)
         offsets.append(start)
         end = start + spec.span_bytes
-    total = -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT if tail else -(-max(0, end) // SLOT) * SLOT
+    total = -(-(end + GUARD) // ALIGNMENT) * ALIGNMENT if tail else -(-max(0, end) // MIN_ALIGN) * MIN_ALIGN
     return offsets[::-1] if ragged else offsets, total
 
 

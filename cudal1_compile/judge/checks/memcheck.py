@@ -43,14 +43,14 @@ BREAKS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CheckReport:
     """What one or several checks found."""
 
     fault: str | None  # the rule that a candidate breaks, as a sentence
     said: tuple[tuple[str, str], ...]  # each check and what came of it, for the proof
 
 
-def find_fault(program: Program, candidate: Candidate, seed: int, seconds: float) -> Look:
+def find_fault(program: Program, candidate: Candidate, seed: int, seconds: float) -> CheckReport:
     """Runs the check build on inputs of several kinds; seconds: of CPU time, for each run."""
     if tensor_elements(program) > MAX_ELEMENTS:
         return _silent("the region is too large")
@@ -59,10 +59,10 @@ def find_fault(program: Program, candidate: Candidate, seed: int, seconds: float
         for name, order in RUNS:
             fault = _run(program, candidate, image, name, HostLimits(seconds=seconds, order=order, seed=seed))
             if fault is not None:
-                return Look(fault, ((NAME, fault),))
+                return CheckReport(fault, ((NAME, fault),))
     except (BuildError, LaunchError, OSError, _NotRun) as error:
         return _silent(str(error).splitlines()[0])
-    return Look(None, ((NAME, "clean"),))
+    return CheckReport(None, ((NAME, "clean"),))
 
 
 class _NotRun(Exception):
@@ -88,5 +88,5 @@ def _run(program: Program, candidate: Candidate, image: bytes, name: str, limits
     return None
 
 
-def _silent(why: str) -> Look:
-    return Look(None, ((NAME, f"not run: {why}"),))
+def _silent(why: str) -> CheckReport:
+    return CheckReport(None, ((NAME, f"not run: {why}"),))

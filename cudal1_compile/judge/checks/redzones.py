@@ -1,9 +1,9 @@
-"""Memory around a candidate's buffers that nobody may write: what jumps over their canaries lands in it.
+"""Redzones far around a candidate's buffers, which nobody may write: what jumps over their canaries lands in them.
 
-    Moat(device) -> take(owner, bytes) -> canaries for the buffers of one call; leave() -> whether the rest is
+    Redzones(device) -> take(owner, bytes) -> canaries for the buffers of one call; leave() -> whether the rest is
 
-Berths lie far apart in one large allocation, which is compared whole when a candidate is done. What is too large
-for a berth, or finds none free, gets an allocation of its own with a margin on both sides. Where nobody else's
+Segments lie far apart in one large allocation, which is compared whole when a candidate is done. What is too large
+for a segment, or finds none free, gets an allocation of its own with a margin on both sides. Where nobody else's
 memory is in reach (the host target runs candidates in processes of their own) `lone_memory` stands in for it.
 """
 
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from cudal1_compile.judge.checks.guarded_memory import CANARIES, GUARD, HUGE_PAGE, canaries
 
-BERTHS = 6
-BERTH = 2 << 20  # bytes that one has room for
+SEGMENTS = 6
+SEGMENT_BYTES = 2 << 20  # bytes that one has room for
 PITCH = 6 << 20  # bytes from one to the next
 MARGIN = 16 << 20  # bytes, before the first and behind the last
 
@@ -26,34 +26,34 @@ Take = Callable[[Hashable, int], Tensor]
 
 
 def lone_memory(device: torch.device) -> Take:
-    """Memory without a moat."""
+    """Memory without redzones."""
     return lambda _, size: _allocate(size, 0, device)[1]
 
 
-class Moat:
+class Redzones:
     """For one candidate at a time, or several that are measured together."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._whole, self._water = _allocate(BERTHS * PITCH, MARGIN, device)
-        self._free = set(range(BERTHS))
-        self._berths: dict[Hashable, tuple[int, Tensor]] = {}  # number, and what is taken of it
+        self._whole, self._inner = _allocate(SEGMENTS * PITCH, MARGIN, device)
+        self._free = set(range(SEGMENTS))
+        self._segments: dict[Hashable, tuple[int, Tensor]] = {}  # number, and what is taken of it
         self._own: dict[Hashable, tuple[Tensor, Tensor]] = {}  # allocation, and what is taken of it
         self._broken: list[Tensor] = []  # bool scalars on the device
 
     def take(self, owner: Hashable, size: int) -> Tensor:
         self._give_up(owner)
-        if size > BERTH or not self._free:
+        if size > SEGMENT_BYTES or not self._free:
             self._own[owner] = _allocate(size, MARGIN, self._device)
             return self._own[owner][1]
-        berth = self._free.pop()
-        taken = self._water.narrow(0, berth * PITCH, size)
-        self._berths[owner] = berth, taken
+        segment = self._free.pop()
+        taken = self._inner.narrow(0, segment * PITCH, size)
+        self._segments[owner] = segment, taken
         return taken
 
     def leave(self) -> bool:
         """Gives up all that is taken. Waits for the device; says whether it is canaries everywhere else."""
-        for owner in [*self._berths, *self._own]:
+        for owner in [*self._segments, *self._own]:
             self._give_up(owner)
         broken = bool(torch.stack([*self._broken, _differs(self._whole)]).any())
         self._broken.clear()
@@ -62,9 +62,9 @@ class Moat:
         return not broken
 
     def _give_up(self, owner: Hashable) -> None:
-        if (found := self._berths.pop(owner, None)) is not None:
-            berth, taken = found
-            self._free.add(berth)
+        if (found := self._segments.pop(owner, None)) is not None:
+            segment, taken = found
+            self._free.add(segment)
             _refill(taken)
         if (own := self._own.pop(owner, None)) is not None:
             whole, taken = own

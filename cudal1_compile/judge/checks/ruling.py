@@ -1,7 +1,7 @@
-"""What a bench's verdict becomes by rules that are read off the text, and by a candidate's twin.
+"""What a bench's verdict becomes by rules that are read off the text, and by a candidate's unrounded form.
 
-A candidate that calls `round_to` has a twin without those calls (f32_accumulation.py), which is judged first: what
-is not right without them is refused. Speed is not asked of a twin.
+A candidate that calls `round_to` is judged without those calls first (f32_accumulation.py): what is not right then
+is refused. Speed is not asked of an unrounded form.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 
 from cudal1_compile.judge.inputs.sizes import counts_in_floats
-from cudal1_compile.judge.oracle.f32_accumulation import foreign_rounding, rounds_literals, twin
+from cudal1_compile.judge.oracle.f32_accumulation import foreign_rounding, rounds_literals, unrounded
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_fx_passes.program.ir import Program
 
 
-def with_twin(program: Program, candidate: Candidate) -> list[Candidate]:
+def with_unrounded(program: Program, candidate: Candidate) -> list[Candidate]:
     """What is judged for a candidate, in this order; the last one is the candidate itself."""
-    other = twin(program, candidate)
+    other = unrounded(program, candidate)
     return [candidate] if other is None else [other, candidate]
 
 
@@ -50,8 +50,8 @@ def restricted_twice(candidate: Candidate) -> str | None:
     return next((name for names in written for name in names if names.count(name) > 1), None)
 
 
-def of_twin(verdict: Verdict) -> Verdict:
-    """The candidate's verdict, where its twin is not right."""
+def of_unrounded(verdict: Verdict) -> Verdict:
+    """The candidate's verdict, where its unrounded form is not right."""
     if isinstance(verdict, Rejected):
         return Rejected(verdict.stage, f"without its calls of round_to: {verdict.reason}")
     return verdict

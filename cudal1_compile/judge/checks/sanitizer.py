@@ -1,6 +1,6 @@
 """NVIDIA's compute-sanitizer over one call of a finalist: memcheck, racecheck and initcheck, each in a process.
 
-    find_fault_on_device(program, candidate, binary, ...) -> Look(fault | None, what each tool said)
+    find_fault_on_device(program, candidate, binary, ...) -> CheckReport(fault | None, what each tool said)
 
 Only where Limits(sanitize=True) asks for it: each tool takes seconds. It adds to the host's check build what that
 one cannot compile, and the machine's own rules. A tool that is not installed, fails or takes too long says so in
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from cudal1_compile.config import environment_path
 from cudal1_compile.judge.checks import sanitized_run
-from cudal1_compile.judge.checks.memcheck import Look
+from cudal1_compile.judge.checks.memcheck import CheckReport
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_compile.judge.inputs.sizes import tensor_elements
 from cudal1_compile.judge.sandbox.isolation import worker_environment
@@ -53,13 +53,13 @@ def installed() -> str | None:
 
 def find_fault_on_device(
     program: Program, candidate: Candidate, binary: Binary, seed: int, device_index: int, limit_s: float
-) -> Look:
+) -> CheckReport:
     """Each tool in turn, at the region's sizes; the first fault ends it. limit_s: of one tool."""
     tool = installed()
     if tool is None:
-        return Look(None, (("compute-sanitizer", "not installed"),))
+        return CheckReport(None, (("compute-sanitizer", "not installed"),))
     if tensor_elements(program) > MAX_ELEMENTS:
-        return Look(None, (("compute-sanitizer", "not run: the region is too large"),))
+        return CheckReport(None, (("compute-sanitizer", "not run: the region is too large"),))
     said: list[tuple[str, str]] = []
     with ScratchFolder("sanitizer").use() as folder:
         write_request(folder, program, candidate, binary, seed, device_index)
@@ -68,8 +68,8 @@ def find_fault_on_device(
             code, text = _run([*command, sys.executable, sanitized_run.__file__, str(folder)], folder, limit_s)
             said.append((check, outcome(code, text)))
             if said[-1][1].startswith("fault"):
-                return Look(f"{check}: {said[-1][1].removeprefix('fault: ')}", tuple(said))
-    return Look(None, tuple(said))
+                return CheckReport(f"{check}: {said[-1][1].removeprefix('fault: ')}", tuple(said))
+    return CheckReport(None, tuple(said))
 
 
 def outcome(code: int | None, text: str) -> str:

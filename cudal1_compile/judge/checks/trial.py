@@ -22,13 +22,13 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.checks.case_suite import Exam
+from cudal1_compile.judge.checks.case_suite import CaseSuite
 from cudal1_compile.judge.checks.cases import Case, check_together
 from cudal1_compile.judge.checks.guarded_memory import (
     ALIGNMENT,
     FINITE_POISON,
     POISONS,
-    arena_bytes,
+    guarded_bytes,
     invalid_bools,
     neighbours,
     output_specs,
@@ -36,14 +36,14 @@ from cudal1_compile.judge.checks.guarded_memory import (
 )
 from cudal1_compile.judge.checks.redzones import Take, lone_memory
 from cudal1_compile.judge.inputs.make import as_one
-from cudal1_compile.judge.inputs.tied_values import COINCIDENT
+from cudal1_compile.judge.inputs.tied_values import TIED_VALUES
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.launch_table import ALIGNMENT as SKEW
 from cudal1_fx_passes.program.ir import Program
 
 PLACES = 256  # at which a set of buffers may begin
 PAGE = 4096 // ALIGNMENT  # places
-MOVES = (7, 11)  # turns of a trial
+MOVES = (7, 11)  # runs of a trial
 MOVED_BYTES = 1 << 20  # of a set that is moved during a trial, since chance alone may not meet an odd page
 
 
@@ -82,7 +82,7 @@ class Wrong:
     reason: str
 
 
-BufferLayout = Literal["aligned", "skewed", "ragged", "inputs first", "outputs first"]
+SetLayout = Literal["aligned", "skewed", "ragged", "inputs first", "outputs first"]
 
 
 class BufferSet:
@@ -94,7 +94,7 @@ class BufferSet:
         candidate: Candidate,
         case: Case,
         take: Callable[[int], Tensor],
-        layout: BufferLayout,
+        layout: SetLayout,
         last_place: int | None,
     ) -> None:
         """last_place: of the set that lay in the same memory, if this one is to lie on other pages."""
@@ -108,7 +108,7 @@ class BufferSet:
         if last_place is not None:
             self.place = (last_place + PAGE * random.randrange(1, 16, 2)) % PLACES
         start = 0 if touching else ALIGNMENT * self.place + skew
-        memory = take(start + arena_bytes(given, ragged) + arena_bytes(written, ragged))[start:]
+        memory = take(start + guarded_bytes(given, ragged) + guarded_bytes(written, ragged))[start:]
         if layout == "outputs first":
             self.written, self.inputs = neighbours(written, given, memory, (True, False), touching)
         else:
@@ -120,7 +120,7 @@ class BufferSet:
     def size_bytes(self) -> int:
         return self.inputs.size_bytes + self.written.size_bytes
 
-    def fits(self, case: Case, layout: BufferLayout) -> bool:
+    def fits(self, case: Case, layout: SetLayout) -> bool:
         """Whether a case has the shapes that these buffers were made for."""
         return self.layout == layout and self.inputs.specs == case.image.specs
 
@@ -130,7 +130,7 @@ class Trial:
 
     def __init__(
         self,
-        exam: Exam,
+        suite: CaseSuite,
         candidate: Candidate,
         runner: Runner,
         device: torch.device,
@@ -139,9 +139,9 @@ class Trial:
     ) -> None:
         """held_elements: of results that are kept and compared together; 0: each is compared at once.
 
-        take: gives memory, as a Moat does.
+        take: gives memory, as Redzones do.
         """
-        self.exam = exam
+        self.suite = suite
         self.candidate = candidate
         self.runner = runner
         self.device = device
@@ -151,7 +151,7 @@ class Trial:
 
     def verify(self, repeats: int = 1) -> Right | Wrong:
         """Runs every case; `repeats` further runs of the first one look for races. Raises TrialStopped."""
-        first, *others = self.exam.cases
+        first, *others = self.suite.cases
         errors: dict[str, float] = {}
         seen: list[Seen] = []
         pending: tuple[Case, BufferSet] | None = None
@@ -159,7 +159,7 @@ class Trial:
         for turn, case in enumerate(cases):
             buffers = self._launch(case, turn, _layout(turn, len(cases)))
             # queued behind a launch that had the chance to spoil it: one wait serves both
-            last = look(*pending, self._held_elements) if pending is not None else None
+            last = observe(*pending, self._held_elements) if pending is not None else None
             self.runner.wait()
             if last is not None:
                 seen.append(last)
@@ -167,7 +167,7 @@ class Trial:
                     return Wrong(reason)
             pending = (case, buffers)
         assert pending is not None
-        last = look(*pending, self._held_elements)
+        last = observe(*pending, self._held_elements)
         reason = last.damage() or compare([*seen, last], errors)
         return Wrong(reason) if reason else Right(tuple(errors.items()))
 
@@ -187,7 +187,7 @@ class Trial:
 
     def timing_cases(self) -> list[Case]:
         """Up to two cases of the example's sizes; the calls of a timed graph take turns with them."""
-        return [c for c in self.exam.cases if not c.sizes][:2]
+        return [c for c in self.suite.cases if not c.sizes][:2]
 
     def timing_sets(self) -> list[BufferSet]:
         """Buffers loaded with the timing cases, aligned as those of the baselines."""
@@ -199,7 +199,7 @@ class Trial:
             found.append(buffers)
         return found
 
-    def _launch(self, case: Case, turn: int, layout: BufferLayout) -> BufferSet:
+    def _launch(self, case: Case, turn: int, layout: SetLayout) -> BufferSet:
         # of one set what it holds stays: a counter in it goes on
         buffers = self._buffers(case, turn % 2, layout, moves=turn in MOVES)
         buffers.inputs.copy_image(case.image)
@@ -211,15 +211,15 @@ class Trial:
             for scratch in buffers.scratch:
                 scratch.view(torch.uint8).random_(0, 256)
         views = buffers.inputs.views
-        given = as_one(self.exam.program, views, case.sizes) if case.name == COINCIDENT else views
+        given = as_one(self.suite.program, views, case.sizes) if case.name == TIED_VALUES else views
         self.runner.launch(buffers.outputs, buffers.scratch, given, case.sizes)
         return buffers
 
-    def take(self, berth: Hashable, size: int) -> Tensor:
-        """Memory for calls of this candidate; what the berth held before is given up."""
-        return self._take((self, berth), size)
+    def take(self, segment: Hashable, size: int) -> Tensor:
+        """Memory for calls of this candidate; what the segment held before is given up."""
+        return self._take((self, segment), size)
 
-    def _buffers(self, case: Case, turn: int, layout: BufferLayout, moves: bool = False) -> BufferSet:
+    def _buffers(self, case: Case, turn: int, layout: SetLayout, moves: bool = False) -> BufferSet:
         """moves: small ones to other pages."""
         last = self._sets[turn]
         moves = moves and last is not None and last.size_bytes <= MOVED_BYTES
@@ -228,16 +228,16 @@ class Trial:
         place = last.place if last is not None and moves else None
         self._sets[turn] = last = None  # its memory serves the next one
         take = partial(self.take, turn)
-        found = BufferSet(self.exam.program, self.candidate, case, take, layout, place)
+        found = BufferSet(self.suite.program, self.candidate, case, take, layout, place)
         found.written.poison(FINITE_POISON, len(found.outputs))  # a NaN may be what must be written
         self._sets[turn] = found
         return found
 
 
-def _layout(turn: int, turns: int) -> BufferLayout:
+def _layout(turn: int, turns: int) -> SetLayout:
     """The last runs but never the first two are special."""
     if turn >= max(2, turns - 3):
-        special: tuple[BufferLayout, ...] = ("outputs first", "inputs first", "ragged")
+        special: tuple[SetLayout, ...] = ("outputs first", "inputs first", "ragged")
         return special[turns - 1 - turn]
     return "skewed" if turn % 2 else "aligned"
 
@@ -267,7 +267,7 @@ _DAMAGE = (
 )
 
 
-def look(case: Case, buffers: BufferSet, held_elements: int) -> Seen:
+def observe(case: Case, buffers: BufferSet, held_elements: int) -> Seen:
     """Results of less than so many elements are copied: the memory may serve a launch before they are compared."""
     damage = buffers.written.damaged(), buffers.inputs.differs_from_image(case.image)
     flags = on_its_way(torch.stack([*damage, *invalid_bools(buffers.outputs)]))
@@ -278,7 +278,7 @@ def look(case: Case, buffers: BufferSet, held_elements: int) -> Seen:
 def on_its_way(x: Tensor) -> Tensor:
     """Copied to the host behind what is queued, so that whoever waits for that has it: a wait less a launch.
 
-    Where several processes share a device, each wait may last until the others' turn is over.
+    Where several processes share a device, each wait may last until the others let go of it.
     """
     if not x.is_cuda:
         return x

@@ -274,7 +274,7 @@ def finite_inputs(program: Program) -> set[str]:
 def products_in_windows(program: Program) -> tuple[set[str], set[str]]:
     """Inputs of products that read at other places: what is read so, and what it is multiplied by.
 
-    The latter stay finite: at a border a library may add up what is outside, which is 0, times NaN. Some are 0.
+    The latter stay finite: at a boundary a library may add up its padding, which is 0, times NaN. Some are 0.
     """
     sources: dict[str, set[str]] = {i.name: {i.name} for i in program.inputs}
     images: set[str] = set()

@@ -27,8 +27,8 @@ from cudal1_compile.judge.inputs.extremes import (
     with_nonfinite,
 )
 from cudal1_compile.judge.inputs.lines import FIRST_LINE, coordinate, lines, one_a_line, place_along, reduced_dims
-from cudal1_compile.judge.inputs.tied_values import COINCIDENT, at_rest, coincident, rests
-from cudal1_compile.judge.inputs.wide_integers import widened
+from cudal1_compile.judge.inputs.tied_values import TIED_VALUES, at_rest, rests, with_ties
+from cudal1_compile.judge.inputs.wide_integers import with_wide_integers
 from cudal1_compile.judge.oracle.error_budget import LARGEST, UNIT
 from cudal1_compile.judge.oracle.exact_values import behind
 from cudal1_compile.judge.sandbox.device_lock import give_way
@@ -83,15 +83,15 @@ def _values(
         x = _of_both_signs(program, item, x)
     if distribution == MAGNITUDES:
         x = with_magnitudes(program, item, x, generator)
-    if distribution == COINCIDENT:
-        x = coincident(program, item, x)
+    if distribution == TIED_VALUES:
+        x = with_ties(program, item, x)
     limit = _largest(program, item) if distribution == MAGNITUDES else _LARGEST[item.dtype]
     x = x.clamp(-limit, limit)
     if distribution == MAGNITUDES and item.domain == ANY and only_maxima_see(program, item):
         least = -LARGEST[item.dtype] * (1.0 - 2.0 * UNIT[item.dtype])
         x = torch.where(lines(program, item, x) % 11 == 10, least, x)  # as masks make them
     if distribution == "integers":
-        x = widened(program, item, x, generator)
+        x = with_wide_integers(program, item, x, generator)
     if item.name in finite_inputs(program):
         return x
     if distribution == NONFINITE:
@@ -123,7 +123,7 @@ def _mixed(program: Program, item: Input, shape: list[int], generator: torch.Gen
 
     Each is drawn for its own lines alone: for all of them it would take as many times as long as there are kinds.
     """
-    kinds: tuple[str, ...] = (*_ORDINARY, MAGNITUDES, COINCIDENT, NONFINITE)
+    kinds: tuple[str, ...] = (*_ORDINARY, MAGNITUDES, TIED_VALUES, NONFINITE)
     dims, numel = range(len(shape)), math.prod(shape)
     along = [d for d in reduced_dims(program, item) if shape[d] > 1]
     if not along and math.prod(shape[:-1]) >= len(kinds):

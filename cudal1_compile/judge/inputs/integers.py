@@ -25,7 +25,7 @@ from cudal1_compile.judge.inputs.indices import (
 )
 from cudal1_compile.judge.inputs.lines import lines, one_a_line, reduced_dims
 from cudal1_compile.judge.inputs.sizes import OWN_SIZES
-from cudal1_compile.judge.inputs.tied_values import COINCIDENT, masks
+from cudal1_compile.judge.inputs.tied_values import TIED_VALUES, masks
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import ANY, INT_DTYPES, Input, Program
 
@@ -39,7 +39,7 @@ _FEWER_BITS = 14  # of every second large one: no double's, but a float's
 def booleans(
     program: Program, item: Input, shape: list[int], distribution: str, generator: torch.Generator
 ) -> Tensor:
-    if distribution == COINCIDENT:
+    if distribution == TIED_VALUES:
         return masks(shape, generator.device)
     share = {"blocks": 0.04, "heavy": 0.95, "scaled": 0.75}.get(distribution, 0.5)
     x = torch.rand(shape, generator=generator, device=generator.device) < share
@@ -71,7 +71,7 @@ def integers(
         x.view(-1)[0] = hi  # of a long axis few others are that large
     if distribution == ZEROS and (ignored := markers(program, item.name)):
         return torch.full_like(x, ignored[0])
-    if distribution == COINCIDENT:
+    if distribution == TIED_VALUES:
         return lo + torch.arange(x.numel(), device=x.device).reshape(shape) % (hi - lo + 1)
     if distribution in ("edges", "heavy", MIXED) and x.numel() and (found := _met(program, item, extent)):
         marked = torch.rand(shape, generator=generator, device=generator.device) < 0.3

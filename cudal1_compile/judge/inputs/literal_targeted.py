@@ -1,7 +1,7 @@
-"""Numbers that a candidate names and its region does not: more cases lie on, next to and between them.
+"""Inputs at literals that a candidate names and its region does not: on, next to and between them.
 
     code -> foreign_numbers() -> on_numbers(ordinary inputs, turn): a path chosen by such a value is taken
-                              -> turns(): cases until the shortest input has held all these values
+                              -> literal_case_count(): cases until the shortest input has held all these values
                               -> put_together(): of a few, what they make with other literals; one case more
 
 Ordinary kernels name sizes of blocks and tiles beside their region's numbers, so they have no such case. It knows
@@ -32,9 +32,9 @@ from cudal1_compile.judge.inputs.sizes import USUAL, body_of, in_decimal
 from cudal1_compile.judge.oracle.error_budget import UNIT
 from cudal1_fx_passes.program.ir import Input, Literal, Program
 
-NAMED = "named"
+LITERAL_TARGETED = "named"
 MAX_NUMBERS = 256
-MAX_TURNS = 32
+MAX_CASES = 32
 MAX_EXPANDED = 128 * 1024  # characters
 MAX_NESTED = 48  # names within what a name stands for
 MAX_DIGITS = 40  # of a whole number, of which others are too large for any dtype
@@ -278,11 +278,11 @@ def _single(value: float) -> float:
     return ctypes.c_float(value).value
 
 
-def turns(program: Program, inputs: Sequence[Tensor], numbers: Sequence[float]) -> int:
+def literal_case_count(program: Program, inputs: Sequence[Tensor], numbers: Sequence[float]) -> int:
     """Cases: one in which inputs meet or rest (tied_values.py), then as many as the shortest needs to hold all."""
     count = 2 * len(_pool(program, 0.0, numbers))
     short = [x.numel() for x in inputs if x.dtype != torch.bool and 0 < x.numel() <= 2 * count]
-    return 1 + (min(MAX_TURNS, math.ceil(count / min(short))) if short else len(inputs) > 1)
+    return 1 + (min(MAX_CASES, math.ceil(count / min(short))) if short else len(inputs) > 1)
 
 
 def on_numbers(program: Program, item: Input, x: Tensor, numbers: Sequence[float], turn: int) -> Tensor:

@@ -6,7 +6,7 @@ The distributions are chosen for what they uncover: `offset` an identity taken f
 out, `edges` a path chosen by values (both sides of every literal of the program), `coherent` a rounding of
 inputs that averages out in wide sums, `uniform_rows` a rounding of intermediates that does, `near_rows` what
 cancels where rows hardly vary (a mean of squares less the square of the mean), those of extremes.py what holds
-for ordinary values only, `coincident` what holds where nothing coincides, `mixed` all of it at once where there is
+for ordinary values only, `coincident` what holds where no values tie, `mixed` all of it at once where there is
 room for few cases. What a distribution must satisfy beyond its domain (finite references, a task that can be told
 from a stand-in) is checked elsewhere.
 """
@@ -32,18 +32,18 @@ from cudal1_compile.judge.inputs.floats import MIXED, NEAR, coherent_mantissa, f
 from cudal1_compile.judge.inputs.integers import booleans, integer_bounds, integers
 from cudal1_compile.judge.inputs.lines import base_of, first_line
 from cudal1_compile.judge.inputs.literal_targeted import on_numbers
-from cudal1_compile.judge.inputs.tied_values import COINCIDENT, at_rest, together
+from cudal1_compile.judge.inputs.tied_values import TIED_VALUES, at_rest, together
 from cudal1_compile.judge.sandbox.device_lock import give_way
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import ANY, FLOAT_DTYPES, INT_DTYPES, Domain, Input, Program, Ref
 
 DISTRIBUTIONS = (
     *("normal", "offset", "scaled", "heavy", "blocks", "integers"),
-    *("edges", "coherent", "uniform_rows", "near_rows", *EXTREMES, COINCIDENT),
+    *("edges", "coherent", "uniform_rows", "near_rows", *EXTREMES, TIED_VALUES),
 )
 ALONG_ROWS = ("uniform_rows", "near_rows")  # like "normal" where nothing is reduced
 # for regions so large that a dozen full runs cost too much; the first and the third are of the example's sizes
-FULL_SIZE = ("coherent", MAGNITUDES, MIXED, COINCIDENT)
+FULL_SIZE = ("coherent", MAGNITUDES, MIXED, TIED_VALUES)
 HUGE = ("coherent", MIXED)  # for regions so large that memory is short
 OPEN_MARGIN = 1e-3  # from an open bound of a domain; float16 can hold it
 TINIEST = {"f16": 6.2e-5}  # normal numbers; of other formats far smaller ones
@@ -60,7 +60,7 @@ def make_inputs(
 ) -> list[Tensor]:
     """One tensor an input. The same arguments give the same bits on the same kind of device.
 
-    numbers: of the distribution NAMED, absolute values; turn: of its cases.
+    numbers: of the distribution LITERAL_TARGETED, absolute values; turn: which of its cases.
     """
     extent = {a.name: a.size for a in program.axes} | dict(sizes or {})
     base = base_of(distribution)
@@ -78,7 +78,7 @@ def make_inputs(
             made.append(with_strides(dense, item.strides))
     if base == "near_rows":
         return _near_each_other(program, made, seed)
-    if base != COINCIDENT:
+    if base != TIED_VALUES:
         return made
     return [_clone(x) for x in as_one(program, made, sizes or {})]
 

@@ -30,7 +30,7 @@ BEYOND_ANY_BLOCK = 2053  # threads
 BEYOND_A_BLOCK = 263  # a size that few blocks cover and no tile divides
 EVEN = (1024, 256, 64)  # sizes that tiles divide, for all axes about the same; the first that fits
 OWN_SIZES = "sizes of its own"  # cases of `own_sizes`
-SURE_SIZES = 3  # of other sizes: what every exam of a region with symbolic axes has
+SURE_SIZES = 3  # of other sizes: what every case suite of a region with symbolic axes has
 LARGE_COMPARED = 8  # of compared sizes that make a region large
 COMPARED_SIZES = 96  # ordinary kernels have a dozen at most; more shall not hide behind others
 _COMPARES = r"(?<![<>=!-])(?:[<>]=?|[=!]=)(?![<>=])"
@@ -105,7 +105,7 @@ def size_variants(program: Program, count: int, seed: int = 0) -> Iterator[Mappi
 def _other_sizes(program: Program, free: Sequence[Axis], rng: random.Random | None) -> Iterator[Mapping[str, int]]:
     """Those that uncover most come first: a small region has five or six cases of other sizes."""
     more = [4 * rng.randrange(16) if rng else 0 for _ in range(3)]
-    left = more[0] if more[0] < 32 else -4  # in half of the exams a single one is left of any block
+    left = more[0] if more[0] < 32 else -4  # in half of the case suites a single one is left of any block
     elements = tensor_elements(program)
     doubles = elements << len(free) <= LARGE_ELEMENTS
     # where that is cheap: a grid that drops the last block is right for a small example and for its double

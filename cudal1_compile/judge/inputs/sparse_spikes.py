@@ -1,6 +1,6 @@
-"""Inputs of which one place alone decides, the last one, so that a search that leaves out a tail is seen.
+"""Sparse spikes: inputs of which one element alone decides, the last, so that a search without its tail is seen.
 
-    program + inputs of other cases -> needles() -> the same along the searched axes but for the last place
+    program + inputs of other cases -> sparse_spikes() -> the same along the searched axes but for the last place
 
 Of what any(), all(), a maximum or its place is looked for in, the best element of a row is put last and the worst
 one everywhere before it: whatever an element is computed of is moved along all inputs alike.
@@ -18,7 +18,7 @@ from cudal1_fx_passes.program.evaluate import run_values
 from cudal1_fx_passes.program.ir import Op, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
 
-NEEDLE = "needle"
+SPARSE_SPIKE = "needle"
 BASES = ("edges", "integers", "normal", "nonfinite")  # distributions whose inputs are moved
 _LARGEST = ("any", "amax", "argmax")
 _SMALLEST = ("all", "amin", "argmin")
@@ -26,7 +26,7 @@ _RELATIVE = {"exp", "exp2", "logsumexp"}  # to an extreme, of which what is left
 _EACH = 2  # cases of one search
 
 
-def needles(program: Program, bases: Sequence[Sequence[Tensor]]) -> Iterator[list[Tensor]]:
+def sparse_spikes(program: Program, bases: Sequence[Sequence[Tensor]]) -> Iterator[list[Tensor]]:
     """Dense inputs, dims in memory order; none where nothing is looked for."""
     for op in _searches(program):
         made = (_one_at_end(program, op, inputs) for inputs in bases)

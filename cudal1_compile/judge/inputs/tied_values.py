@@ -1,6 +1,6 @@
-"""What coincides by chance in few tensors: sorted rows, ramps, exact zeros, whole numbers, values that meet.
+"""Tied values, which few tensors hold by chance: sorted rows, ramps, exact zeros, whole numbers, equal values.
 
-coincident(), masks() -> values of the case in which inputs of one kind share memory (inputs.as_one)
+with_ties(), masks() -> values of the case in which inputs of one kind share memory (make.as_one)
 at_rest() -> other inputs at 0 or 1, so that what is computed from one is its own value
 together() -> numbers in all inputs at once
 """
@@ -17,14 +17,14 @@ from cudal1_compile.judge.inputs.lines import coordinate, lines, reduced_dims
 from cudal1_fx_passes.program.ir import FLOAT_DTYPES, Input, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
 
-COINCIDENT = "coincident"
+TIED_VALUES = "coincident"
 _KINDS = 7
 _WHOLE = 3000.0
 _FACTORS = {"mul", "div", "pow"}
 _APART = 4  # places from one at rest to the next
 
 
-def coincident(program: Program, item: Input, x: Tensor) -> Tensor:
+def with_ties(program: Program, item: Input, x: Tensor) -> Tensor:
     """Lines in turn: as they were, ramps, zeros, whole numbers, rising, falling, of sum zero; a lone one is zero.
 
     The first holds ones and zeros too: it is what shorter inputs share.

@@ -27,7 +27,7 @@ _LARGEST_OTHER = 4095
 _PRODUCTS, _PRODUCTS_F16, _ONE_WAY_F16 = (512, 128), (256, 64), (32, 40)
 
 
-def widened(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
+def with_wide_integers(program: Program, item: Input, x: Tensor, generator: torch.Generator) -> Tensor:
     """`x` with wide numbers in every third line, in the only one where there is one; not in more than is exact."""
     summed, cancels = _summed(program)
     dims, degree = reduced_dims(program, item), summed_degree(program)

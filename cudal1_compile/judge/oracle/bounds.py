@@ -18,9 +18,9 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from cudal1_compile.judge.oracle.error_budget import KEPT_SAFETY, LARGEST, Rule
+from cudal1_compile.judge.oracle.error_budget import F32_ACCUMULATION_SAFETY, LARGEST, Rule
 from cudal1_compile.judge.oracle.error_rules import Trace, distance, error_of, move, operands_of
-from cudal1_compile.judge.oracle.exact_values import Settled, read_as
+from cudal1_compile.judge.oracle.exact_values import ExactValues, read_as
 from cudal1_compile.judge.sandbox.device_lock import give_way
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import FLOAT_DTYPES, INT_DTYPES, Literal, Op, Operand, Program, Ref
@@ -67,7 +67,7 @@ def bounded_outputs(
     program = _as_compared(program)
     device = inputs[0].device if inputs else torch.device("cpu")
     # what is rounded is rounded the other way within the errors that are allowed
-    magnify = KEPT_SAFETY if held else 1.0
+    magnify = F32_ACCUMULATION_SAFETY if held else 1.0
     trace = Trace(program, dict(sizes or {}), device, coherent, integral, magnify)
     found = _bounded(trace, inputs, held or {})
     if {d for d in program.value_dtype.values() if d in FLOAT_DTYPES} != {"f64"}:
@@ -105,30 +105,30 @@ def _run_all(
     errors: dict[str, Tensor | None] = {}
     decided: dict[str, Tensor] = {}
     free: dict[str, Tensor] = {}
-    settled = Settled(p)
+    exact_values = ExactValues(p)
     discrete = any(p.output_dtype(o) not in FLOAT_DTYPES for o in p.outputs)
     for spec, x in zip(p.inputs, inputs, strict=True):
         order = p.value_axes[spec.name]
         x = x.permute([spec.axes.index(a) for a in order]) if spec.axes else x
         values[spec.name] = x.double() if spec.dtype in FLOAT_DTYPES else x
         errors[spec.name] = None
-        settled.note_input(spec.name, values[spec.name])
+        exact_values.note_input(spec.name, values[spec.name])
     last_use = last_uses(p)
     for i, op in enumerate(p.ops):
         give_way()
         values[op.name] = trace.run(op, values)
-        error = error_of(trace, op, values, errors, settled)
+        error = error_of(trace, op, values, errors, exact_values)
         if (dtype := held.get(op.name)) is not None:
             values[op.name], error = _rounded(values[op.name], error, dtype)
         errors[op.name] = None if error is None else _tidy(error, values[op.name])
-        settled.note(trace.run, op, values, errors, op.name in held)
+        exact_values.note(trace.run, op, values, errors, op.name in held)
         if discrete and (found := _decide(trace, op, values, decided)) is not None:
             decided[op.name] = found
         if (mask := _free(trace, op, values, errors, free)) is not None:
             free[op.name] = mask
         for name in last_use.get(i, ()):
             del values[name], errors[name]
-            settled.forget(name)
+            exact_values.forget(name)
             decided.pop(name, None)
             free.pop(name, None)
     return values, errors, decided, free

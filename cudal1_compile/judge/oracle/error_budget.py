@@ -17,9 +17,8 @@ from torch import Tensor
 
 REFERENCE_FACTOR = 4.0
 SAFETY = 1.5
-KEPT_SAFETY = (
-    16 * SAFETY
-)  # in place of SAFETY for f32 within half types (f32_accumulation.py): fast intrinsics are fine there
+# in place of SAFETY for f32 within half types (f32_accumulation.py): fast intrinsics are fine there
+F32_ACCUMULATION_SAFETY = 16 * SAFETY
 RMS_LIMIT = 0.8
 EXEMPT_SHARE = 1e-3  # of the elements of a discrete output, where rounding alone may decide
 # of those, where inputs have many equal numbers: operands truncated to TF32 decide up to 19% otherwise

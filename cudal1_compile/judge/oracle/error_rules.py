@@ -5,7 +5,7 @@
 Errors are first-order bounds per element. A pointwise operation is probed: run again with each operand moved
 by its error, so that every row of the operator table is covered, discontinuities included (a comparison whose
 sides lie closer than their errors becomes AMBIGUOUS: error 1 of a bool). Reductions use their own rule with the
-growth of budget.py. Scales are upper bounds: correlated errors that cancel are not seen to cancel.
+growth of error_budget.py. Scales are upper bounds: correlated errors that cancel are not seen to cancel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cudal1_compile.judge.oracle.error_budget import (
     of_cases,
     roundings,
 )
-from cudal1_compile.judge.oracle.exact_values import STEPS, Settled, is_short
+from cudal1_compile.judge.oracle.exact_values import STEPS, ExactValues, is_short
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE, read_terms, run_op
 from cudal1_fx_passes.program.ir import ANY, FLOAT_DTYPES, Index, Literal, Op, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
@@ -90,12 +90,16 @@ def operands_of(op: Op) -> list[str]:
 
 
 def error_of(
-    trace: Trace, op: Op, values: Mapping[str, Tensor], errors: Mapping[str, Tensor | None], settled: Settled
+    trace: Trace,
+    op: Op,
+    values: Mapping[str, Tensor],
+    errors: Mapping[str, Tensor | None],
+    exact_values: ExactValues,
 ) -> Tensor | None:
     kind = OPS[op.fn].kind
     if op.dtype not in FLOAT_DTYPES or op.fn in STEPS:
         errors = {
-            name: _unless_exact(trace, name, values[name], errors[name], settled) for name in operands_of(op)
+            name: _unless_exact(trace, name, values[name], errors[name], exact_values) for name in operands_of(op)
         }
     if kind is Kind.IOTA:
         return None
@@ -113,16 +117,18 @@ def error_of(
     error = errors[name]
     error = torch.zeros_like(x, dtype=torch.float64) if error is None else error
     if rule is None:
-        return _position(trace, op, values, name, error, settled.marks[name])
+        return _position(trace, op, values, name, error, exact_values.marks[name])
     return rule(trace, op, values, name, x, error)
 
 
-def _unless_exact(trace: Trace, name: str, value: Tensor, error: Tensor | None, settled: Settled) -> Tensor | None:
+def _unless_exact(
+    trace: Trace, name: str, value: Tensor, error: Tensor | None, exact_values: ExactValues
+) -> Tensor | None:
     """The error of an operand of a decision: none where every order of work hits the same value."""
     producer = trace.program.op.get(name)
     if error is None or producer is None or producer.dtype not in FLOAT_DTYPES:
         return error
-    exact = settled.sure.get(name)
+    exact = exact_values.sure.get(name)
     if producer.fn in _CORRECTLY_ROUNDED and all(_is_given(trace.program, x) for x in producer.operands):
         exact = _is_representable(value, producer.dtype)  # of which the sure ones are some
     if trace.integral is not False and producer.fn in _INTEGER_SAFE:

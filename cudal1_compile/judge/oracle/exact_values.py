@@ -1,6 +1,6 @@
 """What no order of work moves: numbers that every kernel hits, and terms that every kernel makes alike.
 
-    Settled(program) -> note() after every operation -> sure: which elements; marks: equal ones of like elements
+    ExactValues(program) -> note() after every operation -> sure: which elements; marks: equal ones of like ones
 
 SURE are elements of a computed float that its dtype holds at every step from the inputs on, by operations that
 are rounded correctly wherever they run, or where every formula of a function gives the same: sigmoid(0) is 0.5,
@@ -32,7 +32,7 @@ _FACTORS = (0x9E3779B97F4A7C15 - (1 << 64), 0xC2B2AE3D27D4EB4F - (1 << 64))  # o
 Run = Callable[[Op, Mapping[str, Tensor]], Tensor]  # one operation over values by name
 
 
-class Settled:
+class ExactValues:
     """Of the values so far; nothing is kept of what no decision, and no place of an extreme, is made of."""
 
     def __init__(self, program: Program) -> None:

@@ -1,12 +1,12 @@
-"""What a kernel must give that keeps float32 until it stores, though its region's operations are in half types.
+"""Float32 accumulation: what a kernel must give that keeps float32 until it stores, in a region of half types.
 
-    region in bf16 or f16 -> widened(): the same in f32 -> expect_kept(): its oracle, rounded once where stored
+    region in bf16 or f16 -> widened(): the same in f32 -> expect_f32_accumulation(): its oracle, rounded once
 
 The ordinary budget of a half type leaves room for a rounding after each operation, as the native reference does
 it, and an arithmetic that is a little wrong hides in it. So kernels are held against float32's own budget (copies
-in half types are exact). Those that call round_to have the ordinary one, if their twin that does not round passes
-float32's; so have those that hold factors of a product in a half type, as tensor cores want them, where the region
-computes such factors. Both must give what one READING of the region gives, within float32's budget: nothing is
+in half types are exact). Those that call round_to have the ordinary one, if their unrounded form passes float32's;
+so have those that hold factors of a product in a half type, as tensor cores want them, where the region computes
+such factors. Both must give what one READING of the region gives, within float32's budget: nothing is
 rounded before it is stored, or the computed factors are, or for those that call round_to the result of every
 operation in a half type, as eager mode does it. What is rounded in none of these ways is no longer told from an
 arithmetic that is a little wrong.
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from cudal1_compile.judge.oracle.bounds import Bounded, bounded_outputs
 from cudal1_compile.judge.oracle.compare import Expected, expected_floats, expected_of
-from cudal1_compile.judge.oracle.error_budget import KEPT_SAFETY, TINY, UNIT
+from cudal1_compile.judge.oracle.error_budget import F32_ACCUMULATION_SAFETY, TINY, UNIT
 from cudal1_compile.judge.oracle.exact_values import is_short
 from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.kernel.text import body_of, folded, is_plan, plan_lines
@@ -52,7 +52,7 @@ _CHANGED = tuple(
     )
 )
 _OF_LITERALS = re.compile(r"\bround_to\s*<[^<>]*>\s*\([-+*/().\s\deEfF]*\)")
-_TWIN = """template <class T> struct Unrounded {
+_UNROUNDED = """template <class T> struct Unrounded {
   template <class V> static __device__ compute<T> of(V v) { return cudal1::widen(cudal1::Narrow<T>::from(v)); }
 };
 template <> struct Unrounded<bf16> { template <class V> static __device__ float of(V v) { return (float)v; } };
@@ -83,7 +83,7 @@ def foreign_rounding(program: Program, candidate: Candidate) -> str | None:
 
 
 def rounds_literals(candidate: Candidate) -> bool:
-    """Whether a candidate rounds a constant, by whose value it could tell itself from its twin."""
+    """Whether a candidate rounds a constant, by whose value it could tell itself from its unrounded form."""
     body = folded(body_of(candidate.code))
     assigned = Counter(_ASSIGNED.findall(body))
     # a number that a loop or a function may change is none
@@ -120,17 +120,17 @@ def held_by(program: Program, candidate: Candidate) -> list[dict[str, str]]:
     return [held for held in (_computed_factors(program), everything) if held]
 
 
-def twin(program: Program, candidate: Candidate) -> Candidate | None:
+def unrounded(program: Program, candidate: Candidate) -> Candidate | None:
     """The candidate without its roundings to half types; None where it has none, or the region nothing in them."""
     if widened(program) is None or not rounds(candidate):
         return None
     body = [line for line in candidate.code.splitlines() if not is_plan(line)]
-    code = [*plan_lines(candidate.code), _TWIN + _ROUND.sub("unrounded", "\n".join(body))]
+    code = [*plan_lines(candidate.code), _UNROUNDED + _ROUND.sub("unrounded", "\n".join(body))]
     return parse_candidate("\n".join(code), program)
 
 
 @torch.inference_mode()
-def expect_kept(
+def expect_f32_accumulation(
     program: Program,
     wide: Program,
     inputs: Sequence[Tensor],
@@ -144,7 +144,7 @@ def expect_kept(
     oracle = bounded_outputs(wide, exact, sizes, coherent, integral, held)
     native = stored_of(oracle) if held else evaluate(wide, exact, sizes)
     return [
-        kept_of(program, out, n[None], o.of_one)[0]
+        expected_of_f32(program, out, n[None], o.of_one)[0]
         for out, n, o in zip(program.outputs, native, oracle, strict=True)
     ]
 
@@ -159,7 +159,7 @@ def stored_of(oracle: Sequence[Bounded]) -> list[Tensor]:
     return [o.value.float() if o.value.is_floating_point() else o.value for o in oracle]
 
 
-def kept_of(program: Program, out: Output, native: Tensor, oracle: Bounded) -> list[Expected]:
+def expected_of_f32(program: Program, out: Output, native: Tensor, oracle: Bounded) -> list[Expected]:
     """As compare.expected_of. native, oracle: of the widened program."""
     dtype = program.output_dtype(out)
     if dtype not in FLOAT_DTYPES:
@@ -167,7 +167,9 @@ def kept_of(program: Program, out: Output, native: Tensor, oracle: Bounded) -> l
     rounding = partial(_half_ulp, dtype=dtype) if dtype in HALF else None
     stored = native.to(TORCH_DTYPE[dtype])
     # the store's rounding alone may use 0.58 of the root mean square
-    found = expected_floats(out.name, dtype, native, stored, oracle, KEPT_SAFETY, rounding, rms_limit=1.0)
+    found = expected_floats(
+        out.name, dtype, native, stored, oracle, F32_ACCUMULATION_SAFETY, rounding, rms_limit=1.0
+    )
     if dtype not in HALF or not _is_exact(program, out.value):
         return found
     return [_ties_to_even(e, n, s) for e, n, s in zip(found, native, stored, strict=True)]

@@ -14,7 +14,7 @@ import re
 import torch
 
 from cudal1_compile.judge.oracle.error_budget import roundings
-from cudal1_compile.judge.verdict import Numerics
+from cudal1_compile.judge.verdict import NumericsLabel
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import FLOAT_DTYPES, Literal, Op, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Result
@@ -36,7 +36,7 @@ _SPLIT = re.compile(r"\bf32_split\b")
 _RING = ("add", "sub", "mul", "fma", "sum", "prod", "cumsum", "cumprod", "dot")
 
 
-def numerics_of(program: Program, code: str = "") -> Numerics:
+def numerics_of(program: Program, code: str = "") -> NumericsLabel:
     """The label of a kernel that the judge accepts; without its code the narrowest that the program allows."""
     if all(_is_exact(program, op) for op in program.ops):
         return "exact"

@@ -1,7 +1,7 @@
 """The expectations of several cases of one region in one run of the oracle.
 
-An exam runs some thousand small operations, most of them a few microseconds of launching. A program that has one
-more axis, along which the cases are stacked, needs as many operations for all of them as for one. Its elements
+A case suite runs some thousand small operations, most of them a few microseconds of launching. A program with a
+batch axis, along which the cases are stacked, needs as many operations for all of them as for one. Its elements
 are those of the cases run alone (the native reference may sum in another order, as it may between two devices).
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from cudal1_compile.judge.oracle.bounds import Bounded, bounded_outputs
 from cudal1_compile.judge.oracle.compare import Expected, expected_of
 from cudal1_compile.judge.oracle.error_budget import Rule
-from cudal1_compile.judge.oracle.f32_accumulation import in_float32, kept_of, stored_of
+from cudal1_compile.judge.oracle.f32_accumulation import expected_of_f32, in_float32, stored_of
 from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.ir import FLOAT_DTYPES, MAX_DIMS, Axis, Op, Output, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
@@ -48,22 +48,22 @@ def expect_stacked(
     cases: Sequence[Sequence[Tensor]],
     coherent: Sequence[bool],
     integral: Sequence[bool],
-    kept: Program | None = None,
+    unwidened: Program | None = None,
     held: Mapping[str, str] | None = None,
 ) -> list[list[Expected]]:
     """As compare.expect for the inputs of each case, at the example's sizes; coherent, integral: of each case.
 
-    kept: the program itself, where what is stacked is that program widened; then as kept.expect_kept, held too.
+    unwidened: the program itself, where what is stacked is it widened; then as expect_f32_accumulation, held too.
     """
     inputs = [torch.stack(list(same)) for same in zip(*cases, strict=True)]
-    inputs = inputs if kept is None else in_float32(inputs)
+    inputs = inputs if unwidened is None else in_float32(inputs)
     oracle = bounded_outputs(stacked, inputs, None, _rule(coherent, inputs[0]), _rule(integral, inputs[0]), held)
     native = stored_of(oracle) if held else evaluate(stacked, inputs)
 
     def conclude(out: Output, native: Tensor, oracle: Bounded) -> list[Expected]:
-        if kept is None:
+        if unwidened is None:
             return expected_of(out.name, stacked.output_dtype(out), native, oracle)
-        return kept_of(kept, out, native, oracle)
+        return expected_of_f32(unwidened, out, native, oracle)
 
     columns = []
     for out, n, o in zip(stacked.outputs, native, oracle, strict=True):

@@ -2,9 +2,9 @@
 
     grant(region, most_s) -> CPU seconds for one build: USUAL_S, and what the region has left beyond that
 
-Honest builds take less than USUAL_S, or little more (144 convolutions by NVRTC: one over 2.2 s), so they find it
-untouched. What builds take is told by the wall clock: a busy machine uses the region's time up earlier, and then
-each build still has USUAL_S of CPU time.
+Honest builds take less than USUAL_S, or little more, so they find it untouched. What
+builds take is told by the wall clock: a busy machine uses the region's time up earlier, and then each build still
+has USUAL_S of CPU time.
 """
 
 from __future__ import annotations

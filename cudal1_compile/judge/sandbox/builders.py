@@ -22,8 +22,7 @@ from cudal1_compile.judge.sandbox.process import Worker, WorkerLate, WorkerLost
 from cudal1_compile.runtime.nvrtc import Compiled, KernelInfo
 from cudal1_compile.runtime.trouble import MachineTrouble, tool_trouble
 
-# of CPU time, for one text; of 144 kernels for convolutions one took over 2.2 s: it had not ended after 20
-LIMIT_S = 10
+LIMIT_S = 10  # of CPU time, for one text; honest ones take about 2 at most
 PATIENCE = 10  # times that, by the wall clock
 
 

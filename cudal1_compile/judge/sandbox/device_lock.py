@@ -1,6 +1,6 @@
-"""Whose turn on a device it is, among the worker processes of one judge.
+"""The lock of a device among the worker processes of one judge.
 
-    shared: exams and trials, of several workers at once
+    shared: case suites and trials, of several workers at once
     alone:  a worker that takes times; the others' work on the device has ended, and they wait
 
 Two locks of the operating system (flock). Who wants the device alone shuts the gate first, so that nobody comes
@@ -22,7 +22,7 @@ from contextlib import contextmanager
 Descriptors = tuple[int, int]  # of the gate and of the device's lock
 
 
-class TurnFiles:
+class LockFiles:
     """The pair of locks of one judge; every process needs descriptors of its own."""
 
     def __init__(self) -> None:
@@ -45,19 +45,19 @@ def let_go(descriptors: Descriptors) -> None:
         os.close(file)
 
 
-class Turns:
+class DeviceLock:
     """The locks as one process sees them. For one thread."""
 
     def __init__(self, descriptors: Descriptors) -> None:
         self.waited_s = 0.0  # for other processes
-        self.settle: Callable[[], None] = _nothing  # waits until this process's work on the device has ended
+        self.synchronize: Callable[[], None] = _nothing  # waits until this process's work on the device has ended
         self._gate, self._device = descriptors
         self._inside = self._alone = self._shut = False
 
     @classmethod
-    def private(cls) -> Turns:
+    def private(cls) -> DeviceLock:
         """For a process that has the device to itself."""
-        return cls(TurnFiles().descriptors())
+        return cls(LockFiles().descriptors())
 
     @contextmanager
     def shared(self) -> Iterator[None]:
@@ -140,7 +140,7 @@ class Turns:
 
     def _leave(self) -> None:
         if self._inside:
-            self.settle()
+            self.synchronize()
         for file in (self._device, self._gate):
             fcntl.flock(file, fcntl.LOCK_UN)
         self._inside = self._shut = False
@@ -151,11 +151,11 @@ class Turns:
         self.waited_s += time.monotonic() - begin
 
 
-_current: Turns | None = None  # whose turn this process has: exams, of pure torch, know nothing of it
+_current: DeviceLock | None = None  # that this process holds: case suites, of pure torch, know nothing of it
 
 
 def give_way() -> None:
-    """Between two pieces of an exam's work; nothing where no device is shared."""
+    """Between two pieces of a case suite's work; nothing where no device is shared."""
     if _current is not None:
         _current.give_way()
 

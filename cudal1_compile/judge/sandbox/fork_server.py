@@ -1,10 +1,10 @@
-"""Worker processes as forks of one process, the nursery, that has imported what they all need.
+"""Worker processes as forks of one process, the fork server, that has imported what they all need.
 
-    Nursery() -> start(...) -> Fork: descriptors, alive, stop, end
-    prepare, take, keep: this process's nursery between two judges, who each have it alone
+    ForkServer() -> start(...) -> Fork: descriptors, alive, stop, end
+    prepare, take, keep: this process's fork server between two judges, who each have it alone
 
 To import torch and Inductor takes 3 to 13 s of a core, a fork milliseconds, and a judge has up to 17 workers. The
-nursery has one thread, no CUDA context and no secret, and runs nothing but `start`; its other side is
+fork server has one thread, no CUDA context and no secret, and runs nothing but `start`; its other side is
 fork_server_process.py. It starts with the first fork that is asked for, or ahead of it, and what is asked of it
 waits until it is up.
 """
@@ -28,19 +28,19 @@ from cudal1_compile.judge.sandbox.isolation import worker_environment
 from cudal1_compile.runtime.scratch import ScratchFolder
 
 POLL_S = 0.05  # that one thread may keep others from hearing
-KEPT_S = 60.0  # that a nursery without a judge waits for the next
+KEPT_S = 60.0  # that a fork server without a judge waits for the next
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a process is started with. errors: a descriptor; kept: those that it has under the same numbers."""
+    """What a process is started with. errors, inherited: descriptors, the latter under the same numbers."""
 
     module: str
     arguments: Sequence[str]
     environment: Mapping[str, str]
     folder: str
     errors: int
-    kept: Sequence[int]
+    inherited: Sequence[int]
 
 
 def kill_group(pid: int) -> None:
@@ -52,17 +52,17 @@ def kill_group(pid: int) -> None:
 class Fork:
     """A worker's process, as its starter sees it."""
 
-    def __init__(self, nursery: Nursery, requests: int, replies: int, life: int) -> None:
+    def __init__(self, fork_server: ForkServer, requests: int, replies: int, life: int) -> None:
         """Descriptors: to write to, to read from, and one that ends with the process, its number first."""
         self.requests, self.replies = requests, replies
-        self._nursery, self._life = nursery, life
+        self._fork_server, self._life = fork_server, life
         self._said = b""
         self._gone = False
         self._lock = threading.Lock()  # of what is heard: several threads may ask
 
     @property
     def alive(self) -> bool:
-        """Also while it waits for the nursery."""
+        """Also while it waits for the fork server."""
         self._listen(0.0)
         return not self._gone
 
@@ -79,7 +79,7 @@ class Fork:
             self._listen(POLL_S)
         if self._pid is not None:
             kill_group(self._pid)  # not reaped yet, so the number is still its own
-            self._nursery.reap(self._pid)
+            self._fork_server.reap(self._pid)
         while not self._gone:
             self._listen(POLL_S)
         with self._lock:
@@ -99,7 +99,7 @@ class Fork:
                 self._gone = not said
 
 
-class Nursery:
+class ForkServer:
     """For several threads at once."""
 
     def __init__(self) -> None:
@@ -120,10 +120,10 @@ class Nursery:
                 self._ours = self._begin()
 
     def start(self, wanted: Start) -> Fork:
-        """A fork that runs `main` of the module. Raises OSError where there is no nursery."""
+        """A fork that runs `main` of the module. Raises OSError where there is no fork server."""
         (requests, ours_in), (ours_out, replies), (life, theirs) = os.pipe(), os.pipe(), os.pipe()
         try:
-            self._send(asdict(wanted), [requests, replies, wanted.errors, theirs, *wanted.kept])
+            self._send(asdict(wanted), [requests, replies, wanted.errors, theirs, *wanted.inherited])
         except OSError:
             for descriptor in (ours_in, ours_out, life):
                 os.close(descriptor)
@@ -137,7 +137,7 @@ class Nursery:
         """Returns once a fork that was killed is gone; its number may be another process's from then on."""
         done, theirs = os.pipe()
         try:
-            with contextlib.suppress(OSError):  # the nursery is gone, and somebody else reaps its forks
+            with contextlib.suppress(OSError):  # the fork server is gone, and somebody else reaps its forks
                 self._send({"reap": pid}, [theirs])
         finally:
             os.close(theirs)
@@ -163,8 +163,8 @@ class Nursery:
 
     def _begin(self) -> socket.socket:
         if self._scratch is not None:
-            raise OSError("the nursery has ended")
-        self._scratch = ScratchFolder("nursery")
+            raise OSError("the fork server has ended")
+        self._scratch = ScratchFolder("fork-server")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -190,35 +190,35 @@ class Nursery:
 
 
 class _Shelf:
-    """At most one nursery, in the process that put it there."""
+    """At most one fork server, in the process that put it there."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: Nursery | None = None
+        self._kept: ForkServer | None = None
         self._owner = 0
         self._timer: threading.Timer | None = None
 
     def prepare(self) -> None:
-        """A judge will be there soon: the nursery imports meanwhile."""
-        nursery = self.take()
+        """A judge will be there soon: the fork server imports meanwhile."""
+        fork_server = self.take()
         with contextlib.suppress(OSError):  # the judge will say so
-            nursery.begin()
-        self.keep(nursery)
+            fork_server.begin()
+        self.keep(fork_server)
 
-    def take(self) -> Nursery:
+    def take(self) -> ForkServer:
         """The one that is kept, or a new one. Whoever takes it gives it to `keep`, or closes it."""
         with self._lock:
-            return self._clear() or Nursery()
+            return self._clear() or ForkServer()
 
-    def keep(self, nursery: Nursery) -> None:
+    def keep(self, fork_server: ForkServer) -> None:
         """For the next judge of this process; after its forks have ended."""
-        if not nursery.alive:
-            nursery.close()
+        if not fork_server.alive:
+            fork_server.close()
             return
         with self._lock:
             if (other := self._clear()) is not None:
                 other.close()
-            self._kept, self._owner = nursery, os.getpid()
+            self._kept, self._owner = fork_server, os.getpid()
             self._timer = threading.Timer(KEPT_S, self.empty)
             self._timer.daemon = True
             self._timer.start()
@@ -230,7 +230,7 @@ class _Shelf:
             if (found := self._clear()) is not None:
                 found.close()
 
-    def _clear(self) -> Nursery | None:
+    def _clear(self) -> ForkServer | None:
         """What was there, if it is this process's and alive."""
         found, self._kept = self._kept, None
         if self._timer is not None:

@@ -17,8 +17,8 @@ import sys
 import time
 from pathlib import Path
 
-from cudal1_compile.judge.sandbox.device_lock import TurnFiles, let_go
-from cudal1_compile.judge.sandbox.fork_server import Fork, Nursery, Start, kill_group
+from cudal1_compile.judge.sandbox.device_lock import LockFiles, let_go
+from cudal1_compile.judge.sandbox.fork_server import Fork, ForkServer, Start, kill_group
 from cudal1_compile.judge.sandbox.isolation import worker_environment
 from cudal1_compile.judge.sandbox.wire import Message, decode, encode
 from cudal1_compile.runtime.scratch import ScratchFolder
@@ -48,7 +48,7 @@ class _Alone:
             cwd=wanted.folder,
             env=dict(wanted.environment),
             start_new_session=True,
-            pass_fds=tuple(wanted.kept),
+            pass_fds=tuple(wanted.inherited),
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self.requests, self.replies = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -83,24 +83,26 @@ class Worker:
         module: str = "cudal1_compile.judge.bench.worker",
         compiled: Path | None = None,
         read_only: bool = True,
-        turn_files: TurnFiles | None = None,
-        nursery: Nursery | None = None,
+        lock_files: LockFiles | None = None,
+        fork_server: ForkServer | None = None,
     ) -> None:
         """module: run with -m. compiled: a folder for Inductor's code that outlives this worker.
 
         read_only: it may change files in its own folder and in `compiled` only.
-        turn_files: of a device that it shares with other workers.
-        nursery: whose fork it is to be, if that can be had.
+        lock_files: of a device that it shares with other workers.
+        fork_server: whose fork it is to be, if that can be had.
         """
         self.given_up: Message = {}  # what it gave up, by name, once it has said hello
         self._scratch = ScratchFolder("worker")
         self._folder = self._scratch.path
         writable = [str(f) for f in (self._folder, compiled) if f is not None and read_only]
-        self.turns = turn_files.descriptors() if turn_files else ()
+        self.lock_descriptors = lock_files.descriptors() if lock_files else ()
         self._errors = (self._folder / "stderr").open("wb")
         environment = worker_environment(self._folder, compiled)
-        wanted = Start(module, writable, environment, str(self._folder), self._errors.fileno(), self.turns)
-        start = _Alone if nursery is None else nursery.start
+        wanted = Start(
+            module, writable, environment, str(self._folder), self._errors.fileno(), self.lock_descriptors
+        )
+        start = _Alone if fork_server is None else fork_server.start
         try:
             self._process: _Alone | Fork = start(wanted)
         except OSError as error:
@@ -115,7 +117,7 @@ class Worker:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None where that is not known, as of a nursery's fork."""
+        """How it ended; None where that is not known, as of a fork server's fork."""
         return self._process.exit_code if isinstance(self._process, _Alone) else None
 
     def ask(self, message: Message, limit_s: float) -> Message:
@@ -146,9 +148,9 @@ class Worker:
     def kill(self) -> None:
         """Ends the process and everything it started. May be called twice."""
         self._process.end()
-        if self.turns:  # not before it is gone, and its kernels with it
-            let_go(self.turns)
-            self.turns = ()
+        if self.lock_descriptors:  # not before it is gone, and its kernels with it
+            let_go(self.lock_descriptors)
+            self.lock_descriptors = ()
         self._errors.close()
         if self._folder.is_dir():
             text = (self._folder / "stderr").read_bytes()[-LOG_TAIL:].decode(errors="replace").strip()

@@ -1,12 +1,12 @@
 """The protocol between the judge and a worker: one JSON object a line, tensors never cross.
 
-    start {device, limits, turns}                     -> ready {versions, ...}
+    start {device, limits, lock_descriptors}          -> ready {versions, ...}
     room {}                                           -> free_bytes of the device
-    judge {program, code, binary, seed, timed, exam}  -> verdicts [one]; exam: a file that may hold it
+    judge {program, code, binary, seed, timed, suite} -> verdicts [one]; suite: a file that may hold the cases
     finalists {program, entrants, seed}               -> verdicts [one an entrant]
     baselines {program, seed}                         -> verdicts [one, on aten against Inductor]
     compile {program, device}                         -> {} | {why_not}; needs no start and no CUDA context
-    exam {program, seed, distributions, path}         -> {exam: path} | {why_not}; likewise
+    suite {program, seed, distributions, path}        -> {suite: path} | {why_not}; likewise
 
 A reply with `fatal` is the worker's last one: its device context is spoilt. This module turns binaries and
 verdicts into JSON and back; it opens no pipes.
@@ -32,9 +32,9 @@ from cudal1_fx_passes.program.text import parse_program, print_program
 Message = dict[str, Any]
 
 
-def start_request(device_index: int, limits: Limits, turns: Sequence[int] = ()) -> Message:
-    """turns: descriptors of device_lock.py that the worker inherited; none where it has the device to itself."""
-    return {"op": "start", "device": device_index, "limits": asdict(limits), "turns": turns}
+def start_request(device_index: int, limits: Limits, lock_descriptors: Sequence[int] = ()) -> Message:
+    """lock_descriptors: of device_lock.py, which the worker inherited; none where it has the device to itself."""
+    return {"op": "start", "device": device_index, "limits": asdict(limits), "lock_descriptors": lock_descriptors}
 
 
 def room_request() -> Message:
@@ -46,7 +46,7 @@ def clear_request() -> Message:
 
 
 def judge_request(
-    program: Program, candidate: Candidate, binary: Binary, seed: int, timed: bool, exam: str = ""
+    program: Program, candidate: Candidate, binary: Binary, seed: int, timed: bool, suite: str = ""
 ) -> Message:
     return {
         "op": "judge",
@@ -54,7 +54,7 @@ def judge_request(
         "entrants": [entrant_message(candidate, binary)],
         "seed": seed,
         "timed": timed,
-        "exam": exam,
+        "suite": suite,
     }
 
 
@@ -75,8 +75,8 @@ def compile_request(program: Program, device: str) -> Message:
     return {"op": "compile", "program": print_program(program), "device": device}
 
 
-def exam_request(program: Program, seed: int, limits: Limits, path: Path) -> Message:
-    message = {"op": "exam", "program": print_program(program), "seed": seed, "path": str(path)}
+def suite_request(program: Program, seed: int, limits: Limits, path: Path) -> Message:
+    message = {"op": "suite", "program": print_program(program), "seed": seed, "path": str(path)}
     return message | {"distributions": limits.distributions}
 
 

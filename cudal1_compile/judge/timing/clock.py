@@ -1,8 +1,8 @@
-"""The GPU clock: device-busy time of several arms, interleaved in random order, caches flushed before each call.
+"""The GPU clock: device-busy time of contenders, interleaved in random order, caches flushed before each call.
 
-    Arm (a captured CUDA graph of `calls` calls) x rounds -> microseconds a call, round by round
+    Contender (a captured CUDA graph of `calls` calls) x rounds -> microseconds a call, round by round
 
-Every arm of a measurement runs in the same form, a graph, so that gaps between a host's launches count for
+Every contender of a measurement runs in the same form, a graph, so that gaps between a host's launches count for
 none of them. Twice the L2 cache is written before each timed replay; the host queues the replay while the
 device still flushes. A time below the physical floor (bytes that must move over measured bandwidth) is not
 believed, nor one below that of an empty launch. What the times mean is decided in speedup.py.
@@ -21,7 +21,7 @@ from typing import Protocol
 import torch
 
 from cudal1_compile.judge.checks.trial import TrialStopped, wants_memory
-from cudal1_compile.judge.sandbox.device_lock import Turns
+from cudal1_compile.judge.sandbox.device_lock import DeviceLock
 
 MIN_ROUNDS = 7
 MAX_ROUNDS = 400
@@ -42,7 +42,7 @@ class Graph(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class Contender:
     """`reset` runs before the flush of each round, outside the timed part."""
 
     name: str
@@ -57,10 +57,10 @@ class Clock:
     Where other processes use the device too, whatever is timed is timed alone.
     """
 
-    def __init__(self, device: torch.device, l2_bytes: int, turns: Turns | None = None) -> None:
+    def __init__(self, device: torch.device, l2_bytes: int, device_lock: DeviceLock | None = None) -> None:
         self.device = device
-        self.turns = turns or Turns.private()
-        self.turns.settle = partial(torch.cuda.synchronize, device)
+        self.device_lock = device_lock or DeviceLock.private()
+        self.device_lock.synchronize = partial(torch.cuda.synchronize, device)
         self.l2_bytes = l2_bytes
         # not the default stream: a candidate may not lean on its ordering
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -68,7 +68,7 @@ class Clock:
         # one memory pool for all graphs: they never run at once. The first graph keeps it alive.
         self._pool = torch.cuda.graph_pool_handle()
         self._keeper = self.capture(lambda _: self._flush[:1].zero_(), 1)
-        with self.turns.alone():
+        with self.device_lock.alone():
             self.bytes_per_us = self._bandwidth()
         self.waited_s = 0.0  # in `wait`, since the clock was made
 
@@ -109,14 +109,14 @@ class Clock:
         try:
             while not self.stream.query():
                 now = time.monotonic()
-                if now - begin > BESIDE_S and self.turns.shut():
+                if now - begin > BESIDE_S and self.device_lock.shut():
                     end = now + limit_s
                 if now > end and not self.stream.query():  # not merely this process slept
                     raise TrialStopped(f"the kernel did not end within {limit_s:.1f} s")
                 if now - begin > SPIN_S:
                     time.sleep(POLL_S)
             self.stream.synchronize()
-            self.turns.give_way()
+            self.device_lock.give_way()
         except RuntimeError as error:
             if wants_memory(error):
                 raise
@@ -125,39 +125,39 @@ class Clock:
             self.waited_s += time.monotonic() - begin
 
     def measure(
-        self, arms: Sequence[Arm], rounds: int, rng: random.Random, limit_s: float = 10.0
+        self, contenders: Sequence[Contender], rounds: int, rng: random.Random, limit_s: float = 10.0
     ) -> list[list[float]]:
-        """Microseconds a call of each arm, one number a round; the order within a round is random."""
-        pairs = [[_events() for _ in range(rounds)] for _ in arms]
-        with self.turns.alone(), torch.cuda.stream(self.stream):
+        """Microseconds a call of each contender, one number a round; the order within a round is random."""
+        pairs = [[_events() for _ in range(rounds)] for _ in contenders]
+        with self.device_lock.alone(), torch.cuda.stream(self.stream):
             for i in range(rounds):
-                for k in rng.sample(range(len(arms)), len(arms)):
+                for k in rng.sample(range(len(contenders)), len(contenders)):
                     begin, end = pairs[k][i]
-                    arms[k].reset()
+                    contenders[k].reset()
                     self._flush.fill_(i)
                     begin.record(self.stream)
-                    arms[k].graph.replay()
+                    contenders[k].graph.replay()
                     end.record(self.stream)
             self.wait(limit_s)
         return [
-            [begin.elapsed_time(end) * 1000.0 / arm.calls for begin, end in row]
-            for arm, row in zip(arms, pairs, strict=True)
+            [begin.elapsed_time(end) * 1000.0 / contender.calls for begin, end in row]
+            for contender, row in zip(contenders, pairs, strict=True)
         ]
 
     def rounds_for(
-        self, arms: Sequence[Arm], budget_ms: float, rng: random.Random, least: int = MIN_ROUNDS
+        self, contenders: Sequence[Contender], budget_ms: float, rng: random.Random, least: int = MIN_ROUNDS
     ) -> int:
         """How many rounds fit into a time budget, from three trial rounds (which also warm up)."""
         begin = time.monotonic()
-        self.measure(arms, 3, rng)
+        self.measure(contenders, 3, rng)
         round_ms = (time.monotonic() - begin) * 1000.0 / 3
         return int(min(MAX_ROUNDS, max(least, budget_ms / round_ms)))
 
-    def floor_us(self, moved_bytes: int) -> float:
+    def floor_us(self, least_bytes: int) -> float:
         """The shortest believable time of one call that moves so many bytes."""
         # writes may still lie in L2 when a call ends, and calls of one graph find each other's data there
-        rate = self.bytes_per_us * (L2_FACTOR if moved_bytes < 2 * self.l2_bytes else 1.0)
-        return max(LAUNCH_US, FLOOR_SHARE * moved_bytes / rate)
+        rate = self.bytes_per_us * (L2_FACTOR if least_bytes < 2 * self.l2_bytes else 1.0)
+        return max(LAUNCH_US, FLOOR_SHARE * least_bytes / rate)
 
     def _bandwidth(self) -> float:
         """Bytes a microsecond of a large copy, reads and writes counted; the best of five."""

@@ -4,7 +4,7 @@
         -> median, rounded toward 1; the least bucket as lower bound; buckets too far apart: Unstable
 
 A ratio within a round is blind to whatever slows a whole round down: drift, another clock rate, a neighbour.
-Medians are of logarithms, so that swapping the arms turns every figure round: no rule favours the candidate.
+Medians are of logarithms, so that swapping the contenders turns every figure round: no rule favours the candidate.
 Numbers in, numbers out: nothing here touches a device.
 """
 

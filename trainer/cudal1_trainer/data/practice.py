@@ -31,7 +31,7 @@ from cudal1_trainer.tasks.variants import STUMBLES
 log = logging.getLogger(__name__)
 
 HOST_ELEMENTS = 1 << 16  # of inputs and outputs together: larger programs take the host target seconds a candidate
-DEVICE_BYTES = 1 << 23  # three in eight of the draws, whose exams take 140 MiB in the mean
+DEVICE_BYTES = 1 << 23  # three in eight of the draws, whose case suites take 140 MiB in the mean
 PROBE_BYTES = 1 << 26  # of a held-out program, which is judged before and after a run
 REPEATED = 200  # draws in a row; of a family's few programs at a few sizes there are not endlessly many
 # of programs with products, by kind of target: half a second to two a candidate on the host target; on a GPU some

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cudal1_compile.judge.checks.case_suite import has_nonfinite_literal
 from cudal1_compile.judge.checks.cases import COHERENT
-from cudal1_compile.judge.checks.checksum import Seal
+from cudal1_compile.judge.checks.checksum import Checksum
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_compile.judge.oracle.compare import Expected, expect, usable, why_wrong
 from cudal1_compile.kernel.candidate import Candidate
@@ -39,7 +39,7 @@ class Subject:
     device: torch.device
     inputs: list[Tensor]
     expected: list[Expected]
-    seal: Seal  # of both: a kernel that writes far outside its buffers may reach them
+    checksum: Checksum  # of both: a kernel that writes far outside its buffers may reach them
 
 
 class Unusable(RuntimeError):
@@ -52,8 +52,8 @@ def make_subject(program: Program, device: torch.device, distribution: str = "no
     expected = expect(program, inputs, coherent=distribution in COHERENT)
     if not usable(expected) and not has_nonfinite_literal(program):
         raise Unusable("more than 1% of the reference is not finite")
-    seal = Seal([*inputs, *(x for e in expected for x in e.tensors)])
-    return Subject(program, device, inputs, expected, seal)
+    checksum = Checksum([*inputs, *(x for e in expected for x in e.tensors)])
+    return Subject(program, device, inputs, expected, checksum)
 
 
 def storage_length(program: Program, out: Output) -> int:
@@ -98,7 +98,7 @@ def check(subject: Subject, candidate: Candidate, run: Run) -> str | None:
     run(outputs, empty_scratch(subject.program, candidate, subject.device), subject.inputs)
     if subject.device.type == "cuda":
         torch.cuda.synchronize()
-    if not subject.seal.intact:
+    if not subject.checksum.intact:
         return "writes into an input, or far outside its buffers"
     return compare(subject, outputs) or _check_guards(subject.program, flats)
 

@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 
 CHUNK_CODES = 192  # builds of a chunk run ahead of the device, which waits for the first of each
 SUSPICIOUS = 2.0
-EXAMS_BYTES = 20 << 30  # of 96 tasks and more, each of which comes again after a few steps
+SUITES_BYTES = 20 << 30  # of 96 tasks and more, each of which comes again after a few steps
 # host_s: of a second look's check on the host target, which takes 10 s over a product
-TRAINING = Limits(inductor=False, cached_exams_bytes=EXAMS_BYTES, host_s=2.0)
+TRAINING = Limits(inductor=False, cached_suites_bytes=SUITES_BYTES, host_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
