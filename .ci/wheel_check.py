@@ -25,7 +25,6 @@ def main() -> None:
     assert "/env/" in cudal1_compile.__file__, cudal1_compile.__file__
     told = str(cudal1_compile.explain(fn, *inputs, options=options))
     assert "hit 1" in told, told
-    print(told)
 
 
 if __name__ == "__main__":

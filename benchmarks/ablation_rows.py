@@ -6,13 +6,13 @@
 
 The codes of all runs for one program go to the judge together: gates 1 to 5 and a quick timing for each, then for
 every run the first reply's code and the quickest of the others through the finalists' gates, measured side by
-side with Inductor. What is refused there is no right reply. A program that nobody gets right, teachers included,
+side with Inductor. What is refused there is no right reply. A program that nobody gets right, templates included,
 counts against all (detail.nobody names them); one is left out where the judge had no verdict, or can have none
 since nothing of the program can be verified, or where no right kernel was measured against Inductor.
 
 Speedups are over Inductor compiling the program alone, 1 where nothing is right (over aten: detail.over_aten);
 on the host target, which knows no times, baseline over candidate by declared costs. A winner is a best reply
-that beats Inductor; it is novel where no teacher writes its code (novelty.py). Intervals: bootstrap over
+that beats Inductor; it is novel where no template writes its code (novelty.py). Intervals: bootstrap over
 programs, all stages on the same draws, so that a difference of two stages is paired.
 """
 
@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.generator import LENGTHS
-from benchmarks.novelty import Taught, novel_shares
+from benchmarks.novelty import TemplateCodes, novel_shares
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Verdict
@@ -159,9 +159,9 @@ def _judge(
         for p, old in zip(programs, before, strict=True)
     ]
     referee.submit(key, [_contest(p.text, list(runs.values())) for p, runs in zip(programs, read, strict=True)])
-    taught = [Taught.of(p.program) for p in programs]  # while the judge works
+    template_codes = [TemplateCodes.of(p.program) for p in programs]  # while the judge works
     rulings = referee.result(key)
-    for p, runs, old, codes in zip(programs, read, before, taught, strict=True):
+    for p, runs, old, codes in zip(programs, read, before, template_codes, strict=True):
         new = {
             run: [_sample(one, p.text, rulings, referee, codes) for one in every] for run, every in runs.items()
         }
@@ -178,12 +178,14 @@ def _contest(text: str, runs: Sequence[Sequence[Outcome | Code]]) -> Contest:
     return Contest(text, distinct, None, runs=codes)
 
 
-def _sample(read: Outcome | Code, text: str, rulings: Rulings, referee: Referee, taught: Taught) -> Sample:
+def _sample(
+    read: Outcome | Code, text: str, rulings: Rulings, referee: Referee, template_codes: TemplateCodes
+) -> Sample:
     if isinstance(read, Outcome):
         return Sample(read.kind)
     ruling = rulings[text, read.code]
     kind, speeds = conclude(ruling, referee.target).kind, _speedups(ruling)
-    return Sample(kind) if speeds is None else Sample(kind, *speeds, taught.novelty(read.code))
+    return Sample(kind) if speeds is None else Sample(kind, *speeds, template_codes.novelty(read.code))
 
 
 def _speedups(ruling: Ruling | None) -> tuple[float | None, float] | None:
@@ -257,7 +259,7 @@ def _by_length(rows: Sequence[Mapping[str, Any]], values_FP: Any) -> dict[str, d
 
 
 def _novelty(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float]:
-    """Of the winners of all runs: how many, and the shares whose code, and whose form, no teacher writes."""
+    """Of the winners of all runs: how many, and the shares whose code, and whose form, no template writes."""
     best = [
         max(map(_read, r["runs"][name]), key=lambda s: s.speed or 0.0, default=Sample(""))
         for r in rows

@@ -142,7 +142,7 @@ def honest_part(rows: Sequence[HonestRow]) -> Part:
         "by_family_and_dtype": _columns(table, "honest", "refused"),
         "stages": dict(Counter(ruling.stage for _, ruling in judged)),
         "refusals": [asdict(r) for r in refused],
-        "left_out": [asdict(r) for r in rows if r.left_out],
+        "left_out": [{"family": r.family, "dtype": r.dtype, "left_out": r.left_out} for r in rows if r.left_out],
     }
     return Part({"honest": len(judged), "refused": len(refused)}, detail)
 

@@ -1,10 +1,10 @@
 """Kernels against aten and Inductor, program by program, in many worker processes on one GPU.
 
-    for row in duel(jobs, config): ...    GPU-busy microseconds of every arm that ran right, why others did not
+    for row in duel(jobs, config): ...    GPU-busy us of every contender that ran right, why others did not
 
 A worker builds the candidates and compiles the program alone with Inductor (dynamic=False) while others do the
 same; then it takes the device's lock, lets Inductor run (and tune itself) for the first time, checks every
-candidate against the float64 oracle on several distributions, and times all arms interleaved in CUDA graphs.
+candidate against the float64 oracle on several distributions, and times all contenders interleaved in CUDA graphs.
 
 Without a GPU (`dry`) candidates run on the host target and the numbers are its declared costs: a proof that the
 script works, never a result.
@@ -39,7 +39,7 @@ from cudal1_trainer.scores.workers import Exclusive, Finished, Lost, run_jobs
 
 LIMIT_S = 90.0  # silence after which a worker counts as hung; an Inductor compile says nothing meanwhile
 MAX_LOSSES = 10  # of one program: each takes one candidate out
-ARMS = ("aten", "inductor")
+CONTENDERS = ("aten", "inductor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One program. `busy`: arm -> median, lower and upper quartile; `failures`: arm -> stage and reason."""
+    """One program. busy: of a contender median, lower and upper quartile; failures: its stage and reason."""
 
     ident: str
     busy: dict[str, tuple[float, float, float]]
     failures: dict[str, str]
     seconds: dict[str, float] = field(default_factory=dict)  # where the worker's time went
 
-    def us(self, arm: str) -> float | None:
-        return self.busy[arm][0] if arm in self.busy else None
+    def us(self, contender: str) -> float | None:
+        return self.busy[contender][0] if contender in self.busy else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,15 @@
 
 Every program of families.jsonl (benchmarks/family_cut.py). The model writes 8 replies from the round-1 prompt,
 built, checked and timed as in benchmarks/generator.py, beside aten, Inductor compiling the program alone and some
-teacher variants (programs, never called the model); GPU-busy, L2 flushed before every call. `best` is the better
+template variants (programs, never called the model); GPU-busy, L2 flushed before every call. `best` is the better
 of aten and Inductor. Of a family, geomeans over programs:
 
     over_best               best over the fastest right reply of 8, 1 where none is faster
     over_best_raw           without that clamp, 1 where none is right
     over_floor              the physical floor (floor.py) over what would run, the reply or the baseline
-    best_teacher_over_best  best over the fastest right teacher variant, 1 where none is right
+    best_teacher_over_best  best over the fastest right template variant, 1 where none is right
     right_1, right_8        shares of samples that are right, and of programs with a right one of 8
-    novel, novel_form       shares of the winning replies that no teacher writes, and not with other numbers either
+    novel, novel_form       shares of the winning replies that no template writes, nor with other numbers
 
 OUT/families.replies.jsonl and OUT/families.rows.jsonl grow while it runs; what the time did not reach is named.
 """
@@ -33,7 +33,7 @@ import torch
 from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.generator import (
-    TEACHER,
+    TEMPLATE_CONTROL,
     Outcome,
     add_sampling,
     judge_row,
@@ -42,7 +42,7 @@ from benchmarks.generator import (
     sample,
     since,
 )
-from benchmarks.novelty import Novelty, Taught, novel_shares
+from benchmarks.novelty import Novelty, TemplateCodes, novel_shares
 from benchmarks.result_file import bootstrap, geomean, mean, write_result
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.tasks.heldout import HeldOutProgram
@@ -117,17 +117,17 @@ def read_row(
     """None where no baseline could be timed, but for the samples' own fault."""
     if not {"aten", "inductor"} & row.busy.keys() and not lost_to_samples(row):
         return None
-    teachers = {name: us[0] for name, us in row.busy.items() if name.startswith(f"{TEACHER}/")}
-    best = min(teachers, key=teachers.__getitem__, default=None)
+    templates = {name: us[0] for name, us in row.busy.items() if name.startswith(f"{TEMPLATE_CONTROL}/")}
+    best = min(templates, key=templates.__getitem__, default=None)
     floor_us = floor.us(parse_program(item.text)) if floor else None
     found = Measured(item, judge_row(row, dict(samples)), floor_us, best, None, row.failures)
     return replace(found, novelty=_novelty(item, row, job)) if found.raw > 1.0 else found
 
 
 def _novelty(item: FamilyProgram, row: Row, job: Job) -> Novelty:
-    codes = {name: code for name, code in job.codes if not name.startswith(f"{TEACHER}/")}
+    codes = {name: code for name, code in job.codes if not name.startswith(f"{TEMPLATE_CONTROL}/")}
     fastest = min((row.busy[name][0], name) for name in codes if name in row.busy)[1]
-    return Taught.of(parse_program(item.text)).novelty(codes[fastest])
+    return TemplateCodes.of(parse_program(item.text)).novelty(codes[fastest])
 
 
 def figures(found: Sequence[Measured]) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with families.jsonl")
     parser.add_argument("--seconds", type=float, default=300.0, help="of the whole run, sampling included")
     parser.add_argument("--families", nargs="*", default=FAMILIES, choices=FAMILIES)
-    parser.add_argument("--teachers", type=int, default=8, help="teacher variants a program, at most")
+    parser.add_argument("--templates", type=int, default=8, help="template variants a program, at most")
     return parser.parse_args(argv)
 
 
@@ -198,7 +198,7 @@ def main(argv: list[str] | None = None) -> None:
         else:
             missing[program] = json.dumps(row.failures) if row else "the time ended before it"
     summary, intervals, detail = summarise(found, missing)
-    name = "families.teacher" if str(arguments.model) == TEACHER else "families"
+    name = "families.teacher" if str(arguments.model) == TEMPLATE_CONTROL else "families"
     written = write_result(arguments.out, name, summary, len(found), intervals, detail, arguments.dry)
     print(json.dumps(summary | {"n": len(found)}, indent=1))
     for family, row in detail.items():

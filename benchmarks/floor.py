@@ -69,8 +69,8 @@ def flops(program: Program, op: Op) -> int:
 
 def _pairs(program: Program, index: Index, size: int) -> int:
     """Combinations of the index's axes that read inside [0, size)."""
-    places = torch.tensor([index.offset])
+    positions = torch.tensor([index.offset])
     for coefficient, axis in index.terms:
-        places = (places[:, None] + coefficient * torch.arange(program.axis[axis].size)).flatten()
-    exact = places[places % index.divisor == 0] // index.divisor
+        positions = (positions[:, None] + coefficient * torch.arange(program.axis[axis].size)).flatten()
+    exact = positions[positions % index.divisor == 0] // index.divisor
     return int(((exact >= 0) & (exact < size)).sum())

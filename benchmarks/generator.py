@@ -45,7 +45,7 @@ from cudal1_trainer.tasks.heldout import HeldOutProgram, read_heldout
 from cudal1_trainer.tasks.variants import write_variants
 
 BATCH = 96  # programs whose samples are drawn together
-TEACHER = "teacher"
+TEMPLATE_CONTROL = "teacher"
 LENGTHS = (4, 10, 20, 32, 48, 64)  # upper ends of the length bins
 
 
@@ -59,14 +59,14 @@ class Sampled:
 
 
 def load_generator(model: Path, device: str, as_drawn: bool = False) -> Generator:
-    """`teacher` in place of a folder: the teachers behind the same protocol, as a control.
+    """`teacher` in place of a folder: the templates behind the same protocol, as a control.
 
     as_drawn: replies are samples of the model, without a choice among their designs.
     """
-    if str(model) == TEACHER:
-        from cudal1_trainer.data.template_generator import TeacherGenerator
+    if str(model) == TEMPLATE_CONTROL:
+        from cudal1_trainer.data.template_generator import TemplateGenerator
 
-        return TeacherGenerator()
+        return TemplateGenerator()
     from cudal1_compile.generate.bundled import BundledConfig, BundledGenerator
 
     config = BundledConfig(model, device, temperature=0.8, greedy_first=False)
@@ -268,14 +268,16 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     add_sampling(parser)
     parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json")
     parser.add_argument("--limit", type=int, default=0, help="programs, a random choice; 0 is all")
-    parser.add_argument("--teachers", type=int, default=0, help="also measure so many teacher variants a program")
+    parser.add_argument(
+        "--templates", type=int, default=0, help="also measure so many template variants a program"
+    )
     parser.add_argument("--seconds", type=float, default=450.0, help="of measuring, after the sampling")
     return parser.parse_args(argv)
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """The arguments of every run that samples a model and measures its replies."""
-    parser.add_argument("--model", type=Path, required=True, help="folder of the bundled model, or `teacher`")
+    parser.add_argument("--model", type=Path, required=True, help="folder of the bundled model, or `template`")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--workers", type=int, default=usable_cores())
@@ -303,7 +305,7 @@ def main(argv: list[str] | None = None) -> None:
     rows = duel_into(arguments.out / "generator.rows.jsonl", jobs, config, start, deadline)
     summary, n, intervals, detail = summarise(items, rows, names)
     detail["held_out"], detail["reached"] = len(jobs), len(rows)
-    name = "generator.teacher" if str(arguments.model) == TEACHER else "generator"
+    name = "generator.teacher" if str(arguments.model) == TEMPLATE_CONTROL else "generator"
     path = write_result(arguments.out, name, summary, n, intervals, detail, arguments.dry)
     print(json.dumps(summary | {"n": n}, indent=1))
     for key in ("source", "family", "length", "dtype", "vectors", "samples", "teacher"):

@@ -5,7 +5,7 @@
     python -m benchmarks.judge_rate --dry --out OUT                 on the host target, tiny: proves the script
 
 Hand-written honest kernels come from the judge's own audit; attacks are `cudal1 audit`'s. The rate, and a larger
-count of refusals, come from teachers' kernels over generated tasks. `summary` holds honest_refused (a fraction),
+count of refusals, come from templates' kernels over generated tasks. `summary` holds honest_refused (a fraction),
 candidates_per_second (gates 1 to 5 and the quick timing, builds included), finalists_per_second (gates 5 to 8)
 and the cost of a hang. A table tells what each gate costs a candidate: of one worker's time, and of the wall's,
 where that is the worker's divided by the number of workers; the wall's column adds up to 1 / rate.
@@ -76,7 +76,7 @@ DEVICE = ", device"  # ends the name of a step's waits for the device, which its
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A kernel of a teacher that was not accepted, kept whole so that it can be looked into."""
+    """A template's kernel that was not accepted, kept whole so that it can be looked into."""
 
     region: str
     code: str
@@ -96,7 +96,7 @@ def main() -> None:
             _start_all(judge, limits.worker_count, summary)
         gc.freeze()  # of this process, whose modules are no part of the judge: a look through them took 0.1 s
         refused = _run_honest(judge, detail, summary)
-        _run_teachers(judge, arguments, detail, summary)
+        _run_templates(judge, arguments, detail, summary)
         _run_small(judge, arguments, detail, summary)
         if not arguments.dry:
             _run_hangs(judge, detail, summary)
@@ -116,7 +116,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--programs", type=int, default=60, help="generated tasks for the rate")
-    parser.add_argument("--variants", type=int, default=8, help="teacher kernels a task")
+    parser.add_argument("--variants", type=int, default=8, help="template kernels a task")
     parser.add_argument(
         "--finalists", type=int, default=6, help="regions whose candidates are measured as finalists"
     )
@@ -146,10 +146,10 @@ def _run_honest(judge: Judge, detail: dict[str, Any], summary: dict[str, float |
     return refused
 
 
-def _run_teachers(
+def _run_templates(
     judge: Judge, arguments: argparse.Namespace, detail: dict[str, Any], summary: dict[str, float | int | str]
 ) -> None:
-    tasks = _teacher_tasks(arguments.programs, arguments.variants, arguments.seed, small=arguments.dry)
+    tasks = _template_tasks(arguments.programs, arguments.variants, arguments.seed, small=arguments.dry)
     verdicts, seconds, detail["teacher_gates"] = _judge_all(judge, tasks)
     stages = Counter(v.stage if isinstance(v, Rejected) else type(v).__name__.lower() for v in verdicts)
     refusals = [
@@ -170,14 +170,14 @@ def _run_teachers(
     ]
     detail["teacher_deferred"] = [v.reason for v in verdicts if isinstance(v, Deferred)][:10]
     detail["teacher_speedups"] = [v.proof.speedup for v in verdicts if isinstance(v, Accepted)]
-    log.info("%d teacher kernels in %.1f s: %s", len(tasks), seconds, dict(stages))
+    log.info("%d template kernels in %.1f s: %s", len(tasks), seconds, dict(stages))
 
 
 def _run_small(
     judge: Judge, arguments: argparse.Namespace, detail: dict[str, Any], summary: dict[str, float | int | str]
 ) -> None:
     """The rate on small regions, where the judge's own overhead shows."""
-    tasks = _teacher_tasks(arguments.programs // 2, arguments.variants, arguments.seed + 1, small=True)
+    tasks = _template_tasks(arguments.programs // 2, arguments.variants, arguments.seed + 1, small=True)
     _, seconds, detail["small_gates"] = _judge_all(judge, tasks)
     summary["candidates_per_second_small"] = round(len(tasks) / seconds, 1)
     detail["small_candidates"] = len(tasks)
@@ -197,16 +197,16 @@ def _judge_all(
     return verdicts, seconds, gates
 
 
-def _teacher_tasks(programs: int, variants: int, seed: int, small: bool) -> list[tuple[Program, str]]:
+def _template_tasks(programs: int, variants: int, seed: int, small: bool) -> list[tuple[Program, str]]:
     """Candidates of one region stand together, as a synthesis asks for them."""
-    from cudal1_compile.codegen.templates import teach
+    from cudal1_compile.codegen.templates import draw_reply
     from cudal1_trainer.tasks import generate_task  # the trainer is not needed for the rest
 
     rng = random.Random(seed)
     found: list[tuple[Program, str]] = []
     for _ in range(programs):
         program = generate_task(rng, small=small)
-        codes = {reply.code for _ in range(variants) if (reply := teach(program, rng)) is not None}
+        codes = {reply.code for _ in range(variants) if (reply := draw_reply(program, rng)) is not None}
         found += [(program, code) for code in sorted(codes)]
     return found
 

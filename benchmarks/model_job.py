@@ -1,7 +1,7 @@
 """One process for one model in one direction: it plans, compiles, waits for its turn, and measures.
 
-    serve(job, pipe)        plan -> Inductor's arms ... "kernels" -> cudal1's arm ... "measure" -> a row
-                            ... "graphs" -> cudal1's arm in reduce-overhead ... "measure" -> its part of the row
+    serve(job, pipe)        plan -> Inductor's two ... "kernels" -> cudal1 ... "measure" -> a row
+                            ... "graphs" -> cudal1 in reduce-overhead ... "measure" -> its part of the row
     serve_warm(job, pipe)   a second process: the same compiles from the caches
 
 Compiling runs nothing on the device, so all models do it at once; the parent (models.py) gives the turn to
@@ -24,14 +24,14 @@ from unittest import mock
 import torch
 from torch import fx
 
-from benchmarks.model_arms import (
+from benchmarks.model_contenders import (
     GRAPHS,
-    Arm,
+    Contender,
     Job,
     Step,
     both_directions,
     cache_folder,
-    compile_arm,
+    compile_contender,
     inductor_backend,
     run_first,
 )
@@ -103,11 +103,11 @@ class _Worker:
         built = time.monotonic()
         _prime(job)
         self.start_s = {"build": built - start, "prime": time.monotonic() - built}
-        self.arms = {"eager": Arm("eager", self.step.module)}
+        self.contenders = {"eager": Contender("eager", self.step.module)}
         self.origins: list[Origins] = []  # of Inductor's kernels, by graph
         self.failures: dict[str, str] = {}  # of what a row can do without
         self.plan_s = 0.0
-        self._keys: dict[str, list[str]] = {}  # of the plans of cudal1's arms
+        self._keys: dict[str, list[str]] = {}  # of the plans of cudal1's contenders
 
     def plan(self) -> dict[str, Any]:
         """The regions that the backend's collecting pass sees."""
@@ -131,17 +131,17 @@ class _Worker:
     def compile_inductor(self) -> None:
         for name, mode in MODES.items():
             folder = self.job.caches("inductor")  # both modes share what Triton compiles
-            with may_fail(self.arms, self.failures, name):
-                self.arms[name] = compile_arm(name, self.step, inductor_backend(mode), folder)
+            with may_fail(self.contenders, self.failures, name):
+                self.contenders[name] = compile_contender(name, self.step, inductor_backend(mode), folder)
         if not self.job.lean:
-            with may_fail(self.arms, self.failures, "provenance"):
+            with may_fail(self.contenders, self.failures, "provenance"):
                 self.origins = self._find_origins()
 
     def _find_origins(self) -> list[Origins]:
         seen = Provenance()
         with _provenance(seen) as backend:
-            # what Inductor timed for its arm, as whether to pad a product, decides here too: the same kernels
-            compile_arm("provenance", self.step, backend, self.job.caches("inductor"))
+            # what Inductor timed for its own, as whether to pad a product, decides here too: the same kernels
+            compile_contender("provenance", self.step, backend, self.job.caches("inductor"))
         if not seen.found or len(seen.code) != len(seen.found):
             raise ProfileError(f"Inductor wrote {len(seen.code)} modules for {len(seen.found)} graphs")
         return [
@@ -153,16 +153,16 @@ class _Worker:
         self._compile_cudal1("cudal1", None)
 
     def compile_graphs(self) -> None:
-        with may_fail(self.arms, self.failures, GRAPHS):
+        with may_fail(self.contenders, self.failures, GRAPHS):
             self._compile_cudal1(GRAPHS, "reduce-overhead")
 
     def _compile_cudal1(self, name: str, mode: str | None) -> None:
         backend = _cudal1_backend(self.job, self._keys.setdefault(name, []), mode)
-        self.arms[name] = compile_arm(name, self.step, backend, self.job.caches("cudal1"))
+        self.contenders[name] = compile_contender(name, self.step, backend, self.job.caches("cudal1"))
 
     @cached_property
     def turn(self) -> Turn:
-        return Turn(self.job, self.step, self.arms, self.origins, self._keys, self.failures, self.plan_s)
+        return Turn(self.job, self.step, self.contenders, self.origins, self._keys, self.failures, self.plan_s)
 
 
 def _warm(job: Job) -> dict[str, Any]:
@@ -176,14 +176,14 @@ def _warm(job: Job) -> dict[str, Any]:
     keys: list[str] = []
     for name, backend in (("inductor", inductor_backend(None)), ("cudal1", _cudal1_backend(job, keys))):
         counters.clear()
-        arm = compile_arm(name, step, backend, job.caches(name))
-        run_first(step, arm)
+        contender = compile_contender(name, step, backend, job.caches(name))
+        run_first(step, contender)
         row[name] = {
-            "compile_s": arm.compile_s,
+            "compile_s": contender.compile_s,
             "autograd_cache_hits": counters["aot_autograd"]["autograd_cache_hit"],
             "graph_cache_hits": counters["inductor"]["fxgraph_cache_hit"],
             "graph_cache_misses": counters["inductor"]["fxgraph_cache_miss"],
-            "first_run_s": arm.first_run_s,
+            "first_run_s": contender.first_run_s,
         }
     row["cudal1"]["regions"] = asdict(SESSION.totals)
     return row
@@ -208,7 +208,7 @@ def _make_step(job: Job) -> Step:
 
 
 def _prime(job: Job) -> None:
-    """Imports and self-tests that a process pays once stay out of the compile times, in no arm's folder."""
+    """Imports and self-tests that a process pays once stay out of the compile times, in no contender's folder."""
     from cudal1_compile.inductor import hook
 
     x = torch.ones(8, 8, device=job.device)

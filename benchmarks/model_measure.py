@@ -1,7 +1,7 @@
 """A model's turn: what is measured once all is compiled and the GPU is free of others.
 
     first runs -> calls until cudal1 has chosen between its variants -> errors against float64
-    -> timed rounds -> GPU-busy time by kernel (three calls of each arm under the profiler)
+    -> timed rounds -> GPU-busy time by kernel (three calls of each contender under the profiler)
     and once cudal1 is compiled in reduce-overhead: its choice -> its errors -> timed rounds beside Inductor's
 
 The row is plain data; model_summary.py makes figures of it. Without a GPU operations stand in for kernel times.
@@ -21,7 +21,17 @@ from unittest import mock
 
 import torch
 
-from benchmarks.model_arms import GRAPHS, Arm, Job, Step, errors, exact_results, results, run_first, time_rounds
+from benchmarks.model_contenders import (
+    GRAPHS,
+    Contender,
+    Job,
+    Step,
+    errors,
+    exact_results,
+    results,
+    run_first,
+    time_rounds,
+)
 from benchmarks.model_kernels import (
     Operations,
     Origins,
@@ -38,19 +48,19 @@ from cudal1_compile.pipeline import choice
 from cudal1_fx_passes.program.text import parse_program
 
 PROFILED_CALLS = 3
-FRAIL = ("reduce_overhead", GRAPHS)  # arms in CUDA graphs, which a row can do without
+FRAIL = ("reduce_overhead", GRAPHS)  # contenders in CUDA graphs, which a row can do without
 
 
 @contextmanager
-def may_fail(arms: dict[str, Arm], failures: dict[str, str], what: str) -> Iterator[None]:
-    """What a row can do without: its failure is noted, the arm is left out."""
+def may_fail(contenders: dict[str, Contender], failures: dict[str, str], what: str) -> Iterator[None]:
+    """What a row can do without: its failure is noted, the contender is left out."""
     try:
         yield
     except Exception as error:  # noqa: BLE001  any failure of a baseline is a finding, not the end
         if what == "inductor":
             raise
         failures[what] = f"{type(error).__name__}: {error}"[:500]
-        arms.pop(what, None)
+        contenders.pop(what, None)
         traceback.print_exc()
 
 
@@ -86,11 +96,11 @@ def watch_trials() -> Iterator[Watched]:
 
 @dataclass
 class Turn:
-    """What a process brings to its turn. `keys`: under which the plans of cudal1's arms are stored."""
+    """What a process brings to its turn. `keys`: under which the plans of cudal1's contenders are stored."""
 
     job: Job
     step: Step
-    arms: dict[str, Arm]
+    contenders: dict[str, Contender]
     origins: list[Origins]  # of Inductor's kernels, by graph
     keys: dict[str, list[str]]
     failures: dict[str, str]
@@ -103,16 +113,16 @@ class Turn:
         self._run_first()
         settled = self._settle("cudal1")
         roundoff = torch.finfo(next(p.dtype for p in self.step.module.parameters())).eps / 2
-        self.accuracy = {"errors": self._errors(self.arms), "roundoff": roundoff}
-        arms = list(self.arms.values())
-        times = time_rounds(self.step, arms, self.job.rounds, self.job.limit_s)
+        self.accuracy = {"errors": self._errors(self.contenders), "roundoff": roundoff}
+        contenders = list(self.contenders.values())
+        times = time_rounds(self.step, contenders, self.job.rounds, self.job.limit_s)
         return {
             "model": self.job.model,
             "direction": "train" if self.job.train else "inference",
             "layers": self.job.layers,
             "lean": self.job.lean,
             "traced": bool(self.origins),
-            "cold": {a.name: {"compile_s": a.compile_s, "first_run_s": a.first_run_s} for a in arms},
+            "cold": {a.name: {"compile_s": a.compile_s, "first_run_s": a.first_run_s} for a in contenders},
             "plan_s": self.plan_s,
             **settled,
             "accuracy": self.accuracy,
@@ -127,42 +137,42 @@ class Turn:
     def measure_graphs(self) -> dict[str, Any]:
         """What the row gets once cudal1 is compiled in reduce-overhead: its times beside Inductor's in that mode.
 
-        Other arms are not timed again: CUPTI stays attached once it has profiled, and what launches kernel by
-        kernel takes 1.2 to 2.3 times as long since (CNNs whose host holds them up, H100).
+        Other contenders are not timed again: CUPTI stays attached once it has profiled, and what launches kernel
+        by kernel takes 1.2 to 2.3 times as long since (CNNs whose host holds them up, H100).
         """
         start = time.monotonic()
         graphs: dict[str, Any] = {}
         self._run_first()
-        if GRAPHS in self.arms:
-            with may_fail(self.arms, self.failures, GRAPHS):
+        if GRAPHS in self.contenders:
+            with may_fail(self.contenders, self.failures, GRAPHS):
                 settled = self._settle(GRAPHS)
                 graphs = {"choice": [p["choice"] for p in settled["plans"]], "settling": settled["settling"]}
-                self.accuracy["errors"] |= self._errors({GRAPHS: self.arms[GRAPHS]})
-                arms = [self.arms[name] for name in FRAIL if name in self.arms]
-                times = time_rounds(self.step, arms, self.job.rounds, self.job.limit_s)
+                self.accuracy["errors"] |= self._errors({GRAPHS: self.contenders[GRAPHS]})
+                contenders = [self.contenders[name] for name in FRAIL if name in self.contenders]
+                times = time_rounds(self.step, contenders, self.job.rounds, self.job.limit_s)
                 graphs |= {"ms": times, "median_ms": _medians(times), "turn_s": time.monotonic() - start}
         return {"graphs": graphs, "accuracy": self.accuracy, "failures": self.failures}
 
     def _run_first(self) -> None:
-        for name in [n for n in self.arms if n not in FRAIL]:
-            run_first(self.step, self.arms[name])
-        for name in [n for n in FRAIL if n in self.arms]:
-            with may_fail(self.arms, self.failures, name):
-                run_first(self.step, self.arms[name])
+        for name in [n for n in self.contenders if n not in FRAIL]:
+            run_first(self.step, self.contenders[name])
+        for name in [n for n in FRAIL if n in self.contenders]:
+            with may_fail(self.contenders, self.failures, name):
+                run_first(self.step, self.contenders[name])
                 for _ in range(3):  # CUDA graphs: warm up, record, replay
                     self.step.clear()
-                    self.step.run(self.arms[name].call)
+                    self.step.run(self.contenders[name].call)
 
-    def _settle(self, arm: str) -> dict[str, Any]:
-        """Calls of an arm of cudal1 until the trial between variants has decided, and what it decided."""
-        plans, calls = self._stored_plans(arm), 0
+    def _settle(self, contender: str) -> dict[str, Any]:
+        """Calls of a contender of cudal1 until the trial between variants has decided, and what it decided."""
+        plans, calls = self._stored_plans(contender), 0
         start = time.monotonic()
         with watch_trials() as watched:
             while any(p.choice == "deciding" for p in plans) and calls < choice.SETTLED:
                 self.step.clear()
-                self.step.run(self.arms[arm].call)
+                self.step.run(self.contenders[contender].call)
                 calls += 1
-                plans = self._stored_plans(arm)
+                plans = self._stored_plans(contender)
         chosen = {f: e for p in plans for f, e in p.kernels(_choice(p)).items()}
         return {
             "settling": {
@@ -183,13 +193,13 @@ class Turn:
             "kernels": self._kernel_names(plans, chosen),
         }
 
-    def _stored_plans(self, arm: str) -> list[GraphPlanned]:
+    def _stored_plans(self, contender: str) -> list[GraphPlanned]:
         from cudal1_compile.inductor.plan import from_row
         from cudal1_compile.pipeline.session import SESSION
         from cudal1_compile.runtime.target import detect_target
 
         store, target = SESSION.store(self.job.store), detect_target(self.job.device).key
-        rows = [store.get_plan(key, target) for key in self.keys[arm]]
+        rows = [store.get_plan(key, target) for key in self.keys[contender]]
         return [from_row(row) for row in rows if row is not None]
 
     def _kernel_names(self, plans: list[GraphPlanned], chosen: dict[str, str]) -> list[str]:
@@ -204,11 +214,11 @@ class Turn:
                 names |= {base_name(launch.kernel) for launch in candidate.launches}
         return sorted(names)
 
-    def _errors(self, arms: dict[str, Arm]) -> dict[str, dict[str, float]]:
-        """Of each arm, tensor by tensor, against the same model in float64."""
+    def _errors(self, contenders: dict[str, Contender]) -> dict[str, dict[str, float]]:
+        """Of each contender, tensor by tensor, against the same model in float64."""
         self.step.clear()
         exact = exact_results(self.step)
-        return {name: errors(results(self.step, arm.call), exact) for name, arm in arms.items()}
+        return {name: errors(results(self.step, contender.call), exact) for name, contender in contenders.items()}
 
     def _busy(self, kernels: list[str]) -> dict[str, Any]:
         """GPU-busy microseconds of one call by kernel; without a GPU operations are counted in their place."""
@@ -228,10 +238,10 @@ class Turn:
         }
 
     def _profiled(self) -> dict[str, list[dict[str, float]]]:
-        """Arm -> kernel times of the forward and, in training, of the backward."""
+        """Contender -> kernel times of the forward and, in training, of the backward."""
         once: list[Callable[[], None]] = []
-        for arm in self.arms.values():
-            once.append(_bind(self._forward, arm))
+        for contender in self.contenders.values():
+            once.append(_bind(self._forward, contender))
             if self.job.train:
                 once.append(self.step.backward)
         folder = self.job.work / "traces"
@@ -240,11 +250,11 @@ class Turn:
         self.step.clear()
         parts = [mean_times(found[i :: len(once)]) for i in range(len(once))]
         width = 2 if self.job.train else 1
-        return {name: parts[i * width : (i + 1) * width] for i, name in enumerate(self.arms)}
+        return {name: parts[i * width : (i + 1) * width] for i, name in enumerate(self.contenders)}
 
-    def _forward(self, arm: Arm) -> None:
+    def _forward(self, contender: Contender) -> None:
         self.step.clear()
-        self.step.forward(arm.call)
+        self.step.forward(contender.call)
 
     def _attributed(self, parts: list[dict[str, float]]) -> list[dict[str, Any]]:
         """Inductor's kernels with their time, kind and operations by region."""
@@ -273,8 +283,8 @@ def _medians(times: dict[str, list[float]]) -> dict[str, float]:
     return {name: median(ms) for name, ms in times.items() if ms}
 
 
-def _bind(function: Callable[[Arm], None], arm: Arm) -> Callable[[], None]:
-    return lambda: function(arm)
+def _bind(function: Callable[[Contender], None], contender: Contender) -> Callable[[], None]:
+    return lambda: function(contender)
 
 
 def _longest(times: dict[str, float], count: int = 40) -> dict[str, float]:

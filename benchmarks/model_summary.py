@@ -11,15 +11,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import quantiles
 from typing import Any
 
-from benchmarks.model_arms import GRAPHS
+from benchmarks.model_contenders import GRAPHS
 from benchmarks.model_kernels import OUTSIDE
 from benchmarks.result_file import bootstrap, geomean, mean
 
 ERROR_MULTIPLE = 4.0  # of the larger error of eager and Inductor that cudal1's may reach
 OUTSIDE_LIBRARIES = ("triton", "aten")
 BASELINES = ("eager", "inductor", "reduce_overhead")
+SAMPLES = ("ms", "us", "host_us")
 
 Row = Mapping[str, Any]
 
@@ -53,15 +55,15 @@ def chosen_of(rows: Iterable[Row]) -> set[str]:
 
 
 def own_share(rows: Sequence[Row]) -> float:
-    """Of the GPU-busy time of cudal1's arm, what passes in kernels that the generator wrote."""
+    """Of the GPU-busy time of cudal1's contender, what passes in kernels that the generator wrote."""
     measured = [row for row in rows if row["own_us"] is not None]
     return share(sum(row["own_us"] for row in measured), sum(row["busy"]["cudal1"] for row in measured))
 
 
 def compare_errors(accuracy: Row) -> dict[str, Any]:
-    """The worst tensor of each arm; cudal1's error in its worst mode over the larger of eager's and Inductor's."""
+    """Each contender's worst tensor; cudal1's error in its worst mode over eager's or Inductor's."""
     found: Mapping[str, Mapping[str, float]] = accuracy["errors"]
-    own = [found[arm] for arm in ("cudal1", GRAPHS) if arm in found]
+    own = [found[contender] for contender in ("cudal1", GRAPHS) if contender in found]
     ratios = {
         name: max(e[name] for e in own) / max(found["eager"][name], found["inductor"][name], accuracy["roundoff"])
         for name in found["cudal1"]
@@ -69,19 +71,21 @@ def compare_errors(accuracy: Row) -> dict[str, Any]:
     worst = max(ratios, key=lambda name: ratios[name])
     return {
         "tensors": len(ratios),
-        "worst": {arm: max(e.values()) for arm, e in found.items()},
-        "mean": {arm: mean(list(e.values())) for arm, e in found.items()},
+        "worst": {contender: max(e.values()) for contender, e in found.items()},
+        "mean": {contender: mean(list(e.values())) for contender, e in found.items()},
         "worst_ratio": ratios[worst],
         "worst_tensor": worst,
-        "worst_tensor_errors": {arm: e[worst] for arm, e in found.items()},
+        "worst_tensor_errors": {contender: e[worst] for contender, e in found.items()},
         "sound": ratios[worst] <= ERROR_MULTIPLE,
     }
 
 
 def speedups(row: Row) -> dict[str, float]:
-    """Median time of each other arm over cudal1's."""
+    """Median time of each other contender over cudal1's."""
     median_ms: Mapping[str, float] = row["median_ms"]
-    return {arm: median_ms[arm] / median_ms["cudal1"] for arm in BASELINES if arm in median_ms}
+    return {
+        contender: median_ms[contender] / median_ms["cudal1"] for contender in BASELINES if contender in median_ms
+    }
 
 
 def figures(rows: Sequence[Row], right: Collection[str]) -> dict[str, float]:
@@ -99,11 +103,13 @@ def figures(rows: Sequence[Row], right: Collection[str]) -> dict[str, float]:
 
 def summarise(rows: Sequence[Row], right: Collection[str]) -> dict[str, float | int | str]:
     """The flat summary over all models together."""
-    over = {arm: [s[arm] for row in rows if arm in (s := speedups(row))] for arm in BASELINES}
+    over = {
+        contender: [s[contender] for row in rows if contender in (s := speedups(row))] for contender in BASELINES
+    }
     compared = [compare_errors(row["accuracy"]) for row in rows]
     best = [min(speedups(row).values()) for row in rows]
     found: dict[str, float | int | str] = {**figures(rows, right)}
-    found |= {f"speedup_over_{arm}": geomean(values) for arm, values in over.items()}
+    found |= {f"speedup_over_{contender}": geomean(values) for contender, values in over.items()}
     found |= {
         "speedup_over_best_of_three": geomean(best),
         "slowest_over_inductor": min(over["inductor"], default=math.nan),
@@ -112,8 +118,8 @@ def summarise(rows: Sequence[Row], right: Collection[str]) -> dict[str, float | 
         "busy_over_inductor": geomean([r["busy"]["inductor"] / r["busy"]["cudal1"] for r in rows if r["busy"]]),
     }
     if not any(row["lean"] for row in rows):
-        for key, arm in (("cold_compile_s", "cudal1"), ("cold_compile_s_inductor", "inductor")):
-            found[key] = sum(total_s(row["cold"][arm]) for row in rows)
+        for key, contender in (("cold_compile_s", "cudal1"), ("cold_compile_s_inductor", "inductor")):
+            found[key] = sum(total_s(row["cold"][contender]) for row in rows)
     found |= graph_figures(rows)
     warm = [row["warm"] for row in rows if row.get("warm")]
     if warm:
@@ -131,7 +137,8 @@ def graph_figures(rows: Sequence[Row]) -> dict[str, float]:
         return {}
     ratios = [g["reduce_overhead"] / g[GRAPHS] for _, g in pairs]
     best = [
-        min(g["reduce_overhead"], *(t[arm] for arm in BASELINES if arm in t)) / min(t["cudal1"], g[GRAPHS])
+        min(g["reduce_overhead"], *(t[contender] for contender in BASELINES if contender in t))
+        / min(t["cudal1"], g[GRAPHS])
         for t, g in pairs
     ]
     return {
@@ -187,7 +194,22 @@ def describe(row: Row, right: Collection[str], synthesis_s: Mapping[str, float])
     found["inductor_us_by_kind"] = by_kind(row["inductor_kernels"])
     found["uncovered_kernels"] = uncovered(row["inductor_kernels"], right) if row["traced"] else []
     found["cudal1_kernels"] = row.get("cudal1_kernels", [])
+    return without_samples(found)
+
+
+def without_samples(row: Row) -> dict[str, Any]:
+    """The row with quartiles in place of samples, which are lists of times by arm."""
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        if key in SAMPLES:
+            found[key] = {arm: quartiles(times) for arm, times in value.items()}
+        else:
+            found[key] = without_samples(value) if isinstance(value, Mapping) else value
     return found
+
+
+def quartiles(times: Sequence[float]) -> list[float]:
+    return quantiles(times, n=4, method="inclusive") if len(times) > 1 else list(times)
 
 
 def count_outcomes(row: Row) -> dict[str, int]:

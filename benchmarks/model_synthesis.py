@@ -84,9 +84,9 @@ class Watch:
 def load_generator(wanted: str, device: torch.device) -> Generator:
     """Raises GeneratorError (ModelMissing among them) or ValueError. `teacher` is for comparisons."""
     if wanted == "teacher":
-        from cudal1_trainer.data.template_generator import TeacherGenerator
+        from cudal1_trainer.data.template_generator import TemplateGenerator
 
-        return TeacherGenerator()
+        return TemplateGenerator()
     return make_generator(wanted, str(device))
 
 
@@ -171,7 +171,6 @@ def _region(wanted: Wanted, outcome: Outcome, store: Store, target: Target) -> d
         "stages": dict(Counter(a.stage for a in attempts)),
         "best_score": max(scores, default=None),
         "result": type(outcome.result).__name__,
-        "text": wanted.text,
     }
     match outcome.result:
         case Won(entry):

@@ -8,14 +8,14 @@
     -> all plan -> every region of all models is synthesised once, most valuable first, into a fresh cache
     -> all compile -> one after another measures with the GPU to itself -> second processes, warm
 
-Arms: eager, Inductor, Inductor in reduce-overhead, cudal1 (mode default, the choice between its variants settled
-on its first calls), and with --reduce-overhead, once these have a row, cudal1 in that mode beside Inductor in it:
-a run that ends before keeps the row. Every call is timed with the host, in rounds of random order.
-Models compile side by side: compile times, Inductor's too, are those of a busy machine. OUT grows while it runs:
+Contenders: eager, Inductor, Inductor in reduce-overhead, cudal1 (mode default, the choice between its variants
+settled on its first calls), and with --reduce-overhead, once these have a row, cudal1 in that mode beside Inductor
+in it: a run that ends before keeps the row. Every call is timed with the host, in rounds of random order. Models
+compile side by side: compile times, Inductor's too, are those of a busy machine. OUT grows while it runs:
 models.rows.jsonl and models.partial.GPU.json hold what a killed run had; `--rows FILE` takes such rows over and
 measures what is missing. With another generator than the bundled one the file is called after it
-(models.teacher.GPU.json). `--lean` is for many models in one run: arms share one folder of compile caches (so no
-compile time is reported), Inductor's kernels are not traced to regions (no coverage_time), and there are no
+(models.template.GPU.json). `--lean` is for many models in one run: contenders share one folder of compile caches
+(so no compile time is reported), Inductor's kernels are not traced to regions (no coverage_time), and there are no
 second processes. Nothing is concluded here; model_summary.py says what counts.
 """
 
@@ -39,7 +39,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.model_arms import GRAPHS, Job
+from benchmarks.model_contenders import GRAPHS, Job
 from benchmarks.model_job import Said, serve, serve_warm
 from benchmarks.model_summary import count_refused, describe, intervals, summarise
 from benchmarks.model_synthesis import Wanted, Written, find_right, load_generator, write_kernels
@@ -413,7 +413,7 @@ def _print(path: Path) -> None:
 def parse_arguments(argv: Collection[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--generator", default="bundled", help="as the backend's option, or `teacher`")
+    parser.add_argument("--generator", default="bundled", help="as the backend's option, or `template`")
     parser.add_argument("--suite", default="main", choices=SUITES, help="cnn: lean, and shorter than the main one")
     parser.add_argument("--models", nargs="*", choices=list(SPECS), help="default: those of the suite")
     parser.add_argument("--directions", nargs="*", default=list(DIRECTIONS), choices=DIRECTIONS)

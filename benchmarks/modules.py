@@ -28,7 +28,16 @@ from typing import Any
 
 import torch
 
-from benchmarks.model_arms import Arm, Step, errors, exact_results, results, run_first, time_rounds, timed_ms
+from benchmarks.model_contenders import (
+    Contender,
+    Step,
+    errors,
+    exact_results,
+    results,
+    run_first,
+    time_rounds,
+    timed_ms,
+)
 from benchmarks.model_summary import ERROR_MULTIPLE
 from benchmarks.model_synthesis import is_right
 from benchmarks.result_file import bootstrap, commit, geomean, mean, write_result
@@ -87,7 +96,7 @@ def _row(spec: ModuleSpec, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure(spec: ModuleSpec, dry: bool, options: dict[str, Any]) -> dict[str, Any]:
-    """One module, all arms; the kernel cache is empty before."""
+    """One module, all contenders; the kernel cache is empty before."""
     step = _make_step(spec, dry)
     decisions = Decisions()
     logger = logging.getLogger("cudal1_compile.pipeline.choice")
@@ -109,18 +118,20 @@ def _measured(
 ) -> dict[str, Any]:
     inductor: Any = torch.compile(step.module, dynamic=False)
     compiled: Any = torch.compile(step.module, backend="cudal1", dynamic=False, options=options)
-    arms = [Arm("eager", step.module), Arm("inductor", inductor), Arm("cudal1", compiled)]
-    for arm in arms:
-        run_first(step, arm)
+    contenders = [Contender("eager", step.module), Contender("inductor", inductor), Contender("cudal1", compiled)]
+    for contender in contenders:
+        run_first(step, contender)
     for _ in range(SETTLED):  # until the choice is settled
         step.clear()
-        timed_ms(step, arms[-1])
+        timed_ms(step, contenders[-1])
     exact = exact_results(step)
-    worst = {arm.name: max(errors(results(step, arm.call), exact).values()) for arm in arms}
-    ms = time_rounds(step, arms, 3 if dry else ROUNDS, MEASURE_S)
+    worst = {
+        contender.name: max(errors(results(step, contender.call), exact).values()) for contender in contenders
+    }
+    ms = time_rounds(step, contenders, 3 if dry else ROUNDS, MEASURE_S)
     after = SESSION.totals
     return {
-        "first_call_s": {arm.name: arm.first_run_s for arm in arms},
+        "first_call_s": {contender.name: contender.first_run_s for contender in contenders},
         "regions": {
             n: getattr(after, n) - getattr(before, n) for n in ("regions", "new", "aten", "no_win", "missed")
         },
@@ -138,9 +149,9 @@ def _written(store: Store, device: torch.device) -> list[dict[str, Any]]:
     wanted = {e.fingerprint for e in store.entries(target=target)} | {m.fingerprint for m in store.misses(target)}
     rows = []
     for fingerprint in sorted(wanted):
-        attempts, region = store.attempts(fingerprint, target), store.get_region(fingerprint)
+        attempts = store.attempts(fingerprint, target)
         refused = [f"{a.stage}: {a.reason[:200]}" for a in attempts if not is_right(a)]
-        row: dict[str, Any] = {"text": region.text if region else "", "stages": Counter(a.stage for a in attempts)}
+        row: dict[str, Any] = {"fingerprint": fingerprint, "stages": Counter(a.stage for a in attempts)}
         row["best_score"] = max((a.speedup for a in attempts if a.speedup is not None), default=None)
         rows.append(row | {"refusals": list(dict.fromkeys(refused))[:3]})
     return rows

@@ -1,8 +1,8 @@
-"""Could a teacher have written this kernel? Code compared without its names, its comments and its layout.
+"""Could a template have written this kernel? Code compared without its names, its comments and its layout.
 
-    Taught.of(program)          everything that the teachers write for a program
-    taught.novelty(code)        "" where it is among that, else what is new: its "numbers" (tiles, block sizes), or
-                                its "form", which no teacher's code has whatever the numbers
+    TemplateCodes.of(program)   everything that the templates write for a program
+    codes.novelty(code)         "" where it is among that, else what is new: its "numbers" (tiles, block sizes), or
+                                its "form", which no template's code has whatever the numbers
 
 form.py says what is compared.
 """
@@ -33,15 +33,15 @@ def without_numbers(normalised: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
+class TemplateCodes:
     codes: frozenset[str]
     forms: frozenset[str]
 
     @staticmethod
-    def of(program: Program) -> Taught:
+    def of(program: Program) -> TemplateCodes:
         replies = (try_reply(program, schedule) for schedule in variants(program))
         codes = frozenset(normalise(r.code) for r in replies if r is not None)
-        return Taught(codes, frozenset(map(without_numbers, codes)))
+        return TemplateCodes(codes, frozenset(map(without_numbers, codes)))
 
     def novelty(self, code: str) -> Novelty:
         normalised = normalise(code)

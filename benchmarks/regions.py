@@ -1,13 +1,13 @@
-"""The first look at where speed is: real models' regions, every teacher strategy, against aten and Inductor.
+"""The first look at where speed is: real models' regions, every template strategy, against aten and Inductor.
 
     python -m benchmarks.regions --regions trainer/data/regions.jsonl --out OUT [--seconds 480]
     python -m benchmarks.regions --regions trainer/data/families.jsonl --families scan,pool --cold --out OUT
 
-For each distinct region: up to --variants teacher variants (all strategies), built, checked, and timed beside aten
-and Inductor (that region alone, dynamic=False), GPU-busy. OUT/regions.rows.jsonl grows while it runs; OUT/
+For each distinct region: up to --variants template variants (all strategies), built, checked, and timed beside
+aten and Inductor (that region alone, dynamic=False), GPU-busy. OUT/regions.rows.jsonl grows while it runs; OUT/
 regions.exploration.GPU.json holds the statistics: geomeans by family, direction, dtype and strategy, how often
-which strategy is fastest, the best variant over Inductor, and every failure. The teachers are programs: these
-figures say what is worth teaching, nothing about a model.
+which strategy is fastest, the best variant over Inductor, and every failure. The templates are programs: these
+figures say what is worth learning, nothing about a model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def make_jobs(regions: Sequence[dict[str, Any]], variants: int) -> tuple[list[Jo
     for i, region in enumerate(regions):
         written = write_variants(parse_program(region["text"]), variants)
         if not written:
-            refused[str(i)] = "no teacher strategy applies"
+            refused[str(i)] = "no template applies"
             continue
         jobs.append(Job(str(i), region["text"], tuple((v.name, v.reply.code) for v in written)))
     return jobs, refused
@@ -65,7 +65,7 @@ def family_of(program: Program) -> str:
     return "rows" if inner else "columns"
 
 
-def best_teacher(row: Row) -> tuple[str, float] | None:
+def best_template(row: Row) -> tuple[str, float] | None:
     times = {name: t[0] for name, t in row.busy.items() if name not in ("aten", "inductor")}
     if not times:
         return None
@@ -73,9 +73,9 @@ def best_teacher(row: Row) -> tuple[str, float] | None:
     return name, times[name]
 
 
-def speedup(row: Row, arm: str = "inductor") -> float | None:
-    """Best variant over an arm."""
-    best, other = best_teacher(row), row.us(arm)
+def speedup(row: Row, contender: str = "inductor") -> float | None:
+    """Best variant over a contender."""
+    best, other = best_template(row), row.us(contender)
     return other / best[1] if best is not None and other is not None else None
 
 
@@ -110,7 +110,7 @@ def summarise(regions: Sequence[dict[str, Any]], rows: Sequence[Row]) -> tuple[d
     for row in rows:
         for strategy, value in best_by_strategy(row).items():
             strategies[strategy].append(value)
-    fastest = [found[0] for r in rows if (found := best_teacher(r)) is not None]
+    fastest = [found[0] for r in rows if (found := best_template(r)) is not None]
     kernels = sum(len(r.busy.keys() - {"aten", "inductor"}) for r in rows)
     failed = [f"{strategy_of(n)}: {why.split(':')[0]}" for r in rows for n, why in r.failures.items()]
     summary = {
@@ -140,7 +140,7 @@ def summarise(regions: Sequence[dict[str, Any]], rows: Sequence[Row]) -> tuple[d
 
 def _program_detail(regions: Sequence[dict[str, Any]], row: Row) -> dict[str, Any]:
     region = regions[int(row.ident)]
-    best = best_teacher(row)
+    best = best_template(row)
     program = parse_program(region["text"])
     return {
         "model": region["model"],
@@ -158,7 +158,7 @@ def _program_detail(regions: Sequence[dict[str, Any]], row: Row) -> dict[str, An
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Teacher variants of real regions against aten and Inductor.")
+    parser = argparse.ArgumentParser(description="Template variants of real regions against aten and Inductor.")
     parser.add_argument("--regions", type=Path, required=True, help="JSON lines of benchmarks.extract_regions")
     parser.add_argument("--cold", action="store_true", help="L2 flushed before every call, as in families.py")
     parser.add_argument("--families", default="", help="of families.jsonl, those to take: scan,pool")

@@ -2,6 +2,9 @@
 
     write_result(out, "generator", summary, n, intervals, detail, device)   ->   out/generator.h100.json
 
+`detail` has a row a program, model or candidate: medians and quartiles, no samples; texts only of what failed.
+Samples lie in the rows.jsonl that a run leaves in its OUT.
+
 A dry run (a CPU, tiny sizes) proves that a script works. It is written as NAME.dry.json, says so in its `device`,
 and is refused inside benchmarks/results.
 """
@@ -28,6 +31,7 @@ from cudal1_compile.judge.versions import VERIFIER_VERSION
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "triton", "transformers", "accelerate", "numpy", "nvidia-cuda-nvrtc")
 BOOTSTRAP = 2000
+DIGITS = 6  # of floats in `detail`
 
 
 def geomean(values: Sequence[float]) -> float:
@@ -115,7 +119,7 @@ def write_result(
     detail: Any,
     dry: bool = False,
 ) -> Path:
-    """Writes the file whole or not at all; NaN becomes null."""
+    """Writes the file whole or not at all; NaN becomes null, floats in `detail` have six digits."""
     if dry and RESULTS.resolve() in (out.resolve(), *out.resolve().parents):
         raise ValueError(f"{out}: a dry run is no result; give an --out outside {RESULTS.name}/")
     body = {
@@ -126,7 +130,7 @@ def write_result(
         "commit": commit(),
         "n": n,
         "intervals": {k: list(v) for k, v in intervals.items()},
-        "detail": detail,
+        "detail": _without_nan(detail, DIGITS),
     }
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{name}.{'dry' if dry else device_stem()}.json"
@@ -136,13 +140,13 @@ def write_result(
     return path
 
 
-def _without_nan(value: Any) -> Any:
+def _without_nan(value: Any, digits: int = 17) -> Any:
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(k): _without_nan(v) for k, v in value.items()}
+        return {str(k): _without_nan(v, digits) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(v) for v in value]
+        return [_without_nan(v, digits) for v in value]
     return value
 
 

@@ -8,7 +8,7 @@
     plain_grpo             stage 3, for the same minutes or steps each: no exemplars,
     contrastive_random     exemplars drawn uniformly,
     contrastive_buckets    exemplars of two score buckets
-    best_teacher           the teachers' replies behind the same protocol, as a ceiling
+    best_teacher           the templates' replies behind the same protocol, as a ceiling
 
 The recipe's stages are trained by the same commands that a user would give (they are printed), then every model
 writes 8 replies a program at temperature 0.8 from the prompt without exemplars, as they are drawn (in use designs
@@ -64,7 +64,7 @@ from benchmarks.ablation_rows import (
     known_rows,
     summarise,
 )
-from benchmarks.generator import TEACHER, load_generator, read_replies, sample_all
+from benchmarks.generator import TEMPLATE_CONTROL, load_generator, read_replies, sample_all
 from benchmarks.parts import pack, unpack
 from benchmarks.result_file import write_result
 from benchmarks.side_by_side import (
@@ -167,7 +167,7 @@ class Ablation:
 
     def model_of(self, run: Run) -> Path:
         if run.stage not in TRAINED:
-            return self.model if run.stage == "sft" else Path(TEACHER)
+            return self.model if run.stage == "sft" else Path(TEMPLATE_CONTROL)
         return self.folder(run) / "model"
 
     def is_trained(self, run: Run) -> bool:

@@ -1,8 +1,8 @@
 """Convolutional networks as published, over torch.nn alone: what `benchmarks.models --suite cnn` measures.
 
 Each gives its result in eval mode and its loss in training mode, so that an inference is what a user runs. What
-draws random numbers (dropout, stochastic depth) is left out: arms are compared with float64, tensor by tensor.
-`layers` takes the first stages of a network, or its first levels.
+draws random numbers (dropout, stochastic depth) is left out: contenders are compared with float64, tensor by
+tensor. `layers` takes the first stages of a network, or its first levels.
 """
 
 from __future__ import annotations

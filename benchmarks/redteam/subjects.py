@@ -1,8 +1,8 @@
-"""Right kernels in number: the judge's hand-written ones, and teachers' variants of tasks and structures.
+"""Right kernels in number: the judge's hand-written ones, and templates' variants of tasks and structures.
 
     subjects(seed, structures)   endless, reproducible: a program and kernels for it, families and dtypes in turns
 
-Programs are small, so that they also run on the host target. That a kernel is right is not taken from its teacher:
+Programs are small, so that they also run on the host target. A kernel is not right because a template wrote it:
 witness.py has to find it right.
 """
 

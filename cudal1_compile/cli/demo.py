@@ -2,18 +2,21 @@
 
 Kernels that are not in the cache are written by the generator, so a second run writes none. Without a GPU it
 runs on the host target: the same device code as native CPU code, in fibers; a declared cost, no speed.
+Each step is said before it begins, into a pipe too; what synthesis does meanwhile is on stderr.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import torch
 import typer
 from torch import Tensor, nn
 
-from cudal1_compile.cli.demo_models import DEMOS, Demo
+from cudal1_compile.cli.demo_models import DEMOS, Demo, mlp
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.workload import device_of
 from cudal1_compile.errors import OptionError
@@ -26,6 +29,16 @@ from cudal1_compile.pipeline.session import SESSION
 from cudal1_compile.pipeline.summary import total_line
 
 TOLERANCE = 1e-3  # of the largest value; eager itself is only so exact
+NEXT = """where to look next:
+- each region of a model, its decision and why: cudal1 explain {workload}
+- what is stored, a kernel's source and proof: cudal1 cache stats, cudal1 cache show ENTRY
+- kernels for a model of your own, ahead of time: cudal1 warm MODULE:FACTORY
+- how it works, what can be set, what is trusted: docs/architecture.md, docs/options.md, docs/security.md"""
+
+# factories give tensors on the CPU, which a GPU's kernels are not for
+EXPLAINED = {"host": f"{mlp.__module__}:{mlp.__name__}", "cuda": "MODULE:FACTORY"}
+
+say = partial(print, flush=True)
 
 
 def demo(
@@ -57,21 +70,27 @@ def check(target: str, generator: str, budget_s: float) -> None:
 
 
 def run(target: str, generator: str | Generator, budget_s: float, demos: Sequence[Demo] = DEMOS) -> bool:
-    """Whether every model gave what eager gives. The total is the last line on stdout."""
-    print(_where(target))
+    """Whether every model gave what eager gives. The total and where to look next are the last lines on stdout."""
+    say(_where(target))
     options = {"target": target, "generator": generator, "budget_s": budget_s, "process_budget_s": 1e9}
     all_equal = True
-    for item in demos:
+    for number, item in enumerate(demos, 1):
+        passes = "forward and backward" if item.trains else "inference"
+        say(f"model {number} of {len(demos)}: {item.name}, {passes}; Inductor compiles what no kernel runs")
+        begun_s = time.monotonic()
         difference = run_one(item, target, options)
         equal = difference <= TOLERANCE
         all_equal &= equal
-        print(f"{item.name}: {'equal to eager' if equal else 'WRONG'} (largest difference {difference:.1e})")
-    print(f"replies from the generator: {SESSION.replies}")
-    print(total_line(SESSION.totals))
+        verdict = "equal to eager" if equal else "WRONG"
+        spent_s = time.monotonic() - begun_s
+        say(f"{item.name}: {verdict} (largest difference {difference:.1e}), {spent_s:.0f} s")
+    say(f"replies from the generator: {SESSION.replies}")
+    say(total_line(SESSION.totals))
     if SESSION.totals.missed and SESSION.replies == 0:
         raise CommandFailed(
             "no kernel was written, the warnings above say why: expected replies from the generator"
         )
+    say(NEXT.format(workload=EXPLAINED[target]))
     return all_equal
 
 

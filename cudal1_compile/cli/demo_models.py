@@ -79,8 +79,12 @@ class Grouped(nn.Module):
         return F.silu(self.norm(self.first(x)))
 
 
+def mlp() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Mlp(), (torch.randn(64, 128),)
+
+
 DEMOS = (
-    Demo("MLP with LayerNorm", lambda: (Mlp(), (torch.randn(64, 128),)), trains=True),
+    Demo("MLP with LayerNorm", mlp, trains=True),
     Demo("softmax and cross-entropy", lambda: (Classifier(), (torch.randn(64, 64), torch.randint(0, 96, (64,))))),
     Demo("CNN with BatchNorm", lambda: (Cnn().eval(), (torch.randn(4, 3, 16, 16),))),
     Demo("GroupNorm and SiLU", lambda: (Grouped(), (torch.randn(2, 8, 16, 16),))),

@@ -5,5 +5,5 @@
             -> strategies.py (which schedules a program may have) -> templates.py (replies)
     prior/ says which schedule is likely fast; repair/ corrects arithmetic in replies of the bundled model
 
-They write what the bundled model is taught from.
+The bundled model learns from what they write.
 """

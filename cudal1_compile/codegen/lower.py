@@ -8,35 +8,44 @@ from __future__ import annotations
 
 import re
 
-from cudal1_compile.codegen.products.bulk_copy import BulkWriter
+from cudal1_compile.codegen.products.bulk_copy import BulkCopyWriter
 from cudal1_compile.codegen.products.epilogue_reduction import (
-    GATHERED,
+    EPILOGUE_REDUCED,
     TILES,
-    GatheringBulkWriter,
-    GatheringStripWriter,
-    GatheringWideWriter,
+    ReducingBulkCopyWriter,
+    ReducingRegisterBlockedWriter,
+    ReducingWarpGroupWriter,
     tile_form,
     unread,
 )
-from cudal1_compile.codegen.products.few_channel_halo import StemWriter
-from cudal1_compile.codegen.products.halo_tile import PatchWriter
-from cudal1_compile.codegen.products.implicit_gemm import FieldWriter, FillWriter
-from cudal1_compile.codegen.products.multistage import PipeWriter
-from cudal1_compile.codegen.products.offset_table import TableWriter
+from cudal1_compile.codegen.products.few_channel_halo import FewChannelHaloWriter
+from cudal1_compile.codegen.products.halo_tile import HaloTileWriter
+from cudal1_compile.codegen.products.implicit_gemm import ImplicitGemm2dWriter, ImplicitGemmWriter
+from cudal1_compile.codegen.products.multistage import MultistageWriter
+from cudal1_compile.codegen.products.offset_table import OffsetTableWriter
 from cudal1_compile.codegen.products.product import ProductWriter
-from cudal1_compile.codegen.products.register_blocked import ALL, StripWriter
-from cudal1_compile.codegen.products.register_blocked_nhwc import LastStripWriter, strip_of
-from cudal1_compile.codegen.products.register_blocked_phases import PHASES, PhaseStripWriter
-from cudal1_compile.codegen.products.sides import BULK, FIELD, FILL, PATCH, PIPE, STEM, TABLE, WIDE
+from cudal1_compile.codegen.products.register_blocked import ALL, RegisterBlockedWriter
+from cudal1_compile.codegen.products.register_blocked_nhwc import RegisterBlockedNhwcWriter, register_tile_of
+from cudal1_compile.codegen.products.register_blocked_phases import PHASES, RegisterBlockedPhaseWriter
+from cudal1_compile.codegen.products.sides import (
+    BULK_COPY,
+    FEW_CHANNEL_HALO,
+    HALO_TILE,
+    IMPLICIT_GEMM,
+    IMPLICIT_GEMM_2D,
+    MULTISTAGE,
+    OFFSET_TABLE,
+    WARP_GROUPS,
+)
 from cudal1_compile.codegen.products.spread import stage_for
-from cudal1_compile.codegen.products.warp_groups import WideWriter
+from cudal1_compile.codegen.products.warp_groups import WarpGroupWriter
 from cudal1_compile.codegen.products.window_sums import WindowSumWriter, lanes_of
 from cudal1_compile.codegen.reductions.fused import write_fused
 from cudal1_compile.codegen.reductions.grouped import GroupedWriter
 from cudal1_compile.codegen.reductions.online import OnlineWriter
 from cudal1_compile.codegen.reductions.ragged import RaggedWriter
 from cudal1_compile.codegen.reductions.scans import ScanWriter
-from cudal1_compile.codegen.reductions.semaphore_reduction import JoinedWriter
+from cudal1_compile.codegen.reductions.semaphore_reduction import SemaphoreReductionWriter
 from cudal1_compile.codegen.reductions.split_reduction import write_split
 from cudal1_compile.codegen.reductions.transposed import TransposedWriter
 from cudal1_compile.codegen.reductions.windows import WindowWriter
@@ -45,14 +54,15 @@ from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import Kernel
 from cudal1_compile.codegen.stages.stage import Buffer, Plan
 
-COPYING: dict[str, type[PipeWriter] | type[StemWriter] | type[BulkWriter]] = {
-    PIPE: PipeWriter,
-    PATCH: PatchWriter,
-    WIDE: WideWriter,
-    STEM: StemWriter,
-    BULK: BulkWriter,
-    FILL: FillWriter,
-    FIELD: FieldWriter,
+Reducing = ReducingWarpGroupWriter | ReducingBulkCopyWriter | ReducingRegisterBlockedWriter
+STAGED: dict[str, type[MultistageWriter] | type[FewChannelHaloWriter] | type[BulkCopyWriter]] = {
+    MULTISTAGE: MultistageWriter,
+    HALO_TILE: HaloTileWriter,
+    WARP_GROUPS: WarpGroupWriter,
+    FEW_CHANNEL_HALO: FewChannelHaloWriter,
+    BULK_COPY: BulkCopyWriter,
+    IMPLICIT_GEMM: ImplicitGemmWriter,
+    IMPLICIT_GEMM_2D: ImplicitGemm2dWriter,
 }
 GROUPED = {"online": OnlineWriter, "ragged": RaggedWriter}
 
@@ -61,55 +71,56 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
     """Returns the code block of the reply."""
     kernels: list[Kernel] = []
     taken = len(plan.scratch)
-    gathering: GatheringWideWriter | GatheringBulkWriter | GatheringStripWriter | None = None  # the product before
+    reducing: Reducing | None = None  # the product before
     for i, (planned, schedule) in enumerate(zip(plan.stages, schedules, strict=True)):
         stage = stage_for(planned, schedule)
         name = f"f{len(kernels)}"
-        if schedule.mapping == GATHERED:
-            assert gathering is not None
-            kernels.append(gathering.write_behind(name))
-        elif [s.mapping for s in schedules[i + 1 : i + 2]] == [GATHERED]:
-            gatherer = GatheringStripWriter if strip_of(schedule) else TILES[tile_form(schedule)]
-            gathering = gatherer(stage, schedule, len(kernels), taken)
-            gathering.gather_for(plan.stages[i + 1], unread(plan, i))
-            made = gathering.write_all()
+        if schedule.kind == EPILOGUE_REDUCED:
+            assert reducing is not None
+            kernels.append(reducing.write_behind(name))
+        elif [s.kind for s in schedules[i + 1 : i + 2]] == [EPILOGUE_REDUCED]:
+            in_registers = register_tile_of(schedule) is not None
+            writer_type = ReducingRegisterBlockedWriter if in_registers else TILES[tile_form(schedule)]
+            reducing = writer_type(stage, schedule, len(kernels), taken)
+            reducing.reduce_for(plan.stages[i + 1], unread(plan, i))
+            made = reducing.write_all()
             taken += sum(len(k.scratch) for k in made)
             kernels += made
         elif stage.kind == "window":
             kernels.append(WindowWriter(stage, schedule, name).write())
-        elif stage.kind == "product" and schedule.mapping.endswith(tuple(COPYING)):
-            copying = next(w for suffix, w in COPYING.items() if schedule.mapping.endswith(suffix))
+        elif stage.kind == "product" and schedule.kind.endswith(tuple(STAGED)):
+            copying = next(w for suffix, w in STAGED.items() if schedule.kind.endswith(suffix))
             made = copying(stage, schedule, len(kernels), taken).write_all()
             taken += sum(len(k.scratch) for k in made)
             kernels += made
-        elif stage.kind == "product" and schedule.mapping == PHASES:
-            kernels.append(PhaseStripWriter(stage, schedule, name).write())
+        elif stage.kind == "product" and schedule.kind == PHASES:
+            kernels.append(RegisterBlockedPhaseWriter(stage, schedule, name).write())
         elif stage.kind == "product" and schedule.splits > 1:
             splitting = WindowSumWriter if lanes_of(schedule) else ProductWriter
             made = splitting(stage, schedule, name).write_split(f"f{len(kernels) + 1}", taken)
             taken += 1
             kernels += made
         elif stage.kind == "product":
-            product = StripWriter if schedule.mapping in ("strip", ALL) else ProductWriter
-            product = LastStripWriter if strip_of(schedule) else product
-            product = TableWriter if schedule.mapping.endswith(TABLE) else product
+            product = RegisterBlockedWriter if schedule.kind in ("strip", ALL) else ProductWriter
+            product = RegisterBlockedNhwcWriter if register_tile_of(schedule) else product
+            product = OffsetTableWriter if schedule.kind.endswith(OFFSET_TABLE) else product
             kernels.append(product(stage, schedule, name).write())
         elif stage.kind == "scan":
             kernels.append(ScanWriter(stage, schedule, name, taken).write())
             taken += len(kernels[-1].scratch)
-        elif schedule.mapping == "transpose":
+        elif schedule.kind == "transpose":
             kernels.append(TransposedWriter(stage, schedule, name).write())
         elif stage.kind == "pointwise":
             kernels += write_pointwise(stage, schedule, name)
-        elif schedule.mapping in ("joined", "joined_tile"):
-            kernels.append(JoinedWriter(stage, schedule, name, taken).write())
+        elif schedule.kind in ("joined", "joined_tile"):
+            kernels.append(SemaphoreReductionWriter(stage, schedule, name, taken).write())
             taken += len(kernels[-1].scratch)
         elif schedule.splits > 1:
             made = write_split(stage, schedule, (name, f"f{len(kernels) + 1}"), taken)
             taken += len(made[0].scratch)
             kernels += made
         else:
-            writer = GROUPED.get(schedule.mapping, GroupedWriter)
+            writer = GROUPED.get(schedule.kind, GroupedWriter)
             kernels.append(writer(stage, schedule, name).write())
     return assemble(kernels, [scratch_line(b) for b in plan.scratch])
 

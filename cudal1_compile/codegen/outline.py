@@ -5,7 +5,7 @@
 
 A word is a name and, after `=`, what it needs that stands nowhere before: values, loads (a2 is of in2) and the
 axis indices of their addresses; `*` marks what moves in vectors. That t9 needs t8, the value just before it,
-goes without saying. Of a value that is read at several places each reading tells its own, by the numbers in its
+goes without saying. Of a value that is read at several positions each reading tells its own, by the numbers in its
 address (`t0_1+20,*a3_1+20`). A sum of products, which a lambda takes as `float t0` or four at once, is of
 what the lambdas before it return or fill: a value, or a tensor that is copied as it is (`in1`). Values come by
 falling number, so that each word follows from the words before it and one line of the region: who writes token by
@@ -23,15 +23,15 @@ from dataclasses import dataclass, field
 
 _KERNEL = re.compile(r"^__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(.*?\{$(.*?)^\}$", flags=re.M | re.S)
 # sizes of products; not every kernel has them
-_PATCH = "plane|high|wide|run|places|windows|columns|planes|part|down|across|y0"
-_NAME = rf"(?<![<\w])(?:carry|first|{_PATCH}|(?:z?[at]|b?[pq]|in|out|r?s|[eimruvwx])\d+(?:x\d+)?(?:_\d+)?)\b"
+_SIZES = "plane|high|wide|run|places|windows|columns|planes|part|down|across|y0"
+_NAME = rf"(?<![<\w])(?:carry|first|{_SIZES}|(?:z?[at]|b?[pq]|in|out|r?s|[eimruvwx])\d+(?:x\d+)?(?:_\d+)?)\b"
 _NAMES = re.compile(_NAME)
 _SET = re.compile(rf"({_NAME})(?:\[[^\]]*\])*\s*[-+*]?=(?!=)")
 _VLOAD = re.compile(rf"\bvload<\d+>\(.*, ({_NAME})(?:\[k\])?\);")
 _SCAN = re.compile(rf"_scan_(?:sum|prod)\(({_NAME}), carry\)")
 _STORE = re.compile(rf"\b(st|vstore<\d+>)\(((?:out|s)\d+)\b(.*), ({_NAME})(?:\[\w\])*(?:, inside)?\);")
 _RETURN = re.compile(r"\breturn (?:[atr]\d+|\(+i\d.*|.* \? (nullptr|-1) : (\w+).*|(s\d+) \+ .*);$")
-_FILLED = re.compile(r"\bfloat \(&([ar]\w+)\)\[\d+\]\) \{$")
+_FILLED_BY_LAMBDA = re.compile(r"\bfloat \(&([ar]\w+)\)\[\d+\]\) \{$")
 _SUM = re.compile(r"\bfloat (?:\(&)?(t\d+)(?:\)\[\d+\])?\) \{$")
 _LOAD = re.compile(r"\b(?:ld|vload<\d+>)\((.*)$")
 _CLAMP = re.compile(r", (?:0|d\d+ - 1)\)")  # the bounds in an address: those of the axis
@@ -48,8 +48,8 @@ class _Body:
     stores: dict[str, tuple[str, str]] = field(default_factory=dict)  # buffer -> value, address
     wide: set[str] = field(default_factory=set)
     order: list[str] = field(default_factory=list)
-    copied: set[str] = field(default_factory=set)  # tensors of which only the place is told
-    places: dict[str, str] = field(default_factory=dict)  # of one of several readings: numbers in its address
+    copied: set[str] = field(default_factory=set)  # tensors of which only the position is told
+    positions: dict[str, str] = field(default_factory=dict)  # of one of several readings: numbers in its address
     returned: list[str] = field(default_factory=list)  # by lambdas, for the sum of products that follows
 
     def add(self, line: str) -> None:
@@ -67,7 +67,7 @@ class _Body:
             return [store[2]]
         if back := _RETURN.search(line):
             return self._give_back(line, back[2] if back[1] == "nullptr" else back[3])
-        if filled := _FILLED.search(line):
+        if filled := _FILLED_BY_LAMBDA.search(line):
             self.returned.append(filled[1])
             return []
         if total := _SUM.search(line):
@@ -80,8 +80,8 @@ class _Body:
             self.reads.setdefault(name, []).extend(n for n in _NAMES.findall(line) if n not in made)
             if (load := _LOAD.search(line)) and _SEVERAL.search(name):
                 numbers = _LITERAL.findall(_CLAMP.sub(")", load[1]))
-                self.places[name] = "".join(f"{'-' if minus else '+'}{n}" for minus, n in numbers)
-        return [n for n in made if n != "first"]  # a place like those beside it
+                self.positions[name] = "".join(f"{'-' if minus else '+'}{n}" for minus, n in numbers)
+        return [n for n in made if n != "first"]  # a position like those beside it
 
     def _give_back(self, line: str, tensor: str | None) -> list[str]:
         """A lambda's result: a value, or where an element lies (in a tensor, or in what is copied already)."""
@@ -139,7 +139,7 @@ class _Words:
             if name in self.named:
                 continue
             self.named.add(name)
-            found.append(self._marked(name) + self.body.places.get(name, ""))
+            found.append(self._marked(name) + self.body.positions.get(name, ""))
             if name[0] == "t":
                 self.waiting.add(name)
             else:

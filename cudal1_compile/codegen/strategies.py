@@ -2,14 +2,14 @@
 
     pointwise   one stage without reductions
     grouped     one reducing stage, one kernel
-    split       reductions cut into parts over many blocks, then joined, then applied
+    split       reductions cut into parts over many blocks, combined by a second kernel, then applied
     fused       a row stage and column sums of the same tensors in one pass
     staged      several stages, each with its own schedule
     window      one pooling stage
     scan        one scan stage
     product     one product stage
 
-Variants come likely best first; a teacher draws among them, tests enumerate them.
+Variants come likely best first; a template draws among them, tests enumerate them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from itertools import islice, pairwise
 
 from cudal1_compile.codegen.lower import lower, lower_fused
 from cudal1_compile.codegen.products import schedules as product_schedules
-from cudal1_compile.codegen.products.epilogue_reduction import gathered_by, gathered_values
-from cudal1_compile.codegen.products.sides import BULK, FIELD, FILL
+from cudal1_compile.codegen.products.epilogue_reduction import epilogue_schedule, reducible_values
+from cudal1_compile.codegen.products.sides import BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D
 from cudal1_compile.codegen.reductions import fused, grouped_schedules, scan_schedules, transposed, windows
 from cudal1_compile.codegen.stages import pointwise
 from cudal1_compile.codegen.stages.schedule import Schedule, StageSchedule
@@ -29,7 +29,7 @@ from cudal1_fx_passes.program.ir import Program
 
 MAX_VARIANTS = 32
 MAX_FUSED = 12
-MAX_OTHERS = 4  # products that gather, where none of the likely ones does
+MAX_OTHERS = 4  # products with a fused reduction, where none of the likely ones has one
 STRATEGIES = ("pointwise", "grouped", "split", "staged", "fused", "window", "scan", "product")
 
 
@@ -53,7 +53,7 @@ def variants(program: Program) -> list[Schedule]:
         found += [Schedule("fused", (s,)) for s in fused.schedules(whole)[:MAX_FUSED]]
     for flat, plan in enumerate(_plans(program)):
         chosen = _combine(plan)[:MAX_VARIANTS]
-        chosen += _gathering(plan, chosen)
+        chosen += _with_fused_reductions(plan, chosen)
         found += [Schedule(_name(plan, c), c, bool(flat)) for c in chosen]
     return found
 
@@ -106,26 +106,27 @@ def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:
     return list(dict.fromkeys(found))
 
 
-def _gathering(plan: Plan, chosen: list[tuple[StageSchedule, ...]]) -> list[tuple[StageSchedule, ...]]:
-    """The same with reductions gathered by the product before them, where they can be.
+def _with_fused_reductions(plan: Plan, chosen: list[tuple[StageSchedule, ...]]) -> list[tuple[StageSchedule, ...]]:
+    """The same with reductions fused into the epilogue of the product before them, where they can be.
 
     Where none of those products can, the first that do: what they save may be more than they take. Those of which
     some warps only copy are others than those that all threads fetch for: either kind has its own.
     """
     found = []
     for i, (stage, following) in enumerate(pairwise(plan.stages)):
-        if stage.kind != "product" or not chosen or not gathered_values(following):
+        if stage.kind != "product" or not chosen or not reducible_values(following):
             continue
-        behind = {s: b for s in dict.fromkeys(c[i] for c in chosen) if (b := gathered_by(stage, s, following))}
+        own = dict.fromkeys(c[i] for c in chosen)
+        behind = {s: b for s in own if (b := epilogue_schedule(stage, s, following))}
         found += [(*c[: i + 1], behind[c[i]], *c[i + 2 :]) for c in chosen if c[i] in behind]
-        first, kinds = chosen[0], {_copies(s) for s in behind}
+        first, kinds = chosen[0], {_is_warp_specialised(s) for s in behind}
         for copying in (k for k in (False, True) if k not in kinds):
-            others = (s for s in stage_schedules(stage) if _copies(s) == copying)
-            joined = ((s, b) for s in others if (b := gathered_by(stage, s, following)) is not None)
-            found += [(*first[:i], s, b, *first[i + 2 :]) for s, b in islice(joined, MAX_OTHERS)]
+            others = (s for s in stage_schedules(stage) if _is_warp_specialised(s) == copying)
+            fused_pairs = ((s, b) for s in others if (b := epilogue_schedule(stage, s, following)) is not None)
+            found += [(*first[:i], s, b, *first[i + 2 :]) for s, b in islice(fused_pairs, MAX_OTHERS)]
     return list(dict.fromkeys(found))
 
 
-def _copies(product: StageSchedule) -> bool:
+def _is_warp_specialised(product: StageSchedule) -> bool:
     """Whether some warps of a block only copy."""
-    return product.mapping.endswith((BULK, FILL, FIELD))
+    return product.kind.endswith((BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D))

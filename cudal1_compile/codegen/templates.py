@@ -1,10 +1,11 @@
-"""Teachers: strategy programs that write the replies from which the model learns.
+"""Kernel templates: strategy programs that write the replies from which the model learns.
 
-A teacher is `(program, rng) -> Reply | None`; None means that its strategy does not apply. Each draws one of the
+A template is `(program, rng) -> Reply | None`; None means that its strategy does not apply. Each draws one of the
 strategy's variants, the likely fast ones more often. `variants` and `write_reply` enumerate instead of drawing.
 
-Data flow of a reply: program -> plan (stage.py) -> schedules (grouped_schedules.py, pointwise.py) -> kernels
-(grouped.py, split_reduction.py, pointwise.py, element.py) -> code (lower.py) and words (words.py).
+Data flow of a reply: program -> plan (stages/stage.py) -> schedules (products/schedules.py,
+reductions/grouped_schedules.py, stages/pointwise.py, ...) -> kernels (the stages' writers) -> code (lower.py) and
+words (words.py).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from cudal1_compile.errors import CandidateError
 from cudal1_compile.kernel.candidate import Exemplar, Reply, parse_candidate
 from cudal1_fx_passes.program.ir import Program
 
-Teacher = Callable[[Program, random.Random], Reply | None]
+Template = Callable[[Program, random.Random], Reply | None]
 
-__all__ = ["TEACHERS", "Schedule", "Teacher", "teach", "variants", "write_analysis", "write_reply"]
+__all__ = ["TEMPLATES", "Schedule", "Template", "draw_reply", "variants", "write_analysis", "write_reply"]
 
 
 def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exemplar] = ()) -> Reply | None:
@@ -36,7 +37,7 @@ def write_reply(program: Program, schedule: Schedule, exemplars: Sequence[Exempl
     return Reply(write_analysis(program, exemplars), design, code)
 
 
-def teach(program: Program, rng: random.Random, strategy: str | None = None) -> Reply | None:
+def draw_reply(program: Program, rng: random.Random, strategy: str | None = None) -> Reply | None:
     """One reply, drawn with a bias to the front of the variants; None where no strategy applies."""
     found = [s for s in variants(program) if strategy is None or s.strategy == strategy]
     while found:
@@ -47,8 +48,8 @@ def teach(program: Program, rng: random.Random, strategy: str | None = None) -> 
     return None
 
 
-def _teach(strategy: str, program: Program, rng: random.Random) -> Reply | None:
-    return teach(program, rng, strategy)
+def _draw_reply(strategy: str, program: Program, rng: random.Random) -> Reply | None:
+    return draw_reply(program, rng, strategy)
 
 
-TEACHERS: dict[str, Teacher] = {name: partial(_teach, name) for name in STRATEGIES}
+TEMPLATES: dict[str, Template] = {name: partial(_draw_reply, name) for name in STRATEGIES}

@@ -1,4 +1,4 @@
-"""The two prose sections of a teacher's reply, in few and regular words.
+"""The two prose sections of a template's reply, in few and regular words.
 
 Analysis: what bounds the region. With measured exemplars it opens with a comparison that follows their order.
 Design: the strategy, then stage by stage its schedule and its kernels' outlines (outline.py), from which the code
@@ -44,8 +44,8 @@ def write_design(schedule: Schedule, stages: Sequence[Stage], code: str) -> str:
     for i, s in enumerate(schedule.stages):
         over = f" over {_sized(stages[i], stages[i].reduced)}" if i < len(stages) and stages[i].reduced else ""
         packs = s.tile is not None and "product_" not in bodies[0]
-        joins = s.splits > 1 and not s.mapping.startswith(("joined", "strip"))
-        last = len(kernels) if i == len(schedule.stages) - 1 else 1 + packs + joins
+        has_final = s.splits > 1 and not s.kind.startswith(("joined", "strip"))
+        last = len(kernels) if i == len(schedule.stages) - 1 else 1 + packs + has_final
         along = _along(stages[i]) if i < len(stages) else ""
         lines += [f"stage {i}{over}{along}: {s.describe()}", *kernels[:last]]
         kernels, bodies = kernels[last:], bodies[last:]

@@ -38,7 +38,7 @@ DEFAULT_MAX_NEW = 1536
 GPU_PROMPTS = 128  # a GPU takes hardly longer for many prompts than for 4; with 8 replies each they fill max_rows
 SHORTEST_REPLY = 64  # tokens; a prompt that leaves less room is not worth asking
 DESIGN_TOKENS = 80  # a reply's first lines up to its first stage; 31 mostly, more than 80 in one of 2,108
-MENDED_CHARACTERS = 32 * 1024  # of a reply, where the longest right ones have 20,000: what mends take grows faster
+REPAIRED_CHARACTERS = 32 * 1024  # of a reply; the longest right ones have 20,000, and repairs grow faster
 OUTLINE = "\nf0: "  # what comes behind them
 
 
@@ -97,7 +97,7 @@ class BundledGenerator:
         asked = [prompt for prompt in prompts for _ in range(n)]
         self._again(self._other_stages(found, asked), rows, warm, found, seed, end)
         cool = [min(t, self.config.code_temperature) for t in warm]
-        self._again(self._mended_plans(found, asked), rows, cool, found, seed, end)
+        self._again(self._repaired_plans(found, asked), rows, cool, found, seed, end)
         late = time.monotonic() >= deadline
         kept = [None if late and not s.finished else self.codec.decode(s.ids) for s in found]
         groups = [kept[i * n : (i + 1) * n] for i in range(len(coded))]
@@ -167,21 +167,21 @@ class BundledGenerator:
         begun: dict[int, list[int]] = {}
         for i, (sample, prompt) in enumerate(zip(found, prompts, strict=True)):
             design, whole = (self.codec.decode(sample.ids[:end]) for end in (self._code_at(sample.ids), None))
-            if len(whole) > MENDED_CHARACTERS:
+            if len(whole) > REPAIRED_CHARACTERS:
                 continue
             if other := other_stage(design, prompt) or other_tiles(whole, prompt):
                 begun[i] = self._beginning(other_stage(other, prompt) or other)
         return begun
 
-    def _mended_plans(self, found: Sequence[Sample], prompts: Sequence[str]) -> dict[int, list[int]]:
+    def _repaired_plans(self, found: Sequence[Sample], prompts: Sequence[str]) -> dict[int, list[int]]:
         """Of each reply whose plan does not hold: what comes before the code, up to the token that opens it."""
         begun: dict[int, list[int]] = {}
         for i, (sample, prompt) in enumerate(zip(found, prompts, strict=True)):
             if (at := self._code_at(sample.ids)) is None:
                 continue
             before = self.codec.decode(sample.ids[:at])
-            if len(before) <= MENDED_CHARACTERS and (mended := fit_plan(before, prompt)) != before:
-                begun[i] = self._beginning(mended)
+            if len(before) <= REPAIRED_CHARACTERS and (repaired := fit_plan(before, prompt)) != before:
+                begun[i] = self._beginning(repaired)
         return begun
 
     def _code_at(self, ids: Sequence[int]) -> int | None:
@@ -191,7 +191,7 @@ class BundledGenerator:
 
 
 def _fitted(text: str, prompt: str) -> str:
-    return fit_code(text, prompt) if len(text) <= MENDED_CHARACTERS else text
+    return fit_code(text, prompt) if len(text) <= REPAIRED_CHARACTERS else text
 
 
 def find_code_token(codec: Codec) -> int | None:

@@ -28,12 +28,14 @@ from torch import Tensor
 
 from cudal1_compile.generate.llama_forward import DEAD, Rows, decode_step, prefill, project
 from cudal1_compile.generate.llama_weights import LlamaWeights, take_weights
+from cudal1_compile.generate.threads import at_most
 
 log = logging.getLogger(__name__)
 
 PREFILL_TOKENS = 32_768  # prompt tokens worked on at once
 CHECK_STEPS = 16  # between two looks at the clock and at whether every row has ended
 FILL_LIMIT = 1.25  # rows including fillers over rows, where prompts are repeated unequally often
+ROWS_A_THREAD = 256  # on a CPU: with fewer, a step's operations are too short to be shared
 LEAVE_SHARE = 0.9  # finished rows leave where fewer than this share of the rows is alive
 
 
@@ -130,9 +132,10 @@ class FastLlama:
             if deadline is not None and time.monotonic() >= deadline:
                 break
             asked, first = [prompts[i] for i in batch], [begun[i] for i in batch]
-            run = _Run(self, asked, max_new, [warm[i] for i in batch], generator, deadline, first)
-            for i, found in zip(batch, run.finish(), strict=True):
-                results[i] = found
+            with nullcontext() if self.use_graphs else at_most(max(1, len(batch) // ROWS_A_THREAD)):
+                found = _Run(self, asked, max_new, [warm[i] for i in batch], generator, deadline, first).finish()
+            for i, sample in zip(batch, found, strict=True):
+                results[i] = sample
 
     def _check(
         self,

@@ -64,7 +64,7 @@ def print_exemplar(exemplar: Exemplar) -> str:
 
 
 def find_region(prompt: str) -> Program:
-    """The program that a prompt asks for; for teachers and checks that stand behind the generator protocol."""
+    """The program that a prompt asks for; for templates and checks that stand behind the generator protocol."""
     lines = prompt.splitlines()
     starts = [i for i, line in enumerate(lines) if line == HEADER]
     if not starts:

@@ -160,7 +160,7 @@ def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, f
         with graph.inserting_after(after):
             item = graph.call_function(operator.getitem, (fused, i))
         item.meta |= {"val": output.meta["val"]} | {k: v for k, v in output.meta.items() if k in _KEPT_META}
-        # lent nodes of the region stay in the graph and then read the kernel's result too
+        # rematerialised nodes of the region stay in the graph and then read the kernel's result too
         output.replace_all_uses_with(item)
         moved[output] = after = item
     for node in reversed(region.nodes):

@@ -193,11 +193,11 @@ class Trial:
         return found.choice == "none" and max(gains_of(figures).values(), default=1.0) >= SHOWS
 
     def _timed_call(self, run: Compiled, call: Call, args: Sequence[Any]) -> Any:
-        border = gradient_nodes(args)
+        boundary = gradient_nodes(args)
         start = self.clock.mark()
         outputs = run(*args)
         call.forward = (start, self.clock.mark())
-        watch_backward(border, [*_tensors(outputs), *_tensors(args)], call, self.clock)
+        watch_backward(boundary, [*_tensors(outputs), *_tensors(args)], call, self.clock)
         return outputs
 
     def _decide(self) -> None:
@@ -289,13 +289,13 @@ def gradient_nodes(inputs: Sequence[Any]) -> set[Node]:
     return {get_gradient_edge(x).node for x in _tensors(inputs) if x.requires_grad}
 
 
-def watch_backward(border: set[Node], tensors: Sequence[Tensor], call: Call, clock: Clock) -> None:
+def watch_backward(boundary: set[Node], tensors: Sequence[Tensor], call: Call, clock: Clock) -> None:
     """Sets marks where the call's own backward begins and ends, each the first time.
 
     tensors: the outputs, and the inputs, which may have been changed. The end is the node made first, because
     the engine runs nodes in the reverse order of their making. Holds for one compiled node and for many of aten.
     """
-    starts = {t.grad_fn for t in tensors if t.grad_fn is not None} - border
+    starts = {t.grad_fn for t in tensors if t.grad_fn is not None} - boundary
     if not starts:
         return
 
@@ -309,15 +309,15 @@ def watch_backward(border: set[Node], tensors: Sequence[Tensor], call: Call, clo
 
     for node in starts:
         node.register_prehook(begin)
-    min(_inner_nodes(starts, border), key=lambda node: node._sequence_nr()).register_hook(end)
+    min(_inner_nodes(starts, boundary), key=lambda node: node._sequence_nr()).register_hook(end)
 
 
-def _inner_nodes(starts: set[Node], border: set[Node]) -> set[Node]:
-    """All nodes between the outputs and the border; leaves do not count."""
+def _inner_nodes(starts: set[Node], boundary: set[Node]) -> set[Node]:
+    """All nodes between the outputs and the boundary; leaves do not count."""
     found, ahead = set(starts), list(starts)
     while ahead:
         for node, _ in ahead.pop().next_functions:
-            if node is not None and node not in border and node not in found and node.next_functions:
+            if node is not None and node not in boundary and node not in found and node.next_functions:
                 found.add(node)
                 ahead.append(node)
     return found

@@ -16,6 +16,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from typing import get_args
@@ -30,6 +31,7 @@ from cudal1_compile.dispatch.fallback import is_atens, measured, saved
 from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import stored_name
+from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.inductor.plan import ATEN, GraphPlanned, Kernel, PlannedRegion, SeenRegion, load_kernel
 from cudal1_compile.inductor.plan import Outcome as RegionOutcome
 from cudal1_compile.judge.judge import Judge
@@ -38,9 +40,10 @@ from cudal1_compile.options import InvalidOption, Numerics, Options, allows
 from cudal1_compile.pipeline.place import Place
 from cudal1_compile.pipeline.session import Session
 from cudal1_compile.synthesis import Budget, LineProgress, NoWin, Outcome, Unfinished, Won, synthesize_all
+from cudal1_compile.synthesis.progress import Preparing
 from cudal1_compile.synthesis.records import why_outdated, why_stale
 from cudal1_compile.synthesis.reverify import verify_again
-from cudal1_fx_passes.program.canonical import relative
+from cudal1_fx_passes.program.canonical import shape_agnostic_fingerprint
 from cudal1_fx_passes.program.text import parse_program
 
 log = logging.getLogger(__name__)
@@ -130,7 +133,7 @@ class Planner:
             if region.outcome == "missed":
                 try:
                     # with its text, so that `cudal1 train export-misses` can make a task of it
-                    name = relative(parse_program(region.text))
+                    name = shape_agnostic_fingerprint(parse_program(region.text))
                     self.store.add_region(Region(region.fingerprint, name, region.text))
                     self.store.record_miss(region.fingerprint, self.place.target.key, region.value_us)
                 except CacheError as error:
@@ -200,20 +203,21 @@ class Planner:
         return {r.fingerprint: self._answer(r, o) for r, o in zip(missed, outcomes, strict=True)}
 
     def _run(self, missed: Sequence[PlannedRegion], seconds: float) -> list[Outcome]:
-        try:
-            generator = self.session.generator(self.options.generator, self.place.device)
-        except ValueError as error:
-            raise InvalidOption(f"option {error}") from None
-        progress = LineProgress(self.place.target.kind, level=debug_level())
         programs = [parse_program(r.text) for r in missed]
         values = [r.value_us for r in missed]
-        with Judge(self.place.target) as judge:
-            try:
+        with closing(LineProgress(self.place.target.kind, level=debug_level())) as progress:
+            progress(Preparing(len(missed), seconds))
+            generator = self._generator()
+            with Judge(self.place.target) as judge:
                 return synthesize_all(
                     programs, generator, judge, self.store, Budget(seconds=seconds), progress, values=values
                 )
-            finally:
-                progress.close()
+
+    def _generator(self) -> Generator:
+        try:
+            return self.session.generator(self.options.generator, self.place.device)
+        except ValueError as error:
+            raise InvalidOption(f"option {error}") from None
 
     def _answer(self, region: PlannedRegion, outcome: Outcome) -> PlannedRegion:
         match outcome.result:

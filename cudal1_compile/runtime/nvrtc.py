@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cudal1_compile.config import environment_path
 from cudal1_compile.errors import BuildError
-from cudal1_compile.runtime.sass import mend_waits
+from cudal1_compile.runtime.sass import repair_waits
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def compile_cubin(source: str, arch: str, kernels: tuple[str, ...], name: str = 
         _refuse_data(_image(nvrtc, program, "PTX").decode())
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return Compiled(mend_waits(cubin), {kernel: infos[symbol] for kernel, symbol in symbols.items()})
+    return Compiled(repair_waits(cubin), {kernel: infos[symbol] for kernel, symbol in symbols.items()})
 
 
 def check_image_size(size_bytes: int) -> None:

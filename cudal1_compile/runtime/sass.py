@@ -1,4 +1,4 @@
-"""Mends machine code of GPUs: one wait that ptxas leaves too short.
+"""Repairs machine code of GPUs: one wait that ptxas leaves too short.
 
 A zero of 64 bits is written by CS2R, and it is there some 6 cycles later. Where a predicated instruction writes
 the same registers in between (a pointer that is null or not), ptxas of CUDA 13.0 lets the next instruction read
@@ -24,13 +24,13 @@ WAIT = 8  # cycles from CS2R to the first that may read its registers
 INSTRUCTION = 16  # bytes
 
 
-def mend_waits(cubin: bytes) -> bytes:
+def repair_waits(cubin: bytes) -> bytes:
     """The same code with longer waits after some CS2R."""
-    mended = bytearray(cubin)
+    repaired = bytearray(cubin)
     for at, lacking in short_waits(cubin):
-        word = int.from_bytes(mended[at : at + INSTRUCTION], "little")
-        mended[at : at + INSTRUCTION] = (word + (lacking << 105)).to_bytes(INSTRUCTION, "little")
-    return bytes(mended)
+        word = int.from_bytes(repaired[at : at + INSTRUCTION], "little")
+        repaired[at : at + INSTRUCTION] = (word + (lacking << 105)).to_bytes(INSTRUCTION, "little")
+    return bytes(repaired)
 
 
 def short_waits(cubin: bytes) -> Iterator[tuple[int, int]]:

@@ -1,13 +1,14 @@
 """What synthesis reports while it runs, and the line on stderr that shows it.
 
-On a terminal one line is rewritten: region, candidate, best so far, time left. Elsewhere nothing is written,
-unless CUDAL1_DEBUG is 1 or more: then one line for each region when it is done. A host target has costs, never
-speeds, and the line says so.
+On a terminal one line is rewritten: region, candidate, best so far, time left. Elsewhere the first event is
+a line, then the next one once PLAIN_S have passed. CUDAL1_DEBUG of 1 or more: and each region when it is done.
+A host target has costs, never speeds, and the line says so.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TextIO
@@ -17,6 +18,15 @@ from cudal1_compile.synthesis.outcome import NoWin, Outcome, Unfinished, Won
 TargetKind = Literal["cuda", "host"]
 CLEAR_LINE = "\r\x1b[K"
 WIDTH = 110  # characters; longer lines wrap and cannot be rewritten
+PLAIN_S = 10.0  # from one line to the next where lines stay
+
+
+@dataclass(frozen=True, slots=True)
+class Preparing:
+    """Generator and judge are made ready: a model is loaded, on a new machine headers are compiled."""
+
+    regions: int
+    left_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class Done:
     left_s: float
 
 
-Event = Asking | Judging | Finals | Done
+Event = Preparing | Asking | Judging | Finals | Done
 Progress = Callable[[Event], None]
 
 
@@ -78,6 +88,7 @@ class LineProgress:
         self.kind = kind
         self.stream = stream or sys.stderr
         self.level = level
+        self._written_at = float("-inf")
         try:
             self.rewrites = self.stream.isatty()
         except (ValueError, AttributeError):  # closed, a logger's, or none at all
@@ -88,6 +99,9 @@ class LineProgress:
             self._write(("" if not self.rewrites else CLEAR_LINE) + describe(event, self.kind) + "\n")
         elif self.rewrites:
             self._write(CLEAR_LINE + describe(event, self.kind)[:WIDTH])
+        elif time.monotonic() - self._written_at >= PLAIN_S:
+            self._written_at = time.monotonic()
+            self._write(describe(event, self.kind) + "\n")
 
     def close(self) -> None:
         if self.rewrites:
@@ -104,6 +118,8 @@ class LineProgress:
 def describe(event: Event, kind: TargetKind) -> str:
     left = f"{event.left_s:.0f} s left"
     match event:
+        case Preparing(regions):
+            return f"cudal1: regions without a kernel: {regions}; preparing generator and judge, {left}"
         case Asking(first, last, regions, round_, rounds, candidates):
             which = f"region {first}" if first == last else f"regions {first}-{last}"
             return f"cudal1: {which}/{regions}, round {round_}/{rounds}, writing {candidates} candidates, {left}"

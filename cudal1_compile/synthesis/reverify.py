@@ -23,7 +23,7 @@ from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import Proposal, is_win, score, to_attempt, to_entry
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.text import parse_program, print_program
 
 MAX_REGION_CHARACTERS = 16 * 1024  # of a stranger's; the longest of our own have 2,700
@@ -35,7 +35,7 @@ def verify_again(store: Store, text: str, entry: Entry, target: Target, judge: J
 
     text: of the region. Raises CacheError, and what a judge that fails raises.
     """
-    region = Region(entry.fingerprint, relative(parse_program(text)), text)
+    region = Region(entry.fingerprint, shape_agnostic_fingerprint(parse_program(text)), text)
     made_by = json.loads(entry.versions_json)
     found = verify_entry(region, entry, target, judge, f"{made_by['generator']}:{made_by['model']}")
     settle(store, Outcome(entry.entry_id, found))

@@ -80,14 +80,14 @@ class Settling:
             self._submit()
             self._advance()
             while (futures := self._open()) and self._timer.left_s > 0 and not self._is_stalled(futures):
-                self._judge.wait(futures, min(LOOK_S, self._timer.left_s))
+                self._wait(futures, min(LOOK_S, self._timer.left_s))
                 self._take()
                 self._advance()
         finally:
             for future in self._open():
                 future.cancel()
         while futures := [f for f in self._open() if not f.cancelled()]:  # what the judge has in hand
-            self._judge.wait(futures, LOOK_S)
+            self._wait(futures, LOOK_S)
             self._take()
         return [r.task for r in self._regions if r.candidates]
 
@@ -114,6 +114,11 @@ class Settling:
         return not any(f.running() or f.done() for f in futures)
 
     # answers
+
+    def _wait(self, futures: Sequence[Future[Verdict]], limit_s: float) -> None:
+        """For what is not done: finalists of a region are taken together, so that some of them may be."""
+        if pending := [f for f in futures if not f.done()]:
+            self._judge.wait(pending, limit_s)
 
     def _take(self, is_answer: bool = True) -> None:
         """Stores what has come."""

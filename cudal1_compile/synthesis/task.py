@@ -22,8 +22,10 @@ from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
+from cudal1_compile.judge.timing.least_bytes import floor_cost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
 from cudal1_compile.runtime.build import Binary
+from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.archive import Archive
 from cudal1_compile.synthesis.budget import Budget
@@ -41,7 +43,7 @@ from cudal1_compile.synthesis.records import (
     to_no_win,
     with_verdict,
 )
-from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import print_program
 
@@ -74,7 +76,9 @@ class Task:
         exemplars: ExemplarConfig,
     ) -> None:
         self.program = canonicalise(program)
-        self.region = Region(fingerprint(self.program), relative(self.program), print_program(self.program))
+        self.region = Region(
+            fingerprint(self.program), shape_agnostic_fingerprint(self.program), print_program(self.program)
+        )
         self.generator, self.target, self.budget = generator, target, budget
         self.seed, self.exemplars = seed, exemplars
         self.archive = Archive(store, self.region, target)
@@ -83,6 +87,7 @@ class Task:
         self.result: Result | None = None
         self._asked = 0  # rounds that this call asked for
         self._winner: Entry | None = None
+        self._won_in = 0  # rounds that were asked for before the winner was found
         # long measurements of earlier calls; what won has an entry, or lost it and may win again
         finals = [(a, proof) for a in self.archive.accepted() if (proof := final_proof(a, target)) is not None]
         self._measured = {a.code_digest for a, proof in finals if not is_win(proof)}  # not to be measured again
@@ -91,7 +96,7 @@ class Task:
         self._refused: set[str] = set()  # digests, in this call
         self._deferred = ""  # why the last long measurement left a verdict open
         self._trouble = ""  # what ended the proposals early
-        self._hopeless = ""  # why no reply of this generator can win
+        self._hopeless = _why_none_wins(self.program, target)  # no reply of this generator
 
     # proposals
 
@@ -104,8 +109,19 @@ class Task:
 
     @property
     def wants_round(self) -> bool:
-        stopped = self.result is not None or self._trouble or self._hopeless
+        stopped = self.result is not None or self._trouble or self._hopeless or self._is_final
         return not stopped and self.rounds_done < self.budget.rounds
+
+    @property
+    def _is_final(self) -> bool:
+        """Whether more rounds are in vain: on the host target costs are exact, on a GPU times are not.
+
+        A winner is final at the floor, or once a round that could see it found nothing better.
+        """
+        if self.target.kind == "cuda" or self._winner is None:
+            return False
+        bar = IMPROVES * (self._winner.speedup or 0.0)  # which a better one has to pass
+        return self._asked > self._won_in or bar * floor_cost(self.program) > baseline_cost(self.program)
 
     def requests(self, share: float) -> list[Request]:
         """The prompts of the next round; none where the region's text alone is too long for the generator.
@@ -224,6 +240,7 @@ class Task:
             _, attempt, proof = found
             self._winner = to_entry(self.region, attempt, proof, self.target, self._binary(attempt))
             self.archive.put_entry(self._winner)
+            self._won_in = self._asked
 
     def _learn_baseline(self, proofs: Sequence[Proof]) -> None:
         """A quick measurement knows aten only. Once Inductor is timed, every score is over the faster of both."""
@@ -306,6 +323,14 @@ class Task:
         return Outcome(
             self.region.fingerprint, self.result, len(self.archive.attempts), self.judged, self.proposed
         )
+
+
+def _why_none_wins(program: Program, target: Target) -> str:
+    """On the host target alone, where costs are known before anything is tried; empty where a kernel may win."""
+    baseline, floor = baseline_cost(program), floor_cost(program)
+    if target.kind == "cuda" or baseline > floor:
+        return ""
+    return f"one operation at a time costs {baseline}, and no kernel costs less than {floor}"
 
 
 def _faster_us(proofs: Sequence[Proof]) -> float | None:

@@ -44,7 +44,7 @@ def region_texts(drawn: project.Program) -> Texts:
     return {
         "drawn": project.print_program(drawn),
         "canonical": text,
-        "names": f"{project.fingerprint(drawn)} {project.relative(drawn)}",
+        "names": f"{project.fingerprint(drawn)} {project.shape_agnostic_fingerprint(drawn)}",
         "prompt": _prompt(text, []),
         "exemplars": _prompt(text, shown),
         "aten": "" if program.is_symbolic else project.to_aten(program).code,

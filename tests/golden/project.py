@@ -25,17 +25,10 @@ from cudal1_compile.kernel.candidate import Candidate, Exemplar, parse_candidate
 from cudal1_compile.runtime.plan import plan as plan_launches
 from cudal1_compile.runtime.source import HEADER_DIR, PARTS, assemble, header_text
 from cudal1_compile.runtime.target import HOST, Target
-from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, relative
+from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
 from cudal1_fx_passes.program.to_aten import to_aten
 from cudal1_trainer.tasks import FAMILIES, generate_task
-from cudal1_trainer.tasks.architectures import make_model
-from cudal1_trainer.tasks.hard_models import make_hard_model
-from cudal1_trainer.tasks.image_models import make_image_model
-from cudal1_trainer.tasks.place_models import make_place_model
-from cudal1_trainer.tasks.product_models import make_product_model
-from cudal1_trainer.tasks.published import make_published
 from cudal1_trainer.tasks.structures import read_structures, resize
 from cudal1_trainer.tasks.variants import WIDE_SEED, make_task
-from cudal1_trainer.tasks.written import modules as written_modules

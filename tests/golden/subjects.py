@@ -1,4 +1,4 @@
-"""What is digested: 500 regions and the graphs of 126 modules, by name, each made only when it is asked for."""
+"""What is digested: 500 regions and the graphs of 83 modules by name, each made only when asked for."""
 
 from __future__ import annotations
 
@@ -21,16 +21,6 @@ DATA = Path(__file__).parents[2] / "trainer" / "data"
 DTYPES = (None, "bf16", None, "f16", "f64")  # in turns; None: as drawn
 RESIZED = {"structures": 60, "products": 50, "hard": 50, "written": 60, "gathered": 20}  # files of DATA
 HELD_OUT, FAMILIES, TASKS, WIDENED = 110, 60, 5, 25  # TASKS: of each family of tasks
-MODELS: dict[str, tuple[Callable[[int], Any], Sequence[int]]] = {
-    "model": (project.make_model, (0, 2, 6)),
-    "hard": (project.make_hard_model, (0, 1, 2, 3, 4)),
-    "place": (project.make_place_model, (0, 1, 2)),
-    "image": (project.make_image_model, (0, 1)),
-    "product": (project.make_product_model, (0, 1, 2, 3)),
-    "published": (project.make_published, (1, 4)),
-}
-WRITTEN = 40
-ZOO = ("mlp", "head_bf16", "unet", "resnet18_bf16", "llama", "gan")
 Regions = dict[str, Callable[[], project.Program]]
 
 
@@ -60,21 +50,14 @@ def regions() -> Regions:
 
 def graphs() -> dict[str, Subject]:
     """Modules by name; in every second one products may begin regions."""
-    found = {
-        f"{kind} {seed}": Subject(partial(make, seed), seed % 3 != 2)
-        for kind, (make, seeds) in MODELS.items()
-        for seed in seeds
-    }
-    known = project.written_modules(DATA / "modules")
-    for i in _spread(len(known), WRITTEN):
-        name, trained, make = known[i]
-        found[f"written {name}"] = Subject(make, trained)
+    found: dict[str, Subject] = {}
     for spec in (*project.ZOO, *project.CNNS):
-        if spec.name in ZOO:
-            make = partial(project.build_zoo, spec, torch.device("cpu"), 1, True)
-            found[f"zoo {spec.name}"] = Subject(make, True)
+        make = partial(project.build_zoo, spec, torch.device("cpu"), 1, True)
+        found[f"zoo {spec.name}"] = Subject(make, True)
     for spec in project.MODULES:
-        found[f"module {spec.name}"] = Subject(partial(spec.make, True), spec.trains)
+        found[f"module {spec.name}"] = Subject(partial(spec.make, True), False)
+        if spec.trains:
+            found[f"module {spec.name}, training"] = Subject(partial(spec.make, True), True)
     for case in _cases():
         found[f"case {case.name}"] = Subject(case.make, case.train, case.dynamic or None)
     return {name: replace(s, products=bool(n % 2)) for n, (name, s) in enumerate(found.items())}

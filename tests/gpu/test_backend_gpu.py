@@ -1,5 +1,5 @@
 """The backend on a GPU: real kernels forward and backward against float64, CUDA graphs, streams, the first-call
-trial, warm starts. Kernels come from the teachers, which stand behind the generator protocol; a few replies a
+trial, warm starts. Kernels come from the templates, which stand behind the generator protocol; a few replies a
 region in one round, and every right one wins, so that a case takes seconds and never runs without kernels.
 """
 
@@ -25,7 +25,7 @@ from cudal1_compile.pipeline import choice, planner
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.synthesis import Budget, task
 from cudal1_fx_passes.program.text import parse_program
-from cudal1_trainer.data.template_generator import TeacherGenerator
+from cudal1_trainer.data.template_generator import TemplateGenerator
 
 pytestmark = pytest.mark.gpu
 
@@ -57,12 +57,12 @@ class Cnn(nn.Module):
         return F.silu(self.group(self.second(x))).mean((2, 3))
 
 
-class FewReplies(TeacherGenerator):
+class FewReplies(TemplateGenerator):
     def propose(self, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         return super().propose(prompts, min(n, REPLIES), seed)
 
 
-def with_teacher(model: Callable[..., Any], mode: str | None = None, **settings: Any) -> Callable[..., Any]:
+def with_templates(model: Callable[..., Any], mode: str | None = None, **settings: Any) -> Callable[..., Any]:
     options = {"generator": FewReplies(), "budget_s": BUDGET_S, "process_budget_s": 1e6}
     options |= mode_options(mode) | settings.pop("options", {})
     return torch.compile(model, backend="cudal1", options=options, **settings)
@@ -129,14 +129,14 @@ def _step(fn: Callable[..., Any], model: nn.Module, x: Tensor) -> list[Tensor]:
 def test_training_equals_float64(model: nn.Module, all_kernels: None) -> None:
     model = model.cuda()
     x = torch.randn(64, 512, device="cuda") if isinstance(model, Mlp) else torch.randn(8, 3, 32, 32, device="cuda")
-    check_training_step(with_teacher(model), model, x)
+    check_training_step(with_templates(model), model, x)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune-no-cudagraphs"])
 def test_modes(mode: str, all_kernels: None) -> None:
     model = Mlp().cuda()
-    fast = with_teacher(model, mode=mode)
+    fast = with_templates(model, mode=mode)
     x = torch.randn(64, 512, device="cuda")
     for _ in range(4):  # warm-up, recording, replays
         check_training_step(fast, model, x)
@@ -148,7 +148,7 @@ def test_modes(mode: str, all_kernels: None) -> None:
 @pytest.mark.slow
 def test_another_stream(all_kernels: None) -> None:
     model = Mlp().cuda()
-    fast = with_teacher(model)
+    fast = with_templates(model)
     stream = torch.cuda.Stream()
     with torch.no_grad():
         fast(torch.randn(64, 512, device="cuda"))
@@ -162,7 +162,7 @@ def test_another_stream(all_kernels: None) -> None:
 @pytest.mark.slow
 def test_capture_by_the_user(all_kernels: None) -> None:
     model = Mlp().cuda()
-    fast = with_teacher(model)
+    fast = with_templates(model)
     x = torch.randn(64, 512, device="cuda")
     with torch.no_grad():
         for _ in range(3):
@@ -180,7 +180,7 @@ def test_the_trial_decides_on_the_first_calls(right_kernels: None, capfd: pytest
     """Every call counts once: BatchNorm has seen as many batches as there were calls."""
     model = Cnn().cuda()
     eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
-    fast = with_teacher(model)
+    fast = with_templates(model)
     for i in range(choice.MAX_CALLS + 4):
         x = torch.randn(8, 3, 32, 32, device="cuda")
         for fn, given in ((fast, x), (eager, x), (exact, x.double())):
@@ -198,14 +198,14 @@ def test_the_trial_decides_on_the_first_calls(right_kernels: None, capfd: pytest
 WARM = """
 import sys, torch
 sys.path[:0] = {folders!r}
-from test_backend_gpu import Mlp, let_every_right_kernel_win, with_teacher
+from test_backend_gpu import Mlp, let_every_right_kernel_win, with_templates
 from cudal1_compile.pipeline.compile import Pipeline
 from torch._dynamo.utils import counters
 let_every_right_kernel_win(setattr)
 Pipeline.why_not_aten = lambda self, plan: "a graph that aten runs is in no cache of Inductor"
 torch.manual_seed(0)
 model = Mlp().cuda()
-fast = with_teacher(model, options={{"products": False}})  # few regions: none is left unfinished for the second
+fast = with_templates(model, options={{"products": False}})  # few regions: none is left unfinished for the second
 x = torch.randn(64, 512, device="cuda")
 for _ in range(36):
     fast(x).sum().backward()

@@ -149,14 +149,14 @@ def plans(db: Any) -> list[dict[str, str]]:
     return list(db.table("plans").rows)
 
 
-def interleaved(arms: dict[str, Callable[[Tensor], Tensor]], x: Tensor) -> dict[str, float]:
-    """Median milliseconds of a call, host time included; the arms take turns."""
-    for run in arms.values():
+def interleaved(contenders: dict[str, Callable[[Tensor], Tensor]], x: Tensor) -> dict[str, float]:
+    """Median milliseconds of a call, host time included; the contenders take turns."""
+    for run in contenders.values():
         for _ in range(3):
             run(x)
-    times: dict[str, list[float]] = {name: [] for name in arms}
+    times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
-        for name, run in arms.items():
+        for name, run in contenders.items():
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             torch.cuda.synchronize()
             start.record()

@@ -1,4 +1,4 @@
-"""The families' benchmark on a GPU: arms with cold caches, the floor below them, one command from end to end."""
+"""The families' benchmark on a GPU: cold caches, the floor below, one command from end to end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = (
 )
 
 
-def test_teachers_in_the_models_place(tmp_path: Path) -> None:
+def test_templates_in_the_models_place(tmp_path: Path) -> None:
     (tmp_path / "families.jsonl").write_text("".join(json.dumps(as_line(c)) + "\n" for c in CASES))
     small = ["--samples", "2", "--teachers", "4", "--workers", "2", "--seconds", "200"]
     main(["--model", "teacher", "--data", str(tmp_path), "--out", str(tmp_path / "out"), *small])

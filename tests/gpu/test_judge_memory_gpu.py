@@ -20,7 +20,7 @@ from cudal1_compile.synthesis import Budget, NoWin, Unfinished, Won, synthesize
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
-from cudal1_trainer.data.template_generator import TeacherGenerator
+from cudal1_trainer.data.template_generator import TemplateGenerator
 
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
@@ -84,10 +84,10 @@ def test_a_region_without_room_is_never_stored_as_no_win(target: Target) -> None
     store, budget = Store.memory(), Budget(seconds=60, rounds=1, samples_per_round=2)
     with Judge(target) as judge:
         with filled(3 * GIB):
-            first = synthesize(program, TeacherGenerator(), judge, store, budget)
+            first = synthesize(program, TemplateGenerator(), judge, store, budget)
         assert isinstance(first.result, Unfinished), first
         assert store.find_entry(fingerprint(program), target.key) is None
-        again = synthesize(program, TeacherGenerator(), judge, store, budget)
+        again = synthesize(program, TemplateGenerator(), judge, store, budget)
     assert isinstance(again.result, Won | NoWin), again
 
 
@@ -98,7 +98,7 @@ def test_a_model_of_nine_tenths_compiles_and_runs(capfd: pytest.CaptureFixture[s
     x = torch.randn(256, width, device="cuda")
     norm = torch.nn.LayerNorm(width).cuda()
     with filled(left), torch.no_grad():
-        options: dict[str, Any] = {"generator": TeacherGenerator(), "budget_s": 20.0, "process_budget_s": 1e6}
+        options: dict[str, Any] = {"generator": TemplateGenerator(), "budget_s": 20.0, "process_budget_s": 1e6}
         fast = torch.compile(
             lambda y: torch.softmax(torch.nn.functional.gelu(norm(y)), -1), backend="cudal1", options=options
         )

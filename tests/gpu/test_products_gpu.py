@@ -1,4 +1,4 @@
-"""Products as regions on a GPU, with teachers' kernels: right in every precision, torch's flags obeyed.
+"""Products as regions on a GPU, with templates' kernels: right in every precision, torch's flags obeyed.
 
 pytest tests/gpu/test_products_gpu.py -s     prints which regions run by a kernel
 """
@@ -17,7 +17,7 @@ from trials import new_process
 from cudal1_compile.inductor.plan import GraphPlanned
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline.choice import MAX_CALLS
-from cudal1_trainer.data.template_generator import TeacherGenerator
+from cudal1_trainer.data.template_generator import TemplateGenerator
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
@@ -45,7 +45,7 @@ def model() -> nn.Module:
 
 
 def compiled(module: nn.Module) -> Any:
-    options = {"products": True, "generator": TeacherGenerator(), "budget_s": BUDGET_S, "process_budget_s": 1e6}
+    options = {"products": True, "generator": TemplateGenerator(), "budget_s": BUDGET_S, "process_budget_s": 1e6}
     return torch.compile(module, backend="cudal1", options=options)
 
 

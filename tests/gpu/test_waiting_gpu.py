@@ -40,9 +40,9 @@ out0 f32[d0,d1] = t4
 CUDA = torch.device("cuda")
 
 
-def joined(program: Program) -> Candidate:
-    """By the most blocks a row that a teacher takes."""
-    found = [s for s in variants(program) if s.stages[0].mapping == "joined"]
+def inter_block(program: Program) -> Candidate:
+    """By the most blocks a row that a template takes."""
+    found = [s for s in variants(program) if s.stages[0].kind == "joined"]
     variant = write_variant(program, max(found, key=lambda s: s.stages[0].splits))
     assert variant is not None
     return variant.candidate
@@ -69,7 +69,7 @@ def test_each_block_sees_what_the_others_stored() -> None:
 @pytest.mark.parametrize(("rows", "length"), [(20000, 10000), (7, 500_000), (1, 500_000)])
 def test_groups_that_do_not_fit_at_once_come_one_after_the_other(rows: int, length: int) -> None:
     program = softmax(rows, length)
-    call = loaded(program, joined(program))
+    call = loaded(program, inter_block(program))
     x = torch.randn(rows, length, device="cuda")
     for _ in range(3):
         torch.testing.assert_close(call(x), x.softmax(1), rtol=1e-4, atol=1e-8)
@@ -77,7 +77,7 @@ def test_groups_that_do_not_fit_at_once_come_one_after_the_other(rows: int, leng
 
 def test_two_streams_do_not_starve_each_other() -> None:
     program = softmax(64, 500_000)
-    call, x = loaded(program, joined(program)), torch.randn(64, 500_000, device="cuda")
+    call, x = loaded(program, inter_block(program)), torch.randn(64, 500_000, device="cuda")
     streams, found = [torch.cuda.Stream() for _ in range(2)], []
     torch.cuda.synchronize()
     for _ in range(20):

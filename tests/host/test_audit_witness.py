@@ -31,7 +31,7 @@ def test_hand_written_kernels_are_right(name: str) -> None:
     assert isinstance(found, Original), f"{found} (seed {SEED})"
 
 
-def test_teachers_kernels_are_right() -> None:
+def test_templates_kernels_are_right() -> None:
     drawn = (s for s in subjects(SEED) if s.family != HAND_WRITTEN)
     for subject in islice(drawn, 4):
         found = examine(Reference(subject.program, SEED), subject.codes[0])

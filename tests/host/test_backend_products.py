@@ -1,7 +1,7 @@
 """options={"products": True}: products begin regions, in one of two cuts, and nothing but speed changes.
 
 Every region is spliced with a kernel that runs it with aten, as in test_backend_semantics.py; which cut saves more
-is set by the test. Kernels that teachers write, from partition to call, are at the end.
+is set by the test. Kernels that templates write, from partition to call, are at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cudal1_compile.pipeline import planner
 from cudal1_compile.pipeline.choice import MAX_CALLS
 from cudal1_compile.pipeline.survey import multiplications
 from cudal1_compile.runtime.host_cost import LINE_BYTES
-from cudal1_trainer.data.template_generator import TeacherGenerator
+from cudal1_trainer.data.template_generator import TemplateGenerator
 
 pytestmark = pytest.mark.host
 
@@ -338,7 +338,7 @@ def test_the_option_is_part_of_what_caches_know() -> None:
     assert Splice(None, {}).uuid() != Splice(None, {}, products=True).uuid()
 
 
-# kernels that teachers write
+# kernels that templates write
 
 
 class Chain(nn.Module):
@@ -376,7 +376,7 @@ def test_from_partition_to_call(train: bool, last: bool, alone: None, monkeypatc
     x, module = torch.randn(4, 3, 12, 12), Chain()
     if last:
         x, module = x.to(memory_format=torch.channels_last), module.to(memory_format=torch.channels_last)
-    check(module, x, train, generator=TeacherGenerator(), budget_s=150.0, process_budget_s=1e6)
+    check(module, x, train, generator=TemplateGenerator(), budget_s=150.0, process_budget_s=1e6)
     (plan,) = plans
     won = [r for r in plan.regions if r.has_kernel and r.fingerprint in plan.chosen("all")]
     assert any(has_product(r) for r in won), "no product runs by a kernel"

@@ -29,7 +29,7 @@ from benchmarks.ablation_rows import (
     summarise,
     why_left_out,
 )
-from benchmarks.novelty import Taught
+from benchmarks.novelty import TemplateCodes
 from benchmarks.parts import pack, unpack
 from benchmarks.trainer_ablation import STAGES, main
 from cudal1_compile.runtime.target import HOST
@@ -139,14 +139,14 @@ def test_aten_lengths_seeds_and_novelty_stand_in_the_detail() -> None:
     assert detail["novelty"]["contrastive_buckets"] == {"winners": 2, "novel": 1.0, "novel_form": 1.0}
 
 
-def test_novel_is_what_no_teacher_writes_whatever_the_names_and_the_layout() -> None:
+def test_novel_is_what_no_template_writes_whatever_the_names_and_the_layout() -> None:
     program = parse_program(TASKS[0])
-    taught, code = Taught.of(program), write_variants(program, 1)[0].reply.code
+    template_codes, code = TemplateCodes.of(program), write_variants(program, 1)[0].reply.code
     renamed = code.replace("f0", "add_then_multiply").replace("t0", "sum").replace("{\n", "{ // a body\n\n")
-    assert renamed != code and taught.novelty(code) == taught.novelty(renamed) == ""
-    assert taught.novelty(code.replace("256", "96").replace("128", "96")) == "numbers"
-    assert taught.novelty(code.replace(" + ", " - ")) == taught.novelty(SLOW) == "form"
-    assert taught.novelty(code.replace("ld(", "expf(").replace("vload<", "vstore<")) == "form"
+    assert renamed != code and template_codes.novelty(code) == template_codes.novelty(renamed) == ""
+    assert template_codes.novelty(code.replace("256", "96").replace("128", "96")) == "numbers"
+    assert template_codes.novelty(code.replace(" + ", " - ")) == template_codes.novelty(SLOW) == "form"
+    assert template_codes.novelty(code.replace("ld(", "expf(").replace("vload<", "vstore<")) == "form"
 
 
 def test_every_arm_begins_with_one_stage_2_and_has_its_own_seeds(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The families' benchmark from its programs to its file, on the host target, teachers in the model's place."""
+"""The families' benchmark from its programs to its file, on the host target, templates in the model's place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Teachers are right on products as training draws them: varied, resized, with other windows (host target)."""
+"""Templates are right on products as training draws them: varied, resized, with other windows (host target)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from teacher_checks import run_on_host
+from codegen_checks import run_on_host
 
 from cudal1_trainer.scores.quickcheck import Unusable
 from cudal1_trainer.tasks.product_sizes import Most
@@ -19,9 +19,9 @@ SMALL = Most(1 << 21, 1 << 15, 1 << 19)
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(i, marks=pytest.mark.slow) for i in range(6, 80))])
-def test_teachers_are_right_on_drawn_products(seed: int) -> None:
+def test_templates_are_right_on_drawn_products(seed: int) -> None:
     rng = random.Random(seed)
-    drawn = (draw_product(TEXTS, rng, 0.6, SMALL) for _ in range(3))  # one in fifty has no teacher
+    drawn = (draw_product(TEXTS, rng, 0.6, SMALL) for _ in range(3))  # one in fifty has no template
     program, variants = next((p, found) for p in drawn if (found := write_variants(p, 4)))
     try:
         kernels, failures = run_on_host(program, {v.name: v.candidate for v in variants})

@@ -1,6 +1,6 @@
 """Every public name of the device header compiles as the only one that a kernel uses: its part comes with it.
 
-What each one computes is tested in test_runtime_header.py, test_runtime_product.py and the teachers' tests.
+What each one computes is tested in test_runtime_header.py, test_runtime_product.py and the templates' tests.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_stage_3_learns_from_declared_costs(tmp_path: Path) -> None:
 
 
 def test_stage_2_keeps_right_kernels_of_a_product_that_cost_more_than_the_baseline(tmp_path: Path) -> None:
-    """The baseline there reads operands once, which no product does: a teacher's cost is the bar."""
+    """The baseline there reads operands once, which no product does: a template's cost is the bar."""
     right = write_variants(parse_program(PRODUCT), 1)[0].reply
     wrong = replace(right, code=right.code.replace("+=", "-="))
     replies = [print_reply(right), *[print_reply(wrong)] * 3]

@@ -1,4 +1,4 @@
-"""The quick check on the host target: teachers' kernels pass, sabotaged ones are named; blame and job order."""
+"""The quick check on the host target: templates' kernels pass, sabotaged ones are named; blame and job order."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_code_that_does_not_build_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_teachers_kernels_pass(seed: int) -> None:
+def test_templates_kernels_pass(seed: int) -> None:
     program = generate_task(random.Random(seed), small=True)
     candidates = {v.name: v.candidate for v in write_variants(program, 3)}
     built = build_all(program, candidates, HOST, lambda _: None)

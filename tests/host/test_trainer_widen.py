@@ -1,4 +1,4 @@
-"""Widened tasks: canonical, as wide as regions of models, and the teachers are right on them."""
+"""Widened tasks: canonical, as wide as regions of models, and the templates are right on them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from teacher_checks import run_on_host
+from codegen_checks import run_on_host
 
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_fx_passes.program.canonical import canonicalise
@@ -87,7 +87,7 @@ def test_a_split_axis_stays_split() -> None:
 
 
 @pytest.mark.parametrize("seed", range(100, 124))
-def test_teachers_are_right_on_widened_tasks(seed: int) -> None:
+def test_templates_are_right_on_widened_tasks(seed: int) -> None:
     program = _wide(seed)
     variants = write_variants(program, 2)
     assert variants

@@ -14,7 +14,7 @@ from torch._inductor.pattern_matcher import stable_topological_sort
 
 from cudal1_fx_passes.fusion.grow import element_count
 from cudal1_fx_passes.fusion.partition import Partition, PartitionConfig, Region, partition, region_graph
-from cudal1_fx_passes.importer.boundary import constant_nodes, is_view, lent_nodes
+from cudal1_fx_passes.importer.boundary import constant_nodes, is_view, rematerialised_nodes
 from cudal1_fx_passes.importer.capture import CapturedGraph, capture_graphs, copy_graph
 from cudal1_fx_passes.importer.layout import memory_view
 from cudal1_fx_passes.importer.lowering import holds_tensors
@@ -164,9 +164,9 @@ def check_convex(graph: fx.Graph, found: Partition) -> None:
     for at, region in enumerate(found.regions):
         taken = [n for n in region.nodes if n not in constant]
         assert not any(n in owner for n in taken), "a node lies in two regions"
-        lent = lent_nodes(region.nodes)
-        owner |= dict.fromkeys((n for n in taken if n not in lent), at)
-        lender |= dict.fromkeys((n for n in taken if n in lent), at)
+        rematerialised = rematerialised_nodes(region.nodes)
+        owner |= dict.fromkeys((n for n in taken if n not in rematerialised), at)
+        lender |= dict.fromkeys((n for n in taken if n in rematerialised), at)
         part = whole.subgraph([*region.nodes, *(n for n in region.inputs if element_count(n) > 1)])
         assert networkx.is_weakly_connected(part), "a region falls apart"
     merged: networkx.DiGraph[object] = networkx.DiGraph()

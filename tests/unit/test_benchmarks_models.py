@@ -21,14 +21,14 @@ from trials import FakeClock
 from benchmarks import model_kernels as kernels
 from benchmarks import model_measure
 from benchmarks import model_summary as summary
-from benchmarks.model_arms import (
+from benchmarks.model_contenders import (
     GRAPHS,
-    Arm,
+    Contender,
     Job,
     NotYet,
     Step,
     WithLogits,
-    compile_arm,
+    compile_contender,
     errors,
     results,
     run_first,
@@ -175,7 +175,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "ms": {},
         "busy": {"inductor": 60.0, "cudal1": 50.0},
         "own_us": 5.0,
-        "cold": {arm: dict(times) for arm in ("inductor", "cudal1")},
+        "cold": {contender: dict(times) for contender in ("inductor", "cudal1")},
         "kernels": ["apply"],
         **changes,
     }
@@ -263,22 +263,22 @@ def test_an_arm_is_compiled_without_running_until_its_gate_opens(tmp_path: Path)
         return run
 
     step = small_step()
-    arm = compile_arm("test", step, backend, tmp_path)
-    assert ran == [] and arm.compile_s > 0
+    contender = compile_contender("test", step, backend, tmp_path)
+    assert ran == [] and contender.compile_s > 0
     with pytest.raises(NotYet):
-        step.run(arm.call)
-    run_first(step, arm)
-    assert ran == ["now"] and (first_s := arm.first_run_s) > 0
-    run_first(step, arm)
-    assert ran == ["now"] and arm.first_run_s == first_s
-    times = time_rounds(step, [arm, Arm("eager", step.module)], rounds=5, limit_s=60.0)
+        step.run(contender.call)
+    run_first(step, contender)
+    assert ran == ["now"] and (first_s := contender.first_run_s) > 0
+    run_first(step, contender)
+    assert ran == ["now"] and contender.first_run_s == first_s
+    times = time_rounds(step, [contender, Contender("eager", step.module)], rounds=5, limit_s=60.0)
     assert {name: len(ms) for name, ms in times.items()} == {"test": 5, "eager": 5}
-    assert len(ran) == 6, "every round calls each arm once"
+    assert len(ran) == 6, "every round calls each contender once"
 
 
 def test_rounds_end_with_their_time() -> None:
     step = small_step()
-    assert len(time_rounds(step, [Arm("eager", step.module)], rounds=50, limit_s=0.0)["eager"]) == 3
+    assert len(time_rounds(step, [Contender("eager", step.module)], rounds=50, limit_s=0.0)["eager"]) == 3
 
 
 def test_inference_of_a_transformer_checks_its_logits() -> None:
@@ -350,10 +350,10 @@ def test_profiled_segments_come_back_by_arm_and_direction(tmp_path: Path, monkey
     def call(name: str) -> Any:
         return lambda x: (ran.append(name), step.module(x))[1]
 
-    arms = {name: Arm(name, call(name)) for name in ("eager", "inductor", "cudal1")}
+    contenders = {name: Contender(name, call(name)) for name in ("eager", "inductor", "cudal1")}
     origins = [({"triton_a": {"aa": 1}}, {}), ({"triton_a": {"bb": 2, "": 2}}, {})]
     job = Job("mlp", True, 1, tmp_path, tmp_path)
-    turn = model_measure.Turn(job, step, arms, origins, {}, {}, 0.0)
+    turn = model_measure.Turn(job, step, contenders, origins, {}, {}, 0.0)
     found = turn._busy(["mine"])
     assert ran == ["eager", "inductor", "cudal1"] * model_measure.PROFILED_CALLS
     # six segments a call, three calls: segment i is charged i, i + 6 and i + 12
@@ -368,11 +368,11 @@ def test_profiled_segments_come_back_by_arm_and_direction(tmp_path: Path, monkey
 
 
 def test_a_frail_arm_may_fail_and_inductor_may_not() -> None:
-    arms, failures = {"reduce_overhead": Arm("reduce_overhead", len)}, {}
-    with model_measure.may_fail(arms, failures, "reduce_overhead"):
+    contenders, failures = {"reduce_overhead": Contender("reduce_overhead", len)}, {}
+    with model_measure.may_fail(contenders, failures, "reduce_overhead"):
         raise RuntimeError("no graph")
-    assert arms == {} and failures == {"reduce_overhead": "RuntimeError: no graph"}
-    with pytest.raises(RuntimeError), model_measure.may_fail(arms, failures, "inductor"):
+    assert contenders == {} and failures == {"reduce_overhead": "RuntimeError: no graph"}
+    with pytest.raises(RuntimeError), model_measure.may_fail(contenders, failures, "inductor"):
         raise RuntimeError("no code")
     left = row(median_ms={"eager": 4.0, "inductor": 2.0, "cudal1": 1.0})
     assert summary.summarise([left], {"aa"})["speedup_over_best_of_three"] == 2.0
@@ -400,9 +400,9 @@ def test_nodes_outside_are_counted_by_reason() -> None:
 ONE_REPLY = """
 import sys
 from benchmarks import models
-from cudal1_trainer.data.template_generator import TeacherGenerator
+from cudal1_trainer.data.template_generator import TemplateGenerator
 
-class OneReply(TeacherGenerator):
+class OneReply(TemplateGenerator):
     def propose(self, prompts, n, seed):
         return [group[:1] for group in super().propose(prompts, n, seed)]
 

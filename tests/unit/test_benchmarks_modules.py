@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks import modules
-from benchmarks.model_arms import Step, results
+from benchmarks.model_contenders import Step, results
 from benchmarks.zoo_modules import MODULES, ModuleSpec
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks.duel import Job, Row, _again
 from benchmarks.generator import Outcome, Sampled, figures, judge_row, labels, make_job, summarise, usable
+from benchmarks.model_summary import without_samples
 from benchmarks.regions import best_by_strategy, family_of, speedup, strategy_of
 from benchmarks.result_file import RESULTS, bootstrap, geomean, write_result
 from cudal1_compile.kernel.candidate import Reply, print_reply
@@ -18,6 +20,7 @@ from cudal1_trainer.scores.workers import Lost
 from cudal1_trainer.tasks.heldout import HeldOutProgram
 
 TEXT = "region v1\ndims d0=64 d1=30\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\nout0 f32[d0] = t0\n"
+FOLDER_BYTES = 2_000_000
 CODE = "// launch: k<<<1, 64>>>(in0, out0)\n__global__ void k(const f32* in0, f32* out0 DIMS) {}\n"
 
 
@@ -47,6 +50,24 @@ def test_a_results_file_has_the_keys_of_the_design(tmp_path: Path) -> None:
     assert set(body) == {"summary", "device", "versions", "command", "commit", "n", "intervals", "detail"}
     assert path.name == "x.dry.json" and body["device"].startswith("dry run")
     assert body["summary"] == {"a": 1.5, "b": None} and body["detail"] == {"k": [None]}
+
+
+def test_the_folder_holds_what_its_page_names_and_stays_small() -> None:
+    files = sorted(RESULTS.glob("*.json"))
+    assert sum(f.stat().st_size for f in files) <= FOLDER_BYTES
+    named = re.findall(r"`([a-z0-9_.-]+\.(?:h100|h200|host))`", (RESULTS / "README.md").read_text())
+    assert sorted(named) == [f.stem for f in files]
+
+
+def test_floats_of_the_detail_have_six_digits_and_times_their_quartiles(tmp_path: Path) -> None:
+    path = write_result(tmp_path, "x", {"a": 1.23456789}, 0, {}, {"b": [123456.789, 7]}, dry=True)
+    body = json.loads(path.read_text())
+    assert body["summary"] == {"a": 1.23456789} and body["detail"] == {"b": [123457.0, 7]}
+    row = {"ms": {"eager": [4.0, 1.0, 2.0, 3.0, 5.0], "none": []}, "settling": {"us": {"all": [7.0]}, "calls": 9}}
+    assert without_samples(row) == {
+        "ms": {"eager": [2.0, 3.0, 4.0], "none": []},
+        "settling": {"us": {"all": [7.0]}, "calls": 9},
+    }
 
 
 def test_a_dry_run_is_refused_among_the_results() -> None:

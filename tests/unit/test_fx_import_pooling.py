@@ -90,8 +90,8 @@ def test_the_gradient_of_adaptive_average_pooling() -> None:
 
 def test_the_gradient_of_adaptive_max_pooling() -> None:
     def backward(grad: Tensor, x: Tensor) -> Tensor:
-        places = x.reshape(2, 3, 24).argmax(-1)[:, :, None, None]
-        return aten.adaptive_max_pool2d_backward.default(grad, x, places)
+        positions = x.reshape(2, 3, 24).argmax(-1)[:, :, None, None]
+        return aten.adaptive_max_pool2d_backward.default(grad, x, positions)
 
     check_import(backward, tensor(2, 3, 1, 1), tensor(2, 3, 4, 6))
 
@@ -100,9 +100,9 @@ def test_the_gradient_of_adaptive_max_pooling() -> None:
 def test_the_gradient_of_max_pooling_of_volumes(stride: int, padding: int) -> None:
     settings = [3, 3, 3], [stride] * 3, [padding] * 3, [1, 1, 1], False
     x = tensor(2, 3, 6, 7, 5)
-    best, places = aten.max_pool3d_with_indices.default(x, *settings)
+    best, positions = aten.max_pool3d_with_indices.default(x, *settings)
     back = aten.max_pool3d_with_indices_backward.default
-    check_import(lambda g, x, i: back(g, x, *settings, i), tensor(*best.shape, seed=1), x, places)
+    check_import(lambda g, x, i: back(g, x, *settings, i), tensor(*best.shape, seed=1), x, positions)
 
 
 # what was pooled, window, stride, padding, dilation
@@ -121,7 +121,7 @@ POOLS: dict[str, tuple[tuple[int, ...], list[int], list[int], list[int], list[in
 @pytest.mark.parametrize("is_sum", [False, True], ids=["backward of pooling", "sum at flat indices"])
 def test_the_gradient_of_max_pooling_goes_where_the_offset_says(name: str, is_sum: bool) -> None:
     shape, kernel, *moves = POOLS[name]
-    image, places = tensor(*shape), math.prod(shape[2:])
+    image, positions = tensor(*shape), math.prod(shape[2:])
     best, offsets = prims._low_memory_max_pool_with_offsets.default(image, kernel, *moves, False)
 
     def backward(grad: Tensor, image: Tensor, offsets: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def test_the_gradient_of_max_pooling_goes_where_the_offset_says(name: str, is_su
             back = aten.max_pool2d_with_indices_backward.default
             return back(grad, image, kernel, *moves, False, index) * 2
         flat = [t.reshape(shape[0] * shape[1], -1) for t in (index, grad)]
-        made = aten.scatter_add.default(torch.zeros(shape[0] * shape[1], places), 1, *flat)
+        made = aten.scatter_add.default(torch.zeros(shape[0] * shape[1], positions), 1, *flat)
         return made.reshape(shape) * 2
 
     imported = check_import(backward, tensor(*best.shape, seed=1), image, offsets)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cudal1_fx_passes.fusion.partition import Partition, PartitionConfig, partition, region_graph
-from cudal1_fx_passes.importer.boundary import lent_nodes
+from cudal1_fx_passes.importer.boundary import rematerialised_nodes
 from cudal1_fx_passes.importer.capture import CapturedGraph
 from cudal1_fx_passes.program.canonical import fingerprint
 
@@ -138,13 +138,13 @@ def test_regions_stay_within_the_limit() -> None:
     assert len(found.regions) >= 5 and max(len(r.program.ops) for r in found.regions) <= 16
 
 
-# the border
+# the boundary
 
 
-def test_views_at_the_border_stay_outside() -> None:
+def test_views_at_the_boundary_stay_outside() -> None:
     found = cut(lambda x: (x.view(8, 4, 64).sin() * 2).view(32, 64), X)
     assert len(found.regions[0].nodes) == 2
-    assert found.refused["view"] == found.refused["view_1"] == "a view at the border of a region"
+    assert found.refused["view"] == found.refused["view_1"] == "a view at the boundary of a region"
 
 
 def test_a_view_of_a_tensor_that_is_read_too_stays_inside() -> None:
@@ -153,14 +153,14 @@ def test_a_view_of_a_tensor_that_is_read_too_stays_inside() -> None:
     assert len(found.regions[0].inputs) == 1
 
 
-def test_a_view_with_users_outside_is_lent() -> None:
+def test_a_view_with_users_outside_is_rematerialised() -> None:
     def run(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         y = (x.sin() * 2).view(64, 32)
         return y.sum(1) * 3, y.t() @ w[:64]
 
     found = cut(run, X, W)
     (region,) = found.regions
-    assert [n.name for n in lent_nodes(region.nodes)] == ["view"]
+    assert [n.name for n in rematerialised_nodes(region.nodes)] == ["view"]
     assert {n.name for n in region.outputs} >= {"mul"}
 
 

@@ -94,8 +94,8 @@ def _calls_index(run: torch.fx.GraphModule) -> bool:
 )
 def test_slices_are_no_index(made: str, axes: str, what: str) -> None:
     head = "region v1\ndims d0=3 d1=6 d2=5 d3=3 d4=3\nin0 f32[d0,d1]\nin1 f32[d0,d3]\n"
-    places = "t0 i64[d2] = iota() along d2\nt1 bool[d2] = lt(t0, 2)\n"
-    program = parse_program(f"{head}{places}t2 f32[{axes}] = {made}\nout0 f32[{axes}] = t2\n")
+    positions = "t0 i64[d2] = iota() along d2\nt1 bool[d2] = lt(t0, 2)\n"
+    program = parse_program(f"{head}{positions}t2 f32[{axes}] = {made}\nout0 f32[{axes}] = t2\n")
     g = torch.Generator().manual_seed(3)
     inputs = [torch.randn(3, 6, generator=g), torch.randn(3, 3, generator=g)]
     run = to_aten(program)

@@ -15,9 +15,9 @@ from transformers import LlamaForCausalLM
 from cudal1_compile.generate import bundled
 from cudal1_compile.generate.bundled import (
     DESIGN_TOKENS,
-    MENDED_CHARACTERS,
     MODEL_DIR,
     OUTLINE,
+    REPAIRED_CHARACTERS,
     BundledConfig,
     BundledGenerator,
     _fitted,
@@ -111,9 +111,9 @@ def test_code_is_written_again_where_its_plan_does_not_hold(
 
     monkeypatch.setattr(generator.sampler, "sample_until", sample)
     [replies] = generator.propose(["region v1"], 3, seed=0)
-    mended = text.format("a0 t0 out0")
-    assert replies == [mended.replace("old", "new"), mended, generator.codec.decode([7])]
-    assert asked[1] == ([f"region v1{mended.partition('```cuda')[0]}```cuda"], [0.0])  # the first is greedy
+    repaired = text.format("a0 t0 out0")
+    assert replies == [repaired.replace("old", "new"), repaired, generator.codec.decode([7])]
+    assert asked[1] == ([f"region v1{repaired.partition('```cuda')[0]}```cuda"], [0.0])  # the first is greedy
 
 
 def test_replies_begin_with_different_designs_as_far_as_there_are(
@@ -243,7 +243,7 @@ def test_the_factory_finds_the_right_kind(directory: Path, tmp_path: Path) -> No
         make_generator("http://localhost:1/v1")
 
 
-def test_what_is_too_long_to_be_mended_stays_as_it_is() -> None:
+def test_what_is_too_long_to_be_repaired_stays_as_it_is() -> None:
     sums = "const float w1 = maximum(p1, a1);\n p2 = p2 * expf(a1 - w1);\n"
     assert "+ expf(a1 - w1)" in _fitted(sums, "")
-    assert _fitted(sums + " " * MENDED_CHARACTERS, "") == sums + " " * MENDED_CHARACTERS
+    assert _fitted(sums + " " * REPAIRED_CHARACTERS, "") == sums + " " * REPAIRED_CHARACTERS

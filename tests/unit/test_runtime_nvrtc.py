@@ -9,7 +9,7 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build, max_block_threads
-from cudal1_compile.runtime.sass import mend_waits, short_waits
+from cudal1_compile.runtime.sass import repair_waits, short_waits
 from cudal1_compile.runtime.source import header_text
 from cudal1_compile.runtime.target import GPU_ARCHES, Target
 from cudal1_fx_passes.program.text import parse_program
@@ -155,16 +155,16 @@ def test_zeroed_pointers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
     """ptxas 13.0 reads them a cycle too early; the cubin of this kernel ended in illegal accesses on an H100."""
     program = parse_program(NULL_ROWS_REGION)
     candidate = parse_candidate(NULL_ROWS, program)
-    mended = build(program, candidate, gpu()).image
-    assert list(short_waits(mended)) == []
+    repaired = build(program, candidate, gpu()).image
+    assert list(short_waits(repaired)) == []
     monkeypatch.setattr(nvrtc, "mend_waits", lambda cubin: cubin)
     plain = build(program, candidate, gpu()).image
     lacking = list(short_waits(plain))
     if nvrtc.version() == "13.0":
         assert lacking
-    assert mended == mend_waits(plain) and sum(a != b for a, b in zip(mended, plain, strict=True)) <= 2 * len(
-        lacking
-    )
+    assert repaired == repair_waits(plain) and sum(
+        a != b for a, b in zip(repaired, plain, strict=True)
+    ) <= 2 * len(lacking)
 
 
 def test_split_products_of_whole_groups_use_wgmma_on_hopper_alone() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 from synthesis_clock import Clock
-from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, kernel, program, reply
+from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, host_judge, kernel, program, reply
 
 from cudal1_cache import CacheBusy, Store
 from cudal1_compile.dispatch import fallback
@@ -44,7 +44,7 @@ from cudal1_compile.synthesis import (
 from cudal1_compile.synthesis.records import KEPT_CHARACTERS, is_win, why_outdated, why_stale
 from cudal1_fx_passes.program.canonical import fingerprint
 from cudal1_fx_passes.program.ir import Program
-from cudal1_fx_passes.program.text import print_program
+from cudal1_fx_passes.program.text import parse_program, print_program
 
 KEY = fingerprint(program())
 ONE_SAMPLE = Budget(seconds=60, rounds=1, samples_per_round=1)
@@ -418,6 +418,32 @@ def test_a_region_too_long_for_the_generator_is_untried_and_says_so() -> None:
     assert isinstance(outcome.result, NoWin)
     assert "the generator takes 10" in outcome.result.entry.reason
     assert (outcome.result.entry.status, outcome.result.entry.verdicts) == ("untried", 0)
+    assert generator.calls == []
+
+
+@pytest.mark.parametrize(
+    ("names", "rounds"),
+    [
+        (["good_149"], 1),  # the region moves 128 cost units at least and 194 one operation at a time: 1.52
+        (["good_120"], 2),
+        (["good_120", "good_140", "good_141"], 3),
+        (["wrong_1", "slow_80", "slow_81"], 4),
+    ],
+)
+def test_a_host_winner_is_final_at_the_floor_or_after_a_round_in_vain(names: list[str], rounds: int) -> None:
+    budget = Budget(seconds=60, rounds=4, samples_per_round=1, prompts_per_round=1)
+    generator, on_gpu = (ScriptedGenerator([[name] for name in names]) for _ in range(2))
+    synthesize(program(), generator, host_judge(), Store.memory(), budget)
+    synthesize(program(), on_gpu, ScriptedJudge(), Store.memory(), budget)
+    assert (len(generator.calls), len(on_gpu.calls)) == (rounds, 4)
+
+
+def test_a_host_region_of_one_operation_is_untried() -> None:
+    text = "region v1\ndims d0=64 d1=64\nin0 f32[d0,d1]\nt0 f32[d1] = sum(in0) over d0\nout0 f32[d1] = t0\n"
+    generator = ScriptedGenerator([["good_120"]])
+    outcome = synthesize(parse_program(text), generator, host_judge(), Store.memory(), ONE_ROUND)
+    assert isinstance(outcome.result, NoWin) and outcome.result.entry.status == "untried"
+    assert outcome.result.entry.reason == "one operation at a time costs 130, and no kernel costs less than 130"
     assert generator.calls == []
 
 

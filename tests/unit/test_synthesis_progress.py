@@ -6,12 +6,14 @@ import io
 import re
 
 import pytest
+from synthesis_clock import Clock
 from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, host_judge, program
 
 from cudal1_cache import Store
 from cudal1_compile.pipeline.summary import say
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Budget, LineProgress, synthesize_all
+from cudal1_compile.synthesis.progress import PLAIN_S, Preparing
 
 
 class Terminal(io.StringIO):
@@ -38,12 +40,24 @@ def test_a_terminal_gets_one_line_that_is_rewritten() -> None:
     assert any("measuring 1 finalist, best 1.31x" in line for line in lines)
 
 
-def test_elsewhere_nothing_unless_debug_asks_for_a_line_a_region() -> None:
+def test_elsewhere_a_line_at_once_and_then_one_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("time.monotonic", clock)
     stream = io.StringIO()
-    run(ScriptedJudge(), LineProgress(GPU.kind, stream, level=0))
-    assert stream.getvalue() == ""
+    shown = LineProgress(GPU.kind, stream, level=0)
+    shown(Preparing(2, 60.0))
+    assert stream.getvalue() == "cudal1: regions without a kernel: 2; preparing generator and judge, 60 s left\n"
+    run(ScriptedJudge(), shown)
+    assert stream.getvalue().count("\n") == 1
+    clock.spend(PLAIN_S)
+    run(ScriptedJudge(), shown)
+    assert stream.getvalue().splitlines()[1:] == ["cudal1: region 1/2, round 1/1, writing 2 candidates, 60 s left"]
+
+
+def test_debug_asks_for_a_line_a_region_everywhere() -> None:
+    stream = io.StringIO()
     run(ScriptedJudge(), LineProgress(GPU.kind, stream, level=1))
-    lines = stream.getvalue().splitlines()
+    _, *lines = stream.getvalue().splitlines()
     assert len(lines) == 2
     assert all(re.fullmatch(r"cudal1: region \d/2 [0-9a-f]{12}: new kernel, 1\.31x, \d+ s left", x) for x in lines)
 
@@ -66,10 +80,9 @@ def test_a_closed_stream_ends_the_progress_and_nothing_else() -> None:
 
 
 class Logger:
-    """What daemons put in stderr's place."""
+    """What daemons put in stderr's place, with neither isatty nor flush."""
 
-    def write(self, text: str) -> None:
-        raise AssertionError(text)
+    def write(self, text: str) -> None: ...
 
 
 def test_no_stderr_or_one_that_is_no_terminal_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,5 +91,4 @@ def test_no_stderr_or_one_that_is_no_terminal_ends_nothing(monkeypatch: pytest.M
     for stream in (None, closed, Logger()):
         monkeypatch.setattr("sys.stderr", stream)
         run(ScriptedJudge(), LineProgress(GPU.kind, level=0))
-        if not isinstance(stream, Logger):
-            say("regions: 1")
+        say("regions: 1")

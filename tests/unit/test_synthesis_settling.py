@@ -123,3 +123,22 @@ def test_what_the_judge_has_in_hand_at_the_end_of_the_time_is_stored(clock: Cloc
     assert outcome.result == Unfinished("the time budget ended")
     stages = [a.stage for a in store.attempts(fingerprint(program()), GPU.key)]
     assert sorted(stages) == ["deferred", "verify", "verify"]
+
+
+class Halfway(ScriptedJudge):
+    """Gives its answers one at a time, and finalists come in two."""
+
+    def submit_finalists(self, program: Program, codes: Sequence[str]) -> list[Future[Verdict]]:
+        return [future for code in codes for future in super(Halfway, self).submit_finalists(program, [code])]
+
+    def wait(self, futures: Sequence[Future[Verdict]], limit_s: float) -> None:
+        assert not any(f.done() for f in futures), "that is no wait"
+        super().wait(futures, limit_s)
+
+
+def test_what_has_come_already_is_not_waited_for() -> None:
+    """A region's finalists are taken together: those that are done would let every wait end at once."""
+    judge, budget = Halfway(), Budget(seconds=60, rounds=1, samples_per_round=2)
+    generator = ScriptedGenerator([["good_130", "good_120"]])
+    (outcome,) = synthesize_all([program()], generator, judge, Store.memory(), budget)
+    assert isinstance(outcome.result, Won) and judge.measured == [["good_130"], ["good_120"]]

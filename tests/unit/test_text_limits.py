@@ -11,7 +11,7 @@ import pytest
 from cudal1_compile.codegen.repair.code import fit_code, other_tiles
 from cudal1_compile.codegen.repair.plan import fit_plan, other_stage
 from cudal1_compile.errors import CandidateError
-from cudal1_compile.generate.bundled import MENDED_CHARACTERS
+from cudal1_compile.generate.bundled import REPAIRED_CHARACTERS
 from cudal1_compile.judge.checks.ruling import restricted_twice
 from cudal1_compile.judge.inputs.literal_targeted import foreign_numbers, put_together
 from cudal1_compile.judge.inputs.sizes import counts_in_floats, own_sizes
@@ -63,7 +63,7 @@ BEHIND_THE_GATE: dict[str, Callable[[Candidate], object]] = {
     "source": lambda c: refusal(c.code),
     "host source": lambda c: translate(c.code, ("k",)),
 }
-MENDS: dict[str, Callable[[str], object]] = {
+REPAIRS: dict[str, Callable[[str], object]] = {
     "code": lambda text: fit_code(text, PROMPT),
     "tiles": lambda text: other_tiles(text, PROMPT),
     "plan": lambda text: fit_plan(text, PROMPT),
@@ -103,8 +103,8 @@ def test_what_passes_the_gate_is_read_in_no_time(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_mends_of_replies_take_no_time(name: str) -> None:
-    text = shape(name, MENDED_CHARACTERS)
-    took = {mend: seconds(lambda fit=fit: fit(text)) for mend, fit in MENDS.items()}
+    text = shape(name, REPAIRED_CHARACTERS)
+    took = {repair: seconds(lambda fit=fit: fit(text)) for repair, fit in REPAIRS.items()}
     assert max(took.values()) < LIMIT_S, took
 
 

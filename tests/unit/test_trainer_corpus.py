@@ -14,7 +14,7 @@ import pytest
 from cudal1_compile.codegen.stages.schedule import parse_schedule, print_schedule
 from cudal1_compile.generate.prompt import find_region
 from cudal1_compile.kernel.candidate import parse_candidate, parse_reply
-from cudal1_fx_passes.program.canonical import canonicalise, relative
+from cudal1_fx_passes.program.canonical import canonicalise, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.text import print_program
 from cudal1_trainer.data.corpus import CorpusMaker, Source, heldout_batches, texts_for_tokenizer
 from cudal1_trainer.data.scored import (
@@ -102,12 +102,12 @@ def test_held_out_programs_are_never_drawn(book: ScoreBook) -> None:
     """Holds out what would be drawn, then draws again: it must be gone, by text and by structure."""
     free = Source(RECIPE.data, NONE)
     drawn = [p for i in range(60) for p, _ in free.draw(random.Random(i))]
-    held = _hold([canonical_key(p) for p in drawn], [relative(p) for p in drawn], drawn)
+    held = _hold([canonical_key(p) for p in drawn], [shape_agnostic_fingerprint(p) for p in drawn], drawn)
     again = Source(RECIPE.data, held, scored_of(book, held))
     found = [p for i in range(60) for p, _ in again.draw(random.Random(i))]
-    keys = {relative(p) for p in drawn}
+    keys = {shape_agnostic_fingerprint(p) for p in drawn}
     assert found
-    assert not [p for p in found if relative(p) in keys or canonical_key(p) in held.fingerprints]
+    assert not [p for p in found if shape_agnostic_fingerprint(p) in keys or canonical_key(p) in held.fingerprints]
 
 
 def _hold(fingerprints: list[str], relatives: list[str], programs: list[object]) -> HeldOut:
@@ -129,7 +129,7 @@ def test_the_shipped_held_out_set_is_disjoint_from_training() -> None:
     for _ in range(80):
         for program, pair in source.draw(rng):
             assert canonical_key(program) not in heldout.fingerprints
-            assert relative(program) not in heldout.relatives
+            assert shape_agnostic_fingerprint(program) not in heldout.relatives
             assert structure(program) not in heldout.structures
             assert print_program(program) in pair.prompt
 
@@ -268,7 +268,7 @@ def test_without_scores_nothing_is_written(data: Path, tmp_path: Path) -> None:
     assert read_scored(None) is None
 
 
-def test_a_teacher_that_stumbles_ends_no_run(
+def test_a_template_that_stumbles_ends_no_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def stumble(program: object, schedule: object) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_fx_passes.program.canonical import relative
+from cudal1_fx_passes.program.canonical import shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.data.corpus import Source
@@ -31,7 +31,7 @@ TEXTS = [read_structures(DATA / name) for name in STRUCTURES]
 def _is_new(program: Program) -> bool:
     return (
         canonical_key(program) not in HELD.fingerprints | HELD.shapes
-        and relative(program) not in HELD.relatives
+        and shape_agnostic_fingerprint(program) not in HELD.relatives
         and structure(program) not in HELD.structures
         and pattern(program) not in HELD.patterns
     )

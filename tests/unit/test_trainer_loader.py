@@ -25,7 +25,7 @@ class Numbers:
 @dataclass(frozen=True)
 class Failing:
     def __call__(self, index: int) -> list[Batch]:
-        raise ValueError("no such teacher")
+        raise ValueError("no such template")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def test_a_machine_with_few_cores_has_fewer_producers(
     assert producers(14) == count
 
 
-@pytest.mark.parametrize(("maker", "word"), [(Failing(), "no such teacher"), (Dying(), "exit code 7")])
+@pytest.mark.parametrize(("maker", "word"), [(Failing(), "no such template"), (Dying(), "exit code 7")])
 def test_a_failed_producer_is_told(maker: Failing | Dying, word: str) -> None:
     with pytest.raises(DataError, match=word):
         _first(Feed(maker, 1), 1)

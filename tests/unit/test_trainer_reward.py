@@ -28,7 +28,7 @@ def _timed(speedup: float) -> Accepted:
     return Accepted(Proof("cuda", "exact", (), 0, Timing(1.0, speedup, None, speedup, speedup, 9, True)))
 
 
-def test_the_teachers_comparison_agrees_with_the_measured_order_and_its_reverse_does_not() -> None:
+def test_the_templates_comparison_agrees_with_the_measured_order_and_its_reverse_does_not() -> None:
     written = write_analysis(parse_program(TASKS[0]), SHOWN)
     assert agrees(written, SHOWN)
     assert not agrees(write_analysis(parse_program(TASKS[0]), [Exemplar(SLOW, 1.3), SHOWN[1]]), SHOWN)

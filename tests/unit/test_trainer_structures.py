@@ -1,4 +1,4 @@
-"""Structures: real regions from random small models, resized without a change of structure."""
+"""Structures: the shipped ones are resized without a change of structure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cudal1_fx_passes.program.canonical import canonicalise, relative
+from cudal1_fx_passes.program.canonical import canonicalise, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
 from cudal1_trainer.data.corpus import Source
 from cudal1_trainer.recipe import DataRecipe
-from cudal1_trainer.tasks.heldout import HeldOut, hold_out
+from cudal1_trainer.tasks.heldout import hold_out
 from cudal1_trainer.tasks.product_sizes import resize_windows
 from cudal1_trainer.tasks.structures import (
     MAX_ELEMENTS,
-    collect,
     grow_tied,
-    merge,
     read_structures,
     resize,
     stretch_tied,
@@ -30,6 +28,7 @@ from cudal1_trainer.tasks.structures import (
     write_structures,
 )
 
+DATA = Path(__file__).parents[2] / "trainer" / "data"
 NORM = parse_program(
     "region v1\ndims d0=32 d1=48\nin0 f32[d0,d1]\nt0 f32[d0] = sum(in0) over d1\n"
     "t1 f32[d0] = mul(t0, 0.020833333333333332)\nt2 f32[d0] = div(t0, 48.0)\nt3 f32[d0] = mul(t2, 0.5)\n"
@@ -53,25 +52,11 @@ GRADIENT = parse_program(
 
 
 @pytest.fixture(scope="module")
-def texts() -> list[str]:
-    return list(collect(range(4), hold_out(())))
+def texts() -> tuple[str, ...]:
+    return read_structures(DATA / "structures.jsonl.gz")[::300]
 
 
-def test_models_give_distinct_wide_structures(texts: list[str]) -> None:
-    programs = [parse_program(t) for t in texts]
-    assert len(texts) >= 40
-    assert len({relative(p) for p in programs}) == len(texts)
-    assert any(len(p.outputs) >= 4 for p in programs) and any(len(p.inputs) >= 7 for p in programs)
-    assert any(len({o.over for o in p.ops if o.over}) >= 2 for p in programs)
-
-
-def test_held_out_structures_are_left_out(texts: list[str]) -> None:
-    held = frozenset(relative(parse_program(t)) for t in texts[::2])
-    rest = list(collect(range(1), HeldOut((), frozenset(), held, frozenset())))
-    assert len(rest) >= 5 and rest == texts[1::2][: len(rest)]
-
-
-def test_resizing_keeps_the_structure_and_changes_the_sizes(texts: list[str]) -> None:
+def test_resizing_keeps_the_structure_and_changes_the_sizes(texts: tuple[str, ...]) -> None:
     changed = 0
     for k, text in enumerate(texts):
         program = parse_program(text)
@@ -87,7 +72,9 @@ def _resized(program: Program, count: int) -> list[Program]:
     """Those of the draws that kept every axis: one of a single element is none."""
     drawn = [resize_windows(program, random.Random(i)) for i in range(count)]
     assert None not in drawn
-    return [p for p in drawn if p is not None and relative(p) == relative(program)]
+    return [
+        p for p in drawn if p is not None and shape_agnostic_fingerprint(p) == shape_agnostic_fingerprint(program)
+    ]
 
 
 @pytest.mark.parametrize("program", [POOL, HALF], ids=["POOL", "HALF"])
@@ -257,17 +244,15 @@ def test_strides_follow_the_sizes() -> None:
     assert [i.strides for i in found.inputs] == [(101, 1), (300, 1), (0, 1)]
 
 
-def test_files_read_back_and_merge_once(texts: list[str], tmp_path: Path) -> None:
+def test_files_read_back(texts: tuple[str, ...], tmp_path: Path) -> None:
     write_structures(texts[:20], tmp_path / "a.gz")
-    write_structures(texts[10:30], tmp_path / "b.gz")
-    assert merge([tmp_path / "a.gz", tmp_path / "b.gz"], tmp_path / "c.gz") == 30
-    assert list(read_structures(tmp_path / "c.gz")) == texts[:30]
+    assert read_structures(tmp_path / "a.gz") == texts[:20]
     assert read_structures(tmp_path / "none.gz") == ()
 
 
-def test_the_corpus_draws_them(texts: list[str]) -> None:
-    source = Source(DataRecipe(structures=1.0, varied=0.0), hold_out(()), structures=tuple(texts))
+def test_the_corpus_draws_them(texts: tuple[str, ...]) -> None:
+    source = Source(DataRecipe(structures=1.0, varied=0.0), hold_out(()), structures=texts)
     rng = random.Random(3)
     drawn = [program for _ in range(25) for program, _ in source.draw(rng)]
-    known = {relative(parse_program(t)) for t in texts}
-    assert sum(relative(p) in known for p in drawn) >= 0.8 * len(drawn) > 20
+    known = {shape_agnostic_fingerprint(parse_program(t)) for t in texts}
+    assert sum(shape_agnostic_fingerprint(p) in known for p in drawn) >= 0.5 * len(drawn) > 12  # axes of size 1 go

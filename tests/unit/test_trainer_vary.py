@@ -1,4 +1,4 @@
-"""Varied structures: valid, new, without dead values, and teachers answer them."""
+"""Varied structures: valid, new, without dead values, and templates answer them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 import random
 from pathlib import Path
 
-from cudal1_compile.codegen.templates import teach
-from cudal1_fx_passes.program.canonical import canonicalise, relative
+from cudal1_compile.codegen.templates import draw_reply
+from cudal1_fx_passes.program.canonical import canonicalise, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import Literal, Program
 from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.tasks.structures import read_structures, resize
@@ -112,9 +112,9 @@ def test_roots_become_powers() -> None:
 
 def test_a_cut_value_is_read_from_an_input_of_its_own_and_its_maker_goes() -> None:
     program = parse_program(ROWS)
-    found = {relative(canonicalise(cut_values(program, random.Random(i)))) for i in range(30)}
+    found = {shape_agnostic_fingerprint(canonicalise(cut_values(program, random.Random(i)))) for i in range(30)}
     cut = ROWS.replace("sum(t0)", "sum(in2)").replace("t0 f32", "in2 f32[d0,d1]\nt0 f32", 1)
-    assert relative(canonicalise(parse_program(cut))) in found
+    assert shape_agnostic_fingerprint(canonicalise(parse_program(cut))) in found
     assert len(found) > 4
 
 
@@ -138,6 +138,6 @@ def test_most_varied_structures_are_new_and_taught() -> None:
     for _ in range(40):
         program = parse_program(rng.choice(structures))
         varied: Program = resize(vary(program, rng), rng)
-        new += relative(varied) != relative(program)
-        taught += teach(varied, rng) is not None
+        new += shape_agnostic_fingerprint(varied) != shape_agnostic_fingerprint(program)
+        taught += draw_reply(varied, rng) is not None
     assert new >= 28 and taught >= 36

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_compile.codegen.products.copies import ordered
-from cudal1_compile.codegen.products.sides import WIDE
+from cudal1_compile.codegen.products.sides import WARP_GROUPS
 from cudal1_compile.codegen.products.times import Times
 from cudal1_compile.codegen.products.warp_groups import shares, waiting_for
 from cudal1_compile.codegen.stages.schedule import print_schedule
@@ -18,11 +18,15 @@ from cudal1_fx_passes.program.text import parse_program
 from cudal1_trainer.tasks.variants import write_variant
 
 SHARED, OWN = 228 * 1024, 1024  # of an H100's multiprocessor, and of that for each block
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "products_wide.exploration.h100.json"
-PROGRAMS = [parse_program(p["text"]) for p in json.loads(RESULTS.read_text())["detail"]["programs"]]
+FAMILIES = Path(__file__).parents[2] / "trainer" / "data" / "families.jsonl"
+PROGRAMS = [
+    parse_program(row["text"])
+    for row in map(json.loads, FAMILIES.read_text().splitlines())
+    if row["family"].startswith(("conv", "product"))
+]
 
 
-@pytest.mark.parametrize("at", range(0, len(PROGRAMS), 9))
+@pytest.mark.parametrize("at", range(2, len(PROGRAMS), 5))
 def test_blocks_that_share_a_multiprocessor_fit(at: int) -> None:
     program = PROGRAMS[at]
     plan = cut_stages(program)
@@ -30,7 +34,7 @@ def test_blocks_that_share_a_multiprocessor_fit(at: int) -> None:
     dims = {a.name: a.size for a in program.axes}
     for schedule in variants(program):
         (s, *others), stage = schedule.stages, plan.stages[0]
-        if others or not s.mapping.endswith(WIDE):
+        if others or not s.kind.endswith(WARP_GROUPS):
             continue
         blocks, stages = shares(s, waiting_for(stage, ordered(stage), s))
         written = write_variant(program, schedule)

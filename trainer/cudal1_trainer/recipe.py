@@ -67,7 +67,7 @@ class DataRecipe:
     family: str = ""  # where not empty, every fresh program is one of `pool` small tasks of it at a new size
     pool: int = 8
     variants_per_task: int = 2  # pairs made of one unmeasured task
-    rank_decay: float = 0.25  # of the weight of a schedule with its rank in the teachers' own order
+    rank_decay: float = 0.25  # of the weight of a schedule with its rank in the templates' own order
     prior_tau: float = 0.06  # log time by which a schedule's weight falls to 1/e, where a prior is fitted
     fast_within: float = 1.1  # a variant this close to the fastest is a plain target
     good_share: float = 0.9  # of the measured plain targets are among the fastest; the rest are any right one

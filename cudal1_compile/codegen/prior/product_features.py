@@ -13,8 +13,8 @@ from cudal1_compile.codegen.stages.schedule import Schedule, StageSchedule
 from cudal1_compile.codegen.stages.stage import Stage, cut_stages
 from cudal1_fx_passes.program.ir import Program
 
-RESIDENT = 132  # multiprocessors of the GPU that is measured
-# in a mapping
+RESIDENT = 132  # SMs of the GPU that is measured
+# in a schedule kind
 MARKS = (*(form for form in FORMS if form != SPREAD), "direct", "strip", "f32_split", "long")
 COUNT = len(MARKS) + 9
 
@@ -39,7 +39,7 @@ def _times(stage: Stage) -> Times:
 
 def _of_stage(stage: Stage, s: StageSchedule) -> list[float]:
     sides, size = Sides(stage), stage.program.size
-    marks = [float(mark in s.mapping) for mark in MARKS]
+    marks = [float(mark in s.kind) for mark in MARKS]
     rows, columns, depth = size(sides.m), size(sides.n), size(sides.over)
     whole = [1.0, math.log2(columns) / 4, math.log2(depth) / 4]
     if s.tile is None:

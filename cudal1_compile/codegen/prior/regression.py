@@ -26,7 +26,7 @@ from cudal1_fx_passes.program.ir import ITEM_BYTES, Program
 
 BUNDLED = Path(__file__).with_name("h100.npz")
 
-MAPPINGS = (
+SCHEDULE_KINDS = (
     *("exact", "stride", "rows", "block", "warp", "thread", "tile", "split_block", "split_tile"),
     *("joined", "joined_tile", "split_chunks", "windows", "gathered"),
 )
@@ -71,7 +71,7 @@ def describe_schedules(
     return [
         [
             *_describe_schedule(s),
-            sum(1 + (x.splits > 1 and not x.mapping.startswith(("joined", "strip"))) for x in s.stages) / 2,
+            sum(1 + (x.splits > 1 and not x.kind.startswith(("joined", "strip"))) for x in s.stages) / 2,
             math.log2((t.asked + 1) / least),
             math.log2((t.sectors + 1) / least),
             *describe_product(program, s),
@@ -83,11 +83,11 @@ def describe_schedules(
 def _describe_schedule(schedule: Schedule) -> list[float]:
     first, last = schedule.stages[0], schedule.stages[-1]
     strategy = [float(schedule.strategy == s) for s in STRATEGIES]
-    used = {"windows" if lanes_of(s) else s.mapping for s in schedule.stages}
-    mapping = [float(m in used) for m in MAPPINGS]
+    used = {"windows" if lanes_of(s) else s.kind for s in schedule.stages}
+    kind = [float(m in used) for m in SCHEDULE_KINDS]
     return [
         *strategy,
-        *mapping,
+        *kind,
         math.log2(first.vector),
         math.log2(first.block) - 8,
         math.log2(last.vector),

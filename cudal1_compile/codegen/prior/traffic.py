@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cudal1_compile.codegen.products.epilogue_reduction import GATHERED, unread
+from cudal1_compile.codegen.products.epilogue_reduction import EPILOGUE_REDUCED, unread
 from cudal1_compile.codegen.reductions.grouped import group_order, reduced_order
 from cudal1_compile.codegen.reductions.grouped_schedules import is_row_like, pass_count
 from cudal1_compile.codegen.reductions.split_wide import CHUNKS
@@ -43,10 +43,10 @@ def traffic(program: Program, schedules: Sequence[Schedule]) -> list[Traffic]:
     known: dict[tuple[bool, int, StageSchedule, bool], Traffic] = {}  # schedules share their stages
 
     def of_stage(flat: bool, i: int, chosen: Sequence[StageSchedule]) -> Traffic:
-        gathers = [s.mapping for s in chosen[i + 1 : i + 2]] == [GATHERED]
-        key, plan = (flat, i, chosen[i], gathers), plans[flat]
+        reduces = [s.kind for s in chosen[i + 1 : i + 2]] == [EPILOGUE_REDUCED]
+        key, plan = (flat, i, chosen[i], reduces), plans[flat]
         if key not in known:
-            left = unread(plan, i) if gathers and plan is not None else set()
+            left = unread(plan, i) if reduces and plan is not None else set()
             known[key] = _of_stage(stages[flat][i], chosen[i], left)
         return known[key]
 
@@ -71,11 +71,11 @@ def _of_stage(stage: Stage, s: StageSchedule, left: set[str]) -> Traffic:
     """left: what is not stored."""
     passes, loads = 1, stage.loads
     parts = 8.0 * s.splits * stage.program.size(stage.kept) if s.splits > 1 else 0.0
-    if s.mapping == GATHERED:  # the product before it hands out parts of a tile's rows, and nothing else is read
+    if s.kind == EPILOGUE_REDUCED:  # the product before it stores parts of its columns, nothing else is read
         parts = 8.0 * -(-stage.program.size(stage.reduced) // (s.block // 2)) * stage.program.size(stage.kept)
         loads = tuple(b for b in loads if set(b.span) <= set(stage.kept))
-    elif stage.kind == "reduce" and not s.cached and s.mapping != CHUNKS:
-        passes = pass_count(stage, s.mapping == "online")
+    elif stage.kind == "reduce" and not s.cached and s.kind != CHUNKS:
+        passes = pass_count(stage, s.kind == "online")
     elif stage.kind == "window":
         passes = 2  # a window's elements come from L1; it is not one read all the same
     along = _thread_axis(stage, s)
@@ -91,7 +91,7 @@ def _thread_axis(stage: Stage, s: StageSchedule) -> str | None:
     """The axis along which neighbouring threads work."""
     if stage.kind != "reduce":
         order = memory_order(stage)
-    elif is_row_like(stage) and s.mapping not in ("thread", "tile", "split_tile"):
+    elif is_row_like(stage) and s.kind not in ("thread", "tile", "split_tile"):
         order = reduced_order(stage)
     else:
         order = group_order(stage)
@@ -99,6 +99,6 @@ def _thread_axis(stage: Stage, s: StageSchedule) -> str | None:
 
 
 def _sector_share(b: Buffer, along: str | None, s: StageSchedule) -> float:
-    if along is None or along not in b.span or is_unit_stride(b, along) or s.mapping in ("transpose", "turn"):
+    if along is None or along not in b.span or is_unit_stride(b, along) or s.kind in ("transpose", "turn"):
         return 1.0
     return SECTOR / ITEM_BYTES[b.dtype]

@@ -1,9 +1,11 @@
-"""Writes product stages whose operands one warp copies in bulk (product_bulk of the device header).
+"""Writes warp-specialised implicit GEMM whose operands one warp copies in bulk (product_bulk of the header).
 
-Both operands are packed first, into planes of 16 bytes a place (planes.py): what is computed before
-the sum is computed there, once an element, and rounded to TF32 where the arithmetic is. The image is read along
-its rows and stored so: no tile has to be turned. All steps of a window then read one patch of it in shared
-memory; where that is too long (planes of a volume) the outermost steps have patches of their own.
+    packing kernel: prologue, rounding, planes -> copying warp: cp.async.bulk -> shared memory -> consumer warps
+
+Both operands are packed first, into planes of 16 bytes a position (planes.py): the prologue is computed there,
+once an element, and rounded to TF32 where the arithmetic is. The image is read along its rows and stored so: no
+tile has to be transposed. All taps of a window then read one halo tile in shared memory; where that is too long
+(planes of a volume) the outermost taps have halo tiles of their own.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from cudal1_fx_passes.program.ir import ITEM_BYTES, Ref
 PACKERS = 256  # threads of a block that packs
 
 
-class BulkWriter(ColumnWriter):
+class BulkCopyWriter(ColumnWriter):
     """One product stage: its kernels are numbered from `first`, its scratch from `scratch`."""
 
     NAME, COPIED = "product_bulk", 2  # of the device function; operands that are packed, the weight last
@@ -69,7 +71,7 @@ class BulkWriter(ColumnWriter):
         lines, kept, sides = Lines(), self.lines, self.sides
         self.lines = lines
         assert self.schedule.tile is not None
-        rows = self.planes.places(self.schedule.tile[0], named=False)
+        rows = self.planes.positions(self.schedule.tile[0], named=False)
         image, weight = (size_of([*sides.batch, grouped(self.depth), grouped(x)]) for x in (rows, self.columns))
         windows = [x.window for x in self.planes.axes]
         sizes = [image, size_of([*windows, weight])][2 - self.COPIED :]
@@ -100,7 +102,7 @@ class BulkWriter(ColumnWriter):
         """Sizes that several lines need."""
         assert self.schedule.tile is not None
         padded = [f"{x.name} = {x.size}" for x in self.planes.axes]
-        padded.append(f"places = {self.planes.places(self.schedule.tile[0], named=True)}")
+        padded.append(f"places = {self.planes.positions(self.schedule.tile[0], named=True)}")
         self._constants(padded)
 
     def _constants(self, found: Sequence[str]) -> None:
@@ -144,8 +146,8 @@ class BulkWriter(ColumnWriter):
             text = "tap" if rest == "1" else f"tap / {grouped(rest)}"
             lines.add(f"const int {axis_index(x.window)} = {text}{f' % {windows[at]}' if at else ''};")
         space = Space(self.program, (Var("j", sides.n), Var("c", sides.channels), *batch), derived=self.derived)
-        place = f"((tap * {around} + p) * columns + j)" if axes else "i"
-        to = f"{self.packed[-1].name} + {place} * {self.vector}"
+        position = f"((tap * {around} + p) * columns + j)" if axes else "i"
+        to = f"{self.packed[-1].name} + {position} * {self.vector}"
         self._vectors(sides.b, space, sides.n, [f"j < {size_of(sides.n)}"], to)
 
     def _batch(self) -> tuple[Var, ...]:
@@ -235,7 +237,7 @@ class BulkWriter(ColumnWriter):
         plan, axes = self.plan, self.planes.axes
         outer, inner = axes[: len(axes) - plan.inner], axes[len(axes) - plan.inner :]
         words: list[object] = [self.arithmetic, *self.schedule.tile, plan.stages]
-        words += [self._taps(inner), self._span(), plan.patches, *self._further_words(self._is_along())]
+        words += [self._taps(inner), self._span(), plan.halos, *self._further_words(self._is_along())]
         self.shared_bytes = plan.shared
         return f"{self.NAME}<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},"
 
@@ -243,13 +245,13 @@ class BulkWriter(ColumnWriter):
         return [1] if along else []
 
     def _origin(self) -> str:
-        """Where a block's rows begin, in places."""
+        """Where a block's rows begin, in positions."""
         assert self.schedule.tile is not None
         steps = " * ".join(str(p.step) for p in self.phases)
         return f"m0 = {f'blockIdx.x / {grouped(steps)}' if steps else 'blockIdx.x'} * {self.schedule.tile[0]}, "
 
     def _span(self) -> str:
-        """Places of a patch besides the tile's rows."""
+        """Positions of a halo tile besides the tile's rows."""
         return self.planes.span(self.plan.inner, named=True)
 
     def _taps(self, axes: Sequence[Axis]) -> str:
@@ -286,7 +288,7 @@ class BulkWriter(ColumnWriter):
         return found
 
     def _digits(self, variable: str, axes: Sequence[Axis]) -> list[str]:
-        """Steps along each axis, in places, out of a number that counts them."""
+        """Steps along each axis, in positions, out of a number that counts them."""
         found = []
         for x, text in zip(axes, self._steps(variable, axes), strict=True):
             if x.far < 0:
@@ -304,7 +306,7 @@ class BulkWriter(ColumnWriter):
         lines.text[-1] += ","
 
     def _begin(self, outer: Sequence[Axis]) -> str:
-        """Places from the block's first row to what the outer step `o` reads for it first."""
+        """Positions from the block's first row to what the outer step `o` reads for it first."""
         steps = [*self._digits("o", outer), *["0"] * self.plan.inner]
         begins = []
         for x, step in zip(self.planes.axes, steps, strict=True):

@@ -1,11 +1,11 @@
-"""Writes what follows sums that are handed out along columns (ALONG of product_wide, product_bulk, product_fill).
+"""Writes the epilogue of sums handed out along columns (ALONG of product_wide, product_bulk, product_fill).
 
     [&](int m) { const int r = m0 + m, i = min(r, d0 - 1);     a row that is there
       return [=](int n, float (&t0)[4]) { ... }; });           the sums of four columns
 
-Four columns at once where they divide all that is read and stored along them, one (product.py) elsewhere. What is
-read beside the sums is read at places that are there; stores alone ask whether theirs is, without a branch: the
-loads of several rows are then on their way at once. Only phases, which end apart along each axis, branch before.
+Four columns at once where they divide all that is read and stored along them, one (product.py) elsewhere. Other
+operands are read at clamped positions; stores alone are guarded, without a branch: the loads of several rows are
+then in flight at once. Only phases, which end apart along each axis, branch before.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ColumnWriter(ProductWriter):
             self._open_keeping()
             visit = elements.visit(self._beside(), ops, stores, lambda: self._keep(elements.spelled))
             write_visit(self.lines, COLUMNS, (x for x in visit if x not in known))
-            self._gather(elements.spelled)
+            self._reduce_epilogue(elements.spelled)
 
     def _place_columns(self, clamped: bool) -> str:
         """Writes which columns these are; returns what stores ask for."""

@@ -1,7 +1,7 @@
-"""How a product's operands lie in memory, for those whose tiles are copied ahead of the tensor cores.
+"""How a product's operands lie in memory, for those whose tiles are prefetched for the tensor cores.
 
-What is summed besides a window (or a gradient's images) must be one run of equal steps, or be asked for each k. A
-weight whose steps suit no vector, because a window is its innermost axis, is packed first.
+The reduction axes besides a window's (or a gradient's images) must be one run of equal strides, or be asked for
+each k. A weight whose strides suit no vector, because a window is its innermost axis, is packed first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Writes convolutions of few channels whose patch of the image a block holds whole (product_stem of the header).
+"""Writes convolutions of few channels whose halo tile a block holds whole (product_stem of the device header).
 
-A tile's rows are a rectangle of one plane of the result. All that their windows read is a small box of the image:
-every channel, every step of the window. It is read, computed and rounded once, to shared memory, from where a term
-is one addition away: which of the image's axes it moves along is looked up, and no bounds are left to check.
+A tile's rows are a rectangle of one plane of the result. All that their windows read, the rectangle and its halo,
+is a small box of the image with every channel. It is read, computed and rounded once, to shared memory, from
+where im2col is one addition a term: offsets of k are looked up, and no bounds are left to check.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from cudal1_compile.codegen.products.copies import COPY_BYTES, ITEMS, load_of
 from cudal1_compile.codegen.products.halo_tile import MAX_SHARED, STAGES_B
 from cudal1_compile.codegen.products.multistage import PACKERS
 from cudal1_compile.codegen.products.product import ProductWriter
-from cudal1_compile.codegen.products.sides import STEM, Sides, Slide, arithmetic_of, place_of, windows_of
+from cudal1_compile.codegen.products.sides import (
+    FEW_CHANNEL_HALO,
+    Sides,
+    Slide,
+    arithmetic_of,
+    position_of,
+    windows_of,
+)
 from cudal1_compile.codegen.products.warp_layouts import Layout, evaluated, warp_of
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import Kernel, Lines, product, signature
@@ -26,7 +33,7 @@ from cudal1_fx_passes.program.ir import ITEM_BYTES
 ARITHMETICS = ("tf32", "f16", "bf16")
 # where it may be the fastest: of 171 measured programs beyond these it won 16
 MAX_CHANNELS, MAX_COLUMNS, MIN_TERMS, MIN_WORK = 8, 128, 24, 1_500_000
-STEM_LAYOUTS = (
+FEW_CHANNEL_LAYOUTS = (
     *(Layout((128, 16), (32, 16)), Layout((256, 16), (64, 16)), Layout((128, 32), (32, 32))),
     *(Layout((256, 32), (64, 32)), Layout((128, 64), (32, 64)), Layout((256, 64), (64, 64))),
     Layout((256, 64), (32, 64)),
@@ -35,19 +42,19 @@ WIDTHS = (16, 8, 32, 64, 4)  # of a tile's rectangle, the usual one first
 
 
 @dataclass(frozen=True, slots=True)
-class Stem:
+class HaloBox:
     """Axes of the image that a window moves: across and down the tile's rectangle, and the others."""
 
     across: Slide
     down: Slide | None
     outer: tuple[Slide, ...]
     planes: tuple[str, ...]  # axes of the result's rows besides the rectangle's
-    inner: tuple[str, ...]  # axes of the sum that make the patch's planes
+    inner: tuple[str, ...]  # axes of the sum that make the halo tile's planes
     high: int  # results of the rectangle
     wide: int
 
 
-def stem_of(stage: Stage, sides: Sides, rows: int) -> Stem | None:
+def halo_box_of(stage: Stage, sides: Sides, rows: int) -> HaloBox | None:
     """For tiles of so many rows; None where no forward window slides along the innermost of them."""
     slides = {s.out: s for s in windows_of(stage, sides)}
     forward = all(s.dilation > 0 and s.stride > 0 for s in slides.values())
@@ -59,57 +66,57 @@ def stem_of(stage: Stage, sides: Sides, rows: int) -> Stem | None:
     outer = tuple(s for s in slides.values() if s not in (across, down))
     planes, inner = sides.m[: -2 if down else -1], (*sides.channels, *(s.window for s in outer))
     shapes = [(rows // w, w) for w in WIDTHS if rows % w == 0] if down else [(1, rows)]
-    found = [Stem(across, down, outer, planes, inner, *shape) for shape in shapes]
+    found = [HaloBox(across, down, outer, planes, inner, *shape) for shape in shapes]
     return min(found, key=lambda x: _dearness(stage, sides, x))
 
 
-def _dearness(stage: Stage, sides: Sides, x: Stem) -> int:
-    """What a multiprocessor does for all tiles of a plane: warps that copy, and warps that multiply."""
+def _dearness(stage: Stage, sides: Sides, x: HaloBox) -> int:
+    """What an SM does for all tiles of a plane: warps that copy, and warps that multiply."""
     products = x.high * x.wide * stage.program.size((*sides.over, *sides.n))
-    return tiles_of(stage, x) * (8 * patch_parts(stage, x) + products // 512)
+    return tiles_of(stage, x) * (8 * halo_parts(stage, x) + products // 512)
 
 
-def tiles_of(stage: Stage, x: Stem) -> int:
+def tiles_of(stage: Stage, x: HaloBox) -> int:
     """Of a plane."""
     size = stage.program.size
     return -(-size((x.across.out,)) // x.wide) * (-(-size((x.down.out,)) // x.high) if x.down else 1)
 
 
 def _reach(s: Slide, results: int) -> str:
-    """Places of the image that the windows of so many results read."""
+    """Positions of the image that the windows of so many results read."""
     moved = [product(results - 1, s.stride)] if results > 1 else []
     window = [s.window] if s.dilation == 1 else [f"{s.dilation} * ({s.window} - 1)", "1"]
     return " + ".join([*moved, *window])
 
 
-def _pitch(x: Stem) -> str:
-    """Elements from a row of the patch to the next: a window's next row goes on where the last one's banks end."""
+def _pitch(x: HaloBox) -> str:
+    """Pitch of the halo tile in elements: a window's next row goes on where the last one's banks end."""
     s = x.across
     return f"{product(x.wide, s.stride)} + {s.window}" if s.dilation == 1 else _reach(s, x.wide)
 
 
-def _patch_text(x: Stem) -> str:
-    """Elements of a patch."""
+def _halo_text(x: HaloBox) -> str:
+    """Elements of a halo tile."""
     high = [grouped(_reach(x.down, x.high))] if x.down else []
     return size_of([*x.inner, *high, grouped(_pitch(x))])
 
 
-def shared_text(stage: Stage, sides: Sides, x: Stem, schedule: StageSchedule) -> str:
+def shared_text(stage: Stage, sides: Sides, x: HaloBox, schedule: StageSchedule) -> str:
     """Bytes of a block, as a launch expression."""
     assert schedule.tile is not None
     _, bn, bk = schedule.tile
     size = ITEM_BYTES[stage.program.value_dtype[sides.b.name]]
     table = f"cdiv({size_of(sides.over)}, {bk}) * {bk * 4}"
-    return f"cdiv({_patch_text(x)}, 8) * {8 * size} + {table} + {STAGES_B * bn * (bk * size + 16)}"
+    return f"cdiv({_halo_text(x)}, 8) * {8 * size} + {table} + {STAGES_B * bn * (bk * size + 16)}"
 
 
-def patch_parts(stage: Stage, x: Stem) -> int:
-    """Reads of a warp that fill a patch."""
+def halo_parts(stage: Stage, x: HaloBox) -> int:
+    """Reads of a warp that fill a halo tile."""
     wide = evaluated(stage, _pitch(x))
-    return evaluated(stage, _patch_text(x)) // wide * -(-wide // 32)
+    return evaluated(stage, _halo_text(x)) // wide * -(-wide // 32)
 
 
-def stem_schedules(stage: Stage) -> Iterator[StageSchedule]:
+def few_channel_halo_schedules(stage: Stage) -> Iterator[StageSchedule]:
     """The narrowest tiles that hold all columns, and those of half as many."""
     sides, size = Sides(stage), stage.program.size
     usable = [a for a in sides.arithmetics if a in ARITHMETICS and _fits(stage, sides, ITEMS.get(a, a))]
@@ -117,15 +124,15 @@ def stem_schedules(stage: Stage) -> Iterator[StageSchedule]:
     if columns > MAX_COLUMNS or terms < MIN_TERMS or terms * size((*sides.m, *sides.batch)) < MIN_WORK:
         return
     for arithmetic in usable:
-        for x in STEM_LAYOUTS:
+        for x in FEW_CHANNEL_LAYOUTS:
             (bm, bn), deep = x.tile, 32 if terms > 48 else 16
             if bn // 2 >= columns and bn > 16 or bn * 4 <= columns and bn < 64:
                 continue
-            schedule = StageSchedule(arithmetic + STEM, 1, x.threads, tile=(bm, bn, deep))
-            stem = stem_of(stage, sides, bm)
-            if stem is None:
+            schedule = StageSchedule(arithmetic + FEW_CHANNEL_HALO, 1, x.threads, tile=(bm, bn, deep))
+            box = halo_box_of(stage, sides, bm)
+            if box is None:
                 continue
-            taken = shared_text(stage, sides, stem, schedule)
+            taken = shared_text(stage, sides, box, schedule)
             if len(taken) <= MAX_EXPRESSION and evaluated(stage, taken) <= MAX_SHARED:
                 yield schedule
 
@@ -140,15 +147,15 @@ def _fits(stage: Stage, sides: Sides, item: str) -> bool:
     return not sides.b.access and load.axes[-len(sides.over) :] == sides.over
 
 
-class StemWriter(ProductWriter):
+class FewChannelHaloWriter(ProductWriter):
     """One convolution, its tiles rectangles."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, first: int, scratch: int) -> None:
         super().__init__(stage, schedule, f"f{first + 1}")
         assert schedule.tile is not None
-        found, load = stem_of(stage, self.sides, schedule.tile[0]), load_of(stage, self.sides.b)
+        found, load = halo_box_of(stage, self.sides, schedule.tile[0]), load_of(stage, self.sides.b)
         assert found is not None and load is not None
-        self.stem, self.threads, self.weight, self.first = found, schedule.block, load, first
+        self.box, self.threads, self.weight, self.first = found, schedule.block, load, first
         self.vector = COPY_BYTES // ITEM_BYTES[load.dtype]
         self.run = f"cdiv({size_of(self.sides.over)}, {self.vector}) * {self.vector}"
         self.packed = replace(load, name=f"s{scratch}", axes=load.axes[: -len(self.sides.over)])
@@ -176,75 +183,75 @@ class StemWriter(ProductWriter):
 
     def _tile(self, writes: Sequence[Buffer]) -> str:
         assert self.schedule.tile is not None
-        sides, stem, lines, bn = self.sides, self.stem, self.lines, self.schedule.tile[1]
-        tiles = [f"cdiv({stem.across.out}, {stem.wide})"]
-        lines.add(f"const int left = blockIdx.x % {tiles[0]} * {stem.wide};", f"const int n0 = blockIdx.y * {bn};")
-        if stem.down:
-            tiles.append(f"cdiv({stem.down.out}, {stem.high})")
-            lines.add(f"const int top = blockIdx.x / {tiles[0]} % {tiles[1]} * {stem.high};")
-        if stem.planes:
+        sides, box, lines, bn = self.sides, self.box, self.lines, self.schedule.tile[1]
+        tiles = [f"cdiv({box.across.out}, {box.wide})"]
+        lines.add(f"const int left = blockIdx.x % {tiles[0]} * {box.wide};", f"const int n0 = blockIdx.y * {bn};")
+        if box.down:
+            tiles.append(f"cdiv({box.down.out}, {box.high})")
+            lines.add(f"const int top = blockIdx.x / {tiles[0]} % {tiles[1]} * {box.high};")
+        if box.planes:
             lines.add(f"const int plane = blockIdx.x / {grouped(size_of(tiles))};")
         lines.add(*(["const int g = blockIdx.z;"] if sides.batch else []))
-        if stem.down:
-            lines.add(f"constexpr int high = {_reach(stem.down, stem.high)};")
-        lines.add(f"constexpr int wide = {_pitch(stem)};", f"constexpr int run = {self.run};")
-        self._place()
+        if box.down:
+            lines.add(f"constexpr int high = {_reach(box.down, box.high)};")
+        lines.add(f"constexpr int wide = {_pitch(box)};", f"constexpr int run = {self.run};")
+        self._position()
         self._settle(bn)
         lines.add(self._open())
         lines.depth += 1
-        self._patch()
+        self._halo()
         self._within()
         self._behind()
         self._weight()
         self._epilogue_of_rows(writes, "at(m)")
         lines.depth -= 1
-        tall = size_of([*stem.planes, *tiles[::-1]])
+        tall = size_of([*box.planes, *tiles[::-1]])
         return f"dim3({tall}, cdiv({size_of(sides.n)}, {bn}){f', {size_of(sides.batch)}' if sides.batch else ''})"
 
-    def _place(self) -> None:
+    def _position(self) -> None:
         """Where in the result a row of the tile lies; past its end where there is none."""
-        lines, stem, whole = self.lines, self.stem, size_of(self.sides.m)
-        text, past = "plane" if stem.planes else "", []
+        lines, box, whole = self.lines, self.box, size_of(self.sides.m)
+        text, past = "plane" if box.planes else "", []
         with lines.block("const auto at = [&](int m)"):
-            if stem.down:
-                lines.add(f"const int y = top + m / {stem.wide};", f"const int x = left + m % {stem.wide};")
-                text, past = f"{text} * {stem.down.out} + y" if text else "y", [f"y >= {stem.down.out}"]
+            if box.down:
+                lines.add(f"const int y = top + m / {box.wide};", f"const int x = left + m % {box.wide};")
+                text, past = f"{text} * {box.down.out} + y" if text else "y", [f"y >= {box.down.out}"]
             else:
                 lines.add("const int x = left + m;")
-            text = f"{grouped(text)} * {stem.across.out} + x" if text else "x"
-            lines.add(f"return {' || '.join([*past, f'x >= {stem.across.out}'])} ? {whole} : {text};")
+            text = f"{grouped(text)} * {box.across.out} + x" if text else "x"
+            lines.add(f"return {' || '.join([*past, f'x >= {box.across.out}'])} ? {whole} : {text};")
         lines.text[-1] += ";"
 
     def _open(self) -> str:
         """Opens the call; its launch asks for the memory."""
-        sides, stem = self.sides, self.stem
+        sides, box = self.sides, self.box
         assert self.schedule.tile is not None
-        self.shared_bytes = shared_text(self.stage, sides, stem, self.schedule)
-        warp = warp_of(self.schedule, STEM_LAYOUTS)
+        self.shared_bytes = shared_text(self.stage, sides, box, self.schedule)
+        warp = warp_of(self.schedule, FEW_CHANNEL_LAYOUTS)
         arithmetic = arithmetic_of(self.schedule) + ("_ready" if self.packed.dtype == "f32" else "")
-        patch = (size_of(stem.inner), "high" if stem.down else 1, "wide")
-        words = (arithmetic, *self.schedule.tile, *warp, *patch, self.vector, 1)
+        halo = (size_of(box.inner), "high" if box.down else 1, "wide")
+        words = (arithmetic, *self.schedule.tile, *warp, *halo, self.vector, 1)
         return f"product_stem<{', '.join(map(str, words))}>({size_of(sides.over)},"
 
-    def _patch(self) -> None:
+    def _halo(self) -> None:
         """[&](int p) { const int i1 = p / k0; ... return [=](int y) { ... return [=](int x) { ... }; }; },"""
-        lines, sides, stem = self.lines, self.sides, self.stem
-        space = self._space((Var("plane", stem.planes), Var("p", stem.inner)), sides.a)
+        lines, sides, box = self.lines, self.sides, self.box
+        space = self._space((Var("plane", box.planes), Var("p", box.inner)), sides.a)
         used = self._used_axes(sides.a, space)
         outside: list[str] = []
-        with lines.block(f"[&](int{' p' if stem.inner else ''})"):
-            lines.add(*[x for a in stem.inner if (x := space.index_line(a))])
-            lines.add(*[x for a in (*stem.planes, *sides.batch) if a in used and (x := space.index_line(a))])
-            for s in stem.outer:
+        with lines.block(f"[&](int{' p' if box.inner else ''})"):
+            lines.add(*[x for a in box.inner if (x := space.index_line(a))])
+            lines.add(*[x for a in (*box.planes, *sides.batch) if a in used and (x := space.index_line(a))])
+            for s in box.outer:
                 self._moved(s, space.index(s.out), product(s.dilation, space.index(s.window)), outside)
-            with lines.block(f"return [=](int{' y' if stem.down else ''})"):
-                if stem.down:
-                    self._moved(stem.down, "top", "y", outside)
+            with lines.block(f"return [=](int{' y' if box.down else ''})"):
+                if box.down:
+                    self._moved(box.down, "top", "y", outside)
                 if outside:
                     lines.add(f"const bool outside = {' || '.join(outside)};")
                 with lines.block("return [=](int x)"):
                     past = ["outside"] if outside else []
-                    self._moved(stem.across, "left", "x", past)
+                    self._moved(box.across, "left", "x", past)
                     lines.add(f"if ({' || '.join(past)}) return 0.0f;")
                     lines.add(f"return {self._value(sides.a.name, space)};")
                 lines.text[-1] += ";"
@@ -254,24 +261,24 @@ class StemWriter(ProductWriter):
     def _moved(self, s: Slide, first: str, at: str, outside: list[str]) -> None:
         """An index of the image, and the conditions under which it lies outside."""
         name = axis_index(s.read)
-        self.lines.add(f"const int {name} = {place_of(s, first, at)};")
+        self.lines.add(f"const int {name} = {position_of(s, first, at)};")
         outside += [f"{name} < 0", f"{name} >= {s.read}"]
 
     def _within(self) -> None:
-        stem, text = self.stem, product("m", self.stem.across.stride)
-        if stem.down:
-            down = grouped(product(stem.down.stride, "wide"))
-            text = f"m / {stem.wide} * {down} + {product(f'm % {stem.wide}', stem.across.stride)}"
+        box, text = self.box, product("m", self.box.across.stride)
+        if box.down:
+            down = grouped(product(box.down.stride, "wide"))
+            text = f"m / {box.wide} * {down} + {product(f'm % {box.wide}', box.across.stride)}"
         self.lines.add(f"[&](int m) {{ return {text}; }},")
 
     def _behind(self) -> None:
         """[&](int k) { const int w0 = ...; return (i1 * high + w0) * wide + w1; },"""
-        lines, sides, stem = self.lines, self.sides, self.stem
+        lines, sides, box = self.lines, self.sides, self.box
         space = Space(self.program, (Var("k", sides.over),))
         text = ""
-        for axis in stem.inner:
+        for axis in box.inner:
             text = f"{grouped(text)} * {axis} + {space.index(axis)}" if text else space.index(axis)
-        for s, size in ((stem.down, "high"), (stem.across, "wide")):
+        for s, size in ((box.down, "high"), (box.across, "wide")):
             if s is not None:
                 step = product(s.dilation, space.index(s.window))
                 text = f"{grouped(text)} * {size} + {step}" if text else step

@@ -1,9 +1,9 @@
-"""Writes convolutions whose window walks over a patch of the image in shared memory (product_patch of the header).
+"""Writes convolutions whose taps read one halo tile of the image in shared memory (product_patch of the header).
 
-A tile's rows are neighbours in the result, so what they read lies within a run of the image's places, row after
-row, and a step of the window moves all of them by the same distance. A patch is that run, for some channels at a
-time: each value is read, computed and stored once for all steps of the window. Where the run is too long (planes
-of a volume), the outermost window axes get patches of their own.
+A tile's rows are neighbours in the result, so what they read lies within a run of the image's positions, row after
+row, and a tap moves all of them by the same distance. A halo tile is that run, for some channels at a time: each
+value is read, computed and stored once for all taps of the window. Where the run is too long (planes of a volume),
+the outermost window axes get halo tiles of their own.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cudal1_compile.codegen.products.copies import (
     packed,
     wants_packing,
 )
-from cudal1_compile.codegen.products.halo_walk import Moved, Walk, patch_length, walk_of, windows_size
-from cudal1_compile.codegen.products.multistage import PipeWriter, tile_bytes
-from cudal1_compile.codegen.products.sides import PATCH, PHASED, Sides, arithmetic_of, before, phases_of
+from cudal1_compile.codegen.products.halo_walk import Moved, Walk, halo_length, walk_of, windows_size
+from cudal1_compile.codegen.products.multistage import MultistageWriter, tile_bytes
+from cudal1_compile.codegen.products.sides import HALO_TILE, PHASED, Sides, arithmetic_of, before, phases_of
 from cudal1_compile.codegen.products.warp_layouts import LAYOUTS, Layout, estimate, evaluated, layouts_for, warp_of
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import product
@@ -31,11 +31,11 @@ from cudal1_compile.codegen.stages.stage import Buffer, Stage
 from cudal1_compile.kernel.candidate import MAX_EXPRESSION
 from cudal1_fx_passes.program.ir import ITEM_BYTES, Index, Ref
 
-MAX_SHARED = 225 * 1024  # of a multiprocessor; two blocks of 128 threads share it
+MAX_SHARED = 225 * 1024  # of an SM; two blocks of 128 threads share it
 STAGES_B = 3
-MAX_REGISTERS = 140  # of a thread, for its sums and its part of the next patch
+MAX_REGISTERS = 140  # of a thread, for its sums and its part of the next halo tile
 GROUPED_DEPTH = 32  # terms of a sum between two barriers, at least
-PATCH_LAYOUTS = (
+HALO_TILE_LAYOUTS = (
     *LAYOUTS,
     *(Layout((256, 64), (64, 64)), Layout((256, 64), (64, 32)), Layout((256, 32), (64, 32))),
     *(Layout((256, 16), (64, 16)), Layout((128, 16), (32, 16))),
@@ -44,10 +44,10 @@ PATCH_LAYOUTS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """inner: window axes within a patch; places: its length, shared_bytes: of a block, as launch expressions."""
+    """inner: window axes in a halo tile; positions (its length) and shared_bytes: launch expressions."""
 
     inner: int
-    places: str
+    positions: str
     shared_bytes: str
 
 
@@ -57,28 +57,28 @@ def group_of(depth: int) -> int:
 
 
 def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, b: Copied) -> Plan | None:
-    """The most window axes that a patch has room for; None where not even one has."""
+    """The most window axes that a halo tile has room for; None where not even one has."""
     assert schedule.tile is not None
     bm, bn, bk = schedule.tile
     arithmetic = arithmetic_of(schedule)
     size = ITEM_BYTES[ITEMS.get(arithmetic, arithmetic)]
     most = MAX_SHARED // (1 if schedule.block > 128 else 2)
     for inner in range(len(walk.moved), 0, -1):
-        length = patch_length(walk, bm, inner)
+        length = halo_length(walk, bm, inner)
         tiles = f"{product(STAGES_B, group_of(bk))} * {tile_bytes(b, bn, bk)}"
         taken = f"(2 * ({length}) + 1) * ({bk} * {size} + 16) + {tiles}"
         if len(taken) > MAX_EXPRESSION:
             continue
-        places = evaluated(stage, length)
+        positions = evaluated(stage, length)
         parts = -(-windows_size(stage, walk, inner) // group_of(bk))
-        held = -(-places * bk * size // (COPY_BYTES * parts * schedule.block)) * COPY_BYTES // 4
+        held = -(-positions * bk * size // (COPY_BYTES * parts * schedule.block)) * COPY_BYTES // 4
         registers = bm * bn // schedule.block + held
-        if places <= 6 * bm and evaluated(stage, taken) <= most and registers <= MAX_REGISTERS:
+        if positions <= 6 * bm and evaluated(stage, taken) <= most and registers <= MAX_REGISTERS:
             return Plan(inner, length, taken)
     return None
 
 
-def patch_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
+def halo_tile_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
     """Tiles by an estimate of their time."""
     sides = ordered(stage)
     walk, b = walk_of(stage, sides), weight_of(stage, sides)
@@ -96,8 +96,8 @@ def _tiles(
     depth = stage.program.size(sides.channels)
     least = 8 if arithmetic in ITEMS else 16
     depths = [k for k in (32, 16, 8) if k >= least and (k <= depth or k == least and depth > 2)]
-    form = arithmetic + (PHASED if phases_of(sides.a) else "") + PATCH
-    for x in layouts_for(stage, sides, arithmetic, resident, PATCH_LAYOUTS):
+    form = arithmetic + (PHASED if phases_of(sides.a) else "") + HALO_TILE
+    for x in layouts_for(stage, sides, arithmetic, resident, HALO_TILE_LAYOUTS):
         tiles = [StageSchedule(form, 1, x.threads, tile=(*x.tile, bk)) for bk in depths]
         plans = [(plan.inner, s) for s in tiles if (plan := plan_of(stage, walk, s, b)) is not None]
         yield from [s for _, s in sorted(plans, key=lambda p: -p[0])[:1]]
@@ -113,8 +113,8 @@ def weight_of(stage: Stage, sides: Sides) -> Copied | None:
     return copied(stage, sides, sides.b, sides.n)
 
 
-class PatchWriter(PipeWriter):
-    """One convolution over patches."""
+class HaloTileWriter(MultistageWriter):
+    """One convolution over halo tiles."""
 
     def _prepare(self) -> tuple[Walk, Plan]:
         sides = self.sides
@@ -130,7 +130,7 @@ class PatchWriter(PipeWriter):
         assert tile is not None
         bm, bn, bk = tile
         arithmetic = arithmetic_of(self.schedule)
-        wm, wn = warp_of(self.schedule, PATCH_LAYOUTS)
+        wm, wn = warp_of(self.schedule, HALO_TILE_LAYOUTS)
         b = copied(self.stage, sides, sides.b, sides.n)
         assert b is not None
         self.shared_bytes = plan.shared_bytes
@@ -149,7 +149,7 @@ class PatchWriter(PipeWriter):
             b.vector,
             self._step(b),
         )
-        self.lines.add(f"constexpr int places = {plan.places.replace('max(', 'larger(')};")
+        self.lines.add(f"constexpr int places = {plan.positions.replace('max(', 'larger(')};")
         self._first(walk, inner)
         return f"product_patch<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},"
 
@@ -161,7 +161,7 @@ class PatchWriter(PipeWriter):
         return self._size(x.window for x in moved)
 
     def _first(self, walk: Walk, inner: tuple[Moved, ...]) -> None:
-        """Where a row's places begin, and those of the block's first row."""
+        """Where a row's positions begin, and those of the block's first row."""
         lines, space = self.lines, self._space((Var("i", self.sides.m),))
         with lines.block("const auto start = [&](int i)"):
             lines.add(*self._indices("i", self.sides.m, set(self.sides.m), space))
@@ -182,11 +182,11 @@ class PatchWriter(PipeWriter):
             super()._operand(x, parameter, variable, axes)
             return
         walk, plan = self._prepare()
-        self._patch(walk, self._cut(walk, plan)[0])
-        self._place(walk, *self._cut(walk, plan))
+        self._halo(walk, self._cut(walk, plan)[0])
+        self._position(walk, *self._cut(walk, plan))
 
     def _shift(self, text: str, walk: Walk, moved: tuple[Moved, ...]) -> str:
-        """`text` and the distance by which these window axes move a place."""
+        """`text` and the distance by which these window axes move a position."""
         for x in moved:
             w = axis_index(x.window)
             if x.step > 1:
@@ -201,7 +201,7 @@ class PatchWriter(PipeWriter):
             return [f"const int {axis_index(windows[0])} = {variable};"]
         return self._indices(variable, windows, set(windows), Space(self.program, (Var(variable, windows),)))
 
-    def _patch(self, walk: Walk, outer: tuple[Moved, ...]) -> None:
+    def _halo(self, walk: Walk, outer: tuple[Moved, ...]) -> None:
         """[&](int p) { return [=](int o) { const int q = first + p; ... return [=](int k) { ... }; }; },"""
         lines, sides = self.lines, self.sides
         variables = (Var("r", walk.plain), Var("s", walk.image), Var("k", sides.channels), Var("g", sides.batch))
@@ -223,20 +223,20 @@ class PatchWriter(PipeWriter):
         lines.text[-2] += ";"
         lines.text[-1] += ","
 
-    def _place(self, walk: Walk, outer: tuple[Moved, ...], inner: tuple[Moved, ...]) -> None:
+    def _position(self, walk: Walk, outer: tuple[Moved, ...], inner: tuple[Moved, ...]) -> None:
         """[&](int m) { const int i = m0 + m; ... return [=](int o, int tap) { ... return at + w0 * d3; }; },"""
         lines, sides = self.lines, self.sides
         space = self._space((Var("i", sides.m),), sides.a)
-        places, outside = self._places(sides.a, space)
+        positions, outside = self._positions(sides.a, space)
         checked = {o.split(" ")[0] for o in outside}
-        places = [p for p in places if p.split(" ")[2] in checked]
+        positions = [p for p in positions if p.split(" ")[2] in checked]
         used = {a for x, i in sides.a.access if axis_index(x) in checked for _, a in i.terms}
         with lines.block("[&](int m)"):
             lines.add("const int i = m0 + m, at = start(i) - first;")
             lines.add(*self._indices("i", sides.m, used, space))
             with lines.block(f"return [=](int{' o' if outer else ''}, int tap)"):
                 lines.add(*self._window_lines("o", outer), *self._window_lines("tap", inner))
-                lines.add(*places)
+                lines.add(*positions)
                 leaves = self._leaves((*sides.m, *sides.taps))
                 past = " || ".join([f"i >= {self._size(sides.m)}", *leaves, *outside])
                 lines.add(f"return {past} ? -1 : {self._shift('at', walk, inner)};")
@@ -245,6 +245,6 @@ class PatchWriter(PipeWriter):
 
 
 def _times(text: str, walk: Walk, x: Moved) -> str:
-    """Indices of an image axis as a distance in places."""
+    """Indices of an image axis as a distance in positions."""
     inner = walk.image[walk.image.index(x.image) + 1 :]
     return " * ".join([text, *inner])

@@ -1,7 +1,8 @@
-"""How a convolution's rows walk over the image: what halo_tile.py needs to know of places in memory.
+"""Where a convolution's rows lie in the image: what halo_tile.py needs to know of positions in memory.
 
-A place is an index into the image's windowed axes and, around them, the rows' other axes: (n * d2 + y) * d3 + x.
-Neighbouring rows of a tile lie at rising places, and a step of the window moves all of them by the same distance.
+A position is an index into the image's windowed axes and, around them, the rows' other axes:
+(n * d2 + y) * d3 + x. Neighbouring rows of a tile lie at rising positions, and a tap moves all of them by
+the same distance.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _moved(sides: Sides, axis: str, index: Index) -> Moved | None:
 
 
 def _steps(stage: Stage, walk: Walk) -> list[int]:
-    """Places from one index of each image axis to the next."""
+    """Positions from one index of each image axis to the next."""
     sizes = [stage.program.axis[x].size for x in walk.image]
     return [prod(sizes[i + 1 :]) for i in range(len(sizes))]
 
@@ -116,8 +117,8 @@ def windows_size(stage: Stage, walk: Walk, inner: int) -> int:
     return prod(-(-stage.program.axis[x.window].size // x.step) for x in walk.moved[len(walk.moved) - inner :])
 
 
-def patch_length(walk: Walk, rows: int, inner: int) -> str:
-    """Places of a patch for `rows` neighbours and the last `inner` window axes, at most: a launch expression.
+def halo_length(walk: Walk, rows: int, inner: int) -> str:
+    """Most positions of a halo tile of `rows` neighbours and the last `inner` window axes: a launch expression.
 
     Where the rows come to an axis's end, cdiv(rows, its results) times at most, they jump over what is left of it.
     """

@@ -1,9 +1,11 @@
-"""Writes product stages whose patches of the image some warps compute (product_fill of the device header).
+"""Writes warp-specialised implicit GEMM: producer warps compute halo tiles (product_fill of the device header).
 
-As product_bulk, but only the weight is packed: nothing of the image's size is written and read again. What a
-window reads is computed once for a patch, so windows of few steps gain little. Where the window moves by more than
-one place, the patch holds every stride-th element apart (Planes.parts), and each step reads one such part.
-Where channels lie side by side in the image, a thread computes 16 bytes of a place's at once.
+    producer warps: global memory -> prologue -> halo tile in shared memory -> barrier -> consumer warps: wgmma
+
+As product_bulk, but only the weight is packed: the image is neither written nor read again. A halo tile is
+computed once and read by all taps of the window, so windows of few taps gain little. Where the window has a
+stride, the halo tile holds every stride-th element apart (Planes.parts), and each tap reads one such part.
+Where channels lie side by side in the image (NHWC), a thread computes 16 bytes of a position's at once.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 
-from cudal1_compile.codegen.products.bulk_copy import BulkWriter
+from cudal1_compile.codegen.products.bulk_copy import BulkCopyWriter
 from cudal1_compile.codegen.products.bulk_copy_plan import by_vectors
-from cudal1_compile.codegen.products.planes import Axis, Field
+from cudal1_compile.codegen.products.planes import Axis, Planes2d
 from cudal1_compile.codegen.repair.code import signed
 from cudal1_compile.codegen.stages.element import Elements, write_each
 from cudal1_compile.codegen.stages.source import product
@@ -22,7 +24,7 @@ from cudal1_compile.codegen.stages.space import Space, Var, axis_index, grouped,
 from cudal1_compile.codegen.stages.stage import Buffer
 
 
-class FillWriter(BulkWriter):
+class ImplicitGemmWriter(BulkCopyWriter):
     NAME, COPIED = "product_fill", 1
 
     def _feeding(self) -> tuple[Buffer, ...]:
@@ -46,7 +48,7 @@ class FillWriter(BulkWriter):
         return [int(along), 0, 1] if self._by_vectors else super()._further_words(along)
 
     def _part(self) -> str:
-        """Places of a patch that hold the same of a place's elements."""
+        """Positions of a halo tile that hold the same of a position's elements."""
         assert self.schedule.tile is not None
         return f"{self.schedule.tile[0]} + {self.planes.span(self.plan.inner, named=True)}"
 
@@ -63,7 +65,7 @@ class FillWriter(BulkWriter):
         needed = self._used_axes(sides.a, space)
         with lines.block(f"[&](int{' o' if outer else ''})"):
             with lines.block("return [=](int m)"):
-                inside = self._place(outer)
+                inside = self._position(outer)
                 lines.add(
                     *[t for a in (*planes.plain, *sides.batch) if a in needed and (t := space.index_line(a))]
                 )
@@ -88,7 +90,7 @@ class FillWriter(BulkWriter):
     def _vector(self, space: Space) -> None:
         """return [=](int k, float (&a0)[4]) { if (inside) vload<4>(in0 + ..., a0); };
 
-        Loads alone ask whether the place is inside: those of several places are then on their way together.
+        Loads alone ask whether the position is inside: those of several positions are then on their way together.
         """
         lines, sides, name = self.lines, self.sides, self.sides.a.name
         loads, ops = self._before(name)
@@ -101,7 +103,7 @@ class FillWriter(BulkWriter):
             each = []
             for b in loads:
                 before, within = elements.load(b)
-                if set(b.axes) <= set(sides.channels):  # the same for all places
+                if set(b.axes) <= set(sides.channels):  # the same for all positions
                     lines.add(*elements.declare_loads([b]), *([before] if before else []))
                     each += [within] if within else []
                 elif before and elements.is_wide(b):
@@ -114,8 +116,8 @@ class FillWriter(BulkWriter):
             if not direct:
                 write_each(lines, self.vector, [*each, f"{result}[j] = inside ? {elements.spelled[name]} : 0.0f;"])
 
-    def _place(self, outer: Sequence[Axis]) -> list[str]:
-        """Where in the image a patch's place lies; returns when that is inside."""
+    def _position(self, outer: Sequence[Axis]) -> list[str]:
+        """Where in the image a halo tile's position lies; returns when that is inside."""
         lines, planes = self.lines, self.planes
         at, parts = "m", planes.parts(self.plan.inner)
         if parts > 1:
@@ -140,12 +142,12 @@ class FillWriter(BulkWriter):
         return inside
 
     def _elements(self, variable: str, axes: Sequence[Axis]) -> list[str]:
-        """Which element of a place a step of the window reads, along each axis."""
+        """Which element of a position a step of the window reads, along each axis."""
         steps = zip(axes, self._steps(variable, axes), strict=True)
         return [f"{grouped(_after(t, x))} % {x.stride}" for x, t in steps]
 
     def _held(self, axes: Sequence[Axis]) -> list[str]:
-        """Which element of a place the part of the patch holds that a place `m` lies in, along each axis."""
+        """Which element of a position the part of the halo tile holds that `m` lies in, along each axis."""
         found = []
         for n, x in enumerate(axes):
             inner = prod(y.stride for y in axes[n + 1 :])
@@ -164,7 +166,7 @@ class FillWriter(BulkWriter):
         self.lines.add(f"[&](int{' tap' if text != '0' else ''}) {{ return {text}; }},")
 
     def _part_of(self, variable: str, inner: Sequence[Axis]) -> str:
-        """Where the part of the patch begins that a step of the window reads."""
+        """Where the part of the halo tile begins that a step of the window reads."""
         which = ""
         for x, element in zip(inner, self._elements(variable, inner), strict=True):
             if x.stride > 1:
@@ -172,8 +174,8 @@ class FillWriter(BulkWriter):
         return f"{grouped(which)} * part + " if which else ""
 
 
-class FieldWriter(FillWriter):
-    """In tiles of eight rows (product_planes.Field)."""
+class ImplicitGemm2dWriter(ImplicitGemmWriter):
+    """In two-dimensional tiles of eight rows (Planes2d)."""
 
     def _further_words(self, along: bool) -> list[int]:
         return [int(along), self._sides()[1], *([1] if self._by_vectors else [])]
@@ -182,7 +184,7 @@ class FieldWriter(FillWriter):
         return ""
 
     def _sides(self) -> tuple[int, int]:
-        assert self.schedule.tile is not None and isinstance(self.planes, Field)
+        assert self.schedule.tile is not None and isinstance(self.planes, Planes2d)
         return self.planes.sides(self.schedule.tile[0])
 
     def _names(self) -> None:
@@ -198,30 +200,30 @@ class FieldWriter(FillWriter):
         *outer, y, x = planes.axes
         wide = self.schedule.tile[0] // 8
         lines.add(f"const int y0 = blockIdx.x / across % down * 8, x0 = blockIdx.x % across * {wide};")
-        rest, places = "blockIdx.x / (across * down)", [f"q{a.out[1:]}" for a in planes.axes]
+        rest, positions = "blockIdx.x / (across * down)", [f"q{a.out[1:]}" for a in planes.axes]
         if planes.plain:
             inner = size_of(a.out for a in outer)
             lines.add(f"const int row = {rest}{f' / {grouped(inner)}' if outer else ''};")
         for n, a in enumerate(outer):
             inner = size_of(b.out for b in outer[n + 1 :])
             text = rest + (f" / {grouped(inner)}" if inner != "1" else "")
-            lines.add(f"const int {places[n]} = {text}{f' % {a.out}' if n or planes.plain else ''};")
+            lines.add(f"const int {positions[n]} = {text}{f' % {a.out}' if n or planes.plain else ''};")
         text = "row" if planes.plain else ""
-        for name, a in zip(places, planes.axes, strict=True):
+        for name, a in zip(positions, planes.axes, strict=True):
             text = f"{grouped(text)} * {a.out} + {name}" if text else name
         with lines.block("const auto at = [&](int m)"):
-            lines.add(f"const int {places[-2]} = y0 + m / 8 % 8, {places[-1]} = x0 + m / 64 * 8 + m % 8;")
-            past = f"{places[-2]} >= {y.out} || {places[-1]} >= {x.out}"
+            lines.add(f"const int {positions[-2]} = y0 + m / 8 % 8, {positions[-1]} = x0 + m / 64 * 8 + m % 8;")
+            past = f"{positions[-2]} >= {y.out} || {positions[-1]} >= {x.out}"
             lines.add(f"return {past} ? {self._size(self.sides.m)} : {text};")
         lines.text[-1] += ";"
 
     def _span(self) -> str:
         assert self.schedule.tile is not None
         parts = self.planes.parts(2)
-        places = f"{parts} * part" if parts > 1 else str(prod(self._sides()))
-        return f"{places} - {self.schedule.tile[0]}"
+        positions = f"{parts} * part" if parts > 1 else str(prod(self._sides()))
+        return f"{positions} - {self.schedule.tile[0]}"
 
-    def _place(self, outer: Sequence[Axis]) -> list[str]:
+    def _position(self, outer: Sequence[Axis]) -> list[str]:
         lines, (y, x) = self.lines, self.planes.axes[-2:]
         pitch, inside = self._sides()[1], []
         q = "m % part" if self.planes.parts(2) > 1 else "m"

@@ -1,7 +1,7 @@
-"""Writes product stages whose tiles are copied ahead of the tensor cores (product_pipe of the device header).
+"""Writes multistage products: cp.async runs some stages ahead of the tensor cores (product_pipe of the header).
 
-Both operands are tensors that lie in memory as the arithmetic wants them, as copies.py says. A weight that
-is packed first takes a kernel of its own, which rounds it to TF32 as well.
+Both operands are tensors that lie in memory as the arithmetic wants them, as copies.py says. A weight that is
+packed first takes a kernel of its own, which rounds it to TF32 as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cudal1_compile.codegen.products.copies import (
     wants_packing,
 )
 from cudal1_compile.codegen.products.product import ProductWriter
-from cudal1_compile.codegen.products.sides import PHASED, PIPE, Sides, arithmetic_of, phases_of
+from cudal1_compile.codegen.products.sides import MULTISTAGE, PHASED, Sides, arithmetic_of, phases_of
 from cudal1_compile.codegen.products.warp_layouts import LAYOUTS, blocks_of, estimate, layouts_for, warp_of
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import Kernel, Lines, product, signature
@@ -34,7 +34,7 @@ STAGES = 3
 PACKERS = 128  # threads of a block that packs
 
 
-def pipe_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
+def multistage_schedules(stage: Stage, resident: int) -> list[StageSchedule]:
     """Tiles by an estimate of their time; none where an operand cannot be copied as it is."""
     sides = ordered(stage)
     if sides.b.access or any(a.symbolic for a in stage.program.axes):
@@ -55,11 +55,11 @@ def _fits(stage: Stage, sides: Sides, item: str) -> bool:
 
 
 def _tiles(stage: Stage, sides: Sides, arithmetic: str, resident: int) -> Iterator[StageSchedule]:
-    """One warp layout a tile, with its sums whole and cut so that every multiprocessor has blocks."""
+    """One warp layout a tile, with its sums whole and cut so that every SM has blocks."""
     depth = stage.program.size(sides.channels)
     deepest = 32 if arithmetic in ITEMS or sides.taps else 64
     bk = next((k for k in (64, 32, 16) if k <= min(deepest, depth)), 0)
-    form = arithmetic + (PHASED if phases_of(sides.a) else "") + PIPE
+    form = arithmetic + (PHASED if phases_of(sides.a) else "") + MULTISTAGE
     for x in layouts_for(stage, sides, arithmetic, resident, LAYOUTS) if bk else ():
         whole = StageSchedule(form, 1, x.threads, tile=(*x.tile, bk))
         wanted = resident * (2 if prod(x.tile) >= 128 * 128 else 512 // x.threads)
@@ -75,7 +75,7 @@ def tile_bytes(c: Copied, rows: int, bk: int) -> str:
     return f"{rows} * ({bk} * {size} + 16)" if c.step in (1, ASKED) else f"{bk} * ({rows} + 8) * {size}"
 
 
-class PipeWriter(ProductWriter):
+class MultistageWriter(ProductWriter):
     """One product stage: its kernels are numbered from `first`, its scratch from `scratch`."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, first: int, scratch: int) -> None:
@@ -119,7 +119,7 @@ class PipeWriter(ProductWriter):
 
     def _rounds(self) -> bool:
         """Whether packing rounds the weight, so that nobody else has to."""
-        return self.packs and self.schedule.mapping.startswith("tf32")
+        return self.packs and self.schedule.kind.startswith("tf32")
 
     def _depth(self) -> str:
         return size_of(self.sides.channels)
@@ -184,8 +184,8 @@ class PipeWriter(ProductWriter):
         """Returns where the element lies: the first of its run, or of this k."""
         sides = self.sides
         self.lines.add(*(self._indices("k", sides.channels, used, space) if c.is_asked else []))
-        places, further = self._places(x, space)
-        self.lines.add(*places)
+        positions, further = self._positions(x, space)
+        self.lines.add(*positions)
         leaves = self._leaves((*axes, *sides.taps))
         outside = " || ".join([f"{variable} >= {self._size(axes)}", *leaves, *further])
         at = f"{c.buffer.name} + {_without_zeros(space.offset(c.buffer))}".removesuffix(" + 0")

@@ -1,6 +1,6 @@
-"""Writes convolutions of few channels in tiles: where a term lies is looked up, not reckoned (product_tile).
+"""Writes implicit GEMM of few channels with im2col's offsets in a table (product_tile of the device header).
 
-A term k of the sum is a channel and a place of the window: to take it apart and to check bounds costs several
+A term k of the reduction is a channel and a tap of the window: to take it apart and to check bounds costs several
 divisions and comparisons, for each element anew. A block does it once for all k and keeps two tables in shared
 memory: `places[k]`, how far behind a row's first element the term lies, and `windows[k]`, one bit an axis of the
 window. A row knows once which bits of those lie inside.
@@ -48,7 +48,7 @@ def _bytes(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
     return 2 * staged * size + 8 * stage.program.size(sides.over)
 
 
-class TableWriter(ProductWriter):
+class OffsetTableWriter(ProductWriter):
     """One convolution with tables."""
 
     def _settle(self, columns: int) -> None:

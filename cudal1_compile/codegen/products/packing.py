@@ -1,8 +1,7 @@
-"""Packs a product's operands, so that what is summed lies side by side in memory (for warp_groups.py).
+"""Packs a product's operands K-major, so that the reduction axis is contiguous (for warp_groups.py).
 
-One kernel packs both, each by blocks of its own: an image turned in tiles, so that its channels are innermost; a
-weight window by window. What is computed before the sum is computed there, once an element, and rounded to TF32
-where the arithmetic is.
+One kernel packs both, each by blocks of its own: an image transposed in tiles, so that its channels are innermost;
+a weight tap by tap. The prologue is computed there, once an element, and rounded to TF32 where the arithmetic is.
 """
 
 from __future__ import annotations
@@ -133,19 +132,19 @@ class Packer(ProductWriter):
         rows, columns = self._edges(channels)
         across, down, others = self._tiles(run, to)
         space = Space(self.program, (Var("y", channels), Var("x", run), Var("g", tuple(others))))
-        place = "const int y = top + row, x = left + column;"
+        position = "const int y = top + row, x = left + column;"
         inside = f"y < {size_of(channels)} && x < {size_of(run)}"
         lines.add(f"const int left = b % {across} * {columns}, top = b / {across} % {down} * {rows};")
         lines.add(*([f"const int g = b / ({across} * {down});"] if others else []))
         lines.add(f"turn_tile<{rows}, {columns}, {THREADS}>(")
         lines.depth += 1
         with lines.block("[&](int row, int column)"):
-            lines.add(place, f"if (!({inside})) return 0.0f;")
+            lines.add(position, f"if (!({inside})) return 0.0f;")
             value = self._register(x, space)
             lines.add(f"return {value};")
         lines.text[-1] += ","
         with lines.block(f"[&](int row, int column, float {value})"):
-            lines.add(place, *[line for a in space.needed_axes([to]) if (line := space.index_line(a))])
+            lines.add(position, *[line for a in space.needed_axes([to]) if (line := space.index_line(a))])
             lines.add(f"if ({inside}) st({to.name} + {space.offset(to)}, {value});")
         lines.text[-1] += ");"
         lines.depth -= 1
@@ -166,7 +165,7 @@ class Packer(ProductWriter):
             lines.add(f"st({to.name} + tap * {grouped(size_of(order))} + i, {value});")
 
     def _register(self, x: Ref, space: Space) -> str:
-        """Writes what computes the operand at the current place; returns its register, rounded."""
+        """Writes what computes the operand at the current position; returns its register, rounded."""
         loads, _ = self._before(x.name)
         self.lines.add(*[line for a in space.needed_axes(loads) if (line := space.index_line(a))])
         value = self._value(x.name, space)

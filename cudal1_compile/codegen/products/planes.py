@@ -1,8 +1,8 @@
-"""Where operands lie that product_bulk copies: planes of 16 bytes a place, zeros between an image's rows.
+"""Layout of the operands that product_bulk copies: planes of 16 bytes a position, zeros between an image's rows.
 
-A place is an index into the rows' axes, those of the image that a window moves with some zeros behind their
-ends: (n * p2 + y) * p3 + x. So a step of the window is one distance for all rows, whatever lies at their edges;
-the zeros behind a row are those before the next one. A transposed convolution's phases read the same places, each
+A position is an index into the rows' axes, those of the image that a window moves with some zeros behind their
+ends: (n * p2 + y) * p3 + x. So a tap is one distance for all rows, whatever lies at their edges; the zeros behind
+a row are those before the next one (its padding). A transposed convolution's phases read the same positions, each
 from a distance of its own.
 """
 
@@ -23,9 +23,10 @@ from cudal1_fx_passes.program.ir import Index
 class Axis:
     """One axis of the image, read at stride * out + far * window + offset, or at (out - window + offset) / step.
 
-    room: places behind its last one; before: places that the first row's reads lie ahead of it; first: how far
-    behind that a row's first read lies, without a phase. With a stride a place holds that many elements, and the
-    window's step w reads element (w + skipped) % stride of the place (w + skipped) / stride behind the first.
+    room: positions behind its last one; before: positions that the first row's reads lie ahead of it; first: how
+    far behind that a row's first read lies, without a phase. With a stride a position holds that many elements,
+    and the window's step w reads element (w + skipped) % stride of the position (w + skipped) / stride behind the
+    first.
     """
 
     read: str
@@ -44,13 +45,13 @@ class Axis:
 
     @property
     def size(self) -> str:
-        """Places, as an expression of the axis."""
+        """Positions, as an expression of the axis."""
         whole = f"cdiv({self.read}, {self.stride})" if self.stride > 1 else self.read
         return f"{whole} + {self.room}" if self.room else whole
 
     @property
     def span(self) -> int:
-        """Places from a window's first to its last."""
+        """Positions from a window's first to its last."""
         return (
             abs(self.far) * (self.taps - 1) if self.stride == 1 else (self.taps - 1 + self.skipped) // self.stride
         )
@@ -68,7 +69,7 @@ class Planes:
     axes: tuple[Axis, ...]
 
     def rows(self, named: bool) -> str:
-        """Places of all rows; `named`: by the names that a kernel gives to padded sizes."""
+        """Positions of all rows; `named`: by the names that a kernel gives to padded sizes."""
         return size_of([*self.plain, *(x.name if named else grouped(x.size) for x in self.axes)])
 
     def tall(self, rows: int) -> str:
@@ -77,22 +78,22 @@ class Planes:
 
     @property
     def inner(self) -> Sequence[int]:
-        """How many of the last axes a patch may span, the most first."""
+        """How many of the last axes a halo tile may span, the most first."""
         return range(len(self.axes), -1, -1)
 
-    def patch(self, rows: int, inner: int) -> str:
-        """Places around a tile, over the last `inner` axes; as many for each of their elements (parts)."""
+    def halo(self, rows: int, inner: int) -> str:
+        """Positions around a tile, over the last `inner` axes; as many for each of their elements (parts)."""
         span = self.span(inner, named=False)
         return f"{rows} + {span}" if span != "0" else str(rows)
 
     def index(self, at: int) -> str:
-        """Of a place along the `at`-th axis, by the names of a kernel."""
+        """Of a position along the `at`-th axis, by the names of a kernel."""
         inner = size_of(x.name for x in self.axes[at + 1 :])
         text = "place" if inner == "1" else f"place / {grouped(inner)}"
         return text + (f" % {self.axes[at].name}" if at or self.plain else "")
 
     def distance(self, steps: Sequence[str], named: bool) -> str:
-        """So many steps along the last axes, as a distance in places."""
+        """So many steps along the last axes, as a distance in positions."""
         text = ""
         for x, step in zip(self.axes[len(self.axes) - len(steps) :], steps, strict=True):
             size = x.name if named else grouped(x.size)
@@ -103,20 +104,20 @@ class Planes:
         return text or "0"
 
     def span(self, inner: int, named: bool) -> str:
-        """From a window's first place to its last, over the last `inner` axes."""
+        """From a window's first position to its last, over the last `inner` axes."""
         return self.distance([str(x.span) for x in self.axes[len(self.axes) - inner :]], named)
 
     def parts(self, inner: int) -> int:
-        """Elements of a place over the last `inner` axes, each of which has a patch of its own."""
+        """Elements of a position over the last `inner` axes, each of which has a halo tile of its own."""
         return prod(x.stride for x in self.axes[len(self.axes) - inner :])
 
-    def places(self, rows: int, named: bool) -> str:
+    def positions(self, rows: int, named: bool) -> str:
         """Of a plane: whole tiles of rows, and what their last windows read."""
         behind = self.distance([str(x.last) for x in self.axes], named)
         return f"cdiv({self.rows(named)}, {rows}) * {rows}" + (f" + {behind}" if behind != "0" else "")
 
 
-class Field(Planes):
+class Planes2d(Planes):
     """Tiles of eight rows of the two innermost axes, which have less around them."""
 
     @property
@@ -128,16 +129,16 @@ class Field(Planes):
         return size_of([*self.plain, *(a.out for a in outer), f"cdiv({y.out}, 8)", f"cdiv({x.out}, {rows // 8})"])
 
     def sides(self, rows: int) -> tuple[int, int]:
-        """Rows of a patch, and places of each."""
+        """Rows of a halo tile, and positions of each."""
         y, x = self.axes[-2:]
         return 8 + y.span, rows // 8 + x.span
 
-    def patch(self, rows: int, inner: int) -> str:
+    def halo(self, rows: int, inner: int) -> str:
         return str(prod(self.sides(rows)))
 
 
 def planes_of(stage: Stage, sides: Sides) -> Planes | None:
-    """None where a window does not slide by whole places, or rows come in another order."""
+    """None where a window does not slide by whole positions, or rows come in another order."""
     axis, value_axes = stage.program.axis, stage.program.value_axes[sides.a.name]
     if any(a.symbolic for a in stage.program.axes) or sides.b.access or not sides.channels:
         return None
@@ -182,14 +183,14 @@ def _axis(stage: Stage, sides: Sides, name: str, index: Index, size: int) -> Axi
 
 
 def _strided(read: str, out: str, window: str, stride: int, index: Index, sizes: Sequence[int]) -> Axis | None:
-    """None where the window leaves out some elements of a place."""
+    """None where the window leaves out some elements of a position."""
     size, results, taps = sizes
     if index.divisor != 1 or dict(index.terms) != {stride: out, 1: window} or stride < 0 or taps < stride:
         return None
     begin, skipped = divmod(index.offset, stride)
-    far, places = (taps - 1 + skipped) // stride, -(-size // stride)
+    far, positions = (taps - 1 + skipped) // stride, -(-size // stride)
     before = max(0, -begin)
-    room = max(before, results - 1 + begin + far - (places - 1), results - places, 0)
+    room = max(before, results - 1 + begin + far - (positions - 1), results - positions, 0)
     return Axis(
         *(read, out, window, 1, 1, index.offset, taps, room, before, before + begin, before + begin + far),
         *(stride, skipped),

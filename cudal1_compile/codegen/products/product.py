@@ -1,21 +1,25 @@
-"""Writes product stages: a sum of products (convolutions of every kind, matrix products) with what feeds it and
-what follows it element by element.
+"""Writes product stages: a sum of products (convolutions of every kind, matrix products) with its prologue and its
+elementwise epilogue.
 
-    tile     product_tile of the device header: m runs over the axes of what is read alone, n over those of the
-             weight alone, k over the summed ones; axes of both are the grid's third dimension
-    phased   the same for transposed convolutions: outputs a stride apart meet the same part of the window and make
-             one product, so that no term is an empty one; phases of a place are neighbours in the grid
-    spread   the same where the window fills its step: a plain product with the window among the weight's columns
-    table    tiles of few channels: where a term lies is looked up (offset_table.py)
-    bulk     over operands packed into planes, which one warp copies (bulk_copy.py)
-    fill     the same over patches of the image that further warps compute (implicit_gemm.py)
-    stem     the same over a patch of the image that lies whole in shared memory (few_channel_halo.py)
-    taps     any, with the window walked outside and channels inside: bounds and places once a tap
-    split    a tile's sum cut into parts over more blocks, which a second kernel adds up
-    direct   one thread an output, loops over the summed axes: few terms, or few weights a value (depthwise)
+    tile     implicit GEMM by product_tile of the device header: m runs over the axes of what is read alone, n over
+             those of the weight alone, k over the reduction axes; axes of both operands are the grid's z
+    phased   transposed convolutions: outputs a stride apart meet the same part of the window and make one product,
+             so that no term is an empty one; phases of a position are neighbours in the grid
+    spread   the same where the window fills its stride: a plain GEMM with the window among the weight's columns
+    table    few channels: im2col's offsets are looked up in shared memory (offset_table.py)
+    pipe     multistage: tiles are copied by cp.async some stages ahead of the tensor cores (multistage.py)
+    wide     the same for warp groups and wgmma, operands in swizzled tiles (warp_groups.py)
+    bulk     warp-specialised over operands packed into planes: one warp issues bulk copies (bulk_copy.py)
+    fill     warp-specialised implicit GEMM: producer warps compute the halo tiles (implicit_gemm.py); field: of
+             two-dimensional tiles of the result
+    patch    a halo tile of the image in shared memory serves all taps (halo_tile.py)
+    stem     few channels: the whole halo lies in shared memory (few_channel_halo.py)
+    taps     any, with the window's taps as the outer loop and channels inside: bounds and positions once a tap
+    split    split-K: a tile's reduction cut into parts over more blocks, which a second kernel adds up
+    direct   one thread an output, loops over the reduction axes: few terms, or few weights a value (depthwise)
 
-What is read outside its bounds counts as 0 and is never computed. Operations before the sum are computed where an
-element is read, operations behind it where its sum is ready.
+What is read outside its bounds counts as 0 and is never computed. The prologue is computed where an element is
+read, the epilogue where its sum is ready.
 """
 
 from __future__ import annotations
@@ -25,8 +29,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from cudal1_compile.codegen.products.sides import (
+    MULTISTAGE,
     PHASED,
-    PIPE,
     TAPS,
     THREADS,
     Sides,
@@ -57,17 +61,17 @@ class ProductWriter:
         self.sides = Sides(stage)
         self.program = stage.program
         self.lines = Lines()
-        self.phases = phases_of(self.sides.a) if PHASED in schedule.mapping else []
-        self.walks = schedule.mapping.endswith(TAPS)
+        self.phases = phases_of(self.sides.a) if PHASED in schedule.kind else []
+        self.walks = schedule.kind.endswith(TAPS)
         self.derived = derived_of(stage)
         self.steps = {a: p for p in self.phases for a in (p.out, p.window)}
-        self.threads = schedule.block if schedule.mapping == "direct" else THREADS
+        self.threads = schedule.block if schedule.kind == "direct" else THREADS
         self.shared_bytes: int | str = 0  # of a block: what its launch asks for
-        self.blocks = 1  # that share a multiprocessor, at least
+        self.blocks = 1  # that share an SM, at least
 
     def write(self) -> Kernel:
         with self.lines.block(self._signature(self.stage.reads, self._stored())):
-            grid = self._direct() if self.schedule.mapping == "direct" else self._tile(self._written())
+            grid = self._direct() if self.schedule.kind == "direct" else self._tile(self._written())
         return self._kernel(grid, self._block(), self.stage.reads, self._stored())
 
     def _stored(self) -> tuple[Buffer, ...]:
@@ -78,7 +82,7 @@ class ProductWriter:
         """The results that it stores."""
         return self.stage.writes
 
-    # what is gathered besides (epilogue_reduction.py)
+    # what the epilogue accumulates besides (epilogue_reduction.py)
 
     def _open_keeping(self) -> None:
         """Declares arrays of what is not stored."""
@@ -87,7 +91,7 @@ class ProductWriter:
         """Fills them, where results are spelled so."""
         return []
 
-    def _gather(self, spelled: Mapping[str, str]) -> None:
+    def _reduce_epilogue(self, spelled: Mapping[str, str]) -> None:
         """Adds up what was stored or kept."""
 
     def write_split(self, name: str, first_scratch: int) -> list[Kernel]:
@@ -135,8 +139,8 @@ class ProductWriter:
         assert self.schedule.tile is not None
         sides, (bm, bn, bk), lines = self.sides, self.schedule.tile, self.lines
         steps = " * ".join(str(p.step) for p in self.phases)
-        place = f"blockIdx.x / {_factor(steps)}" if steps else "blockIdx.x"
-        lines.add(f"const int m0 = {place} * {bm}, n0 = blockIdx.y * {bn};")
+        position = f"blockIdx.x / {_factor(steps)}" if steps else "blockIdx.x"
+        lines.add(f"const int m0 = {position} * {bm}, n0 = blockIdx.y * {bn};")
         if sides.batch:
             within = f" / {self.schedule.splits}" if self.schedule.splits > 1 else ""
             lines.add(f"const int g = blockIdx.z{within};")
@@ -207,7 +211,7 @@ class ProductWriter:
         return lines
 
     def _leaves(self, axes: Iterable[str]) -> list[str]:
-        """Conditions under which a phase's last place lies outside an axis."""
+        """Conditions under which a phase's last position lies outside an axis."""
         return [f"{axis_index(a)} >= {a}" for a in axes if a in self.steps]
 
     def _lies_along(self, x: Ref) -> bool:
@@ -239,8 +243,8 @@ class ProductWriter:
             lines.add(*self._indices(variable, axes, used, space), *self._indices("g", sides.batch, used, space))
             if self.walks:
                 with lines.block("return [=](int tap)"):
-                    places, further = self._places(x, space)
-                    lines.add(*self._indices("tap", sides.taps, used, space), *places)
+                    positions, further = self._positions(x, space)
+                    lines.add(*self._indices("tap", sides.taps, used, space), *positions)
                     lines.add(
                         f"const bool outside = {' || '.join([*outside, *self._leaves(sides.taps), *further])};"
                     )
@@ -256,14 +260,14 @@ class ProductWriter:
         lines.text[-1] += ","
 
     def _element(self, x: Ref, space: Space, summed: tuple[str, ...], used: set[str], placed: bool = True) -> None:
-        """The element at the current place, computed and returned."""
+        """The element at the current position, computed and returned."""
         if self.schedule.splits > 1:
             self.lines.add("k += begin;")
         self.lines.add(*self._indices("k", summed, used, space))
         if not placed:
-            places, outside = self._places(x, space)
+            positions, outside = self._positions(x, space)
             outside = [*self._leaves(summed), *outside]
-            self.lines.add(*places, *([f"if ({' || '.join(outside)}) return 0.0f;"] if outside else []))
+            self.lines.add(*positions, *([f"if ({' || '.join(outside)}) return 0.0f;"] if outside else []))
         self.lines.add(f"return {self._value(x.name, space)};")
 
     def _used_axes(self, x: Ref, space: Space) -> set[str]:
@@ -274,13 +278,13 @@ class ProductWriter:
         needed = {*space.needed_axes(plain), *counted} - set(space.renamed)
         return needed | {a for _, i in x.access for _, a in i.terms}
 
-    def _places(self, x: Ref, space: Space) -> tuple[list[str], list[str]]:
-        """Declarations of the indices that are read at another place; conditions under which they lie outside.
+    def _positions(self, x: Ref, space: Space) -> tuple[list[str], list[str]]:
+        """Declarations of the indices that are read at another position; conditions under which they lie outside.
 
-        Both, whatever the sizes make of them, unless a window has no padding: who writes need not reckon.
+        Both, whatever the sizes make of them, unless a window has no padding: who writes need not compute.
         """
         own = Space(self.program, space.variables)
-        places, outside = [], []
+        positions, outside = [], []
         for axis, index in x.access:
             text = own.affine(Index(index.terms, index.offset))
             if index.divisor > 1:
@@ -288,16 +292,16 @@ class ProductWriter:
                 outside += [] if met else [f"({text}) % {index.divisor} != 0"]
                 text = f"({text}) / {index.divisor}"
             name = axis_index(axis)
-            places.append(f"const int {name} = {text};")
+            positions.append(f"const int {name} = {text};")
             if not _rises(index) or bounds(self.program, index)[1] >= self.program.axis[axis].size:
                 outside += [f"{name} < 0", f"{name} >= {axis}"]
-        return places, outside
+        return positions, outside
 
     def _before(self, name: str) -> tuple[list[Buffer], list[Op]]:
         return before(self.stage, name)
 
     def _value(self, name: str, space: Space) -> str:
-        """Writes what computes an operand at the current place; returns its register."""
+        """Writes what computes an operand at the current position; returns its register."""
         loads, ops = self._before(name)
         elements = self._gathering(space, {})
         self.lines.add(*[elements.load(b)[0] or "" for b in loads if b.key not in elements.late])
@@ -305,7 +309,7 @@ class ProductWriter:
         return elements.spelled[name]
 
     def _gathering(self, space: Space, spelled: dict[str, str]) -> Elements:
-        """Whose statements write the late loads themselves, at a place that the kernel computes."""
+        """Whose statements write the late loads themselves, at a position that the kernel computes."""
         space = replace(space, registers=spelled)
         return Elements(self.program, space, None, spelled=spelled, late=late_loads(self.stage))
 
@@ -369,7 +373,7 @@ class ProductWriter:
         """
         sides, loads = self.sides, self._after_loads()
         # a thread of a pipe hands out too many for their indices to stay in registers
-        if self.phases or self.schedule.splits > 1 or self.schedule.mapping.endswith(PIPE):
+        if self.phases or self.schedule.splits > 1 or self.schedule.kind.endswith(MULTISTAGE):
             return False
         beside = any(set(b.axes) & set(sides.m) for b in loads)
         placed = any(b.index_values or b.access for b in loads)
@@ -377,7 +381,7 @@ class ProductWriter:
         return beside and long and not placed
 
     def _past(self) -> str:
-        """Whether a tile's place lies past the end of the result."""
+        """Whether a tile's position lies past the end of the result."""
         outside = [f"i >= {self._size(self.sides.m)}", f"j >= {size_of(self.sides.n)}"]
         return " || ".join([*outside, *self._leaves(self.sides.m)])
 
@@ -490,8 +494,8 @@ class ProductWriter:
             lines.depth += 1
             for x, item in [p for p in left if not waiting & {a for _, a in p[1][1].terms}]:
                 left.remove((x, item))
-                places, outside = self._places(Ref(x.name, (item,)), Space(self.program, variables))
-                lines.add(*places, *([f"if ({' || '.join(outside)}) continue;"] if outside else []))
+                positions, outside = self._positions(Ref(x.name, (item,)), Space(self.program, variables))
+                lines.add(*positions, *([f"if ({' || '.join(outside)}) continue;"] if outside else []))
         values = []
         for x in (sides.a, sides.b):
             moved = {a: axis_index(a) for a, _ in x.access}

@@ -1,10 +1,11 @@
-"""Writes product stages without tiles whose window slides over two axes: one thread a strip of outputs.
+"""Writes register-blocked direct convolution over two window axes: a thread has a tile of outputs in registers.
 
 A thread has `vector` outputs below one another. It walks over the rows that they read, loads a row's part of the
 window once, and adds it to every output that it belongs to; the weights stay in registers. A 3x3 window over
-strips of 8 loads 3.75 values an output instead of 9.
+tiles of 8 rows loads 3.75 values an output instead of 9.
 
-"strip_all": the thread has these outputs of every filter, of which there are few, and reads the image once.
+Kinds `strip`, and `strip_all`: the thread has these outputs of every filter, of which there are few, and reads the
+image once.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from cudal1_fx_passes.program.ir import Index, Ref
 ALL = "strip_all"
 
 
-class StripWriter(ProductWriter):
-    """One product stage in strips."""
+class RegisterBlockedWriter(ProductWriter):
+    """One product stage in register tiles."""
 
     filters: tuple[str, ...] = ()
 
@@ -33,7 +34,7 @@ class StripWriter(ProductWriter):
         slides = slides_of(self.stage, self.sides)
         assert slides is not None
         row, last = slides
-        self.filters = self.sides.n if s.mapping == ALL else ()
+        self.filters = self.sides.n if s.kind == ALL else ()
         outer = tuple(a for a in memory_order(self.stage)[:-2] if a not in self.filters)
         total = f"{size_of(outer)} * cdiv({row.out}, {s.vector}) * {last.out}"
         space = Space(self.program, (Var("g", outer),))
@@ -75,26 +76,26 @@ class StripWriter(ProductWriter):
             lines.add("}")
 
     def _slide(self, row: Slide, last: Slide, space: Space) -> None:
-        """Loops over the rows that the strip reads."""
+        """Loops over the rows that the register tile reads."""
         lines, sides = self.lines, self.sides
         y = f"{'' if row.stride == 1 else f'{row.stride} * '}first + y"
         lines.add("#pragma unroll")
         span = product(row.stride, f"({self.schedule.vector} - 1)")
         with lines.block(f"for (int y = 0; y < {span} + {row.window}; y++)"):
             self._enter([i for i in sides.a.access if not axes_of(i[1]) & {*sides.over}], space)
-            place = axis_index(row.read)
-            lines.add(f"const int {place} = {y}{f' - {-row.index.offset}' if row.index.offset else ''};")
-            lines.add(f"if ({place} < 0 || {place} >= {row.read}) continue;", "#pragma unroll")
+            position = axis_index(row.read)
+            lines.add(f"const int {position} = {y}{f' - {-row.index.offset}' if row.index.offset else ''};")
+            lines.add(f"if ({position} < 0 || {position} >= {row.read}) continue;", "#pragma unroll")
             w = axis_index(last.window)
             with lines.block(f"for (int {w} = 0; {w} < {last.window}; {w}++)"):
                 self._enter([(last.read, last.index)], space)
                 self._accumulate(row, last, space)
 
     def _enter(self, items: list[tuple[str, Index]], space: Space) -> None:
-        """Indices of what is read at another place; the loop goes on where one lies outside."""
+        """Indices of what is read at another position; the loop goes on where one lies outside."""
         for item in items:
-            places, outside = self._places(Ref(self.sides.a.name, (item,)), space)
-            self.lines.add(*places, *([f"if ({' || '.join(outside)}) continue;"] if outside else []))
+            positions, outside = self._positions(Ref(self.sides.a.name, (item,)), space)
+            self.lines.add(*positions, *([f"if ({' || '.join(outside)}) continue;"] if outside else []))
 
     def _weights(self, row: Slide, last: Slide, space: Space) -> None:
         lines = self.lines
@@ -128,7 +129,7 @@ class StripWriter(ProductWriter):
                 at = self._filter()
                 lines.add(f"{dot}{at}[j] += {value} * {self._held()}{at}[{u}][{w}];")
 
-    # the filters of a strip
+    # the filters of a register tile
 
     @contextmanager
     def _each_filter(self) -> Iterator[None]:

@@ -1,12 +1,13 @@
-"""Writes product stages without tiles in channels-last: a thread has a strip of results of some channels.
+"""Writes register-blocked direct convolution in NHWC: a thread has a register tile of some channels.
 
-The channels lie innermost, where nothing slides, so neighbouring threads have neighbouring vectors of them. A
-thread holds the weights of its channels and the sums of some rows times columns of results ("strip2x4"). It walks
-over the places that they read, loads each once and adds it to every sum that it belongs to. What a window reads
-outside the image becomes 0 by a predicate, not by a branch: the loads of a row are on their way together.
+Channels lie innermost, where nothing slides, so neighbouring threads have neighbouring vectors of them and their
+accesses coalesce. A thread holds the weights of its channels and the sums of some rows times columns of results
+(`strip2x4`). It walks over the positions that they read, loads each once and adds it to every sum that it belongs
+to. What a window reads outside the image becomes 0 by a predicate, not by a branch: a row's loads are in flight
+together.
 
 A thread's weights lie a window apart from its neighbour's, so that reading them costs more than the image where
-windows are large. "strip4x4_shared": a block has 32 vectors of channels, their weights lie in shared memory.
+windows are large. `strip4x4_shared`: a block has 32 vectors of channels, their weights lie in shared memory.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from cudal1_compile.codegen.products.register_blocked import StripWriter, axes_of
-from cudal1_compile.codegen.products.sides import MAX_WEIGHTS, Sides, Slide, before, place_of, windows_of
+from cudal1_compile.codegen.products.register_blocked import RegisterBlockedWriter, axes_of
+from cudal1_compile.codegen.products.sides import MAX_WEIGHTS, Sides, Slide, before, position_of, windows_of
 from cudal1_compile.codegen.stages.element import Elements, in_order, write_visit
 from cudal1_compile.codegen.stages.expression import COMPUTE_TYPE
 from cudal1_compile.codegen.stages.pointwise import allows_vector, memory_order
@@ -31,11 +32,11 @@ from cudal1_fx_passes.program.ir import Op, Ref
 NAME = re.compile(r"strip(\d+)x(\d+)(_shared)?")
 LANES = 32  # threads with channels side by side, where a block shares the weights of theirs
 MAX_HELD = 96  # registers of a thread for weights and sums
-MAX_STEP, MAX_DILATION = 4, 2  # of windows: farther places are no neighbours' places
+MAX_STEP, MAX_DILATION = 4, 2  # of windows: farther positions are no neighbours' positions
 BUSY = 132 * 1024  # threads from which on a GPU hides what its loads wait for
 
 
-def slides_last(stage: Stage, sides: Sides) -> tuple[Slide, Slide] | None:
+def slides_nhwc(stage: Stage, sides: Sides) -> tuple[Slide, Slide] | None:
     """The two innermost axes along which a window slides, with channels inside of them and only windows summed."""
     order, found = memory_order(stage), [s for s in windows_of(stage, sides) if s.stride > 0]
     if len(found) < 2 or sides.b.access or sides.channels:
@@ -51,14 +52,14 @@ def slides_last(stage: Stage, sides: Sides) -> tuple[Slide, Slide] | None:
     return (row, last) if stage.program.size((row.window, last.window)) <= MAX_WEIGHTS else None
 
 
-def strip_of(schedule: StageSchedule) -> tuple[int, int] | None:
-    """Rows and columns of a strip; None of another mapping."""
-    found = NAME.fullmatch(schedule.mapping)
+def register_tile_of(schedule: StageSchedule) -> tuple[int, int] | None:
+    """Rows and columns of a register tile; None of other schedules."""
+    found = NAME.fullmatch(schedule.kind)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def shares(schedule: StageSchedule) -> bool:
-    return schedule.mapping.endswith("_shared")
+    return schedule.kind.endswith("_shared")
 
 
 def _can_share(stage: Stage, sides: Sides, row: Slide, last: Slide) -> bool:
@@ -74,8 +75,8 @@ def computes(ops: Sequence[Op]) -> bool:
     return any(o.fn != "cast" for o in ops)
 
 
-def last_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
-    slides = slides_last(stage, sides)
+def nhwc_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
+    slides = slides_nhwc(stage, sides)
     if slides is None:
         return []
     taps, across = (stage.program.size(a) for a in ((slides[0].window, slides[1].window), (slides[1].out,)))
@@ -86,8 +87,8 @@ def last_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
     held = slides[1] if computes(before(stage, sides.a.name)[1]) else None  # a row of what is read
     found = []
     for rows, columns in ((1, wide), (2, 4), (4, 4), (1, 4)):
-        places = rows * columns + taps + (_places(stage, held, columns) if held is not None else 0)
-        fit = [v for v in (4, 2, 1) if v * places <= MAX_HELD and allows_vector(stage, v)]
+        positions = rows * columns + taps + (_positions(stage, held, columns) if held is not None else 0)
+        fit = [v for v in (4, 2, 1) if v * positions <= MAX_HELD and allows_vector(stage, v)]
         found += [StageSchedule(f"strip{rows}x{columns}", v, b) for v in fit[:2] for b in (256, 128)]
         lanes = [v for v in fit if channels % (LANES * v) == 0 or channels >= 4 * LANES * v]
         if shared and (rows, columns) in ((1, wide), (4, 4)):
@@ -98,27 +99,27 @@ def last_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
 def reads_of(stage: Stage, sides: Sides, schedule: StageSchedule) -> float:
     """What all threads read, in values that neighbours read side by side; weights lie a window apart."""
     slides, size, vector, strip = (
-        slides_last(stage, sides),
+        slides_nhwc(stage, sides),
         stage.program.size,
         schedule.vector,
-        strip_of(schedule),
+        register_tile_of(schedule),
     )
     assert slides is not None and strip is not None
-    threads, places, taps = size(memory_order(stage)), 1, size((slides[0].window, slides[1].window))
+    threads, positions, taps = size(memory_order(stage)), 1, size((slides[0].window, slides[1].window))
     for slide, count in zip(slides, strip, strict=True):
         out = size((slide.out,))
         threads = threads // out * -(-out // count)
-        places *= _places(stage, slide, count)
+        positions *= _positions(stage, slide, count)
     weights = taps * (vector if shares(schedule) else min(taps, 32 // vector))
-    return threads * (places + weights) * max(1.0, BUSY * vector / threads)
+    return threads * (positions + weights) * max(1.0, BUSY * vector / threads)
 
 
-class LastStripWriter(StripWriter):
-    """One product stage in strips, channels innermost."""
+class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
+    """One product stage in register tiles, channels innermost."""
 
     def write(self) -> Kernel:
         s, lines, order = self.schedule, self.lines, memory_order(self.stage)
-        slides, strip = slides_last(self.stage, self.sides), strip_of(s)
+        slides, strip = slides_nhwc(self.stage, self.sides), register_tile_of(s)
         assert slides is not None and strip is not None
         (row, last), (self.rows, self.columns) = slides, strip
         outer, inner = order[: order.index(row.out)], order[order.index(last.out) + 1 :]
@@ -127,7 +128,7 @@ class LastStripWriter(StripWriter):
         with lines.block(signature(self.name, s.block, self.stage.reads, self._stored())):
             grid, past = self._own_channels(row, last, inner)
             with self._where_is(past):
-                self._own_place(row, counts, bool(outer))
+                self._own_position(row, counts, bool(outer))
                 known = self._own_indices(space)
                 dot, shape = self.sides.dot, "".join(f"[{n}]" for n in (*strip, s.vector) if n > 1)
                 lines.add(*known, f"{COMPUTE_TYPE[dot.dtype]} {dot.name}{shape} = {{}};")
@@ -138,20 +139,20 @@ class LastStripWriter(StripWriter):
 
     @contextmanager
     def _where_is(self, past: str) -> Iterator[None]:
-        """Around what a thread does where it has a strip."""
+        """Around what a thread does where it has a register tile."""
         self.lines.add(*([f"if ({past}) return;"] if past else []))
         yield
 
-    def _strips(self, row: Slide, last: Slide) -> str:
+    def _register_tiles(self, row: Slide, last: Slide) -> str:
         """How many there are of a channel."""
-        order, strip = memory_order(self.stage), strip_of(self.schedule)
+        order, strip = memory_order(self.stage), register_tile_of(self.schedule)
         assert strip is not None
         return " * ".join([*order[: order.index(row.out)], _cut(row.out, strip[0]), _cut(last.out, strip[1])])
 
     def _own_channels(self, row: Slide, last: Slide, inner: tuple[str, ...]) -> tuple[str, str]:
-        """A thread's channels, and i, the number of its strip; returns the grid, and when there is no strip."""
+        """A thread's channels, and i, its register tile's number; returns the grid, and when there is none."""
         lines, (vector, block) = self.lines, (self.schedule.vector, self.schedule.block)
-        total, vectors = self._strips(row, last), _cut(size_of(inner), vector)
+        total, vectors = self._register_tiles(row, last), _cut(size_of(inner), vector)
         if not shares(self.schedule):
             lines.add(f"const int n = blockIdx.x * {block} + threadIdx.x;")
             lines.add(f"if (n >= {total} * {vectors}) return;")
@@ -169,7 +170,7 @@ class LastStripWriter(StripWriter):
         grid = f"dim3(cdiv({total}, {block // LANES}), cdiv({size_of(inner)}, {width}))"
         return grid, f"i >= {total} || c >= {size_of(inner)}"
 
-    def _own_place(self, row: Slide, counts: tuple[str, str], batched: bool) -> None:
+    def _own_position(self, row: Slide, counts: tuple[str, str], batched: bool) -> None:
         rows, columns = counts
         top = axis_index(row.out) if self.rows == 1 else "top"
         self.lines.add(f"const int left = i % {columns} * {self.columns};")
@@ -236,7 +237,7 @@ class LastStripWriter(StripWriter):
     # sums
 
     def _slide(self, row: Slide, last: Slide, space: Space) -> None:
-        """Over the places that a strip reads, row by row."""
+        """Over the positions that a register tile reads, row by row."""
         u, whole, loads = axis_index(row.window), self.rows == 1, self._before(self.sides.a.name)[0]
         elements = self._elements(self._moved(space))
         once = self._load_once(elements, loads, {a for a, _ in self.sides.a.access})
@@ -248,14 +249,14 @@ class LastStripWriter(StripWriter):
     def _slide_along(
         self, last: Slide, elements: Elements, loads: list[Buffer], add: Callable[[str, bool], None]
     ) -> None:
-        """Over the places of a row, each of which `add` takes: its value, and whether that is to be 0 outside."""
+        """Over the positions of a row, each of which `add` takes: its value, and whether it is 0 outside."""
         ops, span = self._before(self.sides.a.name)[1], _span(last, self.columns)
         if computes(ops):
             self._load_row(elements, loads, last, span)
             loads = []
         with self._loop("k", span):
-            inside = self._enter_place(last)
-            within = self._load_place(elements, loads, last, inside)
+            inside = self._enter_position(last)
+            within = self._load_position(elements, loads, last, inside)
             with self._each():
                 self.lines.add(*within, *[line for o in ops for line in elements.statements(o)])
                 add(elements.spelled[self.sides.a.name], inside and computes(ops))
@@ -265,18 +266,18 @@ class LastStripWriter(StripWriter):
         if self.rows == 1:
             self._enter([(row.read, row.index)], space)
         else:
-            place = axis_index(row.read)
-            self.lines.add(f"const int {place} = {place_of(row, 'top', 'y')};")
+            position = axis_index(row.read)
+            self.lines.add(f"const int {position} = {position_of(row, 'top', 'y')};")
             if self._may_leave(row, self.rows):
-                self.lines.add(f"if ({place} < 0 || {place} >= {row.read}) continue;")
+                self.lines.add(f"if ({position} < 0 || {position} >= {row.read}) continue;")
 
-    def _enter_place(self, last: Slide) -> bool:
-        """Returns whether the place may lie outside."""
-        place = axis_index(last.read)
-        self.lines.add(f"const int {place} = {place_of(last, 'left', 'k')};")
+    def _enter_position(self, last: Slide) -> bool:
+        """Returns whether the position may lie outside."""
+        position = axis_index(last.read)
+        self.lines.add(f"const int {position} = {position_of(last, 'left', 'k')};")
         if not self._may_leave(last, self.columns):
             return False
-        self.lines.add(f"const bool inside = {place} >= 0 && {place} < {last.read};")
+        self.lines.add(f"const bool inside = {position} >= 0 && {position} < {last.read};")
         return True
 
     def _load_row(self, elements: Elements, loads: list[Buffer], last: Slide, span: str) -> None:
@@ -286,7 +287,7 @@ class LastStripWriter(StripWriter):
             shape = f"[{span}]" + (f"[{self.schedule.vector}]" if held.is_vectored(b) else "")
             self.lines.add(f"{COMPUTE_TYPE[b.dtype]} {b.register}{shape} = {{}};")
         with self._loop("k", span):
-            guard = "if (inside) " if self._enter_place(last) else ""
+            guard = "if (inside) " if self._enter_position(last) else ""
             pairs = [held.load(b) for b in loads]
             self.lines.add(*[guard + before for before, _ in pairs if before])
             if within := [guard + inner for _, inner in pairs if inner]:
@@ -294,7 +295,7 @@ class LastStripWriter(StripWriter):
                     self.lines.add(*within)
         elements.spelled.update(held.spelled)
 
-    def _load_place(self, elements: Elements, loads: list[Buffer], last: Slide, inside: bool) -> list[str]:
+    def _load_position(self, elements: Elements, loads: list[Buffer], last: Slide, inside: bool) -> list[str]:
         """Returns lines that stand where each channel is computed."""
         lines, within = self.lines, list[str]()
         for b in loads:
@@ -311,8 +312,8 @@ class LastStripWriter(StripWriter):
         return within
 
     def _may_leave(self, slide: Slide, count: int) -> bool:
-        """Whether a strip may read outside the image, be it for results that there are not."""
-        outside = self._places(Ref(self.sides.a.name, ((slide.read, slide.index),)), Space(self.program, ()))[1]
+        """Whether a register tile may read outside the image, be it for results that there are not."""
+        outside = self._positions(Ref(self.sides.a.name, ((slide.read, slide.index),)), Space(self.program, ()))[1]
         axis = self.program.axis[slide.out]
         return bool(outside) or axis.symbolic or axis.size % count != 0
 
@@ -327,7 +328,7 @@ class LastStripWriter(StripWriter):
 
     @contextmanager
     def _results(self, row: Slide, last: Slide) -> Iterator[None]:
-        """Loops over the results whose window holds the current place."""
+        """Loops over the results whose window holds the current position."""
         with ExitStack() as loops:
             for slide, count, name, at in ((row, self.rows, "p", "y"), (last, self.columns, "q", "k")):
                 if count > 1:
@@ -341,7 +342,7 @@ class LastStripWriter(StripWriter):
     # results
 
     def _load_once(self, elements: Elements, loads: list[Buffer], moved: set[str]) -> list[Buffer]:
-        """Loads what is the same at all places of a thread; returns which."""
+        """Loads what is the same at all positions of a thread; returns which."""
         plain = [b for b in loads if elements.is_wide(b) or not elements.is_vectored(b)]
         once = [b for b in plain if not moved & {*b.span}]
         self.lines.add(*elements.declare_loads(once), *[line for b in once for line in elements.load(b) if line])
@@ -365,7 +366,7 @@ class LastStripWriter(StripWriter):
                 rest, self._after_ops(), list(self._written()), lambda: self._keep(elements.spelled)
             )
             write_visit(lines, self.schedule.vector, (x for x in visit if isinstance(x, list) or x not in known))
-            self._gather(elements.spelled)
+            self._reduce_epilogue(elements.spelled)
 
     @contextmanager
     def _loop(self, name: str, count: str) -> Iterator[None]:
@@ -388,19 +389,19 @@ def _cut(size: str, count: int) -> str:
 
 
 def _span(slide: Slide, count: int) -> str:
-    """Places that `count` results read."""
+    """Positions that `count` results read."""
     far, between = abs(slide.dilation), slide.stride * (count - 1)
     return f"{between} + {slide.window}" if far == 1 else f"{between + 1} + {far} * ({slide.window} - 1)"
 
 
-def _places(stage: Stage, slide: Slide, count: int) -> int:
+def _positions(stage: Stage, slide: Slide, count: int) -> int:
     """Their number at the stage's sizes."""
     window = stage.program.size((slide.window,))
     return slide.stride * (count - 1) + abs(slide.dilation) * (window - 1) + 1
 
 
 def met_by(slide: Slide, name: str, at: str) -> list[str]:
-    """Which weight of the result `name` meets the place `at`; goes on where none does."""
+    """Which weight of the result `name` meets the position `at`; goes on where none does."""
     far, own, w = slide.dilation, product(slide.stride, name), axis_index(slide.window)
     text = f"{at} - {own}" if far > 0 else f"{own} + {product(-far, f'({slide.window} - 1)')} - {at}"
     outside = f"{w} < 0 || {w} >= {slide.window}"

@@ -1,13 +1,13 @@
-"""Writes transposed convolutions of few outputs without tiles: a thread has some cells of the result.
+"""Writes register-blocked transposed convolution of few outputs: a thread has some cells of the result.
 
-A cell is `step` results along each axis, made of the same few places of the image. A thread has `vector` cells
-below one another and the sums of all their outputs. Of each channel it loads the places that they read, once, and
-a window's weights, which are the same for all threads; each of them meets one place and one sum a cell:
+A cell is `step` results along each axis, made of the same few positions of the image. A thread has `vector` cells
+below one another and the sums of all their outputs. Of each channel it loads the positions that they read, once,
+and a window's weights, which all threads share; each of them meets one position and one sum a cell:
 
     t0[(2 * j + p5) * 2 + p6] += image[u][y2 + j][y3] * weight
 
-Weights lie in shared memory, those of a channel in whole vectors. `splits`: the threads of a block share a
-cell's channels, and then its results. Places of some channels are loaded at once.
+Weights lie in shared memory, those of a channel in whole vectors. `splits`: split-K within a block, whose threads
+share a cell's channels, and then its results. Positions of some channels are loaded at once.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from cudal1_fx_passes.program.ir import ITEM_BYTES
 
 PHASES = "strip_phases"
 MAX_COLUMNS = 8
-MAX_SUMS, MAX_PLACES, MAX_WEIGHTS = 64, 64, 200  # of a thread
+MAX_SUMS, MAX_POSITIONS, MAX_WEIGHTS = 64, 64, 200  # of a thread
 MAX_TERMS = 1024  # of a thread and channel: what is unrolled at least
 SHARED_BYTES = 48 * 1024
-BATCH, MAX_HELD = 400, 96  # of a thread: terms of a batch of channels, registers for sums and the batch's places
+BATCH, MAX_HELD = 400, 96  # of a thread: terms of a batch of channels, registers for sums and its positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Cell(Cells):
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """Of the thread's first cell, a place behind its first one, and a phase."""
+        """Of the thread's first cell, a position behind its first one, and a phase."""
         return f"q{self.out[1:]}", f"y{self.image[1:]}", f"p{self.out[1:]}"
 
 
@@ -85,7 +85,7 @@ def cells_of(stage: Stage, sides: Sides, vector: int) -> list[Cell] | None:
 
 
 def phase_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
-    """Where a thread's registers hold sums and places, and a block's shared memory weights and parts of sums."""
+    """Where registers hold sums and positions, and shared memory a block's weights and parts of sums."""
     size = stage.program.size
     columns, weights, found = size(sides.n), size((*sides.n, *sides.taps)), list[StageSchedule]()
     for vector in (4, 2, 1):
@@ -93,7 +93,7 @@ def phase_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
         if cells is None or columns > MAX_COLUMNS or weights > MAX_WEIGHTS or weights * vector > MAX_TERMS:
             continue
         sums = columns * prod(c.results for c in cells)
-        if sums > MAX_SUMS or prod(c.places for c in cells) > MAX_PLACES:
+        if sums > MAX_SUMS or prod(c.positions for c in cells) > MAX_POSITIONS:
             continue
         for block, splits in ((128, 1), (128, 2), (256, 4), (256, 8)):
             made = StageSchedule(PHASES, vector, block, splits=splits)
@@ -104,12 +104,12 @@ def phase_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
 
 
 def batch_of(stage: Stage, sides: Sides, schedule: StageSchedule, cells: Sequence[Cell]) -> int:
-    """Channels whose places a thread loads at once."""
+    """Channels whose positions a thread loads at once."""
     size, last = stage.program.size, sides.channels[-1]
     share = size((last,)) / (schedule.splits if len(sides.channels) == 1 else 1)
-    terms, places = size((*sides.n, *sides.taps)) * schedule.vector, prod(c.places for c in cells)
+    terms, positions = size((*sides.n, *sides.taps)) * schedule.vector, prod(c.positions for c in cells)
     sums = size(sides.n) * prod(c.results for c in cells)
-    fit = [u for u in (8, 4, 2) if share % u == 0 and u * terms <= BATCH and sums + u * places <= MAX_HELD]
+    fit = [u for u in (8, 4, 2) if share % u == 0 and u * terms <= BATCH and sums + u * positions <= MAX_HELD]
     return max(fit, default=1)
 
 
@@ -121,7 +121,7 @@ def phase_bytes(stage: Stage, sides: Sides, schedule: StageSchedule, sums: int) 
     return item * (weights + (sums * schedule.block if schedule.splits > 1 else 0))
 
 
-class PhaseStripWriter(ProductWriter):
+class RegisterBlockedPhaseWriter(ProductWriter):
     """One product stage in cells."""
 
     def write(self) -> Kernel:
@@ -186,9 +186,9 @@ class PhaseStripWriter(ProductWriter):
             lines.add(f"const int g = i / ({' * '.join(parts)});")
 
     def _walk(self, space: Space) -> None:
-        """Over the channels: their places into registers, then each weight to the results that it meets."""
+        """Over the channels: their positions into registers, then each weight to the results that it meets."""
         lines, channels = self.lines, self.sides.channels
-        shape = [self.batch] * (self.batch > 1) + [c.places for c in self.cells]
+        shape = [self.batch] * (self.batch > 1) + [c.positions for c in self.cells]
         lines.add(f"{self.kind} image{''.join(f'[{n}]' for n in shape)} = {{}};")
         with ExitStack() as loops:
             for axis in channels:
@@ -211,17 +211,17 @@ class PhaseStripWriter(ProductWriter):
             yield
 
     def _load(self, space: Space) -> None:
-        """The places of one channel; those outside the image are never written and stay 0."""
-        lines, last, places = self.lines, self.sides.channels[-1], [axis_index(c.image) for c in self.cells]
-        moved = {c.image: at for c, at in zip(self.cells, places, strict=True)}
+        """The positions of one channel; those outside the image are never written and stay 0."""
+        lines, last, positions = self.lines, self.sides.channels[-1], [axis_index(c.image) for c in self.cells]
+        moved = {c.image: at for c, at in zip(self.cells, positions, strict=True)}
         if self.batch > 1:
             moved[last] = f"{axis_index(last)} + u"
         with ExitStack() as loops:
-            for at, c in zip(places, self.cells, strict=True):
+            for at, c in zip(positions, self.cells, strict=True):
                 q, y, _ = c.names
-                loops.enter_context(self._loop(y, str(c.places)))
+                loops.enter_context(self._loop(y, str(c.positions)))
                 lines.add(f"const int {at} = {q} + {y}{signed(c.lowest)};")
-            outside = [f"{at} < 0 || {at} >= {c.image}" for at, c in zip(places, self.cells, strict=True)]
+            outside = [f"{at} < 0 || {at} >= {c.image}" for at, c in zip(positions, self.cells, strict=True)]
             lines.add(f"if ({' || '.join(outside)}) continue;")
             value = self._value(self.sides.a.name, Space(self.program, space.variables, moved))
             held = "".join(f"[{c.names[1]}]" for c in self.cells)
@@ -230,7 +230,7 @@ class PhaseStripWriter(ProductWriter):
     def _accumulate(self) -> None:
         lines, sides = self.lines, self.sides
         window = (*sides.n, *sides.taps)
-        index, places = _flat(sides.n), ""
+        index, positions = _flat(sides.n), ""
         with ExitStack() as loops:
             for axis in window:
                 loops.enter_context(self._loop(axis_index(axis), axis))
@@ -244,12 +244,12 @@ class PhaseStripWriter(ProductWriter):
                     lines.add(f"const int {y} = {far} - {w};")
                 own = [product(c.step, "j")] * (c.count > 1) + [p] * (c.step > 1)
                 index = " + ".join([f"{grouped(index)} * {c.results}"] * bool(index and own) + own) or index
-                places += f"[{y} + j]" if c.count > 1 else f"[{y}]"
+                positions += f"[{y} + j]" if c.count > 1 else f"[{y}]"
             channel = grouped(_flat(sides.channels) + (" + u" if self.batch > 1 else ""))
             lines.add(f"const {self.kind} weight = weights[{channel} * W + {_flat(window)}];")
             if self.schedule.vector > 1:
                 loops.enter_context(self._loop("j", str(self.schedule.vector)))
-            lines.add(f"{sides.dot.name}[{index}] += image{self.member}{places} * weight;")
+            lines.add(f"{sides.dot.name}[{index}] += image{self.member}{positions} * weight;")
 
     def _share_sums(self) -> None:
         lines, block = self.lines, self.schedule.block
@@ -298,7 +298,7 @@ class PhaseStripWriter(ProductWriter):
 
 
 def _flat(axes: Sequence[str]) -> str:
-    """The place in a row-major array over the axes."""
+    """The position in a row-major array over the axes."""
     text = ""
     for axis in axes:
         text = f"{grouped(text)} * {axis} + {axis_index(axis)}" if text else axis_index(axis)

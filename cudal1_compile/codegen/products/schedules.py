@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cudal1_compile.codegen.products.bulk_copy_plan import bulk_schedules
-from cudal1_compile.codegen.products.few_channel_halo import stem_schedules
-from cudal1_compile.codegen.products.halo_tile import patch_schedules
-from cudal1_compile.codegen.products.multistage import pipe_schedules
+from cudal1_compile.codegen.products.bulk_copy_plan import bulk_copy_schedules
+from cudal1_compile.codegen.products.few_channel_halo import few_channel_halo_schedules
+from cudal1_compile.codegen.products.halo_tile import halo_tile_schedules
+from cudal1_compile.codegen.products.multistage import multistage_schedules
 from cudal1_compile.codegen.products.offset_table import fits_table
 from cudal1_compile.codegen.products.register_blocked import ALL
-from cudal1_compile.codegen.products.register_blocked_nhwc import MAX_HELD, last_schedules
+from cudal1_compile.codegen.products.register_blocked_nhwc import MAX_HELD, nhwc_schedules
 from cudal1_compile.codegen.products.register_blocked_phases import phase_schedules
-from cudal1_compile.codegen.products.sides import PHASED, TABLE, TAPS, THREADS, Sides, dot_of, phases_of, slides_of
+from cudal1_compile.codegen.products.sides import (
+    OFFSET_TABLE,
+    PHASED,
+    TAPS,
+    THREADS,
+    Sides,
+    dot_of,
+    phases_of,
+    slides_of,
+)
 from cudal1_compile.codegen.products.spread import spread_of, spread_schedule
 from cudal1_compile.codegen.products.times import Times
-from cudal1_compile.codegen.products.warp_groups import wide_schedules
+from cudal1_compile.codegen.products.warp_groups import warp_group_schedules
 from cudal1_compile.codegen.products.warp_layouts import RESIDENT
 from cudal1_compile.codegen.products.window_sums import window_schedules
 from cudal1_compile.codegen.stages.schedule import StageSchedule
@@ -32,7 +41,7 @@ DEEP = 16  # channels from which on the window is worth a walk of its own
 
 def schedules(stage: Stage) -> list[StageSchedule]:
     """The likely best first; none where a window reads along an axis of its result, whose index has one name."""
-    read = [place for x in dot_of(stage).operands if isinstance(x, Ref) for place in x.access]
+    read = [position for x in dot_of(stage).operands if isinstance(x, Ref) for position in x.access]
     if any(a == name for a, i in read for _, name in i.terms):
         return []
     found = _schedules(stage)
@@ -58,7 +67,7 @@ def _schedules(stage: Stage) -> list[StageSchedule]:
                 for m, n, k in tiles[:4]
                 for form in forms[::-1]
             ]
-            tabled = [replace(s, mapping=arithmetic + TABLE) for s in found if s.mapping == arithmetic]
+            tabled = [replace(s, kind=arithmetic + OFFSET_TABLE) for s in found if s.kind == arithmetic]
             found += [s for s in tabled if fits_table(stage, sides, s)]
         blocks = -(-tall // tiles[0][0]) * -(-columns // tiles[0][1]) * program.size(sides.batch)
         parts = min(depth // 64, 2 * RESIDENT // blocks)
@@ -66,9 +75,9 @@ def _schedules(stage: Stage) -> list[StageSchedule]:
             # few results of many terms: enough blocks only if the sums are cut
             splits = 2 ** (parts.bit_length() - 1)
             cut = [replace(s, splits=n) for s in found[:2] for n in (splits, splits // 2) if n > 1]
-            found = [s for s in cut if not s.mapping.endswith((TAPS, TABLE))] + found
-        found += pipe_schedules(stage, RESIDENT) + patch_schedules(stage, RESIDENT) + wide_schedules(stage)
-        found += [*stem_schedules(stage), *bulk_schedules(stage)]
+            found = [s for s in cut if not s.kind.endswith((TAPS, OFFSET_TABLE))] + found
+        found += multistage_schedules(stage, RESIDENT) + halo_tile_schedules(stage, RESIDENT)
+        found += [*warp_group_schedules(stage), *few_channel_halo_schedules(stage), *bulk_copy_schedules(stage)]
     slides = slides_of(stage, sides)
     if slides is not None and 1 < columns <= FEW:
         held = columns * program.size((slides[0].window, slides[1].window))
@@ -81,18 +90,16 @@ def _schedules(stage: Stage) -> list[StageSchedule]:
     if depth <= DIRECT_TERMS or columns == 1 and not summed:
         if slides is not None:
             found += [StageSchedule("strip", rows, block) for rows in (8, 4) for block in (256, 128)]
-        found += last_schedules(stage, sides)
+        found += nhwc_schedules(stage, sides)
         found += [StageSchedule("direct", 1, block) for block in (256, 128)]
     return found
 
 
 def _varied(found: list[StageSchedule]) -> list[StageSchedule]:
-    """Of a tile, the best cut and the whole; few whose rows go through the nearest cache."""
+    """Of a tile, the best cut and the whole; few whose rows go through L1."""
     first: dict[object, StageSchedule] = {}
     for s in found:
-        first.setdefault(
-            (s.mapping, s.block, s.tile or s.vector, s.cached, s.splits > 1 if s.tile else s.splits), s
-        )
+        first.setdefault((s.kind, s.block, s.tile or s.vector, s.cached, s.splits > 1 if s.tile else s.splits), s)
     near = [s for s in first.values() if s.cached][:NEAR]
     return [s for s in first.values() if not s.cached or s in near]
 

@@ -1,4 +1,4 @@
-"""Which axes of a sum of products run along which side of a tile."""
+"""Which axes of a sum of products run along m, n and k of a tile, and which along the batch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from cudal1_fx_passes.program.ops import OPS, Kind
 THREADS = 256
 MAX_WEIGHTS = 64  # in registers
 LONG_SUM = 4096  # terms from which on what tensor cores cut off a sum matters
-# behind the arithmetic, in this order; at most one of the first two; raw: the larger side is rounded on its way
-PHASED, SPREAD, TABLE, STEM, TAPS, RAW, PIPE, PATCH, WIDE, BULK, FILL, FIELD = FORMS = (
-    *("_phased", "_spread", "_table", "_stem", "_taps"),
-    *("_raw", "_pipe", "_patch", "_wide", "_bulk", "_fill", "_field"),
+# suffixes of schedule kinds; raw: the larger side is rounded on its way
+PHASED, SPREAD = "_phased", "_spread"  # at most one of these
+OFFSET_TABLE, FEW_CHANNEL_HALO, TAPS, RAW = "_table", "_stem", "_taps", "_raw"
+MULTISTAGE, HALO_TILE, WARP_GROUPS = "_pipe", "_patch", "_wide"
+BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D = "_bulk", "_fill", "_field"
+FORMS = (  # in the order in which they follow the arithmetic
+    *(PHASED, SPREAD, OFFSET_TABLE, FEW_CHANNEL_HALO, TAPS, RAW),
+    *(MULTISTAGE, HALO_TILE, WARP_GROUPS, BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D),
 )
 
 
@@ -40,8 +44,8 @@ class Phase:
 
 
 def arithmetic_of(schedule: StageSchedule) -> str:
-    """The mapping of a tile's schedule without its forms."""
-    name = schedule.mapping
+    """The arithmetic that a tile's schedule kind begins with."""
+    name = schedule.kind
     for form in FORMS:
         name = name.replace(form, "")
     return name
@@ -127,8 +131,8 @@ class Slide:
         return next(factor for factor, axis in self.index.terms if axis == self.window)
 
 
-def place_of(slide: Slide, first: str, at: str) -> str:
-    """Of the image, the `at`-th place that the results from `first` on read."""
+def position_of(slide: Slide, first: str, at: str) -> str:
+    """Of the image, the `at`-th position that the results from `first` on read."""
     far = slide.dilation
     back = f" - {product(-far, f'({slide.window} - 1)')}" if far < 0 else ""
     return f"{product(slide.stride, first)} + {at}{back}{signed(slide.index.offset)}"

@@ -1,9 +1,9 @@
-"""Transposed convolutions whose steps are as long as their window: every output meets one place of the image.
+"""Transposed convolutions whose stride is as long as their window: every output meets one position of the image.
 
     t0[d2, d3] = dot(in0, in1[d5=(d2-k0)/2, d6=(d3-k1)/2]) over d4,k0,k1
     t0[2*d5+k0, 2*d6+k1] = dot(in0, in1) over d4
 
-The second is a plain product with the window among the weight's columns: the image is read once, not once a phase,
+The second is a plain GEMM with the window among the weight's columns: the image is read once, not once a phase,
 and what lies side by side in the result is stored at the same time.
 """
 
@@ -53,7 +53,7 @@ def derived_of(stage: Stage) -> dict[str, Derived]:
 
 def stage_for(stage: Stage, schedule: StageSchedule) -> Stage:
     """The stage that the schedule is of."""
-    spread = spread_of(stage) if SPREAD in schedule.mapping else stage
+    spread = spread_of(stage) if SPREAD in schedule.kind else stage
     assert spread is not None
     return spread
 
@@ -61,4 +61,4 @@ def stage_for(stage: Stage, schedule: StageSchedule) -> Stage:
 def spread_schedule(schedule: StageSchedule) -> StageSchedule:
     """A schedule of the plain product as one of the stage."""
     arithmetic = arithmetic_of(schedule)
-    return replace(schedule, mapping=schedule.mapping.replace(arithmetic, arithmetic + SPREAD, 1))
+    return replace(schedule, kind=schedule.kind.replace(arithmetic, arithmetic + SPREAD, 1))

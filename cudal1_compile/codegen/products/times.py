@@ -1,7 +1,7 @@
-"""How long a product's schedules take on an H100, so that the likely fastest come first.
+"""Cost model: how long a product's schedules take on an H100, so that the likely fastest come first.
 
-Fitted to 1,072 kernels of 57 programs (benchmarks/results/products_wide.exploration.h100.json), most of all to the
-faster ones of each. Only the order of schedules depends on it, not what their kernels say.
+Fitted to 1,072 measured kernels of 57 programs, most of all to the faster ones of each. Only the
+order of schedules depends on it, not what their kernels say.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from functools import cached_property
 from math import prod
 
 from cudal1_compile.codegen.products.bulk_copy_plan import by_vectors, geometry_of
-from cudal1_compile.codegen.products.bulk_copy_plan import plan_of as bulk_plan
-from cudal1_compile.codegen.products.bulk_copy_plan import waiting_for as bulk_blocks
+from cudal1_compile.codegen.products.bulk_copy_plan import plan_of as bulk_copy_plan_of
+from cudal1_compile.codegen.products.bulk_copy_plan import waiting_for as bulk_copy_blocks
 from cudal1_compile.codegen.products.copies import ordered, wants_packing
-from cudal1_compile.codegen.products.few_channel_halo import STEM_LAYOUTS, patch_parts, stem_of, tiles_of
+from cudal1_compile.codegen.products.few_channel_halo import FEW_CHANNEL_LAYOUTS, halo_box_of, halo_parts, tiles_of
 from cudal1_compile.codegen.products.packing import pack_stage
-from cudal1_compile.codegen.products.register_blocked_nhwc import reads_of, strip_of
+from cudal1_compile.codegen.products.register_blocked_nhwc import reads_of, register_tile_of
 from cudal1_compile.codegen.products.register_blocked_phases import PHASES, batch_of, cells_of, phase_bytes
 from cudal1_compile.codegen.products.sides import (
-    BULK,
-    FIELD,
-    FILL,
-    PATCH,
+    BULK_COPY,
+    FEW_CHANNEL_HALO,
+    HALO_TILE,
+    IMPLICIT_GEMM,
+    IMPLICIT_GEMM_2D,
+    MULTISTAGE,
+    OFFSET_TABLE,
     PHASED,
-    PIPE,
     RAW,
     SPREAD,
-    STEM,
-    TABLE,
     TAPS,
-    WIDE,
+    WARP_GROUPS,
     Sides,
     arithmetic_of,
     phases_of,
@@ -47,16 +47,16 @@ CYCLES = 1700  # of a microsecond
 CALL_US = 6.0
 KERNEL_US = 1.5  # each further one
 MEMORY, FAST_MEMORY = 1.7e6, 2.4e6  # bytes a microsecond
-COPYING = {PIPE: 1.1e-6, PHASED + PATCH: 2.6e-6, PATCH: 1.5e-6}  # us, by the way of copying
-RATES = COPYING | {TAPS: 2e-6, TABLE: 1.5e-6, "": 2.6e-6}
+COPY_RATES = {MULTISTAGE: 1.1e-6, PHASED + HALO_TILE: 2.6e-6, HALO_TILE: 1.5e-6}  # us, by the way of copying
+RATES = COPY_RATES | {TAPS: 2e-6, OFFSET_TABLE: 1.5e-6, "": 2.6e-6}
 ARITHMETICS = {"tf32_long": 1.1, "tf32": 1.0, "f16": 0.63, "bf16": 0.63, "f32_split": 3.0, "f32": 6.0}
 BY_GROUPS = {(128, 128, 32): 0.8}  # of f32_split in pipes by wgmma, over the time by mma
 TERMS = {"direct": 2.4e6, "strip": 9e6, "strip_all": 14e6}  # a microsecond; the last one not fitted
 IDLE_FEW, IDLE = 250, 80  # cycles of a step of product_bulk, by whether two warp groups multiply or more
 LATENCY = 700  # cycles of a read
-REGISTERS, SHARED_BYTES = 65536, 227 * 1024  # of a multiprocessor
+REGISTERS, SHARED_BYTES = 65536, 227 * 1024  # of an SM
 COPIED = 48  # bytes a cycle
-FILLED, FILL_WAIT = 4, 2500  # elements a cycle, cycles of a patch; fitted to 111 kernels of 7 programs
+PRODUCED = (4, 2500)  # elements a cycle, cycles of a halo tile; fitted to 111 kernels of 7 programs
 BY_VECTORS = (8, 1000)  # the same where channels lie side by side; this and the next fitted to 392 kernels of 14
 RAW_STEPS = 1.15  # what product_wide takes longer over tiles that nobody packed
 READS = 24e6  # a microsecond, of strips with channels inside; reckoned from `direct`, not fitted
@@ -88,44 +88,44 @@ class Times:
         return by_vectors(self.stage, self.ordered)
 
     def us(self, schedule: StageSchedule) -> float:
-        if SPREAD in schedule.mapping:
-            return self.spread.us(replace(schedule, mapping=schedule.mapping.replace(SPREAD, "")))
-        if schedule.mapping.endswith(WIDE):
-            return self._wide(schedule)
-        if schedule.mapping.endswith(STEM):
-            return self._stem(schedule)
-        if schedule.mapping.endswith((BULK, FILL, FIELD)):
-            return self._bulk(schedule)
+        if SPREAD in schedule.kind:
+            return self.spread.us(replace(schedule, kind=schedule.kind.replace(SPREAD, "")))
+        if schedule.kind.endswith(WARP_GROUPS):
+            return self._warp_groups(schedule)
+        if schedule.kind.endswith(FEW_CHANNEL_HALO):
+            return self._few_channel_halo(schedule)
+        if schedule.kind.endswith((BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D)):
+            return self._bulk_copy(schedule)
         size, sides = self.stage.program.size, self.sides
         if schedule.tile is None:
-            if strip_of(schedule) is not None:
+            if register_tile_of(schedule) is not None:
                 return self.least + reads_of(self.stage, sides, schedule) / READS
             if lanes_of(schedule) is not None:
                 read = window_reads(self.stage, sides, schedule) / READS
                 return self.least + read + KERNEL_US + 8 * self.results * schedule.splits / FAST_MEMORY
-            if schedule.mapping == PHASES:
+            if schedule.kind == PHASES:
                 return self._phases(schedule)
-            rate = TERMS[schedule.mapping] * (7 + schedule.vector) / 8
+            rate = TERMS[schedule.kind] * (7 + schedule.vector) / 8
             return self.least + self.results * size(sides.over) / rate
-        how = next(h for h in RATES if schedule.mapping.endswith(h))
-        copies = how.endswith((PIPE, PATCH))
+        how = next(h for h in RATES if schedule.kind.endswith(h))
+        copies = how.endswith((MULTISTAGE, HALO_TILE))
         sides = self.ordered if copies else sides
-        arithmetic = next(a for a in ARITHMETICS if schedule.mapping.startswith(a))
-        walks = how not in (TABLE, "")
+        arithmetic = next(a for a in ARITHMETICS if schedule.kind.startswith(a))
+        walks = how not in (OFFSET_TABLE, "")
         depth, bk = size(sides.channels if walks else sides.over), schedule.tile[2]
         terms = -(-depth // bk) * bk * (size(sides.taps) if walks else 1) / self.phases
         work = estimate(self.stage, sides, schedule, RESIDENT) * terms
         rate = RATES[how] * ARITHMETICS[arithmetic]
-        if arithmetic == "f32_split" and how == PIPE:
+        if arithmetic == "f32_split" and how == MULTISTAGE:
             rate *= BY_GROUPS.get(schedule.tile, 1.0)
         us = self.least + work * rate
         return us + self.packs * copies + KERNEL_US * (schedule.splits > 1)
 
-    def _wide(self, schedule: StageSchedule) -> float:
-        """What limits a step, times the busiest multiprocessor's blocks, and what packs and joins."""
+    def _warp_groups(self, schedule: StageSchedule) -> float:
+        """What limits a step, times the busiest SM's blocks, and what packs and adds up the parts."""
         assert schedule.tile is not None
         (bm, bn, bk), arithmetic = schedule.tile, arithmetic_of(schedule)
-        sides = self.raw if RAW in schedule.mapping else self.ordered
+        sides = self.raw if RAW in schedule.kind else self.ordered
         blocks = waiting_for(self.stage, sides, schedule)
         room, stages = shares(schedule, blocks)
         steps = steps_of(self.stage, sides, bk, schedule.splits)
@@ -133,71 +133,71 @@ class Times:
         busiest, late = max(products, stage_bytes(schedule) / 40), 1000 / (stages - 2)
         rounds = [room] * (blocks // room) + [blocks % room] * (blocks % room > 0)
         cycles = sum(1300 + steps * max(n * busiest, late) + n * bm * bn / 6 for n in rounds)
-        cycles *= RAW_STEPS if RAW in schedule.mapping else 1.0
-        us = CALL_US + 2 + cycles / CYCLES + 2 * self._packed(arithmetic, RAW in schedule.mapping) / MEMORY
+        cycles *= RAW_STEPS if RAW in schedule.kind else 1.0
+        us = CALL_US + 2 + cycles / CYCLES + 2 * self._packed(arithmetic, RAW in schedule.kind) / MEMORY
         us += self.beside / FAST_MEMORY
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
 
-    def _stem(self, schedule: StageSchedule) -> float:
-        """What shared memory and the tensor cores do for all blocks, and what fills the patches."""
+    def _few_channel_halo(self, schedule: StageSchedule) -> float:
+        """What shared memory and the tensor cores do for all blocks, and what fills the halo tiles."""
         assert schedule.tile is not None
         (bm, bn, bk), size = schedule.tile, self.stage.program.size
-        stem = stem_of(self.stage, self.sides, bm)
-        assert stem is not None
-        wm, wn = warp_of(schedule, STEM_LAYOUTS)
+        box = halo_box_of(self.stage, self.sides, bm)
+        assert box is not None
+        wm, wn = warp_of(schedule, FEW_CHANNEL_LAYOUTS)
         warps, steps = schedule.block // 32, -(-size(self.sides.over) // bk) * bk // 8
         sums = steps * warps * max(wm / 4 + wn / 4 + 2, wm * wn / 80)
-        places = tiles_of(self.stage, stem) * size((*stem.planes, *self.sides.batch))
-        blocks = places * -(-size(self.sides.n) // bn)
-        cycles = 1.3 * sums + 8 * patch_parts(self.stage, stem) + bm * bn / 16 + 500
+        positions = tiles_of(self.stage, box) * size((*box.planes, *self.sides.batch))
+        blocks = positions * -(-size(self.sides.n) // bn)
+        cycles = 1.3 * sums + 8 * halo_parts(self.stage, box) + bm * bn / 16 + 500
         return self.least + KERNEL_US + max(blocks / RESIDENT, 1.0) * cycles / CYCLES
 
-    def _bulk(self, schedule: StageSchedule) -> float:
+    def _bulk_copy(self, schedule: StageSchedule) -> float:
         """What limits a step: the tensor cores, which few warp groups leave idle in between, or what is copied."""
         assert schedule.tile is not None
         (bm, bn, bk), size, sides = schedule.tile, self.stage.program.size, self.ordered
         planes, item = geometry_of(self.stage, sides, schedule), item_bytes(arithmetic_of(schedule))
-        plan = bulk_plan(self.stage, sides, planes, schedule)
+        plan = bulk_copy_plan_of(self.stage, sides, planes, schedule)
         assert plan is not None
-        blocks = bulk_blocks(self.stage, sides, planes, schedule)
+        blocks = bulk_copy_blocks(self.stage, sides, planes, schedule)
         outer = prod(x.taps for x in planes.axes[: len(planes.axes) - plan.inner])
         inner = prod(x.taps for x in planes.axes[len(planes.axes) - plan.inner :])
         chunks = -(-size(sides.channels) // (bk * schedule.splits))
-        patch = evaluated(self.stage, planes.patch(bm, plan.inner)) * planes.parts(plan.inner)
-        fills = schedule.mapping.endswith((FILL, FIELD))
-        copied = (bn + (0 if fills else patch / inner)) * bk * item / COPIED
+        halo = evaluated(self.stage, planes.halo(bm, plan.inner)) * planes.parts(plan.inner)
+        computes_halo = schedule.kind.endswith((IMPLICIT_GEMM, IMPLICIT_GEMM_2D))
+        copied = (bn + (0 if computes_halo else halo / inner)) * bk * item / COPIED
         products = bm * bn * bk * item / 4096 * max(1.0, (64 + bn) / (2 * bn))
         rounds = [plan.blocks] * (blocks // plan.blocks) + [blocks % plan.blocks] * (blocks % plan.blocks > 0)
-        rate, wait = BY_VECTORS if self.by_vectors else (FILLED, FILL_WAIT)
+        rate, wait = BY_VECTORS if self.by_vectors else PRODUCED
         cycles = 0.0
         for n in rounds:
             idle = IDLE_FEW if n * bm < 192 else IDLE
-            filled = (patch * bk / rate + wait / n) / inner if fills else 0.0
+            produced = (halo * bk / rate + wait / n) / inner if computes_halo else 0.0
             cycles += (
-                2500 + outer * inner * chunks * n * max(products + idle / n, copied, filled) + n * bm * bn / 6
+                2500 + outer * inner * chunks * n * max(products + idle / n, copied, produced) + n * bm * bn / 6
             )
-            cycles += filled * inner
+            cycles += produced * inner
         columns = -(-size(sides.n) // bn) * bn
-        rows = 0 if fills else evaluated(self.stage, planes.places(bm, named=False))
+        rows = 0 if computes_halo else evaluated(self.stage, planes.positions(bm, named=False))
         packed = (rows + columns * outer * inner * self.phases) * size((*sides.channels, *sides.batch)) * item
         us = CALL_US + KERNEL_US + cycles / CYCLES + 2 * packed / FAST_MEMORY
         us += self.beside / FAST_MEMORY
         return us + (KERNEL_US + self.results * (schedule.splits * 4 + 4) / 2e6 if schedule.splits > 1 else 0)
 
     def _phases(self, schedule: StageSchedule) -> float:
-        """What warps issue for a channel, or wait for where they are few; reckoned, not fitted."""
+        """What warps issue for a channel, or wait for where they are few; computed, not fitted."""
         size, sides, warps = self.stage.program.size, self.sides, schedule.block // 32
         cells = cells_of(self.stage, sides, schedule.vector)
         assert cells is not None
         weights, channels, outs = size((*sides.n, *sides.taps)), size(sides.channels), {c.out for c in cells}
-        sums, places = size(sides.n) * prod(c.results for c in cells), prod(c.places for c in cells)
+        sums, positions = size(sides.n) * prod(c.results for c in cells), prod(c.positions for c in cells)
         outer = size(tuple(a for a in sides.m if a not in outs))
         threads = outer * prod(-(-(size((c.out,)) + c.shift) // c.results) for c in cells) * schedule.splits
-        blocks = -(-threads // (schedule.block * RESIDENT))  # of a multiprocessor, in all
+        blocks = -(-threads // (schedule.block * RESIDENT))  # of an SM, in all
         batch = batch_of(self.stage, sides, schedule, cells)
-        held = schedule.block * (40 + sums + batch * places), phase_bytes(self.stage, sides, schedule, sums)
+        held = schedule.block * (40 + sums + batch * positions), phase_bytes(self.stage, sides, schedule, sums)
         room = min(REGISTERS // held[0], SHARED_BYTES // held[1], blocks) or 1
-        slots = weights * schedule.vector + weights / 4 + places * 1.5 + 10 / batch
+        slots = weights * schedule.vector + weights / 4 + positions * 1.5 + 10 / batch
         each = slots + LATENCY / batch
         steps = -(-channels // schedule.splits)
         cycles = -(-blocks // room) * (steps * max(room * warps / 4 * slots, each) + room * warps * sums)

@@ -1,6 +1,6 @@
-"""Writes product stages for warp groups (product_wide of the device header).
+"""Writes products for warp groups: wgmma over swizzled tiles in shared memory (product_wide of the device header).
 
-Operands lie k by k in memory, in whole vectors of 16 bytes; those that do not are packed first (packing.py).
+Operands lie K-major in memory, in whole vectors of 16 bytes; those that do not are packed first (packing.py).
 Operands of TF32 are rounded by that, but for the larger one where it lies so: it may be rounded on its way (raw).
 Where both are packed, that arithmetic is for windows and for many channels.
 """
@@ -12,18 +12,26 @@ from math import prod
 
 from cudal1_compile.codegen.products.columns import ColumnWriter
 from cudal1_compile.codegen.products.copies import ITEMS, ordered
-from cudal1_compile.codegen.products.multistage import PipeWriter
+from cudal1_compile.codegen.products.multistage import MultistageWriter
 from cudal1_compile.codegen.products.packing import Packer, pack_stage
 from cudal1_compile.codegen.products.product import ProductWriter
-from cudal1_compile.codegen.products.sides import LONG_SUM, PHASED, RAW, WIDE, Sides, arithmetic_of, phases_of
+from cudal1_compile.codegen.products.sides import (
+    LONG_SUM,
+    PHASED,
+    RAW,
+    WARP_GROUPS,
+    Sides,
+    arithmetic_of,
+    phases_of,
+)
 from cudal1_compile.codegen.products.warp_layouts import RESIDENT, blocks_of
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import Kernel
 from cudal1_compile.codegen.stages.stage import Stage
 from cudal1_fx_passes.program.ir import ITEM_BYTES
 
-MAX_SHARED = 224 * 1024  # of a multiprocessor
-NEAR_SHARED = 160 * 1024  # leaves the nearest cache something
+MAX_SHARED = 224 * 1024  # of an SM
+NEAR_SHARED = 160 * 1024  # leaves L1 something
 ALIGNED = 1024
 MAX_BLOCKS, MAX_STAGES = 4, 6
 ROW_BYTES = (128, 64, 32)  # of a tile's row
@@ -36,7 +44,7 @@ SPLITS = (1, 2, 4, 8, 16)
 DEEP = 512  # channels, or columns
 
 
-def wide_schedules(stage: Stage) -> list[StageSchedule]:
+def warp_group_schedules(stage: Stage) -> list[StageSchedule]:
     """Every tile that fits; none where an operand cannot lie as it has to."""
     return [
         s
@@ -58,13 +66,13 @@ def _pays(stage: Stage, sides: Sides) -> bool:
 def _tiles(stage: Stage, sides: Sides, arithmetic: str, raw: bool) -> Iterator[StageSchedule]:
     """Each tile with its sums whole and cut; parts of long sums may be short ones.
 
-    Cached: rows that neighbouring taps share go through the multiprocessor's own cache.
+    Cached: rows that neighbouring taps share go through the SM's own cache.
     """
     size, depth = item_bytes(arithmetic), stage.program.size(sides.channels)
     fitting = [k for b in ROW_BYTES if (k := b // size) <= depth or k % depth == 0]
     bk = min(fitting, key=lambda k: steps_of(stage, sides, k) * (k * size + 64))
     terms = stage.program.size(sides.over)
-    form = (PHASED if phases_of(sides.a) else "") + RAW * raw + WIDE
+    form = (PHASED if phases_of(sides.a) else "") + RAW * raw + WARP_GROUPS
     shared = (False, True) if sides.a.access and stage.program.size(sides.taps) > 1 else (False,)
     for splits in SPLITS:
         short = arithmetic.removesuffix("_long") if terms <= splits * LONG_SUM else arithmetic
@@ -91,13 +99,13 @@ def item_bytes(arithmetic: str) -> int:
 
 
 def shares(schedule: StageSchedule, waiting: int) -> tuple[int, int]:
-    """Blocks that share a multiprocessor where so many are `waiting`, and tiles of each on their way.
+    """Blocks that share an SM where so many are `waiting`, and tiles of each on their way.
 
     Blocks first, so that one begins or ends while others multiply; no block where it has not the registers.
     """
     assert schedule.tile is not None
     (bm, bn, _), arithmetic = schedule.tile, arithmetic_of(schedule)
-    registers = (bn if arithmetic.endswith("long") else bn // 2) + (58 if RAW in schedule.mapping else 48)
+    registers = (bn if arithmetic.endswith("long") else bn // 2) + (58 if RAW in schedule.kind else 48)
     shared = NEAR_SHARED if schedule.cached else MAX_SHARED
     for blocks in range(min(waiting, 65536 // (2 * bm * registers), MAX_BLOCKS) if registers < 255 else 0, 0, -1):
         stages = min((shared // blocks - ALIGNED) // stage_bytes(schedule), MAX_STAGES)
@@ -113,17 +121,17 @@ def stage_bytes(schedule: StageSchedule) -> int:
 
 
 def waiting_for(stage: Stage, sides: Sides, schedule: StageSchedule) -> int:
-    """Blocks of the busiest multiprocessor."""
+    """Blocks of the busiest SM."""
     assert schedule.tile is not None
     return -(-blocks_of(stage, sides, schedule.tile[:2]) * schedule.splits // RESIDENT)
 
 
-class WideWriter(ColumnWriter, PipeWriter):
+class WarpGroupWriter(ColumnWriter, MultistageWriter):
     """One product stage: its kernels are numbered from `first`, its scratch from `scratch`."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, first: int, scratch: int) -> None:
         self.arithmetic = arithmetic_of(schedule)
-        self.raw = RAW in schedule.mapping
+        self.raw = RAW in schedule.kind
         made = pack_stage(stage, self.arithmetic, scratch, self.raw)
         assert made is not None
         self.plain, self.first, self.scratch, self.packs = stage, first, scratch, False

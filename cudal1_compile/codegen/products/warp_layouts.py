@@ -1,4 +1,4 @@
-"""How a tile is shared out among warps, and which tiles are likely the fastest."""
+"""How a tile is divided among warps, and which tiles are likely the fastest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.stage import Stage
 from cudal1_compile.kernel.candidate import Expr
 
-RESIDENT = 132  # multiprocessors of the largest GPU in use
+RESIDENT = 132  # SMs of the largest GPU in use
 LONG = ("f32_split", "tf32_long")  # a thread holds each of its sums twice
 MAX_LONG = 2048  # results of a warp that does
 
@@ -29,7 +29,7 @@ class Layout:
         return 32 * (self.tile[0] // self.warp[0]) * (self.tile[1] // self.warp[1])
 
 
-# Of two for a tile, the one with more threads is for results that have few blocks: a multiprocessor has one then.
+# Of two for a tile, the one with more threads is for results that have few blocks: an SM has one then.
 LAYOUTS = (
     *(Layout((128, 128), (64, 64)), Layout((128, 128), (64, 32)), Layout((256, 128), (64, 64))),
     *(Layout((128, 64), (64, 32)), Layout((128, 64), (32, 32)), Layout((128, 256), (64, 64))),
@@ -73,7 +73,7 @@ def blocks_of(stage: Stage, sides: Sides, tile: tuple[int, int]) -> int:
 
 
 def estimate(stage: Stage, sides: Sides, schedule: StageSchedule, resident: int) -> float:
-    """For comparison within a stage: the busiest multiprocessor's products, dearer in small tiles."""
+    """For comparison within a stage: the busiest SM's products, dearer in small tiles."""
     assert schedule.tile is not None
     bm, bn, _ = schedule.tile
     blocks = -(-blocks_of(stage, sides, (bm, bn)) * schedule.splits // resident)

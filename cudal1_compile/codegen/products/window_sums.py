@@ -1,10 +1,9 @@
-"""Writes the gradient of a depthwise convolution's weight: a window's sums over all places of the images.
+"""Writes the gradient of a depthwise convolution's weight: a window's sums over all positions of the images.
 
-A thread has the sums of a whole window for some channels in registers. It walks over strips of places
-("windows8x4": 8 threads with channels side by side, strips of 4): of the gradient it holds the strip's values, of
-the image it loads each place that the strip's windows reach once, and adds the products to the sums that they
-belong to. The threads of a block add up theirs in shared memory; a second kernel adds up the blocks' parts, as
-those of cut tiles.
+A thread has the sums of a whole window for some channels in registers. It walks over register tiles of positions
+(`windows8x4`: 8 threads with channels side by side, tiles of 4): it holds the gradient's values of the tile, loads
+each position of the image that the tile's windows reach once, and adds the products to the sums that they belong
+to. A block reduces its threads' sums in shared memory; a second kernel adds up the blocks' parts, as in split-K.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from cudal1_compile.codegen.products.register_blocked_nhwc import (
     MAX_DILATION,
     MAX_HELD,
     MAX_STEP,
-    LastStripWriter,
+    RegisterBlockedNhwcWriter,
     met_by,
 )
 from cudal1_compile.codegen.products.sides import Sides, Slide, before
@@ -28,30 +27,30 @@ from cudal1_compile.codegen.stages.space import Space, Var, axis_index, is_unit_
 from cudal1_compile.codegen.stages.stage import Buffer, Stage
 
 NAME = re.compile(r"windows(\d+)x(\d+)")
-COLUMNS = 4  # of a strip
+COLUMNS = 4  # of a register tile
 LANES = (16, 8, 4)  # threads with channels side by side, where these lie innermost
-BLOCKS = 264  # two for each multiprocessor
+BLOCKS = 264  # two for each SM
 SHARED_BYTES = 48 * 1024
 
 
 def lanes_of(schedule: StageSchedule) -> tuple[int, int] | None:
-    """Threads with channels side by side, and columns of a strip; None of another mapping."""
-    found = NAME.fullmatch(schedule.mapping)
+    """Threads with channels side by side, and columns of a register tile; None of other schedules."""
+    found = NAME.fullmatch(schedule.kind)
     return (int(found[1]), int(found[2])) if found else None
 
 
 def window_slides(stage: Stage, sides: Sides) -> list[Slide]:
-    """The axes along which the image is read at a summed place and an element of the window, the innermost last.
+    """The axes along which the image is read at a reduced position and a tap of the window, the innermost last.
 
     Empty where the stage sums something else.
     """
     found, order = list[Slide](), _order(stage, sides)
     for axis, index in sides.a.access:
         terms = {a: factor for factor, a in index.terms}
-        places, windows = [a for a in terms if a in sides.over], [a for a in terms if a in sides.m]
-        if len(terms) != 2 or index.divisor != 1 or not places or not windows:
+        positions, windows = [a for a in terms if a in sides.over], [a for a in terms if a in sides.m]
+        if len(terms) != 2 or index.divisor != 1 or not positions or not windows:
             return []
-        found.append(Slide(axis, places[0], windows[0], terms[places[0]], index))
+        found.append(Slide(axis, positions[0], windows[0], terms[positions[0]], index))
     if sides.n or sides.b.access or sides.dot.dtype == "f64" or {s.window for s in found} != set(sides.m):
         return []
     if any(not 0 < s.stride <= MAX_STEP or abs(s.dilation) > MAX_DILATION for s in found):
@@ -86,7 +85,8 @@ def window_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
             continue
         lanes = min(LANES, key=lambda n: -(-channels // (n * vector)) * n) if inside else 1
         block = next((b for b in (256, 128) if taps * vector * (b + lanes) * 4 <= SHARED_BYTES), 64)
-        most = min(BLOCKS // -(-channels // (lanes * vector)), _strips(stage, sides, slides[-1]) * lanes // block)
+        tiles = _register_tiles(stage, sides, slides[-1])
+        most = min(BLOCKS // -(-channels // (lanes * vector)), tiles * lanes // block)
         splits = max(2, most // 4 * 4)
         found += [
             StageSchedule(f"windows{lanes}x{COLUMNS}", vector, block, splits=n) for n in (splits, 2 * splits)
@@ -94,7 +94,7 @@ def window_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
     return found
 
 
-def _strips(stage: Stage, sides: Sides, last: Slide) -> int:
+def _register_tiles(stage: Stage, sides: Sides, last: Slide) -> int:
     return stage.program.size(tuple(a for a in sides.over if a != last.out)) * -(
         -stage.program.size((last.out,)) // COLUMNS
     )
@@ -107,10 +107,12 @@ def window_reads(stage: Stage, sides: Sides, schedule: StageSchedule) -> float:
     last, width = slides[-1], lanes[0] * schedule.vector
     reach = last.stride * (lanes[1] - 1) + abs(last.dilation) * (size((last.window,)) - 1) + 1
     rows = size(tuple(s.window for s in slides[:-1]))
-    return _strips(stage, sides, last) * -(-size(sides.batch) // width) * lanes[0] * (rows * reach + lanes[1])
+    return (
+        _register_tiles(stage, sides, last) * -(-size(sides.batch) // width) * lanes[0] * (rows * reach + lanes[1])
+    )
 
 
-class WindowSumWriter(LastStripWriter):
+class WindowSumWriter(RegisterBlockedNhwcWriter):
     """The parts of a stage's sums, over blocks; what follows them is the second kernel's."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str) -> None:
@@ -143,8 +145,10 @@ class WindowSumWriter(LastStripWriter):
                 lines.add(f"if (c >= {channels}) break;")
             if outer:
                 lines.add(f"const int g = n / {cut};")
-            lines.add(f"const int left = {product(f'n % {cut}', self.columns)};", *self._indices_of_strip(space))
-            self._hold_strip(space)
+            lines.add(
+                f"const int left = {product(f'n % {cut}', self.columns)};", *self._register_tile_indices(space)
+            )
+            self._hold_register_tile(space)
             self._slide_over_all(space)
         self._add_up(part, taps, rows)
         return f"dim3({s.splits}, {channels if width == 1 else f'cdiv({channels}, {width})'})"
@@ -161,37 +165,37 @@ class WindowSumWriter(LastStripWriter):
         text = f"blockIdx.y * {self.lanes} + {lane}"
         return text if self.schedule.vector == 1 else f"({text}) * {self.schedule.vector}{more}"
 
-    def _indices_of_strip(self, space: Space) -> list[str]:
+    def _register_tile_indices(self, space: Space) -> list[str]:
         a, b = self.sides.a, self.sides.b
         at, own = self._elements(self._moved(space)), self._elements(space)
         found = [*at.index_lines(*self._before(a.name)), *own.index_lines(*self._before(b.name))]
         found += [line for _, i in a.access for _, x in i.terms if (line := space.index_line(x))]
         return list(dict.fromkeys(found))
 
-    def _hold_strip(self, space: Space) -> None:
-        """The gradient's values at the places of a strip; nothing is read past the end of the row."""
+    def _hold_register_tile(self, space: Space) -> None:
+        """The gradient's values at the positions of a register tile; nothing is read past the end of the row."""
         lines, (loads, ops) = self.lines, self._before(self.sides.b.name)
-        elements, place, held = self._elements(space), axis_index(self.last.out), self._held()
+        elements, position, held = self._elements(space), axis_index(self.last.out), self._held()
         vector = f"[{self.schedule.vector}]" if self.own else ""
         lines.add(f"{self.kind} {held}[{self.columns}]{vector};")
         once = self._load_once(elements, loads, {s.out for s in (*self.outer_slides, self.last)})
         leaves = self._overhangs()
         with self._loop("q", str(self.columns)):
-            lines.add(f"const int {place} = left + q;")
-            lines.add(*([f"const bool inside = {place} < {self.last.out};"] if leaves else []))
+            lines.add(f"const int {position} = left + q;")
+            lines.add(*([f"const bool inside = {position} < {self.last.out};"] if leaves else []))
             moved = [x for x in loads if x not in once]
-            within = self._load_place(elements, moved, replace(self.last, read=self.last.out), leaves)
+            within = self._load_position(elements, moved, replace(self.last, read=self.last.out), leaves)
             with self._each():
                 lines.add(*within, *[line for o in ops for line in elements.statements(o)])
                 lines.add(f"{held}[q]{self.own} = {elements.spelled[self.sides.b.name]};")
 
     def _overhangs(self) -> bool:
-        """Whether a row's last strip reaches past its end."""
+        """Whether a row's last register tile reaches past its end."""
         axis = self.program.axis[self.last.out]
         return axis.symbolic or axis.size % self.columns != 0
 
     def _slide_over_all(self, space: Space) -> None:
-        """Over the places of the image that a strip's windows reach, row by row."""
+        """Over the positions of the image that a register tile's windows reach, row by row."""
         elements, loads = self._elements(self._moved(space)), self._before(self.sides.a.name)[0]
         once = self._load_once(elements, loads, {a for a, _ in self.sides.a.access})
         moved = [b for b in loads if b not in once]
@@ -202,7 +206,7 @@ class WindowSumWriter(LastStripWriter):
             self._slide_along(self.last, elements, moved, self._add_products)
 
     def _add_products(self, value: str, selects: bool) -> None:
-        """One place of the image with each value of the strip that meets it; `selects`: it is 0 outside.
+        """One position of the image with each value of the tile that meets it; `selects`: it is 0 outside.
 
         Past the end of the row there is no value: the image there may be infinite.
         """
@@ -242,6 +246,6 @@ class WindowSumWriter(LastStripWriter):
             lines.add(f"const int w = {at}{f' / {s.vector}' if self.own else ''};")
             lines.add(*[line for a in space.needed_axes([part]) if (line := space.index_line(a))])
             lines.add(f"{self.kind} {dot} = 0;", "#pragma unroll 8")
-            place = "r" if self.lanes == 1 else f"r * {self.lanes} + n % {self.lanes}"
-            lines.add(f"for (int r = 0; r < {rows}; r++) {dot} += part[{at}][{place}];")
+            position = "r" if self.lanes == 1 else f"r * {self.lanes} + n % {self.lanes}"
+            lines.add(f"for (int r = 0; r < {rows}; r++) {dot} += part[{at}][{position}];")
             lines.add(f"st({part.name} + blockIdx.x * ({size_of(part.axes)}) + {space.offset(part)}, {dot});")

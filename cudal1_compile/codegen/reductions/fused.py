@@ -1,8 +1,8 @@
 """Writes a row stage and the column sums of the same tensors as one pass: norm backward with weight gradients.
 
-    f0   a block takes rows g, g + gridDim.x, ...; each row is reduced and written as in a grouped kernel; what the
-         column sums add up stays in registers across rows and goes to scratch once, one line a block
-    f1   joins the blocks' lines, then whatever follows the sums
+    f0   a persistent block takes rows g, g + gridDim.x, ...; each row is reduced and written as in a grouped
+         kernel; the column sums accumulate in registers across rows and go to scratch once, one line a block
+    f1   adds up the blocks' lines, then whatever follows the sums
 
 Memory is read once where two stages would read it twice. Applies to two reducing stages whose kept and reduced
 axes are each other's, when the second only sums.
@@ -106,14 +106,14 @@ def _after_sums(columns: Stage) -> list[Op]:
     return [o for o in columns.ops if o.name in wanted]
 
 
-JOIN_ROWS = 32  # threads that share a column in the joining kernel
+FINAL_ROWS = 32  # threads that share a column in the joining kernel
 
 
 class FusedWriter(GroupedWriter):
     """The first kernel."""
 
     def __init__(self, stage: Stage, columns: Stage, schedule: StageSchedule, name: str, first: int) -> None:
-        super().__init__(stage, replace(schedule, mapping="block", splits=1), name)
+        super().__init__(stage, replace(schedule, kind="block", splits=1), name)
         self.blocks = schedule.splits
         self.sums = [o for o in columns.ops if is_reduction(o)]
         self.parts = [Buffer(f"s{first + i}", o.name, "f32", self.order) for i, o in enumerate(self.sums)]
@@ -188,10 +188,10 @@ def write_fused(plan: Plan, schedule: StageSchedule, names: tuple[str, str], fir
     assert found is not None
     rows, columns = found
     writer = FusedWriter(rows, columns, schedule, names[0], first)
-    return [writer.write(), _write_join(columns, writer, names[1])]
+    return [writer.write(), _write_final_kernel(columns, writer, names[1])]
 
 
-def _write_join(columns: Stage, rows: FusedWriter, name: str) -> Kernel:
+def _write_final_kernel(columns: Stage, rows: FusedWriter, name: str) -> Kernel:
     """Adds the blocks' lines up; threads along the columns."""
     lines = Lines()
     ops = _after_sums(columns)
@@ -203,19 +203,19 @@ def _write_join(columns: Stage, rows: FusedWriter, name: str) -> Kernel:
     }
     loads = [b for b in helper.group_reads if b.value in used]
     params = list({b.name: b for b in loads}.values())
-    kept, lanes = size_of(rows.order), TILE * JOIN_ROWS
+    kept, lanes = size_of(rows.order), TILE * FINAL_ROWS
     found, _ = phases(columns.program, columns.ops)
     with lines.block(signature(name, lanes, [*rows.parts, *params], columns.writes)):
         lines.add(f"const int h = blockIdx.x * {TILE} + threadIdx.x;", f"const int g = min(h, {kept} - 1);")
         lines.add(*[f"float {p.register} = 0.0f;" for p in found])
         lines.add("#pragma unroll 4")
         with lines.block(
-            f"for (int s = threadIdx.y; s < min({size_of(rows.kept)}, {rows.blocks}); s += {JOIN_ROWS})"
+            f"for (int s = threadIdx.y; s < min({size_of(rows.kept)}, {rows.blocks}); s += {FINAL_ROWS})"
         ):
             for p in found:
                 part = next(b for b in rows.parts if b.value == p.op.name)
                 lines.add(f"{p.register} += ld({part.name} + s * {grouped(kept)} + g);")
-        lines.add(*combine_tile(found, JOIN_ROWS))
+        lines.add(*combine_tile(found, FINAL_ROWS))
         for p in found:
             lines.add(*[f.format(p=p.register, n=grouped(size_of(rows.kept))) for f in p.finish])
             group.spelled[p.op.name] = p.op.name
@@ -225,4 +225,4 @@ def _write_join(columns: Stage, rows: FusedWriter, name: str) -> Kernel:
         stores = [group.store(b)[2] or "" for b in columns.writes]
         write_guarded(lines, f"threadIdx.y == 0 && h < {kept}", stores)
     names = tuple(b.name for b in (*rows.parts, *params, *columns.writes))
-    return Kernel(name, "\n".join(lines.text), f"cdiv({kept}, {TILE})", f"dim3({TILE}, {JOIN_ROWS})", names)
+    return Kernel(name, "\n".join(lines.text), f"cdiv({kept}, {TILE})", f"dim3({TILE}, {FINAL_ROWS})", names)

@@ -85,18 +85,18 @@ class GroupedWriter:
     @property
     def grid(self) -> str:
         s, total = self.schedule, size_of(self.kept)
-        per_block = {"block": 1, "warp": s.block // 32, "thread": s.block, "tile": TILE}[s.mapping]
+        per_block = {"block": 1, "warp": s.block // 32, "thread": s.block, "tile": TILE}[s.kind]
         return total if per_block == 1 else f"cdiv({total}, {per_block})"
 
     @property
     def block(self) -> str:
         s = self.schedule
-        return f"dim3({TILE}, {s.block // TILE})" if s.mapping == "tile" else str(s.block)
+        return f"dim3({TILE}, {s.block // TILE})" if s.kind == "tile" else str(s.block)
 
     def _open(self) -> None:
         """Which group this thread works on, and what is the same for the whole group."""
         s, lines, total = self.schedule, self.lines, size_of(self.kept)
-        match s.mapping:
+        match s.kind:
             case "block":
                 lines.add(*self._group_lines())
             case "warp":
@@ -132,7 +132,7 @@ class GroupedWriter:
 
     def _threads(self) -> int:
         s = self.schedule
-        return {"block": s.block, "warp": 32, "thread": 1, "tile": s.block // TILE}[s.mapping]
+        return {"block": s.block, "warp": 32, "thread": 1, "tile": s.block // TILE}[s.kind]
 
     def _pass(self, level: int) -> None:
         """One loop over the group's elements."""
@@ -168,18 +168,18 @@ class GroupedWriter:
         return found
 
     def _body(self, loads: list[Buffer], ops: list[Op], here: list[Phase], stores: list[Buffer]) -> None:
-        place = "c + j" if self.schedule.vector > 1 else "c"
+        position = "c + j" if self.schedule.vector > 1 else "c"
 
         def updates() -> list[str]:
             spelled = self.elements.spelled
             late = self.elements.late_lines(reduced_value(p.op) for p in here)
             mask = self._mask() if here else []
-            return [*late, *mask, *(p.update.format(v=spelled[reduced_value(p.op)], c=place) for p in here)]
+            return [*late, *mask, *(p.update.format(v=spelled[reduced_value(p.op)], c=position) for p in here)]
 
         for line in self.elements.visit(loads, ops, stores, updates):
             if isinstance(line, list):
                 write_each(self.lines, self.schedule.vector, line)
-            elif self.schedule.mapping == "tile" and line.startswith(("st(", "vstore")):
+            elif self.schedule.kind == "tile" and line.startswith(("st(", "vstore")):
                 # lanes past the last group repeat it and must not store
                 self.lines.add(f"if (h < {size_of(self.kept)}) {line}")
             else:
@@ -197,9 +197,7 @@ class GroupedWriter:
         return f"for (int c = {first}; c < {total}; {advance})"
 
     def _first(self) -> str:
-        return {"block": "threadIdx.x", "warp": "lane", "thread": "0", "tile": "threadIdx.y"}[
-            self.schedule.mapping
-        ]
+        return {"block": "threadIdx.x", "warp": "lane", "thread": "0", "tile": "threadIdx.y"}[self.schedule.kind]
 
     def _end(self) -> str:
         return size_of(self.order)
@@ -212,7 +210,7 @@ class GroupedWriter:
     def _finish(self, level: int) -> None:
         """Combines the pass's accumulators, then the group operations that are ready now."""
         here = [p for p in self.phases if p.level == level]
-        if self.schedule.mapping == "tile":
+        if self.schedule.kind == "tile":
             self.lines.add(*combine_tile(here, self.schedule.block // TILE))
         self._finish_phases(here)
         self._group_statements(level + 1)
@@ -235,7 +233,7 @@ class GroupedWriter:
         self.lines.add(*self.group.late_lines(ready))
 
     def _combined(self, p: Phase) -> tuple[str, list[str]]:
-        scope = self.schedule.mapping
+        scope = self.schedule.kind
         if scope in ("thread", "tile"):
             return p.register, []
         if p.kind.startswith("arg"):
@@ -256,7 +254,7 @@ class GroupedWriter:
         """The condition that one thread of a group meets."""
         live = f"threadIdx.y == 0 && h < {size_of(self.kept)}"
         guard = {"block": "threadIdx.x == 0", "warp": "lane == 0", "thread": "", "tile": live}
-        return guard[self.schedule.mapping]
+        return guard[self.schedule.kind]
 
 
 def write_guarded(lines: Lines, guard: str, stores: list[str]) -> None:

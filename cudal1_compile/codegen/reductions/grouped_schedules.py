@@ -1,6 +1,6 @@
 """Which schedules a reducing stage may have, the likely best first.
 
-The rules are those of a memory-bound GPU: 16-byte accesses, every SM busy, a group's values kept in registers
+The rules are those of a memory-bound GPU: 16-byte accesses, full occupancy, a group's values kept in registers
 where they fit (so that memory is read once), no block larger than its group has work for.
 """
 
@@ -45,7 +45,7 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     found = _row_schedules(stage) if is_row_like(stage) else _column_schedules(stage)
     found += _split_schedules(stage) if is_splittable(stage) else []
     found += _online_schedules(stage)
-    found += _joined_schedules(stage)
+    found += _semaphore_schedules(stage)
     found += turned.schedules(stage)
     found += _ragged_schedules(stage) if is_row_like(stage) else []
     if any(o.fn in ROUNDED_SUMS for o in stage.ops):
@@ -60,7 +60,7 @@ def _serial_terms(stage: Stage, s: StageSchedule) -> int:
 
 def _lanes(s: StageSchedule) -> int:
     """Threads that share a group."""
-    kind = s.mapping.removeprefix("split_")
+    kind = s.kind.removeprefix("split_")
     rows = {"warp": 32, "thread": 1} | dict.fromkeys(("tile", "chunks", "turn", "joined_tile"), s.block // TILE)
     return rows.get(kind, s.block) * s.splits
 
@@ -112,19 +112,19 @@ def _row_schedules(stage: Stage) -> list[StageSchedule]:
     found = []
     vectors = row_vectors(stage)
     for vector in vectors if len(vectors) == 1 or count < 128 else vectors[:-1]:
-        for mapping, block, lanes in _row_mappings(count, vector):
+        for kind, block, lanes in _row_kinds(count, vector):
             held = -(-count // (lanes * vector)) * vector
             limit = min(REGISTER_BUDGET, 65536 // block - 24 if block > 256 else REGISTER_BUDGET)
             fits = several and _static(stage) and held * crossing <= limit
             if fits:
-                found.append(StageSchedule(mapping, vector, block, True))
-            if not fits or mapping == "block":
-                found.append(StageSchedule(mapping, vector, block, False))
+                found.append(StageSchedule(kind, vector, block, True))
+            if not fits or kind == "block":
+                found.append(StageSchedule(kind, vector, block, False))
     return found
 
 
-def _row_mappings(count: int, vector: int) -> list[tuple[str, int, int]]:
-    """(mapping, block, threads that share a group)"""
+def _row_kinds(count: int, vector: int) -> list[tuple[str, int, int]]:
+    """(kind, block, threads that share a group)"""
     found = []
     if count <= 64:
         found += [("thread", b, 1) for b in (128, 256)]
@@ -187,7 +187,7 @@ def _split_schedules(stage: Stage) -> list[StageSchedule]:
     if (groups if rows else -(-groups // TILE)) >= SM_COUNT * 4 or count < (512 if rows else 64):
         return []
     found = []
-    mapping = "split_block" if rows else "split_tile"
+    kind = "split_block" if rows else "split_tile"
     several = pass_count(stage) > 1 and crossing_values(stage) == 1 and _static(stage)
     for block in (128, 256, 512):
         for vector in row_vectors(stage)[:2] if rows else [1, *column_vectors(stage)[:2]]:
@@ -196,10 +196,10 @@ def _split_schedules(stage: Stage) -> list[StageSchedule]:
             for waves in (8, 4, 2, 1, 1 / 4, 1 / 16, 1 / 64):
                 splits = _power_of_two(SM_COUNT * waves * 256 // block / blocks)
                 if 2 <= splits <= MAX_SPLITS and count >= splits * work:
-                    found.append(StageSchedule(mapping, vector, block, False, splits))
+                    found.append(StageSchedule(kind, vector, block, False, splits))
             splits = 2 * _power_of_two(count * vector / (work * PART_REGISTERS))
             if several and 2 <= splits <= 4 * MAX_SPLITS:
-                found.append(StageSchedule(mapping, vector, block, True, splits))
+                found.append(StageSchedule(kind, vector, block, True, splits))
     for vector in [] if rows else chunk_vectors(stage)[:2]:
         for block in (128, 256):
             most = min(SM_COUNT * 2048 / block / -(-groups // (TILE * vector)), count / (block // TILE * CHUNK))
@@ -208,7 +208,7 @@ def _split_schedules(stage: Stage) -> list[StageSchedule]:
     return found
 
 
-def _joined_schedules(stage: Stage) -> list[StageSchedule]:
+def _semaphore_schedules(stage: Stage) -> list[StageSchedule]:
     """Blocks that share a row and keep it in registers: for what follows the reductions of long rows.
 
     A result that needs another one (a sum of exponentials) is worth a wait where rows are few.
@@ -248,16 +248,16 @@ def _ranking(stage: Stage) -> Callable[[StageSchedule], float]:
     passes_of = cache(partial(pass_count, stage))
 
     def rank(s: StageSchedule) -> float:
-        if s.mapping == "turn":
+        if s.kind == "turn":
             return 0.0  # all others touch a sector an element
         lanes, columns = _lanes(s), s.vector if is_wide(s) else 1
         vector = s.vector // columns
         threads = groups * lanes / columns
-        passes = 1 if s.cached or s.mapping == CHUNKS else passes_of(s.mapping == "online")
+        passes = 1 if s.cached or s.kind == CHUNKS else passes_of(s.kind == "online")
         busy = min(1.0, threads / (SM_COUNT * 1024))
         held = -(-count // (lanes * vector)) * vector
         waste = held * lanes / max(1, count)
-        along = is_wide(s) or (row_like and s.mapping != "thread")
+        along = is_wide(s) or (row_like and s.kind != "thread")
         wide = min(16, s.vector * item) / 16 if along else 0.7
         return passes * waste / (busy * (0.5 + 0.5 * wide)) + 0.02 * abs(s.block.bit_length() - 9)
 

@@ -29,7 +29,7 @@ class OnlineWriter(GroupedWriter):
     """One reducing stage, a block a group."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str) -> None:
-        super().__init__(stage, replace(schedule, mapping="block"), name)
+        super().__init__(stage, replace(schedule, kind="block"), name)
         found, self.level = phases(stage.program, stage.ops, online=True)
         tops = {p.scale[0] for p in found if p.scale}
         self.phases = [replace(p, start=LOWEST) if p.register in tops else p for p in found]
@@ -50,11 +50,11 @@ class OnlineWriter(GroupedWriter):
         running = {p.scale[0] for p in sums if p.scale}
         v, lines, spelled = self.schedule.vector, self.lines, self.elements.spelled
         tops = [p for p in here if p.register in running]
-        place = "c + j" if v > 1 else "c"
+        position = "c + j" if v > 1 else "c"
 
         def updates() -> list[str]:
             values = {p.register: spelled[reduced_value(p.op)] for p in here if p not in sums}
-            plain = [p.update.format(v=values[p.register], c=place) for p in here if p not in sums + tops]
+            plain = [p.update.format(v=values[p.register], c=position) for p in here if p not in sums + tops]
             return plain + [line for p in tops for line in _raise(p, values[p.register], v, sums)]
 
         if v > 1:

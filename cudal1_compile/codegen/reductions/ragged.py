@@ -48,9 +48,9 @@ class RaggedWriter(GroupedWriter):
     """One reducing stage, a block a group."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str) -> None:
-        super().__init__(stage, replace(schedule, mapping="block"), name)
+        super().__init__(stage, replace(schedule, kind="block"), name)
         v, row = self.schedule.vector, product(*self.order)
-        self.shift = f" - g * {row} % {v}" if self.kept else ""  # the row starts so far behind an aligned place
+        self.shift = f" - g * {row} % {v}" if self.kept else ""  # the row starts so far behind an aligned position
         start = "-c" if self.kept else "0"
         self.elements.within = f"{start}, {row} - c, "
 
@@ -73,7 +73,7 @@ class RaggedPartWriter(PartialWriter):
     """The first kernel of a split sum over everything."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str, parts: list[Part]) -> None:
-        super().__init__(stage, replace(schedule, mapping="split_block"), name, parts)
+        super().__init__(stage, replace(schedule, kind="split_block"), name, parts)
         self.elements.within = "0, c1 - c, "
 
     def _mask(self) -> list[str]:

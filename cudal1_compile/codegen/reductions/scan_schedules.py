@@ -41,15 +41,15 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     along = [is_unit_stride(b, axis) for b in buffers]
     found = []
     for vector in _vectors(stage, buffers) if any(along) else []:
-        for mapping, block, lanes in _row_mappings(count, vector):
+        for kind, block, lanes in _row_kinds(count, vector):
             held = -(-count // (lanes * vector)) * vector * crossing
-            found.append(StageSchedule(mapping, vector, block, static and held <= _limit(block)))
-        found += [s for s in _joined("joined", vector, count, crossing) if static]
+            found.append(StageSchedule(kind, vector, block, static and held <= _limit(block)))
+        found += [s for s in _inter_block("joined", vector, count, crossing) if static]
     if not all(along):
         for block in (256, 512, 1024, 128):
             held = -(-count // (block // TILE)) * crossing
             found.append(StageSchedule("tile", 1, block, static and held <= _limit(block)))
-        found += [s for s in _joined("joined_tile", 1, count, crossing) if static]
+        found += [s for s in _inter_block("joined_tile", 1, count, crossing) if static]
         found += [StageSchedule("thread", 1, b, static and count * crossing <= HELD) for b in (64, 128)]
     return sorted(dict.fromkeys(found or [StageSchedule("warp", 1, 128)]), key=_estimate(stage, crossing))
 
@@ -61,8 +61,8 @@ def _vectors(stage: Stage, buffers: list[Buffer]) -> list[int]:
     return [v for v in fits if v * narrow <= 16 or v == 4] + [1]
 
 
-def _row_mappings(count: int, vector: int) -> list[tuple[str, int, int]]:
-    """(mapping, block, threads that share a row)"""
+def _row_kinds(count: int, vector: int) -> list[tuple[str, int, int]]:
+    """(kind, block, threads that share a row)"""
     found = [("thread", b, 1) for b in (128, 64)] if count <= 32 else []
     found += [("warp", b, 32) for b in (128, 256, 64)] if count * 2 >= 32 * vector or count <= 32 else []
     return found + [("block", b, b) for b in (128, 256, 512, 1024) if b * vector <= 2 * count]
@@ -72,15 +72,15 @@ def _limit(block: int) -> int:
     return min(HELD, 65536 // block - 24)
 
 
-def _joined(mapping: str, vector: int, count: int, crossing: int) -> list[StageSchedule]:
+def _inter_block(kind: str, vector: int, count: int, crossing: int) -> list[StageSchedule]:
     """Blocks that share a row (32 of them) and keep it in registers."""
     found = []
     for block in (256, 512):
-        lanes = block // TILE if mapping == "joined_tile" else block
+        lanes = block // TILE if kind == "joined_tile" else block
         for held in (4, 8, 16, 32):
             blocks = -(-count * crossing // (lanes * max(vector * crossing, held)))
             if 2 <= blocks <= MOST:
-                found.append(StageSchedule(mapping, vector, block, True, blocks))
+                found.append(StageSchedule(kind, vector, block, True, blocks))
     return found
 
 
@@ -114,11 +114,11 @@ def _estimate(stage: Stage, crossing: int) -> Callable[[StageSchedule], float]:
     whole = [b for b in stage.tensors if axis in b.span]
 
     def estimate(s: StageSchedule) -> float:
-        tile = s.mapping in ("tile", "joined_tile")
+        tile = s.kind in ("tile", "joined_tile")
         lanes = {"thread": 1, "warp": 32, "tile": s.block // TILE, "joined_tile": s.block // TILE}.get(
-            s.mapping, s.block
+            s.kind, s.block
         )
-        by_column = tile or s.mapping == "thread"
+        by_column = tile or s.kind == "thread"
         moved = 0.0
         for b in whole:
             size = ITEM_BYTES[b.dtype]
@@ -139,7 +139,7 @@ def _estimate(stage: Stage, crossing: int) -> Callable[[StageSchedule], float]:
             1.0, min(1.0, full) * resident * s.block * held * useful * 4 / 24576
         )  # bytes on their way an SM
         memory = moved / (BYTES_A_US * max(flight, 0.02))
-        shuffled = program.size((*stage.kept, axis)) / s.vector * LANES_THAT_SCAN.get(s.mapping, 0) / SHUFFLES_A_US
+        shuffled = program.size((*stage.kept, axis)) / s.vector * LANES_THAT_SCAN.get(s.kind, 0) / SHUFFLES_A_US
         serial = steps * chain * max(1.0, full)
         return max(memory, shuffled, serial) + 0.3 * min(memory, serial) + WAIT_US * (s.splits > 1)
 

@@ -2,7 +2,7 @@
 
     loads and values before the scan -> block_scan_sum(t3, carry) -> values after it and stores
 
-What is needed on both sides of the call stands in arrays of C chunks, all else within a loop. Mappings, by who
+What is needed on both sides of the call stands in arrays of C chunks, all else within a loop. Kinds, by who
 holds a row:
     thread, warp, block    as in grouped.py
     tile                   32 rows side by side in threadIdx.x, parts of C elements each in threadIdx.y: columns
@@ -64,7 +64,7 @@ class ScanWriter:
         self.axis = stage.reduced[0]
         self.scan = next(o for o in stage.ops if is_barrier(o))
         self.kind = COMPUTE_TYPE[self.scan.dtype]
-        self.scope = {"joined": "block", "joined_tile": "tile"}.get(schedule.mapping, schedule.mapping)
+        self.scope = {"joined": "block", "joined_tile": "tile"}.get(schedule.kind, schedule.kind)
         self.spelled: dict[str, str] = {}
         order = max((b.axes for b in stage.loads), key=len, default=())
         self.kept = tuple(a for a in order if a in stage.kept) + tuple(a for a in stage.kept if a not in order)
@@ -83,8 +83,8 @@ class ScanWriter:
         self.after_ops = [o for o in elements if o.name in after]
         self.loads = in_order(b for b in stage.loads if not set(b.span) <= kept)
         self.stores = [b for b in stage.writes if not set(b.span) <= kept]
-        joined = schedule.splits > 1
-        parts = ((SCRATCH_TYPE[self.kind], first_scratch), ("i32", first_scratch + 1)) if joined else ()
+        inter_block = schedule.splits > 1
+        parts = ((SCRATCH_TYPE[self.kind], first_scratch), ("i32", first_scratch + 1)) if inter_block else ()
         self.scratch = [Buffer(f"s{n}", f"s{n}", dtype, ()) for dtype, n in parts]
         self.lines = Lines()
 
@@ -171,12 +171,12 @@ class ScanWriter:
         """Of chunk k in the row."""
         first = {"block": "threadIdx.x", "warp": "lane", "thread": "", "tile": "threadIdx.y * C"}[self.scope]
         if self.scope == "tile":
-            place = f"{first} + k"
+            position = f"{first} + k"
         else:
-            place = f"k * {self._lanes()} + {first}" if first else "k"
-            place = product(grouped(place), self.schedule.vector) if self.schedule.vector > 1 else place
+            position = f"k * {self._lanes()} + {first}" if first else "k"
+            position = product(grouped(position), self.schedule.vector) if self.schedule.vector > 1 else position
         started = self.schedule.splits > 1 or not self._is_whole()
-        return f"b + {place}" if started else place
+        return f"b + {position}" if started else position
 
     def _step(self) -> None:
         """Idle threads repeat the row's end, behind everything that counts."""

@@ -1,7 +1,7 @@
-"""Writes a reducing stage as ONE kernel in which several blocks share a group and wait for each other.
+"""Writes a reducing stage as ONE kernel: blocks share a group and meet at a semaphore in global memory.
 
     part of a group into registers -> the part's sums to scratch -> wait_for_blocks -> the group's sums from all
-    parts -> what follows, from the same registers
+    parts -> the epilogue, from the same registers
 
 Memory is read once, however long a group is; two kernels read it twice. Neighbours in the grid share a group. Each
 level of reductions is a wait with a counter of its own. Not so variances: a part's squares are about its own mean,
@@ -24,12 +24,12 @@ from cudal1_fx_passes.program.ir import Op
 MOST = 64  # blocks that share a group: they must fit on the device at once
 
 
-class JoinedWriter(GroupedWriter):
+class SemaphoreReductionWriter(GroupedWriter):
     """first_scratch: the number of the first scratch that this kernel may name."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str, first_scratch: int) -> None:
-        self.tile = schedule.mapping == "joined_tile"
-        super().__init__(stage, replace(schedule, mapping="tile" if self.tile else "block"), name)
+        self.tile = schedule.kind == "joined_tile"
+        super().__init__(stage, replace(schedule, kind="tile" if self.tile else "block"), name)
         self.lane = f"threadIdx.{'y' if self.tile else 'x'}"  # which part of its group a thread looks up
         self.blocks, self.next = schedule.splits, first_scratch
         self.centers = self._centers()
@@ -39,7 +39,7 @@ class JoinedWriter(GroupedWriter):
         levels = sorted({p.level for p in self.phases} - ({0} if self.centers else set()))
         self.waits = {level: i for i, level in enumerate(levels)}
         self.parts = {p.register: self._buffer(SCRATCH_TYPE[p.type]) for p in self.phases}
-        self.places = {p.register: self._buffer("i32") for p in self.phases if p.kind.startswith("arg")}
+        self.positions = {p.register: self._buffer("i32") for p in self.phases if p.kind.startswith("arg")}
         self.count = self._buffer("i32")
 
     def _centers(self) -> dict[str, Phase]:
@@ -57,7 +57,7 @@ class JoinedWriter(GroupedWriter):
         return replace(p, level=1, update=f"{p.register} += {away} * {away};")
 
     def write(self) -> Kernel:
-        buffers = [*self.parts.values(), *self.places.values(), self.count]
+        buffers = [*self.parts.values(), *self.positions.values(), self.count]
         stored = [*self.stage.writes, *buffers]
         with self.lines.block(signature(self.name, self.schedule.block, self.stage.reads, stored)):
             self._write_levels()
@@ -153,8 +153,8 @@ class JoinedWriter(GroupedWriter):
             for p in here:
                 lines.add(*[f"st({held.name} + {own}, {name});" for held, name in self._held(p)])
         at = [product(group, len(self.waits))] if self.kept else []
-        place = " + ".join([self.count.name, *at, *([str(self.waits[level])] if self.waits[level] else [])])
-        lines.add(f"wait_for_blocks({place}, {self.blocks});")
+        position = " + ".join([self.count.name, *at, *([str(self.waits[level])] if self.waits[level] else [])])
+        lines.add(f"wait_for_blocks({position}, {self.blocks});")
         for p in here:
             for (held, name), start in zip(self._held(p), (p.start, "0"), strict=False):
                 lines.add(f"{name} = {self.lane} < {self.blocks} ? ld({held.name} + {others}) : {start};")
@@ -162,7 +162,7 @@ class JoinedWriter(GroupedWriter):
     def _held(self, p: Phase) -> list[tuple[Buffer, str]]:
         """Scratch and register of the accumulator, and of its index."""
         found = [(self.parts[p.register], p.register)]
-        return found + [(b, f"x{p.op.name[1:]}") for b in [self.places.get(p.register)] if b is not None]
+        return found + [(b, f"x{p.op.name[1:]}") for b in [self.positions.get(p.register)] if b is not None]
 
     def _one_thread(self) -> str:
         return f"{super()._one_thread()} && q == 0"

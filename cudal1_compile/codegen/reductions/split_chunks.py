@@ -13,7 +13,7 @@ from dataclasses import replace
 from cudal1_compile.codegen.reductions.grouped import TILE
 from cudal1_compile.codegen.reductions.reduction import Phase, reduced_value
 from cudal1_compile.codegen.reductions.split_parts import Part, element_writes, is_center, part_buffers
-from cudal1_compile.codegen.reductions.split_wide import WideWriter, column_vectors
+from cudal1_compile.codegen.reductions.split_wide import VectorPartialWriter, column_vectors
 from cudal1_compile.codegen.stages.element import write_visit
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import Kernel, signature
@@ -34,11 +34,11 @@ def chunk_vectors(stage: Stage) -> list[int]:
     return column_vectors(stage, ("sum", "mean", "var"))
 
 
-class ChunkWriter(WideWriter):
+class ChunkWriter(VectorPartialWriter):
     """The first kernel of such a split reduction."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str, parts: list[Part]) -> None:
-        super().__init__(stage, replace(schedule, mapping="split_tile"), name, parts)
+        super().__init__(stage, replace(schedule, kind="split_tile"), name, parts)
         space = Space(stage.program, (Var("g", self.kept), Var("r", self.order)))
         self.elements = replace(self.elements, space=space)
         self.sums = [p for p in self.phases if p.op.fn != "var"]
@@ -61,8 +61,8 @@ class ChunkWriter(WideWriter):
             lines.add("#pragma unroll 2")
             with lines.block(f"for (int c = {begin}; c < c1; c += {rows} * {CHUNK})"):
                 self._take_chunk()
-                self._join_chunk()
-            self._join_rows(rows)
+                self._combine_chunk()
+            self._combine_rows(rows)
             self._store_parts()
         kept, s = size_of(self.kept), self.splits
         scratch = tuple(f"{b.name} {b.dtype}[{s}, {kept}]" for b in buffers)
@@ -86,7 +86,7 @@ class ChunkWriter(WideWriter):
 
             write_visit(lines, v, self.elements.visit(self.element_reads, self.element_ops, [], updates))
 
-    def _join_chunk(self) -> None:
+    def _combine_chunk(self) -> None:
         lines, each = self.lines, f"for (int j = 0; j < {self.schedule.vector}; j++)"
         lines.add(f"const float w = 1.0f / max(i, 1), f = {CHUNK}.0f * i / (i + 1);")
         for p in self.variances:
@@ -101,7 +101,7 @@ class ChunkWriter(WideWriter):
                 lines.add(f"v{n}[j] += f * u{n} * u{n};", f"m{n}[j] += e{n};")
         lines.add("i++;")
 
-    def _join_rows(self, rows: int) -> None:
+    def _combine_rows(self, rows: int) -> None:
         """Threads of the first row join the others' sums to theirs."""
         lines, v = self.lines, self.schedule.vector
         each, at = f"for (int j = 0; j < {v}; j++)", f"threadIdx.x * {v} + j"
@@ -130,10 +130,10 @@ class ChunkWriter(WideWriter):
                     lines.add(f"v{n}[j] += bv{n}[y][{at}] + {CHUNK} * bi[y] * e{n} * e{n};")
 
     def _store_parts(self) -> None:
-        place = f"blockIdx.y * {grouped(size_of(self.kept))} + g"
+        position = f"blockIdx.y * {grouped(size_of(self.kept))} + g"
         for p in self.parts:
             value = p.value if p.phase.op.fn == "var" else p.phase.register
-            self.lines.add(f"vstore<{self.schedule.vector}>({p.buffer} + {place}, {value});")
+            self.lines.add(f"vstore<{self.schedule.vector}>({p.buffer} + {position}, {value});")
 
 
 def _number(phase: Phase) -> str:

@@ -74,7 +74,7 @@ class PartialWriter(GroupedWriter):
     """The first kernel: like a grouped kernel, over one part of each group's elements."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str, parts: list[Part]) -> None:
-        inner = replace(schedule, mapping=schedule.mapping.removeprefix("split_"))
+        inner = replace(schedule, kind=schedule.kind.removeprefix("split_"))
         super().__init__(stage, inner, name)
         self.splits, self.parts = schedule.splits, parts
         self.phases = [p.phase for p in parts]
@@ -99,9 +99,9 @@ class PartialWriter(GroupedWriter):
                 self._finish(level)
             self._store_parts()
         kept, s = size_of(self.kept), self.splits
-        shape = f"[{s}, {kept}]" if self.schedule.mapping == "tile" else f"[{kept}, {s}]"
+        shape = f"[{s}, {kept}]" if self.schedule.kind == "tile" else f"[{kept}, {s}]"
         scratch = tuple(f"{b.name} {b.dtype}{shape}" for b in buffers)
-        groups = f"cdiv({kept}, {product(TILE, self._columns())})" if self.schedule.mapping == "tile" else kept
+        groups = f"cdiv({kept}, {product(TILE, self._columns())})" if self.schedule.kind == "tile" else kept
         arguments = tuple(b.name for b in (*self.reads, *stored))
         text = "\n".join(self.lines.text)
         return Kernel(self.name, text, f"dim3({groups}, {s})", self.block, arguments, scratch)
@@ -148,7 +148,7 @@ class PartialWriter(GroupedWriter):
 
     def _finish(self, level: int) -> None:
         here = [p for p in self.parts if p.phase.level == level]
-        if self.schedule.mapping == "tile":
+        if self.schedule.kind == "tile":
             self.lines.add(*combine_tile([p.phase for p in here], self.schedule.block // TILE))
         for p in here:
             value, before = self._combined(p.phase)
@@ -159,13 +159,13 @@ class PartialWriter(GroupedWriter):
 
     def _store_parts(self) -> None:
         kept = size_of(self.kept)
-        place = f"g * {self.splits} + blockIdx.y" if self.kept else "blockIdx.y"
+        position = f"g * {self.splits} + blockIdx.y" if self.kept else "blockIdx.y"
         guard = "threadIdx.x == 0"
-        if self.schedule.mapping == "tile":
-            place = f"blockIdx.y * {grouped(kept)} + g" if self.kept else "blockIdx.y"
+        if self.schedule.kind == "tile":
+            position = f"blockIdx.y * {grouped(kept)} + g" if self.kept else "blockIdx.y"
             guard = f"threadIdx.y == 0 && h < {kept}"
-        stores = [f"st({p.buffer} + {place}, {p.value});" for p in self.parts]
-        stores += [f"st({p.index} + {place}, x{p.phase.op.name[1:]});" for p in self.parts if p.index]
+        stores = [f"st({p.buffer} + {position}, {p.value});" for p in self.parts]
+        stores += [f"st({p.index} + {position}, x{p.phase.op.name[1:]});" for p in self.parts if p.index]
         write_guarded(self.lines, guard, stores)
 
 

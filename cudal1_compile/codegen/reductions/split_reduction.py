@@ -1,11 +1,11 @@
-"""Writes a reducing stage as TWO kernels: parts of each group to scratch, then one warp or tile joins the parts.
+"""Writes a reducing stage as TWO kernels: partial results of each group to scratch, then one warp or tile a group.
 
-For stages with too few groups to fill the GPU. No reduction may need another's result. Outputs with the reduced
+For stages with too few groups for full occupancy. No reduction may need another's result. Outputs with the reduced
 axes that need no reduction are written by the first kernel. With `cached` a block's part fits in registers, so
 that a variance reads memory once. A variance travels as (mean, sum of squared deviations) of each part, which
 loses nothing to cancellation; a logsumexp as (max, sum of exponentials).
 
-Mappings:
+Kinds:
     split_block  parts[group][part]   for reductions over the innermost axis
     split_tile   parts[part][group]   for reductions of outer axes: neighbours in memory are neighbours in groups
     split_chunks the same for variances of what no cache holds: memory is read once (split_chunks.py)
@@ -35,27 +35,29 @@ from cudal1_compile.codegen.reductions.split_parts import (
     part_buffers,
     reads_of,
 )
-from cudal1_compile.codegen.reductions.split_wide import CHUNKS, WideWriter, is_wide
+from cudal1_compile.codegen.reductions.split_wide import CHUNKS, VectorPartialWriter, is_wide
 from cudal1_compile.codegen.reductions.turned import write_turned
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import Kernel, Lines, product, signature
 from cudal1_compile.codegen.stages.space import grouped, size_of
 from cudal1_compile.codegen.stages.stage import Buffer, Stage, closure, is_reduction
 
-JOIN_WARPS = 4  # groups a block in the joining kernel of split_block
-JOIN_ROWS = 8  # threads that share a group in the joining kernel of split_tile
+FINAL_WARPS = 4  # groups a block in the joining kernel of split_block
+FINAL_ROWS = 8  # threads that share a group in the joining kernel of split_tile
 
 
 def write_split(stage: Stage, schedule: StageSchedule, names: tuple[str, str], first_scratch: int) -> list[Kernel]:
     parts = cut_parts(stage, first_scratch)
-    tile = schedule.mapping in ("split_tile", "turn", CHUNKS)
-    step, total = CHUNK if schedule.mapping == CHUNKS else schedule.vector, grouped(size_of(reduced_order(stage)))
+    tile = schedule.kind in ("split_tile", "turn", CHUNKS)
+    step, total = CHUNK if schedule.kind == CHUNKS else schedule.vector, grouped(size_of(reduced_order(stage)))
     length = product(f"cdiv({total}, {product(schedule.splits, step)})", step)
-    join_kernel = write_join(stage, names[1], parts, Cut(str(schedule.splits), length), JOIN_ROWS if tile else 0)
-    if schedule.mapping == "turn":
+    join_kernel = write_final_kernel(
+        stage, names[1], parts, Cut(str(schedule.splits), length), FINAL_ROWS if tile else 0
+    )
+    if schedule.kind == "turn":
         return [write_turned(stage, schedule, names[0], parts), join_kernel]
     writers = {"split_ragged": RaggedPartWriter, CHUNKS: ChunkWriter}
-    writer = writers.get(schedule.mapping, WideWriter if is_wide(schedule) else PartialWriter)
+    writer = writers.get(schedule.kind, VectorPartialWriter if is_wide(schedule) else PartialWriter)
     return [writer(stage, schedule, names[0], parts).write(), join_kernel]
 
 
@@ -71,14 +73,14 @@ class Cut:
     counts: str = ""
 
 
-def write_join(stage: Stage, name: str, parts: list[Part], cut: Cut, tile: int) -> Kernel:
-    """The second kernel: joins the parts, then the group operations, then the results.
+def write_final_kernel(stage: Stage, name: str, parts: list[Part], cut: Cut, tile: int) -> Kernel:
+    """The second kernel: combines the parts, then the group operations, then the results.
 
     tile: threads that share a group, neighbours in memory being neighbours in groups; 0 is a warp a group.
     """
     writer = GroupedWriter(stage, StageSchedule("tile" if tile else "warp", 1, 0), name)
     kept, total = size_of(writer.kept), grouped(size_of(writer.order))
-    threads = TILE * tile if tile else 32 * JOIN_WARPS
+    threads = TILE * tile if tile else 32 * FINAL_WARPS
     needed = {o.name for o in stage.ops if is_reduction(o)}
     early = element_writes(stage)
     writes = [b for b in stage.writes if b not in early]
@@ -95,10 +97,10 @@ def write_join(stage: Stage, name: str, parts: list[Part], cut: Cut, tile: int) 
     lines = Lines()
     group = writer.group
     with lines.block(signature(name, threads, [*buffers, *group_params], writes)):
-        _open_join(lines, kept, bool(tile))
+        _open_final(lines, kept, bool(tile))
         if cut.length and any(p.phase.op.fn == "var" for p in parts):
             lines.add(f"const int n = {cut.length};")
-        _JoinPhases(lines, writer, cut, parts, tile).write(total)
+        _FinalPhases(lines, writer, cut, parts, tile).write(total)
         lines.add(*_means_of_variances(stage, parts))
         group.spelled.update({o.name: o.name for o in stage.ops if is_reduction(o)})
         lines.add(*group.index_lines([*group_reads, *writes], ops))
@@ -108,7 +110,7 @@ def write_join(stage: Stage, name: str, parts: list[Part], cut: Cut, tile: int) 
         write_guarded(lines, f"threadIdx.y == 0 && h < {kept}" if tile else "lane == 0", stores)
     names = tuple(b.name for b in (*buffers, *group_params, *writes))
     block = f"dim3({TILE}, {tile})" if tile else str(threads)
-    grid = f"cdiv({kept}, {TILE if tile else JOIN_WARPS})"
+    grid = f"cdiv({kept}, {TILE if tile else FINAL_WARPS})"
     return Kernel(name, "\n".join(lines.text), grid, block, names)
 
 
@@ -118,16 +120,16 @@ def _means_of_variances(stage: Stage, parts: list[Part]) -> list[str]:
     return [f"const {p.phase.type} {o.name} = {p.value};" for o, p in means]
 
 
-def _open_join(lines: Lines, kept: str, tile: bool) -> None:
+def _open_final(lines: Lines, kept: str, tile: bool) -> None:
     if tile:
         lines.add(f"const int h = blockIdx.x * {TILE} + threadIdx.x;", f"const int g = min(h, {kept} - 1);")
     else:
-        lines.add(f"const int g = blockIdx.x * {JOIN_WARPS} + threadIdx.x / 32;")
+        lines.add(f"const int g = blockIdx.x * {FINAL_WARPS} + threadIdx.x / 32;")
         lines.add(f"if (g >= {kept}) return;", "const int lane = threadIdx.x % 32;")
 
 
 @dataclass
-class _JoinPhases:
+class _FinalPhases:
     """Loops over the parts of a group: one for all centers and plain results, one for what needs a center."""
 
     lines: Lines

@@ -1,7 +1,7 @@
 """Column sums in vectors: each thread of a tile owns `vector` neighbouring columns of a split reduction.
 
 With one 2-byte column a thread, a warp's access moves 64 bytes; with four it moves 256. What is one value a column
-stands among the elements: its loads do not depend on the row, so the compiler takes them out of the loop.
+stands among the elements: its loads are loop-invariant, and the compiler hoists them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHUNKS = "split_chunks"  # written by split_chunks.py
 
 
 def is_wide(schedule: StageSchedule) -> bool:
-    return schedule.mapping in ("split_tile", CHUNKS) and schedule.vector > 1
+    return schedule.kind in ("split_tile", CHUNKS) and schedule.vector > 1
 
 
 def column_vectors(stage: Stage, reductions: tuple[str, ...] = ("sum", "mean")) -> list[int]:
@@ -39,7 +39,7 @@ def column_vectors(stage: Stage, reductions: tuple[str, ...] = ("sum", "mean")) 
     return [v for v in fits if v * widest <= 16]
 
 
-class WideWriter(PartialWriter):
+class VectorPartialWriter(PartialWriter):
     """The first kernel of a split reduction, `vector` columns a thread."""
 
     def __init__(self, stage: Stage, schedule: StageSchedule, name: str, parts: list[Part]) -> None:
@@ -81,6 +81,6 @@ class WideWriter(PartialWriter):
                 lines.add("#pragma unroll", f"{each} {p.register}[j] += b{p.register}[y][{at}];")
 
     def _store_parts(self) -> None:
-        place = f"blockIdx.y * {grouped(size_of(self.kept))} + g"
+        position = f"blockIdx.y * {grouped(size_of(self.kept))} + g"
         for p in self.parts:
-            self.lines.add(f"vstore<{self.schedule.vector}>({p.buffer} + {place}, {p.phase.register});")
+            self.lines.add(f"vstore<{self.schedule.vector}>({p.buffer} + {position}, {p.phase.register});")

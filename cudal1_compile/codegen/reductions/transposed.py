@@ -143,6 +143,6 @@ class TransposedWriter:
         if self.over:
             over = grouped(space.offset(Buffer("", "", "f32", self.over)))
             tile = f"({over} * cdiv({self.axis}, {TILE}) + blockIdx.y)"
-        places = [f"{b.name} + {tile} * {grouped(size_of(b.axes))} + {space.offset(b)}" for b in self.parts]
-        stores = [f"st({place}, {p.register});" for place, p in zip(places, self.phases, strict=True)]
+        positions = [f"{b.name} + {tile} * {grouped(size_of(b.axes))} + {space.offset(b)}" for b in self.parts]
+        stores = [f"st({position}, {p.register});" for position, p in zip(positions, self.phases, strict=True)]
         write_guarded(lines, f"threadIdx.y == 0 && {self.x} < {self.inner}", stores)

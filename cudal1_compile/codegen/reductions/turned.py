@@ -1,7 +1,7 @@
-"""Writes a transposing copy and sums over its innermost input axis in one pass: gradients of a transposed bias.
+"""Writes a transposing copy fused with sums over its innermost input axis: gradients of a transposed bias.
 
     f0   tiles of 32 x 32 through shared memory as in transposed.py; each adds up its part of the sums on the way
-    f1   joins the tiles' sums, as in a split reduction
+    f1   adds up the tiles' sums, as in a split reduction
 
 A reduction along the input's rows writes such an output 32 bytes an element; one along the output's columns reads
 so. Applies where the output's innermost axis is kept, the input's is reduced, and nothing needs a result early.
@@ -62,7 +62,7 @@ def schedules(stage: Stage) -> list[StageSchedule]:
     size = stage.program.axis
     outside = [a for a in stage.reduced if a != axis]
     splits = -(-size[axis].size // TILE) * stage.program.size(tuple(outside))
-    return [replace(s, mapping="turn", splits=splits) for s in tiles(copy) if 2 <= splits <= MAX_TILES]
+    return [replace(s, kind="turn", splits=splits) for s in tiles(copy) if 2 <= splits <= MAX_TILES]
 
 
 def write_turned(stage: Stage, schedule: StageSchedule, name: str, parts: list[Part]) -> Kernel:

@@ -53,7 +53,7 @@ class WindowWriter:
         operand = self.window[0].operands[0]
         assert isinstance(operand, Ref)
         self.operand, self.access = operand.name, operand.access
-        rows = schedule.mapping == "rows"
+        rows = schedule.kind == "rows"
         parts = (Var("g", self.order[:-1]), Var("c", self.order[-1:])) if rows else (Var("i", self.order),)
         self.space = Space(program, parts)
         self.steps = {a: step for a in self.window[0].over if (step := self._step(a)) is not None}
@@ -79,13 +79,13 @@ class WindowWriter:
         grid = f"cdiv({total}, {s.block})"
         with self.lines.block(signature(self.name, s.block, self.stage.reads, self.stage.writes)):
             start = f"blockIdx.x * {s.block} + threadIdx.x"
-            if s.mapping == "rows":
+            if s.kind == "rows":
                 outer, inner = self.order[:-1], self.order[-1]
                 grid = f"dim3({size_of(outer)}, cdiv({inner}, {s.block}))"
                 self.lines.add("const int g = blockIdx.x;", f"const int c = blockIdx.y * {s.block} + threadIdx.x;")
                 self.lines.add(f"if (c >= {inner}) return;")
                 self._body()
-            elif s.mapping == "stride":
+            elif s.kind == "stride":
                 grid = f"min({grid}, {RESIDENT_BLOCKS * 256 // s.block})"
                 with self.lines.block(f"for (int i = {start}; i < {total}; i += gridDim.x * {s.block})"):
                     self._body()
@@ -160,7 +160,7 @@ class WindowWriter:
                 tests += [f"{axis_index(axis)} >= {axis}"] if program.axis[axis].size % step[1] else []
             for item in [x for x in left if not any(a in window[opened:] for _, a in x[1].terms)]:
                 left.remove(item)
-                tests += self._place(*item)
+                tests += self._declare_index(*item)
             if tests and (axis == window[-1] or not at_once):
                 lines.add(f"if ({' || '.join(tests)}) continue;")
                 tests = []
@@ -196,7 +196,7 @@ class WindowWriter:
                 return f"({self.space.affine(Index(rest, index.offset))}) % {index.divisor}", index.divisor
         return None
 
-    def _place(self, axis: str, index: Index) -> list[str]:
+    def _declare_index(self, axis: str, index: Index) -> list[str]:
         """Declares the index of one axis of what the window reads; returns when that lies outside the tensor."""
         name = self.moved[axis]
         text = self.space.affine(Index(index.terms, index.offset))
@@ -207,7 +207,7 @@ class WindowWriter:
         return [*tests, f"{name} < 0", f"{name} >= {axis}"] if self._may_leave(axis, index) else tests
 
     def _position(self, window: list[str]) -> str:
-        """The row-major place within the window."""
+        """The row-major position within the window."""
         text = ""
         for axis in window:
             w = axis_index(axis)

@@ -1,22 +1,16 @@
-"""Mends of a reply's code what is arithmetic, which a small model does not do, and what is never right.
+"""Repairs of a reply's code: arithmetic, which a small model does not do, and what is never right.
 
-    fit_code(reply, prompt) -> the same reply, or one with other numbers, loads and names
+fit_code(reply, prompt) -> the same reply, or one with other numbers, loads and names
 
-How many elements a copy of product_pipe takes at once: no plan states it, and of 174 replies with such tiles to
-regions of fresh modules 42 were wrong by it alone or nearly so; 40 are right since. And how many tiles
-product_bulk and product_fill have on their way: whether they fit into shared memory is arithmetic, which a small
-model does not do. Of 15 replies to held-out convolutions that this changes 13 build. And how many places a strip
-walks over: of 116 replies to 14 depthwise regions of stride 2 in channels-last 62 are wrong, all with other
-spans than their strips need; 45 of them are right since. And vectors along rows that they do not divide, or
-shifted by other steps than theirs (a concatenation of odd halves): 17 of 7,872 replies to held-out programs load
-so, none of them right; all are with single loads. And means that belong to another tensor's variance, and
-windows left out of a weight that is turned: some regions of ResNet-50's training step have no other reply. And
-cells of transposed convolutions with the numbers of another window (10 of 16 replies to DCGAN's last layer), and
-sums of exponentials that do not follow their running maximum (15 of 53 replies with such sums): 20 of those 25
-are right since. And sums that a product gathers of the other sum's value: 7 of 44 such replies, all wrong; the
-two of them that the host can check are right since. And stages whose patches leave no room for any tile (8 of
-1,712 replies to the families' programs, four of them to a 4x4 window at a stride of 2): the stage is another one,
-and the model writes what follows anew.
+copies      how many elements a copy of product_pipe takes at once, which no plan states
+stages      how many tiles product_bulk and product_fill have in flight: whether they fit into shared memory
+spans       how many positions a register tile walks over
+loads       vectors along rows that they do not divide, or shifted by other strides than theirs: single loads
+statistics  means of another tensor's variance; running sums of exponentials that do not follow their maximum
+turned      windows left out of a weight that is transposed
+cells       of transposed convolutions, with the numbers of another window
+epilogues   sums that a product accumulates of the other sum's value
+halo tiles  that leave no room for any tile: the stage is another one, and the model writes what follows anew
 """
 
 from __future__ import annotations
@@ -31,27 +25,27 @@ from cudal1_compile.codegen.repair.region_sizes import axes_of, product_of, size
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.kernel.candidate import Expr
 
-_PIPE = re.compile(  # head and type of a call; copies and steps of either side; taps, summed axes
+_MULTISTAGE = re.compile(  # head and type of a call; copies and steps of either side; taps, summed axes
     r"(product_pipe<(\w+)(?:, \d+){6}), (\d+), ([\w* ]+), (\d+), ([\w* ]+)>\(([^,\n]+), (.+),$", flags=re.M
 )
 _PART = re.compile(r"max\(min\(step, (.+) - begin\), 0\)")  # of summed axes that several blocks share
-# head, columns, depth and tiles of a call; of its launch: places of tiles, those of patches, bytes of a place
-_BULK = re.compile(r"(product_(?:bulk|fill)<\w+, \d+, (\d+), (\d+)), (\d+)(?=, )")
+# head, columns, depth and stages of a call; of its launch: positions of tiles, of halo tiles, bytes of one
+_BULK_COPY = re.compile(r"(product_(?:bulk|fill)<\w+, \d+, (\d+), (\d+)), (\d+)(?=, )")
 # a stage whose image lies in shared memory: what it sums over, arithmetic, phases, form, tile, the rest; kernels
-_PATCHED = re.compile(
+_SHARED_IMAGE = re.compile(
     r"^(stage \d+ over ([^\n:]*?)(?: along [^\n:]*)?: )(tf32|f16|bf16)(_phased)?_(bulk|fill|field), vector 1, "
     r"block \d+, tile (\d+)x(\d+)x(.*)\n((?:f\d+[:>] .*\n?)*)",
     flags=re.M,
 )
 _KERNEL = re.compile(r"^__global__ void (?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(", flags=re.M)
 _SHARED = r"^(// launch: {}<<<.*, 384 \+ max\(\()(\d+)( \+ (.+)\) \* (\d+), [^,]+\)>>>)"
-# a strip's results that a window meets at a place: which one of how many, the weight, its axis, place, far apart
+# a register tile's results that a window meets: which one of how many, the weight, its axis, position, stride
 _MET = re.compile(
     r"for \(int (\w+) = 0; \1 < (\d{1,3}); \1\+\+\) \{\s+const int w(\d+) = "
     r"\(?(?:(\w+) - (?:(\d{1,3}) \* )?\1|(?:(\d{1,3}) \* )?\1 \+ (?:\d+ \* )?\(k\3 - 1\) - (\w+))"
     r"(?:\) / (\d{1,3}))?;"
 )
-# a vector of a row that is shifted or clamped: its width, the tensor, the row, its length, the place, a register
+# a vector of a shifted or clamped row: its width, the tensor, the row, its length, the position, a register
 _LOAD = re.compile(
     r"^( *)vload<(\d+)>\((in\d+) \+ (.+) \* (d\d+) \+ "
     r"(?:min\((\w+(?: [+-] (\d+))?), \5 - \d+\)|max\((\w+(?: [+-] (\d+))?), 0\)), (\w+(?:\[k\])?)\);$",
@@ -64,8 +58,8 @@ _TURN = re.compile(
     r"if \(!\(y < (\w+) && x < ([\w* ]+)\)\) return 0\.0f;\s+"
     r"const float \w+ = ld\((in\d+) \+ y \* (\([\w* ]+\)|[\w* ]+\)|\w+) \+ x\);"
 )
-# sums that a product gathers, by number: what they add up; what the region says
-_GATHERED = re.compile(r"(\bq(\d+)\.add\([^;]*, )(\w+)\);")
+# sums in a product's epilogue, by number: what they add up; what the region says
+_EPILOGUE_SUM = re.compile(r"(\bq(\d+)\.add\([^;]*, )(\w+)\);")
 _SUMMED = re.compile(r"^t(\d+) \w+\[[\w,]*\] = sum\((t\d+)\) over", flags=re.M)
 # a running maximum, and a sum of exponentials relative to it that neither moves nor grows with it
 _ONLINE = re.compile(r"(const float (w\d+) = maximum\((p\d+), (\w+)\);\s+)(p\d+) = \5 \* expf\(\4 - \2\);")
@@ -76,13 +70,13 @@ _TURNED = re.compile(r"\bd(\d+)=\(?d(\d+)-k(\d+)([+-]\d+)?\)?(?:/(\d+))?(?=[,\]]
 _ROOM = re.compile(r"(\d+) KB shared a block")
 MIN_STAGES = 2  # a tile's room is free once the next one is multiplied
 SPARE_BYTES = 384 + 1024  # barriers; what the kernel declares besides
-FIELD_ROWS, MIN_FIELD_ROWS = 192, 128  # places of a tile of eight rows, by how many columns it has
-FILLING = 256  # threads that fill patches
+ROWS_2D, MIN_ROWS_2D = 192, 128  # positions of a tile of eight rows, by how many columns it has
+COMPUTE_PRODUCERS = 256  # threads that fill halo tiles
 
 
 def fit_code(reply: str, prompt: str) -> str:
-    """`reply` with all that is mended in its code."""
-    for fit in (fit_copies, fit_stages, fit_loads, fit_means, fit_turns, fit_phases, fit_gathered):
+    """`reply` with all that is repaired in its code."""
+    for fit in (fit_copies, fit_stages, fit_loads, fit_means, fit_turns, fit_phases, fit_epilogue_sums):
         reply = fit(reply, prompt)
     return fit_online(fit_spans(reply))
 
@@ -102,12 +96,12 @@ def fit_copies(reply: str, prompt: str) -> str:
             sides[at] = str(copy_width(int(sides[at]), item, [run]))
         return f"{head}, {', '.join(sides)}>({taps}, {depth},"
 
-    return _PIPE.sub(fitting, reply)
+    return _MULTISTAGE.sub(fitting, reply)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tiles:
-    """Of a call of product_bulk or product_fill. columns: of a tile; fitting: tiles that fit beside patches."""
+    """Of a call of product_bulk or product_fill. columns: of a tile; fitting: tiles that fit beside halo tiles."""
 
     kernel: str
     call: re.Match[str]
@@ -122,18 +116,18 @@ def _tiles(reply: str, prompt: str) -> list[_Tiles]:
     if room is None:
         return []
     found = []
-    for call in _BULK.finditer(reply):
+    for call in _BULK_COPY.finditer(reply):
         kernels = [k[1] for k in _KERNEL.finditer(reply, 0, call.start())]
         launch = re.search(_SHARED.format(kernels[-1]), reply, flags=re.M) if kernels else None
         if launch is None or launch.start() > call.start():
             continue
         try:
-            patches = Expr(launch[4]).evaluate(sizes)
+            halos = Expr(launch[4]).evaluate(sizes)
         except CandidateError:
             continue
-        columns, of_place = max(int(call[2]), 1), max(int(launch[5]), 1)  # a reply may say anything
-        places = (int(room[1]) * 1024 - SPARE_BYTES) // of_place - patches
-        found.append(_Tiles(kernels[-1], call, launch, columns, places // columns))
+        columns, of_position = max(int(call[2]), 1), max(int(launch[5]), 1)  # a reply may say anything
+        positions = (int(room[1]) * 1024 - SPARE_BYTES) // of_position - halos
+        found.append(_Tiles(kernels[-1], call, launch, columns, positions // columns))
     return found
 
 
@@ -151,18 +145,20 @@ def fit_stages(reply: str, prompt: str) -> str:
 
 
 def other_tiles(reply: str, prompt: str) -> str:
-    """`reply` up to its first stage whose patches leave no room for tiles, with another one; empty where all do.
+    """`reply` up to its first stage whose halo tiles leave no room, with another one; empty where all do.
 
-    Where an image has two axes and no phases, tiles of eight rows have smaller patches; product_wide has none.
+    Where an image has two axes and no phases, tiles of eight rows have smaller halo tiles; product_wide has none.
     """
     full = {tiles.kernel for tiles in _tiles(reply, prompt) if tiles.fitting < MIN_STAGES}
-    for stage in _PATCHED.finditer(reply) if full else ():
+    for stage in _SHARED_IMAGE.finditer(reply) if full else ():
         head, over, arithmetic, phased, form, rows, columns, rest, kernels = stage.groups("")
         if full.isdisjoint(re.findall(r"^(f\d+): ", kernels, flags=re.M)):
             continue
         if form == "fill" and not phased and len(re.findall(r"\bk\d+=", over)) > 1:
-            tall = min(int(rows), FIELD_ROWS if int(columns) <= 64 else MIN_FIELD_ROWS)
-            other = f"{arithmetic}_field, vector 1, block {2 * tall + FILLING}, tile {tall}x{columns}x{rest}"
+            tall = min(int(rows), ROWS_2D if int(columns) <= 64 else MIN_ROWS_2D)
+            other = (
+                f"{arithmetic}_field, vector 1, block {2 * tall + COMPUTE_PRODUCERS}, tile {tall}x{columns}x{rest}"
+            )
         else:
             other = f"{arithmetic}{phased}_wide, vector 1, block 256, tile 128x{min(int(columns), 128)}x32"
         return f"{reply[: stage.start()]}{head}{other}\n"
@@ -170,22 +166,24 @@ def other_tiles(reply: str, prompt: str) -> str:
 
 
 def fit_spans(reply: str) -> str:
-    """`reply` whose strips walk over all places that their results read: (results - 1) * stride + window.
+    """`reply` whose register tiles walk over all that their results read: (results - 1) * stride + window.
 
     Both are read where a result meets the place: `for (int p = 0; p < 4; p++) { const int w0 = y - 2 * p;`. Any
-    other span leaves weights out, or visits places that no result reads.
+    other span leaves weights out, or visits positions that no result reads.
     """
     return "".join(map(_with_fitting_spans, _kernels(reply)))
 
 
 def _with_fitting_spans(kernel: str) -> str:
     for _, count, window, at, stride, turned_stride, turned_at, far in _MET.findall(kernel):
-        place, axis, step, by = at or turned_at, f"k{window}", int(stride or turned_stride or 1), int(far or 1)
+        position, axis, step, by = at or turned_at, f"k{window}", int(stride or turned_stride or 1), int(far or 1)
         between = step * (int(count) - 1)
         span = f"{between} + {axis}" if by == 1 else f"{between + 1} + {by} * ({axis} - 1)"
         whole = f"{f'{step} * ' if step > 1 else ''}({count} - 1) + {axis}"  # as "strip" writes it
         other = rf"(?!{re.escape(whole)}(?!\w))[\d(][\d +*()-]*\b{axis}\b(?: - 1\))?"
-        kernel = re.sub(rf"(for \(int {place} = 0; {place} < ){other}(?=; {place}\+\+)", rf"\g<1>{span}", kernel)
+        kernel = re.sub(
+            rf"(for \(int {position} = 0; {position} < ){other}(?=; {position}\+\+)", rf"\g<1>{span}", kernel
+        )
         kernel = re.sub(rf"\[(?=\d+ \+){other}\]", f"[{span}]", kernel)  # what holds a row of them
     return kernel
 
@@ -202,9 +200,9 @@ def fit_loads(reply: str, prompt: str) -> str:
             return load[0]
         if math.gcd(sizes[axis], int(low_shift or high_shift or 0)) % int(width) == 0:
             return load[0]
-        place = f"min({low} + j, {axis} - 1)" if low else f"max({high} + j, 0)"
+        position = f"min({low} + j, {axis} - 1)" if low else f"max({high} + j, 0)"
         head = f"{indent}#pragma unroll\n{indent}for (int j = 0; j < {width}; j++) "
-        return f"{head}{held}[j] = ld({tensor} + {row} * {axis} + {place});"
+        return f"{head}{held}[j] = ld({tensor} + {row} * {axis} + {position});"
 
     return _LOAD.sub(fitting, reply)
 
@@ -240,8 +238,8 @@ def fit_turns(reply: str, prompt: str) -> str:
     return reply
 
 
-def fit_gathered(reply: str, prompt: str) -> str:
-    """`reply` with products that gather what their sums add up, where they hold that and gather something else."""
+def fit_epilogue_sums(reply: str, prompt: str) -> str:
+    """`reply` with epilogues that accumulate what their sums add up, where they hold it but take another."""
     summed = dict(_SUMMED.findall(prompt))
 
     def of_kernel(kernel: str) -> str:
@@ -250,7 +248,7 @@ def fit_gathered(reply: str, prompt: str) -> str:
             held = re.findall(rf"\b(\w+)\[\w+\] = {value};", kernel) if value else []
             return add[0] if not held or add[3] in (value, *held) else f"{add[1]}{held[0]});"
 
-        return _GATHERED.sub(fitting, kernel)
+        return _EPILOGUE_SUM.sub(fitting, kernel)
 
     return "".join(map(of_kernel, _kernels(reply)))
 
@@ -261,7 +259,7 @@ def fit_online(reply: str) -> str:
 
 
 def fit_phases(reply: str, prompt: str) -> str:
-    """`reply` with cells of a transposed convolution that lie where its windows meet the fewest places.
+    """`reply` with cells of a transposed convolution that lie where its windows meet the fewest positions.
 
     All numbers follow from window, step and offset: those of a window of 3 do not serve one of 4.
     """
@@ -273,7 +271,7 @@ def fit_phases(reply: str, prompt: str) -> str:
         name, outs = _KERNEL.match(kernel), _CELL.findall(kernel)
         if name is None or "weights[" not in kernel or not outs or not {*outs} <= turned.keys():
             continue
-        counts, made, places = [1] * len(outs), kernel, ""
+        counts, made, positions = [1] * len(outs), kernel, ""
         counts[max(len(outs) - 2, 0)] = max(int(min(vectors)), 1)  # a reply may say anything
         launch = called = _launch_of(name[1], reply)
         for out, count in zip(outs, counts, strict=True):
@@ -281,9 +279,9 @@ def fit_phases(reply: str, prompt: str) -> str:
             cell = shifted(Cells(sizes.get(f"k{window}", 0), max(int(step or 1), 1), int(offset or 0), count))
             for pattern, right in _cell_lines(cell, out, image, window):
                 made, called = re.sub(pattern, right, made), re.sub(pattern, right, called)
-            places += f"[{cell.places}]"
+            positions += f"[{cell.positions}]"
         every = rf"(?:\[\d+\]){{{len(outs)}}}"
-        made = re.sub(rf"(\bimage(?:\[\d+\])??){every}(?= = \{{\}};)", rf"\g<1>{places}", made)
+        made = re.sub(rf"(\bimage(?:\[\d+\])??){every}(?= = \{{\}};)", rf"\g<1>{positions}", made)
         reply = reply.replace(kernel, made)
         if launch:
             reply = reply.replace(launch, called)
@@ -292,9 +290,9 @@ def fit_phases(reply: str, prompt: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Results along one axis, and the places of an image that they read, at (out - window + offset) / step.
+    """Results along one axis, and the positions of an image that they read, at (out - window + offset) / step.
 
-    A cell is `step` results, made of the same few places.
+    A cell is `step` results, made of the same few positions.
     """
 
     taps: int  # of the window
@@ -314,11 +312,11 @@ class Cells:
 
     @property
     def lowest(self) -> int:
-        """The first place that the first cell reads."""
+        """The first position that the first cell reads."""
         return -((self.taps - 1 - self.near) // self.step)
 
     @property
-    def places(self) -> int:
+    def positions(self) -> int:
         return (self.results - 1 + self.near) // self.step - self.lowest + 1
 
 
@@ -326,9 +324,9 @@ AnyCells = TypeVar("AnyCells", bound=Cells)
 
 
 def shifted(cells: AnyCells) -> AnyCells:
-    """A single cell where it meets the fewest places; a strip of several gains too little by moving."""
+    """A single cell where it meets the fewest positions; a register tile of several gains too little by moving."""
     moved = replace(cells, shift=cells.offset % cells.step)
-    return moved if cells.count == 1 and moved.places < cells.places else cells
+    return moved if cells.count == 1 and moved.positions < cells.positions else cells
 
 
 def _cell_lines(cell: Cells, out: str, image: str, window: str) -> list[tuple[str, str]]:
@@ -336,7 +334,7 @@ def _cell_lines(cell: Cells, out: str, image: str, window: str) -> list[tuple[st
     i, q, y, p, w = f"i{out}", f"q{out}", f"y{image}", f"p{out}", f"w{window}"
     far, back, results = cell.near - cell.step * cell.lowest, -cell.near % cell.step, cell.results
     found = [
-        (rf"(for \(int {y} = 0; {y} < )\d+(?=; {y}\+\+)", rf"\g<1>{cell.places}"),
+        (rf"(for \(int {y} = 0; {y} < )\d+(?=; {y}\+\+)", rf"\g<1>{cell.positions}"),
         (rf"(const int i{image} = {q} \+ {y})(?: [+-] \d+)?;", rf"\g<1>{signed(cell.lowest)};"),
     ]
     if cell.step == 1:

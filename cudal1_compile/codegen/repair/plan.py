@@ -1,17 +1,18 @@
-"""Mends the plan that a reply of the bundled model states before its code.
+"""Repairs the plan that a reply of the bundled model states before its code.
 
     f0: out0=t2 t2=a1 t1=a0_2+7    what a kernel stores, and what each value needs that stands nowhere before
     f0> a0_2 t1 p3 { a1 t2 out0 }  in which order its code sets and stores them, loops in braces
 
 The code is copied from the second line, so a value that is missing there, or stands before what it needs, ends as
-a name that is nowhere declared. Of 2,656 replies to held-out programs 58 did not build, nearly all for such names;
-in 34 of them the second line breaks the first (in 7 of the 2,544 right ones, in none of a teacher's). Of 32 wrong
-ones 9 move vectors that the length of their rows is no multiple of (no right one does, but for designs that say
-so: ragged). So the plan is mended, and the model then writes the code to it. Where vectors run over whole outputs
-that they do not divide (13 of 2,784 replies to regions of fresh modules, all wrong), what follows is written anew.
-A strip's vector is as many places of an image, which no row needs to divide. And a product whose results lie along
-one operand's rows packs that one: of 2,422 plans of raw tiles to regions of CNNs 140 have it the other way round,
-and none of them builds. None of 21,415 teachers' plans is mended. What of the code itself is: code.py.
+a name that is nowhere declared. What is repaired before the model writes the code to it:
+
+    order      each value behind what it needs, none left out (repair_order)
+    vectors    no wider than the length of their rows allows, but for designs that say so (ragged) and register
+               tiles, whose vector is as many positions of an image
+    flat runs  vectors over whole outputs that they do not divide: what follows is written anew (other_stage)
+    operands   a product whose results lie along one operand's rows packs that one (fit_sides)
+
+A template's plan is never changed. What of the code itself is repaired: code.py.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ _RAW_WIDE = re.compile(
 )
 _PRODUCT_LINES = re.compile(r"^(f\d+: )(.*)(\nf\d+> m0 )", flags=re.M)
 _PLAIN = re.compile(r"(?<=[=,])a(\d+)(?=,|$)")  # a load by itself, in place
-_MARKS = re.compile(r"\*|[+-]\d+")  # moved in vectors; at which place
+_MARKS = re.compile(r"\*|[+-]\d+")  # moved in vectors; at which position
 _VALUE = re.compile(r"[ati]\d+(?:x\d+)?(?:_\d+)?")  # a computed value, a load or an index
 _OUTPUT = re.compile(r"out\d+")
 _LOADED = re.compile(r"(\*?)(t\d+)=(s|out)(\d+)(?:,i\d+)*$")  # what an earlier kernel stored
 
 
 def fit_plan(design: str, prompt: str) -> str:
-    """`design` with all that is mended in it before its code is written."""
-    return mend_plan(fit_vectors(fit_sides(design, prompt), prompt))
+    """`design` with all that is repaired in it before its code is written."""
+    return repair_plan(fit_vectors(fit_sides(design, prompt), prompt))
 
 
-def mend_plan(design: str) -> str:
+def repair_plan(design: str) -> str:
     """`design` with vectors that fit and orders as their needs want them; the same where all of it holds."""
     design = _STAGE.sub(_with_fitting_vector, design)
-    return _LINES.sub(lambda m: f"{m[1]}: {m[2]}\n{m[1]}> {mend_order(m[2], m[3])}", design)
+    return _LINES.sub(lambda m: f"{m[1]}: {m[2]}\n{m[1]}> {repair_order(m[2], m[3])}", design)
 
 
 def fit_vectors(design: str, prompt: str) -> str:
@@ -127,7 +128,7 @@ def _with_fitting_vector(stage: re.Match[str]) -> str:
     return f"{stage[1]}{fitting if fitting > 1 else stage[3]}"
 
 
-def mend_order(outline: str, order: str) -> str:
+def repair_order(outline: str, order: str) -> str:
     """The words of `order`: each behind what it needs by `outline`, none left out, none set twice in a block."""
     needs: dict[str, list[str]] = {}
     for word in outline.split():

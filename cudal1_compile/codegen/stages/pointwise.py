@@ -1,6 +1,6 @@
 """Writes pointwise stages: every element of the output space once, read and written in vectors.
 
-Mappings:
+Kinds:
     exact    one vector a thread over the flattened space; an operand that lacks axes is found by division
     stride   the same space, walked by a grid that just fills the GPU
     rows     blocks along the innermost axis, one grid row for each of the rest: no division in the inner loop
@@ -103,12 +103,12 @@ def _ragged_schedules(stage: Stage, largest: int) -> list[StageSchedule]:
 
 def _rank(stage: Stage, s: StageSchedule) -> tuple[int, ...]:
     wanted = 16 // widest_bytes(stage)
-    return (abs(s.vector.bit_length() - max(wanted, 1).bit_length()), abs(s.block - 256), s.mapping != "exact")
+    return (abs(s.vector.bit_length() - max(wanted, 1).bit_length()), abs(s.block - 256), s.kind != "exact")
 
 
 def write_pointwise(stage: Stage, schedule: StageSchedule, name: str) -> list[Kernel]:
     order = memory_order(stage)
-    if schedule.mapping == "rows" or (schedule.mapping == "ragged" and not is_flat(stage)):
+    if schedule.kind == "rows" or (schedule.kind == "ragged" and not is_flat(stage)):
         return [_write_rows(stage, schedule, name, order)]
     return [_write_flat(stage, schedule, name, order)]
 
@@ -117,7 +117,7 @@ def _elements(stage: Stage, schedule: StageSchedule, variables: tuple[Var, ...],
     spelled: dict[str, str] = {}
     space = Space(stage.program, tuple(v for v in variables if v.axes), registers=spelled)
     late = late_loads(stage)
-    axis, within = vector_axis(stage), within if schedule.mapping == "ragged" else ""
+    axis, within = vector_axis(stage), within if schedule.kind == "ragged" else ""
     return Elements(stage.program, space, axis, schedule.vector, spelled=spelled, late=late, within=within)
 
 
@@ -133,7 +133,7 @@ def _write_flat(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...
     with lines.block(signature(name, s.block, stage.reads, stage.writes)):
         start = f"blockIdx.x * {s.block} + threadIdx.x"
         first = start if s.vector == 1 else f"({start}) * {s.vector}"
-        if s.mapping == "stride":
+        if s.kind == "stride":
             step = product("gridDim.x", s.block, s.vector)
             grid = f"min({grid}, {RESIDENT_BLOCKS * 256 // s.block})"
             with lines.block(f"for (int i = {first}; i < {total}; i += {step})"):
@@ -148,11 +148,13 @@ def _write_rows(stage: Stage, s: StageSchedule, name: str, order: tuple[str, ...
     lines = Lines()
     outer, inner = order[:-1], order[-1]
     elements = _elements(stage, s, (Var("g", outer), Var("c", (inner,))), f"-c, {inner} - c, ")
-    ragged = s.mapping == "ragged"
+    ragged = s.kind == "ragged"
     with lines.block(signature(name, s.block, stage.reads, stage.writes)):
         lines.add("const int g = blockIdx.x;")
         start = f"blockIdx.y * {s.block} + threadIdx.x"
-        shift = f" - g * {inner} % {s.vector}" if ragged else ""  # the row starts so far behind an aligned place
+        shift = (
+            f" - g * {inner} % {s.vector}" if ragged else ""
+        )  # the row starts so far behind an aligned position
         lines.add(f"const int c = {start if s.vector == 1 else f'({start}) * {s.vector}'}{shift};")
         lines.add(f"if (c >= {inner}) return;")
         write_visit(lines, s.vector, _visit(stage, elements))

@@ -64,7 +64,7 @@ class _Resolver:
         return op is not None and OPS[op.fn].kind in (Kind.POINTWISE, Kind.IOTA)
 
     def _read_in_place(self, name: str) -> bool:
-        """Also as an index: places then stand in the program's order, not just before what is read there."""
+        """Also as an index: positions then stand in the program's order, not just before what is read there."""
         refs = [x for op in self.program.ops for x in op.operands if isinstance(x, Ref)]
         return any(x == Ref(name) or any(i.value == name for _, i in x.access) for x in refs)
 
@@ -83,7 +83,7 @@ class _Resolver:
         return made
 
     def _position(self, op: Op, index: Index) -> str:
-        """An index value read elsewhere: the place itself, put together from the axes' own index values."""
+        """An index value read elsewhere: the position itself, put together from the axes' own index values."""
         if index.value is not None:
             return self._add(replace(op, fn="cast", operands=(Ref(index.value),), over=()))
         if index.divisor != 1:
@@ -154,14 +154,14 @@ class _Resolver:
         return Index(tuple((c, a) for a, c in terms.items() if c), offset, index.divisor)
 
     def _shifted(self, index: Index, inside: dict[str, Index]) -> str:
-        """An affine index of places that are themselves values: a value again."""
-        places = [(factor, inside.get(axis, Index(((1, axis),)))) for factor, axis in index.terms]
-        name = next(i.value for _, i in places if i.value is not None).replace("in", "i")
+        """An affine index of positions that are themselves values: a value again."""
+        positions = [(factor, inside.get(axis, Index(((1, axis),)))) for factor, axis in index.terms]
+        name = next(i.value for _, i in positions if i.value is not None).replace("in", "i")
         self.copies.setdefault(name, 0)  # the bare name is taken
         op = Op(name, "i64", (), "iota", ())
         if index.divisor != 1:
             raise Unresolvable(f"{name}: read at a quotient")
-        return self._sum(op, [(factor, i.value or self._position(op, i)) for factor, i in places], index.offset)
+        return self._sum(op, [(factor, i.value or self._position(op, i)) for factor, i in positions], index.offset)
 
     def _value_at(self, name: str, inside: dict[str, Index]) -> str:
         held = self.program.value_axes[name]

@@ -10,17 +10,17 @@ _STAGE = re.compile(r"(\w+)\.(\d+)\.(\d+)(?:\.t(\d+)x(\d+)x(\d+))?(\.r)?(?:\.s(\
 
 @dataclass(frozen=True, slots=True)
 class StageSchedule:
-    """mapping: what owns the work (exact, stride, rows; block, warp, thread, tile; split_block, split_tile)."""
+    """kind: what owns the work (exact, stride, rows; block, warp, thread, tile; split_block, split_tile)."""
 
-    mapping: str
+    kind: str
     vector: int  # elements a thread moves at once
     block: int  # threads
-    cached: bool = False  # values stay in registers between passes; a product's, in the nearest cache between taps
+    cached: bool = False  # values stay in registers between passes; a product's, in L1 between taps
     splits: int = 1  # parts into which each group's reduction is cut
     tile: tuple[int, int, int] | None = None  # of a product: rows, columns, depth
 
     def describe(self) -> str:
-        words = [self.mapping, f"vector {self.vector}", f"block {self.block}"]
+        words = [self.kind, f"vector {self.vector}", f"block {self.block}"]
         if self.tile:
             words.append(f"tile {'x'.join(map(str, self.tile))}")
         if self.cached:
@@ -40,7 +40,7 @@ class Schedule:
 
 
 def print_schedule(schedule: Schedule) -> str:
-    """`strategy/mapping.vector.block[.r][.sN];...`, with ! after the strategy where the plan is flat."""
+    """`strategy/kind.vector.block[.r][.sN];...`, with ! after the strategy where the plan is flat."""
     stages = ";".join(_print_stage(s) for s in schedule.stages)
     return f"{schedule.strategy}{'!' if schedule.flat else ''}/{stages}"
 
@@ -60,4 +60,4 @@ def parse_schedule(name: str) -> Schedule:
 def _print_stage(s: StageSchedule) -> str:
     tile = f".t{'x'.join(map(str, s.tile))}" if s.tile else ""
     splits = f".s{s.splits}" if s.splits > 1 else ""
-    return f"{s.mapping}.{s.vector}.{s.block}{tile}{'.r' if s.cached else ''}{splits}"
+    return f"{s.kind}.{s.vector}.{s.block}{tile}{'.r' if s.cached else ''}{splits}"

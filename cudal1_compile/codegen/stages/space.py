@@ -64,10 +64,10 @@ class Space:
         """This space with the buffer's access put in: each accessed axis has its own, clamped index."""
         if not buffer.access:
             return self
-        renamed = {**self.renamed, **{a: self.place(a, i) for a, i in buffer.access}}
+        renamed = {**self.renamed, **{a: self.position(a, i) for a, i in buffer.access}}
         return replace(self, renamed=renamed)
 
-    def place(self, axis: str, index: Index) -> str:
+    def position(self, axis: str, index: Index) -> str:
         """An index as an expression that stays within the axis."""
         if index.value is not None:
             return f"min(max((int){self.registers.get(index.value, index.value)}, 0), {axis} - 1)"
@@ -162,7 +162,7 @@ class Space:
 
 
 def bounds(program: Program, index: Index) -> tuple[int, int]:
-    """The lowest and highest place that an affine index takes."""
+    """The lowest and highest position that an affine index takes."""
     lowest = highest = index.offset
     for factor, axis in index.terms:
         reach = factor * (program.axis[axis].size - 1)

@@ -1,8 +1,8 @@
-"""Cuts a program into stages: each is one pass structure over memory, with scratch between them.
+"""Cuts a program into stages: each is one pass over memory, with scratch between them.
 
 A stage reads buffers (inputs, or scratch that an earlier stage wrote), computes operations and writes buffers.
-A reducing stage has the axes it keeps (one group each) and the axes it reduces; everything that those two span
-and that is ready is absorbed into it. A window stage reduces window axes, a scan stage runs along one axis.
+A reducing stage has the axes it keeps (one group each) and its reduction axes; everything that those two span
+and that is ready is fused into it. A window stage reduces window axes, a scan stage runs along one axis.
 A product stage has one sum of products. What is left over is pointwise. A stage says nothing about threads.
 """
 

@@ -1,9 +1,11 @@
-"""How many bytes any correct kernel must move: the outputs, and the parts of inputs that the program reads."""
+"""What any correct kernel must move: the outputs, and the parts of inputs that the program reads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
+from cudal1_compile.runtime.host_cost import lines
 from cudal1_fx_passes.program.ir import ITEM_BYTES, Index, Input, Program, Ref
 
 MAX_PLACES = 1 << 20  # beyond it an access counts as reading nothing, which only lowers the floor
@@ -11,9 +13,17 @@ MAX_PLACES = 1 << 20  # beyond it an access counts as reading nothing, which onl
 
 def least_bytes(program: Program) -> int:
     """A lower bound; inputs that are gathered (indexed by data) count as not read."""
-    written = sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
-    read = sum(_read_elements(program, i) * ITEM_BYTES[i.dtype] for i in program.inputs)
-    return written + read
+    return sum(_tensor_bytes(program))
+
+
+def floor_cost(program: Program) -> int:
+    """The same in cost units of the host target, below which no kernel's cost is."""
+    return sum(map(lines, _tensor_bytes(program)))
+
+
+def _tensor_bytes(program: Program) -> Iterator[int]:
+    yield from (program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
+    yield from (_read_elements(program, i) * ITEM_BYTES[i.dtype] for i in program.inputs)
 
 
 def _read_elements(program: Program, item: Input) -> int:

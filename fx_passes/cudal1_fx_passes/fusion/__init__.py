@@ -1,1 +1,1 @@
-"""Cuts an FX graph into regions: growth of groups, products and their surroundings, gradients taken apart."""
+"""Fusion: cuts an FX graph into regions by growing groups; products with their surroundings; gradients apart."""

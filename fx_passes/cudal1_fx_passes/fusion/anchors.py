@@ -1,10 +1,10 @@
-"""Cuts a graph around its products in up to three ways: each with what feeds and follows it, with what follows it,
-or by itself.
+"""Cuts a graph around its products in up to three ways: each fused with its prologue and epilogue, with its
+epilogue alone, or with nothing.
 
     relu -> conv -> add -> norm      fed: {relu, conv, add, norm}      whole: {relu} {conv, add, norm}
                                      apart: {relu} {conv} {add, norm}
 
-What feeds a product are pointwise regions that nothing else reads. Apart, everything but the products is cut as if
+A prologue is pointwise regions that nothing else reads. Apart, everything but the products is cut as if
 they were the library's, so that nothing is lost where no kernel of a product wins. Which of them is taken is not
 decided here: an Anchor holds all, `cut` puts one in place.
 """

@@ -1,10 +1,10 @@
-"""Grows groups of nodes of an FX graph: convex, connected, and sensible to compute in one kernel.
+"""Grows fusion groups of an FX graph's nodes: convex, connected, and sensible to compute in one kernel.
 
 Nodes are visited in order; each joins the groups of its producers where the policy agrees and no path leads
 from the group to the node through another group (that would make a cycle). Linear but for the path search, which
 is pruned by the order of the nodes.
 
-Policy. Pointwise work follows its producers and consumers. A reduction joins its producers, and what
+Fusion policy. Pointwise work follows its producers and consumers. A reduction joins its producers, and what
 is computed from it joins while it stays on the reduced axes or comes back to the space that was reduced (softmax,
 norms). A second reduction joins one that it depends on where it reduces the same space in the same way,
 or what the first left over (cross entropy). A product begins a group, which holds no second one. Groups that

@@ -1,11 +1,11 @@
 """Cuts an FX graph into regions that a program can say, and records why every other node stays outside.
 
-    groups (grow.py) -> views at the border stay outside -> connected parts -> import
+    groups (grow.py) -> views at the boundary stay outside -> connected parts -> import
                                    ^------------- cut at the node that refuses
 
-The graph is not changed. A region may lend nodes (`lent_nodes`): a view or a constant inside that has users
-outside too stays in the graph for them; whoever splices replaces ALL uses of the outputs, then erases what has
-no users left. Constants (full, iota, masks made of them) belong to every region that reads them.
+The graph is not changed. Nodes may be rematerialised (boundary.py): a view or a constant inside that has users
+outside too stays in the graph for them; whoever splices replaces ALL uses of the outputs, then erases what has no
+users left. Constants (full, iota, masks made of them) belong to every region that reads them.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Cutter:
             return f"{node.target} has no lowering"
         if self.grower.role[self.grower.index[node]] is None:
             return "a sum of products, which is left to the library"
-        return "a view at the border of a region" if is_view(node) else "left over"
+        return "a view at the boundary of a region" if is_view(node) else "left over"
 
     def _cut(self, allowed: Iterable[int]) -> None:
         queue = [set(allowed)]

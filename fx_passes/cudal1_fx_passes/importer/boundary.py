@@ -1,7 +1,8 @@
-"""The border of a region: which of an FX graph's nodes it reads, which it gives, which it lends.
+"""The boundary of a region: which of an FX graph's nodes are its inputs, its outputs, and rematerialised.
 
-A constant is a node that depends on no tensor (full, iota, a mask made of them). Views and constants that
-nodes outside use too are lent: they stay in the graph for those, and what a lent view reads is an output.
+A constant is a node that depends on no tensor (full, iota, a mask made of them). Views and constants that nodes
+outside use too are rematerialised: the region computes them itself, and they stay in the graph for their users
+outside; what such a view reads is an output.
 """
 
 from __future__ import annotations
@@ -80,20 +81,20 @@ def region_inputs(nodes: Sequence[fx.Node]) -> list[fx.Node]:
 
 
 def region_outputs(nodes: Sequence[fx.Node]) -> list[fx.Node]:
-    """Results that are used outside; of lent nodes what they read is used outside instead."""
-    inside, lent = set(nodes), lent_nodes(nodes)
-    used = [n for n in nodes if any(u not in inside or u in lent for u in n.users)]
-    return [n for n in used if n not in lent and not is_bundle(n)]
+    """Results that are used outside; of rematerialised nodes what they read is used outside instead."""
+    inside, rematerialised = set(nodes), rematerialised_nodes(nodes)
+    used = [n for n in nodes if any(u not in inside or u in rematerialised for u in n.users)]
+    return [n for n in used if n not in rematerialised and not is_bundle(n)]
 
 
-def lent_nodes(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+def rematerialised_nodes(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     """Views and constants of a region that stay in the graph, because nodes outside use them too."""
     inside, constant = set(nodes), constant_nodes(nodes)
-    lent: set[fx.Node] = set()
+    rematerialised: set[fx.Node] = set()
     for node in reversed(nodes):
-        if (node in constant or is_view(node)) and any(u not in inside or u in lent for u in node.users):
-            lent.add(node)
-    return lent
+        if (node in constant or is_view(node)) and any(u not in inside or u in rematerialised for u in node.users):
+            rematerialised.add(node)
+    return rematerialised
 
 
 def constant_nodes(nodes: Sequence[fx.Node]) -> set[fx.Node]:

@@ -35,7 +35,7 @@ MOST_F16 = 65504
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DraftIndex:
     """An index over atoms: (sum of coefficient * atom + offset) / divisor, or an integer value."""
 
     terms: tuple[tuple[int, Atom], ...] = ()
@@ -54,7 +54,7 @@ class Place:
         )
 
 
-Access = tuple[tuple[Atom, Place], ...]
+Access = tuple[tuple[Atom, DraftIndex], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,12 @@ class Draft:
         """The atoms over which a value really varies, once its accesses are applied."""
         if isinstance(value.source, Literal):
             return []
-        replaced = {find(atom): place for atom, place in value.access}
+        replaced = {find(atom): index for atom, index in value.access}
         found = [a for a in leaves(self.atoms[value.source]) if a not in replaced]
-        for place in replaced.values():
-            found += leaves(atom for _, atom in place.terms)
-            if place.value is not None:
-                found += leaves(self.atoms[place.value])
+        for index in replaced.values():
+            found += leaves(atom for _, atom in index.terms)
+            if index.value is not None:
+                found += leaves(self.atoms[index.value])
         return list(dict.fromkeys(found))
 
     # pointwise
@@ -259,8 +259,8 @@ class Draft:
 
     # accesses
 
-    def access(self, value: Value, dim: int, make: Dim, place: Place, why: str) -> Value:
-        """Replaces one dim by `make`, reading the value there at `place`.
+    def access(self, value: Value, dim: int, make: Dim, index: DraftIndex, why: str) -> Value:
+        """Replaces one dim by `make`, reading the value there at `index`.
 
         Composes with what is pending on the same axis. A dim over which the value does not vary just
         changes its atoms.
@@ -273,9 +273,9 @@ class Draft:
         through = [key for key, p in pending if any(find(a) is atom for _, a in p.terms)]
         if any(p.value is not None and atom in leaves(self.atoms[p.value]) for _, p in pending):
             raise AxisConflict(f"{why} of a gather")
-        composed = [(key, _compose(p, atom, place) if key in through else p) for key, p in pending]
+        composed = [(key, _compose(p, atom, index) if key in through else p) for key, p in pending]
         if atom in leaves(self.atoms[value.source]) and atom not in [key for key, _ in pending]:
-            composed.append((atom, place))
+            composed.append((atom, index))
         keep_apart(a for d in dims for a in d)
         return Value(value.source, dims, value.dtype, tuple(composed))
 
@@ -294,7 +294,7 @@ class Draft:
         return Value(name, value.dims, value.dtype)
 
 
-def _compose(outer: Place, atom: Atom, inner: Place) -> Place:
+def _compose(outer: DraftIndex, atom: Atom, inner: DraftIndex) -> DraftIndex:
     """`outer` with its position along `atom` replaced by `inner`."""
     if outer.is_plain(atom):
         return inner
@@ -309,7 +309,7 @@ def _compose(outer: Place, atom: Atom, inner: Place) -> Place:
         offset += coefficient * inner.offset
         for c, a in inner.terms:
             terms[find(a)] = terms.get(find(a), 0) + coefficient * c
-    return Place(tuple((c, a) for a, c in terms.items() if c), offset)
+    return DraftIndex(tuple((c, a) for a, c in terms.items() if c), offset)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cudal1_fx_passes.importer.draft import Draft, DraftOp, DraftRef, Place, Value
+from cudal1_fx_passes.importer.draft import Draft, DraftIndex, DraftOp, DraftRef, Value
 from cudal1_fx_passes.importer.layout import Layout, layout_of
 from cudal1_fx_passes.importer.unify import Atom, AxisConflict, Dim, Extent, find, leaves
 from cudal1_fx_passes.program.ir import (
@@ -218,17 +218,17 @@ def _operand(x: DraftRef | Literal, naming: _Naming, names: dict[str, str]) -> O
     if isinstance(x, Literal):
         return x
     access = []
-    for atom, place in x.access:
-        if not place.is_plain(find(atom)):
-            access.append((naming.names[find(atom)], _index(place, naming, names)))
+    for atom, index in x.access:
+        if not index.is_plain(find(atom)):
+            access.append((naming.names[find(atom)], _index(index, naming, names)))
     return Ref(names[x.source], tuple(sorted(access, key=lambda pair: naming.order[pair[0]])))
 
 
-def _index(place: Place, naming: _Naming, names: dict[str, str]) -> Index:
-    if place.value is not None:
-        return Index(value=names[place.value])
+def _index(index: DraftIndex, naming: _Naming, names: dict[str, str]) -> Index:
+    if index.value is not None:
+        return Index(value=names[index.value])
     terms: list[tuple[int, str]] = []
-    for coefficient, atom in place.terms:
+    for coefficient, atom in index.terms:
         step = coefficient
         for leaf in reversed(leaves((atom,))):
             terms.append((step, naming.names[leaf]))
@@ -237,4 +237,4 @@ def _index(place: Place, naming: _Naming, names: dict[str, str]) -> Index:
                     raise AxisConflict("an access along a symbolic axis that was split")
                 step *= leaf.hint
     terms.sort(key=lambda term: naming.order[term[1]])
-    return Index(tuple(terms), place.offset, place.divisor)
+    return Index(tuple(terms), index.offset, index.divisor)

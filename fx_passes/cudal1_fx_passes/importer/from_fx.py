@@ -1,7 +1,7 @@
 """Imports a region of a post-grad aten graph as a Program.
 
 Nodes are lowered in order (lower_*.py) into a draft over atoms (unify.py), which is emitted once all axes
-are known (emit.py). Views inside the region disappear into axes and accesses; views at its border are
+are known (emit.py). Views inside the region disappear into axes and accesses; views at its boundary are
 inputs with strides. Constants are lowered anew for every reader, so that one iota may count rows and columns.
 Node names play no role.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cudal1_fx_passes.importer.draft import Draft, DraftOp, DraftRef, Place, Value
+from cudal1_fx_passes.importer.draft import Draft, DraftIndex, DraftOp, DraftRef, Value
 from cudal1_fx_passes.importer.lowering import Call, Result, extent, lowers
 from cudal1_fx_passes.importer.unify import Atom, AxisConflict, Dim, leaves, unify
 from cudal1_fx_passes.program.ir import Domain, Literal
@@ -96,17 +96,17 @@ def _index(c: Call, index: Value) -> Value:
 
 
 def _read_at(c: Call, value: Value, dim: int, index: Value, wraps: bool = False) -> Value:
-    """The value with one dim read at an index; that dim keeps a place of size 1."""
+    """The value with one dim read at an index; that dim keeps a position of size 1."""
     if not value.dims[dim]:
         return value
     if not isinstance(index.source, str):
-        place = Place(offset=int(index.source.value))
+        position = DraftIndex(offset=int(index.source.value))
     else:
-        place = Place(value=index.source)
+        position = DraftIndex(value=index.source)
         found = leaves(value.dims[dim])
         if len(found) == 1:
             bound(c.draft, index.source, found[0], wraps)
-    return c.draft.access(value, dim, (), place, "gather")
+    return c.draft.access(value, dim, (), position, "gather")
 
 
 def bound(draft: Draft, source: str, axis: Atom, wraps: bool = False) -> None:

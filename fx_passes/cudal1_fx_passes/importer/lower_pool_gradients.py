@@ -1,8 +1,8 @@
-"""Lowerings of the gradients of pooling: each place sums over the windows that hold it.
+"""Lowerings of the gradients of pooling: each position sums over the windows that hold it.
 
-    t1[d0,d2] = sum(t0[d1=(d2-k0+1)/2]) over k0    stride 2, padding 1; t0 is what each window gives to its places
+    t1[d0,d2] = sum(t0[d1=(d2-k0+1)/2]) over k0    stride 2, padding 1; t0: what each window gives to its own
 
-Windows that tile what was pooled need no sum: there each place is in one window.
+Windows that tile what was pooled need no sum: there each position is in one window.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import fx
 
-from cudal1_fx_passes.importer.draft import Access, Draft, DraftRef, Place, Value, window_atom
+from cudal1_fx_passes.importer.draft import Access, Draft, DraftIndex, DraftRef, Value, window_atom
 from cudal1_fx_passes.importer.lower_windows import (
     OFFSETS_TO_INDICES,
     Windows,
@@ -83,11 +83,11 @@ def lower_scatter_add(c: Call) -> Result:
 
 
 def _of_maxima(c: Call, indices: fx.Node, grad: Value, w: Windows) -> Value:
-    """indices: flat places within what was pooled, which may have been made of offsets within windows."""
+    """indices: flat positions within what was pooled, which may have been made of offsets within windows."""
     pooled = _pooled(indices)
-    places = c.results(indices if pooled is None else pooled.args[0])  # type: ignore[arg-type]
-    assert isinstance(places, Value)
-    return _gradient(c.draft, _chosen(c.draft, grad, c.draft.settle(places), w, pooled is None), w)
+    positions = c.results(indices if pooled is None else pooled.args[0])  # type: ignore[arg-type]
+    assert isinstance(positions, Value)
+    return _gradient(c.draft, _chosen(c.draft, grad, c.draft.settle(positions), w, pooled is None), w)
 
 
 def _joined(dims: Sequence[Dim]) -> Dim:
@@ -102,67 +102,67 @@ def _pooled(index: fx.Node) -> fx.Node | None:
 
 
 def _apart(x: Value, count: int) -> Value:
-    """The last `count` dims with a dim for the places of a window behind each."""
+    """The last `count` dims with a dim for the positions of a window behind each."""
     first = len(x.dims) - count
     return replace(x, dims=(*x.dims[:first], *(y for dim in x.dims[first:] for y in (dim, ()))))
 
 
-def _places(w: Windows) -> list[Dim]:
+def _positions(w: Windows) -> list[Dim]:
     """An axis of what was pooled where windows tile it, else of a window."""
     return [() if k == 1 else (new_atom(k, k) if w.tile else window_atom(k),) for k in w.kernel]
 
 
 def _shared(share: Value, w: Windows) -> Value:
-    """What every place of a window gets, in dims (..., window, place, window, place)."""
+    """What every position of a window gets, in dims (..., window, position, window, position)."""
     spread = _apart(share, len(w.kernel))
     first = len(share.dims) - len(w.kernel)
     dims = list(spread.dims)
-    dims[first + 1 :: 2] = _places(w)
+    dims[first + 1 :: 2] = _positions(w)
     return replace(spread, dims=tuple(dims))
 
 
 def _chosen(d: Draft, grad: Value, named: Value, w: Windows, flat: bool) -> Value:
-    """The gradient at the place of a window that is named, zero at its others; dims as in _shared.
+    """The gradient at the position of a window that is named, zero at its others; dims as in _shared.
 
-    flat: by its place within what was pooled, else within the window.
+    flat: by its position within what was pooled, else within the window.
     """
     count, first = len(w.kernel), len(grad.dims) - len(w.kernel)
     sizes, spread = w.read if flat else w.kernel, _apart(named, count)
     if isinstance(named.source, str) and named.source.startswith("in"):
         d.domains[named.source] = Domain(0.0, float(math.prod(sizes) - 1))
-    place: Value | int = 0
-    for i, dim in enumerate(_places(w)):
+    flat_position: Value | int = 0
+    for i, dim in enumerate(_positions(w)):
         at: Value | int = 0
         if dim:
             at = along(d.iota(dim[0]), first + 2 * i + 1, first + 2 * count)
         if flat:
             corner = scaled(d, position(d, spread, first + 2 * i), w.stride[i], -w.padding[i])
             at = integer_sum(d, corner, scaled(d, at, w.dilation[i]))
-        place = integer_sum(d, place, scaled(d, at, math.prod(sizes[i + 1 :])))
-    is_here = d.pointwise("eq", [d.cast(spread, "i64"), place])
+        flat_position = integer_sum(d, flat_position, scaled(d, at, math.prod(sizes[i + 1 :])))
+    is_here = d.pointwise("eq", [d.cast(spread, "i64"), flat_position])
     return d.pointwise("where", [is_here, _apart(grad, count), 0])
 
 
 def _gradient(d: Draft, x: Value, w: Windows) -> Value:
-    """At each place the sum over its windows; x in dims (..., window, place, window, place)."""
+    """At each position the sum over its windows; x in dims (..., window, position, window, position)."""
     first = len(x.dims) - 2 * len(w.kernel)
-    outs, places = x.dims[first::2], x.dims[first + 1 :: 2]
+    outs, positions = x.dims[first::2], x.dims[first + 1 :: 2]
     if w.tile:
-        return replace(x, dims=(*x.dims[:first], *((*out, *at) for out, at in zip(outs, places, strict=True))))
-    if not _joined(places):
+        return replace(x, dims=(*x.dims[:first], *((*out, *at) for out, at in zip(outs, positions, strict=True))))
+    if not _joined(positions):
         raise AxisConflict("the gradient of pooling with a window of 1")
     access, dims = [], []
-    for i, (out, place) in enumerate(zip(outs, places, strict=True)):
+    for i, (out, inner) in enumerate(zip(outs, positions, strict=True)):
         made = new_dim(w.read[i], w.read[i])
         dims.append(made)
-        if not (out or place or made):
+        if not (out or inner or made):
             continue  # one element in one window
         if not out:
             raise AxisConflict("the gradient of pooling with one window along a dim")
-        terms = [(1, a) for a in made] + [(-w.dilation[i], a) for a in place]
+        terms = [(1, a) for a in made] + [(-w.dilation[i], a) for a in inner]
         axis = d.whole_axis(x, first + 2 * i, "the gradient of pooling")
-        access.append((axis, Place(tuple(terms), w.padding[i], w.stride[i])))
-    return _summed(d, x, tuple(access), (*x.dims[:first], *dims), _joined(places))
+        access.append((axis, DraftIndex(tuple(terms), w.padding[i], w.stride[i])))
+    return _summed(d, x, tuple(access), (*x.dims[:first], *dims), _joined(positions))
 
 
 def _summed(d: Draft, x: Value, access: Access, dims: tuple[Dim, ...], over: Dim) -> Value:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from cudal1_fx_passes.importer.draft import Access, DraftRef, Place, Value, window_atom
+from cudal1_fx_passes.importer.draft import Access, DraftIndex, DraftRef, Value, window_atom
 from cudal1_fx_passes.importer.lowering import Call, Result, extent, lowers
 from cudal1_fx_passes.importer.unify import (
     Atom,
@@ -115,7 +115,7 @@ def lower_convolution(c: Call) -> Result:
 
 @lowers("aten.convolution_backward.default", role="product", weight=3)
 def lower_convolution_backward(c: Call) -> Result:
-    """What is read gets the opposite convolution of the result's gradient; a weight a sum over all places."""
+    """What is read gets the opposite convolution of the result's gradient; a weight a sum over all positions."""
     of_input, of_weight, of_bias = c.args["output_mask"]
     grad, transposed = _source(c, "grad_output"), bool(c.number("transposed"))
     results: list[Value | None] = [None, None, None]
@@ -145,8 +145,8 @@ def _convolve(c: Call, x: Value, w: Value, transposed: bool, made: list[Extent])
     for i, (read, window, _) in enumerate(spatial):
         kept = not transposed and _is_whole(c, i, read, window, outs[i])
         windows.append(() if spread[i] else window if kept else _window(window))
-    places = [() if s else out for s, out in zip(spread, outs, strict=True)]
-    access = _places(c, x, places, windows, transposed)
+    positions = [() if s else out for s, out in zip(spread, outs, strict=True)]
+    access = _positions(c, x, positions, windows, transposed)
     dims = (x.dims[0], (*leaves(group), *leaves(channels)), *outs)
     over = _atoms(taken, *windows)
     assert isinstance(w.source, str)
@@ -154,7 +154,7 @@ def _convolve(c: Call, x: Value, w: Value, transposed: bool, made: list[Extent])
 
 
 def _correlate(c: Call, x: Value, grad: Value, shape: list[Extent]) -> Value:
-    """dw[k,c,window] = sum over n and places of grad[n,k,place] * x[n,c,stride*place+window-padding]."""
+    """dw[k,c,window] = sum over n and positions of grad[n,k,position] * x[n,c,stride*position+window-padding]."""
     groups = c.integers("groups")[0]
     unify(x.dims[0], grad.dims[0])
     group, inner = regroup([x.dims[1]], [groups, _size(x.dims[1]) // groups])
@@ -163,7 +163,7 @@ def _correlate(c: Call, x: Value, grad: Value, shape: list[Extent]) -> Value:
     windows: list[Dim] = [(window_atom(_static(n)),) if n != 1 else () for n in shape]
     for i, (read, out) in enumerate(zip(x.dims[2:], grad.dims[2:], strict=True)):
         windows[i] = read if _is_whole(c, i, read, windows[i], out) else windows[i]
-    access = _places(c, x, list(grad.dims[2:]), windows, False)
+    access = _positions(c, x, list(grad.dims[2:]), windows, False)
     dims = ((*leaves(group), *leaves(outer)), inner, *windows)
     over = _atoms(grad.dims[0], *grad.dims[2:])
     assert isinstance(grad.source, str)
@@ -208,10 +208,10 @@ def _is_spread(c: Call, i: int, read: Dim, window: Dim, size: Extent) -> bool:
     return not read and not moved and size == _size(window)
 
 
-def _places(c: Call, x: Value, outs: list[Dim], windows: list[Dim], transposed: bool) -> Access:
+def _positions(c: Call, x: Value, outs: list[Dim], windows: list[Dim], transposed: bool) -> Access:
     """Where x is read along each spatial axis."""
     stride, padding, dilation = (c.integers(name) for name in ("stride", "padding", "dilation"))
-    access: list[tuple[Atom, Place]] = []
+    access: list[tuple[Atom, DraftIndex]] = []
     for i, (out, window) in enumerate(zip(outs, windows, strict=True)):
         if _is_in_place(c, i, x.dims[2 + i], window, _extent(out)):
             unify(x.dims[2 + i], out)
@@ -227,8 +227,8 @@ def _places(c: Call, x: Value, outs: list[Dim], windows: list[Dim], transposed: 
         sign = -1 if transposed else 1
         terms = [(1 if transposed else stride[i], a) for a in leaves(out)]
         terms += [(sign * dilation[i], a) for a in leaves(window)]
-        place = Place(tuple(terms), -sign * padding[i], stride[i] if transposed else 1)
-        access.append((c.draft.whole_axis(x, 2 + i, "a convolution"), place))
+        position = DraftIndex(tuple(terms), -sign * padding[i], stride[i] if transposed else 1)
+        access.append((c.draft.whole_axis(x, 2 + i, "a convolution"), position))
     return tuple((find(a), p) for a, p in access)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from dataclasses import replace
 
-from cudal1_fx_passes.importer.draft import Place, Value
+from cudal1_fx_passes.importer.draft import DraftIndex, Value
 from cudal1_fx_passes.importer.lower_gather import bound
 from cudal1_fx_passes.importer.lowering import Call, Result, extent, lowers
 from cudal1_fx_passes.importer.unify import (
@@ -112,8 +112,8 @@ def pick(c: Call, value: Value, dim: int, index: int) -> Value:
     dims = value.dims[:dim] + tuple((a,) for a in atoms) + value.dims[dim + 1 :]
     value = replace(value, dims=dims)
     for i in reversed(range(len(atoms))):
-        index, place = divmod(index, atoms[i].hint)
-        value = c.draft.access(value, dim + i, (), Place(offset=place), "select")
+        index, position = divmod(index, atoms[i].hint)
+        value = c.draft.access(value, dim + i, (), DraftIndex(offset=position), "select")
         value = replace(value, dims=value.dims[: dim + i] + value.dims[dim + i + 1 :])
     return value
 
@@ -143,7 +143,7 @@ def narrow(c: Call, value: Value, dim: int, start: int, length: int, step: int =
             return chunk
     made = new_dim(length, length)
     terms = ((step, made[0]),) if made else ()
-    return c.draft.access(value, dim, made, Place(terms, start), "slice")
+    return c.draft.access(value, dim, made, DraftIndex(terms, start), "slice")
 
 
 def _chunk(c: Call, value: Value, dim: int, start: int, length: int) -> Value | None:
@@ -196,7 +196,7 @@ def lower_flip(c: Call) -> Result:
         if not isinstance(size, int):
             raise AxisConflict("flip of a symbolic dim")
         made = new_atom(size, size)
-        value = c.draft.access(value, dim % len(value.dims), (made,), Place(((-1, made),), size - 1), "flip")
+        value = c.draft.access(value, dim % len(value.dims), (made,), DraftIndex(((-1, made),), size - 1), "flip")
     return value
 
 
@@ -251,7 +251,7 @@ def _shift(c: Call, value: Value, dim: int, axis: Atom, offset: int, size: int) 
     """The value read at `axis + offset`; a dim of size 1 or an expanded one is the same everywhere."""
     if size == 1 or not isinstance(value.source, str):
         return replace(value, dims=(*value.dims[:dim], (axis,), *value.dims[dim + 1 :]))
-    return c.draft.access(value, dim, (axis,), Place(((1, axis),), offset), "cat")
+    return c.draft.access(value, dim, (axis,), DraftIndex(((1, axis),), offset), "cat")
 
 
 def _along(x: Value, dim: int, rank: int) -> Value:
@@ -273,7 +273,7 @@ def lower_pad(c: Call) -> Result:
         if not isinstance(size, int) or not isinstance(made, int) or size == 1 or made == 1:
             raise AxisConflict("padding of a symbolic dim or to or from size 1")
         axis = new_atom(made, made)
-        value = c.draft.access(value, dim, (axis,), Place(((1, axis),), -before), "pad")
+        value = c.draft.access(value, dim, (axis,), DraftIndex(((1, axis),), -before), "pad")
         position = _along(c.draft.iota(axis), dim, rank)
         if before > 0:
             checks.append(c.draft.pointwise("ge", [position, before]))
@@ -302,7 +302,7 @@ def lower_select_scatter(c: Call) -> Result:
 
 @lowers("aten.scatter.src aten.scatter.value", role="gather", weight=3)
 def lower_scatter(c: Call) -> Result:
-    """One place of a dim, as the gradient of a maximum goes: where(position == index, src, self)."""
+    """One position of a dim, as the gradient of a maximum goes: where(position == index, src, self)."""
     base, index, dim = c.value("self"), c.value("index"), c.args["dim"] % max(1, len(c.extents))
     source = c.draft.cast(c.value("src"), c.dtype) if "src" in c.args else c.number("value")
     single = (*c.extents[:dim], 1, *c.extents[dim + 1 :])

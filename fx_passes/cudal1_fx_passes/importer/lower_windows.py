@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from torch import fx
 
-from cudal1_fx_passes.importer.draft import Draft, DraftRef, Place, Value, window_atom
+from cudal1_fx_passes.importer.draft import Draft, DraftIndex, DraftRef, Value, window_atom
 from cudal1_fx_passes.importer.lowering import Call, Result, extent, lowers
 from cudal1_fx_passes.importer.unify import Atom, AxisConflict, Dim, Extent, find, keep_apart, new_dim
 from cudal1_fx_passes.program.ir import FLOAT_DTYPES
@@ -82,7 +82,7 @@ def _reduce(c: Call, value: Value, w: Windows, *made: tuple[str, str]) -> list[V
     if not isinstance(value.source, str) or value.access:
         raise AxisConflict("pooling of a sliced value or a literal")
     first = len(value.dims) - len(w.kernel)
-    access: list[tuple[Atom, Place]] = []
+    access: list[tuple[Atom, DraftIndex]] = []
     over: list[Atom] = []
     dims: list[Dim] = list(value.dims[:first])
     for i, kernel in enumerate(w.kernel):
@@ -95,7 +95,7 @@ def _reduce(c: Call, value: Value, w: Windows, *made: tuple[str, str]) -> list[V
             axis = c.draft.whole_axis(value, first + i, "pooling")
             if axis not in c.draft.varies_over(value):
                 raise AxisConflict("pooling over an expanded dim")
-            access.append((axis, Place(tuple(terms), -w.padding[i])))
+            access.append((axis, DraftIndex(tuple(terms), -w.padding[i])))
         elif kernel > 1:
             raise AxisConflict("pooling over a dim of size 1")
         dims.append(out)
@@ -121,8 +121,8 @@ def _of_first(c: Call, count: int) -> Windows:
 @lowers("aten.max_pool2d_with_indices.default aten.max_pool3d_with_indices.default", role="window", weight=1)
 def lower_max_pool(c: Call) -> Result:
     w = _of_first(c, spatial_dims(c))
-    values, places = _maxima(c, w, "i64")
-    return values, None if places is None else _flat_indices(c.draft, places, w)
+    values, positions = _maxima(c, w, "i64")
+    return values, None if positions is None else _flat_indices(c.draft, positions, w)
 
 
 @lowers("prims._low_memory_max_pool_with_offsets.default", role="window", weight=2)
@@ -132,12 +132,12 @@ def lower_max_pool_offsets(c: Call) -> Result:
 
 
 def _maxima(c: Call, w: Windows, dtype: str) -> tuple[Value, Value | None]:
-    """Each window's maximum, and its place in the window where that is used."""
+    """Each window's maximum, and its position in the window where that is used."""
     value = _settled(c)
     if not any(u.args[1] == 1 and u.users for u in c.node.users):
         return _reduce(c, value, w, ("amax", value.dtype))[0], None
-    values, places = _reduce(c, value, w, ("amax", value.dtype), ("argmax", dtype))
-    return values, places
+    values, positions = _reduce(c, value, w, ("amax", value.dtype), ("argmax", dtype))
+    return values, positions
 
 
 @lowers("aten.avg_pool2d.default aten.avg_pool3d.default", role="window", weight=2)
@@ -207,7 +207,7 @@ def lower_pool_indices(c: Call) -> Result:
 
 
 def _flat_indices(d: Draft, offset: Value, w: Windows) -> Value:
-    """Row-major places within what was pooled: each window's corner, and the digits of its offset from there."""
+    """Row-major positions within what was pooled: each window's corner, and its offset from there in digits."""
     if math.prod(w.kernel) == 1:
         raise AxisConflict("indices of a pooling with a window of 1")
     first = len(offset.dims) - len(w.kernel)
@@ -230,7 +230,7 @@ def _digit(d: Draft, offset: Value, kernel: int, inner: int) -> tuple[Value | in
 
 
 def position(d: Draft, value: Value, dim: int) -> Value | int:
-    """The place along a dim, as a value that varies along it alone."""
+    """The position along a dim, as a value that varies along it alone."""
     if not value.dims[dim]:
         return 0
     return along(d.iota(d.whole_axis(value, dim, "pooling")), dim, len(value.dims))

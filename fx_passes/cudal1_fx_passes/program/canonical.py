@@ -5,8 +5,8 @@
 Labels (weisfeiler_lehman.py) do not depend on names, on the order of operations, inputs and outputs, or on how
 commutative operands were written. Labels without sizes come first, so that programs that differ only in sizes have
 the same text but for the sizes. Axes are numbered in the memory order of the largest tensors, window axes after
-the others. A tie left by refinement is a symmetry, where any choice gives the same text, or very rarely a false
-miss; never a false hit, because the whole text is hashed.
+the others. A tie left by Weisfeiler-Lehman refinement is a symmetry, where any choice gives the same text, or very
+rarely a false miss; never a false hit, because the whole text is hashed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cudal1_fx_passes.program.ops import OPS, Kind
 from cudal1_fx_passes.program.positions import fold_positions
 from cudal1_fx_passes.program.simplify import commutative_count, simplify
 from cudal1_fx_passes.program.text import print_program
-from cudal1_fx_passes.program.weisfeiler_lehman import Labels, break_ties, refine
+from cudal1_fx_passes.program.weisfeiler_lehman import Labels, break_ties, refine_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,18 @@ def fingerprint(program: Program) -> str:
     return hashlib.sha256(print_program(canonicalise(program)).encode()).hexdigest()
 
 
-def relative(program: Program) -> str:
+def shape_agnostic_fingerprint(program: Program) -> str:
     """The fingerprint without sizes: programs that differ only in extents (and means' counts) share it."""
-    return relative_of(canonicalise(program))
+    return shape_agnostic_of(canonicalise(program))
 
 
-def relative_of(form: Program) -> str:
-    """`relative` of a program that is in canonical form already."""
-    return _relative_of(_Printed(print_program(form), form))
+def shape_agnostic_of(form: Program) -> str:
+    """The same of a program that is in canonical form already."""
+    return _shape_agnostic_of(_Printed(print_program(form), form))
 
 
 @lru_cache(maxsize=1024)
-def _relative_of(printed: _Printed) -> str:
+def _shape_agnostic_of(printed: _Printed) -> str:
     form = printed.program
     parts = size_free(Parts(form.axes, form.inputs, form.ops, form.outputs))
     return hashlib.sha256(print_program(order(parts, form).program).encode()).hexdigest()
@@ -135,8 +135,8 @@ def order(parts: Parts, original: Program) -> Canonical:
     """Puts the parts in canonical order and renames everything."""
     widths = {i.name: len(i.axes) for i in parts.inputs} | {o.name: len(o.axes) for o in parts.ops}
     free = size_free(parts)
-    blind = refine(free)
-    labels = Ranks(blind, break_ties(parts, blind if free == parts else refine(parts)), widths)
+    blind = refine_labels(free)
+    labels = Ranks(blind, break_ties(parts, blind if free == parts else refine_labels(parts)), widths)
     outputs = sorted(range(len(parts.outputs)), key=lambda i: (labels.output(i), i))
     walk = _Walk(parts, labels)
     for i in outputs:
@@ -183,10 +183,10 @@ def _order_axes(parts: Parts, labels: Ranks, walk: _Walk) -> list[tuple[Axis, st
 
 def _axes_of(op: Op, labels: Ranks, known: list[str]) -> list[str]:
     """Axes of an operation: those of its accesses in the order of the axes that they read, then the others."""
-    place = {a: i for i, a in enumerate(known)}
+    position = {a: i for i, a in enumerate(known)}
 
     def rank(axis: str) -> tuple[int, tuple[str, str]]:
-        return place.get(axis, len(place)), labels.axis(axis)
+        return position.get(axis, len(position)), labels.axis(axis)
 
     met: list[str] = []
     for x in sorted_operands(op, labels):

@@ -231,16 +231,18 @@ def _read(
         return _align(value, held, span), None
     access = dict(x.access)
     inside: Tensor | None = None
-    places = []
+    positions = []
     for axis in held:
-        place, ok = _index(p, access.get(axis, Index(((1, axis),))), values, extent, span, device)
+        position, ok = _index(p, access.get(axis, Index(((1, axis),))), values, extent, span, device)
         ok = (
-            ok & (place >= 0) & (place < extent[axis]) if ok is not None else (place >= 0) & (place < extent[axis])
+            ok & (position >= 0) & (position < extent[axis])
+            if ok is not None
+            else (position >= 0) & (position < extent[axis])
         )
         inside = ok if inside is None else inside & ok
-        places.append(place.clamp(0, extent[axis] - 1))
+        positions.append(position.clamp(0, extent[axis] - 1))
     assert inside is not None
-    got = value[tuple(places)]  # index tensors broadcast
+    got = value[tuple(positions)]  # index tensors broadcast
     return got, None if bool(inside.all()) else inside
 
 
@@ -261,13 +263,13 @@ def _index(
 ) -> tuple[Tensor, Tensor | None]:
     if index.value is not None:
         return _align(values[index.value], p.value_axes[index.value], span).long(), None
-    place = torch.full([1] * len(span), index.offset, dtype=torch.int64, device=device)
+    position = torch.full([1] * len(span), index.offset, dtype=torch.int64, device=device)
     for coefficient, axis in index.terms:
         steps = torch.arange(extent[axis], dtype=torch.int64, device=device)
-        place = place + coefficient * _align(steps, (axis,), span)
+        position = position + coefficient * _align(steps, (axis,), span)
     if index.divisor == 1:
-        return place, None
-    return torch.div(place, index.divisor, rounding_mode="floor"), place % index.divisor == 0
+        return position, None
+    return torch.div(position, index.divisor, rounding_mode="floor"), position % index.divisor == 0
 
 
 def _align(value: Tensor, held: tuple[str, ...], span: tuple[str, ...]) -> Tensor:

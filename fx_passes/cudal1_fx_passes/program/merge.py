@@ -50,14 +50,14 @@ def part_inputs(parts: Parts) -> Parts:
 
         dot(in0[d2=d2+k0-1], in1), add(t0, in0)   ->   dot(in0+[d4=d2+k0-1], in1), add(t0, in0)
 
-    A place along what is read and one along the result then have two names; the same tensor is passed twice.
+    A position along what is read and one along the result then have two names; the same tensor is passed twice.
     """
     inputs = {i.name: i for i in parts.inputs}
     fixed = {a.name for a in parts.axes if a.symbolic}
     dots = {op.name for op in parts.ops if OPS[op.fn].kind is Kind.DOT}
     read = [x for op in parts.ops if op.name in dots for x in op.operands if isinstance(x, Ref)]
     own: dict[str, dict[str, str]] = {}  # input -> axis -> the new one
-    for name, axis, index in ((x.name, *place) for x in read if x.name in inputs for place in x.access):
+    for name, axis, index in ((x.name, *position) for x in read if x.name in inputs for position in x.access):
         if axis not in fixed and any(axis == a for _, a in index.terms):
             own.setdefault(name, {})[axis] = f"{axis} of {name}"
     if not own:
@@ -137,13 +137,13 @@ def _follows(parts: Parts) -> dict[str, str]:
             if outer not in fixed and inner not in fixed and together[outer] == together[inner]:
                 follows.setdefault(outer, inner)
     for tensor in parts.tensors:
-        place = {name: i for i, name in enumerate(tensor.axes)}
+        position = {name: i for i, name in enumerate(tensor.axes)}
         for outer, inner in list(follows.items()):
-            if outer not in place:
+            if outer not in position:
                 continue
-            at = place[outer]
-            dense = tensor.strides is None or tensor.strides[at] == tensor.strides[place[inner]] * sizes[inner]
-            if place[inner] != at + 1 or not dense:
+            at = position[outer]
+            dense = tensor.strides is None or tensor.strides[at] == tensor.strides[position[inner]] * sizes[inner]
+            if position[inner] != at + 1 or not dense:
                 del follows[outer]
     return follows
 

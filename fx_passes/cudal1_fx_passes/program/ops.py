@@ -1,6 +1,6 @@
 """The operator table: every operation of Region text V1, one row each.
 
-The compiler, the judge's oracle, the trainer's task generator and the teachers all read this one table.
+The compiler, the judge's oracle, the trainer's task generator and the templates all read this one table.
 A row says how torch computes the operation over aligned operands (same rank, broadcastable) and which
 algebra the canonical form may use. How an operation is spelled in CUDA is not told here: generators write it.
 """

@@ -109,7 +109,7 @@ class _Folder:
         return replace(base, offset=base.offset + int(y.value if op.fn == "add" else -y.value))
 
     def _span(self, index: Index) -> Bounds | None:
-        """The places that an affine index takes; None where a size is not known."""
+        """The positions that an affine index takes; None where a size is not known."""
         axes = [(c, self.axis[a]) for c, a in index.terms]
         if index.value is not None or index.divisor != 1 or any(a.symbolic for _, a in axes):
             return None
@@ -211,8 +211,8 @@ class _Folder:
         if not x.access and x.name in self.made:
             return Ref(self._copy(x.name, self._of(x.name, env)))
         at, moved = dict(x.access), dict(env)
-        places = [(a, _compose(at.get(a, plain(a)), moved)) for a in self.axes_of[x.name]]
-        return Ref(x.name, tuple(sorted((a, i) for a, i in places if i != plain(a))))
+        positions = [(a, _compose(at.get(a, plain(a)), moved)) for a in self.axes_of[x.name]]
+        return Ref(x.name, tuple(sorted((a, i) for a, i in positions if i != plain(a))))
 
     def _shifted(self, index: Index) -> str:
         ((_, axis),) = index.terms

@@ -4,8 +4,8 @@
     t0 f32[d4,d1,k0] = dot(in0[d2=2*d5+k0-1], in1) over d0,d5    ->    convolution_backward, of the weight
 
 Axes sort themselves: in both operands and kept is a group, in both and summed an input channel, only in the
-weight an output channel, only in what is read a batch; of a weight's gradient batch and input channels change
-places. `run_convolution` calls it, on tensors or on fx proxies.
+weight an output channel, only in what is read a batch; of a weight's gradient batch and input channels swap
+roles. `run_convolution` calls it, on tensors or on fx proxies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cudal1_fx_passes.program.precision import products_may_use_tf32
 
 MAX_SPATIAL = 3
 LARGEST_SIDE = 64
-MANY = 4  # times as many places are summed as are kept: rather a weight's gradient than a convolution
+MANY = 4  # times as many positions are summed as are kept: rather a weight's gradient than a convolution
 Match = Callable[[Program, Op, str, Index], "Spatial | None"]
 _CONVOLUTION: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _TRANSPOSED: dict[int, Callable[..., Tensor]] = {
@@ -127,10 +127,10 @@ def _of_size_1(program: Program, op: Op, read: Ref, weight: Ref, swapped: bool) 
     # of two images in channels-last, as no convolution reads its operands without a copy
     of_images = len(alone) == len(outputs) == 1 and held[-1] in alone and others[-1] in outputs
     of_weight = of_images or len(op.over) > 1 or program.size(op.over) >= MANY * kept
-    places = [a for a in held if a in op.over] if of_weight else alone
-    if not places:
+    positions = [a for a in held if a in op.over] if of_weight else alone
+    if not positions:
         return None
-    spatial = Spatial(places[-1], places[-1], "", 1, 1, 0)
+    spatial = Spatial(positions[-1], positions[-1], "", 1, 1, 0)
     return _sort_axes(program, op, read, weight, (spatial,), swapped, _of_weight if of_weight else _forward)
 
 
@@ -151,11 +151,11 @@ def run_convolution(program: Program, op: Op, c: Convolution, operands: tuple[An
 
     stride, padding = [s.stride for s in c.spatial], [s.padding for s in c.spatial]
     dilation, groups = [s.dilation for s in c.spatial], program.size(c.groups)
-    places, outs, windows = (
+    positions, outs, windows = (
         [(a,) if a else () for a in axes]
         for axes in ([s.read for s in c.spatial], [s.out for s in c.spatial], [s.window for s in c.spatial])
     )
-    x = _in_parts(program, read, x, (c.batch, (*c.groups, *c.inputs), *places))
+    x = _in_parts(program, read, x, (c.batch, (*c.groups, *c.inputs), *positions))
     if c.of_weight:
         grad = _in_parts(program, weight, w, (c.batch, (*c.groups, *c.outputs), *outs))
         shape = [program.size(axes) for axes in ((*c.groups, *c.outputs), c.inputs, *windows)]
@@ -174,21 +174,21 @@ def run_convolution(program: Program, op: Op, c: Convolution, operands: tuple[An
 
 
 def _is_flat(c: Convolution) -> bool:
-    """Of size 1, its places merged into one axis."""
+    """Of size 1, its positions merged into one axis."""
     return len(c.spatial) == 1 and c.spatial[0] == Spatial(c.spatial[0].out, c.spatial[0].out, "", 1, 1, 0)
 
 
 def _run_flat(program: Program, op: Op, c: Convolution, names: tuple[str, str], operands: tuple[Any, Any]) -> Any:
     """With channels innermost, which torch knows for images only: it copies all that a signal's convolution reads.
 
-    So the places become square images again; no library is made for a row of a hundred thousand either.
+    So the positions become square images again; no library is made for a row of a hundred thousand either.
     """
-    (read, weight), (x, w), place = names, operands, c.spatial[0].out
+    (read, weight), (x, w), position = names, operands, c.spatial[0].out
     inputs, outputs = (*c.groups, *c.inputs), (*c.groups, *c.outputs)
-    side = max(n for n in range(1, LARGEST_SIDE + 1) if program.axis[place].size % (n * n) == 0)
+    side = max(n for n in range(1, LARGEST_SIDE + 1) if program.axis[position].size % (n * n) == 0)
 
     def image(value: Any, name: str, channels: tuple[str, ...]) -> Any:
-        rows = _permuted(value, program.value_axes[name], (*c.batch, place, *channels))
+        rows = _permuted(value, program.value_axes[name], (*c.batch, position, *channels))
         return torch.permute(torch.reshape(rows, [-1, side, side, program.size(channels)]), [0, 3, 1, 2])
 
     shape, groups = [program.size(outputs), program.size(c.inputs), 1, 1], program.size(c.groups)
@@ -199,7 +199,7 @@ def _run_flat(program: Program, op: Op, c: Convolution, names: tuple[str, str], 
     else:
         w = torch.reshape(_permuted(w, program.value_axes[weight], axes), shape)
         made = F.conv2d(image(x, read, inputs), w, None, 1, 0, 1, groups)
-        made, axes = torch.permute(made, [0, 2, 3, 1]), (*c.batch, place, *outputs)
+        made, axes = torch.permute(made, [0, 2, 3, 1]), (*c.batch, position, *outputs)
     return _permuted(torch.reshape(made, [program.axis[a].size for a in axes]), axes, op.axes)
 
 
@@ -281,7 +281,7 @@ def _forward(program: Program, op: Op, axis: str, index: Index) -> Spatial | Non
 def _moved(
     program: Program, axis: str, index: Index, stride: int, out: str, dilation: int, window: str
 ) -> Spatial | None:
-    """stride * out + dilation * window - padding, for as many places as a convolution gives."""
+    """stride * out + dilation * window - padding, for as many positions as a convolution gives."""
     if index.divisor != 1 or index.offset > 0 or stride < 1 or dilation < 1:
         return None
     reach = dilation * (program.axis[window].size - 1) if window else 0

@@ -1,4 +1,4 @@
-"""Which accesses are slices: one place, or an axis at a step, as views, cat and rotate_half leave them.
+"""Which accesses are slices: one position, or an axis at a step, as views, cat and rotate_half leave them.
 
 in0[d2=1], in0[d4=d5+32], in0[d4=2*d5]    ->    select, slice, slice with a step
 """
@@ -14,7 +14,7 @@ from cudal1_fx_passes.program.ir import Index, Program, Ref
 class Slice:
     """[start:stop:step] of one axis, then so many elements more on either side; `out` names what is left of it."""
 
-    out: str  # empty where one place is read
+    out: str  # empty where one position is read
     start: int
     stop: int
     step: int = 1

@@ -5,7 +5,7 @@
 The result is an fx.GraphModule with one aten call an operation, built once: no Python data structures are
 walked at run time, so it also goes through torch.compile. Window reductions become torch's own pooling where
 the pattern is theirs, products torch's convolutions (products.py) or einsum; every other access is an index
-with precomputed places. Static sizes only.
+with precomputed positions. Static sizes only.
 """
 
 from __future__ import annotations
@@ -204,18 +204,18 @@ class _Builder:
             return sliced, None
         access = dict(x.access)
         name = f"{op.name}_{position}"
-        places: list[fx.Node] = []
+        positions: list[fx.Node] = []
         inside: Tensor | None = None
         for axis in held:
             index = access.get(axis, Index(((1, axis),)))
             if index.value is not None:
-                place_node = self._aligned(self.nodes[index.value], self.program.value_axes[index.value], span)
-                places.append(self._call(torch.Tensor.long, place_node))
+                values = self._aligned(self.nodes[index.value], self.program.value_axes[index.value], span)
+                positions.append(self._call(torch.Tensor.long, values))
                 continue
-            place, ok = self._places(index, self.program.axis[axis].size, span)
+            at, ok = self._positions(index, self.program.axis[axis].size, span)
             inside = ok if inside is None else inside & ok
-            places.append(self._constant(f"{name}_{axis}", place))
-        got = self._call(operator.getitem, self.nodes[x.name], tuple(places))
+            positions.append(self._constant(f"{name}_{axis}", at))
+        got = self._call(operator.getitem, self.nodes[x.name], tuple(positions))
         if inside is None or bool(inside.all()):
             return got, None
         return got, self._constant(f"{name}_inside", inside)
@@ -243,14 +243,14 @@ class _Builder:
                 x = self._call(torch.unsqueeze, x, i)
         return x
 
-    def _places(self, index: Index, size: int, span: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-        place = torch.full([1] * len(span), index.offset, dtype=torch.int64)
+    def _positions(self, index: Index, size: int, span: tuple[str, ...]) -> tuple[Tensor, Tensor]:
+        position = torch.full([1] * len(span), index.offset, dtype=torch.int64)
         for coefficient, axis in index.terms:
             steps = torch.arange(self.program.axis[axis].size)
-            place = place + coefficient * steps.reshape([-1 if a == axis else 1 for a in span])
-        exact = place % index.divisor == 0
-        place = torch.div(place, index.divisor, rounding_mode="floor")
-        return place.clamp(0, size - 1), exact & (place >= 0) & (place < size)
+            position = position + coefficient * steps.reshape([-1 if a == axis else 1 for a in span])
+        exact = position % index.divisor == 0
+        position = torch.div(position, index.divisor, rounding_mode="floor")
+        return position.clamp(0, size - 1), exact & (position >= 0) & (position < size)
 
     def _constant(self, name: str, value: Tensor) -> fx.Node:
         self.root.register_buffer(name, value, persistent=False)

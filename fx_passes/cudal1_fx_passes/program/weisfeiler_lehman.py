@@ -1,7 +1,7 @@
-"""Labels by refinement, for the canonical order: what something is, what it is made of and what reads it.
+"""Weisfeiler-Lehman refinement of labels, for the canonical order: what something is, its operands, its readers.
 
 Every round hashes values upward (from their operands) and downward (from their readers), then axes from
-the places where they stand; rounds repeat until no class splits. Ties are then broken one at a time:
+the positions where they stand; rounds repeat until no class splits. Ties are then broken one at a time:
 inputs first, then outputs, then axes.
 """
 
@@ -50,10 +50,10 @@ class Labels:
         return len(set(self.axes.values())) + len(set(self.values.values())) + len(set(self.outputs))
 
 
-def refine(parts: Parts) -> Labels:
+def refine_labels(parts: Parts) -> Labels:
     """Returns labels that tell everything apart that is not symmetric."""
     labels = Labels({a.name: _hash(a.name[0], a.symbolic, a.size) for a in parts.axes})
-    _settle(parts, labels, {})
+    _refine_until_stable(parts, labels, {})
     return labels
 
 
@@ -66,7 +66,7 @@ def break_ties(parts: Parts, refined: Labels) -> Labels:
             labels.axes = labels.axes | {tied: _hash("first", labels.axes[tied])}
         else:
             tags[tied] = "first" + tags.get(tied, "")
-        _settle(parts, labels, tags)
+        _refine_until_stable(parts, labels, tags)
     return labels
 
 
@@ -85,17 +85,17 @@ def _tied(parts: Parts, labels: Labels) -> str | None:
     return None
 
 
-def _settle(parts: Parts, labels: Labels, tags: dict[str, str]) -> None:
+def _refine_until_stable(parts: Parts, labels: Labels, tags: dict[str, str]) -> None:
     before = 0
     while True:
-        _round(parts, labels, tags)
+        _refinement_round(parts, labels, tags)
         now = labels.classes()
         if now == before:
             return
         before = now
 
 
-def _round(parts: Parts, labels: Labels, tags: dict[str, str]) -> None:
+def _refinement_round(parts: Parts, labels: Labels, tags: dict[str, str]) -> None:
     labels.reads = {}
     up = _upward(parts, labels, tags)
     labels.values = up
@@ -145,12 +145,12 @@ def _downward(
         for at, x in enumerate(op.operands):
             if not isinstance(x, Ref):
                 continue
-            place = "any" if at < count else str(at)
+            position = "any" if at < count else str(at)
             access = sorted((labels.axes[a], labels.index(i)) for a, i in x.access)
-            readers[x.name].append(_hash(down[op.name], place, access))
+            readers[x.name].append(_hash(down[op.name], position, access))
             for axis, index in x.access:
                 if index.value is not None:
-                    readers[index.value].append(_hash(down[op.name], place, "index", labels.axes[axis]))
+                    readers[index.value].append(_hash(down[op.name], position, "index", labels.axes[axis]))
     for i in parts.inputs:
         down[i.name] = _hash(up[i.name], sorted(readers[i.name]))
     final = [_hash(label, down[o.value]) for label, o in zip(outputs, parts.outputs, strict=True)]
@@ -158,33 +158,33 @@ def _downward(
 
 
 def _axes(parts: Parts, labels: Labels) -> dict[str, str]:
-    places: dict[str, list[str]] = defaultdict(list)
+    positions: dict[str, list[str]] = defaultdict(list)
     for i in parts.inputs:
         for at, axis in enumerate(i.axes):
-            places[axis].append(_hash(labels.values[i.name], at))
+            positions[axis].append(_hash(labels.values[i.name], at))
         if i.domain.below is not None:
-            places[i.domain.below].append(_hash(labels.values[i.name], "below"))
+            positions[i.domain.below].append(_hash(labels.values[i.name], "below"))
     for label, o in zip(labels.outputs, parts.outputs, strict=True):
         for at, axis in enumerate(o.axes):
-            places[axis].append(_hash(label, at))
+            positions[axis].append(_hash(label, at))
     for op in parts.ops:
-        _places_of(op, labels, places)
-    return {name: _hash(old, sorted(places[name])) for name, old in labels.axes.items()}
+        _positions_of(op, labels, positions)
+    return {name: _hash(old, sorted(positions[name])) for name, old in labels.axes.items()}
 
 
-def _places_of(op: Op, labels: Labels, places: dict[str, list[str]]) -> None:
+def _positions_of(op: Op, labels: Labels, positions: dict[str, list[str]]) -> None:
     label = labels.values[op.name]
     ordered = op.fn in ("argmax", "argmin") or OPS[op.fn].kind in (Kind.SCAN, Kind.IOTA)
     for at, axis in enumerate(op.over):
-        places[axis].append(_hash(label, "over", at if ordered else 0))
+        positions[axis].append(_hash(label, "over", at if ordered else 0))
     count = commutative_count(op)
     for at, x in enumerate(op.operands):
         if not isinstance(x, Ref):
             continue
-        place = "any" if at < count else at
+        position = "any" if at < count else at
         for axis, index in x.access:
-            places[axis].append(_hash(label, place, "read", labels.values[x.name], labels.index(index)))
+            positions[axis].append(_hash(label, position, "read", labels.values[x.name], labels.index(index)))
             for coefficient, term in index.terms:
-                places[term].append(
-                    _hash(label, place, "term", labels.values[x.name], labels.axes[axis], coefficient)
+                positions[term].append(
+                    _hash(label, position, "term", labels.values[x.name], labels.axes[axis], coefficient)
                 )

@@ -9,7 +9,7 @@ But so a core makes 65,000 tokens a second, and one GPU takes 1.5 million.
 Chunk c is a function of (recipe, data folder, c): training reads those that the folder has, and its producers make
 the others meanwhile, from the measured programs that are written out beside them. They are made in an order that
 spreads any number of them over the run. Interrupted, the same command goes on. The folder says in stamp.json what
-it was made from, and is refused where recipe or data differ; teachers that were changed since are not noticed.
+it was made from, and is refused where recipe or data differ; templates that were changed since are not noticed.
 """
 
 from __future__ import annotations

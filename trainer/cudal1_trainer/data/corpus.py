@@ -1,6 +1,6 @@
 """The corpus: an endless, reproducible stream of training pairs, laid out as batches.
 
-Fresh pairs come from programs x teachers, made on the fly: structures that the partitioner cut from random small
+Fresh pairs come from programs x templates, made on the fly: structures that the partitioner cut from random small
 models and from modules written for it, varied (vary.py) and at new sizes (structures.py; with products,
 products.py), and generated tasks, most of them widened to the breadth of real regions (widen.py). Their schedules
 are those that the prior takes for fast.
@@ -84,12 +84,12 @@ class Source:
     prior: Prior | None = None
     structures: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
-    hard: tuple[str, ...] = ()  # structures of forms that a model failed on (hard_models.py)
+    hard: tuple[str, ...] = ()  # structures of forms that a model failed on
     written: tuple[str, ...] = ()  # structures with and without products, of modules as people write them
     gathered: tuple[str, ...] = ()  # structures with a product that gathers for the reduction behind it
 
     def draw(self, rng: random.Random) -> list[tuple[Program, Pair]]:
-        """One or a few pairs; at times none, where a task is held out or no teacher answers."""
+        """One or a few pairs; at times none, where a task is held out or no template answers."""
         if self.scored is None or not len(self.scored):
             return self._fresh(rng)
         r = self.recipe
@@ -173,7 +173,7 @@ class Source:
         return found
 
     def _weights(self, program: Program, schedules: list[Schedule]) -> list[float]:
-        """By the prior's predicted time, or by rank in the teachers' own order where there is none."""
+        """By the prior's predicted time, or by rank in the templates' own order where there is none."""
         if self.prior is None or not schedules:
             return [math.exp(-self.recipe.rank_decay * i) for i in range(len(schedules))]
         logs = self.prior.rank(program, schedules)
@@ -263,7 +263,7 @@ def _language(data: Path, model: Path | None) -> Language:
 
 
 def heldout_batches(recipe: Recipe, data: Path, model: Path | None = None, limit: int = 200) -> list[Batch]:
-    """Plain pairs of held-out programs, one teacher's reply each: for the final loss, never for training."""
+    """Plain pairs of held-out programs, one template's reply each: for the final loss, never for training."""
     language = _language(data, model)
     rng = random.Random(f"{recipe.seed} held out")
     programs = list(read_heldout(data / "heldout.json").programs)

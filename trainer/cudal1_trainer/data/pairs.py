@@ -1,6 +1,6 @@
 """Training pairs: a prompt and the reply to learn.
 
-Plain: facts and region, target one teacher's reply. Contrastive: the prompt also shows two measured variants of
+Plain: facts and region, target one template's reply. Contrastive: the prompt also shows two measured variants of
 the same program, slowest first, and the target is a strictly faster third; its analysis opens with a comparison
 of the two that agrees with the measurement. Prompts come from the compiler's own template, so that a pair never
 differs from what the model is asked in use.

@@ -3,8 +3,8 @@
     write_scored(data, path, workers)      once, before training: 6 minutes of one core
     read_scored(path).draw(rng)            a program with its right variants and their times, in every producer
 
-A variant counts only where today's teachers still write the code that was measured (the digest tells), and a
-program only where it is not held out. What language models wrote (llm_teacher.py) comes with its code, and joins.
+A variant counts only where today's templates still write the code that was measured (the digest tells), and a
+program only where it is not held out. What language models wrote (llm_replies.py) comes with its code, and joins.
 Lines are parsed when they are drawn, so a producer holds text, not objects.
 """
 

@@ -1,6 +1,6 @@
-"""Teachers behind the generator protocol, for tests and measurements; never shipped as the model.
+"""Templates behind the generator protocol, for tests and measurements; never shipped as the model.
 
-    TeacherGenerator().propose([prompt], n=8, seed=0) -> at most 8 distinct replies a prompt
+    TemplateGenerator().propose([prompt], n=8, seed=0) -> at most 8 distinct replies a prompt
 
 It reads the region out of the prompt and ignores everything else in it.
 """
@@ -18,7 +18,7 @@ from cudal1_compile.kernel.text import normalise
 BUDGET_TOKENS = 1 << 20  # prompts are parsed, not read
 
 
-class TeacherGenerator:
+class TemplateGenerator:
     """strategies: names to draw from (all by default)."""
 
     def __init__(self, strategies: Sequence[str] | None = None) -> None:

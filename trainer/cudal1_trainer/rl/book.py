@@ -25,7 +25,7 @@ from cudal1_trainer.rl.form import form_digest
 from cudal1_trainer.scores.outcome import HACKS, Outcome
 
 Variants = dict[str, Exemplar]  # by digest
-NEARLY = 0.9  # of a teacher's score, which is a measurement too
+NEARLY = 0.9  # of a template's score, which is a measurement too
 
 
 class Book:
@@ -62,11 +62,11 @@ class Book:
         return form_digest(code) in self._forms
 
     def set_reference(self, task: int, score: float) -> None:
-        """A teacher's score: no exemplar, but what a gain is held against before anything better is known."""
+        """A template's score: no exemplar, but what a gain is held against before anything better is known."""
         self._references[task] = score
 
     def bar(self, task: int) -> float:
-        """That right replies are kept above: the baseline, or about a teacher's score where that is slower."""
+        """That right replies are kept above: the baseline, or about a template's score where that is slower."""
         return min(1.0, NEARLY * self._references.get(task, math.inf))
 
     def best(self, task: int) -> float | None:

@@ -1,8 +1,8 @@
 """Which tasks are worth practising on: those that the model can be asked for and the judge can decide.
 
-A teacher's variant goes to the judge first. Where that is not right the program cannot be verified here (no finite
-reference, no room), and every reply would be refused; where it is, its score is what gains are held against (0
-where the host target refuses its cost, as a product's). What no teacher writes is kept: a user's own misses.
+A template's variant goes to the judge first. Where that is not right the program cannot be verified here (no
+finite reference, no room), and every reply would be refused; where it is, its score is what gains are held against
+(0 where the host target refuses its cost, as a product's). What no template writes is kept: a user's own misses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def decidable(desk: Desk, own: Iterable[int], count: int) -> tuple[list[int], li
 
 
 def _try(desk: Desk, tasks: Sequence[int]) -> list[int]:
-    codes = {task: _teach(desk.texts[task]) for task in tasks}
+    codes = {task: _template_code(desk.texts[task]) for task in tasks}
     groups = [Group(desk.texts[t], (code,), None) for t, code in codes.items() if code is not None]
     desk.referee.submit(GATE, groups)
     rulings = desk.referee.result(GATE)
@@ -50,11 +50,11 @@ def _try(desk: Desk, tasks: Sequence[int]) -> list[int]:
     return kept
 
 
-def _teach(text: str) -> str | None:
-    """The code of a teacher's variant."""
+def _template_code(text: str) -> str | None:
+    """The code of a template's variant."""
     try:
         found = write_variants(parse_program(text), 1)
     except STUMBLES as error:
-        log.warning("a teacher stumbles: %r", error)
+        log.warning("a template stumbles: %r", error)
         return None
     return found[0].reply.code if found else None

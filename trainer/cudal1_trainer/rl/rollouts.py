@@ -25,7 +25,7 @@ from cudal1_trainer.rl.policy import Rollout
 from cudal1_trainer.scores.outcome import Code, Outcome, classify, conclude
 from cudal1_trainer.scores.referee import Group, Referee, Rulings
 
-# bundled models know it from stage 1, where the teachers' comparisons begin so; outcome.py holds replies to it
+# bundled models know it from stage 1, where the templates' comparisons begin so; outcome.py holds replies to it
 OPENING = """
 Open the performance analysis with one line that names the measured speed of every variant above, fastest first:
 Fastest so far: 1.20x with (what it does). Slower: 0.94x with (what it does).

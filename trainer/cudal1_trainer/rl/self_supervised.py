@@ -3,7 +3,7 @@
 Method, as published: sample, judge, keep what runs and is right, train on it, repeat. That is REINFORCE with
 reward 1 or 0 and no baseline: while most samples fail, negative updates destabilise. Here a reply is kept only
 where it is not slower than the baseline either (single aten operations; on the host target their declared cost),
-or than a teacher's kernel where that is slower still, as many products are.
+or than a template's kernel where that is slower still, as many products are.
 Left out: any filter by novelty, replay of older replies. --model may be of any architecture (base.py).
 
     python -m cudal1_trainer.rl.self_supervised --recipe h100 --model runs/h100/model --out runs/self

@@ -1,4 +1,4 @@
-"""The measuring step: how fast every teacher's variants run on this GPU, checked, written line by line.
+"""The measuring step: how fast every template's variants run on this GPU, checked, written line by line.
 
     python -m cudal1_trainer.scores.collect --data trainer/data --out OUT --seconds 480 [--recipe h100]
     python -m cudal1_trainer.scores.collect --data trainer/data --out OUT --seconds 90 --having joined --rows 512
@@ -7,8 +7,8 @@ Worker processes make a program, write and build its variants (CPU, in parallel)
 every kernel against the float64 oracle and time the right ones beside aten. Tasks, widened tasks, structures and
 structures with products come by turns, or some of these only; those already in the score files of --data or --out
 are skipped, so a run that was killed, or a later run, goes on. Held-out programs are never measured. Where a
-teacher is new, or the prior is wrong, only programs of that kind are wanted (Wanted), half of their schedules by
-that teacher. At the end the lines are packed as gzip parts.
+template is new, or the prior is wrong, only programs of that kind are wanted (Wanted), half of their schedules by
+that template. At the end the lines are packed as gzip parts.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Job:
 class Wanted:
     """Programs that are measured."""
 
-    mapping: str = ""  # some schedule has a stage of a mapping that begins so
+    schedule_kind: str = ""  # some schedule has a stage of a kind that begins so
     bytes: float = 0.0  # of inputs and outputs, at least
     rows: float = math.inf  # results of the longest reduction, at most
     ops: float = math.inf  # operations, at most
@@ -95,7 +95,7 @@ class Wanted:
         longest = max(reduced, key=lambda o: program.size(o.over), default=None)
         if longest and program.size(longest.axes) > self.rows:
             return False
-        return not self.mapping or any(uses(s, self.mapping) for s in variants(program))
+        return not self.schedule_kind or any(uses(s, self.schedule_kind) for s in variants(program))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +142,11 @@ def make_program(seed: int, structures: tuple[str, ...], products: tuple[str, ..
 
 @context_kept()
 def score_task(worker: Worker, job: Job, mark: Mark) -> TaskScore | None:
-    """None where the task is held out, no teacher answers it, or its reference is not finite."""
+    """None where the task is held out, no template answers it, or its reference is not finite."""
     program = make_program(job.seed, worker.structures, worker.products)
     if worker.heldout.holds(program) or not worker.wanted.holds(program):
         return None
-    written = write_variants(program, job.limit, worker.wanted.mapping)
+    written = write_variants(program, job.limit, worker.wanted.schedule_kind)
     if not written:
         return None
     unbroken = {v.name: v.candidate for v in written if v.name not in job.blamed}
@@ -304,7 +304,7 @@ def _head(target: Target) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    parser = argparse.ArgumentParser(description="Measures teachers' variants on this GPU.")
+    parser = argparse.ArgumentParser(description="Measures templates' variants on this GPU.")
     parser.add_argument("--recipe", default="h100")
     parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json and earlier scores")
     parser.add_argument("--out", type=Path, required=True)

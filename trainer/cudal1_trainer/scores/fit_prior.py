@@ -25,7 +25,7 @@ from torch import nn
 from cudal1_compile.codegen.prior.regression import (
     BUNDLED,
     FEATURES,
-    MAPPINGS,
+    SCHEDULE_KINDS,
     Prior,
     describe_program,
     describe_schedules,
@@ -49,7 +49,7 @@ MIN_TASKS = 100
 
 def digest_scores(data: Path) -> str:
     """sha256 over a folder's score files, and over how they are described."""
-    found = hashlib.sha256(f"{FEATURES} {MAPPINGS} {STRATEGIES}".encode())
+    found = hashlib.sha256(f"{FEATURES} {SCHEDULE_KINDS} {STRATEGIES}".encode())
     for path in score_files(data):
         found.update(path.read_bytes())
     return found.hexdigest()
@@ -77,7 +77,7 @@ class Rows:
     x: NDArray[np.float32]
     y: NDArray[np.float32]
     task: NDArray[np.int64]
-    rank: NDArray[np.int64]  # place in the order in which the teachers wrote them
+    rank: NDArray[np.int64]  # place in the order in which the templates wrote them
 
 
 def gather(book: ScoreBook) -> Rows:
@@ -158,13 +158,13 @@ def regret(rows: Rows, predicted: NDArray[np.float32]) -> float:
 
 
 def build_prior(data: Path) -> dict[str, float]:
-    """Fits on the folder's scores, writes DATA/prior.npz where it beats the teachers' order; returns the check."""
+    """Fits on the folder's scores, writes DATA/prior.npz where it beats the templates' order; returns that."""
     path = data / "prior.npz"
     path.unlink(missing_ok=True)
     book = read_scores(score_files(data))
     rows = gather(book) if book is not None else None
     if rows is None or len(np.unique(rows.task)) < MIN_TASKS:
-        log.info("prior: fewer than %d measured tasks, the teachers' own order is used", MIN_TASKS)
+        log.info("prior: fewer than %d measured tasks, the templates' own order is used", MIN_TASKS)
         return {}
     held = rows.task % HELD_BACK == 0
     prior = fit(_select(rows, ~held))

@@ -1,10 +1,10 @@
 """GPU-busy time of several ways to compute one thing, measured side by side.
 
-Each way (an arm) is captured in a CUDA graph of several calls, so host time is not in it. The calls rotate over
-copies of all buffers, enough copies that a call does not find its data in the L2 cache left by the one before.
-The graphs are replayed in interleaved rounds in shuffled order, events around each; the figure is the median
-over rounds, a call. Small data stays in L2, for every arm alike, as it does inside a real model; where it must
-not (`cold`), a graph uses each copy once and the caches are flushed before every replay.
+Each way (a contender) is captured in a CUDA graph of several calls, so host time is not in it. The calls rotate
+over copies of all buffers, enough copies that a call does not find its data in the L2 cache left by the one
+before. The graphs are replayed in interleaved rounds in shuffled order, events around each; the figure is the
+median over rounds, a call. Small data stays in L2, for every contender alike, as it does inside a real model;
+where it must not (`cold`), a graph uses each copy once and the caches are flushed before every replay.
 
 The caller makes sure that nothing else uses the GPU. Nothing is checked for rightness here.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import torch
 
-Arm = Callable[[int], None]  # runs once on the current stream, on copy number n of the buffers
+Contender = Callable[[int], None]  # runs once on the current stream, on copy number n of the buffers
 
 MAX_COPIES = 10
 MAX_CALLS = 20
@@ -51,16 +51,16 @@ class Captured:
     once_us: float  # one call by itself, launch included
 
 
-def capture(arm: Arm, copies: int, stream: torch.cuda.Stream, cold: bool = False) -> Captured:
+def capture(contender: Contender, copies: int, stream: torch.cuda.Stream, cold: bool = False) -> Captured:
     """Warms up, estimates one call, and captures as many as take about TARGET_US. `stream`: not the default one.
 
-    Passes on what the arm raises; the stream is out of capture mode then.
+    Passes on what the contender raises; the stream is out of capture mode then.
     """
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for n in range(2):
-            arm(n % copies)
-        once_us = _event_us(lambda: arm(0))
+            contender(n % copies)
+        once_us = _event_us(lambda: contender(0))
         calls = calls_for(once_us, copies)
         calls = min(calls, copies) if cold else calls
         graph = torch.cuda.CUDAGraph()
@@ -68,7 +68,7 @@ def capture(arm: Arm, copies: int, stream: torch.cuda.Stream, cold: bool = False
         graph.capture_begin()
         try:
             for n in range(calls):
-                arm(n % copies)
+                contender(n % copies)
         finally:
             graph.capture_end()
     torch.cuda.current_stream().wait_stream(stream)

@@ -27,7 +27,7 @@ from cudal1_compile.runtime.launcher import LoadedKernel, load
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.to_aten import to_aten
-from cudal1_trainer.scores.gpu_time import Arm, Busy, Captured, capture, copies_needed, time_graphs
+from cudal1_trainer.scores.gpu_time import Busy, Captured, Contender, capture, copies_needed, time_graphs
 from cudal1_trainer.scores.quickcheck import Subject, Unusable, check, empty_outputs, empty_scratch, make_subject
 from cudal1_trainer.scores.workers import Fault
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 Mark = Callable[[str], None]
 FALLBACK = ("offset", "coherent")  # distributions for programs that have no finite reference on the wanted ones
 RESERVED_BYTES = 2**30  # cached by torch between programs before it is handed back
-SLOW, SLOW_US = 10.0, 1000.0  # an arm so many times slower than the fastest and so long is called once only
+SLOW, SLOW_US = 10.0, 1000.0  # a contender so many times slower than the fastest and so long is called once only
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Microseconds a call of each arm that ran right; why the others have none."""
+    """Microseconds a call of each contender that ran right; why the others have none."""
 
     busy: dict[str, Busy]
     failures: dict[str, str]
@@ -91,10 +91,12 @@ def measure(
     kernels, inputs = _check_all(program, built, device, mark, distributions, failures)
     copies = copies_needed(bytes_moved(program), target.l2_bytes, torch.cuda.mem_get_info(device)[0])
     bench = Bench(program, [inputs, *([copy_storage(x) for x in inputs] for _ in range(copies - 1))], device)
-    arms = {name: bench.kernel_arm(candidate, kernel) for name, (candidate, kernel) in kernels.items()}
+    contenders = {name: bench.kernel_contender(candidate, kernel) for name, (candidate, kernel) in kernels.items()}
     aten = to_aten(static_sizes(program)).to(device)
-    arms |= {name: bench.callable_arm(run) for name, run in ({"aten": aten} | dict(others or {})).items()}
-    graphs = _capture_all(arms, copies, failures, mark, cold)
+    contenders |= {
+        name: bench.callable_contender(run) for name, run in ({"aten": aten} | dict(others or {})).items()
+    }
+    graphs = _capture_all(contenders, copies, failures, mark, cold)
     mark("timing")
     busy = _hopeless(graphs)
     for name in busy:
@@ -104,7 +106,7 @@ def measure(
     graphs.clear()
     for _, kernel in kernels.values():
         kernel.close()
-    del arms, bench, inputs
+    del contenders, bench, inputs
     if torch.cuda.memory_reserved(device) > RESERVED_BYTES:
         torch.cuda.empty_cache()
     return Measurement(busy, failures)
@@ -112,7 +114,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Bench:
-    """Copies of a program's inputs and outputs. All arms of one measurement write the same outputs."""
+    """Copies of a program's inputs and outputs. All contenders of one measurement write the same outputs."""
 
     program: Program
     inputs: list[list[Tensor]]
@@ -122,7 +124,7 @@ class Bench:
     def outputs(self) -> list[list[Tensor]]:
         return [empty_outputs(self.program, self.device, poison=False)[0] for _ in self.inputs]
 
-    def kernel_arm(self, candidate: Candidate, kernel: LoadedKernel) -> Arm:
+    def kernel_contender(self, candidate: Candidate, kernel: LoadedKernel) -> Contender:
         """Scratch is the same in every call, as in a planned graph."""
         scratch = empty_scratch(self.program, candidate, self.device)
         sizes = [a.size for a in self.program.axes if a.symbolic]
@@ -133,7 +135,7 @@ class Bench:
 
         return run
 
-    def callable_arm(self, call: Callable[..., object]) -> Arm:
+    def callable_contender(self, call: Callable[..., object]) -> Contender:
         def run(n: int) -> None:
             with torch.no_grad():
                 call(*self.inputs[n])
@@ -223,14 +225,14 @@ def _check_one(
 
 
 def _capture_all(
-    arms: Mapping[str, Arm], copies: int, failures: dict[str, str], mark: Mark, cold: bool
+    contenders: Mapping[str, Contender], copies: int, failures: dict[str, str], mark: Mark, cold: bool
 ) -> dict[str, Captured]:
     graphs: dict[str, Captured] = {}
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    for name, arm in arms.items():
+    for name, contender in contenders.items():
         mark(name)
         try:
-            graphs[name] = capture(arm, copies, stream, cold)
+            graphs[name] = capture(contender, copies, stream, cold)
         except RuntimeError as error:
             _raise_if_broken(error)
             failures[name] = f"capture: {short(error)}"
@@ -238,7 +240,7 @@ def _capture_all(
 
 
 def _hopeless(graphs: Mapping[str, Captured]) -> dict[str, Busy]:
-    """Arms far behind the fastest, by the call that capturing timed: rounds of them would take all the time."""
+    """Contenders far behind the fastest, by the captured call: their rounds would take all the time."""
     times = {name: g.once_us for name, g in graphs.items()}
     limit_us = max(SLOW_US, SLOW * min(times.values(), default=0.0))
     return {name: Busy(us, us, us) for name, us in times.items() if us > limit_us}

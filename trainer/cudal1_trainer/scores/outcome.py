@@ -103,7 +103,7 @@ def _program(text: str) -> Program:
 
 
 def agrees(analysis: str, shown: Sequence[Exemplar]) -> bool:
-    """Whether the analysis opens with every shown speedup, fastest first, as the teachers' comparison does."""
+    """Whether the analysis opens with every shown speedup, fastest first, as the templates' comparison does."""
     if not shown:
         return True
     expected = [f"{e.speedup:.2f}" for e in sorted(shown, key=lambda e: e.speedup, reverse=True)]

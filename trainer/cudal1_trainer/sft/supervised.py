@@ -1,11 +1,11 @@
-"""Stage 1: supervised fine-tuning on replies of teachers, from scratch or a checkpoint.
+"""Stage 1: supervised fine-tuning on templates' replies, from scratch or a checkpoint.
 
 Method: next-token prediction over `<bos> prompt <sep> reply <eos>`, prompts masked. Pairs are made on the fly by
 producer processes (loader.py, corpus.py); at least 30% are contrastive: the prompt shows two measured variants,
 the target is a strictly faster third. AdamW with betas 0.9 and 0.95, linear warm-up, cosine tied to wall time,
 gradients clipped, bf16 autocast. As in CUDA-L1's stage 1 only right kernels are taught; unlike there, measured
-plain targets are mostly the fastest ones. Teachers are programs (teachers/), and any language model whose right
-kernels lie in the data folder (llm_teacher.py). Left out: dropout, several epochs.
+plain targets are mostly the fastest ones. Replies come from the kernel templates (codegen/) and from any language
+model whose right kernels lie in the data folder (llm_replies.py). Left out: dropout, several epochs.
 
     python -m cudal1_trainer.data.chunks --recipe h100 --data trainer/data --out runs/h100/chunks      CPUs only
     python -m cudal1_trainer.sft.supervised --recipe h100 --data DATA --out runs/h100 --chunks runs/h100/chunks

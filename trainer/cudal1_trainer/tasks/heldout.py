@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from cudal1_compile.errors import damage_named
-from cudal1_fx_passes.program.canonical import canonicalise, relative, relative_of
+from cudal1_fx_passes.program.canonical import canonicalise, shape_agnostic_fingerprint, shape_agnostic_of
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
 from cudal1_trainer.tasks import structure
@@ -69,7 +69,7 @@ class HeldOut:
             return True
         if pattern(program) in self.patterns:
             return True
-        blind = relative_of(program)
+        blind = shape_agnostic_of(program)
         return blind in self.relatives or blind in self.products
 
 
@@ -101,7 +101,7 @@ def read_heldout(path: Path) -> HeldOut:
         lines = families.read_text().splitlines() if families.is_file() else []
         texts = [json.loads(line)["text"] for line in lines]
         shapes = frozenset(hashlib.sha256(text.encode()).hexdigest() for text in texts)
-        products = frozenset(relative(p) for p in map(parse_program, texts) if p.has_product)
+        products = frozenset(shape_agnostic_fingerprint(p) for p in map(parse_program, texts) if p.has_product)
     return replace(found, shapes=shapes, products=products)
 
 
@@ -140,7 +140,9 @@ def task_programs(count: int, taken: Iterable[str] = ()) -> Iterator[HeldOutProg
 
 
 def _entry(program: Program, source: str, seed: int | None = None) -> HeldOutProgram:
-    return HeldOutProgram(source, canonical_key(program), relative(program), print_program(program), seed)
+    return HeldOutProgram(
+        source, canonical_key(program), shape_agnostic_fingerprint(program), print_program(program), seed
+    )
 
 
 def build_heldout(regions: Path | None, tasks: int) -> HeldOut:

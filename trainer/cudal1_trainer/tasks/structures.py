@@ -1,37 +1,28 @@
-"""Structures: regions that the partitioner cuts from random small models, given new sizes at every draw.
+"""Structures: regions that the partitioner cut from small models, given new sizes at every draw.
 
-    collect(models, path, heldout)       runs models on the CPU; one JSON line a distinct structure
-    resize(program, rng) -> Program      the same structure at sizes like those of real use
+    read_structures(path)                   texts of the data folder
+    resize(program, rng) -> Program         the same structure at sizes like those of real use
 
-A structure is what a program is without sizes, so one small model teaches regions of every size. Structures that
-are held out are left out. Sizes that an index ties together (slices, halves) keep their distance at any length: a
-label shifted by one stays so, and which vectors are aligned there is learned. Those of windows grow by a factor.
-
-    python -m cudal1_trainer.tasks.structures --models 300 --first 0 --data trainer/data --out structures.jsonl.gz
+A structure is what a program is without sizes, so one small model teaches regions of every size. Sizes that an
+index ties together (slices, halves) keep their distance at any length: a label shifted by one stays so, and which
+vectors are aligned there is learned. Those of windows grow by a factor.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
-import logging
 import random
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cudal1_compile.errors import damage_named
 from cudal1_fx_passes.errors import ProgramError
-from cudal1_fx_passes.program.canonical import canonicalise, relative
+from cudal1_fx_passes.program.canonical import canonicalise
 from cudal1_fx_passes.program.ir import ITEM_BYTES, Index, Input, Literal, Op, Operand, Program, Ref
 from cudal1_fx_passes.program.ops import OPS, Kind
-from cudal1_fx_passes.program.text import parse_program, print_program
-from cudal1_trainer.tasks.heldout import HeldOut, read_heldout
 from cudal1_trainer.tasks.single import without_single
-
-log = logging.getLogger(__name__)
 
 NICE = (64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 784, 1000, 1024, 1280, 1536, 2048, 3072, 3136, 4096)
 LARGE = (5120, 8192, 9216, 11008, 12544, 16384, 28672, 32000, 32768, 50257, 65536, 131072)
@@ -42,10 +33,7 @@ FACTORS = (1, 2, 3, 4, 6, 8, 16, 32, 64)  # of axes that indices tie together
 PAIR = 4  # an axis read at constant places keeps its size up to this: halves, real and imaginary parts
 NEAR = 2  # places: two sizes so close are one and a shift
 STRETCHED = 0.75  # share of draws whose tied axes get any length, where their indices allow it
-PLACES = 2**19
-PUBLISHED = 2**20
-HARD = 2**21
-# in the data folder; written's are not drawn from models at random but cut from modules written for it
+# in the data folder, whose README says where each comes from
 STRUCTURES = (
     "structures.jsonl.gz",
     "products.jsonl.gz",
@@ -53,54 +41,6 @@ STRUCTURES = (
     "written.jsonl.gz",
     "gathered.jsonl.gz",  # products of which a kernel gathers (epilogue_reduction.py) at two of four drawn sizes
 )
-
-
-def regions_of(seed: int) -> Iterator[Program]:
-    """Forward, backward and inference regions of one model: random, from PLACES, PUBLISHED, HARD on of those."""
-    # here, because the processes that draw from a file of structures need neither the models nor torch's compiler
-    from cudal1_fx_passes.fusion.partition import partition
-    from cudal1_fx_passes.importer.capture import capture_graphs
-    from cudal1_trainer.tasks.architectures import make_model
-    from cudal1_trainer.tasks.hard_models import make_hard_model
-    from cudal1_trainer.tasks.place_models import make_place_model
-    from cudal1_trainer.tasks.published import make_published
-
-    makers = ((HARD, make_hard_model), (PUBLISHED, make_published), (PLACES, make_place_model), (0, make_model))
-    first, make = next((first, make) for first, make in makers if seed >= first)
-    module, inputs = make(seed - first)
-    for train in (True, False):
-        for graph in capture_graphs(module.train(train), inputs, train=train):
-            for region in partition(graph.gm.graph).regions:
-                yield canonicalise(region.imported.program)
-
-
-def can_be_resized(p: Program) -> bool:
-    return all(o.strides is None for o in p.outputs) and not p.is_symbolic
-
-
-def collect(
-    seeds: Sequence[int],
-    heldout: HeldOut,
-    regions_of: Callable[[int], Iterator[Program]] = regions_of,
-    is_usable: Callable[[Program], bool] = can_be_resized,
-) -> Iterator[str]:
-    """Texts of distinct structures, held-out ones left out. A model that cannot be captured is logged."""
-    seen: set[str] = set()
-    for seed in seeds:
-        start = time.monotonic()
-        try:
-            programs = list(regions_of(seed))
-        except Exception as error:  # noqa: BLE001  any of a hundred models may lack what this torch wants
-            log.warning("model %d: %s", seed, str(error).splitlines()[0])
-            continue
-        for program in programs:
-            key = relative(program)
-            if key not in seen and not heldout.holds(program) and is_usable(program):
-                seen.add(key)
-                yield print_program(program)
-        log.info(
-            "model %d: %d regions, %.1f s; %d structures", seed, len(programs), time.monotonic() - start, len(seen)
-        )
 
 
 def read_structures(path: Path) -> tuple[str, ...]:
@@ -363,60 +303,3 @@ def _fits(p: Program) -> bool:
     moved = sum(p.size(i.axes) * ITEM_BYTES[i.dtype] for i in p.inputs)
     moved += sum(p.size(o.axes) * ITEM_BYTES[p.output_dtype(o)] for o in p.outputs)
     return MIN_ELEMENTS <= largest <= MAX_ELEMENTS and moved <= MAX_BYTES
-
-
-def main(argv: list[str] | None = None) -> None:
-    first = (
-        f"from {PLACES} on around places, from {PUBLISHED} on published architectures, from {HARD} on hard forms"
-    )
-    collect_into(collect, "structures of regions", 300, first, argv)
-
-
-def collect_into(
-    collect: Callable[[Sequence[int], HeldOut], Iterator[str]],
-    what: str,
-    models: int,
-    kinds: str,
-    argv: list[str] | None,
-) -> None:
-    """The command line of a collection; what is found is written at every hundredth structure. kinds: of seeds."""
-    import torch
-
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    parser = argparse.ArgumentParser(description=f"Collects {what} from random small models.")
-    parser.add_argument("--models", type=int, default=models)
-    parser.add_argument("--first", type=int, default=0, help=f"seed of the first model; {kinds}")
-    parser.add_argument("--data", type=Path, required=True, help="folder with heldout.json and families.jsonl")
-    parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args(argv)
-    torch.set_num_threads(1)
-    seeds = range(arguments.first, arguments.first + arguments.models)
-    write_found(collect(seeds, read_heldout(arguments.data / "heldout.json")), arguments.out)
-
-
-def write_found(found: Iterable[str], path: Path) -> None:
-    """As they come, at every hundredth: a collection that is killed keeps them."""
-    texts: list[str] = []
-    for text in found:
-        texts.append(text)
-        if len(texts) % 100 == 0:
-            write_structures(texts, path)
-    write_structures(texts, path)
-    log.info("%d structures", len(texts))
-
-
-def merge(paths: Sequence[Path], out: Path) -> int:
-    """Joins files, each structure once and in today's canonical form; returns how many."""
-    found: dict[str, str] = {}
-    for path in paths:
-        for program in map(canonicalise, map(parse_program, read_structures(path))):
-            found.setdefault(relative(program), print_program(program))
-    write_structures(list(found.values()), out)
-    return len(found)
-
-
-if __name__ == "__main__":
-    from cudal1_trainer.errors import mistakes_told
-
-    with mistakes_told():
-        main()

@@ -1,7 +1,7 @@
 """Tasks and their variants, reproducible from small names.
 
 A task is named by an integer seed; a variant by its schedule, as in `grouped/block.4.256.r`. Both determine the
-code, so a score file holds none: it names seed and schedule, and the digest tells whether today's teachers
+code, so a score file holds none: it names seed and schedule, and the digest tells whether today's templates
 still write what was measured. Nothing is built or run here.
 """
 
@@ -24,7 +24,7 @@ from cudal1_trainer.tasks.widen import widen
 log = logging.getLogger(__name__)
 
 WIDE_SEED = 2**56
-# of a teacher over a program that it misreads
+# of a template over a program that it misreads
 STUMBLES = (LookupError, ArithmeticError, ValueError, AssertionError)
 
 
@@ -59,14 +59,14 @@ def canonical_key(program: Program) -> str:
 
 
 def try_reply(program: Program, schedule: Schedule) -> Reply | None:
-    """The teachers' reply; None where Reply V1 refuses it or the teacher stumbles over the program.
+    """The templates' reply; None where Reply V1 refuses it or the template stumbles over the program.
 
     One program in some hundred thousand must not end a training run, so the mistake is logged, not raised.
     """
     try:
         return write_reply(program, schedule)
     except STUMBLES as error:
-        log.warning("teacher %s: %r on a program of %d operations", schedule.strategy, error, len(program.ops))
+        log.warning("template %s: %r on a program of %d operations", schedule.strategy, error, len(program.ops))
         return None
 
 
@@ -78,19 +78,19 @@ def write_variant(program: Program, schedule: Schedule) -> Variant | None:
     return Variant(print_schedule(schedule), reply, parse_candidate(reply.code, program))
 
 
-def uses(schedule: Schedule, mapping: str) -> bool:
+def uses(schedule: Schedule, kind: str) -> bool:
     """Whether some stage's mapping begins so."""
-    return any(stage.mapping.startswith(mapping) for stage in schedule.stages)
+    return any(stage.kind.startswith(kind) for stage in schedule.stages)
 
 
-def choose_schedules(program: Program, limit: int, mapping: str = "") -> list[Schedule]:
-    """Half of them the teachers' first choices, the rest drawn from all others; the same for the same program.
+def choose_schedules(program: Program, limit: int, kind: str = "") -> list[Schedule]:
+    """Half of them the templates' first choices, the rest drawn from all others; the same for the same program.
 
     Of those that use `mapping` as many as of the others, where there are so many: both together tell what it pays.
     """
     found = variants(program)
-    others = _choose(program, [s for s in found if not uses(s, mapping)], limit // 2)
-    return [*others, *_choose(program, [s for s in found if uses(s, mapping)], limit - len(others))]
+    others = _choose(program, [s for s in found if not uses(s, kind)], limit // 2)
+    return [*others, *_choose(program, [s for s in found if uses(s, kind)], limit - len(others))]
 
 
 def _choose(program: Program, schedules: list[Schedule], limit: int) -> list[Schedule]:
@@ -101,10 +101,10 @@ def _choose(program: Program, schedules: list[Schedule], limit: int) -> list[Sch
     return [*first, *rng.sample(schedules[len(first) :], limit - len(first))]
 
 
-def write_variants(program: Program, limit: int, mapping: str = "") -> list[Variant]:
+def write_variants(program: Program, limit: int, kind: str = "") -> list[Variant]:
     """Up to `limit` variants of distinct code."""
     distinct: dict[str, Variant] = {}
-    for schedule in choose_schedules(program, limit, mapping):
+    for schedule in choose_schedules(program, limit, kind):
         variant = write_variant(program, schedule)
         if variant is not None:
             distinct.setdefault(variant.digest, variant)
