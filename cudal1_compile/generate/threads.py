@@ -18,7 +18,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def at_most(count: int) -> Iterator[None]:
-    """Operations of this thread on the CPU take at most `count` threads, those of others as many as before."""
+    """What this thread runs on the CPU takes at most `count` threads, what others run as many as before."""
     with _lock:
         before = torch.get_num_threads()
         torch.set_num_threads(min(count, before))

@@ -1,8 +1,8 @@
 """What synthesis reports while it runs, and the line on stderr that shows it.
 
-On a terminal one line is rewritten: region, candidate, best so far, time left. Elsewhere the first event is a
-line, then the next one once PLAIN_S have passed. With CUDAL1_DEBUG of 1 or more each region has a
-line when it is done. A host target has costs, never speeds, and the line says so.
+On a terminal one line is rewritten: region, candidate, best so far, time left. Elsewhere the first event is
+a line, then the next one once PLAIN_S have passed. CUDAL1_DEBUG of 1 or more: and each region when it is done.
+A host target has costs, never speeds, and the line says so.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def describe(event: Event, kind: TargetKind) -> str:
     left = f"{event.left_s:.0f} s left"
     match event:
         case Preparing(regions):
-            return f"cudal1: {regions} regions have no kernel; preparing generator and judge, {left}"
+            return f"cudal1: regions without a kernel: {regions}; preparing generator and judge, {left}"
         case Asking(first, last, regions, round_, rounds, candidates):
             which = f"region {first}" if first == last else f"regions {first}-{last}"
             return f"cudal1: {which}/{regions}, round {round_}/{rounds}, writing {candidates} candidates, {left}"

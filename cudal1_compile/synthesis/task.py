@@ -120,8 +120,8 @@ class Task:
         """
         if self.target.kind == "cuda" or self._winner is None:
             return False
-        floor = baseline_cost(self.program) / floor_cost(self.program)
-        return self._asked > self._won_in or (self._winner.speedup or 0.0) * IMPROVES > floor
+        bar = IMPROVES * (self._winner.speedup or 0.0)  # which a better one has to pass
+        return self._asked > self._won_in or bar * floor_cost(self.program) > baseline_cost(self.program)
 
     def requests(self, share: float) -> list[Request]:
         """The prompts of the next round; none where the region's text alone is too long for the generator.
@@ -327,9 +327,10 @@ class Task:
 
 def _why_none_wins(program: Program, target: Target) -> str:
     """On the host target alone, where costs are known before anything is tried; empty where a kernel may win."""
-    if target.kind == "cuda" or baseline_cost(program) > (floor := floor_cost(program)):
+    baseline, floor = baseline_cost(program), floor_cost(program)
+    if target.kind == "cuda" or baseline > floor:
         return ""
-    return f"one operation at a time costs {baseline_cost(program)}, and no kernel costs less than {floor}"
+    return f"one operation at a time costs {baseline}, and no kernel costs less than {floor}"
 
 
 def _faster_us(proofs: Sequence[Proof]) -> float | None:

@@ -17,7 +17,7 @@ from cudal1_compile.cli.demo_models import DEMOS
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.workload import load_workload
 from cudal1_compile.errors import OptionError
-from cudal1_compile.pipeline.compile import explanation, session
+from cudal1_compile.pipeline import explanation, session
 
 pytestmark = pytest.mark.host
 
@@ -61,9 +61,7 @@ def demo_total(out: str) -> re.Match[str]:
     line = iter(out.splitlines())
     assert "host target" in next(line)
     for number in (1, 2):
-        name = re.fullmatch(
-            rf"model {number} of 2: (.+), inference; Inductor compiles what no kernel runs", next(line)
-        )
+        name = re.fullmatch(rf"model {number} of 2: (.+), inference; Inductor .+", next(line))
         assert name and re.fullmatch(rf"{name[1]}: equal to eager \(largest difference \S+\), \d+ s", next(line))
     assert next(line).startswith("replies from the generator: ")
     total = TOTAL.fullmatch(next(line))
@@ -86,7 +84,7 @@ def test_demo_twice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     said = capsys.readouterr()
     numbers = demo_total(said.out)
     assert int(numbers[3]) >= 2
-    assert "regions have no kernel; preparing generator and judge, 120 s left" in said.err
+    assert re.search(r"regions without a kernel: \d; preparing generator and judge, 120 s left\n", said.err)
     new_session(monkeypatch)
     assert demo.run("host", second, 120, demos)
     said = capsys.readouterr()
@@ -94,7 +92,7 @@ def test_demo_twice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     assert again and again[3] == "0" and again[1] == numbers[1]
     assert int(again[2]) + int(again[4]) == int(again[1])
     assert second.calls == 0 and "replies from the generator: 0\n" in said.out
-    assert "have no kernel" not in said.err
+    assert "without a kernel" not in said.err
 
 
 def test_demo_without_a_model(

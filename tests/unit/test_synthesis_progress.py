@@ -46,7 +46,7 @@ def test_elsewhere_a_line_at_once_and_then_one_in_a_while(monkeypatch: pytest.Mo
     stream = io.StringIO()
     shown = LineProgress(GPU.kind, stream, level=0)
     shown(Preparing(2, 60.0))
-    assert stream.getvalue() == "cudal1: 2 regions have no kernel; preparing generator and judge, 60 s left\n"
+    assert stream.getvalue() == "cudal1: regions without a kernel: 2; preparing generator and judge, 60 s left\n"
     run(ScriptedJudge(), shown)
     assert stream.getvalue().count("\n") == 1
     clock.spend(PLAIN_S)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cudal1_compile.codegen.prior.product_features import COUNT, describe_product
+from cudal1_compile.codegen.prior.traffic import bytes_moved
 from cudal1_compile.codegen.templates import variants, write_analysis
 from cudal1_fx_passes.program.canonical import canonicalise, shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import Op, Program, Ref
@@ -20,7 +21,6 @@ from cudal1_trainer.data.corpus import Source
 from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.scores.collect import PRODUCT_SEED, make_program
 from cudal1_trainer.scores.fit_prior import load_prior
-from cudal1_trainer.scores.quickcheck import bytes_moved
 from cudal1_trainer.tasks.heldout import hold_out, read_heldout
 from cudal1_trainer.tasks.product_sizes import MEASURED, TRAINED, Most, dots, multiplications, resize_product
 from cudal1_trainer.tasks.products import draw_product
