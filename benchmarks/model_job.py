@@ -39,7 +39,7 @@ from benchmarks.model_kernels import Origins, ProfileError, count_operations, re
 from benchmarks.model_measure import Turn, may_fail
 from benchmarks.zoo import Loss, build
 from benchmarks.zoo_cnn import SPECS
-from cudal1_compile.inductor.plan import GraphPlanned
+from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_fx_passes.fusion.partition import Partition
 
 MODES = {"inductor": None, "reduce_overhead": "reduce-overhead"}
@@ -168,7 +168,7 @@ class _Worker:
 def _warm(job: Job) -> dict[str, Any]:
     from torch._dynamo.utils import counters
 
-    from cudal1_compile.pipeline.session import SESSION
+    from cudal1_compile.pipeline.process_state import SESSION
 
     step = _make_step(job)
     _prime(job)
@@ -221,13 +221,13 @@ def _prime(job: Job) -> None:
 def _planning_backend(job: Job, plans: list[GraphPlanned]) -> Callable[..., Any]:
     def backend(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
         from cudal1_compile.options import parse_options
-        from cudal1_compile.pipeline.compile import Job as GraphJob
+        from cudal1_compile.pipeline.compile import CompileJob as GraphJob
         from cudal1_compile.pipeline.compile import Pipeline
-        from cudal1_compile.pipeline.place import Place
-        from cudal1_compile.pipeline.session import SESSION
+        from cudal1_compile.pipeline.place import TargetDevice
+        from cudal1_compile.pipeline.process_state import SESSION
         from cudal1_compile.runtime.target import detect_target
 
-        place = Place(job.device, detect_target(job.device))
+        place = TargetDevice(job.device, detect_target(job.device))
         graph = GraphJob(gm, example_inputs, parse_options(None, job.options), place)
         plans.append(Pipeline(graph, SESSION).plan())
         return gm.forward

@@ -42,7 +42,7 @@ from benchmarks.model_kernels import (
     own_us,
     profile,
 )
-from cudal1_compile.inductor.plan import GraphPlanned
+from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.pipeline import choice
 from cudal1_fx_passes.program.text import parse_program
@@ -68,7 +68,7 @@ def may_fail(contenders: dict[str, Contender], failures: dict[str, str], what: s
 class Watched:
     """What the trial of the last graph measured, by variant."""
 
-    gains: dict[str, float] = field(default_factory=dict)  # speed over `none`, of those too that dropped out
+    gains: dict[str, float] = field(default_factory=dict)  # speed over `inductor`, of those too that dropped out
     us: dict[str, list[float | None]] = field(default_factory=dict)  # a call, of those that were decided between
     host_us: dict[str, list[float | None]] = field(default_factory=dict)
 
@@ -194,8 +194,8 @@ class Turn:
         }
 
     def _stored_plans(self, contender: str) -> list[GraphPlanned]:
-        from cudal1_compile.inductor.plan import from_row
-        from cudal1_compile.pipeline.session import SESSION
+        from cudal1_compile.inductor.graph_plan import from_row
+        from cudal1_compile.pipeline.process_state import SESSION
         from cudal1_compile.runtime.target import detect_target
 
         store, target = SESSION.store(self.job.store), detect_target(self.job.device).key
@@ -203,9 +203,9 @@ class Turn:
         return [from_row(row) for row in rows if row is not None]
 
     def _kernel_names(self, plans: list[GraphPlanned], chosen: dict[str, str]) -> list[str]:
-        from cudal1_compile.pipeline.session import SESSION
+        from cudal1_compile.pipeline.process_state import SESSION
 
-        texts = {r.fingerprint: r.text for p in plans for r in p.regions}
+        texts = {r.fingerprint: r.seen.text for p in plans for r in p.regions}
         names: set[str] = set()
         for fingerprint, entry_id in chosen.items():
             entry = SESSION.store(self.job.store).get_entry(entry_id)
@@ -293,7 +293,7 @@ def _longest(times: dict[str, float], count: int = 40) -> dict[str, float]:
 
 
 def _choice(plan: GraphPlanned) -> Any:
-    return "none" if plan.choice == "deciding" else plan.choice
+    return "inductor" if plan.choice == "deciding" else plan.choice
 
 
 def _merged(found: list[dict[str, Operations]]) -> dict[str, Operations]:
@@ -308,11 +308,11 @@ def _merged(found: list[dict[str, Operations]]) -> dict[str, Operations]:
 
 
 def _proposed(plan: GraphPlanned) -> dict[str, float]:
-    """What the variant `all` runs, and what it saves in a call if each region saves what it saves alone."""
-    chosen = plan.chosen("all")
+    """What the variant `all_kernels` runs, and what a call saves if each region saves what it saves alone."""
+    chosen = plan.chosen("all_kernels")
     regions = [r for r in plan.regions if r.fingerprint in chosen]
     return {
         "regions": len(regions),
-        "products": sum(r.has_product for r in regions),
-        "saved_us": sum(r.saved * r.count for r in regions),
+        "products": sum(r.seen.has_product for r in regions),
+        "saved_us": sum(r.saved * r.seen.count for r in regions),
     }

@@ -22,7 +22,7 @@ from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.runtime.target import Target, detect_target
-from cudal1_compile.synthesis import Budget, NoWin, Outcome, Unfinished, Won, synthesize_all
+from cudal1_compile.synthesis import Budget, Outcome, Unfinished, Unprofitable, Won, synthesize_all
 from cudal1_compile.synthesis.progress import Event, TargetKind, describe
 from cudal1_fx_passes.program.text import parse_program
 
@@ -38,7 +38,7 @@ class Wanted:
     fingerprint: str
     text: str
     value_us: float
-    may_change: bool = False  # in every model that has it: `PlannedRegion.may_change`
+    may_change: bool = False  # in every model that has it: `SeenRegion.may_change`
 
 
 @dataclass
@@ -175,7 +175,7 @@ def _region(wanted: Wanted, outcome: Outcome, store: Store, target: Target) -> d
     match outcome.result:
         case Won(entry):
             row["speedup"] = entry.speedup
-        case NoWin(entry):
+        case Unprofitable(entry):
             row["reason"] = entry.reason
         case Unfinished(reason):
             row["reason"] = reason

@@ -48,7 +48,7 @@ from benchmarks.zoo import ZOO
 from benchmarks.zoo_cnn import CNNS, SPECS
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.protocol import Generator
-from cudal1_compile.inductor.plan import PlannedRegion
+from cudal1_compile.inductor.graph_plan import SeenRegion
 from cudal1_compile.pipeline.planner import FORWARD_SHARE
 from cudal1_compile.runtime.cores import usable_cores
 
@@ -249,7 +249,7 @@ def plan_again(run: Run, processes: list[Process]) -> None:
 def synthesise(run: Run, wanted: list[Wanted], generator: Generator, store: Path, limit_s: float) -> None:
     """For those that have no kernel yet."""
     seconds = min(limit_s, max(0.0, run.left_s - run.reserve_s))
-    known = {r["fingerprint"] for p in run.plans.values() for r in p["regions"] if r["outcome"] == "hit"}
+    known = {r["seen"]["fingerprint"] for p in run.plans.values() for r in p["regions"] if r["outcome"] == "hit"}
     wanted = [w for w in wanted if w.fingerprint not in known]
     run.written.add(write_kernels(wanted, generator, store, run.arguments.dry, seconds, run.say))
 
@@ -364,10 +364,11 @@ def _wanted(run: Run) -> list[Wanted]:
     found: dict[str, Wanted] = {}
     for plan_ in run.plans.values():
         for region in plan_["regions"]:
-            known = found.get(region["fingerprint"])
-            value = region["value_us"] + (known.value_us if known else 0.0)
-            changes = PlannedRegion(**region).may_change and (known is None or known.may_change)
-            found[region["fingerprint"]] = Wanted(region["fingerprint"], region["text"], value, changes)
+            seen = SeenRegion(**region["seen"])
+            known = found.get(seen.fingerprint)
+            value = seen.value_us + (known.value_us if known else 0.0)
+            changes = seen.may_change and (known is None or known.may_change)
+            found[seen.fingerprint] = Wanted(seen.fingerprint, seen.text, value, changes)
     return list(found.values())
 
 

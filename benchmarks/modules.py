@@ -43,8 +43,9 @@ from benchmarks.model_synthesis import is_right
 from benchmarks.result_file import bootstrap, commit, geomean, mean, write_result
 from benchmarks.zoo_modules import MODULES, ModuleSpec
 from cudal1_cache.store import Store
+from cudal1_compile.inductor.graph_plan import KERNEL_FREE
 from cudal1_compile.pipeline.choice import SETTLED
-from cudal1_compile.pipeline.session import SESSION, Totals
+from cudal1_compile.pipeline.process_state import SESSION, Totals
 from cudal1_compile.runtime.target import detect_target
 
 ROUNDS = 60
@@ -133,7 +134,8 @@ def _measured(
     return {
         "first_call_s": {contender.name: contender.first_run_s for contender in contenders},
         "regions": {
-            n: getattr(after, n) - getattr(before, n) for n in ("regions", "new", "aten", "no_win", "missed")
+            n: getattr(after, n) - getattr(before, n)
+            for n in ("regions", "new", "aten", "unprofitable", "untuned")
         },
         "decided": decisions.found,
         "kernels": _written(SESSION.store(Path(options["cache_dir"])), step.inputs[0].device),
@@ -183,9 +185,7 @@ def summarise(rows: Collection[dict[str, Any]]) -> dict[str, Any]:
         "speedup_over_best": geomean(best),
         "slowest_over_inductor": min(over["inductor"], default=None),
         "slowest_over_best": min(best, default=None),
-        "chosen": mean(
-            [float(any(c not in ("none", "layouts", "aten") for c, _ in row["decided"])) for row in measured]
-        ),
+        "chosen": mean([float(any(c not in KERNEL_FREE for c, _ in row["decided"])) for row in measured]),
         "first_call_s": median([row["first_call_s"]["cudal1"] for row in measured] or [0.0]),
         "first_call_s_inductor": median([row["first_call_s"]["inductor"] for row in measured] or [0.0]),
     }

@@ -23,11 +23,9 @@ from cudal1_compile.inductor import hook
 from cudal1_compile.inductor.graph_key import copy_graph
 from cudal1_compile.options import InvalidOption, Options, parse_options
 from cudal1_compile.pipeline.place import find_device, no_device, place_of
-from cudal1_compile.pipeline.summary import say
+from cudal1_compile.trace import say
 
 log = logging.getLogger(__name__)
-
-Compiled = Callable[..., Any]
 
 # the user's to mend, or Dynamo's way of starting anew
 NO_FAULTS = (InvalidOption, RestartAnalysis, SkipFrame, TensorifyScalarRestartAnalysis)
@@ -39,7 +37,7 @@ def cudal1(
     *,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Compiled:
+) -> Callable[..., Any]:
     """Compiles one Dynamo graph. Raises InvalidOption (a ValueError) for a wrong mode or option."""
     settings = parse_options(mode, options)
     device = find_device(settings, example_inputs)
@@ -63,7 +61,7 @@ def cudal1(
     return compiled
 
 
-def compile_plain(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options) -> Compiled:
+def compile_plain(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options) -> Callable[..., Any]:
     """Inductor in the user's mode and with the user's options, as if there were no cudal1.
 
     Eager where Inductor has no compiler.
@@ -81,19 +79,19 @@ def compile_plain(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: O
             raise
         say("eager: inductor finds no C++ compiler here; install g++, or set CXX")
         return run_by_aten(gm)
-    return cast(Compiled, compiled)
+    return cast(Callable[..., Any], compiled)
 
 
 def _compile(
     gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options, device: torch.device
-) -> Compiled:
+) -> Callable[..., Any]:
     # imported here: these need Inductor's private classes, which hook.py has tested by now
     from cudal1_compile.inductor.aten import is_packaged
     from cudal1_compile.pipeline.background import Background
-    from cudal1_compile.pipeline.compile import Job, Pipeline
-    from cudal1_compile.pipeline.session import SESSION
+    from cudal1_compile.pipeline.compile import CompileJob, Pipeline
+    from cudal1_compile.pipeline.process_state import SESSION
 
-    job = Job(gm, example_inputs, settings, place_of(device))
+    job = CompileJob(gm, example_inputs, settings, place_of(device))
     pipeline = Pipeline(job, SESSION)
     plan = pipeline.plan()
     if plan.is_open and settings.on_miss == "synthesize":

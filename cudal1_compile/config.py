@@ -3,7 +3,7 @@
 CUDAL1_CACHE_DIR     where launchers, host runtimes and the kernel cache lie (default: the user's cache directory)
 CUDAL1_KEY_FILE      the key that seals the cache's rows, outside of it (default: in the user's configuration)
 CUDAL1_TRUSTED_KEYS  public keys, as `cudal1 cache sign` prints them, whose signed kernels are used; by commas
-CUDAL1_DEBUG         0 to 4: hits and misses, timings, graphs after each pass, prompts and sources
+CUDAL1_DEBUG         0 to 4: hits and misses, timings, the graph behind each pass, prompts and sources
 """
 
 from __future__ import annotations

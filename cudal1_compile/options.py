@@ -21,10 +21,10 @@ from torch._dynamo.exc import ShortenTraceback
 
 from cudal1_compile.errors import OptionError
 from cudal1_compile.generate.protocol import Generator
+from cudal1_compile.judge.verdict import NumericsLabel as NumericsLabel
 
 TargetChoice = Literal["auto", "host", "cuda"]
 OnMiss = Literal["synthesize", "background", "fallback"]
-Numerics = Literal["exact", "reassociates", "f32_split", "assumes_finite"]
 
 DEFAULT_GRAPH_BUDGET_S = 20.0
 DEFAULT_PROCESS_BUDGET_S = 120.0
@@ -48,8 +48,8 @@ class Options:
     generator: str | Generator = "bundled"  # a name, a checkpoint's path, a server's URL, or an object
     cache_dir: Path | None = None  # None: CUDAL1_CACHE_DIR or the user's cache directory
     shadow: float = 0.0  # share of the calls whose kernels are compared with what they stand for (shadow.py)
-    # the widest label that a kernel may carry, in the order of `Numerics`; "exact": judge/oracle/numerics.py
-    numerics: Numerics = "f32_split"
+    # the widest label that a kernel may carry, in the order of `NumericsLabel`; "exact": judge/oracle/numerics.py
+    numerics: NumericsLabel = "f32_split"
     # whether convolutions and matrix products may become kernels, with what follows them; None: on a GPU
     products: bool | None = None
     inductor: Mapping[str, Any] = field(default_factory=dict)
@@ -63,7 +63,7 @@ OWN_NAMES = tuple(f.name for f in fields(Options) if f.name != "inductor")
 _CHOICES: dict[str, tuple[str, ...]] = {
     "target": get_args(TargetChoice),
     "on_miss": get_args(OnMiss),
-    "numerics": get_args(Numerics),
+    "numerics": get_args(NumericsLabel),
 }
 
 
@@ -92,7 +92,7 @@ def parse_options(mode: str | None, options: Mapping[str, Any] | None) -> Option
 
 def allows(widest: str, label: str) -> bool:
     """Whether a kernel of this numerics label may run where `widest` is the widest allowed."""
-    order = get_args(Numerics)
+    order = get_args(NumericsLabel)
     return label in order and order.index(label) <= order.index(widest)
 
 

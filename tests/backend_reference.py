@@ -8,7 +8,7 @@ one of a CUDA graph's pool that lives on is an error of the recording.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._inductor import list_mode_options
 
 from cudal1_compile.dispatch import registry
-from cudal1_compile.inductor.plan import GraphPlanned, Kernel, PlannedRegion, SeenRegion
+from cudal1_compile.inductor.graph_plan import ChosenKernel, GraphPlanned, PlannedRegion, SeenRegion
 from cudal1_compile.kernel.candidate import Candidate, _parse_scratch
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline import planner
@@ -41,13 +41,12 @@ class Calls:
 def every_region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     calls = Calls()
 
-    def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
-        found = planner._planned(seen, "hit", "")
-        return replace(found, entry_id=f"reference{seen.fingerprint[:40]}")
+    def look_up(self: planner.Planner, seen: SeenRegion) -> PlannedRegion:
+        return PlannedRegion(seen, "hit", "", entry_id=f"reference{seen.fingerprint[:40]}")
 
-    def kernels(self: planner.Planner, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, Kernel]:
-        texts = {r.fingerprint: r.text for r in plan.regions}
-        return {f: Kernel(entry, texts[f], declared()) for f, entry in chosen.items()}
+    def kernels(self: planner.Planner, chosen: dict[str, str], plan: GraphPlanned) -> dict[str, ChosenKernel]:
+        texts = {r.fingerprint: r.seen.text for r in plan.regions}
+        return {f: ChosenKernel(entry, texts[f], declared()) for f, entry in chosen.items()}
 
     def declared() -> Candidate:
         return Candidate("", tuple(_parse_scratch(line) for line in calls.scratch.splitlines()), ())
@@ -71,7 +70,9 @@ def every_region(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     monkeypatch.setattr(registry, "_loaded", {})
     monkeypatch.setattr(pipeline, "report", report)
     monkeypatch.setattr(pipeline, "may_try", lambda: False)
-    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all" if plan.choice == "deciding" else plan.choice)
+    monkeypatch.setattr(
+        pipeline, "_untried", lambda plan: "all_kernels" if plan.choice == "deciding" else plan.choice
+    )
     torch._dynamo.reset()
     with torch._inductor.config.patch(force_disable_caches=True):
         yield calls

@@ -9,20 +9,20 @@ import pytest
 import torch
 
 from cudal1_compile.dispatch import registry
-from cudal1_compile.inductor.plan import ATEN, GraphPlanned, PlannedRegion, SeenRegion
+from cudal1_compile.inductor.graph_plan import ATEN, GraphPlanned, PlannedRegion, SeenRegion
 from cudal1_compile.pipeline import compile as pipeline
-from cudal1_compile.pipeline import planner, session
+from cudal1_compile.pipeline import planner, process_state
 
 
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if nothing had been compiled or loaded yet."""
-    monkeypatch.setattr(session, "SESSION", session.Session())
+    monkeypatch.setattr(process_state, "SESSION", process_state.Session())
     monkeypatch.setattr(registry, "_stores", [])
     torch._dynamo.reset()
 
 
 class Junk:
-    """Never writes a kernel, so that every region is a no win."""
+    """Never writes a kernel, so that every region is unprofitable."""
 
     name = "test:junk"
     budget_tokens = 1 << 20
@@ -73,10 +73,10 @@ def time_variants(monkeypatch: pytest.MonkeyPatch, costs_us: Mapping[str, float]
 def choose_aten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every region with a library operator is run by aten, whatever is faster."""
 
-    def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
-        outcome: Any = "aten" if seen.has_library else "no win"
-        return planner._planned(seen, outcome, "", ATEN * seen.has_library)
+    def look_up(self: planner.Planner, seen: SeenRegion) -> PlannedRegion:
+        outcome: Any = "aten" if seen.has_library else "unprofitable"
+        return PlannedRegion(seen, outcome, "", ATEN * seen.has_library)
 
     monkeypatch.setattr(planner.Planner, "look_up", look_up)
     monkeypatch.setattr(pipeline, "may_try", lambda: False)
-    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all")
+    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all_kernels")

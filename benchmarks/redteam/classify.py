@@ -18,7 +18,7 @@ from benchmarks.redteam.witness import Reference, Right, Unclear, Wrong, look
 from cudal1_compile.errors import BuildError, CandidateError, LaunchError
 from cudal1_compile.kernel.candidate import Candidate, parse_candidate
 from cudal1_compile.runtime.build import build
-from cudal1_compile.runtime.plan import Plan, plan
+from cudal1_compile.runtime.launch_plan import LaunchPlan, plan
 from cudal1_compile.runtime.target import HOST
 
 # lines on which only integers are computed: loops, guards, indices, addresses, the launch plan, barriers
@@ -55,7 +55,7 @@ class Original:
 
     reference: Reference
     image: bytes
-    plans: tuple[Plan, ...]
+    plans: tuple[LaunchPlan, ...]
     outputs: tuple[bytes, ...]
 
 
@@ -93,5 +93,5 @@ def classify(original: Original, mutant: Mutant) -> Class:
     return Same(same_bits) if _CONTROL.match(mutant.before) else Undecided(same_bits)
 
 
-def _plans(reference: Reference, candidate: Candidate) -> tuple[Plan, ...]:
+def _plans(reference: Reference, candidate: Candidate) -> tuple[LaunchPlan, ...]:
     return tuple(plan(reference.program, candidate, s.sizes) for s in reference.samples)

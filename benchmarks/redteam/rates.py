@@ -122,7 +122,7 @@ def _of_attack(attack: Attack, verdict: Verdict) -> Ruling:
 def _of_finalist(attack: Attack, verdict: Verdict) -> Ruling:
     """What is right, and only too slow, is accepted on a GPU, and never cached."""
     if attack.stages == ("time",) and isinstance(verdict, Accepted) and not is_win(verdict.proof):
-        return Ruling(False, "time", f"no win: {verdict.proof.speedup}x")
+        return Ruling(False, "time", f"unprofitable: {verdict.proof.speedup}x")
     return rule(verdict)
 
 

@@ -29,7 +29,7 @@ from benchmarks.redteam.second_oracle import MANTISSA, Array, ArrayValue, run
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.hostrun import HostLimits, Order, run_isolated
-from cudal1_compile.runtime.plan import buffer_names, span_elements
+from cudal1_compile.runtime.launch_plan import buffer_names, span_elements
 from cudal1_fx_passes.program.ir import ANY, Domain, Input, Literal, Output, Program, Ref
 
 SETS: tuple[tuple[str, Order], ...] = (

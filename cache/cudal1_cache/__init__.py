@@ -1,8 +1,8 @@
 """The kernel cache: SQLite store, keys and bundles. It knows nothing of torch graphs."""
 
 from cudal1_cache.errors import BundleError, CacheBusy, CacheCorrupt, CacheError
-from cudal1_cache.keys import KEY_VERSION, EntryKey, NoWinKey, digest
-from cudal1_cache.rows import ACCEPTED, UNVERIFIED, Attempt, Entry, GraphPlan, Miss, Region
+from cudal1_cache.keys import KEY_VERSION, EntryKey, UnprofitableKey, digest
+from cudal1_cache.rows import ACCEPTED, UNVERIFIED, Attempt, Entry, GraphPlan, Miss, RegionText
 from cudal1_cache.store import Stats, Store
 from cudal1_cache.trust import Trust, new_trust, user_trust
 
@@ -19,8 +19,8 @@ __all__ = [
     "EntryKey",
     "GraphPlan",
     "Miss",
-    "NoWinKey",
-    "Region",
+    "UnprofitableKey",
+    "RegionText",
     "Stats",
     "Store",
     "Trust",

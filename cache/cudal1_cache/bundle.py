@@ -24,7 +24,7 @@ from typing import Any
 
 from cudal1_cache.codec import KINDS, from_columns, to_columns
 from cudal1_cache.errors import BundleError, CacheCorrupt
-from cudal1_cache.rows import UNVERIFIED, Entry, Region
+from cudal1_cache.rows import UNVERIFIED, Entry, RegionText
 from cudal1_cache.store import Store
 
 log = logging.getLogger(__name__)
@@ -34,12 +34,12 @@ VERSION = 1
 MAX_BYTES = 64 << 20  # of a file: some thousand kernels; as objects of Python it takes some ten times as much
 LATEST_S = 1e11  # of a time: the year 5138
 
-_LEFT_OUT = {"image", "image_arch", "verdicts"}  # fields of an entry: what is native, what only a no win has
+_LEFT_OUT = {"image", "image_arch", "verdicts"}  # fields of an entry: what is native, and of the unprofitable
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    regions: tuple[Region, ...]
+    regions: tuple[RegionText, ...]
     entries: tuple[Entry, ...]  # kernels without image
 
 
@@ -65,11 +65,11 @@ class Postponed:
 
 
 Verification = Verified | Refused | Postponed
-Verify = Callable[[Region, Entry], Verification]
+Verify = Callable[[RegionText, Entry], Verification]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EntryVerification:
     """What became of one entry."""
 
     entry_id: str
@@ -113,13 +113,13 @@ def read_bundle(path: Path) -> Bundle:
     content = _parse(path, body)
     if not (isinstance(content, dict) and all(isinstance(content.get(n), list) for n in ("regions", "entries"))):
         raise BundleError(f"{path}: expected lists of regions and entries")
-    regions = tuple(_row(path, Region, item) for item in content["regions"])
+    regions = tuple(_row(path, RegionText, item) for item in content["regions"])
     entries = tuple(_row(path, Entry, item) for item in content["entries"])
     _check_content(path, regions, entries)
     return Bundle(regions, entries)
 
 
-def import_bundle(store: Store, bundle: Bundle, origin: str, verify: Verify) -> list[Outcome]:
+def import_bundle(store: Store, bundle: Bundle, origin: str, verify: Verify) -> list[EntryVerification]:
     """Stores a bundle's entries as unverified, then lets `verify` judge them one by one.
 
     Kernels that the store holds already, verified, are left as they are. It may be stopped and run again.
@@ -139,8 +139,8 @@ def unverified(store: Store, target: str | None = None) -> list[Entry]:
 
 
 def verify_entries(
-    store: Store, entries: Sequence[Entry], verify: Verify, regions: Mapping[str, Region] | None = None
-) -> list[Outcome]:
+    store: Store, entries: Sequence[Entry], verify: Verify, regions: Mapping[str, RegionText] | None = None
+) -> list[EntryVerification]:
     """Asks `verify` about each entry and stores the answer at once. regions: theirs by fingerprint, if not stored.
 
     What is verified has shown that the text is the region's, which then takes the place of another import's.
@@ -148,7 +148,7 @@ def verify_entries(
     outcomes = []
     for entry in entries:
         region = (regions or {}).get(entry.fingerprint) or store.get_region(entry.fingerprint, proven=False)
-        outcome = Outcome(entry.entry_id, _verification(store, region, entry, verify))
+        outcome = EntryVerification(entry.entry_id, _verification(store, region, entry, verify))
         if isinstance(outcome.verification, Verified) and region is not None:
             store.add_region(region)
         settle(store, outcome)
@@ -156,7 +156,7 @@ def verify_entries(
     return outcomes
 
 
-def _verification(store: Store, region: Region | None, entry: Entry, verify: Verify) -> Verification:
+def _verification(store: Store, region: RegionText | None, entry: Entry, verify: Verify) -> Verification:
     """Refuted code is not judged again, however its bundle spells it."""
     if region is None:
         return Postponed("its region's text is not in the cache; import it again")
@@ -166,7 +166,7 @@ def _verification(store: Store, region: Region | None, entry: Entry, verify: Ver
     return Refused(f"the same code gave a wrong result before ({why}); `cudal1 cache unrefute` lifts that")
 
 
-def settle(store: Store, outcome: Outcome) -> None:
+def settle(store: Store, outcome: EntryVerification) -> None:
     """Stores a verdict. A postponed one changes nothing."""
     match outcome.verification:
         case Verified(entry):
@@ -179,7 +179,7 @@ def settle(store: Store, outcome: Outcome) -> None:
             pass
 
 
-def _is_settled(store: Store, entry: Entry, region: Region) -> bool:
+def _is_settled(store: Store, entry: Entry, region: RegionText) -> bool:
     """Whether it is in use, or was refused as it is: not what a stranger's bundle had under its id."""
     known = store.get_entry(entry.entry_id)
     if known is None or known.is_unverified:
@@ -226,7 +226,7 @@ def _row(path: Path, cls: Any, item: Any) -> Any:
         raise BundleError(f"{path}: a {cls.__name__} is not valid: {error}") from error
 
 
-def _check_content(path: Path, regions: tuple[Region, ...], entries: tuple[Entry, ...]) -> None:
+def _check_content(path: Path, regions: tuple[RegionText, ...], entries: tuple[Entry, ...]) -> None:
     known = {r.fingerprint for r in regions}
     for entry in entries:
         if entry.status != "kernel" or entry.fingerprint not in known:

@@ -15,15 +15,15 @@ from dataclasses import fields
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from cudal1_cache.errors import CacheCorrupt
-from cudal1_cache.rows import Attempt, Entry, GraphPlan, Miss, Refuted, Region
-from cudal1_cache.schema import FILE_VERSION
+from cudal1_cache.rows import Attempt, Entry, GraphPlan, Miss, Refuted, RegionText
+from cudal1_cache.schema import SEAL_VERSION
 
-Row = Region | Attempt | Entry | GraphPlan | Miss | Refuted
-R = TypeVar("R", Region, Attempt, Entry, GraphPlan, Miss, Refuted)
+Row = RegionText | Attempt | Entry | GraphPlan | Miss | Refuted
+R = TypeVar("R", RegionText, Attempt, Entry, GraphPlan, Miss, Refuted)
 Column = str | int | float | bytes | None
 
 TABLES: dict[type[Row], str] = {
-    Region: "regions",
+    RegionText: "regions",
     Attempt: "attempts",
     Entry: "entries",
     GraphPlan: "plans",
@@ -31,7 +31,7 @@ TABLES: dict[type[Row], str] = {
     Refuted: "refuted",
 }
 PRIMARY_KEYS: dict[type[Row], tuple[str, ...]] = {
-    Region: ("fingerprint",),
+    RegionText: ("fingerprint",),
     Attempt: ("id",),
     Entry: ("entry_id",),
     GraphPlan: ("graph_key", "target"),
@@ -69,7 +69,7 @@ def canonical(cls: type[Row], columns: Mapping[str, Column]) -> bytes:
     """What is sealed: table, names and values; floats by their shortest exact spelling, blobs by their sha256."""
     fields_of = {name: columns[name] for name in KINDS[cls]}
     plain = {k: hashlib.sha256(v).hexdigest() if isinstance(v, bytes) else v for k, v in fields_of.items()}
-    document = [f"cudal1 cache {FILE_VERSION}", TABLES[cls], plain]
+    document = [f"cudal1 cache {SEAL_VERSION}", TABLES[cls], plain]
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
 
 

@@ -5,6 +5,7 @@ sqlite-utils Database inside a lock, and inside a BEGIN IMMEDIATE transaction fo
 shared by its threads under the lock; a forked child opens its own.
 
 What happens when something is wrong, each with one warning a process:
+- no file, but one of the version before: its rows are carried over (carry.py);
 - damaged file: moved aside to `<name>.damaged-<time>`, never deleted, and a new one is opened;
 - a directory or file that others may write or another user owns, or no key of this user's: the store is in memory
   alone, nothing of it is read; but what only another user may write is read for its signed rows;
@@ -18,30 +19,26 @@ This module knows nothing of the rows' meaning.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 import sqlite_utils
 
+from cudal1_cache.carry import Upgrade, carry_over, refuse_code, seed, warn_once
 from cudal1_cache.errors import CacheBusy, CacheError
 from cudal1_cache.ownership import why_foreign, why_writable
-from cudal1_cache.schema import FILE_VERSION, migrate
-
-logger = logging.getLogger(__name__)
+from cudal1_cache.schema import OLDER_NAME, migrate
 
 T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 10.0
-SEED_TABLES = ("regions", "entries", "plans", "misses", "refuted")
 _RETRIES = 3
 
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -58,12 +55,16 @@ class Database:
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         reads_signed: bool = False,
         fault: str = "",
+        upgrade: Upgrade | None = None,
     ) -> None:
-        """reads_signed: whether rows may be proven by signatures. fault: why the file may not be written."""
+        """reads_signed: whether rows may be proven by signatures. fault: why the file may not be written.
+
+        upgrade: of rows of the version before, whose file is carried over where this one is new.
+        """
         self.path = path
         self.busy_timeout_s = busy_timeout_s
         self.fault = fault  # why all is in memory
-        self._reads_signed = reads_signed
+        self._reads_signed, self._upgrade = reads_signed, upgrade
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._db: sqlite_utils.Database | None = None
@@ -123,15 +124,15 @@ class Database:
                 _make_file(self.path)
             places = [path for path in (self.path.parent, self.path) if path.exists()]
             if (why := _first(why_writable, places)) is not None:
-                return self._open_in_memory(why, seed=False)
+                return self._open_in_memory(why, with_rows=False)
             if (why := self.fault or _first(why_foreign, places)) is not None:
-                return self._open_in_memory(why, seed=self._reads_signed)
+                return self._open_in_memory(why, with_rows=self._reads_signed)
         except OSError as error:
             return self._open_in_memory(str(error))
         connection = _connect(str(self.path), self.busy_timeout_s)
         self._inode = _inode(self.path)
         try:
-            return _prepare(connection)
+            return _prepare(connection, partial(self._carry_over, self.path))
         except BaseException:
             connection.close()
             raise
@@ -164,15 +165,27 @@ class Database:
                 error = sqlite3.DatabaseError(f"{error}, and it cannot be moved aside: {refused}")
         self._db = self._open_in_memory(str(error))
 
-    def _open_in_memory(self, reason: str, seed: bool = True) -> sqlite_utils.Database:
+    def _open_in_memory(self, reason: str, with_rows: bool = True) -> sqlite_utils.Database:
         assert self.path is not None
         path, self.path, self.fault = self.path, None, reason
-        what = "cannot be written" if seed else "is not used"
-        _warn_once(f"the kernel cache {path} {what} ({reason}); new kernels are kept until this process ends")
+        what = "cannot be written" if with_rows else "is not used"
+        warn_once(f"the kernel cache {path} {what} ({reason}); new kernels are kept until this process ends")
         db = _prepare(_connect(":memory:", self.busy_timeout_s))
-        if seed:
-            _seed(db, path)
+        if with_rows and path.is_file():
+            seed(db, path)
+        elif with_rows:
+            self._carry_over(path, db)
         return db
+
+    def _carry_over(self, path: Path, db: sqlite_utils.Database) -> None:
+        """Once: a kernel that was refuted since would come back after its file was damaged."""
+        older = path.with_name(OLDER_NAME)
+        if self._upgrade is None or not older.is_file() or any(path.parent.glob(f"{path.name}.damaged-*")):
+            return
+        if (why := why_writable(older)) is not None:
+            warn_once(f"the kernel cache of an older cudal1 is not used: {why}")
+        else:
+            carry_over(db, older, self._upgrade)
 
 
 def _make_file(path: Path) -> None:
@@ -184,14 +197,6 @@ def _make_file(path: Path) -> None:
         return
     with suppress(FileExistsError):
         os.mknod(path, 0o600)
-        _tell_of_older(path)
-
-
-def _tell_of_older(path: Path) -> None:
-    """An older file's rows bear no seal, so its kernels are a stranger's; they are written anew, in time."""
-    older = path.with_name(path.name.replace(f"v{FILE_VERSION}", f"v{FILE_VERSION - 1}"))
-    if older.exists():
-        _warn_once(f"{older} is of an older cudal1 and not used: nothing shows who wrote its kernels; delete it")
 
 
 def _first(why: Callable[[Path], str | None], places: Sequence[Path]) -> str | None:
@@ -203,24 +208,17 @@ def _connect(name: str, busy_timeout_s: float) -> sqlite3.Connection:
     return sqlite3.connect(name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True)
 
 
-def _prepare(connection: sqlite3.Connection) -> sqlite_utils.Database:
+def _prepare(
+    connection: sqlite3.Connection, fill: Callable[[sqlite_utils.Database], None] | None = None
+) -> sqlite_utils.Database:
     """WAL, so that readers never wait. NORMAL survives a kill whole, and a power loss up to the last writes."""
     db = sqlite_utils.Database(connection, execute_plugins=False)
     _enable_wal(db)
     db.execute("PRAGMA synchronous=NORMAL")
     db.execute("PRAGMA trusted_schema=OFF")  # another user's file may be attached
-    _refuse_code(db, "main")
-    migrate(db)
+    refuse_code(db, "main")
+    migrate(db, fill)
     return db
-
-
-def _refuse_code(db: sqlite_utils.Database, schema: str) -> None:
-    """Raises what a damaged file raises where tables are views, or triggers undo what is written: none is ours."""
-    found = db.execute(f"SELECT name FROM {schema}.sqlite_master WHERE type IN ('view', 'trigger')").fetchone()
-    if found is not None:
-        error = sqlite3.DatabaseError(f"it holds the view or trigger {found[0]!r}")
-        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-        raise error
 
 
 def _enable_wal(db: sqlite_utils.Database) -> None:
@@ -270,41 +268,7 @@ def _move_aside(path: Path, inode: int | None, reason: str) -> None:
         for suffix in ("-wal", "-shm", ""):
             with suppress(FileNotFoundError):
                 path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
-    _warn_once(
+    warn_once(
         f"the kernel cache {path} is damaged ({reason}); it was moved to {aside} and a new one is begun. "
         f"`sqlite3 {aside.name} .recover` may save what it held"
     )
-
-
-def _seed(db: sqlite_utils.Database, path: Path) -> None:
-    """Copies what can be read of a file that cannot be written; attempts, the bulk of it, stay out."""
-    if not path.is_file():
-        return
-    try:
-        _attach_read_only(db, path)
-        _refuse_code(db, "old")
-        for table in SEED_TABLES:
-            names = ", ".join(f'"{c.name}"' for c in db.table(table).columns)
-            db.execute(f'INSERT OR IGNORE INTO main."{table}" ({names}) SELECT {names} FROM old."{table}"')
-    except sqlite3.DatabaseError as error:
-        _warn_once(f"the kernel cache {path} cannot be read either ({error}); starting empty")
-    finally:
-        with suppress(sqlite3.DatabaseError):
-            db.execute("DETACH old")
-
-
-def _attach_read_only(db: sqlite_utils.Database, path: Path) -> None:
-    """Attaches the file as `old`. Where the log's index cannot be made either, as of its last checkpoint."""
-    uri = f"file:{quote(str(path))}?mode=ro"
-    try:
-        db.execute("ATTACH ? AS old", [uri])
-        db.execute("SELECT count(*) FROM old.sqlite_master").fetchone()
-    except sqlite3.OperationalError:
-        with suppress(sqlite3.OperationalError):
-            db.execute("DETACH old")
-        db.execute("ATTACH ? AS old", [f"{uri}&immutable=1"])
-
-
-@cache
-def _warn_once(message: str) -> None:
-    logger.warning(message)

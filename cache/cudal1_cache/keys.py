@@ -1,6 +1,6 @@
 """Keys: frozen dataclasses -> canonical bytes -> sha256.
 
-The bytes hold KEY_VERSION, the class's name and every field by name, as JSON with sorted names. Raise
+The bytes hold KEY_VERSION, the key's name and every field by name, as JSON with sorted names. Raise
 KEY_VERSION when a field changes its meaning: old rows are then never found again, and never wrongly found.
 
 This module knows nothing of graphs: what decides a region's meaning arrives as its canonical text.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -22,7 +22,8 @@ KEY_VERSION = 1
 def canonical_bytes(key: DataclassInstance) -> bytes:
     """The one spelling of a key. Fields must be str, int, bool or tuples of these; floats have no one spelling."""
     values = {f.name: _plain(getattr(key, f.name), f.name) for f in fields(key)}
-    document = {"version": KEY_VERSION, "key": type(key).__name__, "fields": values}
+    name = getattr(key, "key_name", type(key).__name__)
+    document = {"version": KEY_VERSION, "key": name, "fields": values}
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
 
@@ -56,9 +57,10 @@ class EntryKey:
 
 
 @dataclass(frozen=True, slots=True)
-class NoWinKey:
+class UnprofitableKey:
     """What was decided without a kernel for a region on a target, under a numerics setting."""
 
+    key_name: ClassVar[str] = "NoWinKey"  # as the ids of stored entries spell it
     fingerprint: str
     target: str
     numerics: str = ""

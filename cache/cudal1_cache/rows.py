@@ -11,10 +11,12 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Literal
 
-# no_win: candidates were judged, and none wins; untried: decided without one, for the reason it gives
-EntryStatus = Literal["kernel", "no_win", "untried"]
-# without kernels: none (Inductor), layouts (Inductor, convolutions not in channels-last), aten (not even Inductor)
-PlanChoice = Literal["none", "layouts", "aten", "all", "some", "deciding"]
+# unprofitable: candidates were judged, and none wins; untried: decided without one, for the reason it gives
+EntryStatus = Literal["kernel", "unprofitable", "untried"]
+# without kernels: inductor, no_layout_opt (it too, convolutions not in channels-last), aten (not even Inductor)
+PlanChoice = Literal[
+    "inductor", "no_layout_opt", "aten", "all_kernels", "unfusible_only", "no_products", "deciding"
+]
 
 ACCEPTED = "accepted"  # the stage of an attempt that passed every gate; otherwise the gate that refused it
 UNVERIFIED = "unverified"  # begins the reason of an entry that no judge of this machine has seen
@@ -26,7 +28,7 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class RegionText:
     """A region's canonical text. `relative` is equal for regions that differ in sizes only."""
 
     fingerprint: str
@@ -59,9 +61,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the cache holds for (region, target): a kernel with its proof, or "no win" with what was tried."""
+    """What the cache holds for (region, target): a kernel with its proof, or why there is none."""
 
-    entry_id: str  # EntryKey.id of a kernel, else NoWinKey.id
+    entry_id: str  # EntryKey.id of a kernel, else UnprofitableKey.id
     fingerprint: str
     target: str
     status: EntryStatus
@@ -72,11 +74,11 @@ class Entry:
     proof_json: str = "{}"
     speedup: float | None = None
     numerics: str = ""
-    versions_json: str = "{}"  # of generator, torch, CUDA, header; of a no win also the budget
+    versions_json: str = "{}"  # of generator, torch, CUDA, header; without a kernel also the budget
     quarantined: bool = False  # never used for a compile
-    reason: str = ""  # why it is quarantined, or what a no win tried
+    reason: str = ""  # why it is quarantined, or what was tried in vain
     created: float = field(default_factory=time.time)
-    verdicts: int = 0  # how many real verdicts stand behind a no win; 0 for kernels
+    verdicts: int = 0  # how many real verdicts stand behind `unprofitable`; 0 for kernels
 
     @property
     def is_unverified(self) -> bool:

@@ -2,16 +2,20 @@
 
 Within one database file (its name carries FILE_VERSION) migrations only ADD columns with defaults, tables and
 indexes, so that an older process can go on using a file that a newer one has opened. A change of meaning gets a
-new FILE_VERSION, and with it a new file.
+new FILE_VERSION, and with it a new file, into which upgrade.py brings the rows of the last one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import sqlite_utils
 from sqlite_utils import Migrations
 
-FILE_VERSION = 2  # 2: a key of the user's seals every row
+FILE_VERSION = 3  # 2: a key of the user's seals every row; 3: `unprofitable`, and the variants' names
+SEAL_VERSION = 2  # of what a seal is over: rows that keep their values keep their seals
 FILE_NAME = f"cudal1-v{FILE_VERSION}.sqlite3"
+OLDER_NAME = f"cudal1-v{FILE_VERSION - 1}.sqlite3"
 
 MIGRATIONS = Migrations("cudal1_cache")
 
@@ -82,14 +86,20 @@ def create_indexes(db: sqlite_utils.Database) -> None:
     db.table("misses").create_index(["target", "value_us"])
 
 
-def migrate(db: sqlite_utils.Database) -> None:
-    """Brings a database up to date. Two processes may call it at once: one waits for the other."""
+def migrate(db: sqlite_utils.Database, fill: Callable[[sqlite_utils.Database], None] | None = None) -> None:
+    """Brings a database up to date. Two processes may call it at once: one waits for the other.
+
+    fill: puts rows into a new one, in the same transaction.
+    """
     if not MIGRATIONS.pending(db):
         return
     # IMMEDIATE: with a deferred BEGIN both would read "pending", and the second would fail on the upgrade
     db.execute("BEGIN IMMEDIATE")
     try:
+        is_new = not MIGRATIONS.applied(db)
         MIGRATIONS.apply(db)
+        if is_new and fill is not None:
+            fill(db)
     except BaseException:
         db.rollback()
         raise

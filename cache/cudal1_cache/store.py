@@ -17,6 +17,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,9 +27,10 @@ import sqlite_utils
 from cudal1_cache.codec import PRIMARY_KEYS, TABLES, R, Row, canonical, from_columns, seals, to_columns
 from cudal1_cache.database import Database
 from cudal1_cache.errors import CacheCorrupt
-from cudal1_cache.rows import ACCEPTED, REFUTED, UNVERIFIED, Attempt, Entry, GraphPlan, Miss, Refuted, Region
+from cudal1_cache.rows import ACCEPTED, REFUTED, UNVERIFIED, Attempt, Entry, GraphPlan, Miss, Refuted, RegionText
 from cudal1_cache.schema import FILE_NAME
 from cudal1_cache.trust import Trust, new_trust
+from cudal1_cache.upgrade import upgrade_row
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ STRANGERS_ROWS = (
     "rows of %s in %s carry neither this user's MAC nor a signature of a named key and are not used; set "
     "CUDAL1_KEY_FILE to the key that they were made with, or let `cudal1 cache verify` judge the kernels"
 )
-SIGNED: tuple[type[Row], ...] = (Region, Entry, GraphPlan)  # what a reader of a signed cache gets
+SIGNED: tuple[type[Row], ...] = (RegionText, Entry, GraphPlan)  # what a reader of a signed cache gets
 
 
 def digest_text(code: str) -> str:
@@ -52,7 +54,7 @@ class Stats:
     attempts: int
     accepted: int  # attempts that passed every gate
     kernels: int  # usable ones
-    no_wins: int
+    unprofitable: int
     untried: int  # decided without a candidate
     quarantined: int  # unverified ones too
     plans: int
@@ -72,7 +74,9 @@ class Store:
     def open(cls, directory: Path, trust: Trust, digest_code: Callable[[str], str] = digest_text) -> Store:
         """Opens or makes the store in a directory. Without the user's key it is in memory."""
         path = Path(directory) / FILE_NAME
-        return cls(Database(path, reads_signed=bool(trust.signers), fault=trust.fault), trust, digest_code)
+        upgrade = partial(upgrade_row, trust)
+        database = Database(path, reads_signed=bool(trust.signers), fault=trust.fault, upgrade=upgrade)
+        return cls(database, trust, digest_code)
 
     @classmethod
     def memory(cls, digest_code: Callable[[str], str] = digest_text) -> Store:
@@ -97,15 +101,15 @@ class Store:
 
     # regions
 
-    def add_region(self, region: Region) -> None:
+    def add_region(self, region: RegionText) -> None:
         self._put([region])
 
-    def get_region(self, fingerprint: str, proven: bool = True) -> Region | None:
+    def get_region(self, fingerprint: str, proven: bool = True) -> RegionText | None:
         """None where it is not there, or damaged, which is told: who has the text may add it again.
 
         proven=False: also a stranger's text, of which only a judge can tell whether it is that region's.
         """
-        return _first(self._select(Region, _by_key(Region), [fingerprint], whole=True, texts=not proven))
+        return _first(self._select(RegionText, _by_key(RegionText), [fingerprint], whole=True, texts=not proven))
 
     # attempts
 
@@ -119,7 +123,7 @@ class Store:
             Attempt, "where fingerprint = ? and target = ? order by created, id", [fingerprint, target]
         )
 
-    def best_relatives(self, region: Region, target: str, limit: int = 8) -> list[Attempt]:
+    def best_relatives(self, region: RegionText, target: str, limit: int = 8) -> list[Attempt]:
         """Accepted attempts for regions that differ from `region` in sizes only, fastest first, each code once."""
         where = (
             "where fingerprint in (select fingerprint from regions where relative = ? and fingerprint <> ?)"
@@ -273,7 +277,7 @@ class Store:
         return self._select(Miss, where, [target, -1 if limit is None else limit])
 
     def clear_miss(self, fingerprint: str, target: str) -> None:
-        """After synthesis has answered it, with a kernel or with no win."""
+        """After synthesis has answered it, with a kernel or without."""
         self.database.write(
             lambda db: db.table(TABLES[Miss]).delete_where("fingerprint = ? and target = ?", [fingerprint, target])
         )
@@ -317,11 +321,11 @@ class Store:
                 return db.table(TABLES[cls]).count_where(f"{where} and {condition}", values)
 
             return Stats(
-                regions=db.table(TABLES[Region]).count,
+                regions=db.table(TABLES[RegionText]).count,
                 attempts=count(Attempt),
                 accepted=count(Attempt, f"stage = '{ACCEPTED}'"),
                 kernels=usable.count("kernel"),
-                no_wins=usable.count("no_win"),
+                unprofitable=usable.count("unprofitable"),
                 untried=usable.count("untried"),
                 quarantined=len(entries) - len(usable),
                 plans=count(GraphPlan),
@@ -376,7 +380,7 @@ class Store:
                     raise
                 log.warning("a damaged row is not used: %s", error)
                 continue
-            if is_ours or texts and cls is Region:
+            if is_ours or texts and cls is RegionText:
                 yield row
                 continue
             self._say_strangers(cls)

@@ -33,6 +33,7 @@ SUMMARIES = {
     "cache": "look into the kernel cache; export and import kernels",
     "doctor": "say what is found on this machine and what to do about what is not",
     "replay": "repeat the proof of one stored kernel",
+    "repro": "write one Python file that rebuilds, checks and times a stored kernel",
     "audit": "measure the judge: attacks accepted, right kernels refused, mutants that survive",
     "train": "rebuild the bundled model",
 }

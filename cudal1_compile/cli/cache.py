@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cudal1_cache import CacheError, Entry, Region, Store
+from cudal1_cache import CacheError, Entry, RegionText, Store
 from cudal1_cache.bundle import (
-    Outcome,
+    EntryVerification,
     Postponed,
     Refused,
     Verified,
@@ -55,13 +55,13 @@ def stats() -> None:
     """What the cache holds, a line for each target."""
     with open_store() as store:
         whole = store.stats()
-        names = ("target", "kernels", "no win", "untried", "barred", "tried", "plans", "misses")
+        names = ("target", "kernels", "unprofitable", "untried", "barred", "tried", "plans", "misses")
         caption = "untried: without a candidate; barred: quarantined or unverified; tried: right ones/all"
         table = Table(*names, caption=caption)
         for target in store.targets():
             s = store.stats(target)
             tried = f"{s.accepted}/{s.attempts}"
-            counts = (s.kernels, s.no_wins, s.untried, s.quarantined, tried, s.plans, s.misses)
+            counts = (s.kernels, s.unprofitable, s.untried, s.quarantined, tried, s.plans, s.misses)
             table.add_row(escape(printable(target[:SHORT_ID])), *(str(count) for count in counts))
         where = escape(str(store.path or f"memory ({store.database.fault})"))
         Console(soft_wrap=True).print(f"{where}: {whole.regions} regions, {whole.size_bytes / 1e6:.1f} MB")
@@ -154,7 +154,7 @@ def must_keep(store: Store) -> None:
         raise CacheError(f"{cache_dir()} keeps nothing: {why}; set CUDAL1_CACHE_DIR to a directory of yours")
 
 
-def describe(entry: Entry, region: Region | None) -> str:
+def describe(entry: Entry, region: RegionText | None) -> str:
     """All that the cache knows of an entry, as plain text."""
     state = f"quarantined: {entry.reason}" if entry.quarantined else entry.reason
     lines = [
@@ -164,7 +164,7 @@ def describe(entry: Entry, region: Region | None) -> str:
         f"status    {entry.status.replace('_', ' ')}{f' ({state})' if state else ''}",
         f"numerics  {entry.numerics or '-'}",
         f"made      {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(entry.created))}",
-        *([f"verdicts  {entry.verdicts}"] if entry.status == "no_win" else []),
+        *([f"verdicts  {entry.verdicts}"] if entry.status == "unprofitable" else []),
         *([f"runs on   {fallback.describe(entry)}"] if entry.status != "kernel" else []),
         f"versions  {_compact(entry.versions_json)}",
         f"image     {len(entry.image)} bytes {entry.image_arch}".rstrip(),
@@ -220,11 +220,11 @@ def _announce(count: int) -> None:
         print(f"{count} kernels will be built from source and run in this machine's sandbox", file=sys.stderr)
 
 
-def _later(region: Region, entry: Entry) -> Postponed:
+def _later(region: RegionText, entry: Entry) -> Postponed:
     return Postponed("not asked for; `cudal1 cache verify` does it")
 
 
-def _report(outcomes: Sequence[Outcome]) -> None:
+def _report(outcomes: Sequence[EntryVerification]) -> None:
     names: dict[type[Any], str] = {Verified: "verified", Refused: "refused", Postponed: "still unverified"}
     for outcome in outcomes:
         match outcome.verification:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cudal1_compile.cli.workload import load_workload
-from cudal1_compile.inductor.plan import PlannedRegion
+from cudal1_compile.inductor.graph_plan import PlannedRegion
 from cudal1_compile.pipeline.explanation import Explanation
 
 Name = Annotated[
@@ -18,7 +18,7 @@ Name = Annotated[
         help="models.bert:make is make() in models/bert.py; it returns (callable, inputs)",
     ),
 ]
-Target = Annotated[str, typer.Option(help="auto, host or cuda; auto takes host for CPU tensors")]
+TargetOption = Annotated[str, typer.Option(help="auto, host or cuda; auto takes host for CPU tensors")]
 
 Products = Annotated[
     bool | None, typer.Option(help="whether products may become kernels, as the option; on a GPU they may")
@@ -27,7 +27,7 @@ Products = Annotated[
 
 def explain(
     workload: Name,
-    target: Target = "auto",
+    target: TargetOption = "auto",
     products: Products = None,
     dot: Annotated[Path | None, typer.Option(help="write the drawing for graphviz here")] = None,
 ) -> None:
@@ -40,7 +40,7 @@ def explain(
 
 def plan(
     workload: Name,
-    target: Target = "auto",
+    target: TargetOption = "auto",
     products: Products = None,
     text: Annotated[bool, typer.Option("--text", help="print each region's text")] = False,
 ) -> None:
@@ -51,17 +51,18 @@ def plan(
             print(f"plain inductor: {graph.why_plain}")
     regions = distinct_regions(found)
     for region in regions:
-        print(f"{region.fingerprint[:12]}  {region.outcome:<7} {region.count:>4} uses  {region.ops:>3} ops")
+        seen = region.seen
+        print(f"{seen.fingerprint[:12]}  {region.outcome:<12} {seen.count:>4} uses  {seen.ops:>3} ops")
         if text:
-            print(region.text)
-    missed = sum(r.outcome == "missed" for r in regions)
-    print(f"{len(regions)} regions, {missed} of them without a kernel or a verdict")
+            print(seen.text)
+    untuned = sum(r.outcome == "untuned" for r in regions)
+    print(f"{len(regions)} regions, {untuned} of them without a kernel or a verdict")
 
 
 def distinct_regions(found: Explanation) -> list[PlannedRegion]:
     """Regions over all graphs, each once, the most valuable first."""
     regions = {r.fingerprint: r for g in found.graphs for r in g.plan.regions}
-    return sorted(regions.values(), key=lambda r: -r.value_us)
+    return sorted(regions.values(), key=lambda r: -r.seen.value_us)
 
 
 def _explain(name: str, target: str, products: bool | None) -> Explanation:

@@ -17,14 +17,14 @@ import typer
 
 from cudal1_compile.cli.cache import must_keep
 from cudal1_compile.cli.errors import CommandFailed
-from cudal1_compile.cli.explain import Name, Products, Target, distinct_regions
+from cudal1_compile.cli.explain import Name, Products, TargetOption, distinct_regions
 from cudal1_compile.cli.workload import Workload, device_of, load_workload
-from cudal1_compile.inductor.plan import PlannedRegion
+from cudal1_compile.inductor.graph_plan import PlannedRegion
 from cudal1_compile.options import Options, parse_options
 from cudal1_compile.pipeline.choice import SETTLED
 from cudal1_compile.pipeline.place import place_of
 from cudal1_compile.pipeline.planner import FORWARD_SHARE, Planner
-from cudal1_compile.pipeline.session import SESSION
+from cudal1_compile.pipeline.process_state import SESSION
 from cudal1_compile.pipeline.summary import total_line
 
 
@@ -32,7 +32,7 @@ def warm(
     workload: Name,
     budget_s: Annotated[float, typer.Option(help="seconds of synthesis, over all regions")] = 600.0,
     generator: Annotated[str, typer.Option(help="bundled, a checkpoint, a server's URL, vllm:PATH")] = "bundled",
-    target: Target = "auto",
+    target: TargetOption = "auto",
     mode: Annotated[str | None, typer.Option(help="as torch.compile's")] = None,
     products: Products = None,
 ) -> None:
@@ -50,13 +50,13 @@ def warm(
 
 def report(before: Sequence[PlannedRegion], after: Sequence[PlannedRegion]) -> None:
     """Says what is open. Raises CommandFailed where that is all that was, and the generator said nothing."""
-    still_open = [r for r in after if r.outcome == "missed"]
+    still_open = [r for r in after if r.outcome == "untuned"]
     for region in still_open:
         print(f"{region.fingerprint[:12]} open: {region.reason}")
     print(total_line(SESSION.totals))
     if not still_open:
         return
-    answered = {r.fingerprint for r in before if r.outcome == "missed"} - {r.fingerprint for r in still_open}
+    answered = {r.fingerprint for r in before if r.outcome == "untuned"} - {r.fingerprint for r in still_open}
     if SESSION.replies == 0 and not answered:
         raise CommandFailed(
             f"open regions: {len(still_open)}, nothing was done for them: {still_open[0].reason}. Expected a "
@@ -89,7 +89,7 @@ def write_kernels(
     device = device_of(target)
     planner = Planner(SESSION, parse_options(None, options), place_of(device))
     if is_first:
-        lasting = [r for r in regions if not r.may_change]
+        lasting = [r for r in regions if not r.seen.may_change]
         return regions, planner.synthesize(lasting, FORWARD_SHARE * budget_s)
     return regions, planner.synthesize(regions)
 

@@ -42,7 +42,7 @@ def make_generator(wanted: str | Generator, device: str = "cpu") -> Generator:
 
 
 def stored_name(wanted: str | Generator) -> str | None:
-    """The generator's name as attempts and no wins store it; None where only loading the model would tell."""
+    """The generator's name as attempts and entries store it; None where only loading the model would tell."""
     if not isinstance(wanted, str):
         return wanted.name
     from cudal1_compile.generate.bundled import MODEL_DIR, check_model_dir, model_digest

@@ -19,7 +19,7 @@ from torch._ops import HigherOrderOperator
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.utils._pytree import tree_leaves
 
-from cudal1_compile.inductor.plan import RefusedNode
+from cudal1_compile.inductor.graph_plan import RefusedNode
 
 MEMORY_SHARE = 0.25  # of the free memory, for every tensor that the forward makes: aten frees and reuses less
 PASSES = (

@@ -31,9 +31,10 @@ from torch._inductor.utils import shape_env_from_inputs
 from torch._inductor.virtualized import V
 
 from cudal1_compile.inductor.graph_key import copy_graph
+from cudal1_compile.inductor.graph_plan import GraphPhase
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS, is_channels_last
-from cudal1_compile.inductor.plan import Phase
 from cudal1_compile.inductor.splice import HOOK, Observe, Splice, UserPass
+from cudal1_compile.trace import PassLog
 from cudal1_fx_passes.fusion.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -43,9 +44,8 @@ log = logging.getLogger(__name__)
 class SeenGraph:
     """One graph at the hook (a subgraph of a control-flow operator counts as its own)."""
 
-    phase: Phase
+    phase: GraphPhase
     partition: Partition
-    code: str  # the graph as Python
     is_channels_last: bool  # Inductor chooses another layout for its convolutions, without being told to
 
 
@@ -60,13 +60,15 @@ def collect(
     previous: UserPass,
     products: bool = False,
     splice: Splice | None = None,
+    passes: PassLog | None = None,
 ) -> list[SeenGraph]:
     """Returns what the hook sees, in the order of Inductor's calls: inference, or forward and backward.
 
     patches: Inductor's config for this compile. `gm` is left as it is. products: they may begin regions.
-    splice: what the compile will put into the forward, so that the backward is seen as it will be.
+    splice: what the compile will put into the forward, so that the backward is seen as it will be. passes: where
+    those at the hook are noted.
     """
-    compiler = _InnerCompiler(previous, products, splice)
+    compiler = _InnerCompiler(previous, products, splice, passes)
     off = {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True}
     with functorch_config.patch(off):
         inner: Any = compiler  # gives no OutputCode, which only the caches that are off would need
@@ -79,20 +81,20 @@ def collect(
 class _InnerCompiler:
     """Stands where compile_fx_inner stands, and only looks."""
 
-    def __init__(self, previous: UserPass, products: bool, splice: Splice | None) -> None:
-        self.previous, self.products, self.splice = previous, products, splice
+    def __init__(self, previous: UserPass, products: bool, splice: Splice | None, passes: PassLog | None) -> None:
+        self.previous, self.products, self.splice, self.passes = previous, products, splice, passes
         self.seen: list[SeenGraph] = []
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
         is_inference = bool(settings.get("is_inference", False))
         is_backward = bool(settings.get("is_backward", False))
-        phase: Phase = "inference" if is_inference else "backward" if is_backward else "forward"
+        phase: GraphPhase = "inference" if is_inference else "backward" if is_backward else "forward"
         is_moved = self.splice is not None or GraphLowering.decide_layout_opt(gm, is_inference=False)
         needs_strides = phase == "forward" and is_moved
 
         def see(graph: fx.Graph, found: Partition) -> None:
             is_last = is_channels_last(graph) and not inductor_config.force_layout_optimization
-            self.seen.append(SeenGraph(phase, found, graph.python_code("self").src.strip(), is_last))
+            self.seen.append(SeenGraph(phase, found, is_last))
             if graph is gm.graph and not needs_strides:
                 raise _Seen
             if phase == "forward" and self.splice is not None:
@@ -104,7 +106,8 @@ class _InnerCompiler:
             inductor._recursive_record_original_output_strides(gm)
             with V.set_fake_mode(fake_mode), suppress(_Seen):
                 settings_kept = {name: getattr(inductor_config, name) for name in LAYOUT_SETTINGS}
-                with inductor_config.patch(settings_kept | {HOOK: Observe(self.previous, see, self.products)}):
+                observe = Observe(self.previous, see, self.products, self.passes, f"{phase}: ")
+                with inductor_config.patch(settings_kept | {HOOK: observe}):
                     inductor._recursive_post_grad_passes(gm, is_inference=is_inference)
                     _report_strides(gm, example_inputs, settings.get("graph_id"))
         return _not_to_be_called

@@ -30,7 +30,7 @@ _SOURCES = {
         "inductor/index_bounds.py",
         "inductor/layouts.py",
         "inductor/library.py",
-        "inductor/lowering.py",
+        "inductor/fused_lowering.py",
         "inductor/scratch_sizes.py",
         "inductor/splice.py",
         "pipeline/survey.py",

@@ -1,8 +1,8 @@
 """Whether the hook into Inductor works here: a test per torch version, and the cases that it leaves alone.
 
-The hook leans on private classes of Inductor (lowering.py, splice.py, collect.py). So before the first compile
-a tiny graph goes all the way through them with a stand-in kernel; where an import, a signature or the result is
-not as expected, everything is plain Inductor and the reason is said.
+The hook leans on private classes of Inductor (fused_lowering.py, splice.py, collect.py). So before the first
+compile a tiny graph goes all the way through them with a stand-in kernel; where an import, a signature or the
+result is not as expected, everything is plain Inductor and the reason is said.
 """
 
 from __future__ import annotations
@@ -108,14 +108,14 @@ def _forced_splice() -> Any:
     """A pass that puts the stand-in into whatever region there is."""
     from torch import fx
 
-    from cudal1_compile.inductor.plan import Kernel
+    from cudal1_compile.inductor.graph_plan import ChosenKernel
     from cudal1_compile.inductor.splice import Splice
     from cudal1_compile.kernel.candidate import Candidate
     from cudal1_fx_passes.fusion.partition import partition
 
     class Forced(Splice):
         def __call__(self, graph: fx.Graph) -> None:
-            kernel = Kernel(_ENTRY, _TEXT, Candidate("", (), ()))
+            kernel = ChosenKernel(_ENTRY, _TEXT, Candidate("", (), ()))
             self.kernels = {r.fingerprint: kernel for r in partition(graph).regions}
             super().__call__(graph)
 

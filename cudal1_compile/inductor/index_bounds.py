@@ -10,7 +10,7 @@ or by more than pointwise work (an argmax lies within its axis).
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -27,12 +27,16 @@ MESSAGE = "index out of bounds"
 Bound = tuple[fx.Node, fx.Node, int, bool]  # an index, the tensor and its dim, whether places below 0 count back
 
 
-def assert_bounds(graph: fx.Graph, region: Region) -> None:
-    """Puts an assertion behind each index."""
+def index_bounds(region: Region) -> tuple[Bound, ...]:
+    """What is to be asserted for a region's kernel, each once."""
     if not inductor_config.assert_indirect_indexing:
-        return
+        return ()
     inside = set(region.nodes)
-    bounds = dict.fromkeys(b for n in region.nodes for b in _bounds(n) if _is_given(b[0], inside))
+    return tuple(dict.fromkeys(b for n in region.nodes for b in _bounds(n) if _is_given(b[0], inside)))
+
+
+def assert_bounds(graph: fx.Graph, bounds: Iterable[Bound]) -> None:
+    """Puts an assertion behind each index."""
     for index, value, dim, wraps in bounds:
         with graph.inserting_before(_behind(graph, index, value)):
             low, high = _limits(graph, value, dim, wraps)

@@ -20,7 +20,7 @@ from torch._inductor.virtualized import V
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
-from cudal1_compile.inductor.lowering import has_other_layout
+from cudal1_compile.inductor.fused_lowering import has_other_layout
 from cudal1_fx_passes.importer.boundary import lowering_of
 
 LIBRARY_ROLES = ("reduce", "scan", "window", "product")  # what Inductor writes loops for, but for pointwise work

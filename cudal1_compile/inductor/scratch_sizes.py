@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import sympy
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, Max, Min, Mod
 
-from cudal1_compile.inductor.lowering import ScratchSpec
+from cudal1_compile.inductor.fused_lowering import ScratchSpec
 from cudal1_compile.kernel.candidate import Arithmetic, Candidate, Expr
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import Program

@@ -19,8 +19,8 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,13 +29,14 @@ from torch._inductor import config as inductor_config
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.pattern_matcher import stable_topological_sort
 
+from cudal1_compile.inductor.fused_lowering import FUSED, META, FusedCall, remember_shapes
 from cudal1_compile.inductor.graph_key import code_version
-from cudal1_compile.inductor.index_bounds import assert_bounds
+from cudal1_compile.inductor.graph_plan import ATEN, ChosenKernel
+from cudal1_compile.inductor.index_bounds import assert_bounds, index_bounds
 from cudal1_compile.inductor.layouts import assumed_layouts, is_channels_last, keep_decision
 from cudal1_compile.inductor.library import run_by_library
-from cudal1_compile.inductor.lowering import FUSED, META, FusedCall, remember_shapes
-from cudal1_compile.inductor.plan import ATEN, Kernel
 from cudal1_compile.inductor.scratch_sizes import scratch_specs
+from cudal1_compile.trace import PassLog
 from cudal1_fx_passes.fusion.anchors import cut, partition_with_products
 from cudal1_fx_passes.fusion.gradients import gradients_apart
 from cudal1_fx_passes.fusion.partition import Partition, Region, partition
@@ -47,26 +48,58 @@ _KEPT_META = ("tensor_meta", "stack_trace", "original_aten", "nn_module_stack")
 UserPass = Callable[[fx.Graph], None] | None
 
 
-@contextmanager
-def _as_cut(graph: fx.Graph, products: bool) -> Iterator[None]:
-    """The graph as regions are cut out of it; afterwards what was not replaced is as before."""
-    with gradients_apart(graph) if products else nullcontext(), assumed_layouts(graph):
-        yield
+@dataclass(frozen=True)
+class _Passes:
+    """The passes over one graph, each noted with its time and, at CUDAL1_DEBUG=3, the graph behind it."""
+
+    graph: fx.Graph
+    log: PassLog
+    prefix: str = ""
+
+    def run(self, name: str) -> AbstractContextManager[None]:
+        return self.log.run(f"{self.prefix}{name}", lambda: self.graph.python_code("self").src)
+
+    @contextmanager
+    def as_cut(self, products: bool) -> Iterator[None]:
+        """The graph as regions are cut out of it; afterwards what was not replaced is as before."""
+        with ExitStack() as stack:
+            if products:
+                with self.run("gradients apart"):
+                    stack.enter_context(gradients_apart(self.graph))
+            with self.run("assumed layouts"):
+                stack.enter_context(assumed_layouts(self.graph))
+            yield
+
+    def partition(self, products: bool) -> Partition:
+        with self.run("partition"):
+            return partition_with_products(self.graph) if products else partition(self.graph)
+
+    def users(self, previous: UserPass) -> None:
+        if previous is not None:
+            with self.run("the user's pass"):
+                previous(self.graph)
 
 
 class Observe(CustomGraphPass):
     """Hands every graph's partition to `see` and changes nothing."""
 
     def __init__(
-        self, previous: UserPass, see: Callable[[fx.Graph, Partition], None], products: bool = False
+        self,
+        previous: UserPass,
+        see: Callable[[fx.Graph, Partition], None],
+        products: bool = False,
+        passes: PassLog | None = None,
+        prefix: str = "",
     ) -> None:
+        """passes: where those of this hook are noted, if anywhere, their names behind the prefix."""
         self.previous, self.see, self.products = previous, see, products
+        self.passes, self.prefix = passes or PassLog(is_silent=True), prefix
 
     def __call__(self, graph: fx.Graph) -> None:
-        if self.previous is not None:
-            self.previous(graph)
-        with _as_cut(graph, self.products):
-            self.see(graph, partition_with_products(graph) if self.products else partition(graph))
+        passes = _Passes(graph, self.passes, self.prefix)
+        passes.users(self.previous)
+        with passes.as_cut(self.products):
+            self.see(graph, passes.partition(self.products))
 
     def uuid(self) -> None:
         """No caching: a cached graph would not be looked at."""
@@ -79,11 +112,14 @@ class Splice(CustomGraphPass):
     def __init__(
         self,
         previous: UserPass,
-        kernels: Mapping[str, Kernel],
+        kernels: Mapping[str, ChosenKernel],
         by_aten: Collection[str] = frozenset(),
         products: bool = False,
+        passes: PassLog | None = None,
     ) -> None:
+        """passes: where those of this hook are noted, if anywhere."""
         self.previous, self.products = previous, products
+        self.passes = passes or PassLog(is_silent=True)
         self.kernels = dict(kernels)  # by fingerprint
         self.by_aten = frozenset(by_aten)  # fingerprints
         self.replaced: list[str] = []  # fingerprints, one a use
@@ -94,21 +130,24 @@ class Splice(CustomGraphPass):
         return bool(self.kernels or self.by_aten)
 
     def __call__(self, graph: fx.Graph) -> None:
-        if self.previous is not None:
-            self.previous(graph)
+        passes = _Passes(graph, self.passes)
+        passes.users(self.previous)
         if not self.has_work or inductor_config.cpp_wrapper:
             return
         was_channels_last = is_channels_last(graph)
-        with _as_cut(graph, self.products):
-            self._splice(graph)
-        keep_decision(graph, was_channels_last)
-        stable_topological_sort(graph)  # the matchers that run next need a sorted graph
+        with passes.as_cut(self.products):
+            found = passes.partition(self.products)
+            with passes.run("splice"):
+                self._splice(graph, found, passes)
+        with passes.run("layout decision"):
+            keep_decision(graph, was_channels_last)
+        with passes.run("sort"):
+            stable_topological_sort(graph)  # the matchers that run next need a sorted graph
 
-    def _splice(self, graph: fx.Graph) -> None:
+    def _splice(self, graph: fx.Graph, found: Partition, passes: _Passes) -> None:
         moved: dict[fx.Node, fx.Node] = {}
         chosen = self.kernels.keys() | self.by_aten
-        regions = cut(partition_with_products(graph), chosen) if self.products else partition(graph).regions
-        for region in regions:
+        for region in cut(found, chosen) if self.products else found.regions:
             kernel = self.kernels.get(region.fingerprint)
             if region.fingerprint in self.by_aten:
                 for node in region.nodes:
@@ -117,6 +156,9 @@ class Splice(CustomGraphPass):
             elif kernel is not None:
                 # an input may be the output of a region that was replaced before
                 inputs = tuple(moved.get(node, node) for node in region.inputs)
+                if bounds := index_bounds(region):
+                    with passes.run("index bounds"):
+                        assert_bounds(graph, bounds)
                 moved |= _replace(graph, replace(region, inputs=inputs), kernel)
                 self.replaced.append(region.fingerprint)
 
@@ -128,17 +170,16 @@ class Splice(CustomGraphPass):
         return ("cudal1", code_version(), self._digest, self.products, theirs) if theirs else None
 
 
-def decisions_digest(kernels: Mapping[str, Kernel], by_aten: Iterable[str] = ()) -> str:
+def decisions_digest(kernels: Mapping[str, ChosenKernel], by_aten: Iterable[str] = ()) -> str:
     """sha256 over fingerprint -> entry id, checked or not, or aten; the order of the regions does not matter."""
     lines = [f"{f} {k.entry_id}{' checked' * k.is_checked}" for f, k in kernels.items()]
     lines = sorted([*lines, *(f"{f} {ATEN}" for f in by_aten)])
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _replace(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, fx.Node]:
+def _replace(graph: fx.Graph, region: Region, kernel: ChosenKernel) -> dict[fx.Node, fx.Node]:
     """Returns what stands in place of each output."""
     moved: dict[fx.Node, fx.Node] = {}
-    assert_bounds(graph, region)
     unread, sizes = _other_operands(region)
     call = FusedCall(
         entry_id=kernel.entry_id,

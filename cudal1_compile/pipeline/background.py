@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from cudal1_compile.generate.daemons import start_daemon
-from cudal1_compile.inductor.plan import GraphPlanned
-from cudal1_compile.pipeline.compile import Compiled, Pipeline
+from cudal1_compile.inductor.graph_plan import GraphPlanned
+from cudal1_compile.pipeline.choice import CompiledGraph
+from cudal1_compile.pipeline.compile import Pipeline
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class Background:
         self._plan = plan
         self._done: GraphPlanned | None = None
         self._lock = threading.Lock()
-        self._current: Compiled = pipeline.finish(plan)
+        self._current: CompiledGraph = pipeline.finish(plan)
         self._can_swap = not any(isinstance(x, torch.SymInt) for x in pipeline.job.example_inputs)
         self.worker = start_daemon(partial(self._work, pipeline), "cudal1-background")
 
@@ -50,7 +51,7 @@ class Background:
             self._pipeline = None
             return
         pipeline.save(plan)
-        if plan.chosen("all") != self._plan.chosen("all") and self._can_swap:
+        if plan.chosen("all_kernels") != self._plan.chosen("all_kernels") and self._can_swap:
             self._done = plan
         else:
             self._pipeline = None

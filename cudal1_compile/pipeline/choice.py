@@ -1,19 +1,19 @@
 """Never slower: which variant of a graph runs is measured on the user's own first calls.
 
-    warm-up of each, then rounds in ABBA order: none aten all some | some all aten none | ...   at most 28 calls,
-    with products 40; after two rounds the hopeless ones drop out: at most two go on against `none`
+    warm-up of each, then rounds in ABBA order: inductor aten all_kernels | all_kernels aten inductor | ...
+    at most 28 calls, with products 40; after two rounds the hopeless drop out: two go on against `inductor`
     -> as many calls again where a gain shows that is not proven yet
     -> the fastest variant that is proven not to be slower than the best kernel-free one, else that one
 
-`none` is Inductor without kernels, `layouts` the same with convolutions in the layout that they are given, not in
-channels-last, `aten` the graph without Inductor (aten.py). Every call is executed exactly
-once, by one variant, forward and backward as a pair. CUDA events around both are read when they are done; on a
+`inductor` is Inductor without kernels, `no_layout_opt` the same with convolutions in the layout that they are
+given, not in channels-last, `aten` the graph without Inductor (aten.py). Every call is executed exactly once, by
+one variant, forward and backward as a pair. CUDA events around both are read when they are done; on a
 stream that has run dry they hold the host's time too. On a busy stream they do not, and the slack of the other
-variants' calls could hide the host's time for now: so it may not be more than `none` takes on either.
+variants' calls could hide the host's time for now: so it may not be more than `inductor` takes on either.
 Far ahead of the device the host waits for a place in the queue, as long as calls of others take: so of the host's
 time a variant's shortest call counts. And where it is further ahead than a whole trial, no event is done when the
 figures are looked at: there, three times at most, the host waits for the device, WAIT_S at most.
-During a stream capture nothing is tried: `none` runs. Once decided the losers are dropped.
+During a stream capture nothing is tried: `inductor` runs. Once decided the losers are dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.autograd.graph import Node, get_gradient_edge
 
 from cudal1_cache.rows import PlanChoice
-from cudal1_compile.inductor.plan import KERNEL_FREE
+from cudal1_compile.inductor.graph_plan import KERNEL_FREE
 
 log = logging.getLogger(__name__)
 
@@ -41,21 +41,21 @@ USUAL_CALLS = 28
 MAX_CALLS = 40  # with one rival more than usual
 WARMUP_CALLS = 2  # of a variant of Inductor: lazy backward compile, first launches; aten needs 1
 GRAPH_WARMUP_CALLS = 3  # with CUDA graphs: warm-up, recording, first replay
-MAX_RIVALS = 3  # of `none`: more could not all be proven within USUAL_CALLS,
+MAX_RIVALS = 3  # of `inductor`: more could not all be proven within USUAL_CALLS,
 GRAPH_MAX_RIVALS = 2  # nor more than these after the longer warm-up
-NARROW_TO = 2  # rivals of `none` after two rounds, so that the rest get enough calls for a proof
+NARROW_TO = 2  # rivals of `inductor` after two rounds, so that the rest get enough calls for a proof
 LOOKS = 2  # at the figures: after the calls above, and after as many more
 SETTLED = LOOKS * MAX_CALLS + 2  # calls, after which every trial has ended
 WAIT_S = 5.0  # of the host for the device, at each look
 SHOWS = 1.01  # a median gain from which on more calls are worth it
 CONFIDENCE = 0.9  # that no variant which is slower was taken, over all variants of a trial together, at each look
 
-Compiled = Callable[..., Any]
+CompiledGraph = Callable[..., Any]
 CudaMark = tuple[torch.cuda.Event, float]
 Figures = Mapping[PlanChoice, Sequence[float | None]]  # microseconds a timed call; None: not known
 
 
-class Clock(Protocol):
+class StreamClock(Protocol):
     """Marks points of a stream, and of the host's time, without waiting for the stream."""
 
     def mark(self) -> Any: ...
@@ -89,7 +89,7 @@ class CudaClock:
 
 
 @dataclass
-class Call:
+class TimedCall:
     """The marks of one timed call. The backward's come later, or never."""
 
     forward: tuple[Any, Any] | None = None
@@ -107,16 +107,16 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Decision:
     choice: PlanChoice
-    ratio: float  # of `none`'s time over the choice's
+    ratio: float  # of `inductor`'s time over the choice's
 
 
-class Trial:
-    """Callable in place of the compiled graph. `variants` holds those still in the trial, `none` first."""
+class VariantTrial:
+    """Callable in place of the compiled graph. `variants` holds those still in the trial, `inductor` first."""
 
     def __init__(
         self,
-        variants: Mapping[PlanChoice, Compiled],
-        clock: Clock,
+        variants: Mapping[PlanChoice, CompiledGraph],
+        clock: StreamClock,
         decided: Callable[[PlanChoice, float], None],
         warmup_calls: int = WARMUP_CALLS,
         most_calls: int = USUAL_CALLS,
@@ -125,13 +125,13 @@ class Trial:
         self.most_calls = most_calls
         self.clock, self.decided = clock, decided
         self.is_decided = False
-        self._current: Compiled = self._try  # afterwards the winner itself: a call then costs no test
-        self._plain = variants["none"]
+        self._current: CompiledGraph = self._try  # afterwards the winner itself: a call then costs no test
+        self._plain = variants["inductor"]
         self._rivals = len(variants) - 1
         self._queue = deque((n, False) for n in variants for _ in range(1 if n == "aten" else warmup_calls))
         self._calls = self._rounds = 0
         self._looks = 1
-        self._timed: dict[PlanChoice, list[Call]] = {name: [] for name in variants}
+        self._timed: dict[PlanChoice, list[TimedCall]] = {name: [] for name in variants}
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
@@ -148,7 +148,7 @@ class Trial:
         run, call = turn
         return run(*args) if call is None else self._timed_call(run, call, args)
 
-    def _next_turn(self) -> tuple[Compiled, Call | None] | None:
+    def _next_turn(self) -> tuple[CompiledGraph, TimedCall | None] | None:
         """What runs now, with a Call where it is timed; None: the trial is over."""
         if not self._queue:
             self._add_round()
@@ -163,7 +163,7 @@ class Trial:
         name, is_timed = self._queue.popleft()
         if not is_timed:
             return self.variants[name], None
-        self._timed[name].append(Call())
+        self._timed[name].append(TimedCall())
         return self.variants[name], self._timed[name][-1]
 
     def _add_round(self) -> None:
@@ -190,9 +190,9 @@ class Trial:
         """Whether a variant shows a gain, and none is proven."""
         figures = self._figures(self.clock.between_us)
         found = decide(figures, self._figures(self.clock.host_us), self._rivals)
-        return found.choice == "none" and max(gains_of(figures).values(), default=1.0) >= SHOWS
+        return found.choice == "inductor" and max(gains_of(figures).values(), default=1.0) >= SHOWS
 
-    def _timed_call(self, run: Compiled, call: Call, args: Sequence[Any]) -> Any:
+    def _timed_call(self, run: CompiledGraph, call: TimedCall, args: Sequence[Any]) -> Any:
         boundary = gradient_nodes(args)
         start = self.clock.mark()
         outputs = run(*args)
@@ -218,11 +218,11 @@ class Trial:
 
 
 def decide(figures: Figures, host_us: Figures, rivals: int) -> Decision:
-    """The fastest variant proven not slower than `none`; one with kernels also not than a faster one without.
+    """The fastest variant proven not slower than `inductor`; one with kernels also not than a faster one without.
 
-    rivals: of `none`, at the trial's beginning. Each gets an equal part of the permitted chance of an error.
+    rivals: of `inductor`, at the trial's beginning. Each gets an equal part of the permitted chance of an error.
     """
-    permitted_us = max(typical(figures["none"]), shortest(host_us["none"]))
+    permitted_us = max(typical(figures["inductor"]), shortest(host_us["inductor"]))
     confidence = 1 - (1 - CONFIDENCE) / max(rivals, 1)
 
     def is_proven(name: PlanChoice, base: PlanChoice) -> bool:
@@ -230,29 +230,29 @@ def decide(figures: Figures, host_us: Figures, rivals: int) -> Decision:
         return is_hidden and lower_bound(speedups(figures, name, base), confidence) >= 1.0
 
     gains = gains_of(figures)
-    bases = [name for name in KERNEL_FREE if name == "none" or gains.get(name, 0.0) > 1.0]
-    best = Decision("none", 1.0)
+    bases = [name for name in KERNEL_FREE if name == "inductor" or gains.get(name, 0.0) > 1.0]
+    best = Decision("inductor", 1.0)
     for name, gain in gains.items():
-        against: list[PlanChoice] = ["none"] if name in KERNEL_FREE else bases
+        against: list[PlanChoice] = ["inductor"] if name in KERNEL_FREE else bases
         if gain > best.ratio and all(is_proven(name, base) for base in against):
             best = Decision(name, gain)
     return best
 
 
 def gains_of(figures: Figures) -> dict[PlanChoice, float]:
-    """Over `none`, in the median; of those of which it is known."""
+    """Over `inductor`, in the median; of those of which it is known."""
     return {name: median(found) for name in figures if (found := speedups(figures, name))}
 
 
 def worth_more_calls(figures: Figures) -> set[PlanChoice]:
-    """`none`, and the fastest NARROW_TO of those that were not slower in every round so far."""
-    found = {name: speedups(figures, name) for name in figures if name != "none"}
+    """`inductor`, and the fastest NARROW_TO of those that were not slower in every round so far."""
+    found = {name: speedups(figures, name) for name in figures if name != "inductor"}
     hopeful = [name for name, ratios in found.items() if not ratios or ratios[-1] > 1.0]
     hopeful.sort(key=lambda name: -median(found[name] or [1.0]))
-    return {"none", *hopeful[:NARROW_TO]}
+    return {"inductor", *hopeful[:NARROW_TO]}
 
 
-def speedups(figures: Figures, name: PlanChoice, base: PlanChoice = "none") -> list[float]:
+def speedups(figures: Figures, name: PlanChoice, base: PlanChoice = "inductor") -> list[float]:
     """Of the rounds in which both are known, ascending."""
     return sorted(a / b for a, b in zip(figures[base], figures[name], strict=False) if a and b)
 
@@ -289,7 +289,7 @@ def gradient_nodes(inputs: Sequence[Any]) -> set[Node]:
     return {get_gradient_edge(x).node for x in _tensors(inputs) if x.requires_grad}
 
 
-def watch_backward(boundary: set[Node], tensors: Sequence[Tensor], call: Call, clock: Clock) -> None:
+def watch_backward(boundary: set[Node], tensors: Sequence[Tensor], call: TimedCall, clock: StreamClock) -> None:
     """Sets marks where the call's own backward begins and ends, each the first time.
 
     tensors: the outputs, and the inputs, which may have been changed. The end is the node made first, because

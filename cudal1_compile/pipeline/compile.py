@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -30,9 +30,9 @@ from cudal1_compile.inductor.aten import has_cuda_graphs, is_packaged, run_by_at
 from cudal1_compile.inductor.backward import Backward
 from cudal1_compile.inductor.collect import SeenGraph, collect
 from cudal1_compile.inductor.graph_key import copy_graph, graph_key
+from cudal1_compile.inductor.graph_plan import GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.inductor.hook import forget_symbols
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS
-from cudal1_compile.inductor.plan import GraphPlanned, from_row, to_row, with_regions
 from cudal1_compile.inductor.splice import HOOK, Splice, UserPass
 from cudal1_compile.judge.sandbox import fork_server
 from cudal1_compile.options import Options
@@ -43,44 +43,46 @@ from cudal1_compile.pipeline.choice import (
     MAX_RIVALS,
     USUAL_CALLS,
     WARMUP_CALLS,
+    CompiledGraph,
     CudaClock,
-    Trial,
+    VariantTrial,
 )
-from cudal1_compile.pipeline.place import Place
+from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.planner import FORWARD_SHARE, Planner
-from cudal1_compile.pipeline.session import Session
+from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.pipeline.shadow import Shadow
-from cudal1_compile.pipeline.summary import GRAPHS, SOURCES, dump, report, timed
+from cudal1_compile.pipeline.summary import report
 from cudal1_compile.pipeline.survey import survey, survey_anchors
 from cudal1_compile.runtime.target import Target, free_memory
+from cudal1_compile.trace import SOURCES, PassLog, dump
 
 log = logging.getLogger(__name__)
 
 COMPILES_S = 30.0  # of variants before the first call: what one more might win is not worth a longer wait
 
-Compiled = Callable[..., Any]
-
 
 @dataclass(frozen=True)
-class Job:
+class CompileJob:
     """One graph to compile."""
 
     gm: fx.GraphModule
     example_inputs: Sequence[Any]
     options: Options
-    place: Place
+    place: TargetDevice
 
 
 class Pipeline:
     """The steps for one graph; each may be called alone (`cudal1 plan` stops before compiling)."""
 
-    def __init__(self, job: Job, session: Session) -> None:
+    def __init__(self, job: CompileJob, session: Session) -> None:
         self.job, self.session = job, session
         self.planner = Planner(session, job.options, job.place)
         self.products = job.options.has_products(job.place.target.kind)  # whether they begin regions here
         self.key = graph_key(job.gm, job.example_inputs, job.options.inductor, self.products)
         self.previous = _user_pass(job.options)
-        self.faults: list[str] = []  # of this compile, one list for its copies too; the last is stored
+        # of this compile, one for its copies too
+        self.faults: list[str] = []  # the last is stored
+        self.passes = PassLog()
 
     def plan(self) -> GraphPlanned:
         """The regions with the cache's answers: from the stored plan where there is one, else collected."""
@@ -89,7 +91,7 @@ class Pipeline:
             if self._may_ask_the_judge:
                 fork_server.prepare()
             return self.survey()[1]
-        return self.settle(with_regions(stored, self.planner.look_up_all(stored.regions)), stored)
+        return self.settle(with_regions(stored, self.planner.look_up_all(r.seen for r in stored.regions)), stored)
 
     @property
     def _may_ask_the_judge(self) -> bool:
@@ -123,17 +125,22 @@ class Pipeline:
 
         Inductor saves for it the copies that convolutions needed; a kernel reads weights and inputs as they are.
         """
-        return bool(_forward_products(plan)) and any(r.phase == "backward" for r in plan.regions)
+        return bool(_forward_products(plan)) and any(r.seen.phase == "backward" for r in plan.regions)
 
     def collect(self, plan: GraphPlanned | None = None) -> list[SeenGraph]:
         """Every graph at the hook, as the compile will see it; the backward as after a forward with a plan."""
         job, options = self.job, self.job.options
-        splice = self._splice(plan, "all", None) if plan is not None else None
-        with timed("collect"):
-            graphs = collect(job.gm, job.example_inputs, options.inductor, self.previous, self.products, splice)
-        for graph in graphs:
-            dump(GRAPHS, f"{graph.phase} graph at the hook", graph.code)
-        return graphs
+        splice = self._splice(plan, "all_kernels", None) if plan is not None else None
+        with self.passes.run("collect"):
+            return collect(
+                job.gm,
+                job.example_inputs,
+                options.inductor,
+                self.previous,
+                self.products,
+                splice,
+                self.passes,
+            )
 
     def plan_for(self, graphs: Sequence[SeenGraph]) -> GraphPlanned:
         """Looks up the regions of collected graphs."""
@@ -155,9 +162,9 @@ class Pipeline:
     def synthesize(self, plan: GraphPlanned) -> GraphPlanned:
         """Products of the backward come last, when it is known which kernels its forward has."""
         end = time.monotonic() + self.job.options.budget_s
-        with timed("synthesis"):
-            first = [r for r in plan.regions if not r.may_change]
-            if any(r.has_product for r in first) and len(first) < len(plan.regions):
+        with self.passes.run("synthesis"):
+            first = [r for r in plan.regions if not r.seen.may_change]
+            if any(r.seen.has_product for r in first) and len(first) < len(plan.regions):
                 found = self.planner.synthesize(first, FORWARD_SHARE * self.job.options.budget_s)
                 answers = {r.fingerprint: r for r in found}
                 answered = with_regions(plan, [answers.get(r.fingerprint, r) for r in plan.regions])
@@ -166,38 +173,39 @@ class Pipeline:
             done = with_regions(plan, self.planner.synthesize(plan.regions, left_s))
             return self.settle(done, plan)
 
-    def finish(self, plan: GraphPlanned) -> Compiled:
+    def finish(self, plan: GraphPlanned) -> CompiledGraph:
         """Compiles with the plan's kernels, stores the plan, and says what was done."""
         rivals: tuple[PlanChoice, ...] = ()
         if not is_timed(self.job.place.target):
-            plan = replace(plan, choice="all" if plan.chosen("all") else "none")
+            plan = replace(plan, choice="all_kernels" if plan.chosen("all_kernels") else "inductor")
         elif plan.choice == "deciding" and may_try():
             rivals = self._rivals(plan)
-            plan = plan if rivals else replace(plan, choice="none")
+            plan = plan if rivals else replace(plan, choice="inductor")
         self.planner.record_misses(plan.regions)
-        choice = "all" if rivals else self._now(plan)
+        choice = "all_kernels" if rivals else self._now(plan)
         compiled = self._trial(plan, rivals) if rivals else self.build(plan, choice)
         if self.job.options.shadow and plan.kernels(choice) and not is_packaged():
             compiled = self._with_shadow(compiled, plan, choice)
         self.save(plan)
         self.session.count(plan)
+        self.session.remember(plan, self.passes)
         report(plan, self.job.place.target.kind)
         return compiled
 
-    def build(self, plan: GraphPlanned, choice: PlanChoice, is_checked: bool = False) -> Compiled:
+    def build(self, plan: GraphPlanned, choice: PlanChoice, is_checked: bool = False) -> CompiledGraph:
         """One variant; but for aten's through Inductor, with its own caches."""
         if choice == "aten":
             return run_by_aten(self.job.gm)
         splice = self._splice(plan, choice, self.previous, is_checked)
         layouts = {name: getattr(inductor_config, name) for name in LAYOUT_SETTINGS}
         patches = {**layouts, **self.job.options.inductor, HOOK: splice}
-        if choice == "layouts":
+        if choice == "no_layout_opt":
             patches["layout_optimization"] = False
         if is_checked:
             patches["triton.cudagraphs"] = False  # its calls wait for the GPU
         for kernel in splice.kernels.values():
             dump(SOURCES, f"kernel {kernel.entry_id[:12]}", f"{kernel.text}{kernel.candidate.code}")
-        with timed(f"compile, variant {choice}"):
+        with self.passes.run(f"compile, variant {choice}"):
             compiled: Any = compile_fx(
                 copy_graph(self.job.gm),
                 list(self.job.example_inputs),
@@ -205,14 +213,14 @@ class Pipeline:
                 config_patches=patches,
             )
         log.debug("variant %s: %d regions in %d places", choice, len(plan.chosen(choice)), len(splice.replaced))
-        return cast(Compiled, compiled)
+        return cast(CompiledGraph, compiled)
 
     def _splice(
         self, plan: GraphPlanned, choice: PlanChoice, previous: UserPass, is_checked: bool = False
     ) -> Splice:
         kernels = self.planner.kernels(plan.kernels(choice), plan)
         kernels = {f: replace(k, is_checked=is_checked) for f, k in kernels.items()}
-        return Splice(previous, kernels, self._by_aten(plan, choice), self.products)
+        return Splice(previous, kernels, self._by_aten(plan, choice), self.products, self.passes)
 
     def _by_aten(self, plan: GraphPlanned, choice: PlanChoice) -> Set[str]:
         """Fingerprints. Deterministic algorithms are Inductor's: aten refuses some operations then."""
@@ -220,7 +228,7 @@ class Pipeline:
             return frozenset()
         return plan.chosen(choice).keys() - plan.kernels(choice).keys()
 
-    def _with_shadow(self, plain: Compiled, plan: GraphPlanned, choice: PlanChoice) -> Compiled:
+    def _with_shadow(self, plain: CompiledGraph, plan: GraphPlanned, choice: PlanChoice) -> CompiledGraph:
         try:
             checked = self.build(plan, choice, is_checked=True)
         except Exception as error:  # noqa: BLE001  the plain graph is there
@@ -230,8 +238,8 @@ class Pipeline:
         is_symbolic = any(isinstance(x, torch.SymInt) for x in self.job.example_inputs)
         later = self.without_inputs()
 
-        def without_kernels(args: Sequence[Any]) -> Compiled:
-            return later.with_inputs(args).build(plan, "none")
+        def without_kernels(args: Sequence[Any]) -> CompiledGraph:
+            return later.with_inputs(args).build(plan, "inductor")
 
         return Shadow(
             plain,
@@ -275,14 +283,14 @@ class Pipeline:
 
         One more with products, so that they push out nothing that could run without them.
         """
-        chosen = plan.chosen("all")
+        chosen = plan.chosen("all_kernels")
         free: list[PlanChoice] = ["aten"] if self.why_not_aten(plan) is None else []
         if plan.is_channels_last:
-            free.append("layouts")
-        ours: list[PlanChoice] = ["all"] if chosen else []
-        if plan.chosen("some") and plan.chosen("some") != chosen:
-            ours.append("some")
-        has_product = any(r.has_product for r in plan.regions if r.fingerprint in chosen)
+            free.append("no_layout_opt")
+        ours: list[PlanChoice] = ["all_kernels"] if chosen else []
+        if plan.chosen(plan.fewer_kernels) and plan.chosen(plan.fewer_kernels) != chosen:
+            ours.append(plan.fewer_kernels)
+        has_product = any(r.seen.has_product for r in plan.regions if r.fingerprint in chosen)
         rivals = [*ours, *reversed(free)] if has_product else [*free, *ours]
         return tuple(rivals[: self._usual_rivals + has_product])
 
@@ -299,13 +307,15 @@ class Pipeline:
     def _now(self, plan: GraphPlanned) -> PlanChoice:
         """What runs without a trial. A stored choice of aten stands only while it may run here."""
         choice = _untried(plan)
-        return "none" if choice == "aten" and self.why_not_aten(plan) is not None else choice
+        return "inductor" if choice == "aten" and self.why_not_aten(plan) is not None else choice
 
-    def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> Compiled:
+    def _trial(self, plan: GraphPlanned, rivals: Sequence[PlanChoice]) -> CompiledGraph:
         begun_s = time.monotonic()
-        variants: dict[PlanChoice, Compiled] = {"none": self.build(plan, "none")}
+        variants: dict[PlanChoice, CompiledGraph] = {"inductor": self.build(plan, "inductor")}
         for choice in rivals:
-            if choice not in ("all", "aten") and time.monotonic() - begun_s > COMPILES_S:  # aten compiles nothing
+            if (
+                choice not in ("all_kernels", "aten") and time.monotonic() - begun_s > COMPILES_S
+            ):  # aten compiles nothing
                 log.info("variant %s is not tried: the others have compiled for %.0f s", choice, COMPILES_S)
                 continue
             try:
@@ -319,17 +329,20 @@ class Pipeline:
         def decided(choice: PlanChoice, ratio: float) -> None:
             final = replace(plan, choice=choice, ratio=ratio)
             later.save(final)
+            later.session.remember(final, later.passes)
             report(final, later.job.place.target.kind)
 
         warmup_calls = GRAPH_WARMUP_CALLS if has_cuda_graphs(self.job.options.inductor) else WARMUP_CALLS
         most_calls = MAX_CALLS if len(variants) - 1 > self._usual_rivals else USUAL_CALLS
-        return Trial(variants, CudaClock(self.job.place.device), decided, warmup_calls, most_calls)
+        return VariantTrial(variants, CudaClock(self.job.place.device), decided, warmup_calls, most_calls)
 
 
 def _forward_products(plan: GraphPlanned) -> set[str]:
     """Fingerprints of those that run by a kernel."""
-    chosen = plan.chosen("all")
-    return {r.fingerprint for r in plan.regions if r.phase == "forward" and r.has_product} & chosen.keys()
+    chosen = plan.chosen("all_kernels")
+    return {
+        r.fingerprint for r in plan.regions if r.seen.phase == "forward" and r.seen.has_product
+    } & chosen.keys()
 
 
 def is_timed(target: Target) -> bool:
@@ -353,7 +366,7 @@ def has_several_ranks() -> bool:
 
 def _untried(plan: GraphPlanned) -> PlanChoice:
     """What runs without a trial: the decided choice, and what is never slower where nothing was decided."""
-    return "none" if plan.choice == "deciding" else plan.choice
+    return "inductor" if plan.choice == "deciding" else plan.choice
 
 
 def _user_pass(options: Options) -> UserPass:

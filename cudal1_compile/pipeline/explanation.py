@@ -19,7 +19,7 @@ from torch import fx
 
 from cudal1_compile.errors import describe as describe_error
 from cudal1_compile.inductor import hook
-from cudal1_compile.inductor.plan import AnchorSeen, GraphPlanned, Phase
+from cudal1_compile.inductor.graph_plan import AnchorSeen, GraphPhase, GraphPlanned
 from cudal1_compile.options import Options, parse_options
 from cudal1_compile.pipeline.place import find_device, no_device, place_of
 from cudal1_compile.pipeline.summary import region_line, summary_line
@@ -31,7 +31,7 @@ from cudal1_fx_passes.fusion.anchors import taken_cut
 class Drawing:
     """The regions of one graph and the library calls between them. An edge is a tensor that passes."""
 
-    phase: Phase
+    phase: GraphPhase
     graph: networkx.DiGraph[str]
 
     def text(self) -> str:
@@ -126,8 +126,8 @@ def explain(
 
 def explain_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: Options) -> GraphExplanation:
     """One Dynamo graph, from inside a backend."""
-    from cudal1_compile.pipeline.compile import Job, Pipeline, is_timed
-    from cudal1_compile.pipeline.session import SESSION
+    from cudal1_compile.pipeline.compile import CompileJob, Pipeline, is_timed
+    from cudal1_compile.pipeline.process_state import SESSION
     from cudal1_fx_passes.fusion.partition import region_graph
 
     device = find_device(settings, example_inputs)
@@ -135,10 +135,10 @@ def explain_graph(gm: fx.GraphModule, example_inputs: Sequence[Any], settings: O
     if device is None or why_plain is not None:
         return GraphExplanation(GraphPlanned(()), "host", why_plain=why_plain or "")
     place = place_of(device)
-    pipeline = Pipeline(Job(gm, example_inputs, settings, place), SESSION)
+    pipeline = Pipeline(CompileJob(gm, example_inputs, settings, place), SESSION)
     graphs, plan = pipeline.survey()
     stored = pipeline.stored()
-    if stored is not None and stored.chosen("all") == plan.chosen("all"):
+    if stored is not None and stored.chosen("all_kernels") == plan.chosen("all_kernels"):
         plan = replace(plan, choice=stored.choice, ratio=stored.ratio)
     if stored is not None:
         plan = replace(_with_reasons(plan, stored), fault=stored.fault)
@@ -151,7 +151,7 @@ def _with_reasons(plan: GraphPlanned, stored: GraphPlanned) -> GraphPlanned:
     """Open regions with why the last compile left them open."""
     from cudal1_compile.pipeline.planner import NO_KERNEL
 
-    why = {r.fingerprint: r.reason for r in stored.regions if r.outcome == "missed" and r.reason != NO_KERNEL}
+    why = {r.fingerprint: r.reason for r in stored.regions if r.outcome == "untuned" and r.reason != NO_KERNEL}
     regions = (
         replace(r, reason=f"{NO_KERNEL}: {why[r.fingerprint]}")
         if r.reason == NO_KERNEL and r.fingerprint in why
@@ -163,7 +163,7 @@ def _with_reasons(plan: GraphPlanned, stored: GraphPlanned) -> GraphPlanned:
 
 def _cuts_line(anchor: AnchorSeen, plan: GraphPlanned) -> str:
     """The cuts around a product, and which of them the kernels' figures speak for."""
-    taken = taken_cut(anchor.cuts, plan.chosen("all").keys())
+    taken = taken_cut(anchor.cuts, plan.chosen("all_kernels").keys())
     told = [
         " + ".join(f[:12] for f in cut) + " (saves most)" * (at == taken) for at, cut in enumerate(anchor.cuts)
     ]

@@ -17,15 +17,15 @@ from cudal1_compile.runtime.target import Target, detect_target
 
 
 @dataclass(frozen=True)
-class Place:
+class TargetDevice:
     """Where kernels are for: the torch device and its target."""
 
     device: torch.device
     target: Target
 
 
-def place_of(device: torch.device) -> Place:
-    return Place(device, detect_target(device))
+def place_of(device: torch.device) -> TargetDevice:
+    return TargetDevice(device, detect_target(device))
 
 
 def find_device(settings: Options, example_inputs: Sequence[Any]) -> torch.device | None:

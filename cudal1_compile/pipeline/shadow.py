@@ -28,13 +28,12 @@ from torch._dynamo.utils import preserve_rng_state
 
 from cudal1_compile.dispatch import registry
 from cudal1_compile.dispatch.call_check import is_capturing
-from cudal1_compile.pipeline.choice import Trial
+from cudal1_compile.inductor.graph_plan import KERNEL_FREE
+from cudal1_compile.pipeline.choice import CompiledGraph, VariantTrial
 
 log = logging.getLogger(__name__)
 
 OFFSET = secrets.randbelow(1 << 32) / (1 << 32)  # not of a generator that the user may have seeded
-
-Compiled = Callable[..., Any]
 
 
 class Shadow:
@@ -42,12 +41,12 @@ class Shadow:
 
     def __init__(
         self,
-        plain: Compiled,
-        checked: Compiled,
+        plain: CompiledGraph,
+        checked: CompiledGraph,
         share: float,
         entries: Collection[str],
         device: torch.device,
-        without_kernels: Callable[[Sequence[Any]], Compiled] | None,
+        without_kernels: Callable[[Sequence[Any]], CompiledGraph] | None,
         has_cuda_graphs: bool,
     ) -> None:
         """entries: of the kernels. without_kernels: compiles the graph anew, for a call's inputs."""
@@ -69,7 +68,7 @@ class Shadow:
 
     def _has_kernels(self) -> bool:
         """A trial may have decided against them."""
-        return not isinstance(self.plain, Trial) or not {"all", "some"}.isdisjoint(self.plain.variants)
+        return not isinstance(self.plain, VariantTrial) or not self.plain.variants.keys() <= set(KERNEL_FREE)
 
     def _fall_back(self, args: Sequence[Any]) -> None:
         self._entries = set()  # what follows is done once

@@ -12,8 +12,8 @@ import torch
 from torch import fx
 
 from cudal1_compile.inductor.collect import SeenGraph
+from cudal1_compile.inductor.graph_plan import AnchorSeen, RefusedNode, SeenRegion
 from cudal1_compile.inductor.library import library_operator
-from cudal1_compile.inductor.plan import AnchorSeen, RefusedNode, SeenRegion
 from cudal1_fx_passes.fusion.anchors import free_regions
 from cudal1_fx_passes.fusion.partition import Region
 from cudal1_fx_passes.importer.boundary import is_view

@@ -32,7 +32,7 @@ def _op_cost(program: Program, op: Op, extent: Mapping[str, int]) -> int:
     read = {x.name for x in op.operands if not isinstance(x, Literal)}
     for x in op.operands:
         if not isinstance(x, Literal):
-            read |= {index.value for _, index in x.access if index.value is not None}
+            read |= set(x.index_values)
     return sum(_value_lines(program, name, extent) for name in sorted(read | {op.name}))
 
 

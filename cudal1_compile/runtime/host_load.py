@@ -16,7 +16,7 @@ from cudal1_compile.errors import LaunchError
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.elf import read_elf
 from cudal1_compile.runtime.launch_table import DriverFunctions
-from cudal1_compile.runtime.scratch import Scratch
+from cudal1_compile.runtime.scratch import ScratchFolder
 
 
 class HostModule:
@@ -28,7 +28,7 @@ class HostModule:
             raise LaunchError("a check build runs in its own process only: load one of build(..., check=False)")
         hostbuild.check_facts(facts, check=False)
         _scheduler()  # first: the object's symbols are found in it
-        with Scratch("load").use() as folder:
+        with ScratchFolder("load").use() as folder:
             path = folder / "kernel.so"
             path.write_bytes(image)
             self._object: ctypes.CDLL | None = ctypes.CDLL(str(path))

@@ -19,7 +19,7 @@ from cudal1_compile.errors import BuildError
 from cudal1_compile.kernel.candidate import MAX_LAUNCHES
 from cudal1_compile.runtime.elf import ElfFacts, ObjectFacts, read_elf, read_object, without_section
 from cudal1_compile.runtime.nvrtc import check_image_size, shorten_errors
-from cudal1_compile.runtime.scratch import Scratch
+from cudal1_compile.runtime.scratch import ScratchFolder
 from cudal1_compile.runtime.source import CANDIDATE_NAME, HEADER_DIR
 from cudal1_compile.runtime.toolchain import (
     NATIVE_DIR,
@@ -101,7 +101,7 @@ def compile_host(source: str, kernels: tuple[str, ...], check: bool, limit_s: fl
     limit_s: of CPU time, by default COMPILE_LIMIT_S. A full disk or a machine too busy is an OSError: no fault of
     the candidate.
     """
-    with Scratch("build").use() as folder:
+    with ScratchFolder("build").use() as folder:
         text = folder / CANDIDATE_NAME
         text.write_text(translate(source, kernels))
         objects, image = folder / "kernel.o", folder / "kernel.so"

@@ -39,10 +39,17 @@ from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.elf import read_elf
 from cudal1_compile.runtime.host_cost import lines
+from cudal1_compile.runtime.launch_plan import (
+    LaunchPlan,
+    axis_sizes,
+    buffer_bytes,
+    buffer_names,
+    plan,
+    symbolic_names,
+)
 from cudal1_compile.runtime.launch_table import ALIGNMENT
 from cudal1_compile.runtime.places import candidate_line
-from cudal1_compile.runtime.plan import Plan, axis_sizes, buffer_bytes, buffer_names, plan, symbolic_names
-from cudal1_compile.runtime.scratch import Scratch
+from cudal1_compile.runtime.scratch import ScratchFolder
 from cudal1_compile.runtime.trouble import MachineTrouble, exit_trouble, report_trouble
 from cudal1_fx_passes.program.ir import Program
 
@@ -126,7 +133,7 @@ def run_isolated(
         return refused
     slots = _lay_out(program, candidate, buffers, limits, sizes)
     planned = plan(program, candidate, sizes)
-    with Scratch("run").use() as folder:
+    with ScratchFolder("run").use() as folder:
         data = folder / "data"
         _write_data(data, slots, buffers)
         (folder / "kernel.so").write_bytes(image)
@@ -159,7 +166,7 @@ def _look_at(image: bytes) -> tuple[bool, HostRun | None]:
 def open_unseen(image: bytes, checked: bool = False) -> HostRun:
     """As `open_isolated`, with nothing between the object and this machine but the child's seal."""
     limits = HostLimits(seconds=1.0)
-    with Scratch("run").use() as folder:
+    with ScratchFolder("run").use() as folder:
         (folder / "data").touch()
         (folder / "kernel.so").write_bytes(image)
         (folder / "request").write_text("\n".join(_request_head(OVERHEAD_BYTES, limits)) + "\n")
@@ -240,7 +247,7 @@ def _memory(tensor: Tensor, size: int) -> memoryview:
 def _request(
     program: Program,
     candidate: Candidate,
-    planned: Plan,
+    planned: LaunchPlan,
     slots: list[_Slot],
     buffers: Mapping[str, Tensor],
     limits: HostLimits,
@@ -356,7 +363,7 @@ def _count(value: object) -> int:
 
 
 def _collect(
-    run: HostRun, data: Path, slots: list[_Slot], buffers: Mapping[str, Tensor], planned: Plan
+    run: HostRun, data: Path, slots: list[_Slot], buffers: Mapping[str, Tensor], planned: LaunchPlan
 ) -> HostRun:
     """Checks the canaries and the inputs, copies outputs and scratch back, adds the cost of zeroing."""
     with data.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as found:

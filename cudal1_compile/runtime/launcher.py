@@ -18,8 +18,8 @@ from cudal1_compile.errors import LaunchError
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime import driver, host_load
 from cudal1_compile.runtime.build import Binary
+from cudal1_compile.runtime.launch_plan import axis_sizes, buffer_names, plan, symbolic_names
 from cudal1_compile.runtime.launch_table import ALIGNMENT, CallShape, Table, make_launcher
-from cudal1_compile.runtime.plan import axis_sizes, buffer_names, plan, symbolic_names
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 from cudal1_fx_passes.program.ir import Program
 

@@ -23,7 +23,7 @@ PREFIX = "cudal1-held-"  # and a kind: no name that a user would give to what is
 TRIES = 3
 
 
-class Scratch:
+class ScratchFolder:
     """One folder, locked by this process."""
 
     def __init__(self, kind: str) -> None:

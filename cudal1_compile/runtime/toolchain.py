@@ -32,7 +32,7 @@ from cudal1_cache.ownership import check_own
 from cudal1_compile.config import cache_dir, environment_path
 from cudal1_compile.errors import BuildError
 from cudal1_compile.runtime.manifest import seal_folder, sync, why_damaged
-from cudal1_compile.runtime.scratch import Scratch
+from cudal1_compile.runtime.scratch import ScratchFolder
 from cudal1_compile.runtime.source import HEADER_DIR
 from cudal1_compile.runtime.trouble import MachineTrouble, tool_trouble
 from cudal1_compile.runtime.warden import watched
@@ -201,7 +201,7 @@ def _build_at(folder: Path, steps: tuple[Step, ...]) -> Path:
 
 @lru_cache(maxsize=1)
 def _process_folder() -> Path:
-    found = Scratch("native")
+    found = ScratchFolder("native")
     atexit.register(found.remove)
     return found.path
 

@@ -1,14 +1,14 @@
 """Regions without a kernel become entries: rounds of proposals, verdicts and finalists under a budget."""
 
 from cudal1_compile.synthesis.budget import Budget, ProcessBudget
-from cudal1_compile.synthesis.driver import synthesize, synthesize_all
-from cudal1_compile.synthesis.outcome import NoWin, Outcome, Unfinished, Won
+from cudal1_compile.synthesis.outcome import Outcome, Unfinished, Unprofitable, Won
 from cudal1_compile.synthesis.progress import LineProgress, Progress, silent
+from cudal1_compile.synthesis.rounds import synthesize, synthesize_all
 
 __all__ = [
     "Budget",
     "LineProgress",
-    "NoWin",
+    "Unprofitable",
     "Outcome",
     "ProcessBudget",
     "Progress",

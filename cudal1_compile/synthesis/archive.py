@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from cudal1_cache.errors import CacheError
-from cudal1_cache.rows import ACCEPTED, Attempt, Entry, Region
+from cudal1_cache.rows import ACCEPTED, Attempt, Entry, RegionText
 from cudal1_cache.store import Store
 from cudal1_compile.kernel.candidate import Exemplar
 from cudal1_compile.runtime.target import Target
@@ -28,7 +28,7 @@ class Archive:
     exemplars, and decide nothing.
     """
 
-    def __init__(self, store: Store, region: Region, target: Target) -> None:
+    def __init__(self, store: Store, region: RegionText, target: Target) -> None:
         self.store, self.region, self.target_key = store, region, target.key
         self.attempts: list[Attempt] = []
         self._since = float("-inf")  # the search began later, in Unix seconds

@@ -1,9 +1,9 @@
 """How the synthesis of one region ended.
 
-Won         an entry with a kernel and its proof is stored
-NoWin       everything planned was tried, nothing beat the fallback, or nothing can be tried (an entry `untried`);
-            that is stored too, with what the fallback is
-Unfinished  time, generator or judge gave out before an answer; a later call goes on from what is stored
+Won           an entry with a kernel and its proof is stored
+Unprofitable  everything planned was tried, nothing beat the fallback, or nothing can be tried (an entry
+              `untried`); that is stored too, with what the fallback is
+Unfinished    time, generator or judge gave out before an answer; a later call goes on from what is stored
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Won:
 
 
 @dataclass(frozen=True, slots=True)
-class NoWin:
+class Unprofitable:
     entry: Entry
 
 
@@ -28,13 +28,13 @@ class Unfinished:
     reason: str
 
 
-Result = Won | NoWin | Unfinished
+Ending = Won | Unprofitable | Unfinished
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     fingerprint: str
-    result: Result
+    result: Ending
     attempts: int  # stored for this region and target, earlier calls included
     judged: int  # candidates that this call put before the judge
     proposed: int  # replies that this call got from the generator

@@ -1,8 +1,8 @@
 """What synthesis reports while it runs, and the line on stderr that shows it.
 
 On a terminal one line is rewritten: region, candidate, best so far, time left. Elsewhere the first event is
-a line, then the next one once PLAIN_S have passed. CUDAL1_DEBUG of 1 or more: and each region when it is done.
-A host target has costs, never speeds, and the line says so.
+a line, then the next one once PLAIN_S have passed. CUDAL1_DEBUG of 1 or more: and each region when it is done; 4:
+and every prompt and reply. A host target has costs, never speeds, and the line says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TextIO
 
-from cudal1_compile.synthesis.outcome import NoWin, Outcome, Unfinished, Won
+from cudal1_compile.synthesis.outcome import Outcome, Unfinished, Unprofitable, Won
+from cudal1_compile.trace import SOURCES, shorten
 
 TargetKind = Literal["cuda", "host"]
 CLEAR_LINE = "\r\x1b[K"
@@ -55,7 +56,7 @@ class Judging:
 
 
 @dataclass(frozen=True, slots=True)
-class Finals:
+class MeasuringFinalists:
     """The best candidates of a region are measured together."""
 
     region: int
@@ -73,7 +74,17 @@ class Done:
     left_s: float
 
 
-Event = Preparing | Asking | Judging | Finals | Done
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """What the generator was asked for a region, and what it replied: a stranger's texts."""
+
+    fingerprint: str
+    prompt: str
+    replies: tuple[str, ...]
+    left_s: float
+
+
+Event = Preparing | Asking | Proposed | Judging | MeasuringFinalists | Done
 Progress = Callable[[Event], None]
 
 
@@ -95,7 +106,10 @@ class LineProgress:
             self.rewrites = False
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Done) and self.level >= 1:
+        if isinstance(event, Proposed):
+            if self.level >= SOURCES:
+                self._write((CLEAR_LINE if self.rewrites else "") + texts_of(event) + "\n")
+        elif isinstance(event, Done) and self.level >= 1:
             self._write(("" if not self.rewrites else CLEAR_LINE) + describe(event, self.kind) + "\n")
         elif self.rewrites:
             self._write(CLEAR_LINE + describe(event, self.kind)[:WIDTH])
@@ -123,14 +137,24 @@ def describe(event: Event, kind: TargetKind) -> str:
         case Asking(first, last, regions, round_, rounds, candidates):
             which = f"region {first}" if first == last else f"regions {first}-{last}"
             return f"cudal1: {which}/{regions}, round {round_}/{rounds}, writing {candidates} candidates, {left}"
+        case Proposed(fingerprint, prompt, replies):
+            lengths = f"{len(replies)} replies to a prompt of {len(prompt)} characters"
+            return f"cudal1: region {fingerprint[:12]}, {lengths}, {left}"
         case Judging(region, regions, candidate, candidates, best):
             text = f"candidate {candidate}/{candidates}"
             return f"cudal1: region {region}/{regions}, {text}{_best(best, kind)}, {left}"
-        case Finals(region, regions, candidates, best):
+        case MeasuringFinalists(region, regions, candidates, best):
             text = f"measuring {candidates} finalist{'s' if candidates > 1 else ''}"
             return f"cudal1: region {region}/{regions}, {text}{_best(best, kind)}, {left}"
         case Done(region, regions, outcome):
             return f"cudal1: region {region}/{regions} {outcome.fingerprint[:12]}: {_ended(outcome, kind)}, {left}"
+
+
+def texts_of(event: Proposed) -> str:
+    """The prompt and every reply, whole up to a bound, without control characters."""
+    named = {"prompt": event.prompt} | {f"reply {i}": reply for i, reply in enumerate(event.replies, 1)}
+    head = f"cudal1: region {event.fingerprint[:12]},"
+    return "\n".join(f"{head} {name}:\n{shorten(text).rstrip()}" for name, text in named.items())
 
 
 def show_score(value: float, kind: TargetKind) -> str:
@@ -146,7 +170,7 @@ def _ended(outcome: Outcome, kind: TargetKind) -> str:
     match outcome.result:
         case Won(entry):
             return f"new kernel, {show_score(entry.speedup or 1.0, kind)}"
-        case NoWin(entry):
+        case Unprofitable(entry):
             return f"{entry.status.replace('_', ' ')} ({entry.reason})"
         case Unfinished(reason):
             return f"unfinished ({reason})"

@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from cudal1_cache.keys import EntryKey, NoWinKey
-from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, Region
+from cudal1_cache.keys import EntryKey, UnprofitableKey
+from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, RegionText
 from cudal1_compile.errors import CandidateError, LaunchError
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict, parse_proof
 from cudal1_compile.judge.versions import outdated, versions
@@ -26,7 +26,7 @@ from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.budget import Budget
 
 DEFERRED = "deferred"  # the stage of an attempt that still waits for a verdict
-NO_WIN: EntryStatus = "no_win"
+UNPROFITABLE: EntryStatus = "unprofitable"
 UNTRIED: EntryStatus = "untried"
 TASK = "task"  # the stage of an attempt of whose region none can be verified
 DAY_S = 24 * 3600.0
@@ -50,7 +50,7 @@ def header_digest(target: Target) -> str:
 class Proposal:
     """One reply of a generator for a region, before any verdict."""
 
-    region: Region
+    region: RegionText
     generator: str
     prompt_digest: str
     reply: Reply | None  # None: not in the form of Reply V1
@@ -66,7 +66,7 @@ class Proposal:
         return normalised_digest(self.code)
 
 
-def read_proposal(region: Region, generator: str, prompt: str, text: str) -> Proposal:
+def read_proposal(region: RegionText, generator: str, prompt: str, text: str) -> Proposal:
     """What no reply can be (text_fault) is refused, and the beginning alone is kept of it."""
     key = hashlib.sha256(prompt.encode()).hexdigest()
     if (fault := text_fault(text)) is not None:
@@ -159,7 +159,7 @@ def repeat_of(proposal: Proposal, known: Attempt, target: Target) -> Attempt:
     )
 
 
-def to_entry(region: Region, attempt: Attempt, proof: Proof, target: Target, binary: Binary | None) -> Entry:
+def to_entry(region: RegionText, attempt: Attempt, proof: Proof, target: Target, binary: Binary | None) -> Entry:
     """A kernel's entry, proven just now. Without a binary it is built from its source when it is first loaded."""
     proof = replace(proof, versions=tuple((versions(target) | dict(proof.versions)).items()))
     header = header_digest(target)
@@ -223,8 +223,8 @@ def why_stale(entry: Entry, target: Target) -> str | None:
     return why_outdated(entry, target)
 
 
-def to_no_win(
-    region: Region,
+def to_unprofitable(
+    region: RegionText,
     target: Target,
     generator: str,
     budget: Budget,
@@ -234,7 +234,7 @@ def to_no_win(
 ) -> Entry:
     """baselines: aten against Inductor, where they were timed. reason: where nothing could be tried at all.
 
-    Without a real verdict on a candidate it is no "no win", but untried.
+    Without a real verdict on a candidate it is not unprofitable, but untried.
     """
     verdicts = len({a.code_digest for a in tried if a.stage not in (DEFERRED, TASK)})
     right = [a.speedup for a in tried if a.stage == ACCEPTED and a.speedup is not None]
@@ -246,10 +246,10 @@ def to_no_win(
         HEADER: header_digest(target),
     }
     return Entry(
-        entry_id=NoWinKey(region.fingerprint, target.key).id,
+        entry_id=UnprofitableKey(region.fingerprint, target.key).id,
         fingerprint=region.fingerprint,
         target=target.key,
-        status=UNTRIED if reason or not verdicts else NO_WIN,
+        status=UNTRIED if reason or not verdicts else UNPROFITABLE,
         proof_json=json.dumps(asdict(baselines), sort_keys=True) if baselines else "{}",
         versions_json=json.dumps(tried_with | versions(target)),
         speedup=max(right, default=None),

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import torch
 
-from cudal1_cache import Entry, Region, Store
-from cudal1_cache.bundle import Outcome, Postponed, Refused, Verification, Verified, Verify, settle
+from cudal1_cache import Entry, RegionText, Store
+from cudal1_cache.bundle import EntryVerification, Postponed, Refused, Verification, Verified, Verify, settle
 from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
@@ -24,26 +24,27 @@ from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import Proposal, is_win, score, to_attempt, to_entry
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint
+from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
 
 MAX_REGION_CHARACTERS = 16 * 1024  # of a stranger's; the longest of our own have 2,700
 IMPORTED = "import"  # stands where a generator's name would
 
 
-def verify_again(store: Store, text: str, entry: Entry, target: Target, judge: Judge) -> Verification:
+def verify_again(store: Store, program: Program, entry: Entry, target: Target, judge: Judge) -> Verification:
     """A kernel of this machine's own. Stores the verdict; a postponed one changes nothing.
 
-    text: of the region. Raises CacheError, and what a judge that fails raises.
+    program: of the region, canonical. Raises CacheError, and what a judge that fails raises.
     """
-    region = Region(entry.fingerprint, shape_agnostic_fingerprint(parse_program(text)), text)
+    region = RegionText(entry.fingerprint, shape_agnostic_fingerprint(program), print_program(program))
     made_by = json.loads(entry.versions_json)
     found = verify_entry(region, entry, target, judge, f"{made_by['generator']}:{made_by['model']}")
-    settle(store, Outcome(entry.entry_id, found))
+    settle(store, EntryVerification(entry.entry_id, found))
     return found
 
 
 def verify_entry(
-    region: Region, entry: Entry, target: Target, judge: Judge, made_by: str = IMPORTED
+    region: RegionText, entry: Entry, target: Target, judge: Judge, made_by: str = IMPORTED
 ) -> Verification:
     """One kernel before the judge. Nothing of the entry is believed but its source."""
     try:
@@ -89,7 +90,7 @@ def judges() -> Iterator[Verify]:
     open_judges: dict[str, Judge] = {}
     with ExitStack() as stack:
 
-        def verify(region: Region, entry: Entry) -> Verification:
+        def verify(region: RegionText, entry: Entry) -> Verification:
             target = targets.get(entry.target)
             if target is None:
                 return Postponed("it was made for another GPU; import it on a machine that has one")

@@ -24,8 +24,8 @@ from cudal1_cache.rows import Attempt
 from cudal1_compile.judge.verdict import Verdict
 from cudal1_compile.synthesis.budget import Timer
 from cudal1_compile.synthesis.ports import JudgePort
-from cudal1_compile.synthesis.progress import Finals, Judging, Progress
-from cudal1_compile.synthesis.task import Task
+from cudal1_compile.synthesis.progress import Judging, MeasuringFinalists, Progress
+from cudal1_compile.synthesis.task import RegionTask
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ Asked = list[tuple[Future[Verdict], Attempt]]
 class _Region:
     """A task, and what the judge was asked about it."""
 
-    task: Task
+    task: RegionTask
     place: int  # from 1
     candidates: Asked = field(default_factory=list)
     finalists: Asked = field(default_factory=list)
@@ -57,10 +57,12 @@ class _Region:
         return self.answered_at is not None and time.monotonic() - self.answered_at > limit_s
 
 
-class Settling:
+class EvaluationScheduler:
     """The verdicts of one call, round by round."""
 
-    def __init__(self, places: Mapping[Task, int], judge: JudgePort, timer: Timer, progress: Progress) -> None:
+    def __init__(
+        self, places: Mapping[RegionTask, int], judge: JudgePort, timer: Timer, progress: Progress
+    ) -> None:
         """places: of all tasks of the call, as they are counted in what `progress` says."""
         self._places = places
         self._judge, self._timer, self._progress = judge, timer, progress
@@ -68,7 +70,7 @@ class Settling:
         self._submitted = self._judged = 0
         self._answered_at: float | None = None  # by the judge; its first answer may take a while
 
-    def run(self, tasks: Sequence[Task]) -> list[Task]:
+    def run(self, tasks: Sequence[RegionTask]) -> list[RegionTask]:
         """Returns those of which candidates are left that were not built in time."""
         if self._timer.left_s <= 0:
             return []
@@ -192,7 +194,7 @@ class Settling:
         attempts = [a for a in task.finalists() if a.code_digest not in region.measured]
         if attempts:
             region.measured |= {a.code_digest for a in attempts}
-            self._progress(Finals(region.place, len(self._places), len(attempts), task.best, left_s))
+            self._progress(MeasuringFinalists(region.place, len(self._places), len(attempts), task.best, left_s))
             futures = self._judge.submit_finalists(task.program, [a.code for a in attempts])
             region.finalists = list(zip(futures, attempts, strict=True))
         elif not region.candidates and not region.is_compared and task.wants_baselines:

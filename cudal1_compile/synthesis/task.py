@@ -4,7 +4,7 @@
 
 Everything that a reply or a verdict brings is stored at once, so a killed process loses at most what the
 judge was working on; the next one counts the stored replies of this generator and goes on from there.
-It asks nobody itself: driver.py does.
+It asks nobody itself: rounds.py does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cudal1_cache.rows import ACCEPTED, Attempt, Entry, Region
+from cudal1_cache.rows import ACCEPTED, Attempt, Entry, RegionText
 from cudal1_cache.store import Store
 from cudal1_compile.errors import BuildError, CandidateError
 from cudal1_compile.generate.errors import PromptTooLong
@@ -29,7 +29,7 @@ from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.target import Target
 from cudal1_compile.synthesis.archive import Archive
 from cudal1_compile.synthesis.budget import Budget
-from cudal1_compile.synthesis.outcome import NoWin, Outcome, Result, Unfinished, Won
+from cudal1_compile.synthesis.outcome import Ending, Outcome, Unfinished, Unprofitable, Won
 from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import (
     Proposal,
@@ -40,7 +40,7 @@ from cudal1_compile.synthesis.records import (
     score,
     to_attempt,
     to_entry,
-    to_no_win,
+    to_unprofitable,
     with_verdict,
 )
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint
@@ -64,7 +64,7 @@ class Request:
     n: int
 
 
-class Task:
+class RegionTask:
     def __init__(
         self,
         program: Program,
@@ -76,7 +76,7 @@ class Task:
         exemplars: ExemplarConfig,
     ) -> None:
         self.program = canonicalise(program)
-        self.region = Region(
+        self.region = RegionText(
             fingerprint(self.program), shape_agnostic_fingerprint(self.program), print_program(self.program)
         )
         self.generator, self.target, self.budget = generator, target, budget
@@ -84,7 +84,7 @@ class Task:
         self.archive = Archive(store, self.region, target)
         self.judged = 0
         self.proposed = 0
-        self.result: Result | None = None
+        self.result: Ending | None = None
         self._asked = 0  # rounds that this call asked for
         self._winner: Entry | None = None
         self._won_in = 0  # rounds that were asked for before the winner was found
@@ -267,10 +267,10 @@ class Task:
 
     @property
     def wants_baselines(self) -> bool:
-        return self._has_no_win and self._baselines is None
+        return self._is_unprofitable and self._baselines is None
 
     @property
-    def _has_no_win(self) -> bool:
+    def _is_unprofitable(self) -> bool:
         """Whether all was tried, or nothing can be."""
         if self._winner is not None or self._trouble:
             return False
@@ -292,7 +292,7 @@ class Task:
     @property
     def needs_canary(self) -> bool:
         """Whether it holds only on a machine that can judge."""
-        return bool(self._refused) or self._has_no_win
+        return bool(self._refused) or self._is_unprofitable
 
     def distrust(self, why: str) -> None:
         """The machine could not judge: what it refused in this call waits for another one."""
@@ -301,10 +301,10 @@ class Task:
         self.archive.put([with_verdict(a, Deferred(why)) for a in refused])
 
     def close(self, why_not_all: str) -> None:
-        """Won where a kernel is proven; no win where all was tried and the baselines compared; else unfinished."""
+        """Won by a proven kernel; Unprofitable where all was tried and baselines compared; else Unfinished."""
         if self._winner is not None:
             self.result = Won(self._winner)
-        elif self._has_no_win and self._baselines is not None:
+        elif self._is_unprofitable and self._baselines is not None:
             self._end_without(self._baselines)
         else:
             put_off = next((a.reason for a in self.to_judge() if a.reason != WAITS), "")
@@ -314,9 +314,9 @@ class Task:
     def _end_without(self, found: Accepted | Rejected) -> None:
         baselines = found.proof if isinstance(found, Accepted) else None
         name, tried = self.generator.name, self.archive.current
-        entry = to_no_win(self.region, self.target, name, self.budget, tried, baselines, self._hopeless)
+        entry = to_unprofitable(self.region, self.target, name, self.budget, tried, baselines, self._hopeless)
         self.archive.put_entry(entry)
-        self.result = NoWin(entry)
+        self.result = Unprofitable(entry)
 
     def outcome(self) -> Outcome:
         assert self.result is not None, "an outcome exists once the task is closed"

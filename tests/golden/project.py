@@ -22,7 +22,7 @@ from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Rejected, Verdict
 from cudal1_compile.kernel.candidate import Candidate, Exemplar, parse_candidate
-from cudal1_compile.runtime.plan import plan as plan_launches
+from cudal1_compile.runtime.launch_plan import plan as plan_launches
 from cudal1_compile.runtime.source import HEADER_DIR, PARTS, assemble, header_text
 from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint, shape_agnostic_fingerprint

@@ -86,7 +86,7 @@ def all_kernels(
 ) -> Iterator[None]:
     """They run from the first call on; a test in which none was found fails."""
     monkeypatch.setattr(pipeline, "may_try", lambda: False)
-    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all")
+    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all_kernels")
     yield
     line = next(s for s in capfd.readouterr().err.splitlines() if "regions:" in s)
     assert "hit 0, new 0," not in line, f"no region has a kernel: {line}"

@@ -5,7 +5,6 @@ pytest tests/gpu/test_fallback_gpu.py -s     prints each graph's decisions and t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -20,7 +19,7 @@ from trials import Junk, choose_aten, new_process
 
 from cudal1_compile.dispatch.fallback import describe, is_atens, measured
 from cudal1_compile.dispatch.kernel_cache import open_store
-from cudal1_compile.inductor.plan import PlannedRegion
+from cudal1_compile.inductor.graph_plan import from_row
 from cudal1_compile.pipeline.choice import MAX_CALLS
 
 pytestmark = pytest.mark.gpu
@@ -133,14 +132,14 @@ def stored_outcomes(directory: Path, captured: pytest.CaptureFixture[str]) -> di
         entries = {e.fingerprint: e for e in store.entries()}
         (plan,) = [store.get_plan(r["graph_key"], r["target"]) for r in store.database.read(plans)]
     assert plan is not None
-    regions = [PlannedRegion(**r) for r in json.loads(plan.regions_json)["regions"]]
-    assert "missed" not in {r.outcome for r in regions}, "some times varied too much: the device is busy"
+    regions = from_row(plan).regions
+    assert "untuned" not in {r.outcome for r in regions}, "some times varied too much: the device is busy"
     for region in regions:
         timing = measured(entries[region.fingerprint])
-        is_faster = timing is not None and is_atens(timing) and region.has_library
-        assert region.outcome == ("aten" if is_faster else "no win")
+        is_faster = timing is not None and is_atens(timing) and region.seen.has_library
+        assert region.outcome == ("aten" if is_faster else "unprofitable")
         with captured.disabled():
-            print(f"\n  {region.ops} ops: {describe(entries[region.fingerprint])}", end="")
+            print(f"\n  {region.seen.ops} ops: {describe(entries[region.fingerprint])}", end="")
     assert entries
     return {r.fingerprint: r.outcome for r in regions}
 

@@ -16,7 +16,7 @@ from cudal1_cache import Store
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
 from cudal1_compile.runtime.target import Target, detect_target
-from cudal1_compile.synthesis import Budget, NoWin, Unfinished, Won, synthesize
+from cudal1_compile.synthesis import Budget, Unfinished, Unprofitable, Won, synthesize
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
@@ -79,7 +79,7 @@ def test_a_region_without_room_is_put_off_and_judged_when_there_is(target: Targe
     assert isinstance(free, Accepted), free
 
 
-def test_a_region_without_room_is_never_stored_as_no_win(target: Target) -> None:
+def test_a_region_without_room_is_never_stored_as_unprofitable(target: Target) -> None:
     program: Program = canonicalise(LARGE)
     store, budget = Store.memory(), Budget(seconds=60, rounds=1, samples_per_round=2)
     with Judge(target) as judge:
@@ -88,7 +88,7 @@ def test_a_region_without_room_is_never_stored_as_no_win(target: Target) -> None
         assert isinstance(first.result, Unfinished), first
         assert store.find_entry(fingerprint(program), target.key) is None
         again = synthesize(program, TemplateGenerator(), judge, store, budget)
-    assert isinstance(again.result, Won | NoWin), again
+    assert isinstance(again.result, Won | Unprofitable), again
 
 
 def test_a_model_of_nine_tenths_compiles_and_runs(capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from trials import new_process
 
-from cudal1_compile.inductor.plan import GraphPlanned
+from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline.choice import MAX_CALLS
 from cudal1_trainer.data.template_generator import TemplateGenerator
@@ -74,7 +74,9 @@ def test_right_in_every_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pipeline, "may_try", lambda: False)
-    monkeypatch.setattr(pipeline, "_untried", lambda plan: "all" if plan.choice == "deciding" else plan.choice)
+    monkeypatch.setattr(
+        pipeline, "_untried", lambda plan: "all_kernels" if plan.choice == "deciding" else plan.choice
+    )
     torch.backends.cudnn.allow_tf32 = tf32
     layout = torch.channels_last if last else torch.contiguous_format
     module = model().train(train).to(memory_format=layout)  # type: ignore[call-overload]
@@ -91,10 +93,10 @@ def test_right_in_every_precision(
         pairs = zip(module.parameters(), exact.parameters(), strict=True)
         grads = [(p.grad, q.grad) for p, q in pairs if p.grad is not None and q.grad is not None]
         assert max(errors([g for g, _ in grads], [e for _, e in grads])) < bound
-    kernels = [r for p in plans for r in p.regions if r.fingerprint in p.kernels("all")]
-    products = [r for r in kernels if " = dot" in r.text]
+    kernels = [r for p in plans for r in p.regions if r.fingerprint in p.kernels("all_kernels")]
+    products = [r for r in kernels if " = dot" in r.seen.text]
     print(f"{len(products)} products of {len(kernels)} kernels run")
-    convolutions = [r.text for r in products if " k0=" in r.text]
+    convolutions = [r.seen.text for r in products if " k0=" in r.seen.text]
     assert all((" = dot_tf32" in text) == (tf32 and not autocast) for text in convolutions)
 
 

@@ -139,7 +139,7 @@ def test_what_is_only_slow_may_be_right_but_not_win(monkeypatch: pytest.MonkeyPa
     rows = rates.attack_rows(_Stubborn(Accepted(replace(PROOF.proof, host_cost=None, timing=slow))))  # type: ignore[arg-type]
     refused = {r.name: r.ruling.reason for r in rows if not r.ruling.passed}
     assert refused == dict.fromkeys(
-        ["blind 2000 sines an element", "blind one block after another"], "no win: 0.2x"
+        ["blind 2000 sines an element", "blind one block after another"], "unprofitable: 0.2x"
     )
 
 

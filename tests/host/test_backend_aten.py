@@ -20,14 +20,14 @@ from trials import new_process, time_variants
 
 from cudal1_compile import explain
 from cudal1_compile.inductor import aten
-from cudal1_compile.inductor.plan import GraphPlanned, PlannedRegion, RefusedNode
+from cudal1_compile.inductor.graph_plan import GraphPlanned, PlannedRegion, RefusedNode, SeenRegion
 from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline.choice import MAX_CALLS
 
 pytestmark = pytest.mark.host
 
 PLENTY = 1 << 40
-COST_US = {"none": 100.0, "aten": 50.0}
+COST_US = {"inductor": 100.0, "aten": 50.0}
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +112,7 @@ def test_a_stored_choice_that_may_not_stand_is_inductors(
     for _ in range(case.runs):
         ours = case.make()
         torch.testing.assert_close(fast(*ours), case.fn(*ours), rtol=1e-5, atol=1e-5)
-    assert "none" in built
+    assert "inductor" in built
 
 
 class Net(nn.Module):
@@ -185,7 +185,7 @@ def test_a_graph_without_kernels_is_tried_and_found_again(
     costs: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call_often(compiled(model), model, MAX_CALLS + 4)
-    assert {"none", "aten"} == set(costs) and costs[-3:] == ["aten"] * 3
+    assert {"inductor", "aten"} == set(costs) and costs[-3:] == ["aten"] * 3
     first, last = lines(capsys)
     assert first.endswith("; deciding") and last.endswith("; aten runs, 2.00x over inductor")
 
@@ -213,7 +213,7 @@ def test_inductor_stays_where_aten_is_slower(
 ) -> None:
     monkeypatch.setitem(COST_US, "aten", 300.0)
     call_often(compiled(model), model, 12)
-    assert costs.count("aten") == 3 and costs[-4:] == ["none"] * 4
+    assert costs.count("aten") == 3 and costs[-4:] == ["inductor"] * 4
     assert lines(capsys)[-1].endswith("; inductor runs")
 
 
@@ -221,7 +221,7 @@ def test_convolutions_may_keep_their_layout(
     costs: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A variant of Inductor's that takes no convolution to channels-last; found again without the others."""
-    monkeypatch.setitem(COST_US, "layouts", 80.0)
+    monkeypatch.setitem(COST_US, "no_layout_opt", 80.0)
     monkeypatch.setitem(COST_US, "aten", 300.0)
     decided: list[bool] = []
     decide = GraphLowering.decide_layout_opt
@@ -241,7 +241,7 @@ def test_convolutions_may_keep_their_layout(
         fast = compiled(fn)
         for _ in range(MAX_CALLS + 1):
             torch.testing.assert_close(fast(x), fn(x))
-        assert set(costs) == {"none", "aten", "layouts"} and costs[-1] == "layouts"
+        assert set(costs) == {"inductor", "aten", "no_layout_opt"} and costs[-1] == "no_layout_opt"
         first, last = lines(capsys)
         assert first.endswith("; deciding") and last.endswith(
             "; convolutions keep their layout, 1.25x over inductor"
@@ -262,7 +262,7 @@ def test_a_layout_that_the_user_wants_is_kept(costs: list[str]) -> None:
         with torch.no_grad():
             for _ in range(8):
                 fast(randn(2, 3, 9, 9))
-    assert "layouts" not in costs
+    assert "no_layout_opt" not in costs
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_no_trial(fn: Any, options: dict[str, Any], costs: list[str], capsys: An
     fast = compiled(fn, **options)
     for _ in range(3):
         fast(randn(32, 64))
-    assert costs == ["none"] * 3 and lines(capsys)[-1].endswith("; inductor runs")
+    assert costs == ["inductor"] * 3 and lines(capsys)[-1].endswith("; inductor runs")
 
 
 def test_no_trial_under_deterministic_algorithms(costs: list[str]) -> None:
@@ -288,30 +288,35 @@ def test_no_trial_under_deterministic_algorithms(costs: list[str]) -> None:
             fast(randn(32, 64))
     finally:
         torch.use_deterministic_algorithms(False)
-    assert costs == ["none"] * 3
+    assert costs == ["inductor"] * 3
 
 
 @pytest.mark.parametrize(
     ("outcomes", "reason", "rivals"),
     [
-        ("missed", None, ("aten",)),
-        ("missed", "no room", ()),
-        ("hit", None, ("aten", "all")),
-        ("hit fusible", "no room", ("all",)),
-        ("hit, hit fusible", None, ("aten", "all", "some")),
-        ("missed channels-last", "no room", ("layouts",)),
-        ("hit, hit fusible channels-last", None, ("aten", "layouts", "all")),
-        ("hit, hit fusible channels-last", "no room", ("layouts", "all", "some")),
-        ("hit, hit fusible channels-last", "CUDA graphs", ("layouts", "all")),
-        ("hit = dot, hit", None, ("all", "some", "aten")),
-        ("hit = dot, hit channels-last", None, ("all", "some", "layouts", "aten")),
-        ("hit = dot, hit channels-last", "CUDA graphs", ("all", "some", "layouts")),
-        ("hit = dot channels-last", "no room", ("all", "layouts")),
+        ("untuned", None, ("aten",)),
+        ("untuned", "no room", ()),
+        ("hit", None, ("aten", "all_kernels")),
+        ("hit fusible", "no room", ("all_kernels",)),
+        ("hit, hit fusible", None, ("aten", "all_kernels", "unfusible_only")),
+        ("untuned channels-last", "no room", ("no_layout_opt",)),
+        ("hit, hit fusible channels-last", None, ("aten", "no_layout_opt", "all_kernels")),
+        ("hit, hit fusible channels-last", "no room", ("no_layout_opt", "all_kernels", "unfusible_only")),
+        ("hit, hit fusible channels-last", "CUDA graphs", ("no_layout_opt", "all_kernels")),
+        ("hit = dot, hit", None, ("all_kernels", "no_products", "aten")),
+        ("hit = dot, hit channels-last", None, ("all_kernels", "no_products", "no_layout_opt", "aten")),
+        ("hit = dot, hit channels-last", "CUDA graphs", ("all_kernels", "no_products", "no_layout_opt")),
+        ("hit = dot channels-last", "no room", ("all_kernels", "no_layout_opt")),
     ],
 )
 def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...]) -> None:
     regions = [
-        PlannedRegion(o, o, 3, 1, "inference", "fusible" in o, True, 1.0, o.split()[0], "", f"entry {o}")  # type: ignore[arg-type]
+        PlannedRegion(
+            SeenRegion(o, o, 3, 1, "inference", "fusible" in o, True, 1.0),
+            o.split()[0],  # type: ignore[arg-type]
+            "",
+            f"entry {o}",
+        )
         for o in outcomes.split(", ")
     ]
     options = SimpleNamespace(inductor={"triton.cudagraphs": reason == "CUDA graphs"})
@@ -324,15 +329,15 @@ def test_what_is_tried(outcomes: str, reason: str | None, rivals: tuple[str, ...
 @pytest.mark.parametrize(
     ("seconds", "built"),
     [
-        (7.0, ["none", "all", "some", "layouts", "aten"]),
-        (14.0, ["none", "all", "some", "aten"]),
-        (40.0, ["none", "all", "aten"]),
+        (7.0, ["inductor", "all_kernels", "unfusible_only", "no_layout_opt", "aten"]),
+        (14.0, ["inductor", "all_kernels", "unfusible_only", "aten"]),
+        (40.0, ["inductor", "all_kernels", "aten"]),
     ],
 )
 def test_variants_that_compile_long_are_not_all_tried(
     seconds: float, built: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A training step of 80 convolutions compiled for minutes; whoever waits for `all` gets it."""
+    """A training step of 80 convolutions compiled for minutes; whoever waits for `all_kernels` gets it."""
     self: Any = pipeline.Pipeline.__new__(pipeline.Pipeline)
     now, begun = [0.0], []
 
@@ -343,10 +348,12 @@ def test_variants_that_compile_long_are_not_all_tried(
 
     options: Any = SimpleNamespace(inductor={})
     place: Any = SimpleNamespace(device=torch.device("cpu"))
-    self.build, self.job = build, pipeline.Job(fx.GraphModule({}, fx.Graph()), (), options, place)
+    self.build, self.job = build, pipeline.CompileJob(fx.GraphModule({}, fx.Graph()), (), options, place)
     monkeypatch.setattr(pipeline, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(pipeline, "CudaClock", lambda device: None)
-    trial: Any = pipeline.Pipeline._trial(self, GraphPlanned(()), ("all", "some", "layouts", "aten"))
+    trial: Any = pipeline.Pipeline._trial(
+        self, GraphPlanned(()), ("all_kernels", "unfusible_only", "no_layout_opt", "aten")
+    )
     assert begun == list(trial.variants) == built
 
 

@@ -17,11 +17,11 @@ from cudal1_compile.cli.demo_models import DEMOS
 from cudal1_compile.cli.errors import CommandFailed
 from cudal1_compile.cli.workload import load_workload
 from cudal1_compile.errors import OptionError
-from cudal1_compile.pipeline import explanation, session
+from cudal1_compile.pipeline import explanation, process_state
 
 pytestmark = pytest.mark.host
 
-TOTAL = re.compile(r"regions: (\d+), hit (\d+), new (\d+), no win (\d+)")
+TOTAL = re.compile(r"regions: (\d+), hit (\d+), new (\d+), unprofitable (\d+)")
 
 WORKLOAD = """
 import torch
@@ -51,8 +51,8 @@ def one_session(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:  # noqa: 
 
 def new_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a new process."""
-    made = session.Session()
-    for module in (session, demo, warm):
+    made = process_state.Session()
+    for module in (process_state, demo, warm):
         monkeypatch.setattr(module, "SESSION", made)
 
 
@@ -124,7 +124,7 @@ def test_demo_with_what_it_cannot_use(arguments: list[str], says: str, capsys: p
 @pytest.mark.parametrize("replies", [0, 1])
 def test_demo_with_a_generator_that_never_answers(replies: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def run_one(*given: object) -> float:
-        demo.SESSION.totals, demo.SESSION.replies = session.Totals(regions=1, missed=1), replies
+        demo.SESSION.totals, demo.SESSION.replies = process_state.Totals(regions=1, untuned=1), replies
         return 0.0
 
     monkeypatch.setattr(demo, "run_one", run_one)
@@ -149,7 +149,7 @@ def test_warm_plan_explain(
     out = capsys.readouterr().out
     count = int(re.search(r"(\d+) regions, (\d+) of them without", out)[1])  # type: ignore[index]
     assert count >= 3 and "region v1" in out, "forward and backward"
-    monkeypatch.setattr(session, "make_generator", lambda name, device: OneReply())
+    monkeypatch.setattr(process_state, "make_generator", lambda name, device: OneReply())
     warm.warm(workload, budget_s=120)
     total = TOTAL.search(capsys.readouterr().out)
     assert total and int(total[2]) >= 2 and int(total[3]) == 0, "written before, then found"
@@ -212,6 +212,6 @@ def test_explain_from_python() -> None:
     found: Any = cudal1_compile.explain(fn, torch.randn(16, 32), options={"target": "host"})
     assert len(found.graphs) == 2
     text = str(found)
-    assert "missed (no kernel yet)" in text and "aten.sort.default has no lowering" in text
+    assert "untuned (no kernel yet)" in text and "aten.sort.default has no lowering" in text
     plain = cudal1_compile.explain(fn, torch.randn(16, 32))
     assert "plain inductor: no CUDA tensors" in str(plain)

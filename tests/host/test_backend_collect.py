@@ -16,6 +16,7 @@ from cudal1_compile.inductor.collect import SeenGraph, collect
 from cudal1_compile.inductor.graph_key import copy_graph
 from cudal1_compile.inductor.splice import HOOK, Observe
 from cudal1_compile.pipeline.survey import BYTES_PER_US, SPLIT_PER_US, survey
+from cudal1_compile.trace import PassLog
 from cudal1_fx_passes.fusion.anchors import partition_with_products
 from cudal1_fx_passes.fusion.partition import Partition
 from cudal1_fx_passes.importer.capture import capture_graphs, take_for_cuda
@@ -54,13 +55,14 @@ def test_sees_what_the_compile_sees(name: str) -> None:
     collected: list[str] = []
     compiled: list[str] = []
     kinds: list[str] = []
+    passes = PassLog()
 
     def see(graph: fx.Graph, found: Partition) -> None:
         compiled.extend(r.fingerprint for r in found.regions)
 
     def backend(gm: fx.GraphModule, example_inputs: list[Any]) -> Any:
         before = gm.code
-        graphs = collect(gm, example_inputs, {}, None)
+        graphs = collect(gm, example_inputs, {}, None, passes=passes)
         assert gm.code == before, "the graph is left as it is"
         kinds.extend(g.phase for g in graphs)
         collected.extend(r.fingerprint for g in graphs for r in g.partition.regions)
@@ -73,6 +75,9 @@ def test_sees_what_the_compile_sees(name: str) -> None:
         if trains:
             out.square().sum().backward()
     assert collected == compiled and collected
+    names = [run.name for run in passes.runs]
+    for kind in dict.fromkeys(kinds):
+        assert names.count(f"{kind}: partition") == kinds.count(kind) == names.count(f"{kind}: assumed layouts")
     assert set(kinds) == ({"forward", "backward"} if trains else {"inference"})
 
 
@@ -110,7 +115,7 @@ def test_products_are_valued_by_what_kernels_may_win() -> None:
             found = partition_with_products(graph.gm.graph)
         finally:
             torch.backends.cuda.matmul.fp32_precision = before
-        seen, _ = survey([SeenGraph("inference", found, "", False)], torch.device("cuda", 0))
+        seen, _ = survey([SeenGraph("inference", found, False)], torch.device("cuda", 0))
         return seen[0].value_us
 
     bytes_us = 3 * 512 * 512 * 4 / BYTES_PER_US

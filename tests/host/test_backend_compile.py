@@ -32,12 +32,12 @@ from cudal1_compile import backend, cli
 from cudal1_compile.dispatch import registry
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate import bundled
-from cudal1_compile.inductor import hook, lowering
+from cudal1_compile.inductor import fused_lowering, hook
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.options import Options
 from cudal1_compile.pipeline import compile as pipeline
-from cudal1_compile.pipeline import planner, session
+from cudal1_compile.pipeline import planner, process_state
 from cudal1_compile.pipeline.background import Background
 from cudal1_compile.runtime import hostrun, nvrtc, target, toolchain
 from cudal1_trainer.data.template_generator import TemplateGenerator
@@ -87,13 +87,13 @@ def forget() -> None:
     """What this process knows of kernels and graphs."""
     registry._loaded.clear()
     torch._dynamo.reset()
-    session.SESSION.__init__()  # type: ignore[misc]
+    process_state.SESSION.__init__()  # type: ignore[misc]
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a new process: no store open, no kernel loaded, nothing compiled."""
-    monkeypatch.setattr(session, "SESSION", session.Session())
+    monkeypatch.setattr(process_state, "SESSION", process_state.Session())
     monkeypatch.setattr(registry, "_loaded", {})
     monkeypatch.setattr(registry, "_stores", [])
     torch._dynamo.reset()
@@ -127,30 +127,30 @@ def summary(captured: pytest.CaptureFixture[str]) -> str:
 def test_written_once_and_found_again(capsys: pytest.CaptureFixture[str], cudal1_cache_dir: Path) -> None:
     generator = OneReply()
     check(compile_(generator))
-    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, no win 0"
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, unprofitable 0"
     calls = generator.calls
     torch._dynamo.reset()
-    session.SESSION.__init__()  # type: ignore[misc]
+    process_state.SESSION.__init__()  # type: ignore[misc]
     check(compile_(generator))
-    assert summary(capsys) == "cudal1: regions: 1, hit 1, new 0, no win 0"
+    assert summary(capsys) == "cudal1: regions: 1, hit 1, new 0, unprofitable 0"
     assert calls >= 1 and generator.calls == calls
     (entry,) = open_store(cudal1_cache_dir).entries()
     assert entry.status == "kernel" and entry.image
 
 
-def test_a_no_win_holds_for_the_generator_that_did_not_win(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unprofitable_holds_for_the_generator_that_did_not_win(capsys: pytest.CaptureFixture[str]) -> None:
     said = []
     for generator in (Fixed("syntax error"), Fixed("st(out0, 1.0f);"), OneReply()):  # two of one name
         forget()
         check(compile_(generator))
         said.append(summary(capsys))
-    line = "cudal1: regions: 1, hit 0, new {}, no win {}"
+    line = "cudal1: regions: 1, hit 0, new {}, unprofitable {}"
     assert said == [line.format(0, 1), line.format(0, 1), line.format(1, 0)]
 
 
 def test_exact_kernels_alone_where_nothing_else_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
     check(compile_(generator := OneReply(), numerics="exact"))
-    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, no win 0, untried 1"
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, unprofitable 0, untried 1"
     assert generator.calls == 0  # none of its kernels could run
 
     def masked(x: Tensor) -> Tensor:
@@ -158,17 +158,17 @@ def test_exact_kernels_alone_where_nothing_else_is_allowed(capsys: pytest.Captur
 
     forget()
     check(compile_(generator, masked, numerics="exact"), masked)
-    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, no win 0"
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, unprofitable 0"
     forget()
     check(compile_(generator))  # what is allowed now
-    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, no win 0"
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 1, unprofitable 0"
 
 
 def test_a_judge_is_prepared_where_it_may_be_asked_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def may_ask(kind: str = "cuda", **options: Any) -> bool:
         made = object.__new__(pipeline.Pipeline)
         place: Any = SimpleNamespace(target=SimpleNamespace(kind=kind))
-        made.job, made.session = SimpleNamespace(options=Options(**options), place=place), session.Session()
+        made.job, made.session = SimpleNamespace(options=Options(**options), place=place), process_state.Session()
         return made._may_ask_the_judge
 
     assert may_ask() and not may_ask("host")
@@ -191,10 +191,10 @@ def test_split_products_run_only_where_they_are_allowed(capsys: pytest.CaptureFi
             return [[text.replace("{\n", "{\n  typedef f32_split Unused;\n", 1) for text in g] for g in groups]
 
     check(compile_(Split(), numerics="reassociates"))
-    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, no win 0, missed 1"
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, unprofitable 0, untuned 1"
     forget()
     check(compile_(Split()))
-    assert summary(capsys) == "cudal1: regions: 1, hit 1, new 0, no win 0"
+    assert summary(capsys) == "cudal1: regions: 1, hit 1, new 0, unprofitable 0"
 
 
 def test_overlapping_pooling_has_kernels_forward_and_backward(capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +208,7 @@ def test_overlapping_pooling_has_kernels_forward_and_backward(capsys: pytest.Cap
     out.square().sum().backward()
     expected.square().sum().backward()
     torch.testing.assert_close(x.grad, y.grad)
-    assert summary(capsys) == "cudal1: regions: 2, hit 0, new 2, no win 0"
+    assert summary(capsys) == "cudal1: regions: 2, hit 0, new 2, unprofitable 0"
 
 
 def test_the_backward_has_kernels_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,9 +218,9 @@ def test_the_backward_has_kernels_too(capsys: pytest.CaptureFixture[str]) -> Non
     fast(x).square().sum().backward()
     model(y).square().sum().backward()
     torch.testing.assert_close(x.grad, y.grad)
-    assert summary(capsys) == "cudal1: regions: 2, hit 0, new 2, no win 0"
+    assert summary(capsys) == "cudal1: regions: 2, hit 0, new 2, unprofitable 0"
     gc.collect()
-    assert not any(lowering._calls.values()), "the graphs of a compile end with it"
+    assert not any(fused_lowering._calls.values()), "the graphs of a compile end with it"
 
 
 def test_cpu_tensors_are_inductors_by_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,7 +231,7 @@ def test_cpu_tensors_are_inductors_by_default(capsys: pytest.CaptureFixture[str]
 def test_a_miss_may_be_left_alone(capsys: pytest.CaptureFixture[str], cudal1_cache_dir: Path) -> None:
     generator = OneReply()
     check(compile_(generator, on_miss="fallback"))
-    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, no win 0, missed 1"
+    assert summary(capsys) == "cudal1: regions: 1, hit 0, new 0, unprofitable 0, untuned 1"
     assert generator.calls == 0
     store = open_store(cudal1_cache_dir)
     assert len(store.misses(store.targets()[0])) == 1
@@ -329,7 +329,7 @@ def test_two_threads_compile(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_model(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     check(compile_(str(tmp_path / "empty")))
-    assert "missed 1" in summary(capsys)
+    assert "untuned 1" in summary(capsys)
     assert "no kernels can be written" in caplog.text and "config.json" in caplog.text
 
 
@@ -346,7 +346,7 @@ def test_no_bundled_model(
 ) -> None:
     monkeypatch.setattr(bundled, "BundledConfig", partial(bundled.BundledConfig, tmp_path))
     check(compile_("bundled"))
-    assert "missed 1" in summary(capsys)
+    assert "untuned 1" in summary(capsys)
     assert f"no kernels can be written: no model in {tmp_path}: " in caplog.text
     assert "make retrain" in caplog.text
 
@@ -358,7 +358,7 @@ def test_no_compiler(
     monkeypatch.setattr(toolchain, "shutil", SimpleNamespace(which=lambda name, **_: None))
     toolchain.compiler.cache_clear()
     check(compile_(OneReply()))
-    assert "missed 1" in summary(capsys)
+    assert "untuned 1" in summary(capsys)
     assert "no kernels can be written: no c++ compiler found: install g++, or set CXX" in caplog.text
 
 
@@ -379,12 +379,12 @@ def test_no_nvrtc(
     monkeypatch.setattr(nvrtc, "_candidates", list)
     nvrtc.library.cache_clear()
     check(compile_(OneReply()))
-    assert "missed 1" in summary(capsys)
+    assert "untuned 1" in summary(capsys)
     assert (
         "no kernels can be written: no NVRTC found (pip install nvidia-cuda-nvrtc, or set CUDA_HOME)"
         in caplog.text
     )
-    store = open_store(session.cache_dir())
+    store = open_store(process_state.cache_dir())
     assert not store.entries() and len(store.misses(gpu.key)) == 1, "a later process with NVRTC tries again"
 
 
@@ -397,7 +397,7 @@ def test_a_generator_that_hangs(capsys: pytest.CaptureFixture[str], caplog: pyte
     start = time.monotonic()
     check(compile_(Hangs(), budget_s=3))
     assert time.monotonic() - start < 60
-    assert "missed 1" in summary(capsys) and "gave no answer" in caplog.text
+    assert "untuned 1" in summary(capsys) and "gave no answer" in caplog.text
 
 
 @pytest.mark.parametrize("body", ["*(volatile int*)0 = 1;", "while (true) { }", "st(out0, 1.0f);", "syntax error"])
@@ -407,7 +407,7 @@ def test_candidates_that_crash_hang_or_lie(
     monkeypatch.setattr(planner, "Judge", partial(Judge, limits=Limits(host_s=2.0)))
     check(compile_(Fixed(body), budget_s=30))
     line = summary(capsys)
-    assert "no win 1" in line or "missed 1" in line
+    assert "unprofitable 1" in line or "untuned 1" in line
     assert "new 0" in line
 
 
@@ -421,10 +421,12 @@ def test_a_machine_too_busy_for_the_judge_is_no_verdict(
         busy.setenv("CUDAL1_DEBUG", "1")
         check(compile_(OneReply()))
     said = capsys.readouterr().err
-    assert "new 0, no win 0, missed 1" in said and "missed (the machine is too busy: a run got less" in said
+    assert (
+        "new 0, unprofitable 0, untuned 1" in said and "untuned (the machine is too busy: a run got less" in said
+    )
     forget()
     told = str(cudal1_compile.explain(model, torch.randn(32, 64), options={"target": "host"}))
-    assert "missed (no kernel yet: the machine is too busy" in told
+    assert "untuned (no kernel yet: the machine is too busy" in told
     check(compile_(OneReply()))
     assert "new 1" in summary(capsys)
 
@@ -536,7 +538,7 @@ def test_without_the_key_inductor_runs(
             forget()
             capsys.readouterr()
             check(compile_(OneReply(), on_miss="fallback"))
-            assert "hit 0, new 0, no win 0, missed 1" in summary(capsys)
+            assert "hit 0, new 0, unprofitable 0, untuned 1" in summary(capsys)
             assert sum(says in r.getMessage() for r in caplog.records) == 1
     forget()
     check(compile_(OneReply(), on_miss="fallback"))
@@ -550,7 +552,7 @@ def test_what_another_user_signed_is_a_hit(
     assert cli.main(["cache", "sign"]) == 0
     public = capsys.readouterr().out.rpartition("CUDAL1_TRUSTED_KEYS=")[2].strip()
     monkeypatch.setenv("CUDAL1_KEY_FILE", str(tmp_path / "reader" / "key"))
-    for trusted, says in (("00" * 32, "hit 0, new 0, no win 0, missed 1"), (public, "hit 1")):
+    for trusted, says in (("00" * 32, "hit 0, new 0, unprofitable 0, untuned 1"), (public, "hit 1")):
         monkeypatch.setenv("CUDAL1_TRUSTED_KEYS", trusted)
         forget()
         check(compile_(OneReply(), on_miss="fallback"))
@@ -596,7 +598,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     _, small, full, none, again = done.stderr.split("-- ")
     assert "built for this process only, its folder cannot be used" in small and "hit 0, new 1," in small
     assert "cannot be written" in full and "full" in full and "hit 0, new 1," in full
-    assert "No space left on device" in none and "missed 1" in none
+    assert "No space left on device" in none and "untuned 1" in none
     assert "hit 1, new 0," in again, "what was stored before is still there"
 
 

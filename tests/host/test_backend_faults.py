@@ -18,7 +18,7 @@ from torch._inductor.exc import InductorError
 from torch._inductor.virtualized import V
 
 import cudal1_compile
-from cudal1_compile.inductor import collect, lowering, splice
+from cudal1_compile.inductor import collect, fused_lowering, splice
 
 Patch = pytest.MonkeyPatch
 BACKWARD, FORWARD = "the backward", "the graph"
@@ -78,19 +78,19 @@ def in_the_pass(patch: Patch, is_due: Callable[[fx.Graph | None], bool]) -> None
 
 
 def in_the_lowering(patch: Patch, is_due: Callable[[], bool]) -> None:
-    fail_at(patch, lowering, "_realize", is_due)
+    fail_at(patch, fused_lowering, "_realize", is_due)
 
 
 def in_the_code(patch: Patch, is_due: Callable[[], bool]) -> None:
-    fail_at(patch, lowering.KernelCall, "codegen", is_due)
+    fail_at(patch, fused_lowering.KernelCall, "codegen", is_due)
 
 
 def in_inductor(patch: Patch, is_due: Callable[[], bool]) -> None:
     """What our lowering gives is what Inductor cannot go on with."""
-    real = torch._inductor.lowering.lowerings[lowering.FUSED]
+    real = torch._inductor.fused_lowering.lowerings[fused_lowering.FUSED]
     patch.setitem(
-        torch._inductor.lowering.lowerings,
-        lowering.FUSED,
+        torch._inductor.fused_lowering.lowerings,
+        fused_lowering.FUSED,
         lambda *args, **kwargs: [] if is_due() else real(*args, **kwargs),
     )
 

@@ -28,7 +28,7 @@ from cudal1_compile.inductor import library
 from cudal1_compile.judge.bench.host import HostBench
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Timing, Verdict
 from cudal1_compile.pipeline import compile as pipeline
-from cudal1_compile.pipeline import session
+from cudal1_compile.pipeline import process_state
 from cudal1_compile.pipeline.choice import MAX_CALLS
 from cudal1_fx_passes.program.ir import Program
 
@@ -251,10 +251,12 @@ def run_often(**options: Any) -> None:
 
 
 def said(captured: pytest.CaptureFixture[str]) -> list[str]:
-    return [line.removeprefix("cudal1: ") for line in captured.readouterr().err.splitlines() if "no win" in line]
+    return [
+        line.removeprefix("cudal1: ") for line in captured.readouterr().err.splitlines() if "unprofitable" in line
+    ]
 
 
-COUNTS = "regions: 1, hit 0, new 0, aten 1, no win 0"
+COUNTS = "regions: 1, hit 0, new 0, aten 1, unprofitable 0"
 
 
 def test_measured_tried_stored_and_found_again(
@@ -300,7 +302,7 @@ def test_a_small_gain_is_inductors(
 ) -> None:
     judged.verdict = Judged(aten_us, inductor_us).verdict
     run_often()
-    assert said(capsys) == ["regions: 1, hit 0, new 0, no win 1; inductor runs"]
+    assert said(capsys) == ["regions: 1, hit 0, new 0, unprofitable 1; inductor runs"]
     assert set(ran) == {"none"}
 
 
@@ -310,7 +312,7 @@ def test_a_busy_device_leaves_the_region_open(
     """The next process asks the judge again, and the generator for nothing."""
     answer, judged.verdict = judged.verdict, Deferred("the device may be busy")
     run_often()
-    assert said(capsys) == ["regions: 1, hit 0, new 0, no win 0, missed 1; inductor runs"]
+    assert said(capsys) == ["regions: 1, hit 0, new 0, unprofitable 0, untuned 1; inductor runs"]
     new_process(monkeypatch)
     judged.verdict = answer
     monkeypatch.setattr(Junk, "propose", lambda *args: pytest.fail("all was tried"))
@@ -325,7 +327,7 @@ def test_a_graph_that_is_left_alone_uses_what_is_known(
     """`fallback` asks nobody; the other graph's entry is enough."""
     run_often()
     new_process(monkeypatch)
-    with open_store(session.cache_dir()) as store:
+    with open_store(process_state.cache_dir()) as store:
         store.database.write(lambda db: db.table("plans").delete_where())
     ran.clear()
     run_often(on_miss="fallback")

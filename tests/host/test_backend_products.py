@@ -24,7 +24,7 @@ from trials import new_process, time_variants
 
 from cudal1_compile.dispatch import registry
 from cudal1_compile.inductor import layouts
-from cudal1_compile.inductor.plan import GraphPlanned, PlannedRegion, SeenRegion
+from cudal1_compile.inductor.graph_plan import GraphPlanned, PlannedRegion, SeenRegion
 from cudal1_compile.inductor.splice import Splice
 from cudal1_compile.judge.bench import host as host_bench
 from cudal1_compile.options import Options
@@ -39,9 +39,9 @@ pytestmark = pytest.mark.host
 
 Savings = Callable[[PlannedRegion], float]
 SAVINGS: dict[str, Savings] = {
-    "whole": lambda region: region.ops**2,
-    "apart": lambda region: region.ops**0.5,
-    "mixed": lambda region: int(hashlib.sha256(region.text.encode()).hexdigest(), 16) % 97,
+    "whole": lambda region: region.seen.ops**2,
+    "apart": lambda region: region.seen.ops**0.5,
+    "mixed": lambda region: int(hashlib.sha256(region.seen.text.encode()).hexdigest(), 16) % 97,
 }
 
 
@@ -117,7 +117,7 @@ def saves(every_region: Calls, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     def choose(name: str) -> Calls:
         find = planner.Planner.look_up
 
-        def look_up(self: planner.Planner, seen: SeenRegion | PlannedRegion) -> PlannedRegion:
+        def look_up(self: planner.Planner, seen: SeenRegion) -> PlannedRegion:
             found = find(self, seen)
             object.__setattr__(found, "saved", SAVINGS[name](found))
             return found
@@ -154,7 +154,7 @@ def check(module: nn.Module, x: Tensor, train: bool, autocast: bool = False, **o
 
 
 def has_product(region: PlannedRegion) -> bool:
-    return " = dot" in region.text
+    return " = dot" in region.seen.text
 
 
 QUICK = (("whole", "conv1d", True), ("mixed", "up", True))
@@ -172,7 +172,7 @@ def test_equals_eager(cut: str, name: str, train: bool, saves: Callable[[str], C
     make, inputs = MODELS[name]
     check(make(), inputs(), train)
     plan = calls.plans[0]
-    products = [r for r in plan.regions if has_product(r) and r.fingerprint in plan.chosen("all")]
+    products = [r for r in plan.regions if has_product(r) and r.fingerprint in plan.chosen("all_kernels")]
     assert products and {f"reference{r.fingerprint[:40]}" for r in products} <= set(calls.ran)
 
 
@@ -181,7 +181,7 @@ def test_equals_eager(cut: str, name: str, train: bool, saves: Callable[[str], C
 def test_autocast(train: bool, saves: Callable[[str], Calls]) -> None:
     calls = saves("mixed")
     check(Block(), images(), train, autocast=True)
-    assert any("bf16" in r.text and has_product(r) for r in calls.plans[0].regions)
+    assert any("bf16" in r.seen.text and has_product(r) for r in calls.plans[0].regions)
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def test_channels_last(train: bool, saves: Callable[[str], Calls]) -> None:
     calls = saves("whole")
     module = Block().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     check(module, images().to(memory_format=torch.channels_last), train)
-    chosen = calls.plans[0].chosen("all")
+    chosen = calls.plans[0].chosen("all_kernels")
     assert chosen and set(chosen.values()) == set(calls.ran), "a region was given back"
 
 
@@ -201,7 +201,7 @@ def test_beside_convolutions_that_inductor_runs_in_channels_last(saves: Callable
     check(nn.Sequential(*layers), torch.randn(2, 4, 8, 8), train=True)
     plan = calls.plans[0]
     assert any("too small" in n.reason and "convolution" in n.operation for n in plan.refused)
-    assert set(plan.chosen("all").values()) == set(calls.ran), "a region was given back"
+    assert set(plan.chosen("all_kernels").values()) == set(calls.ran), "a region was given back"
 
 
 def test_small_operands_are_copied_into_the_layout_that_a_kernel_reads(saves: Callable[[str], Calls]) -> None:
@@ -211,8 +211,8 @@ def test_small_operands_are_copied_into_the_layout_that_a_kernel_reads(saves: Ca
     check(nn.Sequential(*layers), torch.randn(2, 2, 16, 16), train=True, autocast=True)
     plan = calls.plans[0]
     assert any("too small" in n.reason and "convolution" in n.operation for n in plan.refused)
-    assert any(r.phase == "forward" and has_product(r) for r in plan.regions)
-    assert set(plan.chosen("all").values()) == set(calls.ran), "a region was given back"
+    assert any(r.seen.phase == "forward" and has_product(r) for r in plan.regions)
+    assert set(plan.chosen("all_kernels").values()) == set(calls.ran), "a region was given back"
 
 
 def test_what_the_caller_gets_is_written_as_eager_lays_it_out(saves: Callable[[str], Calls]) -> None:
@@ -223,7 +223,7 @@ def test_what_the_caller_gets_is_written_as_eager_lays_it_out(saves: Callable[[s
     for got, expected in zip(fast(x), (y := convolution(x), y.sum(1), y.relu() * 2), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
         assert got.stride() == expected.stride()
-    assert set(calls.plans[0].chosen("all").values()) == set(calls.ran), "a region was given back"
+    assert set(calls.plans[0].chosen("all_kernels").values()) == set(calls.ran), "a region was given back"
 
 
 @pytest.mark.slow
@@ -237,7 +237,7 @@ def test_sizes_that_change(name: str, saves: Callable[[str], Calls]) -> None:
         torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("all_us", "winner"), [(8.0, "all"), (12.0, "none")])
+@pytest.mark.parametrize(("all_us", "winner"), [(8.0, "all_kernels"), (12.0, "inductor")])
 def test_the_first_calls_decide_whether_products_run_by_kernels(
     all_us: float, winner: str, saves: Callable[[str], Calls], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +245,9 @@ def test_the_first_calls_decide_whether_products_run_by_kernels(
     monkeypatch.setattr(pipeline, "may_try", lambda: True)
     monkeypatch.setattr(pipeline, "is_timed", lambda target: True)
     monkeypatch.setattr(pipeline.Pipeline, "why_not_aten", lambda self, plan: "not here")
-    ran = time_variants(monkeypatch, {"none": 10.0, "layouts": 20.0, "some": 20.0, "all": all_us})
+    ran = time_variants(
+        monkeypatch, {"inductor": 10.0, "no_layout_opt": 20.0, "unfusible_only": 20.0, "all_kernels": all_us}
+    )
     module, x = nn.Sequential(nn.Conv1d(4, 6, 3), nn.ReLU()).eval(), torch.randn(2, 4, 40)
     fast = compile_(module)
     with torch.no_grad():
@@ -285,13 +287,13 @@ def test_a_kernel_with_tf32_runs_only_while_the_flags_allow_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "outcome", "again"), [(" = dot", "hit", True), (" = dot", "missed", False), ("", "hit", False)]
+    ("text", "outcome", "again"), [(" = dot", "hit", True), (" = dot", "untuned", False), ("", "hit", False)]
 )
 def test_only_products_by_kernels_have_the_backward_collected_again(text: str, outcome: Any, again: bool) -> None:
     """It is half of what a plan costs."""
     regions = (
-        PlannedRegion("f", text, 3, 1, "forward", False, True, 1.0, outcome, "", "entry"),
-        PlannedRegion("b", " = dot", 3, 1, "backward", False, True, 1.0, "missed", ""),
+        PlannedRegion(SeenRegion("f", text, 3, 1, "forward", False, True, 1.0), outcome, "", "entry"),
+        PlannedRegion(SeenRegion("b", " = dot", 3, 1, "backward", False, True, 1.0), "untuned", ""),
     )
     self: Any = None
     assert pipeline.Pipeline._moves_layouts(self, GraphPlanned(regions)) == again
@@ -303,16 +305,16 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
     """What kernels of their forward change is not written twice; what they do not is asked for all the same."""
 
     def region(name: str, phase: Any, text: str = " = dot") -> PlannedRegion:
-        return PlannedRegion(name, text, 3, 1, phase, False, True, 1.0, "missed", "")
+        return PlannedRegion(SeenRegion(name, text, 3, 1, phase, False, True, 1.0), "untuned", "")
 
     plan = GraphPlanned((region("c", "forward"), region("g", "backward"), region("p", "backward", "")))
     asked: list[tuple[set[str], float]] = []
 
     def synthesize(regions: Any, limit_s: float) -> tuple[PlannedRegion, ...]:
-        missed = [r for r in regions if r.outcome == "missed"]
-        asked.append(({r.fingerprint for r in missed}, limit_s))
-        wins: Any = {"outcome": "new" if forward_wins else "no win", "entry_id": "entry" * forward_wins}
-        return tuple(replace(r, **wins) if r in missed else r for r in regions)
+        untuned = [r for r in regions if r.outcome == "untuned"]
+        asked.append(({r.fingerprint for r in untuned}, limit_s))
+        wins: Any = {"outcome": "new" if forward_wins else "unprofitable", "entry_id": "entry" * forward_wins}
+        return tuple(replace(r, **wins) if r in untuned else r for r in regions)
 
     self: Any = pipeline.Pipeline.__new__(pipeline.Pipeline)
     self.planner, self.job = (
@@ -378,7 +380,7 @@ def test_from_partition_to_call(train: bool, last: bool, alone: None, monkeypatc
         x, module = x.to(memory_format=torch.channels_last), module.to(memory_format=torch.channels_last)
     check(module, x, train, generator=TemplateGenerator(), budget_s=150.0, process_budget_s=1e6)
     (plan,) = plans
-    won = [r for r in plan.regions if r.has_kernel and r.fingerprint in plan.chosen("all")]
+    won = [r for r in plan.regions if r.has_kernel and r.fingerprint in plan.chosen("all_kernels")]
     assert any(has_product(r) for r in won), "no product runs by a kernel"
     assert len({a for a in plan.anchors if len(a.cuts) > 1}) >= 2
     for region in won:

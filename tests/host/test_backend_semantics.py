@@ -23,7 +23,7 @@ from torch import Tensor, fx, nn
 
 from cudal1_compile.cli.demo_models import Cnn
 from cudal1_compile.inductor import splice
-from cudal1_compile.inductor.plan import Kernel
+from cudal1_compile.inductor.graph_plan import ChosenKernel
 from cudal1_fx_passes.fusion.partition import Region
 
 pytestmark = pytest.mark.host
@@ -205,7 +205,7 @@ def test_regions_that_feed_each_other(every_region: Calls, monkeypatch: pytest.M
     made: list[fx.Node] = []
     reads: list[int] = []  # of each region, results of regions that were replaced before it
 
-    def spy(graph: fx.Graph, region: Region, kernel: Kernel) -> dict[fx.Node, fx.Node]:
+    def spy(graph: fx.Graph, region: Region, kernel: ChosenKernel) -> dict[fx.Node, fx.Node]:
         reads.append(len(set(region.inputs) & set(made)))
         moved = replace(graph, region, kernel)
         made.extend(moved.values())
@@ -236,9 +236,9 @@ def test_regions_follow_convolutions_into_channels_last(every_region: Calls) -> 
     for p, q in zip(twin.buffers(), model.buffers(), strict=True):
         torch.testing.assert_close(p, q)
     plan = every_region.plans[0]
-    assert {r.phase for r in plan.regions} == {"forward", "backward"}
-    chosen = plan.chosen("all")
-    assert len(every_region) == sum(r.count for r in plan.regions if r.fingerprint in chosen), "given back"
+    assert {r.seen.phase for r in plan.regions} == {"forward", "backward"}
+    chosen = plan.chosen("all_kernels")
+    assert len(every_region) == sum(r.seen.count for r in plan.regions if r.fingerprint in chosen), "given back"
 
 
 def test_a_nested_tensor(every_region: Calls) -> None:  # noqa: F811

@@ -15,16 +15,16 @@ from test_cli_reverify import KERNEL, REGION, WRONG
 
 from cudal1_cache import Entry
 from cudal1_cache.bundle import Verified
-from cudal1_cache.keys import NoWinKey
+from cudal1_cache.keys import UnprofitableKey
 from cudal1_cache.rows import EntryStatus
 from cudal1_compile.dispatch.kernel_cache import open_store
-from cudal1_compile.inductor.plan import PlannedRegion, SeenRegion
+from cudal1_compile.inductor.graph_plan import PlannedRegion, SeenRegion
 from cudal1_compile.judge import versions
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Rejected
 from cudal1_compile.options import parse_options
-from cudal1_compile.pipeline import session
-from cudal1_compile.pipeline.place import Place
+from cudal1_compile.pipeline import process_state
+from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.planner import Planner
 from cudal1_compile.runtime.target import HOST, Target
 from cudal1_compile.synthesis import records
@@ -63,7 +63,7 @@ def stored(directory: Path, entry: Entry, **changed: str) -> str:
 
 def planner() -> Planner:
     options = parse_options(None, {"target": "host", "generator": Silent(), "process_budget_s": 1e6})
-    return Planner(session.SESSION, options, Place(torch.device("cpu"), HOST))
+    return Planner(process_state.SESSION, options, TargetDevice(torch.device("cpu"), HOST))
 
 
 def after_synthesis(seconds: float = 60.0) -> PlannedRegion:
@@ -85,11 +85,11 @@ def test_another_version_is_a_miss_until_the_judge_has_spoken(
 ) -> None:
     entry_id = stored(cudal1_cache_dir, proven, **{name: "0.1"})
     waiting = planner().look_up(SEEN)
-    assert waiting.outcome == "missed" and f"proven under {name} 0.1, here is " in waiting.reason
+    assert waiting.outcome == "untuned" and f"proven under {name} 0.1, here is " in waiting.reason
     assert after_synthesis(1e-9).reason == "no time to verify its kernel again"
     with open_store(cudal1_cache_dir) as store:
         (entry,) = store.entries()
-        assert not entry.quarantined and entry.status == "kernel", "never a no win for want of time"
+        assert not entry.quarantined and entry.status == "kernel", "never unprofitable for want of time"
     found = after_synthesis()
     assert (found.outcome, found.entry_id) == ("hit", entry_id)
     with open_store(cudal1_cache_dir) as store:
@@ -112,7 +112,7 @@ def test_a_kernel_without_versions_is_verified(proven: Entry, cudal1_cache_dir: 
 def test_a_wrong_one_is_refused_and_not_asked_again(proven: Entry, cudal1_cache_dir: Path) -> None:
     stored(cudal1_cache_dir, replace(proven, code=WRONG), torch="0.1")
     found = after_synthesis()
-    assert found.outcome == "missed" and found.reason.startswith("verify: ")
+    assert found.outcome == "untuned" and found.reason.startswith("verify: ")
     with open_store(cudal1_cache_dir) as store:
         (entry,) = store.entries()
     assert entry.quarantined and entry.reason.startswith("refused: verify")
@@ -140,16 +140,16 @@ def test_a_kernel_is_not_barred_by_a_machine_that_cannot_judge(
         patch.setattr(Judge, "finalists", lambda judge, program, codes: [Rejected("build", "what is this?")])
         patch.setattr(Judge, "trouble", lambda judge: "no compiler works here")
         found = after_synthesis()
-    assert (found.outcome, found.reason) == ("missed", "no compiler works here")
+    assert (found.outcome, found.reason) == ("untuned", "no compiler works here")
     assert after_synthesis().entry_id == entry_id
 
 
-@pytest.mark.parametrize("status", ["no_win", "untried"])
+@pytest.mark.parametrize("status", ["unprofitable", "untried"])
 def test_what_was_decided_without_a_kernel_is_asked_again_after_a_month(
     status: EntryStatus, cudal1_cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = json.dumps({"generator": Silent.name, "header": records.header_digest(HOST)} | versions.versions(HOST))
-    key = NoWinKey(SEEN.fingerprint, HOST.key).id
+    key = UnprofitableKey(SEEN.fingerprint, HOST.key).id
     without = Entry(key, SEEN.fingerprint, HOST.key, status, versions_json=kept, reason="slow", verdicts=3)
 
     def after(days: float) -> PlannedRegion:
@@ -160,7 +160,7 @@ def test_what_was_decided_without_a_kernel_is_asked_again_after_a_month(
     held = after(29.0)
     assert (held.outcome, held.reason) == (status.replace("_", " "), "slow")
     late = after(31.0)
-    assert late.outcome == "missed" and late.reason.endswith("it is asked again: that was 31 days ago")
+    assert late.outcome == "untuned" and late.reason.endswith("it is asked again: that was 31 days ago")
     monkeypatch.setattr(versions, "VERIFIER_VERSION", versions.VERIFIER_VERSION + 1)
     assert "asked again: verifier" in after(0.0).reason
 

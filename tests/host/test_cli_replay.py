@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_cache import Entry, Region, Store
+from cudal1_cache import Entry, RegionText, Store
 from cudal1_cache.bundle import Verified
 from cudal1_compile import cli
 from cudal1_compile.cli.replay import figures
@@ -27,7 +27,7 @@ PROGRAM = canonicalise(
         "t0 f32[d0] = add(in0, in1)\nt1 f32[d0] = relu(t0)\nout0 f32[d0] = t1\n"
     )
 )
-REGION = Region(fingerprint(PROGRAM), shape_agnostic_fingerprint(PROGRAM), print_program(PROGRAM))
+REGION = RegionText(fingerprint(PROGRAM), shape_agnostic_fingerprint(PROGRAM), print_program(PROGRAM))
 CODE = """// launch: k<<<cdiv(d0, 256), 256>>>(in0, in1, out0)
 __global__ void k(const f32* in0, const f32* in1, f32* out0 DIMS) {
     int i = blockIdx.x * 256 + threadIdx.x;
@@ -110,6 +110,6 @@ def test_without_a_compiler_there_is_no_verdict(
 
 
 def test_what_has_no_proof_is_named(cudal1_cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _stored(cudal1_cache_dir, Entry("nothing", REGION.fingerprint, HOST.key, "no_win"))
+    _stored(cudal1_cache_dir, Entry("nothing", REGION.fingerprint, HOST.key, "unprofitable"))
     assert cli.main(["replay", "nothing"]) == 1
     assert "no kernel" in capsys.readouterr().err

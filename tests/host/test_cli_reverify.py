@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_cache import Entry, Region, Store
+from cudal1_cache import Entry, RegionText, Store
 from cudal1_cache.bundle import Postponed, Refused, Verified, Verify, export_bundle
 from cudal1_compile import cli
 from cudal1_compile.dispatch.kernel_cache import open_store
@@ -35,7 +35,7 @@ def _program() -> Program:
 
 
 PROGRAM = _program()
-REGION = Region(fingerprint(PROGRAM), shape_agnostic_fingerprint(PROGRAM), print_program(PROGRAM))
+REGION = RegionText(fingerprint(PROGRAM), shape_agnostic_fingerprint(PROGRAM), print_program(PROGRAM))
 CODE = """// launch: add_relu<<<cdiv(d0, 256), 256>>>(in0, in1, out0)
 __global__ void add_relu(const f32* in0, const f32* in1, f32* out0 DIMS) {
     int i = blockIdx.x * 256 + threadIdx.x;
@@ -91,7 +91,7 @@ def test_a_kernel_of_another_target_waits(verify: Verify) -> None:
         (REGION, "int main() { return 0; }", "launches"),
     ],
 )
-def test_forged_content_is_refused(verify: Verify, region: Region, code: str, says: str) -> None:
+def test_forged_content_is_refused(verify: Verify, region: RegionText, code: str, says: str) -> None:
     found = verify(region, replace(KERNEL, fingerprint=region.fingerprint, code=code))
     assert isinstance(found, Refused)
     assert says in found.reason
@@ -107,7 +107,7 @@ def test_inputs_in_another_order_are_refused(verify: Verify) -> None:
     other = turned if print_program(program) == own else own
     body = "expf(ld(in{} + i)) - ld(in{} + i)".format(*("10" if other == turned else "01"))
     code = CODE.replace("relu(ld(in0 + i) + ld(in1 + i))", body)
-    region = Region(fingerprint(program), shape_agnostic_fingerprint(program), other)
+    region = RegionText(fingerprint(program), shape_agnostic_fingerprint(program), other)
     found = verify(region, replace(KERNEL, fingerprint=region.fingerprint, code=code))
     assert isinstance(found, Refused) and "canonical" in found.reason
 

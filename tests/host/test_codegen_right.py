@@ -22,7 +22,7 @@ from cudal1_compile.judge.verdict import Accepted
 from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import HostLimits, run_isolated
-from cudal1_compile.runtime.plan import buffer_names
+from cudal1_compile.runtime.launch_plan import buffer_names
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program

@@ -75,7 +75,7 @@ def ask(place: Path, before: str = "", **environment: str) -> list[str]:
 
 def stages(place: Path) -> list[str]:
     with open_store(place) as store:
-        assert store.stats().no_wins == 0
+        assert store.stats().unprofitable == 0
         return sorted(a.stage for a in store.attempts(fingerprint(program()), HOST.key))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_compile.runtime import hostbuild, scratch, warden
-from cudal1_compile.runtime.scratch import PREFIX, Scratch
+from cudal1_compile.runtime.scratch import PREFIX, ScratchFolder
 
 pytestmark = pytest.mark.host
 
@@ -107,20 +107,20 @@ def test_what_is_left_with_a_killed_warden_is_swept_up_by_the_next(
     first.wait()
     (place / "cudal1-cache").mkdir()  # a user's own
     monkeypatch.setattr(tempfile, "tempdir", str(place))
-    with Scratch("run").use() as mine:
+    with ScratchFolder("run").use() as mine:
         found = {p.name for p in place.iterdir()}
     assert len(found & {left.name, kept.name}) == 1 and {mine.name, "cudal1-cache"} < found and len(found) == 3
 
 
 def test_what_a_process_holds_is_not_swept() -> None:
-    with Scratch("run").use() as folder:
+    with ScratchFolder("run").use() as folder:
         scratch.sweep(tempfile.gettempdir())
         assert folder.is_dir()
     assert not folder.exists()
 
 
 def test_a_fork_removes_nothing_of_its_parents() -> None:
-    held = Scratch("run")
+    held = ScratchFolder("run")
     pid = os.fork()
     if pid == 0:
         held.remove()

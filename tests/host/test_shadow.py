@@ -327,4 +327,4 @@ def test_another_process_at_the_same_time_and_a_later_one(
         store.put_entry(written)  # as a process does that judged it long ago
     new_process(monkeypatch)
     check(compile_(OneReply(), on_miss="fallback"))
-    assert "hit 0, new 0, no win 0, missed 1" in capsys.readouterr().err
+    assert "hit 0, new 0, unprofitable 0, untuned 1" in capsys.readouterr().err

@@ -27,7 +27,7 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, Deferred
 from cudal1_compile.kernel.candidate import Reply, print_reply
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.synthesis import Budget, NoWin, Unfinished, Won, synthesize
+from cudal1_compile.synthesis import Budget, Unfinished, Unprofitable, Won, synthesize
 from cudal1_fx_passes.program.canonical import canonicalise, fingerprint
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
@@ -121,7 +121,7 @@ def test_duplicates_cost_no_second_trial(judge: Judge, monkeypatch: pytest.Monke
     assert len(store.attempts(fingerprint(program()), HOST.key)) == 6
 
 
-def test_want_of_room_is_no_no_win_and_the_same_candidates_are_judged_later(judge: Judge) -> None:
+def test_want_of_room_is_never_unprofitable_and_the_same_candidates_are_judged_later(judge: Judge) -> None:
     store = Store.memory()
     with Judge(HOST, Limits(build_threads=1, memory_bytes=1000), seed=5) as cramped:
         first = synthesize(program(), scripted([code(), code(64)]), cramped, store, BUDGET)
@@ -133,12 +133,12 @@ def test_want_of_room_is_no_no_win_and_the_same_candidates_are_judged_later(judg
     assert silent.prompts == []
 
 
-def test_random_weights_write_nothing_and_that_is_a_no_win(judge: Judge, tmp_path: Path) -> None:
+def test_random_weights_write_nothing_and_that_is_unprofitable(judge: Judge, tmp_path: Path) -> None:
     make_checkpoint(tmp_path, positions=1024, max_new=64)
     store = Store.memory()
     generator = BundledGenerator(BundledConfig(tmp_path))
     outcome = synthesize(program(), generator, judge, store, BUDGET)
-    assert isinstance(outcome.result, NoWin)
+    assert isinstance(outcome.result, Unprofitable)
     assert "none accepted" in outcome.result.entry.reason
     rows = store.attempts(fingerprint(program()), HOST.key)
     assert {a.stage for a in rows} == {"text"}

@@ -70,8 +70,8 @@ def test_a_region_without_a_kernel_gets_one_by_training_on_it(tmp_path: Path) ->
     make_bundle(bundle, replies=[WRONG] * 13 + [RIGHT] * 3)
     path = bundle / "generation_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"temperature": 0.01}))  # always its first choice
-    assert "no win 1" in _compile(bundle)
-    assert "no win 1" in _compile(bundle)  # this model is not asked twice
+    assert "unprofitable 1" in _compile(bundle)
+    assert "unprofitable 1" in _compile(bundle)  # this model is not asked twice
     assert "1 regions" in _command("export-misses", misses)
 
     recipe = ["--recipe", _recipe(tmp_path / "toy.yaml", probe_tasks=0), "--tasks", misses]

@@ -19,15 +19,15 @@ from cudal1_compile.pipeline.choice import (
     MAX_RIVALS,
     USUAL_CALLS,
     WARMUP_CALLS,
-    Trial,
+    VariantTrial,
     decide,
     lower_bound,
     worth_more_calls,
 )
 
-COST_US = {"none": 100.0, "all": 80.0, "some": 90.0}
-FOUR = ("none", "aten", "all", "some")
-CONVOLUTIONS = ("none", "aten", "layouts", "all")
+COST_US = {"inductor": 100.0, "all_kernels": 80.0, "unfusible_only": 90.0}
+FOUR = ("inductor", "aten", "all_kernels", "unfusible_only")
+CONVOLUTIONS = ("inductor", "aten", "no_layout_opt", "all_kernels")
 
 
 class FakeClock:
@@ -67,14 +67,23 @@ class Bench:
             return run
 
         variants: Any = {n: variant(n) for n in costs}
-        self.trial = Trial(variants, self.clock, lambda c, r: self.decided.append((c, r)), **settings)
+        self.trial = VariantTrial(variants, self.clock, lambda c, r: self.decided.append((c, r)), **settings)
 
     def call(self, times: int) -> None:
         for i in range(times):
             assert self.trial(i) == i
 
 
-@pytest.mark.parametrize("names", [("none", "aten"), ("none", "all"), ("none", "all", "some"), FOUR, CONVOLUTIONS])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("inductor", "aten"),
+        ("inductor", "all_kernels"),
+        ("inductor", "all_kernels", "unfusible_only"),
+        FOUR,
+        CONVOLUTIONS,
+    ],
+)
 def test_schedule(names: tuple[str, ...]) -> None:
     """Warm-up, ABBA, at most two rivals after that, and enough rounds for a proof."""
     bench = Bench(dict.fromkeys(names, 100.0), noise=0.02)
@@ -86,7 +95,7 @@ def test_schedule(names: tuple[str, ...]) -> None:
     assert timed[: 2 * len(names)] == [*names, *reversed(names)]
     # rounds until the rivals that are left can all be proven at the confidence of all that began
     assert len(set(timed[2 * len(names) :])) <= 3
-    assert lower_bound([1.0] * timed.count("none"), 1 - (1 - CONFIDENCE) / (len(names) - 1)) == 1.0
+    assert lower_bound([1.0] * timed.count("inductor"), 1 - (1 - CONFIDENCE) / (len(names) - 1)) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -94,12 +103,12 @@ def test_schedule(names: tuple[str, ...]) -> None:
 )
 def test_as_many_rivals_as_can_be_proven(rivals: int, warmup: int) -> None:
     """All of them a little faster, so that none drops out."""
-    names = ("none", "layouts", "all", "some")[: rivals + 1]
+    names = ("inductor", "no_layout_opt", "all_kernels", "unfusible_only")[: rivals + 1]
     costs = {n: 100.0 - i for i, n in enumerate(names)}
     bench = Bench(costs, warmup_calls=warmup)
     bench.call(USUAL_CALLS + 1)
     assert bench.decided[0][0] == names[-1]
-    bench = Bench({"none": 100.0} | {str(i): 99.0 - i for i in range(rivals + 1)}, warmup_calls=warmup)
+    bench = Bench({"inductor": 100.0} | {str(i): 99.0 - i for i in range(rivals + 1)}, warmup_calls=warmup)
     bench.call(USUAL_CALLS + 1)
     assert not bench.decided, "one more is too many for the first look"
     bench.call(USUAL_CALLS)
@@ -110,18 +119,20 @@ def test_a_gain_that_shows_gets_a_second_look() -> None:
     """3% under noise of 2%: one look proves it in few trials."""
     first = second = 0
     for seed in range(200):
-        bench = Bench({"none": 100.0, "all": 97.0, "layouts": 103.0}, noise=0.07, seed=seed)
+        bench = Bench({"inductor": 100.0, "all_kernels": 97.0, "no_layout_opt": 103.0}, noise=0.07, seed=seed)
         bench.call(USUAL_CALLS + 1)
-        first += bool(bench.decided) and bench.decided[0][0] == "all"
+        first += bool(bench.decided) and bench.decided[0][0] == "all_kernels"
         bench.call(USUAL_CALLS)
-        second += bench.decided[0][0] == "all"
+        second += bench.decided[0][0] == "all_kernels"
     assert first < 110 and second > 150
 
 
 @pytest.mark.parametrize("warmup", [WARMUP_CALLS, GRAPH_WARMUP_CALLS])
 def test_one_rival_more_is_proven_by_more_calls(warmup: int) -> None:
     """Products: a graph with them, one without, and both kernel-free plans."""
-    names = ("none", "all", "some", "layouts", "aten")[: 5 if warmup == WARMUP_CALLS else 4]
+    names = ("inductor", "all_kernels", "unfusible_only", "no_layout_opt", "aten")[
+        : 5 if warmup == WARMUP_CALLS else 4
+    ]
     for fastest in names[1:]:
         costs = {n: 100.0 if n != fastest else 98.0 for n in names}
         bench = Bench(costs, noise=0.005, warmup_calls=warmup, most_calls=MAX_CALLS)
@@ -133,48 +144,54 @@ def test_one_rival_more_is_proven_by_more_calls(warmup: int) -> None:
 def test_cuda_graphs_need_more_warm_up() -> None:
     bench = Bench(COST_US, warmup_calls=GRAPH_WARMUP_CALLS)
     bench.call(3 * GRAPH_WARMUP_CALLS + 2)
-    assert bench.ran == ["none"] * 3 + ["all"] * 3 + ["some"] * 3 + ["none", "all"]
+    assert bench.ran == ["inductor"] * 3 + ["all_kernels"] * 3 + ["unfusible_only"] * 3 + [
+        "inductor",
+        "all_kernels",
+    ]
 
 
 def test_what_is_slower_each_time_gets_no_more_calls() -> None:
     """Eager may be ten times slower: the user pays for three calls of it, not for half of the trial."""
-    bench = Bench({"none": 100.0, "aten": 1000.0})
+    bench = Bench({"inductor": 100.0, "aten": 1000.0})
     bench.call(USUAL_CALLS)
     assert bench.ran.count("aten") == 3
-    assert bench.decided == [("none", 1.0)] and list(bench.trial.variants) == ["none"]
-    bench = Bench({"none": 100.0, "aten": 1000.0, "all": 90.0, "some": 120.0})
+    assert bench.decided == [("inductor", 1.0)] and list(bench.trial.variants) == ["inductor"]
+    bench = Bench({"inductor": 100.0, "aten": 1000.0, "all_kernels": 90.0, "unfusible_only": 120.0})
     bench.call(USUAL_CALLS + 1)
-    assert (bench.ran.count("aten"), bench.ran.count("some")) == (3, WARMUP_CALLS + 2)
-    assert bench.decided[0][0] == "all"
+    assert (bench.ran.count("aten"), bench.ran.count("unfusible_only")) == (3, WARMUP_CALLS + 2)
+    assert bench.decided[0][0] == "all_kernels"
 
 
 def test_aten_may_win() -> None:
-    bench = Bench({"none": 100.0, "aten": 60.0, "all": 80.0, "some": 90.0}, noise=0.02)
+    bench = Bench({"inductor": 100.0, "aten": 60.0, "all_kernels": 80.0, "unfusible_only": 90.0}, noise=0.02)
     bench.call(USUAL_CALLS + 1)
     assert bench.decided[0] == ("aten", pytest.approx(100 / 60, rel=0.03))
-    bench = Bench({"none": 100.0, "aten": 80.0, "all": 60.0, "some": 90.0}, noise=0.02)
+    bench = Bench({"inductor": 100.0, "aten": 80.0, "all_kernels": 60.0, "unfusible_only": 90.0}, noise=0.02)
     bench.call(USUAL_CALLS + 1)
-    assert bench.decided[0][0] == "all"
+    assert bench.decided[0][0] == "all_kernels"
 
 
 def test_kernels_are_measured_against_the_best_kernel_free_plan() -> None:
     """Faster than Inductor is not enough where aten is about as fast: each beats the other now and then."""
     base, aten = [100.0] * 8, [80.0, 81.0] * 4
-    assert choose({"none": base, "aten": aten, "all": [81.0, 77.0] * 4}) == "aten"
-    assert choose({"none": base, "aten": aten, "all": [70.0, 69.0] * 4}) == "all"
-    assert choose({"none": base, "aten": [101.0] * 8, "all": [90.0] * 8}) == "all"
-    assert choose({"none": base, "layouts": aten, "all": [81.0, 77.0] * 4}) == "layouts"
-    assert choose({"none": base, "layouts": aten, "aten": [79.0, 82.0] * 4}) in ("layouts", "aten")
-    assert choose({"none": base, "layouts": aten, "aten": [70.0] * 8, "all": [60.0] * 8}) == "all"
+    assert choose({"inductor": base, "aten": aten, "all_kernels": [81.0, 77.0] * 4}) == "aten"
+    assert choose({"inductor": base, "aten": aten, "all_kernels": [70.0, 69.0] * 4}) == "all_kernels"
+    assert choose({"inductor": base, "aten": [101.0] * 8, "all_kernels": [90.0] * 8}) == "all_kernels"
+    assert choose({"inductor": base, "no_layout_opt": aten, "all_kernels": [81.0, 77.0] * 4}) == "no_layout_opt"
+    assert choose({"inductor": base, "no_layout_opt": aten, "aten": [79.0, 82.0] * 4}) in ("no_layout_opt", "aten")
+    assert (
+        choose({"inductor": base, "no_layout_opt": aten, "aten": [70.0] * 8, "all_kernels": [60.0] * 8})
+        == "all_kernels"
+    )
 
 
-@pytest.mark.parametrize(("host", "expected"), [(90.0, "aten"), (101.0, "none")])
+@pytest.mark.parametrize(("host", "expected"), [(90.0, "aten"), (101.0, "inductor")])
 def test_host_time_that_only_the_trial_hides(host: float, expected: str) -> None:
-    """While `none` runs in between the queue is full; with aten alone the host would be too slow."""
-    figures: Any = {"none": [100.0] * 12, "aten": [80.0] * 12}
-    assert choose(figures, {"none": [30.0] * 12, "aten": [host] * 12}) == expected
+    """While `inductor` runs in between the queue is full; with aten alone the host would be too slow."""
+    figures: Any = {"inductor": [100.0] * 12, "aten": [80.0] * 12}
+    assert choose(figures, {"inductor": [30.0] * 12, "aten": [host] * 12}) == expected
     # where the host is the limit already, its time is what counts
-    assert choose(figures, {"none": [150.0] * 12, "aten": [host] * 12}) == "aten"
+    assert choose(figures, {"inductor": [150.0] * 12, "aten": [host] * 12}) == "aten"
 
 
 class Queue:
@@ -206,10 +223,10 @@ class Queue:
 
 
 @pytest.mark.parametrize("depth", [2, 4, 7, 40])
-@pytest.mark.parametrize(("host", "expected"), [(12.0, "all"), (90.0, "all"), (105.0, "none")])
+@pytest.mark.parametrize(("host", "expected"), [(12.0, "all_kernels"), (90.0, "all_kernels"), (105.0, "inductor")])
 def test_a_host_that_waits_for_a_place_in_the_queue_has_time(depth: int, host: float, expected: str) -> None:
-    """Of 3D U-Net on an H100 1.4x was not taken: its calls waited for as long as those of `none` take."""
-    costs = {"none": (10.0, 100.0), "all": (host, 71.0), "some": (12.0, 101.0)}
+    """Of 3D U-Net on an H100 1.4x was not taken: its calls waited for as long as those of `inductor` take."""
+    costs = {"inductor": (10.0, 100.0), "all_kernels": (host, 71.0), "unfusible_only": (12.0, 101.0)}
     assert {_decided_for(Queue(depth, seed), costs) for seed in range(20)} == {expected}
 
 
@@ -217,7 +234,7 @@ def _decided_for(queue: Queue, costs: dict[str, tuple[float, float]]) -> str:
     """costs: of the host and of the device."""
     decided: list[str] = []
     variants: Any = {n: partial(queue.run, *us) for n, us in costs.items()}
-    trial = Trial(variants, queue, lambda choice, _: decided.append(choice), GRAPH_WARMUP_CALLS)
+    trial = VariantTrial(variants, queue, lambda choice, _: decided.append(choice), GRAPH_WARMUP_CALLS)
     for _ in range(2 * USUAL_CALLS + 1):
         trial()
     return decided[0]
@@ -228,46 +245,54 @@ def choose(figures: Any, host_us: Any = None) -> str:
 
 
 def test_what_gets_more_calls() -> None:
-    figures = {"none": [100.0, 100.0], "aten": [50.0, 101.0], "all": [99.0, 98.0], "some": [102.0, 99.0]}
-    assert worth_more_calls(figures) == {"none", "aten", "all"}
-    assert worth_more_calls(figures | {"aten": [101.0, 102.0]}) == {"none", "all", "some"}
-    assert worth_more_calls({"none": [100.0, 100.0], "all": [None, None]}) == {"none", "all"}
+    figures = {
+        "inductor": [100.0, 100.0],
+        "aten": [50.0, 101.0],
+        "all_kernels": [99.0, 98.0],
+        "unfusible_only": [102.0, 99.0],
+    }
+    assert worth_more_calls(figures) == {"inductor", "aten", "all_kernels"}
+    assert worth_more_calls(figures | {"aten": [101.0, 102.0]}) == {"inductor", "all_kernels", "unfusible_only"}
+    assert worth_more_calls({"inductor": [100.0, 100.0], "all_kernels": [None, None]}) == {
+        "inductor",
+        "all_kernels",
+    }
 
 
 def test_the_fastest_wins_and_the_losers_are_dropped() -> None:
     bench = Bench(COST_US, noise=0.02)
     bench.call(USUAL_CALLS + 1)
-    assert [c for c, _ in bench.decided] == ["all"]
+    assert [c for c, _ in bench.decided] == ["all_kernels"]
     assert bench.decided[0][1] == pytest.approx(1.25, rel=0.03)
-    assert list(bench.trial.variants) == ["all"]
+    assert list(bench.trial.variants) == ["all_kernels"]
     assert len(bench.ran) == USUAL_CALLS + 1
     bench.ran.clear()
     bench.call(5)
-    assert bench.ran == ["all"] * 5
+    assert bench.ran == ["all_kernels"] * 5
 
 
 def test_a_slower_kernel_never_runs_on() -> None:
-    bench = Bench({"none": 100.0, "all": 103.0, "some": 101.0})
+    bench = Bench({"inductor": 100.0, "all_kernels": 103.0, "unfusible_only": 101.0})
     bench.call(USUAL_CALLS + 2)
-    assert bench.decided == [("none", 1.0)]
-    assert bench.ran[-1] == "none"
+    assert bench.decided == [("inductor", 1.0)]
+    assert bench.ran[-1] == "inductor"
 
 
-@pytest.mark.parametrize("names", [("none", "all"), FOUR])
-def test_noise_alone_is_no_win(names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("names", [("inductor", "all_kernels"), FOUR])
+def test_noise_alone_is_no_gain(names: tuple[str, ...]) -> None:
     wins = 0
     for seed in range(2000):
         rng = random.Random(seed)
         figures: Any = {n: [100 + rng.gauss(0, 5) for _ in range(8)] for n in names}
-        wins += decide(figures, figures, len(names) - 1).choice != "none"
+        wins += decide(figures, figures, len(names) - 1).choice != "inductor"
     assert wins <= 2000 * (1 - CONFIDENCE) * 1.2
 
 
 def test_more_rivals_need_more_evidence() -> None:
     """Four rounds won of four: a chance of 1 in 16 for one rival, and three have three such chances."""
-    figures: Any = {"none": [100.0] * 4, "all": [99.0] * 4}
-    assert decide(figures, figures, 1).choice == "all"
-    assert decide(figures, figures, 3).choice == "none"
+    figures: Any = {"inductor": [100.0] * 4, "all_kernels": [99.0] * 4}
+    assert decide(figures, figures, 1).choice == "all_kernels"
+    assert decide(figures, figures, 3).choice == "inductor"
 
 
 @pytest.mark.parametrize("slower", [0.0, 0.02])
@@ -276,9 +301,11 @@ def test_a_whole_trial_seldom_takes_what_is_not_faster(slower: float) -> None:
     wrong = 0
     for seed in range(500):
         cost = 100 * (1 + slower)
-        bench = Bench({"none": 100.0, "aten": cost, "all": cost, "some": cost}, noise=0.1, seed=seed)
+        bench = Bench(
+            {"inductor": 100.0, "aten": cost, "all_kernels": cost, "unfusible_only": cost}, noise=0.1, seed=seed
+        )
         bench.call(LOOKS * USUAL_CALLS + 1)
-        wrong += bench.decided[0][0] != "none"
+        wrong += bench.decided[0][0] != "inductor"
     assert wrong <= 500 * (1 - CONFIDENCE)
 
 
@@ -287,7 +314,7 @@ def test_unread_events_are_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(COST_US)
     bench.clock.blind = True
     bench.call(USUAL_CALLS + 1)
-    assert bench.decided == [("none", 1.0)]
+    assert bench.decided == [("inductor", 1.0)]
 
 
 class Late(Queue):
@@ -308,8 +335,13 @@ def test_a_host_that_is_a_whole_trial_ahead_waits_for_the_device(
     for seed in range(20):
         queue = Late(1000, seed)
         monkeypatch.setattr("time.sleep", queue.sleep)
-        costs = {"none": (2.0, 7400.0), "all": (2.0, 74 * rival), "layouts": (2.0, 7500.0), "some": (2.0, 7400.0)}
-        assert _decided_for(queue, costs) == ("all" if rival < 100 else "none")
+        costs = {
+            "inductor": (2.0, 7400.0),
+            "all_kernels": (2.0, 74 * rival),
+            "no_layout_opt": (2.0, 7500.0),
+            "unfusible_only": (2.0, 7400.0),
+        }
+        assert _decided_for(queue, costs) == ("all_kernels" if rival < 100 else "inductor")
         assert queue.host > 20 * 7000
 
 
@@ -317,16 +349,16 @@ def test_nothing_is_tried_during_a_capture() -> None:
     bench = Bench(COST_US)
     bench.clock.capturing = True
     bench.call(10)
-    assert bench.ran == ["none"] * 10
+    assert bench.ran == ["inductor"] * 10
     bench.clock.capturing = False
     bench.call(USUAL_CALLS + 1)
-    assert bench.decided[0][0] == "all"
+    assert bench.decided[0][0] == "all_kernels"
 
 
 def test_the_backward_counts() -> None:
     """Forwards alike, backwards not: the pair decides."""
     clock = FakeClock()
-    cost = {"none": 50.0, "all": 80.0}
+    cost = {"inductor": 50.0, "all_kernels": 80.0}
 
     class CompiledFunction(torch.autograd.Function):
         @staticmethod
@@ -342,22 +374,22 @@ def test_the_backward_counts() -> None:
 
     decided: list[Any] = []
     variants = {n: (lambda x, n=n: CompiledFunction.apply(x, n)) for n in cost}
-    trial = Trial(variants, clock, lambda c, r: decided.append(c))  # type: ignore[arg-type]
+    trial = VariantTrial(variants, clock, lambda c, r: decided.append(c))  # type: ignore[arg-type]
     x = torch.ones(3, requires_grad=True)
     for _ in range(USUAL_CALLS + 1):
         trial(x).sum().backward()
-    assert decided == ["none"]
-    cost.update(none=80.0, all=50.0)
-    trial = Trial(variants, clock, lambda c, r: decided.append(c))  # type: ignore[arg-type]
+    assert decided == ["inductor"]
+    cost.update(inductor=80.0, all_kernels=50.0)
+    trial = VariantTrial(variants, clock, lambda c, r: decided.append(c))  # type: ignore[arg-type]
     for _ in range(USUAL_CALLS + 1):
         trial(x).sum().backward()
-    assert decided == ["none", "all"]
+    assert decided == ["inductor", "all_kernels"]
 
 
 def test_the_backward_of_aten_counts() -> None:
     """Many nodes instead of a compiled one, a mutated input; nodes before and after the graph do not count."""
     clock = FakeClock()
-    cost = {"none": 50.0, "aten": 80.0}
+    cost = {"inductor": 50.0, "aten": 80.0}
 
     class Costly(torch.autograd.Function):
         @staticmethod
@@ -381,7 +413,7 @@ def test_the_backward_of_aten_counts() -> None:
 
     def decide_with_backward() -> Any:
         decided: list[Any] = []
-        trial = Trial({n: variant(n) for n in cost}, clock, lambda c, r: decided.append((c, r)))
+        trial = VariantTrial({n: variant(n) for n in cost}, clock, lambda c, r: decided.append((c, r)))
         weight = torch.ones(3, requires_grad=True)
         for i in range(USUAL_CALLS + 1):
             before = [Costly.apply(torch.ones(3, requires_grad=True), 1000.0 * i) for _ in range(2)]
@@ -389,8 +421,8 @@ def test_the_backward_of_aten_counts() -> None:
             Costly.apply(out[i % 2] + out[3], 1000.0 * i).sum().backward()
         return decided
 
-    assert decide_with_backward() == [("none", 1.0)]
-    cost.update(none=80.0, aten=50.0)
+    assert decide_with_backward() == [("inductor", 1.0)]
+    cost.update(inductor=80.0, aten=50.0)
     assert decide_with_backward() == [("aten", pytest.approx(90 / 60))]
 
 
@@ -401,17 +433,17 @@ def test_a_call_without_its_backward_is_no_evidence() -> None:
     def variant(name: str, us: float) -> Any:
         def run(x: torch.Tensor) -> torch.Tensor:
             clock.now += us
-            return x * 2 if name == "none" else x.detach() * 2
+            return x * 2 if name == "inductor" else x.detach() * 2
 
         return run
 
-    variants: Any = {"none": variant("none", 100.0), "aten": variant("aten", 50.0)}
-    trial = Trial(variants, clock, lambda c, r: decided.append((c, r)))
+    variants: Any = {"inductor": variant("inductor", 100.0), "aten": variant("aten", 50.0)}
+    trial = VariantTrial(variants, clock, lambda c, r: decided.append((c, r)))
     for _ in range(USUAL_CALLS + 1):
         out = trial(torch.ones(3, requires_grad=True))
         if out.requires_grad:
             out.sum().backward()
-    assert decided == [("none", 1.0)]
+    assert decided == [("inductor", 1.0)]
 
 
 @pytest.mark.parametrize("n", [4, 6, 10, 25])

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from cudal1_compile.inductor import lowering
-from cudal1_compile.inductor.lowering import FUSED, FusedCall, remember_shapes
+from cudal1_compile.inductor import fused_lowering
+from cudal1_compile.inductor.fused_lowering import FUSED, FusedCall, remember_shapes
 
 
 class Double(torch.nn.Module):
@@ -29,7 +29,7 @@ def use(entry_id: str, columns: int) -> FusedCall:
 
 def kept() -> int:
     gc.collect()
-    return sum(map(len, lowering._calls.values()))
+    return sum(map(len, fused_lowering._calls.values()))
 
 
 def test_a_use_is_kept_as_long_as_its_node() -> None:
@@ -39,8 +39,8 @@ def test_a_use_is_kept_as_long_as_its_node() -> None:
     uses.clear()
     assert kept() == before
     last = use("last", 1)
-    assert len(lowering._calls) <= before + 1, "names without a use are forgotten too"
-    assert last.name in lowering._calls
+    assert len(fused_lowering._calls) <= before + 1, "names without a use are forgotten too"
+    assert last.name in fused_lowering._calls
 
 
 def test_uses_with_other_operands_have_other_names() -> None:

@@ -41,10 +41,10 @@ from benchmarks.zoo_cnn import SPECS
 from cudal1_cache.rows import Attempt
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.judge.verdict import Deferred
-from cudal1_compile.pipeline.choice import USUAL_CALLS, Trial
+from cudal1_compile.pipeline.choice import USUAL_CALLS, VariantTrial
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Budget, Unfinished, synthesize_all
-from cudal1_compile.synthesis.progress import Finals
+from cudal1_compile.synthesis.progress import MeasuringFinalists
 from cudal1_fx_passes.program.text import print_program
 
 ROOT = Path(__file__).parents[2]
@@ -169,7 +169,9 @@ def row(**changes: Any) -> dict[str, Any]:
         "lean": False,
         "traced": True,
         "inductor_kernels": [kernel(10.0, aa=3, bb=1), kernel(4.0, none=2), kernel(50.0, "library")],
-        "plans": [{"choice": "all", "ratio": 1.2, "regions": {"aa": "hit", "bb": "missed"}, "chosen": ["aa"]}],
+        "plans": [
+            {"choice": "all_kernels", "ratio": 1.2, "regions": {"aa": "hit", "bb": "untuned"}, "chosen": ["aa"]}
+        ],
         "accuracy": accuracy,
         "median_ms": {"eager": 4.0, "inductor": 2.0, "reduce_overhead": 1.0, "cudal1": 1.0},
         "ms": {},
@@ -218,7 +220,7 @@ def test_a_larger_error_is_unsound_and_named() -> None:
 def test_describe_is_json() -> None:
     found = summary.describe(row(), {"aa"}, {"aa": 2.5})
     assert json.loads(json.dumps(found))["synthesis_s_of_its_regions"] == 2.5
-    assert found["outcomes"] == {"hit": 1, "missed": 1}
+    assert found["outcomes"] == {"hit": 1, "untuned": 1}
 
 
 class Small(nn.Module):
@@ -322,7 +324,7 @@ def test_a_line_says_now_and_then_where_synthesis_is() -> None:
     said: list[str] = []
     watch = Watch(said.append, "cuda")
     for region in (1, 2):
-        watch(Finals(region, 2, 1, 1.3, 7.0))
+        watch(MeasuringFinalists(region, 2, 1, 1.3, 7.0))
     assert said == ["  cudal1: region 1/2, measuring 1 finalist, best 1.30x, 7 s left"]
 
 
@@ -514,11 +516,11 @@ def test_a_run_ends_with_its_time(tmp_path: Path) -> None:
 
 def test_two_rounds_of_synthesis_count_as_one() -> None:
     first = {"a": {"result": "Unfinished"}, "b": {"result": "Won"}}
-    later = {"a": {"result": "Won"}, "c": {"result": "NoWin"}}
+    later = {"a": {"result": "Won"}, "c": {"result": "Unprofitable"}}
     both = Written(2.0, 8, 4, regions=first, seconds_of={"a": 1.0, "b": 1.0})
     both.add(Written(1.0, 2, 1, regions=later, seconds_of={"a": 0.5, "c": 0.5}))
     assert (both.seconds, both.replies, both.judged) == (3.0, 10, 5)
-    assert both.results == {"Won": 2, "NoWin": 1} and both.seconds_of == {"a": 1.5, "b": 1.0, "c": 0.5}
+    assert both.results == {"Won": 2, "Unprofitable": 1} and both.seconds_of == {"a": 1.5, "b": 1.0, "c": 0.5}
 
 
 def test_a_trial_is_watched_with_those_that_drop_out() -> None:
@@ -531,10 +533,12 @@ def test_a_trial_is_watched_with_those_that_drop_out() -> None:
 
         return run
 
-    costs = {"none": 100.0, "all": 125.0, "some": 80.0}
-    trial = Trial({n: variant(c) for n, c in costs.items()}, clock, lambda *_: None)  # type: ignore[misc, arg-type]
+    costs = {"inductor": 100.0, "all_kernels": 125.0, "unfusible_only": 80.0}
+    trial = VariantTrial({n: variant(c) for n, c in costs.items()}, clock, lambda *_: None)  # type: ignore[misc, arg-type]
     with model_measure.watch_trials() as watched:
         for _ in range(USUAL_CALLS + 1):
             trial()
-    assert trial.is_decided and watched.gains == {"none": 1.0, "all": 0.8, "some": 1.25}
-    assert watched.us.keys() == watched.host_us.keys() == {"none", "some"} and set(watched.us["some"]) == {80.0}
+    assert trial.is_decided and watched.gains == {"inductor": 1.0, "all_kernels": 0.8, "unfusible_only": 1.25}
+    assert watched.us.keys() == watched.host_us.keys() == {"inductor", "unfusible_only"} and set(
+        watched.us["unfusible_only"]
+    ) == {80.0}

@@ -13,7 +13,9 @@ from benchmarks.model_contenders import Step, results
 from benchmarks.zoo_modules import MODULES, ModuleSpec
 
 
-def _row(eager: float, inductor: float, cudal1: float, error: float = 1e-7, choice: str = "all") -> dict[str, Any]:
+def _row(
+    eager: float, inductor: float, cudal1: float, error: float = 1e-7, choice: str = "all_kernels"
+) -> dict[str, Any]:
     return {
         "ms": {"eager": eager, "inductor": inductor, "cudal1": cudal1},
         "worst_error": {"eager": 1e-7, "inductor": 1e-7, "cudal1": error},
@@ -33,7 +35,7 @@ def test_every_module_gives_finite_results_that_float64_confirms(spec: ModuleSpe
 
 
 def test_summary_counts_the_better_of_eager_and_inductor() -> None:
-    found = modules.summarise([_row(2.0, 4.0, 2.0), _row(8.0, 2.0, 1.0, choice="none"), {"failed": "no room"}])
+    found = modules.summarise([_row(2.0, 4.0, 2.0), _row(8.0, 2.0, 1.0, choice="inductor"), {"failed": "no room"}])
     assert found["failed"] == 1 and found["sound"] == 1.0 and found["chosen"] == 0.5
     assert found["speedup_over_inductor"] == pytest.approx(2.0)
     assert found["speedup_over_best"] == pytest.approx(2**0.5)
@@ -51,16 +53,16 @@ def test_decisions_are_read_from_the_trial() -> None:
     logger.addHandler(seen)
     logger.setLevel(logging.INFO)
     try:
-        logger.info("decided for %s, %.3f of inductor's speed", "all", 1.25)
+        logger.info("decided for %s, %.3f of inductor's speed", "all_kernels", 1.25)
     finally:
         logger.removeHandler(seen)
         logger.setLevel(logging.NOTSET)
-    assert seen.found == [("all", 1.25)]
+    assert seen.found == [("all_kernels", 1.25)]
 
 
 def test_a_module_goes_the_whole_way_without_kernels() -> None:
     spec = next(m for m in MODULES if m.name == "running_sum")
     row = modules.measure(spec, True, {"target": "host", "budget_s": 0.0})
     assert modules.is_sound(row)
-    assert row["regions"] == {"regions": 1, "new": 0, "aten": 0, "no_win": 0, "missed": 1}
+    assert row["regions"] == {"regions": 1, "new": 0, "aten": 0, "unprofitable": 0, "untuned": 1}
     assert set(row["ms"]) == {"eager", "inductor", "cudal1"}

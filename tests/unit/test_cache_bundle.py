@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cudal1_cache import BundleError, Entry, Region, Store
+from cudal1_cache import BundleError, Entry, RegionText, Store
 from cudal1_cache.bundle import (
-    Outcome,
+    EntryVerification,
     Postponed,
     Refused,
     Verification,
@@ -26,7 +26,7 @@ from cudal1_cache.bundle import (
     verify_entries,
 )
 
-REGION = Region("f", "r", "dims d0=8\nout0 = relu(in0)")
+REGION = RegionText("f", "r", "dims d0=8\nout0 = relu(in0)")
 KERNEL = Entry("e1", "f", "t", "kernel", code="code", image=b"\x7fELF", image_arch="sm_90a", speedup=1.3)
 
 
@@ -38,20 +38,20 @@ def bundle(tmp_path: Path) -> Path:
         store.put_entry(KERNEL)
         store.put_entry(replace(KERNEL, entry_id="e2", target="other"))
         store.put_entry(replace(KERNEL, entry_id="bad", quarantined=True, reason="wrong"))
-        store.put_entry(Entry("none", "f", "t", "no_win"))
+        store.put_entry(Entry("none", "f", "t", "unprofitable"))
         export_bundle(store, path)
     return path
 
 
-def take(store: Store, path: Path, verify: Verify) -> list[Outcome]:
+def take(store: Store, path: Path, verify: Verify) -> list[EntryVerification]:
     return import_bundle(store, read_bundle(path), path.name, verify)
 
 
-def accept(region: Region, entry: Entry) -> Verification:
+def accept(region: RegionText, entry: Entry) -> Verification:
     return Verified(replace(entry, image=b"built here", image_arch="sm_90a", speedup=1.1))
 
 
-def postpone(region: Region, entry: Entry) -> Verification:
+def postpone(region: RegionText, entry: Entry) -> Verification:
     return Postponed("no GPU here")
 
 
@@ -118,7 +118,7 @@ def test_refuted_code_stays_out_in_a_second_bundle_with_other_blanks(bundle: Pat
         _forge(bundle, content | {"entries": twins})
         asked: list[str] = []
 
-        def verify(region: Region, entry: Entry) -> Verification:
+        def verify(region: RegionText, entry: Entry) -> Verification:
             asked.append(entry.entry_id)
             return accept(region, entry)
 
@@ -135,7 +135,7 @@ def test_refuted_code_stays_out_in_a_second_bundle_with_other_blanks(bundle: Pat
 
 
 def test_what_a_stranger_had_under_an_id_does_not_bar_the_real_one(bundle: Path) -> None:
-    def honest(region: Region, entry: Entry) -> Verification:
+    def honest(region: RegionText, entry: Entry) -> Verification:
         return accept(region, entry) if (region, entry.code) == (REGION, "code") else Refused("wrong")
 
     content = json.loads(bundle.read_bytes().partition(b"\n")[2])
@@ -178,7 +178,7 @@ def test_a_kernel_built_under_another_key_replaces_the_imported_one(bundle: Path
 def test_an_import_that_was_stopped_goes_on(bundle: Path) -> None:
     asked: list[str] = []
 
-    def stop_at_second(region: Region, entry: Entry) -> Verification:
+    def stop_at_second(region: RegionText, entry: Entry) -> Verification:
         asked.append(entry.entry_id)
         if len(asked) == 2:
             raise KeyboardInterrupt
@@ -214,7 +214,7 @@ def test_altered_bundles_are_refused(bundle: Path, old: bytes, new: bytes, says:
     [
         ("speedup", "fast", "not valid"),
         ("fingerprint", "unknown", "no kernel of a region"),
-        ("status", "no_win", "no kernel of a region"),
+        ("status", "unprofitable", "no kernel of a region"),
         ("image", "aGk=", "exactly the fields"),
         ("entry_id", "e1", "occurs twice"),
         ("entry_id", "\x1b]0;hacked\x07", "plain names"),

@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from cudal1_cache import BundleError, Entry, Region, Store, Trust
+from cudal1_cache import BundleError, Entry, RegionText, Store, Trust
 from cudal1_cache import bundle as bundles
 from cudal1_cache.bundle import read_bundle
-from cudal1_cache.database import _warn_once
+from cudal1_cache.carry import warn_once
 from cudal1_cache.schema import FILE_NAME
 
 MINE = Trust(b"m" * 32)
-REGION = Region("f", "r", "out0 = relu(in0)")
+REGION = RegionText("f", "r", "out0 = relu(in0)")
 KERNEL = Entry("e", "f", "t", "kernel", code="code", image=b"\x7fELF", image_arch="x", speedup=1.5)
 
 
 @pytest.fixture(autouse=True)
 def forget_warnings() -> None:
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
 
 
 # bundles
@@ -60,7 +60,7 @@ def test_the_bundle_of_these_tests_is_read(tmp_path: Path) -> None:
         {"speedup": "2"},
         {"code": [[]]},
         {"quarantined": "no"},
-        {"status": "no_win"},
+        {"status": "unprofitable"},
         {"entry_id": "x' or 1=1 --"},
         {"entry_id": "\u0435"},  # a letter that looks like e
         {"target": "\u202et"},

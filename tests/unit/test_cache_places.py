@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 from tmpfs import run_on_tmpfs
 
-from cudal1_cache import Attempt, CacheBusy, CacheError, Entry, GraphPlan, Region, Store, Trust, new_trust
-from cudal1_cache.database import Database, _move_aside, _warn_once
+from cudal1_cache import Attempt, CacheBusy, CacheError, Entry, GraphPlan, RegionText, Store, Trust, new_trust
+from cudal1_cache.carry import warn_once
+from cudal1_cache.database import Database, _move_aside
 from cudal1_cache.schema import FILE_NAME
 
 NOBODY = 65534
@@ -30,7 +31,7 @@ TRUST = Trust(b"k" * 32)
 
 @pytest.fixture(autouse=True)
 def forget_warnings() -> None:
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
 
 
 @pytest.fixture
@@ -158,7 +159,7 @@ def _write_many(directory: str, who: str, count: int, barrier: object) -> None:
         for i in range(count):
             store.add_attempts([attempt(i, who)])
             store.record_miss("shared", "t", float(i))
-            store.put_plan(GraphPlan("g", "t", f'{{"f":"{who}{i}"}}', choice="all"))
+            store.put_plan(GraphPlan("g", "t", f'{{"f":"{who}{i}"}}', choice="all_kernels"))
 
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -342,7 +343,7 @@ def _give_to_nobody(directory: Path) -> None:
 @pytest.mark.parametrize("log_left_behind", [False, True])
 def test_a_read_only_directory_still_answers(open_directory: Path, log_left_behind: bool) -> None:
     writer = Store.open(open_directory, TRUST)
-    writer.add_region(Region("f", "r", "text"))
+    writer.add_region(RegionText("f", "r", "text"))
     writer.put_entry(entry("shipped"))
     writer.put_plan(GraphPlan("g", "t", "{}"))
     if log_left_behind:
@@ -452,16 +453,6 @@ def test_without_a_key_nothing_is_loaded_and_nothing_written(
     assert len(warned()) == 1 and "is not used (no key: disk full)" in warned()[0]
     with Store.open(tmp_path, TRUST) as store:
         assert store.get_entry("mine") is not None and store.get_entry("new") is None
-
-
-def test_an_older_file_is_left_alone_and_told_once(tmp_path: Path, warned: Callable[[], list[str]]) -> None:
-    older = tmp_path / "cudal1-v1.sqlite3"
-    older.write_bytes(b"kernels of last year")
-    for _ in range(2):
-        Store.open(tmp_path, TRUST).close()
-        _warn_once.cache_clear()
-    assert [f"{older} is of an older cudal1 and not used" in line for line in warned()] == [True]
-    assert older.read_bytes() == b"kernels of last year"
 
 
 # no room

@@ -20,10 +20,10 @@ from cudal1_cache import (
     EntryKey,
     GraphPlan,
     Miss,
-    NoWinKey,
-    Region,
+    RegionText,
     Store,
     Trust,
+    UnprofitableKey,
     digest,
 )
 from cudal1_cache.codec import KINDS, TABLES, Row, from_columns, to_columns
@@ -45,7 +45,7 @@ VALUES: dict[str, st.SearchStrategy[object]] = {
 
 def rows_of(cls: type[Row]) -> st.SearchStrategy[Row]:
     values = {name: VALUES[kind] for name, kind in KINDS[cls].items()}
-    values |= {"status": st.sampled_from(["kernel", "no_win"])} if cls is Entry else {}
+    values |= {"status": st.sampled_from(["kernel", "unprofitable"])} if cls is Entry else {}
 
     def make(found: dict[str, Any]) -> Row:
         return cls(**found)
@@ -62,8 +62,8 @@ def test_columns_round_trip(row: Row) -> None:
     assert from_columns(cls, to_columns(row)) == row
 
 
-@given(rows_of(Region), rows_of(Attempt), rows_of(Entry), rows_of(GraphPlan))
-def test_store_round_trip(region: Region, attempt: Attempt, entry: Entry, plan: GraphPlan) -> None:
+@given(rows_of(RegionText), rows_of(Attempt), rows_of(Entry), rows_of(GraphPlan))
+def test_store_round_trip(region: RegionText, attempt: Attempt, entry: Entry, plan: GraphPlan) -> None:
     with Store.memory() as store:
         store.add_region(region)
         store.add_attempts([attempt])
@@ -142,10 +142,10 @@ def test_a_damaged_region_is_absent_and_may_be_added_again(
 
 
 def _fill(store: Store) -> None:
-    store.add_region(Region("f", "r", "out0 = relu(in0)"))
+    store.add_region(RegionText("f", "r", "out0 = relu(in0)"))
     store.add_attempts([Attempt("f", "t", "c", "g", "m", "p", "why", "how", "code", "verify", "wrong at 3")])
     store.put_entry(Entry("e", "f", "t", "kernel", image=b"\x7fELF", speedup=1.5))
-    store.put_plan(GraphPlan("g", "t", '{"f":"e"}', choice="none"))
+    store.put_plan(GraphPlan("g", "t", '{"f":"e"}', choice="inductor"))
     store.record_miss("f", "t", 3.0)
 
 
@@ -170,8 +170,8 @@ def test_fields_do_not_run_into_each_other() -> None:
 
 
 def test_kinds_of_keys_differ() -> None:
-    assert digest(NoWinKey("f", "t")) == NoWinKey("f", "t").id
-    assert canonical_bytes(NoWinKey("f", "t")) != canonical_bytes(Other("f", "t"))
+    assert digest(UnprofitableKey("f", "t")) == UnprofitableKey("f", "t").id
+    assert canonical_bytes(UnprofitableKey("f", "t")) != canonical_bytes(Other("f", "t"))
 
 
 def test_a_float_has_no_place_in_a_key() -> None:
@@ -188,6 +188,6 @@ class Other:
 
 def test_key_bytes_are_frozen() -> None:
     """A change here loses every user's cache: raise KEY_VERSION and say so."""
-    spelled = canonical_bytes(NoWinKey("f", "t"))
+    spelled = canonical_bytes(UnprofitableKey("f", "t"))
     assert spelled == b'{"fields":{"fingerprint":"f","numerics":"","target":"t"},"key":"NoWinKey","version":1}'
     assert KEY.id == "afeaa0c2250dc3194a4912aa12630d3832409d72df5850759e8a78359fb73d7e"

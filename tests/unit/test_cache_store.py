@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_cache import ACCEPTED, Attempt, Entry, Region, Store, Trust
+from cudal1_cache import ACCEPTED, Attempt, Entry, RegionText, Store, Trust
 
 
 @pytest.fixture
@@ -36,7 +36,11 @@ def test_a_missing_row_is_none(store: Store) -> None:
 
 
 def test_relatives_differ_in_size_only_and_come_fastest_first_each_code_once(store: Store) -> None:
-    small, large, stranger = Region("f64", "r", "d0=64"), Region("f128", "r", "d0=128"), Region("x", "q", "d0=64")
+    small, large, stranger = (
+        RegionText("f64", "r", "d0=64"),
+        RegionText("f128", "r", "d0=128"),
+        RegionText("x", "q", "d0=64"),
+    )
     for region in (small, large, stranger):
         store.add_region(region)
     store.add_attempts(
@@ -61,8 +65,8 @@ def test_attempts_are_all_or_nothing(store: Store) -> None:
     assert store.attempts("f", "t") == []
 
 
-def test_fastest_usable_kernel_wins_and_no_win_only_without_one(store: Store) -> None:
-    store.put_entry(Entry("none", "f", "t", "no_win", reason="8 candidates of bundled"))
+def test_fastest_usable_kernel_wins_and_unprofitable_only_without_one(store: Store) -> None:
+    store.put_entry(Entry("none", "f", "t", "unprofitable", reason="8 candidates of bundled"))
     assert store.find_entry("f", "t") == store.get_entry("none")
     for entry in (
         kernel("a", 1.2),
@@ -139,13 +143,13 @@ def test_entries_are_found_by_the_start_of_their_id(store: Store) -> None:
 
 def test_stats_count_what_is_there(tmp_path: Path) -> None:
     with Store.open(tmp_path, Trust(b"k" * 32)) as store:
-        store.add_region(Region("f", "r", "text"))
+        store.add_region(RegionText("f", "r", "text"))
         store.add_attempts([attempt("f", "a", 1.0), attempt("f", "b", None, "build")])
         store.put_entry(kernel("a", 1.2))
         store.put_entry(kernel("b", 1.2, quarantined=True))
-        store.put_entry(Entry("n", "f", "t", "no_win"))
+        store.put_entry(Entry("n", "f", "t", "unprofitable"))
         found = store.stats("t")
         assert (found.regions, found.attempts, found.accepted) == (1, 2, 1)
-        assert (found.kernels, found.no_wins, found.quarantined) == (1, 1, 1)
+        assert (found.kernels, found.unprofitable, found.quarantined) == (1, 1, 1)
         assert found.size_bytes > 0
         assert store.stats("nobody's").attempts == 0

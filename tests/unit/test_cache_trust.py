@@ -22,14 +22,14 @@ from cudal1_cache import (
     Entry,
     GraphPlan,
     Miss,
-    Region,
+    RegionText,
     Store,
     Trust,
     user_trust,
 )
 from cudal1_cache.bundle import Postponed, unverified, verify_entries
+from cudal1_cache.carry import warn_once
 from cudal1_cache.codec import KINDS, TABLES, Row, canonical, to_columns
-from cudal1_cache.database import _warn_once
 from cudal1_cache.schema import FILE_NAME
 from cudal1_cache.trust import load_key, new_trust, signer
 
@@ -39,17 +39,17 @@ KERNEL = Entry("e", "f", "t", "kernel", code="code", image=b"\x7fELF", image_arc
 
 @pytest.fixture(autouse=True)
 def forget_warnings() -> None:
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
 
 
 def fill(directory: Path, trust: Trust) -> None:
     with Store.open(directory, trust) as store:
-        store.add_region(Region("f", "r", "out0 = relu(in0)"))
-        store.add_region(Region("g", "r", "out0 = relu(in0) of another size"))
+        store.add_region(RegionText("f", "r", "out0 = relu(in0)"))
+        store.add_region(RegionText("g", "r", "out0 = relu(in0) of another size"))
         store.add_attempts([Attempt("g", "t", "c", "g", "m", "p", "", "", "code", ACCEPTED, "", 2.0, id="a")])
         store.put_entry(KERNEL)
-        store.put_entry(Entry("n", "h", "t", "no_win"))
-        store.put_plan(GraphPlan("g", "t", '{"f":"e"}', choice="all"))
+        store.put_entry(Entry("n", "h", "t", "unprofitable"))
+        store.put_plan(GraphPlan("g", "t", '{"f":"e"}', choice="all_kernels"))
         store.record_miss("f", "t", 3.0)
 
 
@@ -72,10 +72,10 @@ def test_another_users_rows_are_imports_or_absent(tmp_path: Path, caplog: pytest
         assert store.find_entry("f", "t") is None and store.find_entry("h", "t") is None
         assert is_stranger(store.get_entry("e"))
         assert [e.entry_id for e in unverified(store)] == ["e"]
-        assert store.attempts("g", "t") == [] and store.best_relatives(Region("f", "r", ""), "t") == []
+        assert store.attempts("g", "t") == [] and store.best_relatives(RegionText("f", "r", ""), "t") == []
         assert store.get_plan("g", "t") is None and store.misses("t") == [] and store.get_region("f") is None
         stats = store.stats("t")
-        assert (stats.kernels, stats.no_wins, stats.quarantined) == (0, 0, 1)
+        assert (stats.kernels, stats.unprofitable, stats.quarantined) == (0, 0, 1)
     said = [r.getMessage() for r in caplog.records if "this user's MAC" in r.getMessage()]
     assert len(said) == 5 and "`cudal1 cache verify`" in said[0]  # one for each table
 
@@ -83,9 +83,9 @@ def test_another_users_rows_are_imports_or_absent(tmp_path: Path, caplog: pytest
 def test_a_strangers_kernel_waits_for_the_judge_with_its_region(tmp_path: Path) -> None:
     fill(tmp_path, OTHERS)
     with Store.open(tmp_path, MINE) as store:
-        asked: list[Region] = []
+        asked: list[RegionText] = []
 
-        def verify(region: Region, entry: Entry) -> Postponed:
+        def verify(region: RegionText, entry: Entry) -> Postponed:
             asked.append(region)
             return Postponed("no GPU here")
 
@@ -115,7 +115,7 @@ def test_an_exchanged_column_is_not_used(tmp_path: Path, column: str, value: obj
         assert store.find_entry("f", "t") is None and is_stranger(store.get_entry("e"))
 
 
-ROWS = (Region("f", "r", "x"), Attempt(*"ftcgmpadcsr"), KERNEL, GraphPlan("g", "t", "{}"), Miss("f", "t"))
+ROWS = (RegionText("f", "r", "x"), Attempt(*"ftcgmpadcsr"), KERNEL, GraphPlan("g", "t", "{}"), Miss("f", "t"))
 
 
 @pytest.mark.parametrize(("row", "name"), [(row, name) for row in ROWS for name in KINDS[type(row)]])
@@ -269,7 +269,7 @@ def test_what_a_named_key_signed_is_used(signed: tuple[Path, bytes]) -> None:
         assert store.find_entry("f", "t") == KERNEL
         assert store.get_plan("g", "t") is not None and store.get_region("f") is not None
         found = store.find_entry("h", "t")
-        assert found is not None and found.status == "no_win"
+        assert found is not None and found.status == "unprofitable"
         assert store.attempts("g", "t") == []  # never signed
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_cache import Attempt, Entry, Region
+from cudal1_cache import Attempt, Entry, RegionText
 from cudal1_cache.bundle import Postponed, Verify
 from cudal1_compile import cli
 from cudal1_compile.cli import cache, doctor
@@ -35,9 +35,9 @@ KERNEL = Entry(
 @pytest.fixture
 def store(cudal1_cache_dir: Path) -> Path:
     with open_store(cudal1_cache_dir) as store:
-        store.add_region(Region("f1", "r", "out0 = relu(in0)"))
+        store.add_region(RegionText("f1", "r", "out0 = relu(in0)"))
         store.put_entry(KERNEL)
-        store.put_entry(Entry("abd456", "f1", "target2", "no_win", reason="8 tried"))
+        store.put_entry(Entry("abd456", "f1", "target2", "unprofitable", reason="8 tried"))
         store.add_attempts(
             [Attempt("f1", "target1", "d1", "bundled", "m", "p", "", "", "code", "verify", "differs at [3, 1]")]
         )
@@ -141,7 +141,7 @@ def test_show_prints_all_that_is_known(store: Path, capsys: pytest.CaptureFixtur
 
 def test_show_finds_an_entry_by_its_region(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_store(store) as opened:
-        opened.put_entry(Entry("fff", "0123", "target1", "no_win"))
+        opened.put_entry(Entry("fff", "0123", "target1", "unprofitable"))
     assert cli.main(["cache", "show", "012"]) == 0
     assert "entry     fff" in capsys.readouterr().out
 
@@ -150,7 +150,10 @@ def test_show_finds_an_entry_by_its_region(store: Path, capsys: pytest.CaptureFi
     ("prefix", "says"),
     [
         ("zz", "no entry or region begins with 'zz'"),
-        ("ab", "2 entries begin with 'ab': abc123 kernel of target target1, abd456 no win of target target2"),
+        (
+            "ab",
+            "2 entries begin with 'ab': abc123 kernel of target target1, abd456 unprofitable of target target2",
+        ),
         ("f", "2 entries begin with 'f': "),
     ],
 )
@@ -242,7 +245,7 @@ def test_no_terminal_escape_of_a_row_reaches_the_terminal(
 ) -> None:
     """Whatever field of whatever row it stands in, and whatever the subcommand."""
     with open_store(cudal1_cache_dir) as opened:
-        opened.add_region(Region("f1", "r", f"text {ESCAPES}"))
+        opened.add_region(RegionText("f1", "r", f"text {ESCAPES}"))
         for name in ("ab1", f"ab2{ESCAPES}"):
             opened.put_entry(
                 Entry(

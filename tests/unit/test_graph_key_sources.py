@@ -14,7 +14,7 @@ from cudal1_compile.inductor.graph_key import code_version
 PASSES = sorted(Path(cudal1_fx_passes.__path__[0]).rglob("*.py"))
 SPLICING = (
     "dispatch/registry",
-    *(f"inductor/{name}" for name in ("collect", "index_bounds", "layouts", "library", "lowering")),
+    *(f"inductor/{name}" for name in ("collect", "index_bounds", "layouts", "library", "fused_lowering")),
     *("inductor/scratch_sizes", "inductor/splice", "pipeline/survey"),
 )
 

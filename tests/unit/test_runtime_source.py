@@ -8,7 +8,7 @@ import torch
 from cudal1_compile.errors import BuildError, LaunchError
 from cudal1_compile.kernel.candidate import parse_candidate
 from cudal1_compile.runtime.host_cost import baseline_cost
-from cudal1_compile.runtime.plan import buffer_bytes, buffer_names, plan
+from cudal1_compile.runtime.launch_plan import buffer_bytes, buffer_names, plan
 from cudal1_compile.runtime.preamble import preamble
 from cudal1_compile.runtime.source import assemble, refusal
 from cudal1_compile.runtime.target import HOST, Target, detect_target

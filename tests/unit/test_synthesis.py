@@ -33,9 +33,9 @@ from cudal1_compile.kernel.candidate import Candidate, Reply, print_reply
 from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.synthesis import (
     Budget,
-    NoWin,
     ProcessBudget,
     Unfinished,
+    Unprofitable,
     Won,
     records,
     synthesize,
@@ -153,27 +153,27 @@ def test_equal_code_is_judged_once_however_it_comes() -> None:
     assert again.judged == []
 
 
-def test_nothing_faster_is_a_stored_no_win() -> None:
+def test_nothing_faster_is_stored_as_unprofitable() -> None:
     store = Store.memory()
     outcome = synthesize(
         program(), ScriptedGenerator([["slow_80", "lucky_150", "wrong_1"]]), ScriptedJudge(), store, ONE_ROUND
     )
-    assert isinstance(outcome.result, NoWin)
+    assert isinstance(outcome.result, Unprofitable)
     entry = store.find_entry(KEY, GPU.key)
-    assert entry is not None and entry.status == "no_win"
+    assert entry is not None and entry.status == "unprofitable"
     assert entry.reason == "3 candidates, 2 right, the best at 0.97 of the baseline"
     versions = json.loads(entry.versions_json)
     assert (versions["generator"], versions["rounds"], versions["seconds"]) == ("teacher:scripted", 1, 60)
 
 
-def test_a_no_win_counts_real_verdicts() -> None:
+def test_unprofitable_counts_real_verdicts() -> None:
     """Not those that wait, each code once."""
     script = [[reply("slow_80"), reply("slow_80"), reply("wrong_1"), "no sections"]]
     outcome = synthesize(
         program(), ScriptedGenerator(lambda c, p, n: script), ScriptedJudge(), Store.memory(), ONE_ROUND
     )
-    assert isinstance(outcome.result, NoWin)
-    assert (outcome.result.entry.status, outcome.result.entry.verdicts) == ("no_win", 3)
+    assert isinstance(outcome.result, Unprofitable)
+    assert (outcome.result.entry.status, outcome.result.entry.verdicts) == ("unprofitable", 3)
 
 
 def test_what_a_machine_refused_that_cannot_judge_waits() -> None:
@@ -184,7 +184,7 @@ def test_what_a_machine_refused_that_cannot_judge_waits() -> None:
     assert outcome.result == Unfinished(broken.why) and store.find_entry(KEY, GPU.key) is None
     assert {a.reason or a.stage for a in store.attempts(KEY, GPU.key)} == {broken.why, "accepted"}
     judge = ScriptedJudge()
-    assert isinstance(synthesize(program(), generator, judge, store, ONE_ROUND).result, NoWin)
+    assert isinstance(synthesize(program(), generator, judge, store, ONE_ROUND).result, Unprofitable)
     assert judge.judged == ["wrong_1"] and len(generator.calls) == 2  # the first round was no whole one
 
 
@@ -193,8 +193,8 @@ def test_what_no_longer_holds_is_asked_again(change: str, monkeypatch: pytest.Mo
     store = Store.memory()
     generator = ScriptedGenerator([["slow_80", "wrong_1", "slow_70", "slow_60"], ["good_130"]])
     first = synthesize(program(), generator, ScriptedJudge(), store, ONE_ROUND).result
-    assert isinstance(first, NoWin) and why_stale(first.entry, GPU) is None
-    assert isinstance(synthesize(program(), generator, ScriptedJudge(), store, ONE_ROUND).result, NoWin)
+    assert isinstance(first, Unprofitable) and why_stale(first.entry, GPU) is None
+    assert isinstance(synthesize(program(), generator, ScriptedJudge(), store, ONE_ROUND).result, Unprofitable)
     assert len(generator.calls) == 1
     if change == "a month":
         monkeypatch.setattr(records, "HOLDS_S", -1.0)
@@ -214,7 +214,7 @@ def test_a_new_search_judges_known_code_again(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(versions, "VERIFIER_VERSION", versions.VERIFIER_VERSION + 1)
     outcome = synthesize(program(), generator, judge, store, budget)
     assert judge.judged == ["wrong_1", "wrong_2"] * 2
-    assert isinstance(outcome.result, NoWin) and outcome.result.entry.verdicts == 2
+    assert isinstance(outcome.result, Unprofitable) and outcome.result.entry.verdicts == 2
     assert why_stale(outcome.result.entry, GPU) is None
 
 
@@ -222,7 +222,7 @@ def test_none_right_names_the_stages() -> None:
     store = Store.memory()
     script = [[reply("wrong_1"), "no sections", reply("wrong_2").replace("launch:", "lunch:")]]
     outcome = synthesize(program(), ScriptedGenerator(lambda c, p, n: script), ScriptedJudge(), store, ONE_ROUND)
-    assert isinstance(outcome.result, NoWin)
+    assert isinstance(outcome.result, Unprofitable)
     assert outcome.result.entry.reason.startswith("3 candidates, none accepted (1 at verify, 2 at text)")
     texts = [a for a in store.attempts(KEY, GPU.key) if a.stage == "text"]
     assert any(a.code == "no sections" and "lacks the sections" in a.reason for a in texts)
@@ -237,7 +237,7 @@ def test_finalists_refused_by_the_long_look_make_room_for_the_next() -> None:
     assert outcome.entry is not None and "good_120" in outcome.entry.code
 
 
-def test_deferred_is_never_no_win_and_is_judged_again_without_the_generator() -> None:
+def test_deferred_is_never_unprofitable_and_is_judged_again_without_the_generator() -> None:
     store = Store.memory()
     first = synthesize(program(), ScriptedGenerator([["unsure_1"]]), ScriptedJudge(), store, ONE_ROUND)
     assert first.result == Unfinished("the device is busy")
@@ -312,7 +312,7 @@ def test_a_round_that_the_deadline_cut_off_is_no_round() -> None:
     assert cut.result == Unfinished("the time budget ended") and cut.proposed == 5
     generator = ScriptedGenerator([tried])
     budget = Budget(seconds=60, rounds=2, samples_per_round=4)
-    assert isinstance(synthesize(program(), generator, ScriptedJudge(), store, budget).result, NoWin)
+    assert isinstance(synthesize(program(), generator, ScriptedJudge(), store, budget).result, Unprofitable)
     assert len(generator.calls) == 1  # the second round again
 
 
@@ -358,7 +358,7 @@ def test_no_more_candidates_go_to_the_judge_than_there_is_time_for(monkeypatch: 
     assert len(slow.judged) == 12
 
 
-def test_no_time_for_the_finalists_is_unfinished_and_not_a_no_win() -> None:
+def test_no_time_for_the_finalists_is_unfinished_and_not_unprofitable() -> None:
     store, slow = Store.memory(), ScriptedJudge()
     slow.before = lambda name: time.sleep(0.3)
     budget = Budget(seconds=0.2, rounds=1, samples_per_round=1)
@@ -415,7 +415,7 @@ def test_relatives_are_exemplars_where_the_region_has_none() -> None:
 def test_a_region_too_long_for_the_generator_is_untried_and_says_so() -> None:
     generator = ScriptedGenerator([["good_120"]], budget_tokens=10)
     outcome = synthesize(program(), generator, ScriptedJudge(), Store.memory(), ONE_ROUND)
-    assert isinstance(outcome.result, NoWin)
+    assert isinstance(outcome.result, Unprofitable)
     assert "the generator takes 10" in outcome.result.entry.reason
     assert (outcome.result.entry.status, outcome.result.entry.verdicts) == ("untried", 0)
     assert generator.calls == []
@@ -442,7 +442,7 @@ def test_a_host_region_of_one_operation_is_untried() -> None:
     text = "region v1\ndims d0=64 d1=64\nin0 f32[d0,d1]\nt0 f32[d1] = sum(in0) over d0\nout0 f32[d1] = t0\n"
     generator = ScriptedGenerator([["good_120"]])
     outcome = synthesize(parse_program(text), generator, host_judge(), Store.memory(), ONE_ROUND)
-    assert isinstance(outcome.result, NoWin) and outcome.result.entry.status == "untried"
+    assert isinstance(outcome.result, Unprofitable) and outcome.result.entry.status == "untried"
     assert outcome.result.entry.reason == "one operation at a time costs 130, and no kernel costs less than 130"
     assert generator.calls == []
 
@@ -451,7 +451,7 @@ def test_a_region_that_cannot_be_verified_is_untried_after_one_round() -> None:
     generator, judge = ScriptedGenerator([["vain_1"], ["good_130"]]), ScriptedJudge()
     budget = Budget(seconds=60, rounds=2, samples_per_round=1)
     outcome = synthesize(program(), generator, judge, Store.memory(), budget)
-    assert isinstance(outcome.result, NoWin)
+    assert isinstance(outcome.result, Unprofitable)
     assert outcome.result.entry.reason == "out0 cannot be told from a constant"
     assert (outcome.result.entry.status, outcome.result.entry.verdicts) == ("untried", 0)
     assert len(generator.calls) == 1 and judge.compared == 1
@@ -561,13 +561,13 @@ def test_the_judge_is_told_first_which_regions_come_and_last_that_none_does() ->
     assert judge.expected == [2, 0]
 
 
-# a no win tells what runs the region instead
+# an unprofitable entry tells what runs the region instead
 
 
-def test_a_no_win_holds_aten_against_inductor() -> None:
+def test_unprofitable_holds_aten_against_inductor() -> None:
     store, judge = Store.memory(), ScriptedJudge()
     outcome = synthesize(program(), ScriptedGenerator([["slow_80"]]), judge, store, ONE_SAMPLE)
-    assert isinstance(outcome.result, NoWin) and judge.compared == 1
+    assert isinstance(outcome.result, Unprofitable) and judge.compared == 1
     entry = store.find_entry(KEY, GPU.key)
     assert entry is not None
     timing = measured(entry)
@@ -582,13 +582,13 @@ def test_a_no_win_holds_aten_against_inductor() -> None:
 def test_baselines_are_compared_only_where_all_was_tried(names: list[str]) -> None:
     judge = ScriptedJudge()
     outcome = synthesize(program(), ScriptedGenerator([names]), judge, Store.memory(), ONE_SAMPLE)
-    assert not isinstance(outcome.result, NoWin) and judge.compared == 0
+    assert not isinstance(outcome.result, Unprofitable) and judge.compared == 0
 
 
 def test_a_region_that_is_too_long_has_baselines() -> None:
     judge, store = ScriptedJudge(), Store.memory()
     outcome = synthesize(program(), ScriptedGenerator([[]], budget_tokens=1), judge, store, ONE_SAMPLE)
-    assert isinstance(outcome.result, NoWin) and judge.compared == 1
+    assert isinstance(outcome.result, Unprofitable) and judge.compared == 1
     assert measured(outcome.result.entry) is not None and "tokens" in outcome.result.entry.reason
 
 
@@ -596,7 +596,7 @@ def test_baselines_that_cannot_be_compared_are_inductors() -> None:
     judge = ScriptedJudge()
     judge.baseline = Rejected("time", "Inductor has no CUDA graph of this region")
     outcome = synthesize(program(), ScriptedGenerator([["slow_80"]]), judge, Store.memory(), ONE_SAMPLE)
-    assert isinstance(outcome.result, NoWin)
+    assert isinstance(outcome.result, Unprofitable)
     assert fallback.describe(outcome.result.entry) == "inductor (aten was not measured)"
 
 
@@ -618,7 +618,7 @@ def test_without_an_answer_the_region_stays_open_and_only_that_is_asked_again(
         outcome = synthesize(program(), generator, failing, store, budget)
     assert isinstance(outcome.result, Unfinished) and store.find_entry(KEY, GPU.key) is None
     judge = ScriptedJudge()
-    assert isinstance(synthesize(program(), generator, judge, store, ONE_SAMPLE).result, NoWin)
+    assert isinstance(synthesize(program(), generator, judge, store, ONE_SAMPLE).result, Unprofitable)
     assert (len(generator.calls), judge.judged, judge.compared) == (1, [], 1)
 
 

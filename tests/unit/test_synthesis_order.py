@@ -10,10 +10,19 @@ from synthesis_clock import Clock, SlowGenerator, SlowJudge
 from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, program, reply
 
 from cudal1_cache import Store
-from cudal1_cache.rows import Region
+from cudal1_cache.rows import RegionText
 from cudal1_compile.generate.protocol import PROMPTS_AT_ONCE, prompts_at_once
-from cudal1_compile.synthesis import Budget, NoWin, Outcome, Unfinished, Won, driver, synthesize, synthesize_all
-from cudal1_compile.synthesis.progress import Asking, Event, Finals
+from cudal1_compile.synthesis import (
+    Budget,
+    Outcome,
+    Unfinished,
+    Unprofitable,
+    Won,
+    rounds,
+    synthesize,
+    synthesize_all,
+)
+from cudal1_compile.synthesis.progress import Asking, Event, MeasuringFinalists
 from cudal1_fx_passes.program.canonical import fingerprint
 
 
@@ -63,7 +72,7 @@ def test_the_first_round_of_all_comes_before_the_second_of_any(clock: Clock) -> 
 
 def test_of_many_regions_each_gets_half_a_first_round(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulated: 140 of 419 regions win in 177 s where 102 do with whole rounds; with time for all as many do."""
-    monkeypatch.setattr(driver, "MANY", 3)
+    monkeypatch.setattr(rounds, "MANY", 3)
     many, few = (Run(clock, n, Budget(seconds=200, samples_per_round=3, rounds=2)) for n in (4, 3))
     assert many.generator.samples[0] == 2 and few.generator.samples[0] == 3
     # a contrastive round is whole, of two prompts or one
@@ -73,7 +82,7 @@ def test_of_many_regions_each_gets_half_a_first_round(clock: Clock, monkeypatch:
 
 def test_valuable_regions_are_measured_before_others_are_judged(clock: Clock) -> None:
     run = Run(clock, 40, Budget(seconds=12))
-    measured = [e.region for e in run.events if isinstance(e, Finals)]
+    measured = [e.region for e in run.events if isinstance(e, MeasuringFinalists)]
     assert measured == sorted(measured) and measured
     judged = {o.fingerprint for o in run.outcomes if o.judged}
     assert judged == {fingerprint(p) for p in run.programs[: len(judged)]}
@@ -113,7 +122,7 @@ def test_what_lost_its_long_measurement_is_not_measured_again_by_a_later_call(cl
     judge, store = SlowJudge(clock), Store.memory()
     one = Budget(seconds=60, rounds=1, samples_per_round=1)
     first = synthesize(program(), ScriptedGenerator([["good_97"]]), judge, store, one)
-    assert isinstance(first.result, NoWin) and judge.measured == [["good_97"]]
+    assert isinstance(first.result, Unprofitable) and judge.measured == [["good_97"]]
     two = replace(one, rounds=3, prompts_per_round=1)
     later = synthesize(program(), ScriptedGenerator([["good_90"], ["good_120"]]), judge, store, two)
     assert judge.measured == [["good_97"], ["good_120"]]  # nor what is behind the faster baseline, known by then
@@ -126,7 +135,7 @@ def test_a_winner_whose_entry_is_gone_may_win_again_whatever_its_proof_is(clock:
     budget = Budget(seconds=60, rounds=1, samples_per_round=1)
     won = synthesize(program(), ScriptedGenerator([["good_120"]]), judge, store, budget)
     rows = store.attempts(won.fingerprint, GPU.key)
-    lost.add_region(Region(won.fingerprint, "", ""))
+    lost.add_region(RegionText(won.fingerprint, "", ""))
     lost.add_attempts(rows if proof is None else [replace(a, proof_json=proof) for a in rows])
     assert isinstance(synthesize(program(), ScriptedGenerator([]), judge, lost, budget).result, Won)
 
@@ -140,7 +149,7 @@ def test_once_inductor_is_timed_all_scores_are_over_it(clock: Clock) -> None:
     assert judge.measured == [["good_70", "good_60"], ["good_97"]]  # the rest cannot win, and that is known
     scores = {round(a.speedup or 0, 2) for a in store.attempts(outcome.fingerprint, GPU.key)}
     assert scores == {0.3, 0.4, 0.5, 0.6, 0.7, 0.9, 0.97}
-    assert isinstance(outcome.result, NoWin)
+    assert isinstance(outcome.result, Unprofitable)
     assert "2.80x" not in "".join(generator.prompts)
 
 

@@ -10,10 +10,10 @@ from synthesis_clock import Clock
 from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, host_judge, program
 
 from cudal1_cache import Store
-from cudal1_compile.pipeline.summary import say
 from cudal1_compile.runtime.target import HOST
 from cudal1_compile.synthesis import Budget, LineProgress, synthesize_all
 from cudal1_compile.synthesis.progress import PLAIN_S, Preparing
+from cudal1_compile.trace import MOST_CHARACTERS, say
 
 
 class Terminal(io.StringIO):
@@ -60,6 +60,18 @@ def test_debug_asks_for_a_line_a_region_everywhere() -> None:
     _, *lines = stream.getvalue().splitlines()
     assert len(lines) == 2
     assert all(re.fullmatch(r"cudal1: region \d/2 [0-9a-f]{12}: new kernel, 1\.31x, \d+ s left", x) for x in lines)
+
+
+def test_level_4_shows_prompts_and_every_reply_as_a_terminal_may_have_them() -> None:
+    stream = io.StringIO()
+    generator = ScriptedGenerator([["good_131\x1b[31m", "wrong_1" + "x" * 2 * MOST_CHARACTERS]])
+    budget = Budget(seconds=60, rounds=1, samples_per_round=2, regions_at_once=1)
+    progress = LineProgress(GPU.kind, stream, level=4)
+    synthesize_all([program(16)], generator, ScriptedJudge(), Store.memory(), budget, progress)
+    text = stream.getvalue()
+    assert re.search(r"cudal1: region [0-9a-f]{12}, prompt:\n.*region v1", text, re.S)
+    assert "reply 1:\n" in text and "good_131\\x1b[31m" in text and "\x1b" not in text
+    assert "reply 2:\n" in text and "characters more" in text and len(text) < 3 * MOST_CHARACTERS
 
 
 def test_the_host_target_has_costs_and_no_speed_word() -> None:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from cudal1_cache import Entry, Region
+from cudal1_cache import Entry, RegionText
 from cudal1_cache.bundle import Refused
 from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.static.text_gate import RefusedText, check_text
@@ -130,7 +130,7 @@ def test_a_strangers_region_is_canonical_or_refused_at_once(text: str) -> None:
         name = "none has it"
     begun = time.process_time()
     found = verify_entry(
-        Region(name, "r", text),
+        RegionText(name, "r", text),
         Entry("e", name, HOST.key, "kernel", code=planned("1")),
         HOST,
         NoJudge(),  # type: ignore[arg-type]

@@ -90,13 +90,13 @@ def is_reduction(op: Op) -> bool:
 
 def read_names(op: Op) -> list[str]:
     names = [x.name for x in op.operands if isinstance(x, Ref)]
-    return names + [i.value for x in op.operands if isinstance(x, Ref) for _, i in x.access if i.value is not None]
+    return names + [v for x in op.operands if isinstance(x, Ref) for v in x.index_values]
 
 
 def read_keys(op: Op) -> list[str]:
     """As read_names, what is read elsewhere by its own key."""
     refs = [x for x in op.operands if isinstance(x, Ref)]
-    return [key_of(x) for x in refs] + [i.value for x in refs for _, i in x.access if i.value is not None]
+    return [key_of(x) for x in refs] + [v for x in refs for v in x.index_values]
 
 
 def closure(program: Program, wanted: list[str], held: set[str]) -> set[str]:
@@ -265,7 +265,7 @@ class _Cutter:
         """The distinct reads of memory, in order of first use."""
         refs = [x for op in ops for x in op.operands if isinstance(x, Ref) and not _is_window_read(op, x)]
         refs += [Ref(x.name) for op in ops for x in op.operands if isinstance(x, Ref) and _is_window_read(op, x)]
-        refs += [Ref(i) for op in ops for x in op.operands if isinstance(x, Ref) for i in _index_values(x)]
+        refs += [Ref(i) for op in ops for x in op.operands if isinstance(x, Ref) for i in x.index_values]
         refs += [Ref(w) for w in wanted]
         counts: dict[str, int] = {}
         found: dict[Ref, Buffer] = {}
@@ -310,7 +310,3 @@ def _counts_otherwise(a: Op, b: Op) -> bool:
 
 def _accessed(op: Op) -> list[Ref]:
     return [x for x in op.operands if isinstance(x, Ref) and x.access]
-
-
-def _index_values(x: Ref) -> list[str]:
-    return [i.value for _, i in x.access if i.value is not None]

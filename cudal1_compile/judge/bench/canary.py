@@ -1,7 +1,7 @@
 """A known-good kernel, built and run as candidates are: does this machine judge at all right now?
 
 What could be the machine's fault or the candidate's is the candidate's only where the canary passes right after.
-No region without a win is stored before it has passed (synthesis/driver.py). On the host it takes 0.1 s.
+No region without a win is stored before it has passed (synthesis/rounds.py). On the host it takes 0.1 s.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime import nvrtc
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launch_table import load_extension
-from cudal1_compile.runtime.scratch import Scratch
+from cudal1_compile.runtime.scratch import ScratchFolder
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import print_program
@@ -75,7 +75,7 @@ class DeviceBench:
         self.target = target
         self.limits = limits
         index = torch.cuda.current_device() if device_index is None else device_index
-        self._scratch = Scratch("inductor")
+        self._scratch = ScratchFolder("inductor")
         self._compiled = self._scratch.path  # code of the baselines, for all workers
         self._fork_server = fork_server.take()
         spawn = partial(spawn, compiled=self._compiled, fork_server=self._fork_server)

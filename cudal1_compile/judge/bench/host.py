@@ -38,8 +38,8 @@ from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.hostrun import BufferLayout, HostLimits, HostRun, Order, run_isolated
+from cudal1_compile.runtime.launch_plan import buffer_names
 from cudal1_compile.runtime.launch_table import ALIGNMENT
-from cudal1_compile.runtime.plan import buffer_names
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import INT_DTYPES, Program
 from cudal1_fx_passes.program.text import print_program

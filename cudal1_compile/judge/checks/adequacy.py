@@ -127,7 +127,7 @@ def _reads_inputs(program: Program, out: Output) -> bool:
         if name not in found:
             found.add(name)
             refs = [x for x in program.op[name].operands if isinstance(x, Ref)]
-            todo += [r.name for r in refs] + [i.value for r in refs for _, i in r.access if i.value is not None]
+            todo += [r.name for r in refs] + [v for r in refs for v in r.index_values]
     return False
 
 

@@ -21,7 +21,7 @@ from cudal1_compile.judge.oracle.compare import expect, why_wrong
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.hostrun import HostLimits, Order, run_isolated
-from cudal1_compile.runtime.plan import buffer_names
+from cudal1_compile.runtime.launch_plan import buffer_names
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program.ir import Program
 

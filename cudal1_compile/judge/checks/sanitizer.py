@@ -31,8 +31,8 @@ from cudal1_compile.judge.inputs.sizes import tensor_elements
 from cudal1_compile.judge.sandbox.isolation import worker_environment
 from cudal1_compile.kernel.candidate import Candidate
 from cudal1_compile.runtime.build import Binary
-from cudal1_compile.runtime.plan import axis_sizes, buffer_bytes, buffer_names, plan, symbolic_names
-from cudal1_compile.runtime.scratch import Scratch
+from cudal1_compile.runtime.launch_plan import axis_sizes, buffer_bytes, buffer_names, plan, symbolic_names
+from cudal1_compile.runtime.scratch import ScratchFolder
 from cudal1_compile.runtime.warden import watched
 from cudal1_fx_passes.program.ir import Program
 
@@ -61,7 +61,7 @@ def find_fault_on_device(
     if tensor_elements(program) > MAX_ELEMENTS:
         return CheckReport(None, (("compute-sanitizer", "not run: the region is too large"),))
     said: list[tuple[str, str]] = []
-    with Scratch("sanitizer").use() as folder:
+    with ScratchFolder("sanitizer").use() as folder:
         write_request(folder, program, candidate, binary, seed, device_index)
         for check, options in TOOLS.items():
             command = [tool, "--tool", check, "--error-exitcode", str(FAULT_CODE), "--print-limit", "3", *options]

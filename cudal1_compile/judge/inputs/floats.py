@@ -284,12 +284,11 @@ def _of_both_signs(program: Program, item: Input, x: Tensor) -> Tensor:
 
     Of many sums of random sign hardly all are below zero, so that a maximum over them that starts there is seen.
     """
-    reduced = {a for op in program.ops for a in op.over}
     for op in program.ops:
         for factor in op.operands if OPS[op.fn].kind is Kind.DOT else ():
             if not isinstance(factor, Ref) or factor.name != item.name:
                 continue
-            plain = set(op.axes) - reduced - {axis for axis, _ in factor.access}
+            plain = set(op.axes) - program.reduced_axes - {axis for axis, _ in factor.access}
             for d, axis in enumerate(item.axes):
                 if axis in plain and x.shape[d] > 1:
                     row = torch.arange(x.shape[d], device=x.device).reshape([-1] + [1] * (x.dim() - d - 1))

@@ -37,8 +37,7 @@ def first_line(distribution: str) -> Iterator[None]:
 
 def reduced_dims(program: Program, item: Input) -> list[int]:
     """Dims of an input along which its lines run."""
-    reduced = {a for op in program.ops for a in op.over}
-    return [d for d, axis in enumerate(item.axes) if axis in reduced]
+    return [d for d, axis in enumerate(item.axes) if axis in program.reduced_axes]
 
 
 def lines(program: Program, item: Input, x: Tensor) -> Tensor:

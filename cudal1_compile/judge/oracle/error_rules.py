@@ -85,7 +85,7 @@ def operands_of(op: Op) -> list[str]:
     for x in op.operands:
         if isinstance(x, Ref):
             names[x.name] = None
-            names |= {index.value: None for _, index in x.access if index.value is not None}
+            names |= dict.fromkeys(x.index_values)
     return list(names)
 
 

@@ -90,7 +90,7 @@ def _with_indices(operand: Operand) -> list[Ref]:
     """What an operand reads, the values that say where included."""
     if not isinstance(operand, Ref):
         return []
-    return [operand, *(Ref(index.value) for _, index in operand.access if index.value is not None)]
+    return [operand, *map(Ref, operand.index_values)]
 
 
 def _reads_by_itself(operand: Operand) -> bool:

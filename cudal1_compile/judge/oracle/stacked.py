@@ -87,4 +87,4 @@ def _rule(cases: Sequence[bool], like: Tensor) -> Rule:
 
 def _reads(op: Op) -> set[str]:
     refs = [x for x in op.operands if isinstance(x, Ref)]
-    return {r.name for r in refs} | {index.value for r in refs for _, index in r.access if index.value is not None}
+    return {r.name for r in refs} | {v for r in refs for v in r.index_values}

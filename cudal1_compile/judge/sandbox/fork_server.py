@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
 
 from cudal1_compile.judge.sandbox.isolation import worker_environment
-from cudal1_compile.runtime.scratch import Scratch
+from cudal1_compile.runtime.scratch import ScratchFolder
 
 POLL_S = 0.05  # that one thread may keep others from hearing
 KEPT_S = 60.0  # that a fork server without a judge waits for the next
@@ -104,7 +104,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._scratch: Scratch | None = None
+        self._scratch: ScratchFolder | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._ours: socket.socket | None = None
 
@@ -164,7 +164,7 @@ class ForkServer:
     def _begin(self) -> socket.socket:
         if self._scratch is not None:
             raise OSError("the fork server has ended")
-        self._scratch = Scratch("fork-server")
+        self._scratch = ScratchFolder("fork-server")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(

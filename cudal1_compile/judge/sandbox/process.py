@@ -21,7 +21,7 @@ from cudal1_compile.judge.sandbox.device_lock import LockFiles, let_go
 from cudal1_compile.judge.sandbox.fork_server import Fork, ForkServer, Start, kill_group
 from cudal1_compile.judge.sandbox.isolation import worker_environment
 from cudal1_compile.judge.sandbox.wire import Message, decode, encode
-from cudal1_compile.runtime.scratch import Scratch
+from cudal1_compile.runtime.scratch import ScratchFolder
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Worker:
         fork_server: whose fork it is to be, if that can be had.
         """
         self.given_up: Message = {}  # what it gave up, by name, once it has said hello
-        self._scratch = Scratch("worker")
+        self._scratch = ScratchFolder("worker")
         self._folder = self._scratch.path
         writable = [str(f) for f in (self._folder, compiled) if f is not None and read_only]
         self.lock_descriptors = lock_files.descriptors() if lock_files else ()

@@ -84,6 +84,11 @@ class Ref:
     name: str
     access: tuple[tuple[str, Index], ...] = ()  # (axis of what is read, index), sorted by axis
 
+    @property
+    def index_values(self) -> list[str]:
+        """Names of the values that it is read at."""
+        return [index.value for _, index in self.access if index.value is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class Literal:
@@ -152,6 +157,11 @@ class Program:
 
     def output_dtype(self, output: Output) -> str:
         return self.value_dtype[output.value]
+
+    @cached_property
+    def reduced_axes(self) -> frozenset[str]:
+        """Those that some reduction removes or some scan runs along."""
+        return frozenset(a for op in self.ops for a in op.over)
 
     @property
     def is_symbolic(self) -> bool:

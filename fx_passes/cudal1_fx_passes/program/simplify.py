@@ -62,7 +62,7 @@ def sources(op: Op) -> set[str]:
     for x in op.operands:
         if isinstance(x, Ref):
             found.add(x.name)
-            found |= {index.value for _, index in x.access if index.value is not None}
+            found |= set(x.index_values)
     return found
 
 

@@ -279,7 +279,7 @@ def _compact(axes: tuple[Axis, ...], inputs: list[Input], ops: list[Op], outputs
             for x in by_name[name].operands:
                 if isinstance(x, Ref):
                     todo.append(x.name)
-                    todo += [i.value for _, i in x.access if i.value is not None]
+                    todo += x.index_values
     renamed: dict[str, str] = {}
     for i, item in enumerate([x for x in inputs if x.name in live]):
         renamed[item.name] = f"in{i}"

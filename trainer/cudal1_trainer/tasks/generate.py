@@ -70,7 +70,7 @@ def generate_task(
 
 def _with_symbol(rng: random.Random, program: Program) -> Program:
     """The program with one size symbolic: of an axis that nothing reduces, counts, or reads at another index."""
-    taken = {a for o in program.ops for a in o.over} | {i.domain.below for i in program.inputs}
+    taken = program.reduced_axes | {i.domain.below for i in program.inputs}
     for op in program.ops:
         for x in op.operands:
             if isinstance(x, Ref):

@@ -14,10 +14,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from cudal1_cache.rows import Region
+from cudal1_cache.rows import RegionText
 from cudal1_cache.store import Store
 
-NO_WIN = "no_win"
+UNPROFITABLE = "unprofitable"
 
 
 def export_misses(store: Store, target_key: str, path: Path, limit: int) -> int:
@@ -35,9 +35,9 @@ def export_misses(store: Store, target_key: str, path: Path, limit: int) -> int:
     return len(kept)
 
 
-def _wanted(store: Store, target_key: str) -> Iterator[Region]:
+def _wanted(store: Store, target_key: str) -> Iterator[RegionText]:
     fingerprints = [m.fingerprint for m in store.misses(target_key)]
-    fingerprints += [e.fingerprint for e in store.entries(target=target_key) if e.status == NO_WIN]
+    fingerprints += [e.fingerprint for e in store.entries(target=target_key) if e.status == UNPROFITABLE]
     for fingerprint in fingerprints:
         region = store.get_region(fingerprint)
         if region is not None:

@@ -140,4 +140,4 @@ def without_dead(p: Program) -> Program:
 
 
 def _names(x: Ref) -> list[str]:
-    return [x.name, *(i.value for _, i in x.access if i.value is not None)]
+    return [x.name, *x.index_values]

@@ -10,22 +10,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from cudal1_cache.rows import Entry, GraphPlan, PlanChoice
 from cudal1_compile.kernel.candidate import Candidate, parse_candidate
+from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
 
-Phase = Literal["inference", "forward", "backward"]
-Outcome = Literal["hit", "new", "aten", "no win", "untried", "missed"]
+GraphPhase = Literal["inference", "forward", "backward"]
+RegionOutcome = Literal["hit", "new", "aten", "unprofitable", "untried", "untuned"]
 
 INLINE = "inline"  # the decision "Inductor compiles this region", as stored
-KERNEL_FREE: tuple[PlanChoice, ...] = ("none", "layouts", "aten")
+KERNEL_FREE: tuple[PlanChoice, ...] = ("inductor", "no_layout_opt", "aten")
 ATEN = "aten"  # the decision "aten runs this region", as stored in place of an entry's id
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ChosenKernel:
     """An accepted kernel for a region, as the pass and the generated module need it."""
 
     entry_id: str
@@ -34,7 +36,7 @@ class Kernel:
     is_checked: bool = False  # every call is compared with the region (shadow.py)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SeenRegion:
     """One distinct region of a graph, as the collecting pass saw it."""
 
@@ -42,10 +44,24 @@ class SeenRegion:
     text: str
     ops: int
     count: int  # uses of it in the graph
-    phase: Phase  # of its first use
+    phase: GraphPhase  # of its first use
     is_fusible: bool  # at some use Inductor would have fused it with a neighbour
     has_library: bool  # at some use aten's library has an operator for a part of it
     value_us: float  # estimate of the time that kernels may win in all its uses; ranks regions
+
+    @cached_property
+    def program(self) -> Program:
+        """Of its text, parsed once."""
+        return parse_program(self.text)
+
+    @property
+    def has_product(self) -> bool:
+        return " = dot" in self.text  # as every sum of products is written
+
+    @property
+    def may_change(self) -> bool:
+        """Whether it reads what a forward with kernels of products lays out otherwise."""
+        return self.phase == "backward" and self.has_product
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +82,10 @@ class RefusedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRegion:
-    """A region and its decision. `missed` is open: a later process looks it up again."""
+    """A region and its decision. `untuned` is open: a later process looks it up again."""
 
-    fingerprint: str
-    text: str
-    ops: int
-    count: int
-    phase: Phase
-    is_fusible: bool
-    has_library: bool
-    value_us: float
-    outcome: Outcome
+    seen: SeenRegion
+    outcome: RegionOutcome
     reason: str  # why there is no kernel; empty for hit and new
     entry_id: str = ""  # ATEN where aten runs it
     speedup: float | None = None  # of the region alone over the best permitted plan; of aten over Inductor
@@ -87,13 +96,8 @@ class PlannedRegion:
         return self.outcome in ("hit", "new")
 
     @property
-    def has_product(self) -> bool:
-        return " = dot" in self.text  # as every sum of products is written
-
-    @property
-    def may_change(self) -> bool:
-        """Whether it reads what a forward with kernels of products lays out otherwise."""
-        return self.phase == "backward" and self.has_product
+    def fingerprint(self) -> str:
+        return self.seen.fingerprint
 
     @property
     def is_replaced(self) -> bool:
@@ -116,25 +120,27 @@ class GraphPlanned:
     @property
     def is_open(self) -> bool:
         """Whether some region has neither a kernel nor a verdict."""
-        return any(r.outcome == "missed" for r in self.regions)
+        return any(r.outcome == "untuned" for r in self.regions)
 
     def chosen(self, choice: PlanChoice) -> dict[str, str]:
-        """fingerprint -> entry id, or ATEN, of what does not run by Inductor; "deciding" counts as "all".
+        """fingerprint -> entry id, or ATEN, of what does not run by Inductor; "deciding" counts as "all_kernels".
 
-        "some" is what there is without products, where "all" has some: they must not cost what else wins.
-        Elsewhere it is what Inductor would not have fused with its neighbours.
+        unfusible_only: without what Inductor would have fused with its neighbours.
         """
         if choice in KERNEL_FREE:
             return {}
         replaced = [r for r in self.regions if r.is_replaced]
-        everything = self._best_cuts(replaced)
-        if choice != "some":
-            return everything
-        fewer = self._best_cuts([r for r in replaced if not r.has_product])
-        if fewer != everything:
-            return fewer
-        fusible = {r.fingerprint for r in replaced if r.is_fusible}
-        return {f: entry_id for f, entry_id in everything.items() if f not in fusible}
+        chosen = self._best_cuts([r for r in replaced if choice != "no_products" or not r.seen.has_product])
+        if choice != "unfusible_only":
+            return chosen
+        fusible = {r.fingerprint for r in replaced if r.seen.is_fusible}
+        return {f: entry_id for f, entry_id in chosen.items() if f not in fusible}
+
+    @property
+    def fewer_kernels(self) -> PlanChoice:
+        """What to try beside all kernels: products, where there are any, must not cost what else wins."""
+        has_products = self.chosen("no_products") != self.chosen("all_kernels")
+        return "no_products" if has_products else "unfusible_only"
 
     def _best_cuts(self, replaced: Sequence[PlannedRegion]) -> dict[str, str]:
         """Without regions that are only in those cuts around products which save less than another."""
@@ -151,13 +157,13 @@ class GraphPlanned:
         """fingerprint -> entry id of the kernels that run under a choice."""
         return {f: entry_id for f, entry_id in self.chosen(choice).items() if entry_id != ATEN}
 
-    def count(self, *outcomes: Outcome) -> int:
+    def count(self, *outcomes: RegionOutcome) -> int:
         return sum(r.outcome in outcomes for r in self.regions)
 
 
-def load_kernel(entry: Entry, text: str) -> Kernel:
-    """The kernel of a region with this text. Raises CandidateError for code that does not fit it."""
-    return Kernel(entry.entry_id, text, parse_candidate(entry.code, parse_program(text)))
+def load_kernel(entry: Entry, seen: SeenRegion) -> ChosenKernel:
+    """The kernel of a region. Raises CandidateError for code that does not fit it."""
+    return ChosenKernel(entry.entry_id, seen.text, parse_candidate(entry.code, seen.program))
 
 
 def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
@@ -176,7 +182,7 @@ def to_row(plan: GraphPlanned, graph_key: str, target: str) -> GraphPlan:
 def from_row(row: GraphPlan) -> GraphPlanned:
     """Raises ValueError (KeyError, TypeError) for a table that this version did not write."""
     table = json.loads(row.regions_json)
-    regions = tuple(PlannedRegion(**r) for r in table["regions"])
+    regions = tuple(PlannedRegion(**r | {"seen": SeenRegion(**r["seen"])}) for r in table["regions"])
     refused = tuple(RefusedNode(**n) for n in table["refused"])
     anchors = tuple(AnchorSeen(tuple(tuple(cut) for cut in cuts)) for cuts in table["anchors"])
     is_last, fault = bool(table["is_channels_last"]), str(table["fault"])
@@ -186,6 +192,6 @@ def from_row(row: GraphPlan) -> GraphPlanned:
 def with_regions(plan: GraphPlanned, regions: Iterable[PlannedRegion]) -> GraphPlanned:
     """The plan with new decisions; what was measured for the old ones no longer counts if kernels changed."""
     changed = replace(plan, regions=tuple(regions))
-    if changed.chosen("all") == plan.chosen("all"):
+    if changed.chosen("all_kernels") == plan.chosen("all_kernels"):
         return changed
     return replace(changed, choice="deciding", ratio=None)

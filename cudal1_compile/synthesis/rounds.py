@@ -4,7 +4,7 @@
         candidates -> finalists of a region measured together -> the best proven kernel is stored as its entry
         (none, and all was tried: aten and Inductor are measured, one of them will run the region)
     first round without exemplars, then contrastive rounds with measured variants, as long as there is time
-    -> won | no win | unfinished
+    -> won | unprofitable | unfinished
 
 Every region gets its first round before any gets its second, and a region that wins has won whatever happens
 to the time. Proposals and measurements never overlap: a sampler on the same GPU would spoil the times. Each
@@ -27,9 +27,9 @@ from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.synthesis.budget import Budget, Timer
 from cudal1_compile.synthesis.outcome import Outcome
 from cudal1_compile.synthesis.ports import JudgePort
-from cudal1_compile.synthesis.progress import Asking, Done, Progress, silent
-from cudal1_compile.synthesis.scheduler import Settling
-from cudal1_compile.synthesis.task import Request, Task
+from cudal1_compile.synthesis.progress import Asking, Done, Progress, Proposed, silent
+from cudal1_compile.synthesis.scheduler import EvaluationScheduler
+from cudal1_compile.synthesis.task import RegionTask, Request
 from cudal1_fx_passes.program.ir import Program
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def synthesize_all(
     """
     budget = budget or Budget()
     config = exemplars or ExemplarConfig()
-    made = [Task(p, generator, judge.target, store, budget, seed, config) for p in programs]
+    made = [RegionTask(p, generator, judge.target, store, budget, seed, config) for p in programs]
     unique = {t.region.fingerprint: t for t in reversed(made)}
     worth = list(values) if values is not None else [float(least_bytes(p)) for p in programs]
     ranked = sorted(range(len(made)), key=lambda i: (-worth[i], i))
@@ -83,7 +83,7 @@ def synthesize_all(
 class _Asked:
     """A request and the task that it is for."""
 
-    task: Task
+    task: RegionTask
     request: Request
 
 
@@ -91,7 +91,7 @@ class _Run:
     """All tasks of one call, in the order in which they are worked on."""
 
     def __init__(
-        self, tasks: list[Task], generator: Generator, judge: JudgePort, budget: Budget, progress: Progress
+        self, tasks: list[RegionTask], generator: Generator, judge: JudgePort, budget: Budget, progress: Progress
     ) -> None:
         self.tasks, self.generator, self.judge, self.budget = tasks, generator, judge, budget
         self.progress = progress
@@ -100,14 +100,14 @@ class _Run:
 
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
-        settling = Settling(self.places, self.judge, self.timer, self.progress)
+        scheduler = EvaluationScheduler(self.places, self.judge, self.timer, self.progress)
         # what an earlier call left open comes before the regions that are less valuable, not before all others
         first = min((self.places[t] for t in self._next_group() if not t.to_judge()), default=len(self.tasks) + 1)
-        left = {*settling.run(self.tasks[: first - 1]), *self.tasks[first - 1 :]}
+        left = {*scheduler.run(self.tasks[: first - 1]), *self.tasks[first - 1 :]}
         while (group := self._next_group()) and self.timer.proposals_left_s > 0:
             self._ask(group)
-            left = set(settling.run([t for t in self.tasks if t in left or t in group]))
-        settling.run([t for t in self.tasks if t in left])  # what was not built in its round
+            left = set(scheduler.run([t for t in self.tasks if t in left or t in group]))
+        scheduler.run([t for t in self.tasks if t in left])  # what was not built in its round
         self.judge.expect([])
         why = self.judge.trouble() if any(t.needs_canary for t in self.tasks) else None
         for task in self.tasks:
@@ -116,7 +116,7 @@ class _Run:
             task.close(TIME_OVER)
             self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
 
-    def _next_group(self) -> list[Task]:
+    def _next_group(self) -> list[RegionTask]:
         """Regions that are fewest rounds along, as many as the generator takes; last those beaten by far.
 
         Where candidates of an earlier call wait for the judge, their verdicts come before more of them.
@@ -128,7 +128,7 @@ class _Run:
 
     # proposals
 
-    def _ask(self, group: list[Task]) -> None:
+    def _ask(self, group: list[RegionTask]) -> None:
         share = 0.5 if len(self.tasks) > MANY and group[0].rounds_done == 0 else 1.0
         asked = [_Asked(t, r) for t in group for r in t.requests(share)]
         if not asked:
@@ -162,5 +162,7 @@ class _Run:
         is_late = time.monotonic() >= deadline
         for a, replies in zip(asked, found, strict=True):
             a.task.take_replies(a.request, replies)
+            fingerprint, left_s = a.task.region.fingerprint, self.timer.left_s
+            self.progress(Proposed(fingerprint, a.request.prompt, tuple(replies), left_s))
             if len(replies) < n and is_late:
                 a.task.fail(TIME_OVER)  # a round that was cut off counts for nothing

@@ -127,7 +127,7 @@ class OutputBuffer(ir.InputsKernel):
         return True
 
 
-class Scratch(WorkspaceArg):
+class ScratchWorkspace(WorkspaceArg):
     """A workspace that may be the last thing a graph frees: Inductor then asks for its name as a buffer's."""
 
     @property
@@ -187,8 +187,8 @@ class KernelCall(ir.ExternKernel):
             wrapper.make_allocation(output.get_name(), layout.device, layout.dtype, layout.size, layout.stride)
         )
 
-    def _workspace(self, scratch: ScratchSpec) -> Scratch:
-        return Scratch(
+    def _workspace(self, scratch: ScratchSpec) -> ScratchWorkspace:
+        return ScratchWorkspace(
             count=scratch.count,
             zero_mode=WorkspaceZeroMode.UNINITIALIZED,  # the launcher zeroes what the plan says
             device=self._device,

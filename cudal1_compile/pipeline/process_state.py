@@ -6,6 +6,7 @@ Nothing here is made before it is needed: a warm start opens the store and nothi
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,11 @@ from cudal1_compile.dispatch import registry
 from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator
-from cudal1_compile.inductor.plan import GraphPlanned
+from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_compile.synthesis import ProcessBudget
+from cudal1_compile.trace import PassLog, PassRun
+
+LAST_PLANS = 32  # compiles that are remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +34,9 @@ class Totals:
     hit: int = 0
     new: int = 0
     aten: int = 0
-    no_win: int = 0
+    unprofitable: int = 0
     untried: int = 0
-    missed: int = 0
+    untuned: int = 0
 
     def plus(self, plan: GraphPlanned) -> Totals:
         return Totals(
@@ -41,10 +45,18 @@ class Totals:
             self.hit + plan.count("hit"),
             self.new + plan.count("new"),
             self.aten + plan.count("aten"),
-            self.no_win + plan.count("no win"),
+            self.unprofitable + plan.count("unprofitable"),
             self.untried + plan.count("untried"),
-            self.missed + plan.count("missed"),
+            self.untuned + plan.count("untuned"),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LastPlan:
+    """One compile: what was decided for its graph, and the passes so far, a late backward's too."""
+
+    plan: GraphPlanned
+    passes: tuple[PassRun, ...]
 
 
 class Session:
@@ -57,6 +69,7 @@ class Session:
         self._granted_s: float | None = None  # the process budget's size, as the latest options gave it
         self._budget = ProcessBudget(0.0)
         self.totals = Totals()
+        self._plans: deque[tuple[GraphPlanned, PassLog]] = deque(maxlen=LAST_PLANS)
         self.replies = 0  # that generators gave
 
     def store(self, directory: Path | None) -> Store:
@@ -93,5 +106,26 @@ class Session:
         with self._lock:
             self.totals = self.totals.plus(plan)
 
+    def remember(self, plan: GraphPlanned, passes: PassLog) -> None:
+        """For `last_plans`; a later plan of the same compile takes its place."""
+        with self._lock:
+            for i, (_, known) in enumerate(self._plans):
+                if known is passes:
+                    self._plans[i] = (plan, passes)
+                    return
+            self._plans.append((plan, passes))
+
+    def last_plans(self) -> tuple[LastPlan, ...]:
+        with self._lock:
+            return tuple(LastPlan(plan, passes.runs) for plan, passes in self._plans)
+
 
 SESSION = Session()
+
+
+def last_plans() -> tuple[LastPlan, ...]:
+    """What this process's last compiles decided, the latest last, with their passes' names and seconds.
+
+    At most LAST_PLANS of them; any thread may ask.
+    """
+    return SESSION.last_plans()

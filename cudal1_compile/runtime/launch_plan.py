@@ -29,7 +29,7 @@ class PlannedLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     launches: tuple[PlannedLaunch, ...]
     zeroed: tuple[tuple[str, int], ...]  # scratch buffers to clear before the first launch, with their bytes
 
@@ -44,7 +44,7 @@ def axis_sizes(program: Program, sizes: Mapping[str, int] | None = None) -> dict
     return found
 
 
-def plan(program: Program, candidate: Candidate, sizes: Mapping[str, int] | None = None) -> Plan:
+def plan(program: Program, candidate: Candidate, sizes: Mapping[str, int] | None = None) -> LaunchPlan:
     """Evaluates the launch plan. Raises LaunchError where there is none, or one is outside the limits."""
     dims = axis_sizes(program, sizes)
     tensors: tuple[Input | Output, ...] = (*program.outputs, *program.inputs)
@@ -53,7 +53,7 @@ def plan(program: Program, candidate: Candidate, sizes: Mapping[str, int] | None
         raise LaunchError(f"a tensor spans {largest} elements; a kernel counts in int, to {MAX_ELEMENTS}")
     try:
         scratch = [(s, s.size_bytes(dims)) for s in candidate.scratch]
-        return Plan(
+        return LaunchPlan(
             launches=tuple(_planned(launch, dims) for launch in candidate.launches),
             zeroed=tuple((s.name, size) for s, size in scratch if s.zeroed),
         )
