@@ -44,8 +44,11 @@ def seed(db: sqlite_utils.Database, path: Path) -> None:
             db.execute("DETACH old")
 
 
-def carry_over(db: sqlite_utils.Database, path: Path, upgrade: Upgrade) -> None:
-    """Fills a new database, inside the transaction that makes its tables. The file itself stays as it is."""
+def carry_over(db: sqlite_utils.Database, path: Path, upgrade: Upgrade) -> int:
+    """Fills a new database, inside the transaction that makes its tables; returns the number of rows.
+
+    The file itself stays as it is.
+    """
     count = 0
     with closing(sqlite3.connect(":memory:", uri=True)) as connection:
         old = sqlite_utils.Database(connection, execute_plugins=False)
@@ -60,7 +63,7 @@ def carry_over(db: sqlite_utils.Database, path: Path, upgrade: Upgrade) -> None:
                     count += _insert(db, table, names, upgrade(table, columns))
         except sqlite3.DatabaseError as error:
             warn_once(f"of the kernel cache {path} not all can be read ({error}); the rest begins empty")
-    warn_once(f"{count} rows of {path} were carried over; delete it once no older cudal1 uses it")
+    return count
 
 
 def refuse_code(db: sqlite_utils.Database, schema: str) -> None:

@@ -184,8 +184,10 @@ class Database:
             return
         if (why := why_writable(older)) is not None:
             warn_once(f"the kernel cache of an older cudal1 is not used: {why}")
-        else:
-            carry_over(db, older, self._upgrade)
+            return
+        count = carry_over(db, older, self._upgrade)
+        if not self.in_memory:
+            warn_once(f"{count} rows of {older} were carried over; delete it once no older cudal1 uses it")
 
 
 def _make_file(path: Path) -> None:

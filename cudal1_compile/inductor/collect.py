@@ -46,6 +46,7 @@ class SeenGraph:
 
     phase: GraphPhase
     partition: Partition
+    code: str  # the graph as Python
     is_channels_last: bool  # Inductor chooses another layout for its convolutions, without being told to
 
 
@@ -94,7 +95,7 @@ class _InnerCompiler:
 
         def see(graph: fx.Graph, found: Partition) -> None:
             is_last = is_channels_last(graph) and not inductor_config.force_layout_optimization
-            self.seen.append(SeenGraph(phase, found, is_last))
+            self.seen.append(SeenGraph(phase, found, graph.python_code("self").src.strip(), is_last))
             if graph is gm.graph and not needs_strides:
                 raise _Seen
             if phase == "forward" and self.splice is not None:

@@ -14,6 +14,7 @@ from torch import fx
 from cudal1_cache.rows import PlanChoice
 from cudal1_cache.store import Store
 from cudal1_compile.dispatch.fallback import saved
+from cudal1_compile.inductor import graph_plan
 from cudal1_compile.inductor.graph_key import copy_graph, graph_key
 from cudal1_compile.inductor.graph_plan import (
     ATEN,
@@ -60,6 +61,20 @@ def test_a_plan_survives_the_store(choice: PlanChoice) -> None:
         store.put_plan(to_row(plan, "key", "target"))
         row = store.get_plan("key", "target")
         assert row is not None and from_row(row) == plan
+
+
+def test_a_regions_text_is_parsed_once_and_its_decision_travels_with_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parsed: list[str] = []
+    monkeypatch.setattr(graph_plan, "parse_program", lambda text: parsed.append(text) or len(parsed))
+    seen = SeenRegion("f", "region v1", 3, 1, "inference", False, True, 1.5)
+    found = [PlannedRegion(seen, "untuned", "no kernel yet"), PlannedRegion(seen, "hit", "", "entry")]
+    assert [replace(r, reason="why").seen.program for r in found] == [1, 1] and parsed == ["region v1"]
+    with Store.memory() as store:
+        store.put_plan(to_row(GraphPlanned(tuple(found)), "key", "target"))
+        row = store.get_plan("key", "target")
+        assert row is not None and from_row(row).regions == tuple(found) and "program" not in row.regions_json
 
 
 def test_choices() -> None:

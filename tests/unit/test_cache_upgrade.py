@@ -200,10 +200,13 @@ def test_an_old_file_that_others_may_write_is_not_used(tmp_path: Path, caplog: p
     assert "of an older cudal1 is not used: others may write to" in caplog.text
 
 
-def test_where_nothing_can_be_written_the_old_rows_are_read(tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_the_old_rows_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """As root every place can be written, so the new file's name is taken by a folder."""
     old_file(tmp_path, ALL)
     (tmp_path / FILE_NAME).mkdir()
     with Store.open(tmp_path, TRUST) as store:
         assert store.path is None and store.get_entry("kernel") is not None
+    assert "delete it" not in caplog.text
     assert os.listdir(tmp_path / FILE_NAME) == []

@@ -87,6 +87,8 @@ class Ref:
     @property
     def index_values(self) -> list[str]:
         """Names of the values that it is read at."""
+        if not self.access:
+            return []
         return [index.value for _, index in self.access if index.value is not None]
 
 
