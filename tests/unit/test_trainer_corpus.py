@@ -185,7 +185,7 @@ def test_replies_to_one_program_are_never_in_one_batch(data: Path) -> None:
 def test_with_scores_at_least_thirty_percent_are_contrastive(book: ScoreBook) -> None:
     source = Source(RECIPE.data, NONE, scored_of(book, NONE))
     rng = random.Random(2)
-    kinds = Counter(pair.kind for _ in range(600) for _, pair in source.draw(rng))
+    kinds = Counter(pair.kind for _ in range(300) for _, pair in source.draw(rng))
     assert 0.3 <= kinds["contrastive"] / sum(kinds.values()) <= 0.46
     assert kinds["scored"] > 10
 
@@ -246,6 +246,7 @@ def test_the_data_folder_names_no_machine() -> None:
         assert set(item) == {"source", "fingerprint", "relative", "text", "seed"}
 
 
+@pytest.mark.usefixtures("forks")
 def test_measured_programs_are_written_out_once(book: ScoreBook, data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     shutil.copytree(data, folder)

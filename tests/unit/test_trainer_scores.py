@@ -30,6 +30,8 @@ from cudal1_trainer.scores import (
 from cudal1_trainer.variants import choose_schedules, uses, write_variants
 from cudal1_trainer.workers import Finished, Lost
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 
 def _setup() -> None:
     return None
