@@ -24,7 +24,7 @@ from cudal1_trainer.self_supervised import SelfSupervised
 from cudal1_trainer.stage import Setup, Stage, start_accelerator
 from cudal1_trainer.variants import write_variants
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("forks")]
 
 PRODUCT = """region v1
 dims d0=24 d1=16 d2=40

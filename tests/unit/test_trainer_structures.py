@@ -54,12 +54,12 @@ GRADIENT = parse_program(
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    return list(collect(range(4), hold_out(())))
+    return list(collect(range(2), hold_out(())))
 
 
 def test_models_give_distinct_wide_structures(texts: list[str]) -> None:
     programs = [parse_program(t) for t in texts]
-    assert len(texts) >= 40
+    assert len(texts) >= 35
     assert len({relative(p) for p in programs}) == len(texts)
     assert any(len(p.outputs) >= 4 for p in programs) and any(len(p.inputs) >= 7 for p in programs)
     assert any(len({o.over for o in p.ops if o.over}) >= 2 for p in programs)

@@ -19,7 +19,7 @@ from cudal1_trainer.llm_teacher import main
 from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.scored import read_scored, write_scored
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("forks")]
 
 # the canonical form of the toys' program multiplies by in0
 FIRST, SECOND = FAST.replace("* b[j]", "* a[j]"), SLOW.replace("* ld(in1", "* ld(in0")
