@@ -173,7 +173,12 @@ def test_planes_and_patches_are_right(at: int, name: str, form: str) -> None:
     chosen = [written[at % half], written[half + at % (len(written) - half)]]
     candidates = {v.name: v.candidate for v in chosen}
     assert run_on_host(program, candidates) == (set(candidates), {})
-    assert_no_rule_is_broken(program, chosen[:1])
+
+
+@pytest.mark.parametrize(("name", "form"), CASES[::3])
+def test_planes_and_patches_break_no_rule_of_memory(name: str, form: str) -> None:
+    program = program_of(name)
+    assert_no_rule_is_broken(program, in_bulk(program, form)[:1])
 
 
 def test_channels_that_no_vector_divides_are_not_filled() -> None:

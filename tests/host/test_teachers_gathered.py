@@ -153,7 +153,7 @@ def gathering(program: Program) -> list[Variant]:
     return [v for v in written if v is not None]
 
 
-@pytest.mark.parametrize(("at", "name"), enumerate([*PROGRAMS, *STRIPS]))
+@pytest.mark.parametrize(("at", "name"), [*enumerate([*PROGRAMS, *STRIPS])])
 def test_statistics_are_right(at: int, name: str) -> None:
     """Three of a program's kernels, in turn."""
     program = program_of(name)
