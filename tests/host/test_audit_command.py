@@ -18,6 +18,7 @@ import typer
 import benchmarks.audit as command
 import cudal1_compile.judge.limits as limits
 import cudal1_trainer.audit.rates as rates
+from cudal1_compile.judge.audit.load_time import LoadRow
 from cudal1_compile.judge.audit.suite import Case, suite
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.verdict import Accepted, HostCost, Proof, Rejected, Timing, Verdict
@@ -103,7 +104,9 @@ def test_the_figures_and_the_file(
     assert found["load_accepted"] == 0 < found["load_attacks"] == len(detail["load_time"]["all"])
     assert body["versions"]["verifier"] == str(VERIFIER_VERSION) == str(detail["load_time"]["verifier"])
     assert "attacks accepted, by row of the catalogue" in capsys.readouterr().out
-    monkeypatch.setattr(command, "Judge", lambda target, limits: _Stubborn(REFUSED))  # as the judge has
+    rows = [LoadRow(**row) for row in detail["load_time"]["all"]]
+    monkeypatch.setattr(command, "load_time_rows", lambda folder: rows)  # what was found, without the work
+    monkeypatch.setattr(command, "Judge", lambda target, limits: _Stubborn(REFUSED))
     command.audit(attacks_only=True, out=tmp_path)  # the other parts stay
     again = json.loads((tmp_path / "audit.host.json").read_text())
     assert again["summary"] == found and again["detail"]["mutants"] == detail["mutants"]

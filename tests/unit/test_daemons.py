@@ -63,7 +63,7 @@ if (child := os.fork()) == 0:
     raise SystemExit(0)
 begin = time.monotonic()
 assert os.waitpid(child, 0)[1] == 0
-assert time.monotonic() - begin < 5
+assert time.monotonic() - begin < 30  # not as long as the work, however busy the machine is
 """
 
 
