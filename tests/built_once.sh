@@ -26,6 +26,10 @@ done
 found=$(sha256sum - "${sources[@]}" <<<"$compiler ${words[*]@Q}")
 kept=$folder/
 while read -r hash _; do kept+=${hash:0:32}; done <<<"$found"
+# what takes seconds, one builds and the others wait for: headers compiled ahead, programs of several sources
+if [[ ${#sources[@]} -gt 1 || " ${words[*]} " = *" c++-header "* ]] && command -v flock >/dev/null; then
+    exec 9>"$kept.lock" && flock 9
+fi
 [ -f "$kept" ] && exec cp "$kept" "$output"
 "$compiler" "$@" || exit
 cp "$output" "$kept.$$" 2>/dev/null && exec mv "$kept.$$" "$kept" 2>/dev/null

@@ -109,6 +109,14 @@ def scalar(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would be spawned is forked, with all that it would import, 2 s each: for tests of what it does."""
+    from multiprocessing import context
+
+    monkeypatch.setitem(context._concrete_contexts, "spawn", context._concrete_contexts["fork"])
+
+
+@pytest.fixture
 def no_loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Inductor's loops are not built, seconds a graph, and do nothing: for tests of graphs, not of results."""
     from torch._inductor.async_compile import AsyncCompile

@@ -18,6 +18,7 @@ import typer
 import benchmarks.audit as command
 import benchmarks.redteam.rates as rates
 import cudal1_compile.judge.limits as limits
+from benchmarks.redteam.load_time import LoadRow
 from benchmarks.redteam.subjects import subjects
 from benchmarks.redteam.suite import AttackCase, attack_suite
 from cudal1_compile.judge.limits import Limits
@@ -81,7 +82,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-def test_the_figures_and_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_figures_and_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "ProcessPoolExecutor", ThreadPoolExecutor)  # which starts at once
     command.audit(honest=3, mutants=2, seed=SEED, out=tmp_path)
     body = json.loads((tmp_path / "audit.host.json").read_text())
     found, detail = body["summary"], body["detail"]
@@ -100,6 +104,9 @@ def test_the_figures_and_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert found["load_accepted"] == 0 < found["load_attacks"] == len(detail["load_time"]["all"])
     assert body["versions"]["verifier"] == str(VERIFIER_VERSION) == str(detail["load_time"]["verifier"])
     assert "attacks accepted, by row of the catalogue" in capsys.readouterr().out
+    rows = [LoadRow(**row) for row in detail["load_time"]["all"]]
+    monkeypatch.setattr(command, "load_time_rows", lambda folder: rows)  # what was found, without the work
+    monkeypatch.setattr(command, "Judge", lambda target, limits: _Stubborn(REFUSED))
     command.audit(attacks_only=True, out=tmp_path)  # the other parts stay
     again = json.loads((tmp_path / "audit.host.json").read_text())
     assert again["summary"] == found and again["detail"]["mutants"] == detail["mutants"]

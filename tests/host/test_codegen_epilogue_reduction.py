@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 import torch
@@ -142,6 +143,7 @@ def program_of(name: str, rows: int = ROWS) -> Program:
     return parse_program(f"region v1\n{dims}\n{inputs}\n{product}{before}{rest}\n")
 
 
+@cache
 def reducing(program: Program) -> list[Variant]:
     """One for each of the product's schedules that can."""
     plan = cut_stages(program, flat=True)
@@ -155,13 +157,16 @@ def reducing(program: Program) -> list[Variant]:
     return [v for v in written if v is not None]
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, *REGISTER_TILES])
-def test_statistics_are_right(name: str) -> None:
+@pytest.mark.parametrize(("at", "name"), [*enumerate([*PROGRAMS, *REGISTER_TILES])])
+def test_statistics_are_right(at: int, name: str) -> None:
+    """Three of a program's kernels, in turn."""
     program = program_of(name)
-    candidates = {v.name: v.candidate for v in reducing(program)}
-    assert len(candidates) >= (2 if name in REGISTER_TILES else 4)
+    written = reducing(program)
+    assert len(written) >= (2 if name in REGISTER_TILES else 4)
     kind = "_sums<" if "gradient" in name else "_moments<"
-    assert all(kind in c.code for c in candidates.values())
+    assert all(kind in v.candidate.code for v in written)
+    step = max(len(written) // 3, 1)
+    candidates = {v.name: v.candidate for v in written[at % step :: step]}
     assert run_on_host(program, candidates) == (set(candidates), {})
 
 

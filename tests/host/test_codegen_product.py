@@ -294,7 +294,7 @@ def variants_to_test(name: str, program: Program) -> list[Variant]:
         return [*found[:1], *found[-1:]]
     if name in FEW:
         return [v for v in write_variants(program, 64) if "strip" in v.name]
-    return write_variants(program, 12)[::3]
+    return write_variants(program, 12)[::6]
 
 
 def test_one_filter_of_many_terms_has_templates_without_a_window_along_two_axes() -> None:

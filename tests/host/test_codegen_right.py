@@ -59,7 +59,7 @@ def refusal(program: Program, schedule: Schedule, seed: int) -> str | None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_variants_of_random_tasks(family: str) -> None:
-    for seed in range(5):
+    for seed in range(3):
         rng = random.Random(seed)
         program = generate_task(rng, family, small=True)
         assert (reason := refusal(program, rng.choice(variants(program)), seed)) is None, reason

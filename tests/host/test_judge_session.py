@@ -13,7 +13,7 @@ import torch
 from benchmarks.redteam.attack import Attack
 from benchmarks.redteam.attacks import ATTACKS
 from benchmarks.redteam.attacks_reach import REACH
-from benchmarks.redteam.honest import HONEST, SILU_SCALAR
+from benchmarks.redteam.honest import HONEST, SILU_SCALAR, Honest
 from benchmarks.redteam.regions import region
 from cudal1_compile.errors import LaunchError
 from cudal1_compile.judge.bench.session import DeviceSession, Entrant, _Final, _Region
@@ -31,6 +31,7 @@ from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.target import HOST
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
+from tests.audit_kinds import one_of_each_kind
 from tests.host_worker import HostClock, Replayed
 
 pytestmark = pytest.mark.host
@@ -46,11 +47,13 @@ def _entrant(program: Program, code: str) -> Entrant:
     return Entrant(candidate, build(program, candidate, HOST))
 
 
-@pytest.mark.parametrize("honest", HONEST, ids=lambda h: h.name)
-def test_accepts_honest_kernels_with_a_quick_time(session: DeviceSession, honest: object) -> None:
-    item = next(h for h in HONEST if h is honest)
-    program = region(item.region)
-    verdict = session.judge(program, _entrant(program, item.code), seed=7)
+# test_judge_attacks asks, with the same exams, about every honest kernel and every attack
+
+
+@pytest.mark.parametrize("honest", one_of_each_kind(HONEST), ids=lambda h: h.name)
+def test_accepts_honest_kernels_with_a_quick_time(session: DeviceSession, honest: Honest) -> None:
+    program = region(honest.region)
+    verdict = session.judge(program, _entrant(program, honest.code), seed=7)
     assert isinstance(verdict, Accepted), verdict
     assert verdict.proof.timing is not None
     assert verdict.proof.timing.candidate_us > 0
@@ -75,22 +78,15 @@ HARMLESS = [
 ]
 
 
-# the first of each row of the catalogue and region; test_judge_attacks asks, with the same case suites, about all
-FIRST = {(a.hack, a.region): a.name for a in reversed(HARMLESS)}
+FIRST = {a.hack: a for a in reversed(HARMLESS)}
+TRIED = {a.name: a for a in (*FIRST.values(), *one_of_each_kind(HARMLESS))}
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        pytest.param(a, id=a.name, marks=[] if FIRST[a.hack, a.region] == a.name else [pytest.mark.slow])
-        for a in HARMLESS
-    ],
-)
-def test_rejects_attacks(session: DeviceSession, attack: object) -> None:
-    item = next(a for a in HARMLESS if a is attack)
-    program = region(item.region)
-    exact = unrounded(program, parse_candidate(item.code, program))  # which the judge asks about first
-    codes = [exact.code, item.code] if exact else [item.code]
+@pytest.mark.parametrize("attack", TRIED.values(), ids=TRIED)
+def test_rejects_attacks(session: DeviceSession, attack: Attack) -> None:
+    program = region(attack.region)
+    exact = unrounded(program, parse_candidate(attack.code, program))  # which the judge asks about first
+    codes = [exact.code, attack.code] if exact else [attack.code]
     verdicts = [session.judge(program, _entrant(program, code), seed=7) for code in codes]
     assert any(isinstance(v, Rejected) and v.stage == "verify" for v in verdicts), verdicts
 
@@ -300,8 +296,12 @@ NO_ROOM = [
 ]
 
 
-@pytest.mark.parametrize("error", NO_ROOM, ids=lambda e: type(e).__name__)
-@pytest.mark.parametrize("place", ["suite", "load", "wait", "capture", "inductor"])
+PLACES = ["suite", "load", "wait", "capture", "inductor"]
+
+
+@pytest.mark.parametrize(
+    ("place", "error"), [*((place, NO_ROOM[0]) for place in PLACES), *(("load", error) for error in NO_ROOM[1:])]
+)
 def test_a_full_device_puts_off_and_the_candidate_is_right_later(
     place: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:

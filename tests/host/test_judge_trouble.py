@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from synthesis_doubles import ScriptedGenerator
-from test_synthesis_host import BUDGET, as_reply, code, program
+from test_synthesis_host import BUDGET, as_reply, code, program, scripted
 
 from cudal1_cache import Store
 from cudal1_compile.dispatch.kernel_cache import open_store
@@ -39,35 +41,29 @@ FAKE = '#!/bin/sh\ncase "$*" in *candidate.cu*) {action};; esac\nexec {compiler}
 
 CHILD = """
     import json, sys
-    from dataclasses import replace
     sys.path[:0] = {paths!r}
     from pathlib import Path
-    from cudal1_compile.judge.judge import Judge
-    from cudal1_compile.judge.limits import Limits
-    from cudal1_compile.dispatch.kernel_cache import open_store
-    from cudal1_compile.runtime.target import HOST
-    from cudal1_compile.synthesis import synthesize
-    from test_synthesis_host import BUDGET, code, program, scripted
-
-    codes = [code(32), code(64), code(96), "__global__ broken"]
-    budget = replace(BUDGET, rounds=1, samples_per_round=4)
-    with Judge(HOST, Limits(build_threads=2)) as judge:
-        found = synthesize(program(), scripted(codes), judge, open_store(Path({place!r})), budget).result
-    print(json.dumps([type(found).__name__, getattr(found, "reason", "")]))
+    from test_judge_trouble import ask
+    print(json.dumps(ask(Path({place!r}))))
 """
 
 
-def ask(place: Path, before: str = "", **environment: str) -> list[str]:
-    """The outcome of a process, its kind and its reason. before: shell text, that limits it."""
+def ask(place: Path) -> tuple[str, str]:
+    """The outcome's kind and its reason."""
+    codes = [code(32), code(64), code(96), "__global__ broken"]
+    budget = replace(BUDGET, rounds=1, samples_per_round=4)
+    with Judge(HOST, Limits(build_threads=2)) as judge, open_store(place) as store:
+        found = synthesize(program(), scripted(codes), judge, store, budget).result
+    return type(found).__name__, getattr(found, "reason", "")
+
+
+def ask_within(limit: str, place: Path) -> list[str]:
+    """The same of a process that shell text limits."""
     paths = [str(Path(__file__).parent), *(p for p in sys.path if p)]
     script = textwrap.dedent(CHILD).format(paths=paths, place=str(place))
-    done = subprocess.run(
-        ["bash", "-c", f'{before}\nexec "$0" "$@"', sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=250,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-    )
+    command = ["bash", "-c", f'{limit}\nexec "$0" "$@"', sys.executable, "-c", script]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -79,55 +75,55 @@ def stages(place: Path) -> list[str]:
         return sorted(a.stage for a in store.attempts(fingerprint(program()), HOST.key))
 
 
-def too_small(folder: Path) -> tuple[str, dict[str, str]]:
-    return "ulimit -v 4000000", {}
+@contextmanager
+def compiler_is(path: Path) -> Iterator[None]:
+    caches = (toolchain.compiler, toolchain.compiler_version, toolchain.compiler_build, hostbuild._build_header)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CXX", str(path))
+        for cache in caches:
+            cache.cache_clear()
+        yield
+    for cache in caches:
+        cache.cache_clear()
 
 
-def faking(action: str) -> Callable[[Path], tuple[str, dict[str, str]]]:
-    def make(folder: Path) -> tuple[str, dict[str, str]]:
-        (folder / "fake").mkdir()
-        fake = folder / "fake" / "g++"
-        fake.write_text(FAKE.format(action=action, compiler=toolchain.compiler()))
-        fake.chmod(0o755)
-        return "", {"CXX": str(fake)}
+def check_undecided(kind: str, reason: str, why: str, place: Path) -> None:
+    assert kind == "Unfinished" and why in reason
+    assert stages(place) == ["deferred", "deferred", "deferred", "text"]
+    assert ask(place)[0] == "Won"
+    assert stages(place) == ["accepted", "accepted", "accepted", "text"]
 
-    return make
+
+def test_a_machine_without_memory_decides_nothing_and_a_healthy_one_does(tmp_path: Path) -> None:
+    check_undecided(*ask_within("ulimit -v 4000000", tmp_path), "no address space", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("broken", "why"),
+    ("action", "why"),
     [
-        (too_small, "no address space"),
-        (faking(KILLS_ITSELF), "SIGKILL"),
-        (faking(DRIVER_SAYS_SO), "Killed signal terminated program cc1plus"),
-        (faking(VANISHED), "what is this"),
+        (KILLS_ITSELF, "SIGKILL"),
+        (DRIVER_SAYS_SO, "Killed signal terminated program cc1plus"),
+        (VANISHED, "what is"),
     ],
-    ids=["ulimit", "killed", "cc1plus", "unlisted"],
+    ids=["killed", "cc1plus", "unlisted"],
 )
-def test_a_broken_machine_decides_nothing_and_a_healthy_one_does(
-    broken: Callable[[Path], tuple[str, dict[str, str]]], why: str, tmp_path: Path
-) -> None:
-    before, environment = broken(tmp_path)
-    kind, reason = ask(tmp_path, before, **environment)
-    assert kind == "Unfinished" and why in reason
-    assert stages(tmp_path) == ["deferred", "deferred", "deferred", "text"]
-    assert ask(tmp_path)[0] == "Won"
-    assert stages(tmp_path) == ["accepted", "accepted", "accepted", "text"]
+def test_a_broken_compiler_decides_nothing_and_a_healthy_one_does(action: str, why: str, tmp_path: Path) -> None:
+    fake = tmp_path / "g++"
+    fake.write_text(FAKE.format(action=action, compiler=toolchain.compiler()))
+    fake.chmod(0o755)
+    with compiler_is(fake):
+        kind, reason = ask(tmp_path)
+    check_undecided(kind, reason, why, tmp_path)
 
 
 @pytest.fixture
-def own_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_compiler() -> Iterator[None]:
     """Headers of this test's own. The tests' compiler would give a canary that it built before."""
     others = [p for p in os.environ["PATH"].split(os.pathsep) if not p.startswith(os.environ["CUDAL1_TEST_RUN"])]
     real = shutil.which("g++", path=os.pathsep.join(others))
     assert real is not None
-    caches = (toolchain.compiler, toolchain.compiler_version, toolchain.compiler_build, hostbuild._build_header)
-    monkeypatch.setenv("CXX", real)
-    for cache in caches:
-        cache.cache_clear()
-    yield
-    for cache in caches:
-        cache.cache_clear()
+    with compiler_is(Path(real)):
+        yield
 
 
 @pytest.fixture

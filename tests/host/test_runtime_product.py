@@ -12,14 +12,16 @@ from cudal1_compile.runtime.target import GPU_ARCHES, HOST, Target
 from cudal1_fx_passes.program.evaluate import TORCH_DTYPE
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_the_host_target_equals_torch(case: Product) -> None:
+@pytest.mark.usefixtures("built_quickly")
+@pytest.mark.parametrize(("at", "case"), [*enumerate(CASES)], ids=[c.name for c in CASES])
+def test_the_host_target_equals_torch(at: int, case: Product) -> None:
+    """Every third in the check build, which takes twice as long."""
     program = case.program()
     candidate = case.candidate(program)
     inputs = case.inputs()
     want = case.want(inputs)
     out = torch.full(want.shape, torch.nan, dtype=TORCH_DTYPE[case.dtype])
-    image = build(program, candidate, HOST, check=True).image
+    image = build(program, candidate, HOST, check=at % 3 == 0).image
     buffers = {"in0": inputs[0], "in1": inputs[1], "out0": out}
     dims = {a.name: a.size for a in program.axes}
     for s in candidate.scratch:

@@ -24,7 +24,7 @@ from cudal1_trainer.tasks.heldout import hold_out
 from cudal1_trainer.tasks.misses import export_misses
 from cudal1_trainer.tasks.variants import write_variants
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("forks")]
 
 PRODUCT = """region v1
 dims d0=24 d1=16 d2=40

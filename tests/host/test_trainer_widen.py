@@ -86,7 +86,7 @@ def test_a_split_axis_stays_split() -> None:
     assert more_axes >= 15
 
 
-@pytest.mark.parametrize("seed", range(100, 124))
+@pytest.mark.parametrize("seed", range(100, 112))
 def test_templates_are_right_on_widened_tasks(seed: int) -> None:
     program = _wide(seed)
     variants = write_variants(program, 2)

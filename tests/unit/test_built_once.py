@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "built_once.sh"
-# writes its arguments and the source where -o says, counts its calls, refuses a source that says so
+# writes its arguments and the source where -o says, counts its calls, is slow or refuses where a source says so
 COMPILER = """#!/bin/sh
 echo "$@" >> {calls}
 while [ "$1" != -o ]; do case $1 in -*) ;; *) source=$1 ;; esac; shift; done
+grep -q slow "$source" && sleep 0.2
 grep -q wrong "$source" && {{ echo "error in $source" >&2; exit 3; }}
 cp "$source" "$2"
 """
@@ -51,6 +53,13 @@ def once(tmp_path: Path) -> Once:
 def test_the_same_source_is_built_once_wherever_it_lies(once: Once) -> None:
     assert [once.build("one", place=p) for p in ("a", "b", "a")] == ["one"] * 3
     assert once.called == 1
+
+
+def test_what_is_compiled_ahead_is_built_by_one_and_the_others_wait(once: Once) -> None:
+    header = ("-x", "c++-header")
+    with ThreadPoolExecutor(3) as pool:
+        built = list(pool.map(lambda place: once.build("slow", *header, place=place), "abc"))
+    assert built == ["slow"] * 3 and once.called == 1
 
 
 def test_another_source_flag_or_name_is_built(once: Once) -> None:

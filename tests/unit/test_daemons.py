@@ -32,12 +32,6 @@ def ask(limit_s):
 
 """
 
-BACKGROUND = """
-from cudal1_compile.generate.daemons import start_daemon
-start_daemon(lambda: ask(60), "cudal1-background")
-began.wait()
-"""
-
 ABANDONED = """
 try:
     ask(0.5)
@@ -60,21 +54,20 @@ except KeyboardInterrupt:
     pass
 """
 
-FORKED = (
-    BACKGROUND
-    + """
+# both processes end beside work in the background, the first one's
+FORKED = """
+from cudal1_compile.generate.daemons import start_daemon
+start_daemon(lambda: ask(60), "cudal1-background")
+began.wait()
 if (child := os.fork()) == 0:
     raise SystemExit(0)
 begin = time.monotonic()
 assert os.waitpid(child, 0)[1] == 0
-assert time.monotonic() - begin < 5
+assert time.monotonic() - begin < 30  # not as long as the work, however busy the machine is
 """
-)
-
-IDS = ["background", "abandoned", "interrupted", "forked"]
 
 
-@pytest.mark.parametrize("script", [BACKGROUND, ABANDONED, INTERRUPTED, FORKED], ids=IDS)
+@pytest.mark.parametrize("script", [ABANDONED, INTERRUPTED, FORKED], ids=["abandoned", "interrupted", "forked"])
 def test_a_script_ends_while_a_generator_is_at_work(script: str) -> None:
     """Without daemons.py the process aborts: a thread that torch still runs cannot be taken down by Python."""
     ended = subprocess.run(

@@ -64,6 +64,7 @@ def test_however_many_are_made_they_lie_evenly_over_the_run(made: int) -> None:
     assert max(steps) <= 3 * 100 / made
 
 
+@pytest.mark.usefixtures("forks")
 def test_only_what_is_missing_is_made(data: Path, folder: Path) -> None:
     before = chunk_path(folder, 0).stat().st_mtime_ns
     chunk_path(folder, 1).unlink()
@@ -99,6 +100,7 @@ def test_stage_1_trains_on_them(data: Path, folder: Path, tmp_path: Path) -> Non
         sft.train(RECIPE, data, tmp_path / "other", model=tmp_path / "model", chunks=folder)
 
 
+@pytest.mark.usefixtures("forks")
 def test_measured_programs_beside_chunks_are_not_written_again(
     data: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,7 @@ def test_adapters_alone_are_trained_saved_and_merged(checkpoint: Path, tmp_path:
     assert (first - merged).abs().max() > 0.3
 
 
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize("lora", [0, pytest.param(8, marks=pytest.mark.slow)])
 def test_stage_1_goes_on_from_a_checkpoint(checkpoint: Path, tmp_path: Path, lora: int) -> None:
     write_heldout(hold_out([]), tmp_path / "data" / "heldout.json")

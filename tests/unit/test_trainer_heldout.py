@@ -12,7 +12,7 @@ import pytest
 
 from cudal1_fx_passes.program.canonical import shape_agnostic_fingerprint
 from cudal1_fx_passes.program.ir import Program
-from cudal1_fx_passes.program.text import parse_program
+from cudal1_fx_passes.program.text import parse_program, print_program
 from cudal1_trainer.data.corpus import Source
 from cudal1_trainer.data.practice import read_tasks
 from cudal1_trainer.data.scored import _line
@@ -39,8 +39,9 @@ def _is_new(program: Program) -> bool:
 
 def test_what_stage_1_draws_is_held_out_in_no_way() -> None:
     source, rng = Source(load_recipe("further").data, HELD, None, None, *TEXTS), random.Random(7)
-    drawn = [program for _ in range(90) for program, _ in source.draw(rng)]
-    assert len(drawn) > 50 and all(map(_is_new, drawn))
+    drawn = [found for _ in range(90) for found in source.draw(rng)]
+    assert len(drawn) > 50 and all(_is_new(program) for program, _ in drawn)
+    assert all(print_program(program) in pair.prompt for program, pair in drawn)
 
 
 def test_a_held_out_program_that_comes_up_is_dropped_at_every_door(

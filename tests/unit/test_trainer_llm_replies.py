@@ -19,7 +19,7 @@ from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.sft.llm_replies import main
 from cudal1_trainer.tasks.heldout import HeldOutProgram, hold_out, write_heldout
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("forks")]
 
 # the canonical form of the toys' program multiplies by in0
 FIRST, SECOND = FAST.replace("* b[j]", "* a[j]"), SLOW.replace("* ld(in1", "* ld(in0")

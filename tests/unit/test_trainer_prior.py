@@ -49,10 +49,12 @@ def book() -> ScoreBook:
 
 @pytest.fixture(scope="module")
 def built(book: ScoreBook, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A data folder with a prior, and what was said of it."""
+    """A data folder with a prior of a quarter of the steps, and what was said of it."""
     folder = tmp_path_factory.mktemp("data")
     _write(book, folder)
-    return folder, build_prior(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cudal1_trainer.scores.fit_prior.STEPS", 300)
+        return folder, build_prior(folder)
 
 
 def test_the_fast_schedules_of_unseen_programs_are_found(built: tuple[Path, dict[str, Any]]) -> None:

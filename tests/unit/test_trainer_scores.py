@@ -30,6 +30,8 @@ from cudal1_trainer.scores.workers import Finished, Lost
 from cudal1_trainer.tasks.heldout import hold_out, write_heldout
 from cudal1_trainer.tasks.variants import choose_schedules, uses, write_variants
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 
 def _setup() -> None:
     return None
