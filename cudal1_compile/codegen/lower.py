@@ -52,7 +52,7 @@ from cudal1_compile.codegen.reductions.windows import WindowWriter
 from cudal1_compile.codegen.stages.pointwise import write_pointwise
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import Kernel
-from cudal1_compile.codegen.stages.stage import Buffer, Plan
+from cudal1_compile.codegen.stages.stage import Buffer, StagePlan
 
 Reducing = ReducingWarpGroupWriter | ReducingBulkCopyWriter | ReducingRegisterBlockedWriter
 STAGED: dict[str, type[MultistageWriter] | type[FewChannelHaloWriter] | type[BulkCopyWriter]] = {
@@ -67,7 +67,7 @@ STAGED: dict[str, type[MultistageWriter] | type[FewChannelHaloWriter] | type[Bul
 GROUPED = {"online": OnlineWriter, "ragged": RaggedWriter}
 
 
-def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
+def lower(plan: StagePlan, schedules: tuple[StageSchedule, ...]) -> str:
     """Returns the code block of the reply."""
     kernels: list[Kernel] = []
     taken = len(plan.scratch)
@@ -125,7 +125,7 @@ def lower(plan: Plan, schedules: tuple[StageSchedule, ...]) -> str:
     return assemble(kernels, [scratch_line(b) for b in plan.scratch])
 
 
-def lower_fused(plan: Plan, schedule: StageSchedule) -> str:
+def lower_fused(plan: StagePlan, schedule: StageSchedule) -> str:
     """The code of a plan whose two stages share one pass."""
     return assemble(write_fused(plan, schedule, ("f0", "f1"), 0), [])
 

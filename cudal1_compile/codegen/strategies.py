@@ -24,7 +24,7 @@ from cudal1_compile.codegen.products.sides import BULK_COPY, IMPLICIT_GEMM, IMPL
 from cudal1_compile.codegen.reductions import fused, grouped_schedules, scan_schedules, transposed, windows
 from cudal1_compile.codegen.stages import pointwise
 from cudal1_compile.codegen.stages.schedule import Schedule, StageSchedule
-from cudal1_compile.codegen.stages.stage import Plan, Stage, cut_stages
+from cudal1_compile.codegen.stages.stage import Stage, StagePlan, cut_stages
 from cudal1_fx_passes.program.ir import Program
 
 MAX_VARIANTS = 32
@@ -73,7 +73,7 @@ def stages_of(program: Program, schedule: Schedule) -> tuple[Stage, ...]:
     return plan.stages if plan is not None else ()
 
 
-def _plans(program: Program) -> list[Plan]:
+def _plans(program: Program) -> list[StagePlan]:
     plan = cut_stages(program)
     if plan is None:
         return []
@@ -83,7 +83,7 @@ def _plans(program: Program) -> list[Plan]:
     return [plan, flat] if worth and flat != plan else [plan]
 
 
-def _name(plan: Plan, chosen: tuple[StageSchedule, ...]) -> str:
+def _name(plan: StagePlan, chosen: tuple[StageSchedule, ...]) -> str:
     if any(s.splits > 1 for s in chosen):
         return "split"
     if len(plan.stages) > 1:
@@ -92,7 +92,7 @@ def _name(plan: Plan, chosen: tuple[StageSchedule, ...]) -> str:
     return "grouped" if kind == "reduce" else kind
 
 
-def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:
+def _combine(plan: StagePlan) -> list[tuple[StageSchedule, ...]]:
     """The best schedule of every stage, then changes of one stage at a time, in order of rank."""
     options = [stage_schedules(stage) for stage in plan.stages]
     if not all(options):
@@ -106,7 +106,9 @@ def _combine(plan: Plan) -> list[tuple[StageSchedule, ...]]:
     return list(dict.fromkeys(found))
 
 
-def _with_fused_reductions(plan: Plan, chosen: list[tuple[StageSchedule, ...]]) -> list[tuple[StageSchedule, ...]]:
+def _with_fused_reductions(
+    plan: StagePlan, chosen: list[tuple[StageSchedule, ...]]
+) -> list[tuple[StageSchedule, ...]]:
     """The same with reductions fused into the epilogue of the product before them, where they can be.
 
     Where none of those products can, the first that do: what they save may be more than they take. Those of which

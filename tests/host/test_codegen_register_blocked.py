@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from codegen_checks import assert_no_rule_is_broken, assert_registers_hold_all, run_on_host
 
-from cudal1_compile.codegen.products.register_blocked_nhwc import register_tile_of, shares
+from cudal1_compile.codegen.products.register_blocked_nhwc import register_tile_of, shares_weights
 from cudal1_compile.codegen.templates import variants
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program
@@ -107,7 +107,8 @@ def register_tiles_of(program: Program) -> list[Variant]:
     found = [
         s
         for s in variants(program)
-        if register_tile_of(s.stages[0]) is not None and s.stages[0].block == (256 if shares(s.stages[0]) else 128)
+        if register_tile_of(s.stages[0]) is not None
+        and s.stages[0].block == (256 if shares_weights(s.stages[0]) else 128)
     ]
     return [v for s in found if (v := write_variant(program, s)) is not None]
 

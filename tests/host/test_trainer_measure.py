@@ -100,7 +100,7 @@ def test_a_running_variance_gets_positive_inputs() -> None:
 
 def test_a_kernel_that_reaches_the_expectations_is_seen() -> None:
     subject = make_subject(ADD, CPU)
-    assert subject.seal.intact
+    assert subject.checksum.intact
 
     def run(outputs: Sequence[Tensor], scratch: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
         tolerance = subject.expected[0].tolerance
@@ -109,7 +109,7 @@ def test_a_kernel_that_reaches_the_expectations_is_seen() -> None:
             tolerance.fill_(torch.inf)
 
     reason = check(subject, write_variants(ADD, 1)[0].candidate, run)
-    assert reason is not None and "far outside" in reason and not subject.seal.intact
+    assert reason is not None and "far outside" in reason and not subject.checksum.intact
 
 
 def test_copies_keep_strides_and_gaps() -> None:

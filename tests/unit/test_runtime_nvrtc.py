@@ -157,7 +157,7 @@ def test_zeroed_pointers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
     candidate = parse_candidate(NULL_ROWS, program)
     repaired = build(program, candidate, gpu()).image
     assert list(short_waits(repaired)) == []
-    monkeypatch.setattr(nvrtc, "mend_waits", lambda cubin: cubin)
+    monkeypatch.setattr(nvrtc, "repair_waits", lambda cubin: cubin)
     plain = build(program, candidate, gpu()).image
     lacking = list(short_waits(plain))
     if nvrtc.version() == "13.0":

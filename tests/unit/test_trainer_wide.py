@@ -10,7 +10,7 @@ import pytest
 from cudal1_compile.codegen.products.copies import ordered
 from cudal1_compile.codegen.products.sides import WARP_GROUPS
 from cudal1_compile.codegen.products.times import Times
-from cudal1_compile.codegen.products.warp_groups import shares, waiting_for
+from cudal1_compile.codegen.products.warp_groups import occupancy, waiting_for
 from cudal1_compile.codegen.stages.schedule import print_schedule
 from cudal1_compile.codegen.stages.stage import cut_stages
 from cudal1_compile.codegen.templates import variants
@@ -36,7 +36,7 @@ def test_blocks_that_share_a_multiprocessor_fit(at: int) -> None:
         (s, *others), stage = schedule.stages, plan.stages[0]
         if others or not s.kind.endswith(WARP_GROUPS):
             continue
-        blocks, stages = shares(s, waiting_for(stage, ordered(stage), s))
+        blocks, stages = occupancy(s, waiting_for(stage, ordered(stage), s))
         written = write_variant(program, schedule)
         assert written is not None and blocks >= 1 and stages >= 3
         asked = max(x.shared.evaluate(dims) for x in written.candidate.launches)

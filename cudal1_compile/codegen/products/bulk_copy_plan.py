@@ -72,9 +72,9 @@ def bulk_copy_schedules(stage: Stage) -> Iterator[StageSchedule]:
     if prod(x.taps for x in planes.axes) >= MIN_TAPS and _may_compute_halo(stage, sides):
         yield from _tiles(stage, sides, planes, IMPLICIT_GEMM, COMPUTE_PRODUCERS)
         if len(planes.axes) > 1 and all(x.step == 1 for x in planes.axes):
-            field = Planes2d(planes.plain, planes.axes)
-            found = _tiles(stage, sides, field, IMPLICIT_GEMM_2D, COMPUTE_PRODUCERS)
-            yield from (s for s in found if s.tile and _is_worth(stage, planes, field, s.tile[0]))
+            planes_2d = Planes2d(planes.plain, planes.axes)
+            found = _tiles(stage, sides, planes_2d, IMPLICIT_GEMM_2D, COMPUTE_PRODUCERS)
+            yield from (s for s in found if s.tile and _is_worth(stage, planes, planes_2d, s.tile[0]))
 
 
 def geometry_of(stage: Stage, sides: Sides, schedule: StageSchedule) -> Planes:
@@ -126,11 +126,11 @@ def _tiles(stage: Stage, sides: Sides, planes: Planes, form: str, further: int) 
                 yield schedule
 
 
-def _is_worth(stage: Stage, planes: Planes, field: Planes2d, rows: int) -> bool:
+def _is_worth(stage: Stage, planes: Planes, planes_2d: Planes2d, rows: int) -> bool:
     """Whether tiles of eight rows have less around them, and little outside of the image."""
-    more = evaluated(stage, field.tall(rows)) / evaluated(stage, planes.tall(rows))
+    more = evaluated(stage, planes_2d.tall(rows)) / evaluated(stage, planes.tall(rows))
     positions = evaluated(stage, planes.halo(rows, 2))
-    return more <= MAX_2D and more * evaluated(stage, field.halo(rows, 2)) <= GAIN_2D * positions
+    return more <= MAX_2D and more * evaluated(stage, planes_2d.halo(rows, 2)) <= GAIN_2D * positions
 
 
 def _depths(depth: int, size: int) -> list[int]:

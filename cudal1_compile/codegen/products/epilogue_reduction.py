@@ -26,7 +26,7 @@ from cudal1_compile.codegen.products.product import ProductWriter
 from cudal1_compile.codegen.products.register_blocked_nhwc import (
     LANES,
     RegisterBlockedNhwcWriter,
-    shares,
+    shares_weights,
     slides_nhwc,
 )
 from cudal1_compile.codegen.products.sides import BULK_COPY, IMPLICIT_GEMM, IMPLICIT_GEMM_2D, WARP_GROUPS, Sides
@@ -39,7 +39,7 @@ from cudal1_compile.codegen.stages.pointwise import memory_order
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import Kernel
 from cudal1_compile.codegen.stages.space import grouped, size_of
-from cudal1_compile.codegen.stages.stage import Buffer, Plan, Stage, is_reduction
+from cudal1_compile.codegen.stages.stage import Buffer, Stage, StagePlan, is_reduction
 
 EPILOGUE_REDUCED = "gathered"
 MIN_COLUMNS = 64  # of a tile: of fewer a warp has several rows, and combining them takes longer than reading again
@@ -74,7 +74,10 @@ def _tile_reduces(product: Stage, schedule: StageSchedule, columns: tuple[str, .
 
 
 def _register_tile_reduces(product: Stage, schedule: StageSchedule, columns: tuple[str, ...]) -> bool:
-    slides, order = slides_nhwc(product, Sides(product)) if shares(schedule) else None, memory_order(product)
+    slides, order = (
+        slides_nhwc(product, Sides(product)) if shares_weights(schedule) else None,
+        memory_order(product),
+    )
     return slides is not None and order[order.index(slides[1].out) + 1 :] == columns
 
 
@@ -88,7 +91,7 @@ def reducible_values(stage: Stage) -> set[str]:
     return values if all(o.dtype == "f32" for o in found) else set()
 
 
-def unread(plan: Plan, product: int) -> set[str]:
+def unread(plan: StagePlan, product: int) -> set[str]:
     """Scratch that this stage writes for the one behind it alone: nobody reads it where the reduction is fused."""
     scratch = {b.name for b in plan.scratch}
     read = {b.name for stage in plan.stages[product + 2 :] for b in stage.reads}

@@ -43,7 +43,7 @@ HALO_TILE_LAYOUTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HaloTilePlan:
     """inner: window axes in a halo tile; positions (its length) and shared_bytes: launch expressions."""
 
     inner: int
@@ -56,7 +56,7 @@ def group_of(depth: int) -> int:
     return max(1, GROUPED_DEPTH // depth)
 
 
-def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, b: Copied) -> Plan | None:
+def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, b: Copied) -> HaloTilePlan | None:
     """The most window axes that a halo tile has room for; None where not even one has."""
     assert schedule.tile is not None
     bm, bn, bk = schedule.tile
@@ -74,7 +74,7 @@ def plan_of(stage: Stage, walk: Walk, schedule: StageSchedule, b: Copied) -> Pla
         held = -(-positions * bk * size // (COPY_BYTES * parts * schedule.block)) * COPY_BYTES // 4
         registers = bm * bn // schedule.block + held
         if positions <= 6 * bm and evaluated(stage, taken) <= most and registers <= MAX_REGISTERS:
-            return Plan(inner, length, taken)
+            return HaloTilePlan(inner, length, taken)
     return None
 
 
@@ -116,7 +116,7 @@ def weight_of(stage: Stage, sides: Sides) -> Copied | None:
 class HaloTileWriter(MultistageWriter):
     """One convolution over halo tiles."""
 
-    def _prepare(self) -> tuple[Walk, Plan]:
+    def _prepare(self) -> tuple[Walk, HaloTilePlan]:
         sides = self.sides
         walk, b = walk_of(self.stage, sides), copied(self.stage, sides, sides.b, sides.n)
         assert walk is not None and b is not None
@@ -153,7 +153,7 @@ class HaloTileWriter(MultistageWriter):
         self._first(walk, inner)
         return f"product_patch<{', '.join(map(str, words))}>({self._taps(outer)}, {depth},"
 
-    def _cut(self, walk: Walk, plan: Plan) -> tuple[tuple[Moved, ...], tuple[Moved, ...]]:
+    def _cut(self, walk: Walk, plan: HaloTilePlan) -> tuple[tuple[Moved, ...], tuple[Moved, ...]]:
         at = len(walk.moved) - plan.inner
         return walk.moved[:at], walk.moved[at:]
 

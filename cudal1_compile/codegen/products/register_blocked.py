@@ -67,7 +67,7 @@ class RegisterBlockedWriter(ProductWriter):
             lines.depth += 1
             waiting = {row.out, last.out, *others[at + 1 :]}
             self._enter(
-                [i for i in sides.a.access if axis in axes_of(i[1]) and not waiting & axes_of(i[1])], space
+                [i for i in sides.a.access if axis in index_axes(i[1]) and not waiting & index_axes(i[1])], space
             )
         self._weights(row, last, space)
         self._slide(row, last, space)
@@ -82,7 +82,7 @@ class RegisterBlockedWriter(ProductWriter):
         lines.add("#pragma unroll")
         span = product(row.stride, f"({self.schedule.vector} - 1)")
         with lines.block(f"for (int y = 0; y < {span} + {row.window}; y++)"):
-            self._enter([i for i in sides.a.access if not axes_of(i[1]) & {*sides.over}], space)
+            self._enter([i for i in sides.a.access if not index_axes(i[1]) & {*sides.over}], space)
             position = axis_index(row.read)
             lines.add(f"const int {position} = {y}{f' - {-row.index.offset}' if row.index.offset else ''};")
             lines.add(f"if ({position} < 0 || {position} >= {row.read}) continue;", "#pragma unroll")
@@ -147,5 +147,5 @@ class RegisterBlockedWriter(ProductWriter):
         return "".join(f"[{axis_index(a)}]" for a in self.filters)
 
 
-def axes_of(index: Index) -> set[str]:
+def index_axes(index: Index) -> set[str]:
     return {a for _, a in index.terms}

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from cudal1_compile.codegen.products.register_blocked import RegisterBlockedWriter, axes_of
+from cudal1_compile.codegen.products.register_blocked import RegisterBlockedWriter, index_axes
 from cudal1_compile.codegen.products.sides import MAX_WEIGHTS, Sides, Slide, before, position_of, windows_of
 from cudal1_compile.codegen.stages.element import Elements, in_order, write_visit
 from cudal1_compile.codegen.stages.expression import COMPUTE_TYPE
@@ -58,7 +58,7 @@ def register_tile_of(schedule: StageSchedule) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def shares(schedule: StageSchedule) -> bool:
+def shares_weights(schedule: StageSchedule) -> bool:
     return schedule.kind.endswith("_shared")
 
 
@@ -96,7 +96,7 @@ def nhwc_schedules(stage: Stage, sides: Sides) -> list[StageSchedule]:
     return found
 
 
-def reads_of(stage: Stage, sides: Sides, schedule: StageSchedule) -> float:
+def read_count(stage: Stage, sides: Sides, schedule: StageSchedule) -> float:
     """What all threads read, in values that neighbours read side by side; weights lie a window apart."""
     slides, size, vector, strip = (
         slides_nhwc(stage, sides),
@@ -110,7 +110,7 @@ def reads_of(stage: Stage, sides: Sides, schedule: StageSchedule) -> float:
         out = size((slide.out,))
         threads = threads // out * -(-out // count)
         positions *= _positions(stage, slide, count)
-    weights = taps * (vector if shares(schedule) else min(taps, 32 // vector))
+    weights = taps * (vector if shares_weights(schedule) else min(taps, 32 // vector))
     return threads * (positions + weights) * max(1.0, BUSY * vector / threads)
 
 
@@ -153,7 +153,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
         """A thread's channels, and i, its register tile's number; returns the grid, and when there is none."""
         lines, (vector, block) = self.lines, (self.schedule.vector, self.schedule.block)
         total, vectors = self._register_tiles(row, last), _cut(size_of(inner), vector)
-        if not shares(self.schedule):
+        if not shares_weights(self.schedule):
             lines.add(f"const int n = blockIdx.x * {block} + threadIdx.x;")
             lines.add(f"if (n >= {total} * {vectors}) return;")
             lines.add(f"const int c = {product(f'n % {vectors}', vector)};", f"const int i = n / {vectors};")
@@ -200,7 +200,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
 
     def _weights(self, row: Slide, last: Slide, space: Space) -> None:
         """All that the thread's channels need of them, into registers."""
-        if shares(self.schedule):
+        if shares_weights(self.schedule):
             return
         lines, (loads, ops), vector = self.lines, self._before(self.sides.b.name), self.schedule.vector
         taps, held, weight = f"{row.window} * {last.window}", self._held(), self._weight(row, last)
@@ -229,7 +229,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
     def _weight(self, row: Slide, last: Slide) -> str:
         u, w = axis_index(row.window), axis_index(last.window)
         first = u if self.schedule.vector == 1 else f"(j * {row.window} + {u})"
-        if shares(self.schedule):
+        if shares_weights(self.schedule):
             channel = "c - c0" if self.schedule.vector == 1 else "c - c0 + j"
             return f"ld({self._held()} + (({channel}) * {row.window} + {u}) * {last.window} + {w})"
         return f"{self._held()}[{first} * {last.window} + {w}]"
@@ -262,7 +262,7 @@ class RegisterBlockedNhwcWriter(RegisterBlockedWriter):
                 add(elements.spelled[self.sides.a.name], inside and computes(ops))
 
     def _enter_row(self, row: Slide, space: Space) -> None:
-        self._enter([i for i in self.sides.a.access if not axes_of(i[1]) & {*self.sides.over}], space)
+        self._enter([i for i in self.sides.a.access if not index_axes(i[1]) & {*self.sides.over}], space)
         if self.rows == 1:
             self._enter([(row.read, row.index)], space)
         else:

@@ -16,7 +16,7 @@ from cudal1_compile.codegen.products.bulk_copy_plan import waiting_for as bulk_c
 from cudal1_compile.codegen.products.copies import ordered, wants_packing
 from cudal1_compile.codegen.products.few_channel_halo import FEW_CHANNEL_LAYOUTS, halo_box_of, halo_parts, tiles_of
 from cudal1_compile.codegen.products.packing import pack_stage
-from cudal1_compile.codegen.products.register_blocked_nhwc import reads_of, register_tile_of
+from cudal1_compile.codegen.products.register_blocked_nhwc import read_count, register_tile_of
 from cudal1_compile.codegen.products.register_blocked_phases import PHASES, batch_of, cells_of, phase_bytes
 from cudal1_compile.codegen.products.sides import (
     BULK_COPY,
@@ -36,7 +36,7 @@ from cudal1_compile.codegen.products.sides import (
     phases_of,
 )
 from cudal1_compile.codegen.products.spread import spread_of
-from cudal1_compile.codegen.products.warp_groups import item_bytes, shares, stage_bytes, steps_of, waiting_for
+from cudal1_compile.codegen.products.warp_groups import item_bytes, occupancy, stage_bytes, steps_of, waiting_for
 from cudal1_compile.codegen.products.warp_layouts import RESIDENT, estimate, evaluated, warp_of
 from cudal1_compile.codegen.products.window_sums import lanes_of, window_reads
 from cudal1_compile.codegen.stages.schedule import StageSchedule
@@ -99,7 +99,7 @@ class Times:
         size, sides = self.stage.program.size, self.sides
         if schedule.tile is None:
             if register_tile_of(schedule) is not None:
-                return self.least + reads_of(self.stage, sides, schedule) / READS
+                return self.least + read_count(self.stage, sides, schedule) / READS
             if lanes_of(schedule) is not None:
                 read = window_reads(self.stage, sides, schedule) / READS
                 return self.least + read + KERNEL_US + 8 * self.results * schedule.splits / FAST_MEMORY
@@ -127,7 +127,7 @@ class Times:
         (bm, bn, bk), arithmetic = schedule.tile, arithmetic_of(schedule)
         sides = self.raw if RAW in schedule.kind else self.ordered
         blocks = waiting_for(self.stage, sides, schedule)
-        room, stages = shares(schedule, blocks)
+        room, stages = occupancy(schedule, blocks)
         steps = steps_of(self.stage, sides, bk, schedule.splits)
         products = bm * bn * bk * item_bytes(arithmetic) / 4096 * (1.4 if arithmetic.endswith("long") else 1.2)
         busiest, late = max(products, stage_bytes(schedule) / 40), 1000 / (stages - 2)

@@ -80,7 +80,7 @@ def _tiles(stage: Stage, sides: Sides, arithmetic: str, raw: bool) -> Iterator[S
             break
         for bm, bn in TILES:
             made = [StageSchedule(short + form, 1, 2 * bm, near, splits, (bm, bn, bk)) for near in shared]
-            yield from (s for s in made if shares(s, 1)[0])
+            yield from (s for s in made if occupancy(s, 1)[0])
 
 
 def steps_of(stage: Stage, sides: Sides, bk: int, splits: int = 1) -> int:
@@ -98,7 +98,7 @@ def item_bytes(arithmetic: str) -> int:
     return ITEM_BYTES[ITEMS.get(arithmetic, arithmetic)]
 
 
-def shares(schedule: StageSchedule, waiting: int) -> tuple[int, int]:
+def occupancy(schedule: StageSchedule, waiting: int) -> tuple[int, int]:
     """Blocks that share an SM where so many are `waiting`, and tiles of each on their way.
 
     Blocks first, so that one begins or ends while others multiply; no block where it has not the registers.
@@ -153,7 +153,7 @@ class WarpGroupWriter(ColumnWriter, MultistageWriter):
         """Opens the call; its launch asks for the stages' memory."""
         assert self.schedule.tile is not None
         (bm, bn, bk), size = self.schedule.tile, item_bytes(self.arithmetic)
-        _, stages = shares(self.schedule, waiting_for(self.stage, self.sides, self.schedule))
+        _, stages = occupancy(self.schedule, waiting_for(self.stage, self.sides, self.schedule))
         along = self._is_along()
         tiles = f"{stages} * ({bm} + {bn}) * {bk} * {size}"
         sums = f"{bm} * ({bn} + 8) * 4" if along else f"{bn} * ({bm} + 4) * 4"

@@ -25,11 +25,11 @@ from cudal1_compile.codegen.stages.element import late_loads, write_each
 from cudal1_compile.codegen.stages.schedule import StageSchedule
 from cudal1_compile.codegen.stages.source import Kernel, Lines, signature
 from cudal1_compile.codegen.stages.space import Var, grouped, size_of
-from cudal1_compile.codegen.stages.stage import Buffer, Plan, Stage, closure, is_reduction, read_names
+from cudal1_compile.codegen.stages.stage import Buffer, Stage, StagePlan, closure, is_reduction, read_names
 from cudal1_fx_passes.program.ir import Op, Ref
 
 
-def fuse(plan: Plan) -> tuple[Stage, Stage] | None:
+def fuse(plan: StagePlan) -> tuple[Stage, Stage] | None:
     """The row stage with the column stage's element operations, and the column stage; None if unfit."""
     if len(plan.stages) != 2 or any(s.kind != "reduce" for s in plan.stages):
         return None
@@ -67,7 +67,7 @@ def _elements(columns: Stage, sums: list[Op]) -> list[Op]:
     return [o for o in columns.ops if o.name in found]
 
 
-def schedules(plan: Plan) -> list[StageSchedule]:
+def schedules(plan: StagePlan) -> list[StageSchedule]:
     """Blocks so that a row's values and the sums fit in registers; `splits` is the number of blocks."""
     found = fuse(plan)
     if found is None or plan.stages[0].program.is_symbolic:
@@ -183,7 +183,7 @@ class FusedWriter(GroupedWriter):
         self._chunks([], stores)
 
 
-def write_fused(plan: Plan, schedule: StageSchedule, names: tuple[str, str], first: int) -> list[Kernel]:
+def write_fused(plan: StagePlan, schedule: StageSchedule, names: tuple[str, str], first: int) -> list[Kernel]:
     found = fuse(plan)
     assert found is not None
     rows, columns = found

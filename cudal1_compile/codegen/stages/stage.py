@@ -68,7 +68,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StagePlan:
     """The stages in order and the scratch buffers between them."""
 
     stages: tuple[Stage, ...]
@@ -112,7 +112,7 @@ def closure(program: Program, wanted: list[str], held: set[str]) -> set[str]:
     return found
 
 
-def cut_stages(program: Program, flat: bool = False) -> Plan | None:
+def cut_stages(program: Program, flat: bool = False) -> StagePlan | None:
     """Returns None where the program has an access that cannot be resolved.
 
     flat: reductions are stages of their own and everything with reduced axes is left to pointwise stages, so
@@ -122,7 +122,7 @@ def cut_stages(program: Program, flat: bool = False) -> Plan | None:
 
 
 @lru_cache(maxsize=8)  # every variant of a program asks again
-def _cut_stages(program: Program, flat: bool) -> Plan | None:
+def _cut_stages(program: Program, flat: bool) -> StagePlan | None:
     try:
         resolved = resolve(wrap_narrow(program))
         plan = _Cutter(resolved, flat).run()
@@ -144,7 +144,7 @@ class _Cutter:
         self.scratch: list[Buffer] = []
         self.stages: list[Stage] = []
 
-    def run(self) -> Plan:
+    def run(self) -> StagePlan:
         while self.waiting and self.outputs:
             needed = self._needed([o.value for o in self.outputs])
             self.waiting = [op for op in self.waiting if op.name in needed]
@@ -153,7 +153,7 @@ class _Cutter:
         for axes in dict.fromkeys(self.program.value_axes[o.value] for o in self.outputs):
             found = [o for o in self.outputs if self.program.value_axes[o.value] == axes]
             self._emit("pointwise", axes, (), found, [])
-        return Plan(tuple(self.stages), tuple(self.scratch))
+        return StagePlan(tuple(self.stages), tuple(self.scratch))
 
     def _needed(self, wanted: list[str]) -> set[str]:
         return closure(self.program, wanted, set(self.held))
