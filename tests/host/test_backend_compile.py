@@ -37,7 +37,7 @@ from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.options import Options
 from cudal1_compile.pipeline import compile as pipeline
-from cudal1_compile.pipeline import planner, process_state
+from cudal1_compile.pipeline import place, planner, process_state
 from cudal1_compile.pipeline.background import Background
 from cudal1_compile.runtime import hostrun, nvrtc, target, toolchain
 from cudal1_trainer.data.template_generator import TemplateGenerator
@@ -374,7 +374,7 @@ def test_no_nvrtc(
 ) -> None:
     """The same graph for a GPU's target; no GPU is reached, because the judge says first what it lacks."""
     gpu = target.Target("cuda", "NVIDIA H100", "sm_90a", 132, 227 * 1024, 50 << 20)
-    monkeypatch.setattr(target, "detect_target", lambda device: gpu)
+    monkeypatch.setattr(place, "detect_target", lambda device: gpu)
     monkeypatch.setattr(pipeline, "may_try", lambda: False)
     monkeypatch.setattr(nvrtc, "_candidates", list)
     nvrtc.library.cache_clear()

@@ -69,8 +69,8 @@ def fail_at(patch: Patch, owner: Any, name: str, is_due: Callable[[], bool]) -> 
 def in_the_pass(patch: Patch, is_due: Callable[[fx.Graph | None], bool]) -> None:
     real = splice.Splice._splice
 
-    def planted(self: splice.Splice, graph: fx.Graph) -> None:
-        real(self, graph)  # what is left behind is half done
+    def planted(self: splice.Splice, graph: fx.Graph, *rest: Any) -> None:
+        real(self, graph, *rest)  # what is left behind is half done
         if is_due(graph):
             raise AttributeError("planted")
 
@@ -87,9 +87,9 @@ def in_the_code(patch: Patch, is_due: Callable[[], bool]) -> None:
 
 def in_inductor(patch: Patch, is_due: Callable[[], bool]) -> None:
     """What our lowering gives is what Inductor cannot go on with."""
-    real = torch._inductor.fused_lowering.lowerings[fused_lowering.FUSED]
+    real = torch._inductor.lowering.lowerings[fused_lowering.FUSED]
     patch.setitem(
-        torch._inductor.fused_lowering.lowerings,
+        torch._inductor.lowering.lowerings,
         fused_lowering.FUSED,
         lambda *args, **kwargs: [] if is_due() else real(*args, **kwargs),
     )

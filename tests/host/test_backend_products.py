@@ -33,6 +33,7 @@ from cudal1_compile.pipeline import planner
 from cudal1_compile.pipeline.choice import MAX_CALLS
 from cudal1_compile.pipeline.survey import multiplications
 from cudal1_compile.runtime.host_cost import LINE_BYTES
+from cudal1_compile.trace import PassLog
 from cudal1_trainer.data.template_generator import TemplateGenerator
 
 pytestmark = pytest.mark.host
@@ -321,6 +322,7 @@ def test_products_of_the_backward_are_asked_for_last(forward_wins: bool, monkeyp
         SimpleNamespace(synthesize=synthesize),
         SimpleNamespace(options=Options(budget_s=10.0)),
     )
+    self.passes = PassLog()
     collected = replace(plan, regions=(plan.regions[0], region("h", "backward"), plan.regions[2]))
     traced: list[GraphPlanned] = []
     monkeypatch.setattr(pipeline.Pipeline, "collect", lambda self, plan: traced.append(plan) or [])
