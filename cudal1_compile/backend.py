@@ -23,7 +23,7 @@ from cudal1_compile.inductor import hook
 from cudal1_compile.inductor.graph_key import copy_graph
 from cudal1_compile.options import InvalidOption, Options, parse_options
 from cudal1_compile.pipeline.place import find_device, no_device, place_of
-from cudal1_compile.trace import say
+from cudal1_compile.pipeline.trace import say
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudal1_compile.trace import printable as printable
+from cudal1_compile.pipeline.trace import printable as printable
 
 
 def say(text: str) -> None:

@@ -19,8 +19,8 @@ import typer
 from cudal1_cache import CacheError
 from cudal1_compile.cli.cache import ENTRY, SHORT_ID, find_entry
 from cudal1_compile.dispatch.kernel_cache import open_store
+from cudal1_compile.pipeline.trace import printable
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.trace import printable
 
 TEMPLATE = '''"""Kernel {entry} of region {region}, written by `cudal1 repro` ({version}).
 

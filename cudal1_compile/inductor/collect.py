@@ -33,8 +33,7 @@ from torch._inductor.virtualized import V
 from cudal1_compile.inductor.graph_key import copy_graph
 from cudal1_compile.inductor.graph_plan import GraphPhase
 from cudal1_compile.inductor.layouts import LAYOUT_SETTINGS, is_channels_last
-from cudal1_compile.inductor.splice import HOOK, Observe, Splice, UserPass
-from cudal1_compile.trace import PassLog
+from cudal1_compile.inductor.splice import HOOK, Observe, PassTimer, Splice, UserPass
 from cudal1_fx_passes.fusion.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ def collect(
     previous: UserPass,
     products: bool = False,
     splice: Splice | None = None,
-    passes: PassLog | None = None,
+    passes: PassTimer | None = None,
 ) -> list[SeenGraph]:
     """Returns what the hook sees, in the order of Inductor's calls: inference, or forward and backward.
 
@@ -82,7 +81,9 @@ def collect(
 class _InnerCompiler:
     """Stands where compile_fx_inner stands, and only looks."""
 
-    def __init__(self, previous: UserPass, products: bool, splice: Splice | None, passes: PassLog | None) -> None:
+    def __init__(
+        self, previous: UserPass, products: bool, splice: Splice | None, passes: PassTimer | None
+    ) -> None:
         self.previous, self.products, self.splice, self.passes = previous, products, splice, passes
         self.seen: list[SeenGraph] = []
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import fx
@@ -36,7 +36,6 @@ from cudal1_compile.inductor.index_bounds import assert_bounds, index_bounds
 from cudal1_compile.inductor.layouts import assumed_layouts, is_channels_last, keep_decision
 from cudal1_compile.inductor.library import run_by_library
 from cudal1_compile.inductor.scratch_sizes import scratch_specs
-from cudal1_compile.trace import PassLog
 from cudal1_fx_passes.fusion.anchors import cut, partition_with_products
 from cudal1_fx_passes.fusion.gradients import gradients_apart
 from cudal1_fx_passes.fusion.partition import Partition, Region, partition
@@ -48,12 +47,25 @@ _KEPT_META = ("tensor_meta", "stack_trace", "original_aten", "nn_module_stack")
 UserPass = Callable[[fx.Graph], None] | None
 
 
+class PassTimer(Protocol):
+    """Where the passes of a hook are noted (pipeline/trace.py)."""
+
+    def run(self, name: str, text: Callable[[], object] | None = None) -> AbstractContextManager[None]: ...
+
+
+class Untimed:
+    """Notes nothing."""
+
+    def run(self, name: str, text: Callable[[], object] | None = None) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 @dataclass(frozen=True)
 class _Passes:
     """The passes over one graph, each noted with its time and, at CUDAL1_DEBUG=3, the graph behind it."""
 
     graph: fx.Graph
-    log: PassLog
+    log: PassTimer
     prefix: str = ""
 
     def run(self, name: str) -> AbstractContextManager[None]:
@@ -88,12 +100,12 @@ class Observe(CustomGraphPass):
         previous: UserPass,
         see: Callable[[fx.Graph, Partition], None],
         products: bool = False,
-        passes: PassLog | None = None,
+        passes: PassTimer | None = None,
         prefix: str = "",
     ) -> None:
         """passes: where those of this hook are noted, if anywhere, their names behind the prefix."""
         self.previous, self.see, self.products = previous, see, products
-        self.passes, self.prefix = passes or PassLog(is_silent=True), prefix
+        self.passes, self.prefix = passes or Untimed(), prefix
 
     def __call__(self, graph: fx.Graph) -> None:
         passes = _Passes(graph, self.passes, self.prefix)
@@ -115,11 +127,11 @@ class Splice(CustomGraphPass):
         kernels: Mapping[str, ChosenKernel],
         by_aten: Collection[str] = frozenset(),
         products: bool = False,
-        passes: PassLog | None = None,
+        passes: PassTimer | None = None,
     ) -> None:
         """passes: where those of this hook are noted, if anywhere."""
         self.previous, self.products = previous, products
-        self.passes = passes or PassLog(is_silent=True)
+        self.passes = passes or Untimed()
         self.kernels = dict(kernels)  # by fingerprint
         self.by_aten = frozenset(by_aten)  # fingerprints
         self.replaced: list[str] = []  # fingerprints, one a use

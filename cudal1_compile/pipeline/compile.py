@@ -53,8 +53,8 @@ from cudal1_compile.pipeline.process_state import Session
 from cudal1_compile.pipeline.shadow import Shadow
 from cudal1_compile.pipeline.summary import report
 from cudal1_compile.pipeline.survey import survey, survey_anchors
+from cudal1_compile.pipeline.trace import SOURCES, PassLog, dump
 from cudal1_compile.runtime.target import Target, free_memory
-from cudal1_compile.trace import SOURCES, PassLog, dump
 
 log = logging.getLogger(__name__)
 

@@ -47,7 +47,8 @@ from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.options import InvalidOption, NumericsLabel, Options, allows
 from cudal1_compile.pipeline.place import TargetDevice
 from cudal1_compile.pipeline.process_state import Session
-from cudal1_compile.synthesis import Budget, LineProgress, Outcome, Unfinished, Unprofitable, Won, synthesize_all
+from cudal1_compile.pipeline.progress import LineProgress
+from cudal1_compile.synthesis import Budget, Outcome, Unfinished, Unprofitable, Won, synthesize_all
 from cudal1_compile.synthesis.progress import Preparing
 from cudal1_compile.synthesis.records import why_outdated, why_stale
 from cudal1_compile.synthesis.reverify import verify_again

@@ -19,8 +19,8 @@ from cudal1_compile.dispatch.kernel_cache import open_store
 from cudal1_compile.generate.factory import make_generator
 from cudal1_compile.generate.protocol import Generator
 from cudal1_compile.inductor.graph_plan import GraphPlanned
+from cudal1_compile.pipeline.trace import PassLog, PassRun
 from cudal1_compile.synthesis import ProcessBudget
-from cudal1_compile.trace import PassLog, PassRun
 
 LAST_PLANS = 32  # compiles that are remembered
 

@@ -18,8 +18,8 @@ import textwrap
 from cudal1_compile.config import debug_level
 from cudal1_compile.inductor.graph_plan import GraphPlanned, PlannedRegion
 from cudal1_compile.pipeline.process_state import Totals
+from cudal1_compile.pipeline.trace import REGIONS, say
 from cudal1_compile.synthesis.progress import TargetKind, show_score
-from cudal1_compile.trace import REGIONS, say
 
 REASON_CHARACTERS = 160
 

@@ -2,12 +2,11 @@
 
 from cudal1_compile.synthesis.budget import Budget, ProcessBudget
 from cudal1_compile.synthesis.outcome import Outcome, Unfinished, Unprofitable, Won
-from cudal1_compile.synthesis.progress import LineProgress, Progress, silent
+from cudal1_compile.synthesis.progress import Progress, silent
 from cudal1_compile.synthesis.rounds import synthesize, synthesize_all
 
 __all__ = [
     "Budget",
-    "LineProgress",
     "Unprofitable",
     "Outcome",
     "ProcessBudget",

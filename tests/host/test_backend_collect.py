@@ -16,7 +16,7 @@ from cudal1_compile.inductor.collect import SeenGraph, collect
 from cudal1_compile.inductor.graph_key import copy_graph
 from cudal1_compile.inductor.splice import HOOK, Observe
 from cudal1_compile.pipeline.survey import BYTES_PER_US, SPLIT_PER_US, survey
-from cudal1_compile.trace import PassLog
+from cudal1_compile.pipeline.trace import PassLog
 from cudal1_fx_passes.fusion.anchors import partition_with_products
 from cudal1_fx_passes.fusion.partition import Partition
 from cudal1_fx_passes.importer.capture import capture_graphs, take_for_cuda

@@ -32,8 +32,8 @@ from cudal1_compile.pipeline import compile as pipeline
 from cudal1_compile.pipeline import planner
 from cudal1_compile.pipeline.choice import MAX_CALLS
 from cudal1_compile.pipeline.survey import multiplications
+from cudal1_compile.pipeline.trace import PassLog
 from cudal1_compile.runtime.host_cost import LINE_BYTES
-from cudal1_compile.trace import PassLog
 from cudal1_trainer.data.template_generator import TemplateGenerator
 
 pytestmark = pytest.mark.host

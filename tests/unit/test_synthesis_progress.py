@@ -10,10 +10,11 @@ from synthesis_clock import Clock
 from synthesis_doubles import GPU, ScriptedGenerator, ScriptedJudge, host_judge, program
 
 from cudal1_cache import Store
+from cudal1_compile.pipeline.progress import PLAIN_S, LineProgress
+from cudal1_compile.pipeline.trace import MOST_CHARACTERS, say
 from cudal1_compile.runtime.target import HOST
-from cudal1_compile.synthesis import Budget, LineProgress, synthesize_all
-from cudal1_compile.synthesis.progress import PLAIN_S, Preparing
-from cudal1_compile.trace import MOST_CHARACTERS, say
+from cudal1_compile.synthesis import Budget, synthesize_all
+from cudal1_compile.synthesis.progress import Preparing
 
 
 class Terminal(io.StringIO):

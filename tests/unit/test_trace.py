@@ -11,7 +11,7 @@ from cudal1_compile import last_plans
 from cudal1_compile.inductor.graph_plan import GraphPlanned
 from cudal1_compile.pipeline import process_state
 from cudal1_compile.pipeline.process_state import LAST_PLANS, Session
-from cudal1_compile.trace import MOST_CHARACTERS, MOST_RUNS, PassLog, shorten
+from cudal1_compile.pipeline.trace import MOST_CHARACTERS, MOST_RUNS, PassLog, shorten
 
 
 @pytest.mark.parametrize(
