@@ -73,7 +73,7 @@ def judge_replies(judge: Judge, text: str, replies: Sequence[str]) -> list[Kind]
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Rightness on regions of modules that nobody trained on.")
-    parser.add_argument("--model", type=Path, required=True, help="a model's folder, or `template`")
+    parser.add_argument("--model", type=Path, required=True, help="a model's folder, or `teacher`: templates")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--programs", type=int, default=10**6, help="draw so many of the regions")
     parser.add_argument("--seed", type=int, default=0)

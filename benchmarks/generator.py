@@ -277,7 +277,9 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """The arguments of every run that samples a model and measures its replies."""
-    parser.add_argument("--model", type=Path, required=True, help="folder of the bundled model, or `template`")
+    parser.add_argument(
+        "--model", type=Path, required=True, help="folder of the bundled model, or `teacher`: templates"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--workers", type=int, default=usable_cores())

@@ -414,7 +414,7 @@ def _print(path: Path) -> None:
 def parse_arguments(argv: Collection[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--generator", default="bundled", help="as the backend's option, or `template`")
+    parser.add_argument("--generator", default="bundled", help="as the backend's option, or `teacher`: templates")
     parser.add_argument("--suite", default="main", choices=SUITES, help="cnn: lean, and shorter than the main one")
     parser.add_argument("--models", nargs="*", choices=list(SPECS), help="default: those of the suite")
     parser.add_argument("--directions", nargs="*", default=list(DIRECTIONS), choices=DIRECTIONS)

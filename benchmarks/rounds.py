@@ -173,7 +173,9 @@ def run(a: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Whether measured variants in the prompt pay.")
-    parser.add_argument("--model", type=Path, required=True, help="folder of the bundled model, or `template`")
+    parser.add_argument(
+        "--model", type=Path, required=True, help="folder of the bundled model, or `teacher`: templates"
+    )
     parser.add_argument("--data", type=Path, default=Path("trainer/data"), help="folder with heldout.json")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--samples", type=int, default=8, help="of a program in a round")

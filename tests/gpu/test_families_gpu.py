@@ -25,7 +25,7 @@ CASES = (
 
 def test_templates_in_the_models_place(tmp_path: Path) -> None:
     (tmp_path / "families.jsonl").write_text("".join(json.dumps(as_line(c)) + "\n" for c in CASES))
-    small = ["--samples", "2", "--teachers", "4", "--workers", "2", "--seconds", "200"]
+    small = ["--samples", "2", "--templates", "4", "--workers", "2", "--seconds", "200"]
     main(["--model", "teacher", "--data", str(tmp_path), "--out", str(tmp_path / "out"), *small])
     (path,) = (tmp_path / "out").glob("families.teacher.*.json")
     detail = json.loads(path.read_text())["detail"]

@@ -33,7 +33,7 @@ def test_a_dry_run(tmp_path: Path) -> None:
         for f, text in (("conv2d", CONVOLUTION), ("norm_nchw", NORM))
     ]
     (tmp_path / "families.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    small = ["--samples", "1", "--teachers", "1", "--workers", "1", "--seconds", "120", "--dry"]
+    small = ["--samples", "1", "--templates", "1", "--workers", "1", "--seconds", "120", "--dry"]
     main(["--model", "teacher", "--data", str(tmp_path), "--out", str(tmp_path / "out"), *small])
     body = json.loads((tmp_path / "out" / "families.teacher.dry.json").read_text())
     assert tuple(body["detail"]) == FAMILIES and body["n"] == 2

@@ -29,8 +29,8 @@ hostbuild.compile_host(BOMB + kernel, ("k",), check=False)
 HOLDS = """
 import sys, time
 from cudal1_compile.runtime import warden
-from cudal1_compile.runtime.scratch import Scratch
-held = Scratch("run")
+from cudal1_compile.runtime.scratch import ScratchFolder
+held = ScratchFolder("run")
 (held.path / "data").write_text("x")
 print(warden._warden._process.pid, flush=True)
 time.sleep(100)

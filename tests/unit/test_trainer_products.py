@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cudal1_compile.codegen.prior.product_features import COUNT, describe_product
+from cudal1_compile.codegen.prior.regression import load_prior
 from cudal1_compile.codegen.prior.traffic import bytes_moved
 from cudal1_compile.codegen.templates import variants, write_analysis
 from cudal1_fx_passes.program.canonical import canonicalise, shape_agnostic_fingerprint
@@ -20,7 +21,6 @@ from cudal1_fx_passes.program.text import parse_program, print_program
 from cudal1_trainer.data.corpus import Source
 from cudal1_trainer.recipe import DataRecipe
 from cudal1_trainer.scores.collect import PRODUCT_SEED, make_program
-from cudal1_trainer.scores.fit_prior import load_prior
 from cudal1_trainer.tasks.heldout import hold_out, read_heldout
 from cudal1_trainer.tasks.product_sizes import MEASURED, TRAINED, Most, dots, multiplications, resize_product
 from cudal1_trainer.tasks.products import draw_product
@@ -268,7 +268,7 @@ def test_scores_measure_products_of_their_own_seeds() -> None:
 
 
 def test_the_shipped_prior_ranks_schedules_of_products() -> None:
-    prior = load_prior(DATA / "prior.npz")
+    prior = load_prior()
     assert prior is not None
     program = parse_program(CONVOLUTION.replace("d1=3", "d1=64").replace("d4=4", "d4=96"))
     schedules = variants(program)

@@ -166,7 +166,7 @@ import os, signal, sys
 from pathlib import Path
 from test_trainer_stage import LONG, make_stage
 from stage_toys import ToyReferee
-from cudal1_trainer.model.model import checkpoint
+from cudal1_trainer.model import checkpoint
 from cudal1_trainer.rl.contrastive import Contrastive
 
 def die(*_):
