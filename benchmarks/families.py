@@ -184,7 +184,7 @@ def main(argv: list[str] | None = None) -> None:
     replies = arguments.out / "families.replies.jsonl"
     items = sample(arguments, [p.held_out for p in programs], replies)
     print(f"{len(items)} programs sampled, {since(start)}", flush=True)
-    made = [make_job(item, arguments.teachers) for item in items]
+    made = [make_job(item, arguments.templates) for item in items]
     config = Config(arguments.workers, dry=arguments.dry, cold=True)
     path = arguments.out / "families.rows.jsonl"
     rows = duel_into(path, [job for job, _ in made], config, start, start + arguments.seconds)

@@ -300,7 +300,7 @@ def main(argv: list[str] | None = None) -> None:
     print(f"{len(items)} programs, {sum(len(i.replies) for i in items)} replies, {since(start)}", flush=True)
     jobs, names = [], {}
     for item in items:
-        job, names[item.ident] = make_job(item, arguments.teachers)
+        job, names[item.ident] = make_job(item, arguments.templates)
         jobs.append(job)
     config = Config(arguments.workers, dry=arguments.dry)
     deadline = time.monotonic() + arguments.seconds
