@@ -23,9 +23,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.timing.baseline import static_sizes
-from cudal1_compile.kernel.candidate import Candidate, parse_candidate
+from cudal1_compile.kernel.candidate import Candidate, CandidateError, parse_candidate
 from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.hostrun import run_isolated
 from cudal1_compile.runtime.target import Target, detect_target

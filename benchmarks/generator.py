@@ -34,10 +34,9 @@ import torch
 from benchmarks.duel import Config, Job, Row, duel_into
 from benchmarks.regions import family_of
 from benchmarks.result_file import bootstrap, geomean, mean, write_result
-from cudal1_compile.errors import CandidateError
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
-from cudal1_compile.kernel.candidate import parse_reply
+from cudal1_compile.kernel.candidate import CandidateError, parse_reply
 from cudal1_compile.runtime.cores import usable_cores
 from cudal1_compile.runtime.target import detect_target
 from cudal1_fx_passes.program.ir import Program

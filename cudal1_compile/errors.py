@@ -9,10 +9,6 @@ from pathlib import Path
 from zipfile import BadZipFile
 
 
-class CandidateError(ValueError):
-    """A reply or its launch plan does not follow Reply V1; the sentence goes into the next prompt."""
-
-
 class BuildError(RuntimeError):
     """A compiler refused device code; carries the compiler's own words, shortened."""
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from benchmarks.redteam.mutate import Mutant
 from benchmarks.redteam.witness import Reference, Right, Unclear, Wrong, look
-from cudal1_compile.errors import BuildError, CandidateError, LaunchError
-from cudal1_compile.kernel.candidate import Candidate, parse_candidate
+from cudal1_compile.errors import BuildError, LaunchError
+from cudal1_compile.kernel.candidate import Candidate, CandidateError, parse_candidate
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.launch_plan import LaunchPlan, plan
 from cudal1_compile.runtime.target import HOST

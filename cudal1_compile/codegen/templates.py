@@ -17,8 +17,7 @@ from functools import partial
 from cudal1_compile.codegen.stages.schedule import Schedule
 from cudal1_compile.codegen.strategies import STRATEGIES, stages_of, variants, write_code
 from cudal1_compile.codegen.words import write_analysis, write_design
-from cudal1_compile.errors import CandidateError
-from cudal1_compile.kernel.candidate import Exemplar, Reply, parse_candidate
+from cudal1_compile.kernel.candidate import CandidateError, Exemplar, Reply, parse_candidate
 from cudal1_fx_passes.program.ir import Program
 
 Template = Callable[[Program, random.Random], Reply | None]

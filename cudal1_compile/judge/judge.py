@@ -26,13 +26,12 @@ from types import TracebackType
 from typing import Protocol
 from weakref import WeakSet
 
-from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.bench.host import HostBench
 from cudal1_compile.judge.inputs.sizes import product_bytes, tensor_bytes
 from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.static.text_gate import RefusedText, check_text
 from cudal1_compile.judge.verdict import Rejected, Verdict
-from cudal1_compile.kernel.candidate import Candidate, parse_candidate
+from cudal1_compile.kernel.candidate import Candidate, CandidateError, parse_candidate
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.ops import OPS, Kind

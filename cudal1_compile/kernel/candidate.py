@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from cudal1_compile.errors import CandidateError
 from cudal1_compile.kernel.text import MAX_CODE_BYTES, kernels, normalised_digest, plan_lines
 from cudal1_fx_passes.program.ir import DTYPES, ITEM_BYTES, Program
 
@@ -43,6 +42,10 @@ _SCRATCH = re.compile(r"// scratch: (s\d+) (\w+)\[([^\]]*)\]( = 0)?\s*$", re.ASC
 _LAUNCH = re.compile(r"// launch: (\w+)<<<(.*)>>>\(([\w, ]*)\)\s*$", re.ASCII)
 # Python reads more: comments, and letters of other alphabets as these, so that one plan had many spellings
 _EXPRESSION = re.compile(r"[\w\s()+*/%,-]*", re.ASCII)
+
+
+class CandidateError(ValueError):
+    """A reply or its launch plan does not follow Reply V1; the sentence goes into the next prompt."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from cudal1_cache.store import Store
 from cudal1_compile.config import debug_level
 from cudal1_compile.dispatch import registry
 from cudal1_compile.dispatch.fallback import is_atens, measured, saved
-from cudal1_compile.errors import BuildError, CandidateError
+from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import GeneratorError
 from cudal1_compile.generate.factory import stored_name
 from cudal1_compile.generate.protocol import Generator
@@ -132,7 +132,7 @@ class Planner:
                 if entry is None or entry.quarantined:
                     raise CacheError("it is no longer in the cache, or quarantined since it was looked up")
                 found[fingerprint] = load_kernel(entry, seen[fingerprint])
-            except (CacheError, CandidateError) as error:
+            except (CacheError, ValueError) as error:
                 log.warning("kernel %s is not used: %s", entry_id[:12], error)
         return found
 

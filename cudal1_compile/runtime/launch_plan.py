@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cudal1_compile.errors import CandidateError, LaunchError
-from cudal1_compile.kernel.candidate import MAX_BLOCK, MAX_GRID, Candidate, Launch
+from cudal1_compile.errors import LaunchError
+from cudal1_compile.kernel.candidate import MAX_BLOCK, MAX_GRID, Candidate, CandidateError, Launch
 from cudal1_compile.runtime.preamble import symbolic_axes
 from cudal1_fx_passes.program.ir import ITEM_BYTES, MAX_ELEMENTS, Input, Output, Program
 

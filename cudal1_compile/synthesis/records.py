@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, replace
 
 from cudal1_cache.keys import EntryKey, UnprofitableKey
 from cudal1_cache.rows import ACCEPTED, Attempt, Entry, EntryStatus, RegionText
-from cudal1_compile.errors import CandidateError, LaunchError
+from cudal1_compile.errors import LaunchError
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict, parse_proof
 from cudal1_compile.judge.versions import outdated, versions
-from cudal1_compile.kernel.candidate import Reply, parse_reply, text_fault
+from cudal1_compile.kernel.candidate import CandidateError, Reply, parse_reply, text_fault
 from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.runtime.build import Binary, Resources
 from cudal1_compile.runtime.source import PARTS, header_text

@@ -15,10 +15,10 @@ import torch
 
 from cudal1_cache import Entry, RegionText, Store
 from cudal1_cache.bundle import EntryVerification, Postponed, Refused, Verification, Verified, Verify, settle
-from cudal1_compile.errors import BuildError, CandidateError
+from cudal1_compile.errors import BuildError
 from cudal1_compile.judge.judge import Judge
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
-from cudal1_compile.kernel.candidate import Reply, parse_candidate
+from cudal1_compile.kernel.candidate import CandidateError, Reply, parse_candidate
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_compile.synthesis.proven import build_proven
 from cudal1_compile.synthesis.records import Proposal, is_win, score, to_attempt, to_entry

@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 
 from cudal1_cache.rows import ACCEPTED, Attempt, Entry, RegionText
 from cudal1_cache.store import Store
-from cudal1_compile.errors import BuildError, CandidateError
+from cudal1_compile.errors import BuildError
 from cudal1_compile.generate.errors import PromptTooLong
 from cudal1_compile.generate.exemplars import ExemplarConfig, choose_exemplars
 from cudal1_compile.generate.prompt import build_prompt
 from cudal1_compile.generate.protocol import Generator, token_counter
 from cudal1_compile.judge.timing.least_bytes import floor_cost
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Verdict
+from cudal1_compile.kernel.candidate import CandidateError
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.host_cost import baseline_cost
 from cudal1_compile.runtime.target import Target

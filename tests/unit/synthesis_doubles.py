@@ -14,9 +14,8 @@ from concurrent.futures import Future
 
 import torch
 
-from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Timing, Verdict
-from cudal1_compile.kernel.candidate import Reply, parse_candidate, print_reply
+from cudal1_compile.kernel.candidate import CandidateError, Reply, parse_candidate, print_reply
 from cudal1_compile.runtime.target import HOST, Target
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program

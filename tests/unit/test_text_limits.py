@@ -11,7 +11,6 @@ import pytest
 
 from cudal1_compile.codegen.repair.code import fit_code, other_tiles
 from cudal1_compile.codegen.repair.plan import fit_plan, other_stage
-from cudal1_compile.errors import CandidateError
 from cudal1_compile.generate.bundled import REPAIRED_CHARACTERS
 from cudal1_compile.judge.checks.ruling import restricted_twice
 from cudal1_compile.judge.inputs.literal_targeted import foreign_numbers, put_together
@@ -23,7 +22,7 @@ from cudal1_compile.judge.oracle.f32_accumulation import (
     unrounded,
 )
 from cudal1_compile.judge.static.text_gate import CleanText, check_text
-from cudal1_compile.kernel.candidate import Candidate, Expr, Launch, parse_candidate, parse_reply
+from cudal1_compile.kernel.candidate import Candidate, CandidateError, Expr, Launch, parse_candidate, parse_reply
 from cudal1_compile.kernel.text import kernels, lexemes, normalised_digest
 from cudal1_compile.runtime.hostbuild import translate
 from cudal1_compile.runtime.source import refusal

@@ -10,9 +10,8 @@ import pytest
 
 from cudal1_cache import Entry, RegionText
 from cudal1_cache.bundle import Refused
-from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.static.text_gate import RefusedText, check_text
-from cudal1_compile.kernel.candidate import parse_candidate
+from cudal1_compile.kernel.candidate import CandidateError, parse_candidate
 from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.runtime.hostrun import _parse, _result
 from cudal1_compile.runtime.target import HOST

@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from cudal1_compile.codegen.repair.region_sizes import axes_of, product_of, sizes_of
-from cudal1_compile.errors import CandidateError
-from cudal1_compile.kernel.candidate import Expr
+from cudal1_compile.kernel.candidate import CandidateError, Expr
 
 _MULTISTAGE = re.compile(  # head and type of a call; copies and steps of either side; taps, summed axes
     r"(product_pipe<(\w+)(?:, \d+){6}), (\d+), ([\w* ]+), (\d+), ([\w* ]+)>\(([^,\n]+), (.+),$", flags=re.M

@@ -20,7 +20,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cudal1_compile.errors import BuildError, CandidateError, LaunchError
+from cudal1_compile.errors import BuildError, LaunchError
 from cudal1_compile.judge.bench.canary import Canary, sing_on_host
 from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
 from cudal1_compile.judge.checks.cases import Case
@@ -33,7 +33,7 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.oracle.numerics import numerics_of
 from cudal1_compile.judge.sandbox.build_budget import BuildBudget
 from cudal1_compile.judge.verdict import Accepted, Deferred, HostCost, Proof, Rejected, Verdict
-from cudal1_compile.kernel.candidate import Candidate
+from cudal1_compile.kernel.candidate import Candidate, CandidateError
 from cudal1_compile.runtime import hostbuild
 from cudal1_compile.runtime.build import build
 from cudal1_compile.runtime.host_cost import baseline_cost

@@ -26,7 +26,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from cudal1_compile.errors import CandidateError, LaunchError
+from cudal1_compile.errors import LaunchError
 from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
 from cudal1_compile.judge.checks.case_suite_file import read_suite
 from cudal1_compile.judge.checks.checksum import Checksum
@@ -50,7 +50,7 @@ from cudal1_compile.judge.timing.contenders import (
 from cudal1_compile.judge.timing.least_bytes import least_bytes
 from cudal1_compile.judge.timing.speedup import Speedup, compare_times
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
-from cudal1_compile.kernel.candidate import Candidate
+from cudal1_compile.kernel.candidate import Candidate, CandidateError
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.launcher import LoadedKernel, load
 from cudal1_compile.runtime.target import Target, detect_target

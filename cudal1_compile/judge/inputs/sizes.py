@@ -14,9 +14,8 @@ from itertools import cycle, islice, repeat
 from math import isqrt, prod
 from operator import add, mul, sub, xor
 
-from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.inputs.extremes import reaches_integers
-from cudal1_compile.kernel.candidate import MAX_BLOCK, MAX_GRID, Candidate, Launch
+from cudal1_compile.kernel.candidate import MAX_BLOCK, MAX_GRID, Candidate, CandidateError, Launch
 from cudal1_compile.kernel.text import body_of as text_of_body
 from cudal1_compile.kernel.text import folded, plan_lines
 from cudal1_fx_passes.program.ir import ITEM_BYTES, Axis, Program, Ref

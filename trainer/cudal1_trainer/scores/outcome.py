@@ -28,10 +28,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from cudal1_compile.errors import CandidateError
 from cudal1_compile.judge.static.text_gate import CleanText, check_text
 from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected
-from cudal1_compile.kernel.candidate import Exemplar, parse_candidate, parse_reply
+from cudal1_compile.kernel.candidate import CandidateError, Exemplar, parse_candidate, parse_reply
 from cudal1_compile.kernel.text import normalised_digest
 from cudal1_compile.runtime.target import Target
 from cudal1_fx_passes.program.ir import Program
