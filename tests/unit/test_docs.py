@@ -141,6 +141,8 @@ def test_modules_have_the_options_that_pages_give_them(command: Command) -> None
 def options_of(module: str) -> set[str]:
     """What its --help lists."""
     found = importlib.import_module(module)
+    if hasattr(found, "__path__"):  # a package runs by its __main__
+        found = importlib.import_module(f"{module}.__main__")
     assert hasattr(found, "main"), f"python -m {module}: it has no main()"
     text, before = io.StringIO(), sys.argv
     sys.argv = [module, "--help"]
