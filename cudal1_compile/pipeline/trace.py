@@ -39,9 +39,8 @@ class PassLog:
     Without a lock, since Inductor copies its passes: appending is atomic.
     """
 
-    def __init__(self, is_silent: bool = False) -> None:
+    def __init__(self) -> None:
         self._runs: list[PassRun] = []
-        self._is_silent = is_silent
 
     @property
     def runs(self) -> tuple[PassRun, ...]:
@@ -55,7 +54,7 @@ class PassLog:
         seconds = time.perf_counter() - start_s
         if len(self._runs) < MOST_RUNS:
             self._runs.append(PassRun(name, seconds))
-        level = 0 if self._is_silent else debug_level()
+        level = debug_level()
         if level >= TIMINGS:
             shown = f"\n{str(text()).rstrip()}" if text is not None and level >= GRAPHS else ""
             say(f"{name}: {seconds:.3f} s{shown}")

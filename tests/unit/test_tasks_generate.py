@@ -8,13 +8,14 @@ from collections import Counter
 import pytest
 import torch
 
+from cudal1_compile.codegen.prior.traffic import bytes_moved
 from cudal1_compile.judge.inputs.make import make_inputs
 from cudal1_fx_passes.program.canonical import canonicalise
 from cudal1_fx_passes.program.evaluate import evaluate
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import parse_program, print_program
 from cudal1_trainer.tasks import FAMILIES, generate_task, structure
-from cudal1_trainer.tasks.generate import MAX_OPS, bytes_moved
+from cudal1_trainer.tasks.generate import MAX_OPS
 from cudal1_trainer.tasks.shapes import MAX_BYTES, MIN_BYTES
 
 

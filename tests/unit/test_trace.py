@@ -9,6 +9,7 @@ import pytest
 
 from cudal1_compile import last_plans
 from cudal1_compile.inductor.graph_plan import GraphPlanned
+from cudal1_compile.inductor.splice import Untimed
 from cudal1_compile.pipeline import process_state
 from cudal1_compile.pipeline.process_state import LAST_PLANS, Session
 from cudal1_compile.pipeline.trace import MOST_CHARACTERS, MOST_RUNS, PassLog, shorten
@@ -36,7 +37,7 @@ def test_a_pass_is_said_from_level_2_on_and_its_graph_from_3_on(
     passes = PassLog()
     with passes.run("splice", text):
         pass
-    with PassLog(is_silent=True).run("elsewhere", text):
+    with Untimed().run("elsewhere", text):
         pass
     captured = capsys.readouterr()
     assert re.fullmatch(said, captured.err) and captured.out == ""

@@ -13,9 +13,10 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from cudal1_compile.codegen.prior.traffic import bytes_moved
 from cudal1_fx_passes.errors import ProgramError
 from cudal1_fx_passes.program.canonical import canonicalise
-from cudal1_fx_passes.program.ir import ITEM_BYTES, Literal, Program, Ref
+from cudal1_fx_passes.program.ir import Literal, Program, Ref
 from cudal1_trainer.tasks.builder import Unsuitable
 from cudal1_trainer.tasks.columns import columns, row_then_total, totals
 from cudal1_trainer.tasks.images import images
@@ -88,12 +89,6 @@ def _with_symbol(rng: random.Random, program: Program) -> Program:
 def draw_length(rng: random.Random) -> int:
     """How many operations: short regions are common, every length up to the limit occurs."""
     return rng.randint(1, 20) if rng.random() < 0.55 else rng.randint(1, MAX_OPS)
-
-
-def bytes_moved(program: Program) -> int:
-    """Bytes of all inputs and outputs, each once."""
-    total = sum(program.size(i.axes) * ITEM_BYTES[i.dtype] for i in program.inputs)
-    return total + sum(program.size(o.axes) * ITEM_BYTES[program.output_dtype(o)] for o in program.outputs)
 
 
 def _fits(program: Program, small: bool) -> bool:
