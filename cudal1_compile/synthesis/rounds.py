@@ -1,10 +1,10 @@
 """From regions without a kernel to entries, within a budget: generator and judge, round after round.
 
-    a round of proposals for all regions at once -> their verdicts, most valuable first (scheduler.py):
-        candidates -> finalists of a region measured together -> the best proven kernel is stored as its entry
-        (none, and all was tried: aten and Inductor are measured, one of them will run the region)
+    aten's time of each region -> those at the floor are decided; the others in order of what they may gain
+    -> a round of proposals for all regions at once -> their times, most valuable first (scheduler.py):
+        candidates -> the fastest that may win is examined -> proven, it is stored as the region's entry
     first round without exemplars, then contrastive rounds with measured variants, as long as there is time
-    -> won | unprofitable | unfinished
+    -> won | unprofitable (or at the floor) | unfinished
 
 Every region gets its first round before any gets its second, and a region that wins has won whatever happens
 to the time. Proposals and measurements never overlap: a sampler on the same GPU would spoil the times. Each
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cudal1_cache.store import Store
@@ -62,10 +62,12 @@ def synthesize_all(
     seed: int = 0,
     exemplars: ExemplarConfig | None = None,
     values: Sequence[float] | None = None,
+    counts: Sequence[int] | None = None,
 ) -> list[Outcome]:
     """Several regions under one budget, the most valuable first; outcomes in the order of `programs`.
 
-    `values`: what kernels may win in each region, in any one unit; by default the bytes it moves.
+    `values`: what kernels may win in each region, in any one unit, as far as nothing is timed; by default the
+    bytes it moves. `counts`: the region's uses, by default one each.
     """
     budget = budget or Budget()
     config = exemplars or ExemplarConfig()
@@ -74,7 +76,8 @@ def synthesize_all(
     worth = list(values) if values is not None else [float(least_bytes(p)) for p in programs]
     ranked = sorted(range(len(made)), key=lambda i: (-worth[i], i))
     order = list(dict.fromkeys(made[i].region.fingerprint for i in ranked))
-    run = _Run([unique[f] for f in order], generator, judge, budget, progress)
+    uses = {t.region.fingerprint: n for t, n in zip(made, counts or [1] * len(made), strict=True)}
+    run = _Run([unique[f] for f in order], uses, generator, judge, budget, progress)
     run.work()
     return [unique[t.region.fingerprint].outcome() for t in made]
 
@@ -91,16 +94,25 @@ class _Run:
     """All tasks of one call, in the order in which they are worked on."""
 
     def __init__(
-        self, tasks: list[RegionTask], generator: Generator, judge: JudgePort, budget: Budget, progress: Progress
+        self,
+        tasks: list[RegionTask],
+        uses: Mapping[str, int],
+        generator: Generator,
+        judge: JudgePort,
+        budget: Budget,
+        progress: Progress,
     ) -> None:
         self.tasks, self.generator, self.judge, self.budget = tasks, generator, judge, budget
-        self.progress = progress
+        self.uses, self.progress = uses, progress
         self.timer = Timer(budget)
         self.places = {task: i + 1 for i, task in enumerate(tasks)}
 
     def work(self) -> None:
         self.judge.expect([t.program for t in self.tasks])
         scheduler = EvaluationScheduler(self.places, self.judge, self.timer, self.progress)
+        scheduler.compare(self.tasks)
+        self._order_by_gain()
+        self.judge.expect([t.program for t in self.tasks if not t.is_at_floor])
         # what an earlier call left open comes before the regions that are less valuable, not before all others
         first = min((self.places[t] for t in self._next_group() if not t.to_judge()), default=len(self.tasks) + 1)
         left = {*scheduler.run(self.tasks[: first - 1]), *self.tasks[first - 1 :]}
@@ -115,6 +127,12 @@ class _Run:
                 task.distrust(why)
             task.close(TIME_OVER)
             self.progress(Done(self.places[task], len(self.tasks), task.outcome(), self.timer.left_s))
+
+    def _order_by_gain(self) -> None:
+        """What is timed comes first; what is not stays in the order of its value."""
+        gains = {t: t.may_gain_us for t in self.tasks}
+        self.tasks.sort(key=lambda t: -(gains[t] or 0.0) * self.uses[t.region.fingerprint])
+        self.places.update({task: i + 1 for i, task in enumerate(self.tasks)})
 
     def _next_group(self) -> list[RegionTask]:
         """Regions that are fewest rounds along, as many as the generator takes; last those beaten by far.

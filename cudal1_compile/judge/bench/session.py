@@ -1,9 +1,10 @@
 """The judge's work on one GPU, within the worker process: verify, time, measure finalists together.
 
-    judge:     case suite (cached) -> trial -> quick timing against aten
+    baselines: aten, and Inductor where it is asked for, timed together and held against the physical floor
+    quick:     a rough suite (rough.py) -> one launch a case -> timed against the faster baseline that is known
+    judge:     case suite (cached) -> trial -> quick timing against aten, where that is asked for
     finalists: fresh case suite -> trial with repeats -> replays of a CUDA graph with new inputs
                -> aten, Inductor and all candidates timed together
-    baselines: aten and Inductor timed together, for a region that no candidate won
 
 A hang or a fault raises TrialStopped; the process is then useless and its parent replaces it. Everything runs
 on one stream that is not the default one. Builds happen in the parent; this module gets binaries. Other processes
@@ -32,6 +33,7 @@ from cudal1_compile.judge.checks.case_suite_file import read_suite
 from cudal1_compile.judge.checks.checksum import Checksum
 from cudal1_compile.judge.checks.guarded_memory import POISONS
 from cudal1_compile.judge.checks.redzones import Redzones
+from cudal1_compile.judge.checks.rough import rough_suite
 from cudal1_compile.judge.checks.trial import Trial, Wrong, observe, wants_memory
 from cudal1_compile.judge.inputs.make import derive_seed
 from cudal1_compile.judge.limits import Limits
@@ -47,9 +49,10 @@ from cudal1_compile.judge.timing.contenders import (
     candidate_contender,
     inductor_contender,
 )
+from cudal1_compile.judge.timing.floor import Floor
 from cudal1_compile.judge.timing.least_bytes import least_bytes
-from cudal1_compile.judge.timing.speedup import Speedup, compare_times
-from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timing, Verdict
+from cudal1_compile.judge.timing.speedup import Speedup, compare_times, slowest
+from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timed, Timing, Verdict
 from cudal1_compile.kernel.candidate import Candidate, CandidateError
 from cudal1_compile.runtime.build import Binary
 from cudal1_compile.runtime.launcher import LoadedKernel, load
@@ -62,7 +65,8 @@ log = logging.getLogger(__name__)
 MAX_REGIONS = 128
 REACHED = "the kernel writes far outside its buffers, perhaps into what it is held against"
 UNSTEADY = "the times vary too much between buckets; the device may be busy"
-QUICK_ROUNDS = 3  # at least; nobody else uses the device meanwhile, and a hint needs no more
+QUICK_ROUNDS = 7  # at least: a bound needs as many
+BASELINE_MS = 10.0  # device time of the baselines alone
 QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
 
 
@@ -87,6 +91,8 @@ class _Region:
     tried_aten: bool = False
     inductor: BaselineContender | None = None
     tried_inductor: bool = False
+    aten_us: float = 0.0  # once the baselines were timed
+    is_inductors: bool = False  # whether it is the faster one then
 
     @property
     def size_bytes(self) -> int:
@@ -139,6 +145,7 @@ class DeviceSession:
         self.clock = clock
         self.device = clock.device
         self.limits = limits
+        self.floor = Floor(clock)
         self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
         self._rng = random.Random()
@@ -162,10 +169,17 @@ class DeviceSession:
             len(entrants), lambda: self._finalists(program, entrants, derive_seed(seed, "finalists"))
         )
 
-    def baselines(self, program: Program, seed: int) -> Verdict:
-        """aten as the candidate, Inductor as the baseline. Raises TrialStopped."""
-        seed = derive_seed(seed, "finalists")  # what was compiled for finalists is used again
-        (verdict,) = self._guarded(1, lambda: [self._baselines(program, seed)])
+    def quick(self, program: Program, entrant: Entrant, seed: int, long: bool = False) -> Verdict:
+        """Timed, or refused for what is grossly wrong. Raises TrialStopped.
+
+        long: for a closer bound, as long as finalists are timed.
+        """
+        (verdict,) = self._guarded(1, lambda: [self._quick(program, entrant, derive_seed(seed, "quick"), long)])
+        return verdict
+
+    def baselines(self, program: Program, seed: int, inductor: bool) -> Verdict:
+        """aten as the candidate, Inductor as the baseline where it is asked for. Raises TrialStopped."""
+        (verdict,) = self._guarded(1, lambda: [self._baselines(program, derive_seed(seed, "quick"), inductor)])
         return verdict
 
     def clear(self) -> None:
@@ -201,7 +215,10 @@ class DeviceSession:
 
     # regions
 
-    def _region(self, program: Program, seed: int, ahead: str = "") -> _Region | Deferred | Rejected:
+    def _region(
+        self, program: Program, seed: int, ahead: str = "", rough: bool = False
+    ) -> _Region | Deferred | Rejected:
+        """rough: held against the native reference alone."""
         key = (print_program(program), seed)
         found = self._regions.get(key)
         if isinstance(found, _Region) and found is not self._intact_last and not self._intact(found):
@@ -209,9 +226,11 @@ class DeviceSession:
         if found is None:
             room = self._room()
             with self._counted("case suite"):
-                suite = self._suite_ahead(program, ahead) or prepare_suite(
-                    program, seed, self.device, room, self.limits.distributions or None
-                )
+                suite: CaseSuite | Unverifiable | NoRoom | None = self._suite_ahead(program, ahead)
+                if rough:
+                    suite = rough_suite(program, seed, self.device, room)
+                elif suite is None:
+                    suite = prepare_suite(program, seed, self.device, room, self.limits.distributions or None)
                 if isinstance(suite, NoRoom):
                     self.short_of_room = room < self.limits.memory_bytes
                     return Deferred(suite.reason)
@@ -277,23 +296,34 @@ class DeviceSession:
                 region.inductor = inductor_contender(program, region.timing_inputs(), calls, self.clock)
         return region.inductor
 
-    def _baselines(self, program: Program, seed: int) -> Verdict:
-        region = self._region(program, seed)
+    def _baselines(self, program: Program, seed: int, with_inductor: bool) -> Verdict:
+        region = self._region(program, seed, rough=True)
         if not isinstance(region, _Region):
             return region
         aten = self._aten(program, region)
-        inductor = self._inductor(program, region, aten.contender.calls) if aten is not None else None
-        if aten is None or inductor is None:
-            return Rejected("time", f"{'aten' if aten is None else 'Inductor'} has no CUDA graph of this region")
-        contenders = [inductor.contender, aten.contender]
+        if aten is None:
+            return Rejected("time", "aten has no CUDA graph of this region")
+        inductor = self._inductor(program, region, aten.contender.calls) if with_inductor else None
+        contenders = [aten.contender] if inductor is None else [aten.contender, inductor.contender]
         with self._counted("baselines"), self.clock.device_lock.alone():
-            rounds = self.clock.rounds_for(contenders, self.limits.final_ms * len(contenders), self._rng)
-            inductor_us, aten_us = self.clock.measure(contenders, rounds, self._rng)
-        found = compare_times(inductor_us, aten_us)
+            floor_us = self.floor.us(program)
+            rounds = self.clock.rounds_for(contenders, BASELINE_MS * len(contenders), self._rng)
+            aten_us, *others = self.clock.measure(contenders, rounds, self._rng)
+        found = compare_times(others[0] if others else aten_us, aten_us)
         if not isinstance(found, Speedup):
             return Deferred(UNSTEADY)
-        us = found.candidate_us
-        timing = Timing(us, us, found.baseline_us, found.value, found.lower_bound, found.rounds, final=True)
+        region.aten_us, region.is_inductors = found.candidate_us, found.baseline_us < found.candidate_us
+        timing = Timing(
+            candidate_us=found.candidate_us,
+            aten_us=found.candidate_us,
+            inductor_us=found.baseline_us if others else None,
+            speedup=found.value,
+            lower_bound=found.lower_bound,
+            rounds=found.rounds,
+            final=True,
+            floor_us=floor_us,
+            floor_share=max(floor_us / slowest(times) for times in (aten_us, *others)),
+        )
         return Accepted(Proof(self.target.key, "exact", (), seed, timing, None, self.versions))
 
     # one candidate
@@ -310,13 +340,40 @@ class DeviceSession:
         if isinstance(found, Rejected):
             return found
         try:
-            timing = self._quick(program, region, found) if timed else None
+            timing = self._time(program, region, found, self.limits.quick_ms) if timed else None
         finally:
             with self._counted("load"):
                 found.kernel.close()
         return timing if isinstance(timing, Rejected) else self._accept(found, seed, timing)
 
+    def _quick(self, program: Program, entrant: Entrant, seed: int, long: bool) -> Verdict:
+        region = self._region(program, seed, rough=True)
+        if not isinstance(region, _Region):
+            return region
+        timing = self._try_roughly(
+            program, region, entrant, self.limits.final_ms if long else self.limits.quick_ms
+        )
+        untouched = self._untouched(region)
+        if isinstance(timing, Rejected):
+            return timing
+        if not untouched:
+            return Rejected("verify", REACHED)
+        return Timed(timing) if timing else Deferred("the aten baseline cannot be captured in a CUDA graph")
+
+    def _try_roughly(
+        self, program: Program, region: _Region, entrant: Entrant, budget_ms: float
+    ) -> Timing | Rejected | None:
+        found = self._trial(program, region, entrant, repeats=0)
+        if isinstance(found, Rejected):
+            return found
+        try:
+            return self._time(program, region, found, budget_ms)
+        finally:
+            with self._counted("load"):
+                found.kernel.close()
+
     def _trial(self, program: Program, region: _Region, entrant: Entrant, repeats: int) -> _Final | Rejected:
+        """repeats: 0 for a rough suite, which is the same for all candidates."""
         try:
             with self._counted("load"):
                 kernel = load(program, entrant.candidate, entrant.binary, self.device.index or 0)
@@ -328,7 +385,7 @@ class DeviceSession:
         self._intact_last = None
         try:
             with self._counted("trial"):
-                suite = region.suite.of(entrant.candidate)
+                suite = region.suite.of(entrant.candidate) if repeats else region.suite
                 self._checksums.append(Checksum(suite.beside(region.suite)))
                 trial = Trial(suite, entrant.candidate, runner, self.device, HELD_ELEMENTS, self.redzones.take)
                 found = trial.verify(repeats)
@@ -346,26 +403,38 @@ class DeviceSession:
         label = numerics_of(final.trial.suite.program, final.trial.candidate.code)
         return Accepted(Proof(self.target.key, label, final.errors, seed, timing, None, self.versions))
 
-    def _quick(self, program: Program, region: _Region, final: _Final) -> Timing | Rejected | None:
+    def _time(
+        self, program: Program, region: _Region, final: _Final, budget_ms: float
+    ) -> Timing | Rejected | None:
+        """Against the faster baseline that is known; None where aten has no graph."""
         aten = self._aten(program, region)
         if aten is None:
             return None
+        inductor = region.inductor if region.is_inductors else None
+        baseline = inductor or aten
         with self._counted("capture"):
             contender = candidate_contender(
                 "candidate", program, final.runner, final.trial, aten.contender.calls, self.clock
             )
-        contenders = [aten.contender, contender.contender]
+        contenders = [baseline.contender, contender.contender]
         with self._counted("quick"), self.clock.device_lock.alone():
-            rounds = self.clock.rounds_for(contenders, self.limits.quick_ms, self._rng, QUICK_ROUNDS)
-            aten_us, candidate_us = self.clock.measure(contenders, rounds, self._rng)
+            rounds = self.clock.rounds_for(contenders, budget_ms, self._rng, QUICK_ROUNDS)
+            baseline_us, candidate_us = self.clock.measure(contenders, rounds, self._rng)
         with self._counted("timed results"):
             refused = self._time_refusal(region, contender, candidate_us)
         if refused is not None:
             return refused
-        found = compare_times(aten_us, candidate_us, QUICK_VARIANCE)
+        found = compare_times(baseline_us, candidate_us, QUICK_VARIANCE)
         assert isinstance(found, Speedup)
         return Timing(
-            found.candidate_us, found.baseline_us, None, found.value, found.lower_bound, found.rounds, final=False
+            candidate_us=found.candidate_us,
+            aten_us=region.aten_us if inductor else found.baseline_us,
+            inductor_us=found.baseline_us if inductor else None,
+            speedup=found.value,
+            lower_bound=found.lower_bound,
+            rounds=found.rounds,
+            final=False,
+            upper_bound=found.upper_bound,
         )
 
     def _time_refusal(
@@ -450,11 +519,16 @@ class DeviceSession:
         verdicts: dict[int, Verdict] = {}
         for (i, rival), candidate_us in zip(rivals.items(), times[len(baselines) :], strict=True):
             refused = self._time_refusal(region, rival, candidate_us)
-            verdicts[i] = refused or self._decide(finals[i], times[: len(baselines)], candidate_us, seed)
+            verdicts[i] = refused or self._decide(region, finals[i], times[: len(baselines)], candidate_us, seed)
         return verdicts
 
     def _decide(
-        self, final: _Final, baselines: Sequence[Sequence[float]], candidate_us: Sequence[float], seed: int
+        self,
+        region: _Region,
+        final: _Final,
+        baselines: Sequence[Sequence[float]],
+        candidate_us: Sequence[float],
+        seed: int,
     ) -> Verdict:
         found = [compare_times(b, candidate_us) for b in baselines]
         steady = [f for f in found if isinstance(f, Speedup)]
@@ -469,5 +543,8 @@ class DeviceSession:
             lower_bound=min(f.lower_bound for f in steady),
             rounds=worst.rounds,
             final=True,
+            upper_bound=min(f.upper_bound for f in steady),
+            floor_us=self.floor.us(region.suite.program),
+            floor_share=self.floor.us(region.suite.program) / min(f.baseline_us for f in steady),
         )
         return self._accept(final, seed, timing)

@@ -142,7 +142,9 @@ class _Server:
             self._session_module.Entrant(*wire.read_entrant(e, program)) for e in request.get("entrants", ())
         ]
         if request["op"] == "baselines":
-            found = [self._session.baselines(program, seed)]
+            found = [self._session.baselines(program, seed, request["inductor"])]
+        elif request["op"] == "quick":
+            found = [self._session.quick(program, entrants[0], seed, request["long"])]
         elif request["op"] == "judge":
             found = [self._session.judge(program, entrants[0], seed, request["timed"], request["suite"])]
         else:

@@ -22,7 +22,7 @@ from cudal1_compile.judge.limits import Limits
 from cudal1_compile.judge.sandbox import wire
 from cudal1_compile.judge.sandbox.device_lock import LockFiles
 from cudal1_compile.judge.sandbox.process import Worker, WorkerLate, WorkerLost
-from cudal1_compile.judge.verdict import Accepted, Deferred, Rejected, Verdict
+from cudal1_compile.judge.verdict import Deferred, Rejected, Verdict
 from cudal1_fx_passes.program.ir import Program
 from cudal1_fx_passes.program.text import print_program
 
@@ -193,7 +193,10 @@ class Slot:
             self.retire()
             return f"a known-good kernel fails: {error}"
         (verdict,) = self._read(reply, 1).verdicts
-        return None if isinstance(verdict, Accepted) else f"a known-good kernel fails: {verdict.reason}"
+        match verdict:
+            case Rejected(_, reason) | Deferred(reason):
+                return f"a known-good kernel fails: {reason}"
+        return None
 
     def free_bytes(self) -> int:
         """Of the device's memory; 0 where no worker can be started."""
