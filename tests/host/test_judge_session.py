@@ -16,7 +16,8 @@ from benchmarks.redteam.attacks_reach import REACH
 from benchmarks.redteam.honest import HONEST, SILU_SCALAR, Honest
 from benchmarks.redteam.regions import region
 from cudal1_compile.errors import LaunchError
-from cudal1_compile.judge.bench.session import DeviceSession, Entrant, _Final, _Region
+from cudal1_compile.judge.bench.lean_session import Entrant
+from cudal1_compile.judge.bench.session import DeviceSession, _Final, _Region
 from cudal1_compile.judge.checks.case_suite import CaseSuite, prepare_suite
 from cudal1_compile.judge.checks.case_suite_file import make_ahead
 from cudal1_compile.judge.inputs.sizes import counts_in_floats

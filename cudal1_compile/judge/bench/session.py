@@ -28,10 +28,13 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from cudal1_compile.errors import LaunchError
+from cudal1_compile.judge.bench.lean_session import BASELINE_MS, QUICK_ROUNDS, UNSTEADY, Entrant, LeanSession
+from cudal1_compile.judge.bench.timings import Times, of_baselines, of_final, of_quick
 from cudal1_compile.judge.checks.case_suite import CaseSuite, NoRoom, Unverifiable, prepare_suite
 from cudal1_compile.judge.checks.case_suite_file import read_suite
 from cudal1_compile.judge.checks.checksum import Checksum
 from cudal1_compile.judge.checks.guarded_memory import POISONS
+from cudal1_compile.judge.checks.lean import is_lean
 from cudal1_compile.judge.checks.redzones import Redzones
 from cudal1_compile.judge.checks.rough import rough_suite
 from cudal1_compile.judge.checks.trial import Trial, Wrong, observe, wants_memory
@@ -51,10 +54,8 @@ from cudal1_compile.judge.timing.contenders import (
 )
 from cudal1_compile.judge.timing.floor import Floor
 from cudal1_compile.judge.timing.least_bytes import least_bytes
-from cudal1_compile.judge.timing.speedup import Speedup, compare_times, slowest
 from cudal1_compile.judge.verdict import Accepted, Deferred, Proof, Rejected, Timed, Timing, Verdict
-from cudal1_compile.kernel.candidate import Candidate, CandidateError
-from cudal1_compile.runtime.build import Binary
+from cudal1_compile.kernel.candidate import CandidateError
 from cudal1_compile.runtime.launcher import LoadedKernel, load
 from cudal1_compile.runtime.target import Target, detect_target
 from cudal1_fx_passes.program.ir import ITEM_BYTES, Program
@@ -64,18 +65,7 @@ log = logging.getLogger(__name__)
 
 MAX_REGIONS = 128
 REACHED = "the kernel writes far outside its buffers, perhaps into what it is held against"
-UNSTEADY = "the times vary too much between buckets; the device may be busy"
-QUICK_ROUNDS = 7  # at least: a bound needs as many
-BASELINE_MS = 10.0  # device time of the baselines alone
-QUICK_VARIANCE = float("inf")  # a quick figure is a hint and keeps its median whatever its spread
-
-
-@dataclass(frozen=True, slots=True)
-class Entrant:
-    """A candidate with its binary."""
-
-    candidate: Candidate
-    binary: Binary
+MEMORY_SHARE = 0.9  # of the device's memory, whatever is free of it
 
 
 @dataclass(slots=True)
@@ -91,8 +81,7 @@ class _Region:
     tried_aten: bool = False
     inductor: BaselineContender | None = None
     tried_inductor: bool = False
-    aten_us: float = 0.0  # once the baselines were timed
-    is_inductors: bool = False  # whether it is the faster one then
+    known: Timing | None = None  # of the baselines, once they were timed
 
     @property
     def size_bytes(self) -> int:
@@ -131,8 +120,7 @@ def open_session(index: int, limits: Limits, device_lock: DeviceLock | None = No
     device_lock = device_lock or DeviceLock.private()
     with device_lock.shared():  # a context comes up, and nobody takes times meanwhile
         torch.cuda.set_device(device)
-        _, total_bytes = torch.cuda.mem_get_info(device)
-        torch.cuda.set_per_process_memory_fraction(min(1.0, limits.worker_bytes / total_bytes), device)
+        torch.cuda.set_per_process_memory_fraction(MEMORY_SHARE, device)
         target = detect_target(device)
         return DeviceSession(target, Clock(device, target.l2_bytes, device_lock), limits)
 
@@ -146,6 +134,7 @@ class DeviceSession:
         self.device = clock.device
         self.limits = limits
         self.floor = Floor(clock)
+        self._lean = LeanSession(target, clock, limits, self.floor, self._make_room)
         self.versions = (("torch", str(torch.__version__)), ("cuda", str(torch.version.cuda)))
         self._regions: OrderedDict[tuple[str, int], _Region | Unverifiable] = OrderedDict()
         self._rng = random.Random()
@@ -160,31 +149,39 @@ class DeviceSession:
 
         suite: a file that may hold the region's case suite.
         """
+        if is_lean(program):
+            return self._guarded(1, lambda: [self._lean.judge(program, entrant, seed, timed)])[0]
         (verdict,) = self._guarded(1, lambda: [self._judge(program, entrant, seed, timed, suite)])
         return verdict
 
     def finalists(self, program: Program, entrants: Sequence[Entrant], seed: int) -> list[Verdict]:
         """Gates 5 to 8 on fresh data, all candidates timed together. Raises TrialStopped."""
-        return self._guarded(
-            len(entrants), lambda: self._finalists(program, entrants, derive_seed(seed, "finalists"))
-        )
+        seed = derive_seed(seed, "finalists")
+        if is_lean(program):
+            return self._guarded(len(entrants), lambda: self._lean.finalists(program, entrants, seed))
+        return self._guarded(len(entrants), lambda: self._finalists(program, entrants, seed))
 
     def quick(self, program: Program, entrant: Entrant, seed: int, long: bool = False) -> Verdict:
         """Timed, or refused for what is grossly wrong. Raises TrialStopped.
 
         long: for a closer bound, as long as finalists are timed.
         """
-        (verdict,) = self._guarded(1, lambda: [self._quick(program, entrant, derive_seed(seed, "quick"), long)])
+        seed = derive_seed(seed, "quick")
+        quick = self._lean.quick if is_lean(program) else self._quick
+        (verdict,) = self._guarded(1, lambda: [quick(program, entrant, seed, long)])
         return verdict
 
     def baselines(self, program: Program, seed: int, inductor: bool) -> Verdict:
         """aten as the candidate, Inductor as the baseline where it is asked for. Raises TrialStopped."""
-        (verdict,) = self._guarded(1, lambda: [self._baselines(program, derive_seed(seed, "quick"), inductor)])
+        seed = derive_seed(seed, "quick")
+        baselines = self._lean.baselines if is_lean(program) else self._baselines
+        (verdict,) = self._guarded(1, lambda: [baselines(program, seed, inductor)])
         return verdict
 
     def clear(self) -> None:
         """Gives the device's memory back; what is made once for a region is made again when it is needed."""
         self._regions.clear()
+        self._lean.clear()
         self._redzones = self._intact_last = None
         self._checksums.clear()
         torch.cuda.empty_cache()
@@ -268,6 +265,14 @@ class DeviceSession:
         self._intact_last = region if found else None
         return found
 
+    def _make_room(self, need_bytes: int) -> bool:
+        """For a lean region: gives up what other regions hold. Whether so much is free then."""
+        self._intact_last = None
+        if self.clock.free_bytes() < need_bytes:
+            self.clear()
+        self.short_of_room = self.clock.free_bytes() < need_bytes
+        return not self.short_of_room
+
     def _evict(self) -> None:
         def held_bytes() -> int:
             return sum(r.size_bytes for r in self._regions.values() if isinstance(r, _Region))
@@ -309,21 +314,10 @@ class DeviceSession:
             floor_us = self.floor.us(program)
             rounds = self.clock.rounds_for(contenders, BASELINE_MS * len(contenders), self._rng)
             aten_us, *others = self.clock.measure(contenders, rounds, self._rng)
-        found = compare_times(others[0] if others else aten_us, aten_us)
-        if not isinstance(found, Speedup):
+        timing = of_baselines(aten_us, others[0] if others else None, floor_us)
+        if timing is None:
             return Deferred(UNSTEADY)
-        region.aten_us, region.is_inductors = found.candidate_us, found.baseline_us < found.candidate_us
-        timing = Timing(
-            candidate_us=found.candidate_us,
-            aten_us=found.candidate_us,
-            inductor_us=found.baseline_us if others else None,
-            speedup=found.value,
-            lower_bound=found.lower_bound,
-            rounds=found.rounds,
-            final=True,
-            floor_us=floor_us,
-            floor_share=max(floor_us / slowest(times) for times in (aten_us, *others)),
-        )
+        region.known = timing
         return Accepted(Proof(self.target.key, "exact", (), seed, timing, None, self.versions))
 
     # one candidate
@@ -410,8 +404,9 @@ class DeviceSession:
         aten = self._aten(program, region)
         if aten is None:
             return None
-        inductor = region.inductor if region.is_inductors else None
-        baseline = inductor or aten
+        known = region.known
+        is_inductors = known is not None and known.inductor_us is not None and known.inductor_us < known.aten_us
+        baseline = region.inductor if is_inductors and region.inductor is not None else aten
         with self._counted("capture"):
             contender = candidate_contender(
                 "candidate", program, final.runner, final.trial, aten.contender.calls, self.clock
@@ -424,18 +419,7 @@ class DeviceSession:
             refused = self._time_refusal(region, contender, candidate_us)
         if refused is not None:
             return refused
-        found = compare_times(baseline_us, candidate_us, QUICK_VARIANCE)
-        assert isinstance(found, Speedup)
-        return Timing(
-            candidate_us=found.candidate_us,
-            aten_us=region.aten_us if inductor else found.baseline_us,
-            inductor_us=found.baseline_us if inductor else None,
-            speedup=found.value,
-            lower_bound=found.lower_bound,
-            rounds=found.rounds,
-            final=False,
-            upper_bound=found.upper_bound,
-        )
+        return of_quick(baseline_us, candidate_us, known if baseline is region.inductor else None)
 
     def _time_refusal(
         self, region: _Region, contender: CandidateContender, times_us: Sequence[float]
@@ -523,28 +507,8 @@ class DeviceSession:
         return verdicts
 
     def _decide(
-        self,
-        region: _Region,
-        final: _Final,
-        baselines: Sequence[Sequence[float]],
-        candidate_us: Sequence[float],
-        seed: int,
+        self, region: _Region, final: _Final, baselines: Sequence[Times], candidate_us: Times, seed: int
     ) -> Verdict:
-        found = [compare_times(b, candidate_us) for b in baselines]
-        steady = [f for f in found if isinstance(f, Speedup)]
-        if len(steady) < len(found):
-            return Deferred(UNSTEADY)
-        worst = min(steady, key=lambda f: f.value)
-        timing = Timing(
-            candidate_us=worst.candidate_us,
-            aten_us=steady[0].baseline_us,
-            inductor_us=steady[1].baseline_us if len(steady) > 1 else None,
-            speedup=worst.value,
-            lower_bound=min(f.lower_bound for f in steady),
-            rounds=worst.rounds,
-            final=True,
-            upper_bound=min(f.upper_bound for f in steady),
-            floor_us=self.floor.us(region.suite.program),
-            floor_share=self.floor.us(region.suite.program) / min(f.baseline_us for f in steady),
-        )
-        return self._accept(final, seed, timing)
+        inductor_us = baselines[1] if len(baselines) > 1 else None
+        timing = of_final(baselines[0], inductor_us, candidate_us, self.floor.us(region.suite.program))
+        return Deferred(UNSTEADY) if timing is None else self._accept(final, seed, timing)

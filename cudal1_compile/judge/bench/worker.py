@@ -83,12 +83,12 @@ class _Server:
         import torch
 
         from cudal1_compile.judge import verdict
-        from cudal1_compile.judge.bench import session
+        from cudal1_compile.judge.bench import lean_session, session
         from cudal1_compile.judge.checks import trial
         from cudal1_compile.judge.sandbox import wire
 
         self._torch = torch
-        self._session_module = session
+        self._session_module, self._entrant = session, lean_session.Entrant
         self._stopped = trial.TrialStopped
         self._rejected = verdict.Rejected
         self._wire = wire
@@ -138,9 +138,7 @@ class _Server:
             self._session.clear()
             return {}
         program, seed = wire.read_program(request), request["seed"]
-        entrants = [
-            self._session_module.Entrant(*wire.read_entrant(e, program)) for e in request.get("entrants", ())
-        ]
+        entrants = [self._entrant(*wire.read_entrant(e, program)) for e in request.get("entrants", ())]
         if request["op"] == "baselines":
             found = [self._session.baselines(program, seed, request["inductor"])]
         elif request["op"] == "quick":
